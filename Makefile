@@ -1,0 +1,61 @@
+# Tidemark. A bare `make` prints the targets.
+PYTHON ?= python3
+BIN := .venv/bin
+LOCKS := requirements-build.lock requirements.lock
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-quick check format bench docs lock lock-jars clean
+
+help:  ## Print this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+setup: .venv/.installed  ## Install everything this project needs (about a second when nothing changed)
+	@$(BIN)/tidemark jars
+
+.venv/.installed: $(LOCKS) pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "There is no $(PYTHON) on PATH. Install Python 3.11 or newer, or run make PYTHON=<path>."; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is $$($(PYTHON) --version); Tidemark needs 3.11 or newer. Run make PYTHON=<path>."; exit 1; }
+	@[ -x $(BIN)/python ] || $(PYTHON) -m venv .venv || { rm -rf .venv; echo "$(PYTHON) has no venv module. Debian: apt-get install python3-venv."; exit 1; }
+	@echo "Installing the locked packages into .venv (two minutes the first time: pyspark is large) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-build.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-build-isolation -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+demo: setup  ## Bring the stack up, send events through it, show them, take it down
+	@$(BIN)/tidemark demo
+
+test: setup  ## Run every test, on real Kafka, Redis and Spark
+	@$(BIN)/python -m pytest
+
+test-quick: setup  ## Run the tests that need no server and no JVM
+	@$(BIN)/python -m pytest tests/unit
+
+check: setup  ## Check style, types, import directions, and that the docs are in step
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/python -m pytest -q tests/unit/test_docs.py
+
+format: setup  ## Format the code and mend what ruff can mend
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+bench: setup  ## Measure, and write the figures into benchmarks/results
+	@for each in benchmarks/bench_*.py; do $(BIN)/python $$each; done
+
+docs: setup  ## Write the generated pages: settings and commands
+	@$(BIN)/python -m infra.docs
+
+lock: .venv/.installed  ## For developers: resolve pyproject.toml anew into the lock files
+	@$(BIN)/python -m pip install --quiet --target .venv/lock-tool 'uv>=0.13,<0.14'
+	@PYTHONPATH=.venv/lock-tool .venv/lock-tool/bin/uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --allow-unsafe requirements-build.in -o requirements-build.lock
+	@PYTHONPATH=.venv/lock-tool .venv/lock-tool/bin/uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --allow-unsafe --extra dev pyproject.toml -o requirements.lock
+
+lock-jars: .venv/.installed  ## For developers: write infra/jars.sha256 anew from infra/ivy.xml
+	@$(BIN)/tidemark jars --relock
+
+clean:  ## Remove what was built and installed here (homes and the jar cache stay)
+	@rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis artifacts

@@ -1,0 +1,1 @@
+"""RECOMPUTE: everything before a cut, from the master dataset, into batch views."""

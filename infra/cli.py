@@ -1,0 +1,225 @@
+"""The `tidemark` command. Results go to stdout, logs and progress to stderr; heavy imports happen inside the commands."""
+
+from __future__ import annotations
+
+import os
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from infra.settings import Settings
+
+app = typer.Typer(
+    name="tidemark",
+    help="One number, right and fresh: batch and real-time views that meet at exact Kafka offsets.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+class Output(StrEnum):
+    """How a result is printed."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+OutputOption = Annotated[
+    Output, typer.Option("--output", "-o", envvar="TIDEMARK_CLI_OUTPUT", help="How to print the result.")
+]
+
+
+@app.callback()
+def _before_all(
+    home: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="TIDEMARK_HOME",
+            help="Folder that holds everything of one installation.",
+            show_default=".tidemark",
+        ),
+    ] = None,
+) -> None:
+    if home is not None:
+        os.environ["TIDEMARK_HOME"] = str(home)
+
+
+@app.command()
+def up(
+    detach: Annotated[
+        bool,
+        typer.Option(
+            "--detach",
+            "-d",
+            envvar="TIDEMARK_CLI_DETACH",
+            help="Return when everything is ready; keep it running.",
+        ),
+    ] = False,
+) -> None:
+    """Start Kafka and Redis and keep them running, here until Ctrl-C or detached."""
+    from infra import terminal, up
+
+    settings = _settings()
+    with terminal.jar_progress() as progress:
+        up.check_and_fetch(settings, progress)
+    with terminal.live_status() as show:
+        if detach:
+            up.start_detached(settings, show)
+        else:
+            up.supervise(settings, show)
+
+
+@app.command()
+def down() -> None:
+    """Stop what `up` started on this home."""
+    from infra import terminal, up
+
+    settings = _settings()
+    with terminal.live_status() as show:
+        up.stop(settings, show)
+    typer.echo(f"Stopped {settings.home}.")
+
+
+@app.command()
+def status(output: OutputOption = Output.TABLE) -> None:
+    """Show what runs on this home. Exit code 0 only when everything is ready."""
+    from infra import terminal, up
+
+    settings = _settings()
+    found = up.read_status(settings)
+    if found is None:
+        found = {"home": str(settings.home), "ready": False, "running": False, "services": []}
+    else:
+        found = {**found, "running": True}
+    if output is Output.JSON:
+        terminal.print_json(found)
+    elif found["running"]:
+        terminal.print_status(found)
+    else:
+        typer.echo(f"Nothing runs on {settings.home}. Start it with `tidemark up`.")
+    raise typer.Exit(0 if found["ready"] else 1)
+
+
+@app.command()
+def logs(
+    service: Annotated[str | None, typer.Argument(help="Which service; all of them if not given.")] = None,
+    lines: Annotated[
+        int,
+        typer.Option("--lines", "-n", min=1, envvar="TIDEMARK_CLI_LINES", help="How many of the last lines."),
+    ] = 50,
+    follow: Annotated[
+        bool,
+        typer.Option("--follow", "-f", envvar="TIDEMARK_CLI_FOLLOW", help="Go on as new lines arrive, until Ctrl-C."),
+    ] = False,
+) -> None:
+    """Print the end of the logs."""
+    from infra.log_reader import follow_logs, print_logs
+
+    home = _settings().home
+    print_logs(home, service, lines)
+    if follow:
+        follow_logs(home, service)
+
+
+@app.command()
+def doctor(output: OutputOption = Output.TABLE) -> None:
+    """Check the machine and this home; print the fix beside each failure."""
+    from infra import terminal
+    from infra.doctor import Verdict, examine
+
+    findings = list(examine(_settings()))
+    if output is Output.JSON:
+        terminal.print_json([finding._asdict() for finding in findings])
+    else:
+        terminal.print_findings(findings)
+    raise typer.Exit(1 if any(finding.verdict is Verdict.FAILED for finding in findings) else 0)
+
+
+@app.command()
+def config(output: OutputOption = Output.TABLE) -> None:
+    """Show every setting: its value, where that comes from, and what it is for."""
+    from infra import terminal
+    from infra.settings import settings_rows
+
+    rows = settings_rows(_settings())
+    if output is Output.JSON:
+        terminal.print_json([row._asdict() for row in rows])
+    else:
+        terminal.print_settings(rows)
+
+
+@app.command()
+def jars(
+    relock: Annotated[
+        bool,
+        typer.Option(
+            "--relock",
+            envvar="TIDEMARK_CLI_RELOCK",
+            help="For developers: write jars.sha256 anew from ivy.xml.",
+        ),
+    ] = False,
+) -> None:
+    """Fetch the jars of Kafka and Spark into the cache, or check the ones that are there."""
+    from infra import terminal
+    from infra.jars import fetch_jars, write_lock
+    from infra.java import find_java
+
+    settings = _settings()
+    java = find_java(settings.java_home)
+    if relock:
+        typer.echo(f"Locked {write_lock(java, settings.jars_dir, settings.ivy_settings)} jars.")
+        return
+    with terminal.jar_progress() as progress:
+        found = fetch_jars(java, settings.jars_dir, settings.ivy_settings, progress)
+    typer.echo(f"All jars are in {found.folder}, every hash right.")
+
+
+@app.command()
+def demo(
+    events: Annotated[int, typer.Option(min=1, envvar="TIDEMARK_CLI_EVENTS", help="How many events to send.")] = 10_000,
+) -> None:
+    """Bring the stack up, send events through Kafka into a Delta table by Spark, show them, take it down."""
+    from infra.demo import run_demo
+
+    run_demo(_settings(), events)
+
+
+@app.command()
+def version(output: OutputOption = Output.TABLE) -> None:
+    """Print the versions of Tidemark and of what it stands on."""
+    from infra import terminal
+    from infra.version import versions
+
+    found = versions()
+    if output is Output.JSON:
+        terminal.print_json(found)
+    else:
+        typer.echo("\n".join(f"{name} {number}" for name, number in found.items()))
+
+
+def _settings() -> Settings:
+    from infra.settings import load_settings
+
+    return load_settings()
+
+
+def main() -> Any:
+    """The program: errors that a person can mend are printed as one sentence, others with their traceback."""
+    from infra.errors import InfraError
+
+    try:
+        return app()
+    except InfraError as error:
+        sys.stderr.write(f"tidemark: {error}\n")
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

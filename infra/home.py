@@ -1,0 +1,135 @@
+"""The home folder: everything of one installation, and the lock that lets one supervisor at a time use it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from infra.errors import HomeError, HomeInUse
+from infra.version import VERSION
+
+LAYOUT = 1
+"""Number of the folder's layout; it grows when an older Tidemark could no longer read the folder."""
+
+
+class Home:
+    """Paths inside one home folder. Making the object touches nothing."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.logs = root / "logs"
+        self.run = root / "run"
+        self.kafka = root / "kafka"
+        self.redis = root / "redis"
+        self.spark = root / "spark"
+        self.status_file = root / "run" / "status.json"
+        self.ports_file = root / "ports.json"
+        self._mark = root / "home.json"
+        self._lock = root / "run" / "supervisor.lock"
+
+    def log_file(self, service: str) -> Path:
+        """Where a service's output goes."""
+        return self.logs / f"{service}.log"
+
+    @property
+    def exists(self) -> bool:
+        """Whether this folder was ever made a home."""
+        return self._mark.is_file()
+
+    def check(self) -> None:
+        """Raise HomeError unless the folder is absent, empty, or a home that this version understands."""
+        if self.root.exists() and not self.root.is_dir():
+            raise HomeError(f"TIDEMARK_HOME is {str(self.root)!r}, which is a file. Name a folder.")
+        if not self.exists:
+            if self.root.is_dir() and any(self.root.iterdir()):
+                raise HomeError(
+                    f"TIDEMARK_HOME is {str(self.root)!r}, a folder with other things in it. "
+                    "Name an empty folder or one that does not exist yet."
+                )
+            return
+        mark = read_json(self._mark)
+        if not isinstance(mark, dict) or not isinstance(mark.get("layout"), int):
+            raise HomeError(f'{str(self._mark)!r} is damaged: {mark!r}. Expected {{"layout": {LAYOUT}, ...}}.')
+        if mark["layout"] != LAYOUT:
+            raise HomeError(
+                f"{str(self.root)!r} was made by Tidemark {mark.get('version', '?')} with layout {mark['layout']}; "
+                f"this is Tidemark {VERSION}, which knows layout {LAYOUT}. "
+                f"Run that version, or name another folder with TIDEMARK_HOME."
+            )
+
+    def prepare(self) -> None:
+        """Make the folders. Only this user may look inside."""
+        self.check()
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in (self.logs, self.run, self.kafka, self.redis, self.spark):
+            folder.mkdir(mode=0o700, exist_ok=True)
+        if not self.exists:
+            write_json(self._mark, {"layout": LAYOUT, "version": VERSION})
+
+    def check_disk(self, min_free_mb: int) -> None:
+        """Raise HomeError where the disk is almost full: Kafka and Redis break badly without space."""
+        free_mb = self.free_mb()
+        if free_mb < min_free_mb:
+            raise HomeError(
+                f"The disk of {str(self.root)!r} has {free_mb} MB free; at least {min_free_mb} MB are wanted. "
+                "Free some space, use a home on another disk (TIDEMARK_HOME), or lower TIDEMARK_MIN_FREE_DISK_MB."
+            )
+
+    def free_mb(self) -> int:
+        """Free disk at the home, or at the nearest folder above it that exists."""
+        folder = next(path for path in (self.root, *self.root.parents) if path.is_dir())
+        return shutil.disk_usage(folder).free // 2**20
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold this home. The lock ends with the process, however that ends."""
+        with self._lock.open("a+") as file:
+            if not _try_lock(file):
+                file.seek(0)
+                raise HomeInUse(
+                    f"{str(self.root)!r} is in use by process {file.read().strip() or 'unknown'}. "
+                    "`tidemark status` shows it, `tidemark down` stops it; TIDEMARK_HOME names another home."
+                )
+            file.truncate(0)
+            file.write(str(os.getpid()))
+            file.flush()
+            yield
+
+    def is_locked(self) -> bool:
+        """Whether a supervisor holds this home now."""
+        if not self._lock.is_file():
+            return False
+        with self._lock.open("a+") as file:
+            return not _try_lock(file)
+
+
+def _try_lock(file: IO[str]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write so that a reader sees the old file or the new one, whole, also after a crash."""
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    with partial.open("w", encoding="utf-8") as file:
+        json.dump(value, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+
+
+def read_json(path: Path) -> Any:
+    """The content, or None where there is no file or no JSON in it."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,50 @@
+"""Run a command that ends when its parent ends, even if the parent is killed with SIGKILL.
+
+Started as `python -S leash.py <parent pid> <command> ...`. On Linux the kernel holds the leash: the parent-death signal
+is set and the command takes this process's place, so nothing stays behind. Elsewhere this process waits beside the
+command and ends it when the parent is gone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+
+PR_SET_PDEATHSIG = 1
+
+
+def leash_by_kernel(parent: int, command: list[str]) -> None:
+    """Become `command`, with SIGKILL to follow the parent's death. Does not return."""
+    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
+    if os.getppid() != parent:  # it died before the signal was set, and no signal will come
+        sys.exit(1)
+    os.execvp(command[0], command)  # noqa: S606  exactly what is wanted
+
+
+def leash_by_watching(parent: int, command: list[str], pause_s: float = 0.2) -> int:
+    """Run `command` until it ends or the parent is gone. Returns its exit code."""
+    child = subprocess.Popen(command)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda received, _frame: child.send_signal(received))
+    while child.poll() is None:
+        if os.getppid() != parent:
+            child.kill()
+        time.sleep(pause_s)
+    return child.returncode
+
+
+def main(arguments: list[str]) -> int:
+    """The program: see the module's first sentence."""
+    parent, command = int(arguments[0]), arguments[1:]
+    if sys.platform == "linux":
+        leash_by_kernel(parent, command)
+    return leash_by_watching(parent, command)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

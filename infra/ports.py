@@ -1,0 +1,87 @@
+"""The ports of a home: chosen once, remembered, never shared with another home of the same user."""
+
+from __future__ import annotations
+
+import fcntl
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from infra.errors import PortTaken
+from infra.home import Home, read_json, write_json
+
+LOOPBACK = "127.0.0.1"
+FIRST = {"kafka_port": 9092, "kafka_controller_port": 9192, "redis_port": 6379}
+"""Where the search for a free port begins, for each setting."""
+
+
+def choose_ports(home: Home, wanted: dict[str, int], claims_file: Path) -> dict[str, int]:
+    """A port for each setting: the wanted one, else the home's own from last time, else a free one from FIRST on.
+
+    `claims_file` is shared by the user's homes, so that two that start at the same moment choose different ports.
+    """
+    remembered = read_json(home.ports_file) or {}
+    with _claims(claims_file) as claims:
+        others = {port for root, ports in claims.items() if root != str(home.root) for port in ports.values()}
+        chosen: dict[str, int] = {}
+        for setting, port in wanted.items():
+            taken = others | set(chosen.values())
+            chosen[setting] = port or remembered.get(setting) or _first_free(FIRST[setting], taken)
+        claims[str(home.root)] = chosen
+    write_json(home.ports_file, chosen)
+    return chosen
+
+
+def check_free(ports: dict[str, int]) -> None:
+    """Raise PortTaken, saying by whom, unless every port can be bound."""
+    for setting, port in ports.items():
+        if not is_free(port):
+            raise PortTaken(setting, port, holder_of(port))
+
+
+def is_free(port: int) -> bool:
+    """Whether a server could listen on this loopback port now."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+    return True
+
+
+def holder_of(port: int) -> str:
+    """Who listens on a port, as a person can use it: name, process id and command."""
+    try:
+        connections = psutil.net_connections("tcp")
+    except psutil.AccessDenied:  # macOS, without root
+        connections = []
+    listening = [c for c in connections if c.status == psutil.CONN_LISTEN and c.laddr and c.laddr.port == port]
+    for connection in listening:
+        if connection.pid is None:
+            continue
+        try:
+            process = psutil.Process(connection.pid)
+            return f"{process.name()} (process {process.pid}: {' '.join(process.cmdline())[:120]})"
+        except psutil.Error:
+            continue
+    return "a process of another user"
+
+
+def _first_free(start: int, taken: set[int]) -> int:
+    return next(port for port in range(start, 65536) if port not in taken and is_free(port))
+
+
+@contextmanager
+def _claims(path: Path) -> Iterator[dict[str, dict[str, int]]]:
+    """The claims of all homes that still exist, written back at the end."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        known = read_json(path) or {}
+        claims = {root: ports for root, ports in known.items() if Path(root).is_dir()}
+        yield claims
+        write_json(path, claims)

@@ -1,0 +1,42 @@
+"""A service: one child process of the supervisor, and how to know that it works."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+
+class State(StrEnum):
+    """What a service is doing, in the words of `tidemark status`."""
+
+    WAITING = "waiting"  # for the services it stands on
+    STARTING = "starting"  # the process runs, its check does not pass yet
+    READY = "ready"
+    UNRESPONSIVE = "unresponsive"  # the process runs, but its check stopped passing
+    PAUSING = "pausing"  # it died; it is started again after the pause
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+
+
+def nothing_to_prepare() -> None:
+    """For services that need no preparation."""
+
+
+@dataclass(frozen=True)
+class Service:
+    """How to run one child process.
+
+    `check` returns None when the service works, else what is missing; it must return within a few seconds.
+    `prepare` runs before each start, in the supervisor, and must be harmless to repeat.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    address: str
+    check: Callable[[], str | None]
+    prepare: Callable[[], None] = nothing_to_prepare
+    after: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    folder: Path | None = None

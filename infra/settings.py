@@ -1,0 +1,299 @@
+"""Every setting in one table: its name, its default and what it is for.
+
+A value comes from the environment (`TIDEMARK_<NAME>`), then from `tidemark.toml`, then from the default.
+Secrets come from the environment or from a file named by `<name>_file`, never from `tidemark.toml`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from infra.errors import SettingsError
+
+PREFIX = "TIDEMARK_"
+COMMAND_PREFIX = "TIDEMARK_CLI_"
+"""Options of the command line, not settings."""
+CONFIG_VARIABLE = "TIDEMARK_CONFIG"
+
+
+def _absolute(path: Path) -> Path:
+    return Path(os.path.abspath(path.expanduser()))  # noqa: PTH100  resolve() would follow the user's links
+
+
+def _without_password(url: str) -> str:
+    if url and urlsplit(url).scheme not in ("redis", "rediss"):
+        raise ValueError("an address like redis://host:6379/0 or rediss://host:6379/0")
+    if url and urlsplit(url).password:
+        raise ValueError("an address without a password: put that into TIDEMARK_REDIS_PASSWORD or redis_password_file")
+    return url
+
+
+def _memory(text: str) -> str:
+    if not (text[:-1].isdigit() and text[-1:].lower() in "mgt" and int(text[:-1]) > 0):
+        raise ValueError("a size for the JVM: a whole number and m, g or t, like 1g or 1500m")
+    return text
+
+
+def _upper(value: object) -> object:
+    return value.upper() if isinstance(value, str) else value
+
+
+Location = Annotated[Path, AfterValidator(_absolute)]
+Port = Annotated[int, Field(ge=0, le=65535)]
+Memory = Annotated[str, AfterValidator(_memory)]
+LogLevel = Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(_upper)]
+
+
+class Settings(BaseSettings):
+    """The settings of one installation. Build it with `load_settings`, which explains what is wrong."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, extra="forbid", frozen=True, hide_input_in_errors=False, env_parse_none_str=""
+    )
+
+    home: Location = Field(
+        default=Path(".tidemark"),
+        description="Folder that holds everything of this installation.",
+        validate_default=True,
+    )
+    log_level: LogLevel = Field(default="INFO", description="Least severe log entry that is written.")
+    log_max_mb: int = Field(
+        default=20,
+        ge=1,
+        description="Size in MB at which a service's log file is rotated; one old file is kept.",
+    )
+    min_free_disk_mb: int = Field(
+        default=1024, ge=0, description="`up` refuses to start with less free disk than this, in MB."
+    )
+    start_timeout_s: float = Field(default=60, gt=0, description="Seconds that a service may take to become ready.")
+    stop_timeout_s: float = Field(
+        default=20, gt=0, description="Seconds that a service may take to stop before it is killed."
+    )
+    restart_backoff_max_s: float = Field(
+        default=30,
+        gt=0,
+        description="Longest pause, in seconds, before a service that keeps dying is started again.",
+    )
+
+    java_home: Location | None = Field(
+        default=None, description="Java installation to use; empty: JAVA_HOME, then java on PATH."
+    )
+    jars_dir: Location = Field(
+        default=Path("~/.cache/tidemark/jars"),
+        validate_default=True,
+        description="Cache of the Spark and Kafka jars, shared by all homes of a user.",
+    )
+    ivy_settings: Location | None = Field(
+        default=None,
+        description="Ivy settings file naming a mirror to fetch jars from; empty: the public repository.",
+    )
+
+    kafka_bootstrap: str = Field(
+        default="",
+        description="Brokers of a Kafka cluster as host:port,host:port; empty: a broker of our own is started.",
+    )
+    kafka_port: Port = Field(
+        default=0, description="Port of our own broker; 0: chosen once for the home, from 9092 on."
+    )
+    kafka_controller_port: Port = Field(
+        default=0,
+        description="Port of our own broker's controller; 0: chosen once for the home, from 9192 on.",
+    )
+    kafka_heap_mb: int = Field(default=512, ge=128, description="Heap of our own broker in MB.")
+    kafka_security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
+        default="PLAINTEXT", description="How to talk to the cluster named by kafka_bootstrap."
+    )
+    kafka_sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(
+        default="SCRAM-SHA-512", description="How to sign in, with a SASL protocol."
+    )
+    kafka_username: str = Field(default="", description="User name for a SASL protocol.")
+    kafka_password: SecretStr | None = Field(default=None, description="Password for a SASL protocol.")
+    kafka_password_file: Location | None = Field(default=None, description="File that holds kafka_password.")
+    kafka_ca_file: Location | None = Field(
+        default=None, description="Certificates (PEM) to trust, with an SSL protocol."
+    )
+
+    redis_url: Annotated[str, AfterValidator(_without_password)] = Field(
+        default="",
+        description="Redis to use, as redis://host:port/db; empty: a server of our own is started.",
+    )
+    redis_port: Port = Field(default=0, description="Port of our own Redis; 0: chosen once for the home, from 6379 on.")
+    redis_max_memory_mb: int = Field(
+        default=1024, ge=0, description="Memory at which our own Redis refuses writes, in MB; 0: no limit."
+    )
+    redis_password: SecretStr | None = Field(default=None, description="Password of the Redis named by redis_url.")
+    redis_password_file: Location | None = Field(default=None, description="File that holds redis_password.")
+
+    spark_master: str = Field(
+        default="local[*]",
+        min_length=1,
+        description="Where Spark runs: local[*], spark://host:7077, k8s://..., yarn.",
+    )
+    spark_driver_memory: Memory = Field(default="1g", description="Heap of each Spark driver.")
+    spark_executor_memory: Memory = Field(default="1g", description="Heap of each Spark executor on a cluster.")
+    spark_conf: dict[str, str] = Field(
+        default={}, description="More Spark configuration: a table in tidemark.toml, JSON in the environment."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _secrets_from_files(cls, values: dict[str, Any]) -> dict[str, Any]:
+        for name in SECRETS:
+            path = values.get(f"{name}_file")
+            if path and not values.get(name):
+                values[name] = _read_secret(name, _absolute(Path(path)))
+        return values
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """First wins: arguments, environment, tidemark.toml."""
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, config_file())
+
+
+SECRETS = tuple(name for name, field in Settings.model_fields.items() if "SecretStr" in str(field.annotation))
+
+
+class Row(NamedTuple):
+    """One line of the settings table as a person reads it; a secret's value is masked."""
+
+    name: str
+    value: str
+    default: str
+    origin: str
+    help: str
+
+
+def config_file() -> Path:
+    """The configuration file of this process: `tidemark.toml` here, or what TIDEMARK_CONFIG names."""
+    return Path(os.environ.get(CONFIG_VARIABLE, "tidemark.toml"))
+
+
+def load_settings(**overrides: Any) -> Settings:
+    """The settings, or a SettingsError that names each wrong one, its value and what would be right."""
+    in_file = _read_config_file()
+    problems = [*_unknown_names(in_file), *_secrets_in_file(in_file)]
+    if problems:
+        raise SettingsError("\n".join(problems))
+    try:
+        return Settings(**overrides)
+    except ValidationError as error:
+        raise SettingsError("\n".join(_explain(error, in_file))) from None
+
+
+def settings_rows(settings: Settings) -> list[Row]:
+    """The table that `tidemark config` prints."""
+    in_file = _read_config_file()
+    return [
+        Row(
+            name=name,
+            value=_shown(getattr(settings, name)),
+            default=_shown(field.default),
+            origin=_origin(name, in_file),
+            help=field.description or "",
+        )
+        for name, field in Settings.model_fields.items()
+    ]
+
+
+def child_environment(settings: Settings) -> dict[str, str]:
+    """The environment for a process that must see just these settings, whatever folder it runs in.
+
+    Secrets travel in it too: unlike arguments, an environment is readable by nobody but the same user.
+    """
+    values = settings.model_dump(mode="json", exclude_defaults=True, exclude=set(SECRETS)) | {
+        "home": str(settings.home)
+    }
+    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
+    secrets = {name: value.get_secret_value() for name in SECRETS if (value := getattr(settings, name)) is not None}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+    ours = {f"{PREFIX}{name.upper()}": value for name, value in {**texts, **secrets}.items()}
+    return inherited | ours | {CONFIG_VARIABLE: os.devnull}
+
+
+def _shown(value: object) -> str:
+    return "********" if isinstance(value, SecretStr) else "" if value is None else str(value)
+
+
+def _origin(name: str, in_file: Mapping[str, Any]) -> str:
+    variable = f"{PREFIX}{name.upper()}"
+    if variable in os.environ:
+        return variable
+    return config_file().name if name in in_file else "default"
+
+
+def _read_secret(name: str, path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise SettingsError(f"{name}_file is {str(path)!r}, which cannot be read: {error.strerror}.") from None
+
+
+def _read_config_file() -> dict[str, Any]:
+    path = config_file()
+    if not path.is_file():
+        if CONFIG_VARIABLE in os.environ and os.environ[CONFIG_VARIABLE] != os.devnull:
+            raise SettingsError(f"{CONFIG_VARIABLE} is {str(path)!r}, and there is no such file.")
+        return {}
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path} is not valid TOML: {error}.") from None
+
+
+def _unknown_names(in_file: Mapping[str, Any]) -> Iterator[str]:
+    """A misspelt name would otherwise be ignored, and its value with it."""
+    known = list(Settings.model_fields)
+    for name in in_file:
+        if name not in known:
+            yield f"{config_file()}: there is no setting {name!r}.{_suggest(name, known)}"
+    variables = {f"{PREFIX}{name.upper()}" for name in known} | {CONFIG_VARIABLE}
+    for variable in os.environ:
+        if variable.startswith(PREFIX) and not variable.startswith(COMMAND_PREFIX) and variable not in variables:
+            yield f"Environment: there is no setting {variable}.{_suggest(variable, variables)}"
+
+
+def _suggest(name: str, known: Any) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    return f" Did you mean {close[0]}?" if close else " `tidemark config` lists them all."
+
+
+def _secrets_in_file(in_file: Mapping[str, Any]) -> Iterator[str]:
+    for name in SECRETS:
+        if name in in_file:
+            yield (
+                f"{config_file()}: {name} is a secret and does not belong into this file. "
+                f"Set {PREFIX}{name.upper()}, or name a file with {name}_file."
+            )
+
+
+def _explain(error: ValidationError, in_file: Mapping[str, Any]) -> Iterator[str]:
+    for problem in error.errors():
+        name = str(problem["loc"][0])
+        field = Settings.model_fields.get(name)
+        origin = _origin(name, in_file)
+        where = origin if origin.startswith(PREFIX) else f"{origin}: {name}"
+        given = "********" if name in SECRETS else repr(problem["input"])
+        right = problem["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+        yield f"{where} is {given}; it should be {right}. ({name}: {field.description if field else 'unknown'})"

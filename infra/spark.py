@@ -1,0 +1,108 @@
+"""The one place that builds a SparkSession: tuned for small machines, the same code on a cluster."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from infra.home import Home
+from infra.jars import JarSet, fetch_jars
+from infra.java import find_java
+from infra.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+BARE_FILE_SYSTEM = {
+    # Hadoop's local file system forks processes for permissions, about 50 in each micro-batch: 235 ms of it.
+    "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+}
+"""For a session that writes no Delta table: whether Delta's commit stays exclusive on this file system is not known."""
+
+
+def spark_session(settings: Settings, app_name: str, **conf: str) -> SparkSession:
+    """Start Spark with Delta and the Kafka source. `conf` and then settings.spark_conf overrule what is set here.
+
+    Keys of `conf` are written with underscores for dots: `spark_ui_enabled="true"`; others go into settings.
+    """
+    from pyspark.sql import SparkSession
+
+    java = find_java(settings.java_home)
+    os.environ["JAVA_HOME"] = str(java.home)
+    jars = fetch_jars(java, settings.jars_dir, settings.ivy_settings)
+    merged = spark_conf(settings, jars) | {name.replace("_", "."): value for name, value in conf.items()}
+    builder = SparkSession.builder.appName(app_name)
+    for name, value in (merged | settings.spark_conf).items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("WARN")
+    return session
+
+
+def spark_conf(settings: Settings, jars: JarSet) -> dict[str, str]:
+    """The configuration of every session of ours, before anybody overrules it."""
+    home = Home(settings.home)
+    cores = str(os.cpu_count() or 2)
+    is_local = settings.spark_master.startswith("local")
+    conf = {
+        "spark.master": settings.spark_master,
+        "spark.driver.memory": settings.spark_driver_memory,
+        "spark.executor.memory": settings.spark_executor_memory,
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{_log_config()}",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.warehouse.dir": str(home.spark / "warehouse"),
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    if is_local:
+        # On one machine a shuffle of 200 partitions is 200 small tasks, and Delta's default of 50 for reading its
+        # own log makes the first query take 14 s.
+        conf |= {
+            "spark.sql.shuffle.partitions": cores,
+            "spark.databricks.delta.snapshotPartitions": "2",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.local.dir": str(home.spark / "scratch"),
+            "spark.driver.extraClassPath": os.pathsep.join(map(str, jars.spark)),
+        }
+    else:
+        conf |= {"spark.jars": ",".join(path.as_uri() for path in jars.spark)}
+    return conf
+
+
+def kafka_source_options(settings: Settings, bootstrap: str) -> dict[str, str]:
+    """Connection options for Spark's Kafka source and sink."""
+    options = {
+        "kafka.bootstrap.servers": bootstrap,
+        "kafka.security.protocol": settings.kafka_security_protocol,
+    }
+    if settings.kafka_security_protocol.startswith("SASL") and settings.kafka_password:
+        login = "plain.PlainLoginModule" if settings.kafka_sasl_mechanism == "PLAIN" else "scram.ScramLoginModule"
+        user, password = (_jaas(text) for text in (settings.kafka_username, settings.kafka_password.get_secret_value()))
+        options |= {
+            "kafka.sasl.mechanism": settings.kafka_sasl_mechanism,
+            "kafka.sasl.jaas.config": (
+                f"org.apache.kafka.common.security.{login} required username={user} password={password};"
+            ),
+        }
+    if settings.kafka_security_protocol.endswith("SSL") and settings.kafka_ca_file:
+        options |= {
+            "kafka.ssl.truststore.type": "PEM",
+            "kafka.ssl.truststore.location": str(settings.kafka_ca_file),
+        }
+    return options
+
+
+def _jaas(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _log_config() -> Path:
+    return Path(__file__).with_name("log4j2-spark.properties")

@@ -1,0 +1,309 @@
+"""Keep the services of one home running: start them in order, watch them, restart them, stop them.
+
+One thread, one loop: every tick looks at each child once. Children are leashed to this process (`infra.leash`), so
+they end with it, however it ends; what a crash of the machine's user space could still leave behind is found by its
+recorded process id and start time at the next start.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import psutil
+import structlog
+
+from infra.errors import ServiceFailed
+from infra.home import Home, read_json, write_json
+from infra.logs import last_lines, rotate
+from infra.service import Service, State
+from infra.version import VERSION
+
+TICK_S = 0.05
+CHECK_EVERY_S = {State.STARTING: 0.1, State.READY: 5.0, State.UNRESPONSIVE: 1.0}
+CHECKS_UNTIL_UNRESPONSIVE = 2
+ROTATE_EVERY_S = 30.0
+FIRST_BACKOFF_S = 0.5
+STEADY_AFTER_S = 30.0
+"""A service that was ready for this long starts its back-off anew when it dies."""
+TRIES_BEFORE_GIVING_UP = 3
+"""Deaths before a service was ever ready, after which `up` fails. Once ready, it is restarted for ever."""
+
+log = structlog.get_logger()
+
+
+@dataclass
+class Child:
+    """A service at run time."""
+
+    service: Service
+    state: State = State.WAITING
+    process: subprocess.Popen[bytes] | None = None
+    started_at: float = 0.0
+    ready_at: float = 0.0
+    was_ready: bool = False
+    deaths_in_row: int = 0
+    restarts: int = 0
+    failed_checks: int = 0
+    message: str = ""
+    check: Future[str | None] | None = None
+    next_at: float = 0.0  # monotonic: of the next check, or of the next start while pausing
+
+    def describe(self) -> dict[str, Any]:
+        """This child's line in the status file."""
+        pid = self.process.pid if self.process and self.state not in (State.PAUSING, State.STOPPED) else None
+        return {
+            "name": self.service.name,
+            "state": str(self.state),
+            "address": self.service.address,
+            "pid": pid,
+            "created": _created(pid),
+            "restarts": self.restarts,
+            "message": self.message,
+        }
+
+
+class Supervisor:
+    """Runs the services of one home until told to stop. The caller holds the home's lock."""
+
+    def __init__(
+        self,
+        home: Home,
+        services: list[Service],
+        *,
+        start_timeout_s: float,
+        stop_timeout_s: float,
+        backoff_max_s: float,
+        log_max_mb: int,
+        on_change: Callable[[dict[str, Any]], None] | None = None,
+    ) -> None:
+        self.home = home
+        self.children = [Child(service) for service in services]
+        self.start_timeout_s = start_timeout_s
+        self.stop_timeout_s = stop_timeout_s
+        self.backoff_max_s = backoff_max_s
+        self.log_max_bytes = log_max_mb * 2**20
+        self.on_change = on_change or (lambda _status: None)
+        self._wake = threading.Event()
+        self._stop_asked = False
+        self._shown: dict[str, Any] = {}
+        self._began = time.time()
+        self._next_rotation = 0.0
+        self._checks = ThreadPoolExecutor(max_workers=max(1, len(services)), thread_name_prefix="check")
+
+    def stop(self) -> None:
+        """Ask the loop to end; safe from a signal handler or another thread."""
+        self._stop_asked = True
+        self._wake.set()
+
+    def run(self) -> None:
+        """Start everything and watch it until `stop`. Whatever ends this, no child is left."""
+        end_leftovers(self.home)
+        try:
+            while not self._stop_asked:
+                for child in self.children:
+                    self._advance(child, time.monotonic())
+                self._rotate_logs()
+                self._publish()
+                self._wake.wait(TICK_S)
+        except ServiceFailed as error:
+            self._publish(error=str(error))
+            raise
+        finally:
+            self._stop_all()
+            self._checks.shutdown(wait=False, cancel_futures=True)
+
+    def status(self, error: str = "") -> dict[str, Any]:
+        """What the status file says."""
+        return {
+            "version": VERSION,
+            "home": str(self.home.root),
+            "pid": os.getpid(),
+            "created": _created(os.getpid()),
+            "began": self._began,
+            "ready": all(child.state is State.READY for child in self.children),
+            "stopping": self._stop_asked,
+            "error": error,
+            "services": [child.describe() for child in self.children],
+        }
+
+    # ---- one child, one tick -------------------------------------------------
+
+    def _advance(self, child: Child, now: float) -> None:
+        if child.state is State.WAITING:
+            if all(other.state is State.READY for other in self.children if other.service.name in child.service.after):
+                self._start(child)
+        elif child.state is State.PAUSING:
+            if now >= child.next_at:
+                self._start(child)
+        elif child.process is not None and child.process.poll() is not None:
+            self._bury(child, now, f"ended with {_exit_text(child.process.returncode)}")
+        elif child.state is State.STARTING and now - child.started_at > self.start_timeout_s:
+            self._kill(child)
+            self._bury(child, now, f"not ready after {self.start_timeout_s:g} s: {child.message}")
+        else:
+            self._check(child, now)
+
+    def _start(self, child: Child) -> None:
+        service = child.service
+        service.prepare()
+        with self.home.log_file(service.name).open("ab") as output:
+            child.process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-S",
+                    str(Path(__file__).with_name("leash.py")),
+                    str(os.getpid()),
+                    *service.command,
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=service.folder or self.home.root,
+                env={**os.environ, **service.environment},
+                start_new_session=True,  # Ctrl-C reaches only us: we stop the children in order
+            )
+        child.state, child.started_at, child.message = State.STARTING, time.monotonic(), ""
+        child.check, child.next_at, child.failed_checks = None, 0.0, 0
+        log.info("started", service=service.name, pid=child.process.pid)
+
+    def _check(self, child: Child, now: float) -> None:
+        if child.check is None:
+            if now >= child.next_at:
+                child.check = self._checks.submit(child.service.check)
+            return
+        if not child.check.done():
+            return
+        error = child.check.exception()
+        missing = f"{type(error).__name__}: {error}" if error else child.check.result()
+        child.check = None
+        child.message = missing or ""
+        if missing is None:
+            self._note_ready(child, now)
+        else:
+            child.failed_checks += 1
+            if child.state is State.READY and child.failed_checks >= CHECKS_UNTIL_UNRESPONSIVE:
+                child.state = State.UNRESPONSIVE
+                log.warning("unresponsive", service=child.service.name, missing=missing)
+        child.next_at = now + (1.0 if child.failed_checks and child.was_ready else CHECK_EVERY_S[child.state])
+
+    def _note_ready(self, child: Child, now: float) -> None:
+        if child.state is not State.READY:
+            log.info("ready", service=child.service.name, seconds=round(now - child.started_at, 1))
+            child.ready_at = now
+        child.state, child.was_ready, child.failed_checks = State.READY, True, 0
+
+    def _bury(self, child: Child, now: float, why: str) -> None:
+        """A child died: end what it left of its process group, then pause before the next start, longer each time."""
+        self._kill(child)
+        steady = child.state in (State.READY, State.UNRESPONSIVE) and now - child.ready_at > STEADY_AFTER_S
+        child.deaths_in_row = 1 if steady else child.deaths_in_row + 1
+        log.warning("died", service=child.service.name, why=why, deaths_in_row=child.deaths_in_row)
+        if not child.was_ready and child.deaths_in_row >= TRIES_BEFORE_GIVING_UP:
+            raise ServiceFailed(_failure_text(child.service.name, why, self.home))
+        pause_s = min(self.backoff_max_s, FIRST_BACKOFF_S * 2 ** (child.deaths_in_row - 1))
+        child.state, child.next_at = State.PAUSING, now + pause_s
+        child.restarts += 1
+        child.message = why
+        child.check = None
+
+    def _kill(self, child: Child) -> None:
+        if child.process is not None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(child.process.pid, signal.SIGKILL)
+            child.process.wait()
+
+    # ---- all children --------------------------------------------------------
+
+    def _stop_all(self) -> None:
+        """Stop in the reverse of the start order: nobody loses what it stands on before it stopped itself."""
+        self._stop_asked = True
+        for child in reversed(self.children):
+            if child.process is not None and child.process.poll() is None:
+                child.state = State.STOPPING
+                self._publish()
+                child.process.terminate()
+                try:
+                    child.process.wait(self.stop_timeout_s)
+                except subprocess.TimeoutExpired:
+                    log.warning("killed", service=child.service.name, after_seconds=self.stop_timeout_s)
+            self._kill(child)
+            child.state = State.STOPPED
+        log.info("stopped")
+        self._publish()
+
+    def _publish(self, error: str = "") -> None:
+        status = self.status(error or self._shown.get("error", ""))
+        if status != self._shown:
+            self._shown = status
+            write_json(self.home.status_file, status)
+            self.on_change(status)
+
+    def _rotate_logs(self) -> None:
+        if time.monotonic() < self._next_rotation:
+            return
+        self._next_rotation = time.monotonic() + ROTATE_EVERY_S
+        for path in self.home.logs.glob("*.log"):
+            rotate(path, self.log_max_bytes)
+
+
+def stop_on_signals(supervisor: Supervisor) -> None:
+    """Let SIGINT, SIGTERM and SIGHUP stop the supervisor cleanly."""
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        supervisor.stop()
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, handle)
+
+
+def end_leftovers(home: Home) -> list[str]:
+    """Kill what an earlier supervisor of this home left running. Returns the names of the services."""
+    status = read_json(home.status_file) or {}
+    ended = []
+    for service in status.get("services", []):
+        if service["pid"] and is_same_process(service["pid"], service["created"]):
+            with suppress(ProcessLookupError):
+                os.killpg(service["pid"], signal.SIGKILL)
+            ended.append(service["name"])
+            log.warning("ended_leftover", service=service["name"], pid=service["pid"])
+    return ended
+
+
+def is_same_process(pid: int, created: float | None) -> bool:
+    """Whether `pid` is still the process that was started at `created`, not another one with its number."""
+    now = _created(pid)
+    return now is not None and created is not None and abs(now - created) < 1
+
+
+def _created(pid: int | None) -> float | None:
+    if pid is None:
+        return None
+    try:
+        process = psutil.Process(pid)
+        return None if process.status() == psutil.STATUS_ZOMBIE else round(process.create_time(), 2)
+    except psutil.Error:
+        return None
+
+
+def _exit_text(code: int) -> str:
+    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+
+
+def _failure_text(name: str, why: str, home: Home) -> str:
+    tail = "\n".join(f"  | {line}" for line in last_lines(home.log_file(name), 15))
+    return (
+        f"{name} did not start: {why}, {TRIES_BEFORE_GIVING_UP} times. Everything was stopped again. "
+        f"The end of {home.log_file(name)}:\n{tail}"
+    )

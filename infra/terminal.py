@@ -1,0 +1,144 @@
+"""What a person sees in the terminal: tables, live status, progress bars."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import psutil
+from rich.console import Console
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from infra.doctor import Finding
+    from infra.settings import Row
+
+out = Console()
+err = Console(stderr=True)
+
+COLOURS = {
+    "ready": "green", "ok": "green", "starting": "yellow", "waiting": "yellow", "pausing": "yellow",
+    "warning": "yellow", "stopping": "yellow", "unresponsive": "red", "failed": "red", "stopped": "dim",
+}  # fmt: skip
+
+
+def print_json(value: Any) -> None:
+    """A result for programs."""
+    sys.stdout.write(json.dumps(value, indent=2) + "\n")
+
+
+@contextmanager
+def live_status() -> Iterator[Callable[[dict[str, Any]], None]]:
+    """Show each status as it comes: one table that changes in a terminal, a line for each change elsewhere."""
+    if not out.is_terminal:
+        yield _line_printer()
+        return
+    with Live(console=out, auto_refresh=False) as live:
+
+        def show(status: dict[str, Any]) -> None:
+            live.update(status_table(status), refresh=True)
+
+        yield show
+
+
+def _line_printer() -> Callable[[dict[str, Any]], None]:
+    states: dict[str, str] = {}
+
+    def show(status: dict[str, Any]) -> None:
+        for service in status["services"]:
+            if states.get(service["name"]) != service["state"]:
+                states[service["name"]] = service["state"]
+                out.print(f"{service['name']} {service['state']} {service['address']}", highlight=False)
+
+    return show
+
+
+def status_table(status: dict[str, Any]) -> Table:
+    """One line a service."""
+    table = Table(title=f"Tidemark {status['version']} in {status['home']}", title_justify="left", title_style="bold")
+    for heading in ("service", "state", "address", "pid", "memory", "restarts", "note"):
+        table.add_column(heading, justify="right" if heading in ("pid", "memory", "restarts") else "left")
+    for service in status["services"]:
+        table.add_row(
+            service["name"],
+            coloured(service["state"]),
+            service["address"],
+            str(service["pid"] or ""),
+            memory(service["pid"]),
+            str(service["restarts"]),
+            service["message"],
+        )
+    return table
+
+
+def print_status(status: dict[str, Any]) -> None:
+    """The table of `tidemark status`."""
+    out.print(status_table(status))
+    out.print(
+        f"supervisor: process {status['pid']}, up for {duration(time.time() - status['began'])}",
+        highlight=False,
+    )
+
+
+def print_findings(findings: Sequence[Finding]) -> None:
+    """The table of `tidemark doctor`."""
+    table = Table("check", "verdict", "found", "fix")
+    for finding in findings:
+        table.add_row(finding.what, coloured(finding.verdict), finding.found, finding.fix)
+    out.print(table)
+
+
+def print_settings(rows: Sequence[Row]) -> None:
+    """The table of `tidemark config`."""
+    table = Table("setting", "value", "from", "what it is for")
+    for row in rows:
+        table.add_row(row.name, Text(row.value), row.origin, Text(row.help))
+    out.print(table)
+
+
+@contextmanager
+def jar_progress() -> Iterator[Callable[[int, int, str], None]]:
+    """A bar for fetching jars; nothing is drawn while nothing has to be fetched."""
+    columns = (
+        TextColumn("fetching jars"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
+        task = bar.add_task("", visible=False)
+
+        def advance(done: int, total: int, what: str) -> None:
+            bar.update(task, completed=done, total=total, description=what, visible=True)
+
+        yield advance
+
+
+def coloured(word: str) -> Text:
+    """A state or verdict in its colour."""
+    return Text(str(word), style=COLOURS.get(str(word), ""))
+
+
+def memory(pid: int | None) -> str:
+    """Resident memory of a process, like `412 MB`."""
+    try:
+        return f"{psutil.Process(pid).memory_info().rss // 2**20} MB" if pid else ""
+    except psutil.Error:
+        return ""
+
+
+def duration(seconds: float) -> str:
+    """Like `3 h 12 min`, `12 min 5 s` or `42 s`."""
+    whole = int(seconds)
+    hours, minutes, rest = whole // 3600, whole % 3600 // 60, whole % 60
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

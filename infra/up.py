@@ -1,0 +1,160 @@
+"""Bring a home up and down: in this process, or detached in a supervisor process of its own.
+
+`python -m infra.up` is that process. It writes each status as one JSON line to its standard output until everything is
+ready, so that the command that started it can show them; if that reader goes away before, it stops again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import structlog
+
+from infra.errors import InfraError, NotRunning, ServiceFailed
+from infra.home import Home, read_json
+from infra.jars import Progress, fetch_jars
+from infra.java import find_java
+from infra.local_stack import build_services
+from infra.logs import configure_logging
+from infra.settings import Settings, child_environment, load_settings
+from infra.supervisor import Supervisor, is_same_process, stop_on_signals
+
+log = structlog.get_logger()
+
+OnStatus = Callable[[dict[str, Any]], None]
+
+
+def check_and_fetch(settings: Settings, progress: Progress | None = None) -> None:
+    """What `up` needs before it may touch the home: a home that is ours, Java, the jars."""
+    Home(settings.home).check()
+    if not settings.kafka_bootstrap:
+        fetch_jars(find_java(settings.java_home), settings.jars_dir, settings.ivy_settings, progress)
+
+
+def supervise(settings: Settings, on_status: OnStatus) -> None:
+    """Run the stack in this process until a signal stops it."""
+    home = Home(settings.home)
+    home.prepare()
+    with home.locked(), home.log_file("supervisor").open("a", encoding="utf-8") as log_file:
+        configure_logging(settings.log_level, log_file)
+        supervisor = Supervisor(
+            home,
+            build_services(settings),
+            start_timeout_s=settings.start_timeout_s,
+            stop_timeout_s=settings.stop_timeout_s,
+            backoff_max_s=settings.restart_backoff_max_s,
+            log_max_mb=settings.log_max_mb,
+            on_change=on_status,
+        )
+        stop_on_signals(supervisor)
+        supervisor.run()
+
+
+def start_detached(settings: Settings, on_status: OnStatus) -> dict[str, Any]:
+    """Start a supervisor process of its own and return its status once everything is ready."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "infra.up"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=child_environment(settings),
+        start_new_session=True,
+    )
+    said = []
+    try:
+        for line in process.stdout or ():
+            message = _parse(line)
+            if message is None:
+                said.append(line.rstrip())
+            elif "failed" in message:
+                process.wait()
+                error = InfraError(message["failed"])
+                error.exit_code = message["exit_code"]
+                raise error
+            else:
+                on_status(message)
+                if message["ready"]:
+                    return message
+    except KeyboardInterrupt:
+        process.terminate()
+        process.wait()
+        raise
+    finally:
+        if process.stdout:
+            process.stdout.close()
+    process.wait()
+    raise ServiceFailed("The supervisor ended before everything was ready:\n" + "\n".join(said[-20:]))
+
+
+def stop(settings: Settings, on_status: OnStatus) -> None:
+    """Stop the supervisor of this home and wait until its children are gone."""
+    home = Home(settings.home)
+    status = read_status(settings)
+    if status is None:
+        raise NotRunning(f"Nothing runs on {str(home.root)!r}.")
+    os.kill(status["pid"], signal.SIGTERM)
+    deadline = time.monotonic() + settings.stop_timeout_s * len(status["services"]) + 5
+    while home.is_locked():
+        on_status(read_json(home.status_file) or status)
+        if time.monotonic() > deadline:
+            raise ServiceFailed(
+                f"The supervisor (process {status['pid']}) did not stop in time. Its log: {home.log_file('supervisor')}"
+            )
+        time.sleep(0.05)
+
+
+def read_status(settings: Settings) -> dict[str, Any] | None:
+    """The status of what runs on this home now, or None where nothing runs."""
+    home = Home(settings.home)
+    status = read_json(home.status_file)
+    if not status or not home.is_locked() or not is_same_process(status["pid"], status["created"]):
+        return None
+    return dict(status)
+
+
+def _parse(line: str) -> dict[str, Any] | None:
+    with suppress(ValueError):
+        message = json.loads(line)
+        if isinstance(message, dict):
+            return message
+    return None
+
+
+def main() -> int:
+    """The detached supervisor."""
+    told_ready = False
+
+    def tell(status: dict[str, Any]) -> None:
+        nonlocal told_ready
+        if told_ready:
+            return
+        sys.stdout.write(json.dumps(status) + "\n")
+        sys.stdout.flush()  # BrokenPipeError when the reader was interrupted: the supervisor stops everything
+        if status["ready"]:
+            told_ready = True
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, 1)
+            os.dup2(nowhere, 2)
+
+    try:
+        supervise(load_settings(), tell)
+    except InfraError as error:
+        if not told_ready:
+            sys.stdout.write(json.dumps({"failed": str(error), "exit_code": error.exit_code}) + "\n")
+        return error.exit_code
+    except BrokenPipeError:
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

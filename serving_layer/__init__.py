@@ -1,0 +1,1 @@
+"""ANSWER: batch state and speed state, merged, presented and explained; starts without a JVM."""

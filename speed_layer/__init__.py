@@ -1,0 +1,1 @@
+"""KEEP UP: everything since the cut, from Kafka, into speed views in Redis."""

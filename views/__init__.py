@@ -1,0 +1,1 @@
+"""WHAT is computed: a view is declared here once, and every layer reads the same declaration."""
