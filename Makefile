@@ -20,7 +20,7 @@ setup: .venv/.installed  ## Install everything this project needs (about a secon
 	@echo "Installing the locked packages into .venv (two minutes the first time: pyspark is large) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-build.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-build-isolation -r requirements.lock
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
 demo: setup  ## Bring the stack up, send events through it, show them, take it down

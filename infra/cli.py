@@ -1,12 +1,13 @@
-"""The `tidemark` command. Results go to stdout, logs and progress to stderr; heavy imports happen inside the commands."""
+"""The `tidemark` command. Results go to stdout, logs and progress to stderr; heavy imports wait inside the commands."""
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -208,17 +209,41 @@ def _settings() -> Settings:
     return load_settings()
 
 
+# ---- commands of the layers --------------------------------------------------
+
+
+class Group(NamedTuple):
+    """Commands that live in a layer. Its module is imported only when one of them is called."""
+
+    module: str
+    help: str
+
+
+GROUPS: dict[str, Group] = {}
+
+
+def _add_groups(arguments: list[str]) -> None:
+    """Register every group by its help text, and the one that is called with its commands."""
+    for name, group in GROUPS.items():
+        if name in arguments:
+            app.add_typer(importlib.import_module(group.module).app, name=name, help=group.help)
+        else:
+            app.add_typer(typer.Typer(), name=name, help=group.help)
+
+
 def main() -> Any:
     """The program: errors that a person can mend are printed as one sentence, others with their traceback."""
-    from infra.errors import InfraError
-
     try:
+        _add_groups(sys.argv[1:])
         return app()
-    except InfraError as error:
-        sys.stderr.write(f"tidemark: {error}\n")
-        sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
+    except Exception as error:
+        exit_code = getattr(error, "exit_code", None)  # every layer's errors have one
+        if exit_code is None:
+            raise
+        sys.stderr.write(f"tidemark: {error}\n")
+        sys.exit(exit_code)
 
 
 if __name__ == "__main__":

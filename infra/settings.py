@@ -139,6 +139,14 @@ class Settings(BaseSettings):
     redis_password: SecretStr | None = Field(default=None, description="Password of the Redis named by redis_url.")
     redis_password_file: Location | None = Field(default=None, description="File that holds redis_password.")
 
+    views_dir: Location | None = Field(
+        default=None,
+        description="Folder with your own declarations (*.py) of sources and views; empty: only the examples.",
+    )
+    with_examples: bool = Field(
+        default=True, description="Whether the declarations in views/catalog are loaded beside your own."
+    )
+
     spark_master: str = Field(
         default="local[*]",
         min_length=1,

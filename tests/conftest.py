@@ -1,0 +1,101 @@
+"""What tests stand on: a real stack on a home of its own, and one Spark session for all tests that need it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+from infra import up
+from infra.local_stack import addresses
+from infra.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Stack(NamedTuple):
+    """A running stack."""
+
+    settings: Settings
+    kafka: str
+    redis: str
+
+    def status(self) -> dict[str, Any]:
+        """What its supervisor says now."""
+        found = up.read_status(self.settings)
+        assert found is not None, f"nothing runs on {self.settings.home}"
+        return found
+
+    def service(self, name: str) -> dict[str, Any]:
+        """One service's line of the status."""
+        return next(service for service in self.status()["services"] if service["name"] == name)
+
+
+def wait_until(what: str, condition: Callable[[], Any], deadline_s: float = 60) -> Any:
+    """The first true value of `condition`, or a failure that says what was waited for."""
+    end = time.monotonic() + deadline_s
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > end:
+            pytest.fail(f"waited {deadline_s:g} s for {what}, in vain; last value: {value!r}")
+        time.sleep(0.05)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_settings_from_outside() -> Iterator[None]:
+    """Tests see no TIDEMARK_ variable and no tidemark.toml of the person who runs them."""
+    patch = pytest.MonkeyPatch()
+    for name in os.environ:
+        if name.startswith("TIDEMARK_"):
+            patch.delenv(name)
+    patch.setenv("TIDEMARK_CONFIG", os.devnull)
+    yield
+    patch.undo()
+
+
+def start_stack(home: Path, **overrides: Any) -> Stack:
+    """Bring a stack up on `home`. The caller brings it down with `stop_stack`."""
+    settings = load_settings(home=home, **overrides)
+    up.check_and_fetch(settings)
+    up.start_detached(settings, lambda _status: None)
+    where = addresses(settings)
+    return Stack(settings, where.kafka, where.redis)
+
+
+def stop_stack(stack: Stack) -> None:
+    """Take it down, if it still runs."""
+    if up.read_status(stack.settings) is not None:
+        up.stop(stack.settings, lambda _status: None)
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """A stack shared by the tests that leave it as they found it. They use topics and keys of their own."""
+    running = start_stack(tmp_path_factory.mktemp("shared") / "home")
+    yield running
+    stop_stack(running)
+
+
+@pytest.fixture
+def own_stack(tmp_path: Path) -> Iterator[Stack]:
+    """A stack for one test that kills or changes it."""
+    running = start_stack(tmp_path / "home")
+    yield running
+    stop_stack(running)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One Spark session for all tests that need one."""
+    from infra.spark import spark_session
+
+    session = spark_session(load_settings(home=tmp_path_factory.mktemp("spark") / "home"), "tidemark-tests")
+    yield session
+    session.stop()

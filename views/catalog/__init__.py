@@ -1,0 +1,1 @@
+"""Declared examples, one file each: copy one to begin your own."""

@@ -1,0 +1,21 @@
+"""Visits to a web site: what a page, an app or a web server's log tells of each request."""
+
+from __future__ import annotations
+
+from views.source import Source
+
+web = Source(
+    name="web",
+    fields="""
+        event_id string,
+        event_time timestamp,
+        user_id string,
+        name string,
+        category string,
+        properties struct<
+            url: string, method: string, status: int, ms: double, bytes: bigint,
+            referrer: string, agent: string, ip: string
+        >
+    """,
+    doc="Page views, clicks and sign-ups of a web site, and lines of its access log.",
+)
