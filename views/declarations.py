@@ -34,7 +34,7 @@ class Declarations:
 
 
 def load_declarations(folder: Path | None = None, *, with_catalog: bool = True) -> Declarations:
-    """The declarations of every module in the catalog (unless it is switched off) and of every *.py file in `folder`."""
+    """What every module in the catalog declares (unless that is switched off), and every *.py file in `folder`."""
     modules = [*(_catalog_modules() if with_catalog else ()), *(_folder_modules(folder) if folder else ())]
     sources: dict[str, Source] = {}
     for module in modules:

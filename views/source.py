@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
 
 from views.errors import DeclarationError, SourceError
 from views.field_types import Field, FieldType, parse_fields
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
+FORMATS = ("json",)
 TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,240}")
 
 
@@ -28,7 +28,7 @@ class Source:
     name: str
     fields: str
     topic: str = ""
-    format: Literal["json"] = "json"
+    format: str = "json"
     id_field: str = "event_id"
     time_field: str = "event_time"
     partitions: int = 3
@@ -61,8 +61,8 @@ class Source:
             yield f"{self.topic!r} is no topic name; Kafka allows letters, digits, '.', '_' and '-'."
         if self.topic == self.dead_topic:
             yield f"its topic {self.topic!r} is also its dead-letter topic. Choose another topic."
-        if self.format != "json":
-            yield f"the format {self.format!r} is not known. There is: 'json'."
+        if self.format not in FORMATS:
+            yield f"the format {self.format!r} is not known. There are: {', '.join(FORMATS)}."
         try:
             fields = {field.name: field.type for field in self.schema}
         except DeclarationError as error:
