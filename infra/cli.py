@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -68,6 +69,8 @@ def up(
     settings = _settings()
     with terminal.jar_progress() as progress:
         up.check_and_fetch(settings, progress)
+    if (secret := up.first_access_key(settings)) is not None:
+        terminal.print_first_key(secret)
     with terminal.live_status() as show:
         if detach:
             up.start_detached(settings, show)
@@ -181,16 +184,6 @@ def jars(
 
 
 @app.command()
-def demo(
-    events: Annotated[int, typer.Option(min=1, envvar="TIDEMARK_CLI_EVENTS", help="How many events to send.")] = 10_000,
-) -> None:
-    """Bring the stack up, send events through Kafka into a Delta table by Spark, show them, take it down."""
-    from infra.demo import run_demo
-
-    run_demo(_settings(), events)
-
-
-@app.command()
 def version(output: OutputOption = Output.TABLE) -> None:
     """Print the versions of Tidemark and of what it stands on."""
     from infra import terminal
@@ -213,22 +206,59 @@ def _settings() -> Settings:
 
 
 class Group(NamedTuple):
-    """Commands that live in a layer. Its module is imported only when one of them is called."""
+    """Commands that live in a layer. Its module is imported only when one of them is called.
+
+    The module has a typer `app`; or, for a group that is one command, the function `command`.
+    """
 
     module: str
     help: str
+    is_command: bool = False
 
 
-GROUPS: dict[str, Group] = {}
+GROUPS: dict[str, Group] = {
+    "keys": Group("master_dataset.key_commands", "Make, list and remove the access keys of the REST interfaces."),
+    "topics": Group("master_dataset.topic_commands", "Make the declared topics, and compare them with the broker's."),
+    "master": Group(
+        "master_dataset.master_commands", "Look at the master dataset; prove, repair, compact, read, replay it."
+    ),
+    "dead": Group("master_dataset.dead_commands", "Look at invalid records, and send them again."),
+    "demo": Group(
+        "master_dataset.demo",
+        "Bring everything up, send events by REST, show them from the master dataset, prove them, take it down.",
+        is_command=True,
+    ),
+    "import": Group(
+        "master_dataset.importer.commands",
+        "Send the lines of files as events into a source: NDJSON, CSV, W3C and web-server logs.",
+        is_command=True,
+    ),
+}
 
 
 def _add_groups(arguments: list[str]) -> None:
     """Register every group by its help text, and the one that is called with its commands."""
     for name, group in GROUPS.items():
-        if name in arguments:
+        if group.is_command:
+            app.command(name)(_command_of(group) if name in arguments else _not_called(group))
+        elif name in arguments:
             app.add_typer(importlib.import_module(group.module).app, name=name, help=group.help)
         else:
             app.add_typer(typer.Typer(), name=name, help=group.help)
+
+
+def _command_of(group: Group) -> Callable[..., None]:
+    command: Callable[..., None] = importlib.import_module(group.module).command
+    return command
+
+
+def _not_called(group: Group) -> Callable[..., None]:
+    """Stands for a command that is only listed."""
+
+    def command() -> None: ...
+
+    command.__doc__ = group.help
+    return command
 
 
 def main() -> Any:

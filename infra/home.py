@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,8 @@ from typing import IO, Any
 from infra.errors import HomeError, HomeInUse
 from infra.version import VERSION
 
+LOOKS_LAST_S = 0.3
+"""Whoever looks whether a home is locked holds the lock for a moment; a supervisor waits this long for that to pass."""
 LAYOUT = 1
 """Number of the folder's layout; it grows when an older Tidemark could no longer read the folder."""
 
@@ -47,7 +50,7 @@ class Home:
         if self.root.exists() and not self.root.is_dir():
             raise HomeError(f"TIDEMARK_HOME is {str(self.root)!r}, which is a file. Name a folder.")
         if not self.exists:
-            if self.root.is_dir() and any(self.root.iterdir()):
+            if self.root.is_dir() and any(not self._is_half_mark(path) for path in self.root.iterdir()):
                 raise HomeError(
                     f"TIDEMARK_HOME is {str(self.root)!r}, a folder with other things in it. "
                     "Name an empty folder or one that does not exist yet."
@@ -66,11 +69,20 @@ class Home:
     def prepare(self) -> None:
         """Make the folders. Only this user may look inside."""
         self.check()
-        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for folder in (self.logs, self.run, self.kafka, self.redis, self.spark):
-            folder.mkdir(mode=0o700, exist_ok=True)
-        if not self.exists:
-            write_json(self._mark, {"layout": LAYOUT, "version": VERSION})
+        try:
+            # Step 1. The mark. A crash before it leaves an empty folder, or one with half a mark: `check` takes both.
+            # Marked last, a crash would leave folders that `check` takes for somebody else's.
+            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not self.exists:
+                write_json(self._mark, {"layout": LAYOUT, "version": VERSION})
+            # Step 2. The folders. A crash among them is mended by the next call.
+            for folder in (self.logs, self.run, self.kafka, self.redis, self.spark):
+                folder.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise HomeError(
+                f"TIDEMARK_HOME is {str(self.root)!r}, which cannot be made or written: {error.strerror}. "
+                "Name a folder where you may write."
+            ) from None
 
     def check_disk(self, min_free_mb: int) -> None:
         """Raise HomeError where the disk is almost full: Kafka and Redis break badly without space."""
@@ -90,7 +102,7 @@ class Home:
     def locked(self) -> Iterator[None]:
         """Hold this home. The lock ends with the process, however that ends."""
         with self._lock.open("a+") as file:
-            if not _try_lock(file):
+            if not _lock_within(file, LOOKS_LAST_S):
                 file.seek(0)
                 raise HomeInUse(
                     f"{str(self.root)!r} is in use by process {file.read().strip() or 'unknown'}. "
@@ -107,6 +119,25 @@ class Home:
             return False
         with self._lock.open("a+") as file:
             return not _try_lock(file)
+
+    def holder(self) -> int | None:
+        """The process id of the supervisor that holds this home now."""
+        if not self.is_locked():
+            return None
+        text = self._lock.read_text(encoding="utf-8")
+        return int(text) if text.isdecimal() else None
+
+    def _is_half_mark(self, path: Path) -> bool:
+        return path.name.startswith(self._mark.name) and path.name.endswith(".partial")
+
+
+def _lock_within(file: IO[str], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while not _try_lock(file):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
 
 
 def _try_lock(file: IO[str]) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -87,9 +88,9 @@ def verify(folder: Path, expected: dict[str, str]) -> None:
     """Raise JarsError unless `folder` holds exactly the jars of `expected`, byte for byte."""
     found = {str(path.relative_to(folder)): path for path in sorted(folder.glob("*/*.jar"))}
     if missing := sorted(expected.keys() - found.keys()):
-        raise JarsError(f"{str(folder)!r} lacks {', '.join(missing)}. {_remedy(folder)}")
+        raise JarsError(f"{str(folder)!r} lacks {_some(missing)}. {_remedy(folder)}")
     if extra := sorted(found.keys() - expected.keys()):
-        raise JarsError(f"{str(folder)!r} has {', '.join(extra)}, which the lock does not name. {_remedy(folder)}")
+        raise JarsError(f"{str(folder)!r} has {_some(extra)}, which the lock does not name. {_remedy(folder)}")
     with ThreadPoolExecutor() as pool:
         digests = dict(zip(found, pool.map(sha256, found.values()), strict=True))
     for name, digest in digests.items():
@@ -120,8 +121,12 @@ def write_lock(java: Java, jars_dir: Path, ivy_settings: Path | None = None) -> 
         shutil.rmtree(staging, ignore_errors=True)
 
 
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
 def _remedy(folder: Path) -> str:
-    return f"Remove the folder and run `tidemark jars` again: rm -r {folder}"
+    return f"Remove the folder and run `tidemark jars` again: rm -r {shlex.quote(str(folder))}"
 
 
 def _fetch(java: Java, folder: Path, ivy_settings: Path, progress: Progress) -> None:

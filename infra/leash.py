@@ -1,8 +1,8 @@
 """Run a command that ends when its parent ends, even if the parent is killed with SIGKILL.
 
-Started as `python -S leash.py <parent pid> <command> ...`. On Linux the kernel holds the leash: the parent-death signal
-is set and the command takes this process's place, so nothing stays behind. Elsewhere this process waits beside the
-command and ends it when the parent is gone.
+Started as `python -I -S leash.py <parent pid> <command> ...`. On Linux the kernel holds the leash: the parent-death
+signal is set and the command takes this process's place, so nothing stays behind. Elsewhere this process waits beside
+the command and ends it when the parent is gone.
 """
 
 from __future__ import annotations
@@ -28,9 +28,18 @@ def leash_by_kernel(parent: int, command: list[str]) -> None:
 
 def leash_by_watching(parent: int, command: list[str], pause_s: float = 0.2) -> int:
     """Run `command` until it ends or the parent is gone. Returns its exit code."""
+    early: list[int] = []
+    child: subprocess.Popen[bytes] | None = None
+
+    def pass_on(number: int, _frame: object) -> None:
+        child.send_signal(number) if child else early.append(number)
+
+    # Before the command is started: a signal in between would end us and leave the command without a leash.
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, pass_on)
     child = subprocess.Popen(command)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda received, _frame: child.send_signal(received))
+    for number in early:
+        child.send_signal(number)
     while child.poll() is None:
         if os.getppid() != parent:
             child.kill()
@@ -41,9 +50,13 @@ def leash_by_watching(parent: int, command: list[str], pause_s: float = 0.2) -> 
 def main(arguments: list[str]) -> int:
     """The program: see the module's first sentence."""
     parent, command = int(arguments[0]), arguments[1:]
-    if sys.platform == "linux":
-        leash_by_kernel(parent, command)
-    return leash_by_watching(parent, command)
+    try:
+        if sys.platform == "linux":
+            leash_by_kernel(parent, command)
+        return leash_by_watching(parent, command)
+    except OSError as error:
+        sys.stderr.write(f"{command[0]} cannot be started: {error.strerror}\n")
+        return 127  # as a shell would say
 
 
 if __name__ == "__main__":

@@ -1,11 +1,15 @@
-"""The services of one machine: a real Kafka broker and a real Redis server, each unless a setting names another one."""
+"""The services of one machine: Kafka and Redis, each unless a setting names another one, and the layers' processes."""
 
 from __future__ import annotations
 
 import base64
+import http.client
+import os
 import shutil
 import socket
 import subprocess
+import sys
+import time
 import uuid
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,14 +22,18 @@ from infra.java import Java, find_java
 from infra.kafka_clients import check_kafka
 from infra.ports import LOOPBACK, check_free, choose_ports
 from infra.service import Service
-from infra.settings import Settings
+from infra.settings import Settings, child_environment
+
+UTF8 = {"LC_ALL": "C.UTF-8"}
+"""Under another locale Java cannot open a path like `/home/jürgen`."""
 
 
 class Addresses(NamedTuple):
-    """Where Kafka and Redis are."""
+    """Where everything is."""
 
     kafka: str
     redis: str
+    collector: str
 
 
 def wanted_ports(settings: Settings) -> dict[str, int]:
@@ -35,6 +43,8 @@ def wanted_ports(settings: Settings) -> dict[str, int]:
         ports |= {"kafka_port": settings.kafka_port, "kafka_controller_port": settings.kafka_controller_port}
     if not settings.redis_url:
         ports |= {"redis_port": settings.redis_port}
+    if settings.collector_enabled:
+        ports |= {"collector_port": settings.collector_port}
     return ports
 
 
@@ -43,9 +53,11 @@ def addresses(settings: Settings) -> Addresses:
     ports = read_json(Home(settings.home).ports_file) or {}
     kafka_port = settings.kafka_port or ports.get("kafka_port", 0)
     redis_port = settings.redis_port or ports.get("redis_port", 0)
+    collector_port = settings.collector_port or ports.get("collector_port", 0)
     return Addresses(
         kafka=settings.kafka_bootstrap or f"{LOOPBACK}:{kafka_port}",
         redis=settings.redis_url or f"redis://{LOOPBACK}:{redis_port}/0",
+        collector=f"http://{_reachable(settings.collector_host)}:{collector_port}",
     )
 
 
@@ -61,6 +73,19 @@ def build_services(settings: Settings) -> list[Service]:
     if not settings.kafka_bootstrap:
         java, jars = find_java(settings.java_home), cached_jars(settings.jars_dir)
         services.append(kafka_service(settings, home, java, jars, ports))
+    after = tuple(service.name for service in services)
+    # Every layer's process gets the chosen ports and addresses, so that it need not look for them.
+    actual = settings.model_copy(
+        update={
+            "kafka_bootstrap": addresses(settings).kafka,
+            "redis_url": addresses(settings).redis,
+            "collector_port": ports.get("collector_port", settings.collector_port),
+        }
+    )
+    if settings.collector_enabled:
+        services.append(collector_service(actual, after))
+    if settings.archiver_enabled:
+        services.append(archiver_service(actual, (*after, "collector") if settings.collector_enabled else after))
     return services
 
 
@@ -93,7 +118,8 @@ def kafka_service(settings: Settings, home: Home, java: Java, jars: JarSet, port
             str(config),
         ),
         address=bootstrap,
-        check=lambda: _check_port(ports["kafka_port"]) or check_kafka(settings, bootstrap),
+        environment=UTF8,
+        check=lambda: check_kafka(settings, bootstrap),
         prepare=prepare,
     )
 
@@ -131,7 +157,13 @@ def _server_properties(home: Home, ports: dict[str, int]) -> str:
 
 
 def _escape(value: object) -> str:
-    return str(value).replace("\\", "\\\\")
+    r"""A value for a properties file, which Java reads as Latin-1: `hä` becomes `h\u00e4`."""
+    return "".join(c if c.isascii() else _java_escape(c) for c in str(value).replace("\\", "\\\\"))
+
+
+def _java_escape(character: str) -> str:
+    units = character.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[start : start + 4]}" for start in range(0, len(units), 4))
 
 
 def _format_storage(java_command: tuple[str, ...], config: Path) -> None:
@@ -148,13 +180,18 @@ def _format_storage(java_command: tuple[str, ...], config: Path) -> None:
         text=True,
         check=False,
         timeout=120,
+        env={**os.environ, **UTF8},
+        start_new_session=True,  # Ctrl-C reaches only us, which then stop in order
     )
     if done.returncode:
         raise ServiceFailed(f"Kafka's data folder could not be made:\n{(done.stderr or done.stdout).strip()[-2000:]}")
 
 
 def _cluster_id() -> str:
-    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    """A random id that does not begin with a dash: the tool would take such a one for an option."""
+    while (made := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
+        pass
+    return made
 
 
 def _kafka_log_config() -> Path:
@@ -216,14 +253,66 @@ def check_redis_port(port: int, timeout_s: float = 2.0) -> str | None:
     return None if answer.startswith(b"+PONG") else f"answered {answer[:60]!r}"
 
 
+# ---- processes of the layers ------------------------------------------------
+
+
+def collector_service(settings: Settings, after: tuple[str, ...]) -> Service:
+    """The collector: events by REST into Kafka."""
+    address = addresses(settings).collector
+    return Service(
+        name="collector",
+        command=(sys.executable, "-P", "-m", "master_dataset.collector"),
+        address=address,
+        check=lambda: check_http(address, "/ready"),
+        after=after,
+        environment=child_environment(settings),
+    )
+
+
+def archiver_service(settings: Settings, after: tuple[str, ...]) -> Service:
+    """The archiver: from Kafka into the master dataset. It starts after the collector, which makes the topics."""
+    home = Home(settings.home)
+    return Service(
+        name="archiver",
+        command=(sys.executable, "-P", "-m", "master_dataset.archiving"),
+        address=str(settings.master_dir or home.root / "master"),
+        check=lambda: check_heartbeat(home.run / "archiver.json"),
+        after=after,
+        environment=child_environment(settings),
+    )
+
+
+def check_heartbeat(status_file: Path, max_age_s: float = 15.0) -> str | None:
+    """None when a process wrote its status just now and says that all its work goes on; else what is missing."""
+    status = read_json(status_file)
+    if not status:
+        return "it has not said anything yet"
+    if status["error"]:
+        return str(status["error"]).splitlines()[0]
+    if not status["sources"]:
+        return "it is starting"
+    age_s = time.time() - status["at"]
+    return None if age_s <= max_age_s else f"its last sign of life is {age_s:.0f} s old"
+
+
+def check_http(address: str, path: str, timeout_s: float = 5.0) -> str | None:
+    """None when the server answers 200; else what it did instead."""
+    connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=timeout_s)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        said = answer.read(500).decode("utf-8", errors="replace")
+    except (OSError, http.client.HTTPException) as error:
+        return f"no answer from {address}: {error}"
+    finally:
+        connection.close()
+    return None if answer.status == 200 else f"{path} answered {answer.status}: {said}"
+
+
+def _reachable(host: str) -> str:
+    """A server on all addresses is reached on loopback."""
+    return LOOPBACK if host in ("0.0.0.0", "::") else host  # noqa: S104  compared, not bound
+
+
 def _quote(path: Path) -> str:
     return '"' + str(path).replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
-def _check_port(port: int) -> str | None:
-    """A cheap first question, so that a broker that is still starting costs no client."""
-    try:
-        socket.create_connection((LOOPBACK, port), 1.0).close()
-    except OSError as error:
-        return f"nothing listens on port {port} yet: {error}"
-    return None

@@ -10,6 +10,8 @@ from typing import TextIO
 
 import structlog
 
+BLOCK = 65536
+
 
 def configure_logging(level: str, stream: TextIO | None = None) -> None:
     """Write entries of `level` and above, like `2026-11-16T02:40:11Z [info] ready service=kafka seconds=3.1`."""
@@ -19,7 +21,7 @@ def configure_logging(level: str, stream: TextIO | None = None) -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
-            structlog.dev.ConsoleRenderer(colors=stream.isatty(), pad_event_to=0, pad_level=False),
+            structlog.dev.ConsoleRenderer(colors=stream.isatty(), pad_event_to=0, pad_level=False, sort_keys=False),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.PrintLoggerFactory(stream),
@@ -37,9 +39,14 @@ def rotate(log_file: Path, max_bytes: int) -> bool:
 
 
 def last_lines(log_file: Path, count: int) -> list[str]:
-    """The end of a log, reading no more than its last 64 KiB; [] where there is no file."""
+    """The end of a log, read backwards so that a long log costs no more than a short one; [] where there is no file."""
     if not log_file.exists():
         return []
     with log_file.open("rb") as file:
-        file.seek(max(0, log_file.stat().st_size - 65536))
-        return file.read().decode("utf-8", errors="replace").splitlines()[-count:]
+        position, tail = file.seek(0, os.SEEK_END), b""
+        while position > 0 and tail.count(b"\n") <= count:
+            start = max(0, position - BLOCK)
+            file.seek(start)
+            tail = file.read(position - start) + tail
+            position = start
+    return [line.decode("utf-8", errors="replace").rstrip("\r") for line in tail.splitlines()[-count:]]

@@ -14,7 +14,7 @@ from infra.errors import PortTaken
 from infra.home import Home, read_json, write_json
 
 LOOPBACK = "127.0.0.1"
-FIRST = {"kafka_port": 9092, "kafka_controller_port": 9192, "redis_port": 6379}
+FIRST = {"kafka_port": 9092, "kafka_controller_port": 9192, "redis_port": 6379, "collector_port": 8080}
 """Where the search for a free port begins, for each setting."""
 
 
@@ -26,12 +26,14 @@ def choose_ports(home: Home, wanted: dict[str, int], claims_file: Path) -> dict[
     remembered = read_json(home.ports_file) or {}
     with _claims(claims_file) as claims:
         others = {port for root, ports in claims.items() if root != str(home.root) for port in ports.values()}
-        chosen: dict[str, int] = {}
-        for setting, port in wanted.items():
-            taken = others | set(chosen.values())
-            chosen[setting] = port or remembered.get(setting) or _first_free(FIRST[setting], taken)
-        claims[str(home.root)] = chosen
-    write_json(home.ports_file, chosen)
+        chosen = {setting: port for setting, port in wanted.items() if port}
+        for setting in [name for name in wanted if name not in chosen]:  # last: no wanted port is given away
+            ours = set(chosen.values())
+            last_time: int = remembered.get(setting, 0)
+            is_kept = last_time and last_time not in ours
+            chosen[setting] = last_time if is_kept else _first_free(FIRST[setting], others | ours)
+        claims[str(home.root)] = remembered | chosen
+    write_json(home.ports_file, remembered | chosen)
     return chosen
 
 
@@ -78,8 +80,13 @@ def _first_free(start: int, taken: set[int]) -> int:
 @contextmanager
 def _claims(path: Path) -> Iterator[dict[str, dict[str, int]]]:
     """The claims of all homes that still exist, written back at the end."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.with_suffix(".lock").open("w") as lock:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock_file = path.with_suffix(".lock").open("w")
+    except OSError:  # a cache of jars that is read-only, in an image: no home can claim anything there
+        yield {}
+        return
+    with lock_file as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         known = read_json(path) or {}
         claims = {root: ports for root, ports in known.items() if Path(root).is_dir()}

@@ -7,12 +7,14 @@ Secrets come from the environment or from a file named by `<name>_file`, never f
 from __future__ import annotations
 
 import difflib
+import itertools
 import json
 import os
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, Self
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
@@ -22,6 +24,7 @@ from pydantic_settings import (
     SettingsConfigDict,
     TomlConfigSettingsSource,
 )
+from pydantic_settings.exceptions import SettingsError as UnreadableValue
 
 from infra.errors import SettingsError
 
@@ -32,15 +35,31 @@ CONFIG_VARIABLE = "TIDEMARK_CONFIG"
 
 
 def _absolute(path: Path) -> Path:
-    return Path(os.path.abspath(path.expanduser()))  # noqa: PTH100  resolve() would follow the user's links
+    try:
+        return Path(os.path.abspath(path.expanduser()))  # noqa: PTH100  resolve() would follow the user's links
+    except RuntimeError:
+        raise ValueError("a path whose ~ names a user of this machine") from None
 
 
 def _without_password(url: str) -> str:
     if url and urlsplit(url).scheme not in ("redis", "rediss"):
         raise ValueError("an address like redis://host:6379/0 or rediss://host:6379/0")
-    if url and urlsplit(url).password:
+    if url and (urlsplit(url).password or "password=" in url or "@" in url.partition(urlsplit(url).netloc)[2]):
         raise ValueError("an address without a password: put that into TIDEMARK_REDIS_PASSWORD or redis_password_file")
     return url
+
+
+def _brokers(text: str) -> str:
+    for broker in text.split(",") if text else ():
+        host, _, port = broker.strip().rpartition(":")
+        if not (host and port.isdecimal() and 0 < int(port) < 65536):
+            raise ValueError("brokers with their ports, like one.example:9092,two.example:9092")
+    return text
+
+
+def _empty_text(value: object) -> object:
+    """An empty variable is no value (None) for a path or a secret, and an empty text for a text."""
+    return "" if value is None else value
 
 
 def _memory(text: str) -> str:
@@ -55,6 +74,7 @@ def _upper(value: object) -> object:
 
 Location = Annotated[Path, AfterValidator(_absolute)]
 Port = Annotated[int, Field(ge=0, le=65535)]
+Text = Annotated[str, BeforeValidator(_empty_text)]
 Memory = Annotated[str, AfterValidator(_memory)]
 LogLevel = Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(_upper)]
 
@@ -103,7 +123,7 @@ class Settings(BaseSettings):
         description="Ivy settings file naming a mirror to fetch jars from; empty: the public repository.",
     )
 
-    kafka_bootstrap: str = Field(
+    kafka_bootstrap: Annotated[Text, AfterValidator(_brokers)] = Field(
         default="",
         description="Brokers of a Kafka cluster as host:port,host:port; empty: a broker of our own is started.",
     )
@@ -121,14 +141,14 @@ class Settings(BaseSettings):
     kafka_sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(
         default="SCRAM-SHA-512", description="How to sign in, with a SASL protocol."
     )
-    kafka_username: str = Field(default="", description="User name for a SASL protocol.")
+    kafka_username: Text = Field(default="", description="User name for a SASL protocol.")
     kafka_password: SecretStr | None = Field(default=None, description="Password for a SASL protocol.")
     kafka_password_file: Location | None = Field(default=None, description="File that holds kafka_password.")
     kafka_ca_file: Location | None = Field(
         default=None, description="Certificates (PEM) to trust, with an SSL protocol."
     )
 
-    redis_url: Annotated[str, AfterValidator(_without_password)] = Field(
+    redis_url: Annotated[Text, AfterValidator(_without_password)] = Field(
         default="",
         description="Redis to use, as redis://host:port/db; empty: a server of our own is started.",
     )
@@ -138,6 +158,52 @@ class Settings(BaseSettings):
     )
     redis_password: SecretStr | None = Field(default=None, description="Password of the Redis named by redis_url.")
     redis_password_file: Location | None = Field(default=None, description="File that holds redis_password.")
+
+    collector_enabled: bool = Field(default=True, description="Whether `up` runs the collector.")
+    collector_host: str = Field(
+        default="127.0.0.1", min_length=1, description="Address that the collector listens on; 0.0.0.0: all of them."
+    )
+    collector_port: Port = Field(
+        default=0, description="Port of the collector; 0: chosen once for the home, from 8080 on."
+    )
+    collector_max_body_mb: float = Field(
+        default=16, gt=0, le=1024, description="Largest body of one request to the collector in MB, also unpacked."
+    )
+    collector_max_event_kb: float = Field(
+        default=1000, gt=0, le=100_000, description="Largest event or message in KB; Kafka itself refuses above 1024."
+    )
+    collector_max_batch: int = Field(
+        default=10_000, ge=1, description="Most events or messages in one request to the collector."
+    )
+    collector_buffer_mb: float = Field(
+        default=128, gt=0, description="What the collector holds unacknowledged, in MB; beyond it answers 429."
+    )
+    collector_ack_timeout_s: float = Field(
+        default=10, ge=1, description="Seconds to wait for Kafka's acknowledgement before the collector answers 503."
+    )
+    collector_body_timeout_s: float = Field(
+        default=30, gt=0, description="Seconds that a client may take to send the body of a request."
+    )
+    collector_max_consumers: int = Field(
+        default=100, ge=0, description="Most consumer instances that the collector keeps for its clients."
+    )
+    collector_consumer_idle_s: float = Field(
+        default=300, gt=0, description="Seconds after which an unused consumer instance is closed."
+    )
+    access_required: bool = Field(
+        default=True, description="Whether REST requests need an access key (`tidemark keys`)."
+    )
+
+    archiver_enabled: bool = Field(
+        default=True, description="Whether `up` runs the archiver, which writes the master dataset."
+    )
+    master_dir: Location | None = Field(
+        default=None, description="Folder of the master dataset; empty: master in the home."
+    )
+    archive_interval_s: float = Field(default=5, gt=0, description="Seconds between two commits to the master dataset.")
+    archive_max_events: int = Field(
+        default=500_000, ge=1, description="Most events that go into one commit to the master dataset."
+    )
 
     views_dir: Location | None = Field(
         default=None,
@@ -163,9 +229,33 @@ class Settings(BaseSettings):
     def _secrets_from_files(cls, values: dict[str, Any]) -> dict[str, Any]:
         for name in SECRETS:
             path = values.get(f"{name}_file")
-            if path and not values.get(name):
+            if isinstance(path, str | Path) and path and not values.get(name):
                 values[name] = _read_secret(name, _absolute(Path(path)))
         return values
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> Self:
+        """Refuse what is right by itself but cannot work together."""
+        ports = [name for name in Settings.model_fields if name.endswith("_port") and getattr(self, name)]
+        for name, other in itertools.combinations(ports, 2):
+            if getattr(self, name) == getattr(self, other):
+                raise ValueError(f"{name} and {other} are both {getattr(self, name)}. Give each its own port.")
+        if self.kafka_security_protocol != "PLAINTEXT" and not self.kafka_bootstrap:
+            raise ValueError(
+                f"kafka_security_protocol is {self.kafka_security_protocol!r}, but kafka_bootstrap names no cluster, "
+                "and our own broker speaks PLAINTEXT on loopback. Set kafka_bootstrap, or leave the protocol out."
+            )
+        if self.kafka_security_protocol.startswith("SASL") and not (self.kafka_username and self.kafka_password):
+            raise ValueError(
+                f"kafka_security_protocol is {self.kafka_security_protocol!r}, which needs kafka_username and "
+                "kafka_password (or kafka_password_file)."
+            )
+        if self.redis_password and not self.redis_url:
+            raise ValueError(
+                "redis_password is set, but redis_url names no Redis, and our own has no password. "
+                "Set redis_url, or leave the password out."
+            )
+        return self
 
     @classmethod
     def settings_customise_sources(
@@ -181,6 +271,11 @@ class Settings(BaseSettings):
 
 
 SECRETS = tuple(name for name, field in Settings.model_fields.items() if "SecretStr" in str(field.annotation))
+
+
+MASK = "********"
+SECRET_NAME = re.compile(r"(?i)secret|password|token|access[._-]?key|credential")
+"""Names of Spark's configuration whose values are masked too."""
 
 
 class Row(NamedTuple):
@@ -208,6 +303,8 @@ def load_settings(**overrides: Any) -> Settings:
         return Settings(**overrides)
     except ValidationError as error:
         raise SettingsError("\n".join(_explain(error, in_file))) from None
+    except UnreadableValue:  # a table comes from the environment as JSON, and only tables do
+        raise SettingsError("\n".join(_unreadable_tables())) from None
 
 
 def settings_rows(settings: Settings) -> list[Row]:
@@ -241,7 +338,25 @@ def child_environment(settings: Settings) -> dict[str, str]:
 
 
 def _shown(value: object) -> str:
-    return "********" if isinstance(value, SecretStr) else "" if value is None else str(value)
+    if isinstance(value, dict):
+        value = {name: MASK if SECRET_NAME.search(name) else text for name, text in value.items()}
+    return MASK if isinstance(value, SecretStr) else "" if value is None else str(value)
+
+
+def _masked(text: str) -> str:
+    """`text` without the name and password of an address in it."""
+    return re.sub(r"(?<=password=)[^&'\"]+|(?<=//).*(?=@)", MASK, text)
+
+
+def _unreadable_tables() -> Iterator[str]:
+    for name, field in Settings.model_fields.items():
+        variable = f"{PREFIX}{name.upper()}"
+        if "dict" in str(field.annotation) and variable in os.environ:
+            try:
+                json.loads(os.environ[variable])
+            except ValueError as error:
+                example = '{"spark.sql.ansi.enabled": "true"}'
+                yield f"{variable} is not JSON ({error}); it should be an object like {example}. ({name})"
 
 
 def _origin(name: str, in_file: Mapping[str, Any]) -> str:
@@ -253,9 +368,14 @@ def _origin(name: str, in_file: Mapping[str, Any]) -> str:
 
 def _read_secret(name: str, path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8").strip()
+        secret = path.read_text(encoding="utf-8").strip()
     except OSError as error:
         raise SettingsError(f"{name}_file is {str(path)!r}, which cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise SettingsError(f"{name}_file is {str(path)!r}, which is not UTF-8 text.") from None
+    if not secret:
+        raise SettingsError(f"{name}_file is {str(path)!r}, which is empty. Write the secret into it.")
+    return secret
 
 
 def _read_config_file() -> dict[str, Any]:
@@ -277,14 +397,16 @@ def _unknown_names(in_file: Mapping[str, Any]) -> Iterator[str]:
         if name not in known:
             yield f"{config_file()}: there is no setting {name!r}.{_suggest(name, known)}"
     variables = {f"{PREFIX}{name.upper()}" for name in known} | {CONFIG_VARIABLE}
+    endings = [name.removeprefix(PREFIX) for name in variables]
     for variable in os.environ:
         if variable.startswith(PREFIX) and not variable.startswith(COMMAND_PREFIX) and variable not in variables:
-            yield f"Environment: there is no setting {variable}.{_suggest(variable, variables)}"
+            suggestion = _suggest(variable.removeprefix(PREFIX), endings, PREFIX)
+            yield f"Environment: there is no setting {variable}.{suggestion}"
 
 
-def _suggest(name: str, known: Any) -> str:
+def _suggest(name: str, known: list[str], prefix: str = "") -> str:
     close = difflib.get_close_matches(name, known, n=1)
-    return f" Did you mean {close[0]}?" if close else " `tidemark config` lists them all."
+    return f" Did you mean {prefix}{close[0]}?" if close else " `tidemark config` lists them all."
 
 
 def _secrets_in_file(in_file: Mapping[str, Any]) -> Iterator[str]:
@@ -298,10 +420,13 @@ def _secrets_in_file(in_file: Mapping[str, Any]) -> Iterator[str]:
 
 def _explain(error: ValidationError, in_file: Mapping[str, Any]) -> Iterator[str]:
     for problem in error.errors():
+        right = problem["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+        if not problem["loc"]:  # values that do not fit together; the input would be all of them, secrets included
+            yield right
+            continue
         name = str(problem["loc"][0])
         field = Settings.model_fields.get(name)
         origin = _origin(name, in_file)
         where = origin if origin.startswith(PREFIX) else f"{origin}: {name}"
-        given = "********" if name in SECRETS else repr(problem["input"])
-        right = problem["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+        given = MASK if name in SECRETS or SECRET_NAME.search(str(problem["loc"])) else _masked(repr(problem["input"]))
         yield f"{where} is {given}; it should be {right}. ({name}: {field.description if field else 'unknown'})"

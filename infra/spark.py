@@ -31,6 +31,7 @@ def spark_session(settings: Settings, app_name: str, **conf: str) -> SparkSessio
     """
     from pyspark.sql import SparkSession
 
+    Home(settings.home).prepare()  # else Spark's scratch folder would make it look like somebody else's folder
     java = find_java(settings.java_home)
     os.environ["JAVA_HOME"] = str(java.home)
     jars = fetch_jars(java, settings.jars_dir, settings.ivy_settings)
@@ -54,6 +55,10 @@ def spark_conf(settings: Settings, jars: JarSet) -> dict[str, str]:
         "spark.executor.memory": settings.spark_executor_memory,
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{_log_config()}",
         "spark.sql.session.timeZone": "UTC",
+        # Spark's default, INT96, has no time zone: other engines read such times wrongly or not at all.
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        # The master dataset hashes parsed events, and an event may have maps. Their order is that of the JSON.
+        "spark.sql.legacy.allowHashOnMapType": "true",
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.warehouse.dir": str(home.spark / "warehouse"),

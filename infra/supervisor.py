@@ -11,7 +11,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -24,17 +23,20 @@ from typing import Any
 import psutil
 import structlog
 
-from infra.errors import ServiceFailed
+from infra.errors import InfraError, ServiceFailed
 from infra.home import Home, read_json, write_json
 from infra.logs import last_lines, rotate
 from infra.service import Service, State
 from infra.version import VERSION
 
+LEASH = (sys.executable, "-I", "-S", str(Path(__file__).with_name("leash.py")))
+"""-I: our own modules stand beside leash.py, and none may hide one of Python's."""
 TICK_S = 0.05
 CHECK_EVERY_S = {State.STARTING: 0.1, State.READY: 5.0, State.UNRESPONSIVE: 1.0}
 CHECKS_UNTIL_UNRESPONSIVE = 2
 ROTATE_EVERY_S = 30.0
 FIRST_BACKOFF_S = 0.5
+LEFTOVER_GONE_S = 10.0
 STEADY_AFTER_S = 30.0
 """A service that was ready for this long starts its back-off anew when it dies."""
 TRIES_BEFORE_GIVING_UP = 3
@@ -95,7 +97,6 @@ class Supervisor:
         self.backoff_max_s = backoff_max_s
         self.log_max_bytes = log_max_mb * 2**20
         self.on_change = on_change or (lambda _status: None)
-        self._wake = threading.Event()
         self._stop_asked = False
         self._shown: dict[str, Any] = {}
         self._began = time.time()
@@ -103,20 +104,22 @@ class Supervisor:
         self._checks = ThreadPoolExecutor(max_workers=max(1, len(services)), thread_name_prefix="check")
 
     def stop(self) -> None:
-        """Ask the loop to end; safe from a signal handler or another thread."""
+        """Ask the loop to end, at its next tick; safe from a signal handler or another thread.
+
+        Only a flag: an Event's lock could be held by the very thread that the signal interrupted.
+        """
         self._stop_asked = True
-        self._wake.set()
 
     def run(self) -> None:
         """Start everything and watch it until `stop`. Whatever ends this, no child is left."""
-        end_leftovers(self.home)
         try:
+            self._publish()  # at once: preparing a new home takes seconds, and `tidemark down` must find us
             while not self._stop_asked:
                 for child in self.children:
                     self._advance(child, time.monotonic())
                 self._rotate_logs()
                 self._publish()
-                self._wake.wait(TICK_S)
+                time.sleep(TICK_S)
         except ServiceFailed as error:
             self._publish(error=str(error))
             raise
@@ -156,17 +159,22 @@ class Supervisor:
             self._check(child, now)
 
     def _start(self, child: Child) -> None:
-        service = child.service
-        service.prepare()
+        """Start a child. What hinders that (a full disk, say) counts as its death: it pauses and tries again."""
+        child.started_at, child.message = time.monotonic(), ""
+        try:
+            child.service.prepare()
+            child.process = self._spawn(child.service)
+        except (OSError, InfraError, subprocess.SubprocessError) as error:
+            self._bury(child, time.monotonic(), f"could not be started: {error}")
+            return
+        child.state, child.started_at = State.STARTING, time.monotonic()
+        child.check, child.next_at, child.failed_checks = None, 0.0, 0
+        log.info("started", service=child.service.name, pid=child.process.pid)
+
+    def _spawn(self, service: Service) -> subprocess.Popen[bytes]:
         with self.home.log_file(service.name).open("ab") as output:
-            child.process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-S",
-                    str(Path(__file__).with_name("leash.py")),
-                    str(os.getpid()),
-                    *service.command,
-                ],
+            return subprocess.Popen(
+                [*LEASH, str(os.getpid()), *service.command],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -174,9 +182,6 @@ class Supervisor:
                 env={**os.environ, **service.environment},
                 start_new_session=True,  # Ctrl-C reaches only us: we stop the children in order
             )
-        child.state, child.started_at, child.message = State.STARTING, time.monotonic(), ""
-        child.check, child.next_at, child.failed_checks = None, 0.0, 0
-        log.info("started", service=service.name, pid=child.process.pid)
 
     def _check(self, child: Child, now: float) -> None:
         if child.check is None:
@@ -196,7 +201,8 @@ class Supervisor:
             if child.state is State.READY and child.failed_checks >= CHECKS_UNTIL_UNRESPONSIVE:
                 child.state = State.UNRESPONSIVE
                 log.warning("unresponsive", service=child.service.name, missing=missing)
-        child.next_at = now + (1.0 if child.failed_checks and child.was_ready else CHECK_EVERY_S[child.state])
+        is_doubtful = child.state is State.READY and child.failed_checks
+        child.next_at = now + (1.0 if is_doubtful else CHECK_EVERY_S[child.state])
 
     def _note_ready(self, child: Child, now: float) -> None:
         if child.state is not State.READY:
@@ -207,12 +213,14 @@ class Supervisor:
     def _bury(self, child: Child, now: float, why: str) -> None:
         """A child died: end what it left of its process group, then pause before the next start, longer each time."""
         self._kill(child)
+        child.process = None  # its number may soon be another process's
         steady = child.state in (State.READY, State.UNRESPONSIVE) and now - child.ready_at > STEADY_AFTER_S
         child.deaths_in_row = 1 if steady else child.deaths_in_row + 1
         log.warning("died", service=child.service.name, why=why, deaths_in_row=child.deaths_in_row)
         if not child.was_ready and child.deaths_in_row >= TRIES_BEFORE_GIVING_UP:
             raise ServiceFailed(_failure_text(child.service.name, why, self.home))
-        pause_s = min(self.backoff_max_s, FIRST_BACKOFF_S * 2 ** (child.deaths_in_row - 1))
+        # The exponent is bounded: after a night of deaths, 2 ** deaths is more than a float can hold.
+        pause_s = min(self.backoff_max_s, FIRST_BACKOFF_S * 2 ** min(child.deaths_in_row - 1, 30))
         child.state, child.next_at = State.PAUSING, now + pause_s
         child.restarts += 1
         child.message = why
@@ -255,7 +263,8 @@ class Supervisor:
             return
         self._next_rotation = time.monotonic() + ROTATE_EVERY_S
         for path in self.home.logs.glob("*.log"):
-            rotate(path, self.log_max_bytes)
+            with suppress(OSError):  # a full disk is no reason to stop the services; the next turn tries again
+                rotate(path, self.log_max_bytes)
 
 
 def stop_on_signals(supervisor: Supervisor) -> None:
@@ -269,16 +278,26 @@ def stop_on_signals(supervisor: Supervisor) -> None:
 
 
 def end_leftovers(home: Home) -> list[str]:
-    """Kill what an earlier supervisor of this home left running. Returns the names of the services."""
+    """Kill what an earlier supervisor of this home left running, and wait until it is gone.
+
+    Returns the names of the services. The caller holds the home's lock.
+    """
     status = read_json(home.status_file) or {}
     ended = []
     for service in status.get("services", []):
         if service["pid"] and is_same_process(service["pid"], service["created"]):
-            with suppress(ProcessLookupError):
+            with suppress(ProcessLookupError, PermissionError):
                 os.killpg(service["pid"], signal.SIGKILL)
+            _wait_until_gone(service["pid"], service["created"])
             ended.append(service["name"])
             log.warning("ended_leftover", service=service["name"], pid=service["pid"])
     return ended
+
+
+def _wait_until_gone(pid: int, created: float) -> None:
+    deadline = time.monotonic() + LEFTOVER_GONE_S
+    while is_same_process(pid, created) and time.monotonic() < deadline:
+        time.sleep(TICK_S)
 
 
 def is_same_process(pid: int, created: float | None) -> bool:
@@ -302,8 +321,6 @@ def _exit_text(code: int) -> str:
 
 
 def _failure_text(name: str, why: str, home: Home) -> str:
-    tail = "\n".join(f"  | {line}" for line in last_lines(home.log_file(name), 15))
-    return (
-        f"{name} did not start: {why}, {TRIES_BEFORE_GIVING_UP} times. Everything was stopped again. "
-        f"The end of {home.log_file(name)}:\n{tail}"
-    )
+    lines = last_lines(home.log_file(name), 15)
+    tail = "\n".join([f" The end of {home.log_file(name)}:", *(f"  | {line}" for line in lines)]) if lines else ""
+    return f"{name} did not start: {why}, {TRIES_BEFORE_GIVING_UP} times. Everything was stopped again.{tail}"

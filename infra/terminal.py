@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from infra.doctor import Finding
     from infra.settings import Row
 
-out = Console()
-err = Console(stderr=True)
+# No markup: messages and paths may hold brackets, which are no tags.
+out = Console(markup=False, emoji=False)
+err = Console(stderr=True, markup=False, emoji=False)
 
 COLOURS = {
     "ready": "green", "ok": "green", "starting": "yellow", "waiting": "yellow", "pausing": "yellow",
@@ -32,6 +33,16 @@ COLOURS = {
 def print_json(value: Any) -> None:
     """A result for programs."""
     sys.stdout.write(json.dumps(value, indent=2) + "\n")
+
+
+def print_first_key(secret: str) -> None:
+    """The first access key, which nobody can read again."""
+    out.print(
+        f"The first access key of this home: name admin, secret {secret}\n"
+        "It is shown only now; keep it. `tidemark keys add` makes more.",
+        highlight=False,
+        soft_wrap=True,
+    )
 
 
 @contextmanager
@@ -85,6 +96,14 @@ def print_status(status: dict[str, Any]) -> None:
         f"supervisor: process {status['pid']}, up for {duration(time.time() - status['began'])}",
         highlight=False,
     )
+
+
+def print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
+    """A table whose columns are the keys of its rows."""
+    table = Table(*rows[0])
+    for row in rows:
+        table.add_row(*(Text(f"{value:,}" if isinstance(value, int) else str(value)) for value in row.values()))
+    out.print(table)
 
 
 def print_findings(findings: Sequence[Finding]) -> None:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,6 +20,7 @@ from typing import Any
 
 import structlog
 
+from infra.access_keys import make_first_key
 from infra.errors import InfraError, NotRunning, ServiceFailed
 from infra.home import Home, read_json
 from infra.jars import Progress, fetch_jars
@@ -25,7 +28,7 @@ from infra.java import find_java
 from infra.local_stack import build_services
 from infra.logs import configure_logging
 from infra.settings import Settings, child_environment, load_settings
-from infra.supervisor import Supervisor, is_same_process, stop_on_signals
+from infra.supervisor import Supervisor, end_leftovers, stop_on_signals
 
 log = structlog.get_logger()
 
@@ -34,9 +37,20 @@ OnStatus = Callable[[dict[str, Any]], None]
 
 def check_and_fetch(settings: Settings, progress: Progress | None = None) -> None:
     """What `up` needs before it may touch the home: a home that is ours, Java, the jars."""
-    Home(settings.home).check()
+    home = Home(settings.home)
+    home.check()
+    home.check_disk(settings.min_free_disk_mb)
     if not settings.kafka_bootstrap:
         fetch_jars(find_java(settings.java_home), settings.jars_dir, settings.ivy_settings, progress)
+
+
+def first_access_key(settings: Settings) -> str | None:
+    """The secret of the first access key, made now; None where the home has keys already or needs none."""
+    if not settings.access_required:
+        return None
+    home = Home(settings.home)
+    home.prepare()
+    return make_first_key(home.root)
 
 
 def supervise(settings: Settings, on_status: OnStatus) -> None:
@@ -45,6 +59,7 @@ def supervise(settings: Settings, on_status: OnStatus) -> None:
     home.prepare()
     with home.locked(), home.log_file("supervisor").open("a", encoding="utf-8") as log_file:
         configure_logging(settings.log_level, log_file)
+        end_leftovers(home)  # before the ports are looked at: leftovers may hold them
         supervisor = Supervisor(
             home,
             build_services(settings),
@@ -61,7 +76,7 @@ def supervise(settings: Settings, on_status: OnStatus) -> None:
 def start_detached(settings: Settings, on_status: OnStatus) -> dict[str, Any]:
     """Start a supervisor process of its own and return its status once everything is ready."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "infra.up"],
+        [sys.executable, "-P", "-m", "infra.up"],  # -P: a folder `infra` where the user stands is not ours
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -83,6 +98,8 @@ def start_detached(settings: Settings, on_status: OnStatus) -> dict[str, Any]:
             else:
                 on_status(message)
                 if message["ready"]:
+                    # It runs on without us; while we last, somebody must take note of its end.
+                    threading.Thread(target=process.wait, daemon=True).start()
                     return message
     except KeyboardInterrupt:
         process.terminate()
@@ -101,7 +118,8 @@ def stop(settings: Settings, on_status: OnStatus) -> None:
     status = read_status(settings)
     if status is None:
         raise NotRunning(f"Nothing runs on {str(home.root)!r}.")
-    os.kill(status["pid"], signal.SIGTERM)
+    with suppress(ProcessLookupError):
+        os.kill(status["pid"], signal.SIGTERM)
     deadline = time.monotonic() + settings.stop_timeout_s * len(status["services"]) + 5
     while home.is_locked():
         on_status(read_json(home.status_file) or status)
@@ -116,7 +134,8 @@ def read_status(settings: Settings) -> dict[str, Any] | None:
     """The status of what runs on this home now, or None where nothing runs."""
     home = Home(settings.home)
     status = read_json(home.status_file)
-    if not status or not home.is_locked() or not is_same_process(status["pid"], status["created"]):
+    # The lock tells who runs. Start times are no help here: they shift when the system's clock is set.
+    if not status or status["pid"] != home.holder():
         return None
     return dict(status)
 
@@ -137,22 +156,33 @@ def main() -> int:
         nonlocal told_ready
         if told_ready:
             return
-        sys.stdout.write(json.dumps(status) + "\n")
-        sys.stdout.flush()  # BrokenPipeError when the reader was interrupted: the supervisor stops everything
-        if status["ready"]:
-            told_ready = True
+        told_ready = status["ready"]  # before it is told: told, the reader goes away, and rightly so
+        try:
+            sys.stdout.write(json.dumps(status) + "\n")
+            sys.stdout.flush()
+        except BrokenPipeError:
+            told_ready = False
+            os.kill(os.getpid(), signal.SIGTERM)
+        if told_ready:
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, 1)
             os.dup2(nowhere, 2)
 
+    def watch_reader() -> None:
+        """Stop when the command that started us goes away before everything is ready, however it ends."""
+        pipe = select.poll()
+        pipe.register(1, 0)  # no data is waited for, only the closing of the other end
+        pipe.poll()
+        if not told_ready:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch_reader, daemon=True).start()
     try:
         supervise(load_settings(), tell)
     except InfraError as error:
         if not told_ready:
             sys.stdout.write(json.dumps({"failed": str(error), "exit_code": error.exit_code}) + "\n")
         return error.exit_code
-    except BrokenPipeError:
-        return 1
     return 0
 
 

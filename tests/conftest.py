@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import httpx
 import pytest
 
 from infra import up
@@ -24,6 +25,13 @@ class Stack(NamedTuple):
     settings: Settings
     kafka: str
     redis: str
+    collector: str
+    secret: str
+    """Of the access key `admin`, which may do everything."""
+
+    def client(self, timeout_s: float = 30) -> httpx.Client:
+        """Asks the collector with the key `admin`. The caller closes it."""
+        return httpx.Client(base_url=self.collector, auth=("admin", self.secret), timeout=timeout_s)
 
     def status(self) -> dict[str, Any]:
         """What its supervisor says now."""
@@ -61,12 +69,13 @@ def _no_settings_from_outside() -> Iterator[None]:
 
 
 def start_stack(home: Path, **overrides: Any) -> Stack:
-    """Bring a stack up on `home`. The caller brings it down with `stop_stack`."""
-    settings = load_settings(home=home, **overrides)
+    """Bring a stack up on `home`; the caller brings it down with `stop_stack`. The archiver runs only if asked for."""
+    settings = load_settings(**{"archiver_enabled": False, **overrides, "home": home})
     up.check_and_fetch(settings)
+    secret = up.first_access_key(settings) or ""
     up.start_detached(settings, lambda _status: None)
     where = addresses(settings)
-    return Stack(settings, where.kafka, where.redis)
+    return Stack(settings, where.kafka, where.redis, where.collector, secret)
 
 
 def stop_stack(stack: Stack) -> None:
@@ -79,6 +88,14 @@ def stop_stack(stack: Stack) -> None:
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """A stack shared by the tests that leave it as they found it. They use topics and keys of their own."""
     running = start_stack(tmp_path_factory.mktemp("shared") / "home")
+    yield running
+    stop_stack(running)
+
+
+@pytest.fixture(scope="session")
+def bare_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """Kafka and Redis alone, shared like `stack`, on a home whose name has a space and letters beyond ASCII."""
+    running = start_stack(tmp_path_factory.mktemp("bare") / "hôme nº 1", collector_enabled=False)
     yield running
     stop_stack(running)
 

@@ -1,0 +1,151 @@
+"""Seconds from `tidemark up` to all ready, beside the same servers started by hand; idle memory; set-up; `--help`.
+
+The floor is what nobody can beat: a bare broker and a bare Redis, on a home that is already formatted, until they
+answer.
+The stack is Kafka and Redis; the processes of the layers have benchmarks of their own.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import report
+
+from infra import up
+from infra.home import Home, read_json
+from infra.jars import cached_jars
+from infra.java import find_java
+from infra.kafka_clients import check_kafka
+from infra.local_stack import check_redis_port, find_redis_server, kafka_service
+from infra.settings import Settings, load_settings
+
+RUNS = 5
+AIM_S = 15
+ROOT = Path(__file__).parents[1]
+TIDEMARK = str(Path(sys.executable).with_name("tidemark"))
+
+
+def main() -> None:
+    """Measure, and write the result and the page."""
+    facts = report.machine()
+    timed(["make", "--silent", "setup"])  # so that nothing has changed when it is measured
+    with tempfile.TemporaryDirectory() as folder:
+        settings = load_settings(home=Path(folder) / "home", collector_enabled=False, archiver_enabled=False)
+        first_s = timed_up(settings, lambda: None)
+        memory = {}
+
+        def remember_memory() -> None:
+            memory.update(resident_mb(settings))
+
+        floor, ours = [], []
+        for _ in range(RUNS):  # in turns, so that a busy minute falls on both
+            floor.append(floor_up(settings))
+            ours.append(timed_up(settings, remember_memory))
+    tool = [timed([TIDEMARK, "--help"]) for _ in range(RUNS)]
+    python = [timed([sys.executable, "-c", "pass"]) for _ in range(RUNS)]
+    setup = [timed(["make", "--silent", "setup"]) for _ in range(RUNS)]
+    result: dict[str, Any] = {
+        "machine": facts,
+        "first_up_s": round(first_s, 2),
+        "up_s": report.median(ours),
+        "floor_s": report.median(floor),
+        "ratio": round(report.median(ours)["median"] / report.median(floor)["median"], 2),
+        "aim_s": AIM_S,
+        "idle_memory_mb": memory,
+        "setup_s": report.median(setup),
+        "help_s": report.median(tool),
+        "python_s": report.median(python),
+    }
+    report.write("startup", "Start of the stack (Kafka and Redis)", result, text(result))
+
+
+def text(result: dict[str, Any]) -> str:
+    """The result as the page shows it."""
+    memory = result["idle_memory_mb"]
+    rows = report.table(
+        ("what", "median (least – most)", "beside"),
+        ("`tidemark up --detach`, warm, until all ready", report.seconds(result["up_s"]),
+         f"{result['ratio']} × the floor; aim: under {result['aim_s']} s"),
+        ("floor: bare broker and bare Redis until they answer", report.seconds(result["floor_s"]), ""),
+        ("`tidemark up --detach` on a new home", f"{result['first_up_s']:.2f} s", "once: Kafka's data folder is made"),
+        ("`make setup` when nothing changed", report.seconds(result["setup_s"]), "every jar's hash is checked"),
+        ("`tidemark --help`", report.seconds(result["help_s"]),
+         f"`python -c pass`: {report.seconds(result['python_s'])}"),
+    )  # fmt: skip
+    used = " · ".join(f"{name} {megabytes} MB" for name, megabytes in memory.items())
+    return f"{rows}\n\nResident memory of the idle stack: {used}, together {sum(memory.values())} MB."
+
+
+def timed_up(settings: Settings, while_up: Callable[[], None]) -> float:
+    """Seconds of `up --detach`. The stack is taken down again after `while_up`."""
+    environment = {**os.environ, **up.child_environment(settings)}
+    began = time.perf_counter()
+    subprocess.run([TIDEMARK, "up", "--detach"], env=environment, check=True, stdout=subprocess.DEVNULL)
+    took = time.perf_counter() - began
+    try:
+        while_up()
+    finally:
+        subprocess.run([TIDEMARK, "down"], env=environment, check=True, stdout=subprocess.DEVNULL)
+    return took
+
+
+def floor_up(settings: Settings) -> float:
+    """The same two servers on the same home, by hand and at the same time, until both answer a client."""
+    home = Home(settings.home)
+    ports = read_json(home.ports_file)
+    java, jars = find_java(settings.java_home), cached_jars(settings.jars_dir)
+    broker = kafka_service(settings, home, java, jars, ports)
+    began = time.perf_counter()
+    with running(broker.command), running((str(find_redis_server()), str(home.redis / "redis.conf"))):
+        until(lambda: check_redis_port(ports["redis_port"]))
+        until(lambda: check_kafka(settings, broker.address))
+        return time.perf_counter() - began
+
+
+@contextmanager
+def running(command: tuple[str, ...]) -> Iterator[None]:
+    """A bare server, for as long as the block lasts."""
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def until(missing: Callable[[], str | None]) -> None:
+    """Wait until nothing is missing."""
+    deadline = time.monotonic() + 120
+    while (what := missing()) is not None:
+        if time.monotonic() > deadline:
+            raise TimeoutError(what)
+        time.sleep(0.02)
+
+
+def resident_mb(settings: Settings) -> dict[str, int]:
+    """Resident memory of the supervisor and of each service."""
+    status = up.read_status(settings)
+    if status is None:
+        raise RuntimeError("nothing runs")
+    pids = {"supervisor": status["pid"], **{each["name"]: each["pid"] for each in status["services"]}}
+    return {name: psutil.Process(pid).memory_info().rss // 2**20 for name, pid in pids.items()}
+
+
+def timed(command: list[str]) -> float:
+    """Seconds of one run."""
+    began = time.perf_counter()
+    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - began
+
+
+if __name__ == "__main__":
+    main()

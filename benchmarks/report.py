@@ -1,0 +1,80 @@
+"""What benchmarks share: facts about the machine, medians with their spread, and one generated README."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from infra.java import find_java
+from infra.settings import load_settings
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results"
+HEADING = """# Benchmarks
+
+<!-- Written by `make bench`. Change the benchmarks, not this page. -->
+
+Each benchmark measures against a floor or a peer in the same run, on the same machine: figures of different machines or
+days are not compared. `make bench` runs them all and writes this page from `benchmarks/results`.
+"""
+
+
+def machine() -> dict[str, str]:
+    """The facts without which a figure means nothing."""
+    java = find_java(load_settings().java_home)
+    return {
+        "cores": str(os.cpu_count()),
+        "memory": f"{psutil.virtual_memory().total / 2**30:.0f} GiB",
+        "system": f"{platform.system()} {platform.machine()}",
+        "Python": platform.python_version(),
+        "Java": str(java.major),
+        "load when it began": f"{os.getloadavg()[0]:.1f}",
+    }
+
+
+def median(values: list[float]) -> dict[str, float]:
+    """The middle value, with the least and the greatest beside it."""
+    return {
+        "median": round(statistics.median(values), 3),
+        "least": round(min(values), 3),
+        "most": round(max(values), 3),
+        "runs": len(values),
+    }
+
+
+def table(*rows: tuple[str, ...]) -> str:
+    """A markdown table; the first row is its head."""
+    head, *body = [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join([head, "|" + "---|" * len(rows[0]), *body])
+
+
+def seconds(measured: dict[str, float]) -> str:
+    """Like `4.21 s (4.10 – 4.60)`."""
+    return f"{measured['median']:.2f} s ({measured['least']:.2f} – {measured['most']:.2f})"
+
+
+def write(name: str, title: str, result: dict[str, Any], text: str) -> None:
+    """Keep one benchmark's result, and write the README anew from all results that carry a text."""
+    RESULTS.mkdir(exist_ok=True)
+    kept = {"title": title, "machine": machine(), **result, "text": text}
+    (RESULTS / f"{name}.json").write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    (HERE / "README.md").write_text(readme(), encoding="utf-8")
+    sys.stdout.write(f"{title}\n\n{text}\n")
+
+
+def readme() -> str:
+    """The page, from the results."""
+    sections = [HEADING]
+    for path in sorted(RESULTS.glob("*.json")):
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(kept, dict) and "text" in kept:
+            facts = " · ".join(f"{name} {value}" for name, value in kept["machine"].items())
+            sections.append(f"## {kept['title']}\n\n{facts}\n\n{kept['text']}\n")
+    return "\n".join(sections)

@@ -1,0 +1,69 @@
+"""docker-compose.yml: what can be said about it without a Docker engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from infra.home import Home
+from infra.local_stack import _server_properties, redis_service
+from infra.settings import Settings, load_settings
+
+ROOT = Path(__file__).parents[2]
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_service_is_pinned_checked_kept_and_on_loopback_only(name: str) -> None:
+    service = SERVICES[name]
+    assert service["image"].rpartition(":")[2] not in ("", "latest")
+    assert service["healthcheck"]["test"][0] == "CMD"
+    assert all(port.startswith("127.0.0.1:") for port in service["ports"])
+    for volume in service["volumes"]:
+        assert volume.partition(":")[0] in COMPOSE["volumes"]
+
+
+def test_kafka_and_redis_are_the_versions_that_we_lock() -> None:
+    ivy = (ROOT / "infra" / "ivy.xml").read_text(encoding="utf-8")
+    version = SERVICES["kafka"]["image"].rpartition(":")[2]
+    assert f'org="org.apache.kafka" name="kafka-server" rev="{version}"' in ivy
+    assert SERVICES["redis"]["image"] == "redis:7.2"
+
+
+def test_containers_broker_is_set_up_like_our_own(tmp_path: Path) -> None:
+    """Everything but where it listens and keeps its data."""
+    ours = dict(
+        line.split("=", 1)
+        for line in _server_properties(Home(tmp_path), {"kafka_port": 9092, "kafka_controller_port": 9192}).splitlines()
+    )
+    theirs = {
+        name.removeprefix("KAFKA_").lower().replace("_", "."): str(value)
+        for name, value in SERVICES["kafka"]["environment"].items()
+    }
+    places = {"listeners", "advertised.listeners", "controller.quorum.voters", "log.dirs", "heap.opts"}
+    assert {k: v for k, v in theirs.items() if k not in places} == {k: v for k, v in ours.items() if k not in places}
+    assert theirs["log.dirs"] == SERVICES["kafka"]["volumes"][0].partition(":")[2]
+
+
+def test_containers_redis_is_set_up_like_our_own(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    home.prepare()
+    redis_service(home, 6379, Settings.model_fields["redis_max_memory_mb"].default).prepare()
+    ours = dict(line.split(" ", 1) for line in (home.redis / "redis.conf").read_text().splitlines())
+    words = SERVICES["redis"]["command"][1:]
+    theirs = dict(zip([word.removeprefix("--") for word in words[::2]], words[1::2], strict=True))
+    assert theirs == {name: ours[name].strip('"') for name in theirs}
+    assert theirs.keys() == ours.keys() - {"bind", "port", "dir", "daemonize"}
+
+
+def test_the_addresses_in_its_heading_are_valid_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    heading = (ROOT / "docker-compose.yml").read_text(encoding="utf-8").partition("export ")[2].splitlines()[0]
+    for assignment in heading.split():
+        monkeypatch.setenv(*assignment.split("=", 1))
+    settings = load_settings()
+    assert settings.kafka_bootstrap == SERVICES["kafka"]["ports"][0].rpartition(":")[0]
+    assert settings.redis_url == f"redis://{SERVICES['redis']['ports'][0].rpartition(':')[0]}/0"

@@ -1,0 +1,117 @@
+"""Documents in step with the code: generated pages, named commands and targets; nothing of one machine in a file."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from infra import cli, docs
+
+ROOT = Path(__file__).parents[2]
+REGISTRIES = [".".join(words) for words in (("pypi", "org"), ("pythonhosted", "org"), ("repo1", "maven", "org"),
+                                            ("maven", "apache", "org"), ("registry", "npmjs", "org"))]  # fmt: skip
+"""Put together here, so that this file is not the one that names them."""
+
+
+def tracked_files() -> list[Path]:
+    """Every file that is, or is about to be, in the repository."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return [ROOT / name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
+
+
+def texts() -> dict[str, str]:
+    return {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8", errors="replace") for path in tracked_files()}
+
+
+def documents() -> dict[str, str]:
+    return {name: text for name, text in texts().items() if name.endswith(".md")}
+
+
+def code_in(text: str) -> str:
+    """What a document shows as code: fenced blocks and `words`."""
+    fenced = re.findall(r"^```.*?\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+    inline = re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE))
+    return "\n".join([*fenced, *inline])
+
+
+@pytest.mark.parametrize("name", ["settings.md", "commands.md"])
+def test_generated_page_is_what_the_code_would_write(name: str) -> None:
+    assert (ROOT / "docs" / name).read_text(encoding="utf-8") == docs.pages()[name], "run `make docs`"
+
+
+def test_every_make_target_named_in_a_document_exists() -> None:
+    targets = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    assert {"setup", "demo", "test"} <= targets
+    for name, text in documents().items():
+        named = re.findall(r"(?:^|[\s;&(])make ([a-z][a-z-]*)", code_in(text))
+        assert not set(named) - targets, name
+
+
+def test_every_command_and_option_named_in_a_document_exists() -> None:
+    cli._add_groups(list(cli.GROUPS))
+    root: Any = typer.main.get_command(cli.app)
+    for name, text in documents().items():
+        for line in re.findall(r"(?:^|[\s;&(])tidemark ([a-z-][^\n`|;&#]*)", code_in(text), re.MULTILINE):
+            assert_is_command(root, line.split(), f"{name}: tidemark {line}")
+
+
+def assert_is_command(root: Any, words: list[str], where: str) -> None:
+    command = root
+    known = {"--help", "-h"}
+    for word in words:
+        known |= {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+        if word.startswith("-"):
+            assert word.partition("=")[0] in known, f"{where}: no option {word}"
+        elif hasattr(command, "commands"):
+            assert word in command.commands, f"{where}: no command {word}"
+            command = command.commands[word]
+
+
+def test_every_variable_named_in_a_document_exists() -> None:
+    known = set(re.findall(r"TIDEMARK_[A-Z0-9_]+", (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")))
+    known |= set(re.findall(r"TIDEMARK_[A-Z0-9_]+", (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")))
+    for name, text in {**documents(), "docker-compose.yml": texts()["docker-compose.yml"]}.items():
+        named = {found for found in re.findall(r"TIDEMARK_[A-Z0-9_]+", text) if not found.endswith("_")}
+        assert not named - known, name
+
+
+def test_every_link_inside_the_repository_leads_somewhere() -> None:
+    for name, text in documents().items():
+        for target in re.findall(r"\]\(([^)#\s]+)", text):
+            if not re.match(r"[a-z]+:", target):
+                assert ((ROOT / name).parent / target).exists(), f"{name}: {target}"
+
+
+def test_readme_names_the_two_commands_that_do_everything() -> None:
+    shown = code_in((ROOT / "README.md").read_text(encoding="utf-8"))
+    assert "make demo" in shown
+    assert "make test" in shown
+
+
+def test_bare_make_prints_every_target_with_its_help() -> None:
+    printed = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    targets = re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    for target in targets:
+        assert re.search(rf"make {target}\s+\w", printed), target
+
+
+def test_no_file_names_a_package_registry() -> None:
+    for name, text in texts().items():
+        found = [host for host in REGISTRIES if host in text]
+        found += re.findall(r"^--(?:extra-)?index-url|^--find-links|^-i ", text, re.MULTILINE)
+        assert not found, name
+
+
+def test_no_file_names_a_path_of_this_machine() -> None:
+    here = {f"{ROOT}/", f"{Path.home()}/", f"{Path(sys.prefix)}/", f"{ROOT.parent}/"} - {"//", "/"}
+    for name, text in texts().items():
+        assert not [path for path in here if re.search(rf"(?<![\w.]){re.escape(path)}", text)], name

@@ -1,0 +1,97 @@
+"""`doctor`: every check has its line, and every failure its fix."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from infra import doctor
+from infra.doctor import Finding, Verdict, examine
+from infra.home import Home, write_json
+from infra.ports import LOOPBACK
+from infra.settings import Settings, load_settings
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return load_settings(home=tmp_path / "home")
+
+
+def findings(settings: Settings) -> dict[str, Finding]:
+    return {finding.what: finding for finding in examine(settings)}
+
+
+def test_everything_that_the_issue_names_is_examined(settings: Settings) -> None:
+    found = findings(settings)
+    assert list(found) == ["Python", "Java", "memory", "home", "disk", "clock", "jars", "ports", "broker", "Redis"]
+    assert all(finding.found for finding in found.values())
+
+
+def test_every_failure_and_warning_has_a_fix(tmp_path: Path) -> None:
+    (tmp_path / "other.txt").touch()
+    with socket.create_server((LOOPBACK, 0)) as server:
+        settings = load_settings(
+            home=tmp_path,
+            java_home=tmp_path / "nowhere",
+            jars_dir=tmp_path / "jars",
+            min_free_disk_mb=99_999_999_999,
+            redis_port=server.getsockname()[1],
+            kafka_bootstrap="127.0.0.1:1",
+        )
+        found = findings(settings)
+    bad = {what for what, finding in found.items() if finding.verdict is Verdict.FAILED}
+    assert bad == {"Java", "home", "disk", "jars", "ports", "broker"}
+    for what in bad:
+        assert found[what].fix, what
+    assert "Install Java 17 or 21" in found["Java"].fix
+    assert "tidemark jars" in found["jars"].fix
+    assert f"process {os.getpid()}" in found["ports"].found
+    assert "TIDEMARK_REDIS_PORT" in found["ports"].fix
+
+
+def test_untested_java_is_a_warning(tmp_path: Path, settings: Settings) -> None:
+    (tmp_path / "jdk" / "bin").mkdir(parents=True)
+    (tmp_path / "jdk" / "bin" / "java").touch()
+    (tmp_path / "jdk" / "release").write_text('JAVA_VERSION="26"')
+    finding = findings(settings.model_copy(update={"java_home": tmp_path / "jdk"}))["Java"]
+    assert finding.verdict is Verdict.WARNING
+    assert "17 and 21" in finding.fix
+
+
+def test_little_memory_is_a_warning(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "NEEDED_MEMORY_MB", 10**9)
+    assert findings(settings)["memory"].verdict is Verdict.WARNING
+
+
+def test_clock_before_the_installation_is_wrong(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor.time, "time", lambda: 0.0)
+    assert findings(settings)["clock"].verdict is Verdict.FAILED
+
+
+def test_remembered_port_that_another_process_holds_is_found(settings: Settings) -> None:
+    home = Home(settings.home)
+    home.prepare()
+    with socket.create_server((LOOPBACK, 0)) as server:
+        port = server.getsockname()[1]
+        write_json(home.ports_file, {"kafka_port": port})
+        finding = findings(settings)["ports"]
+    assert finding.verdict is Verdict.FAILED
+    assert f"{port} (kafka_port) is taken by" in finding.found
+
+
+def test_password_of_an_unreachable_cluster_is_not_told() -> None:
+    settings = load_settings(
+        kafka_bootstrap="127.0.0.1:1",
+        kafka_security_protocol="SASL_PLAINTEXT",
+        kafka_username="ada",
+        kafka_password="hunter2",
+        redis_url="redis://127.0.0.1:1/0",
+        redis_password="hunter2",
+    )
+    found = findings(settings)
+    assert found["broker"].verdict is found["Redis"].verdict is Verdict.FAILED
+    assert found["broker"].found == "no answer from 127.0.0.1:1: Connection refused"
+    assert "hunter2" not in str(found)

@@ -1,0 +1,89 @@
+"""What a Spark session is made of: the same code on a small machine and on a cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from infra.jars import JarSet
+from infra.kafka_clients import kafka_config
+from infra.settings import Settings, load_settings
+from infra.spark import kafka_source_options, spark_conf
+
+
+@pytest.fixture
+def jars(tmp_path: Path) -> JarSet:
+    (tmp_path / "spark").mkdir()
+    for name in ("b.jar", "a.jar"):
+        (tmp_path / "spark" / name).touch()
+    return JarSet(tmp_path)
+
+
+def cluster(**overrides: object) -> Settings:
+    return load_settings(kafka_bootstrap="one.example:9092,two.example:9092", **overrides)
+
+
+def test_local_session_is_tuned_for_a_small_machine(jars: JarSet, tmp_path: Path) -> None:
+    conf = spark_conf(load_settings(home=tmp_path / "home", spark_driver_memory="700m"), jars)
+    assert conf["spark.master"] == "local[*]"
+    assert conf["spark.driver.memory"] == "700m"
+    assert int(conf["spark.sql.shuffle.partitions"]) < 200
+    assert conf["spark.databricks.delta.snapshotPartitions"] == "2"
+    assert conf["spark.driver.bindAddress"] == "127.0.0.1"
+    assert conf["spark.driver.extraClassPath"] == f"{tmp_path}/spark/a.jar:{tmp_path}/spark/b.jar"
+    assert conf["spark.local.dir"].startswith(str(tmp_path / "home"))
+    assert "spark.jars" not in conf
+
+
+def test_cluster_session_ships_its_jars_and_keeps_the_clusters_tuning(jars: JarSet, tmp_path: Path) -> None:
+    conf = spark_conf(load_settings(spark_master="spark://one.example:7077"), jars)
+    assert conf["spark.master"] == "spark://one.example:7077"
+    assert conf["spark.jars"] == f"file://{tmp_path}/spark/a.jar,file://{tmp_path}/spark/b.jar"
+    local_only = {"spark.driver.host", "spark.driver.extraClassPath", "spark.local.dir", "spark.sql.shuffle.partitions"}
+    assert not local_only & conf.keys()
+
+
+@pytest.mark.parametrize("master", ["local[*]", "spark://one.example:7077"])
+def test_every_session_has_delta_and_counts_time_in_utc(jars: JarSet, master: str) -> None:
+    conf = spark_conf(load_settings(spark_master=master), jars)
+    assert conf["spark.sql.session.timeZone"] == "UTC"
+    assert "DeltaSparkSessionExtension" in conf["spark.sql.extensions"]
+    assert "DeltaCatalog" in conf["spark.sql.catalog.spark_catalog"]
+
+
+def test_plaintext_needs_nothing_but_addresses() -> None:
+    settings = load_settings()
+    assert kafka_source_options(settings, "127.0.0.1:9092") == {
+        "kafka.bootstrap.servers": "127.0.0.1:9092",
+        "kafka.security.protocol": "PLAINTEXT",
+    }
+    assert kafka_config(settings, "a:1,b:2") == {"bootstrap_servers": ["a:1", "b:2"], "security_protocol": "PLAINTEXT"}
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "login"), [("PLAIN", "plain.PlainLoginModule"), ("SCRAM-SHA-512", "scram.ScramLoginModule")]
+)
+def test_spark_and_python_clients_sign_in_alike(mechanism: str, login: str) -> None:
+    settings = cluster(
+        kafka_security_protocol="SASL_SSL",
+        kafka_sasl_mechanism=mechanism,
+        kafka_username="ada",
+        kafka_password='a"b\\c',
+        kafka_ca_file="/etc/ca.pem",
+    )
+    options = kafka_source_options(settings, settings.kafka_bootstrap)
+    assert options["kafka.sasl.mechanism"] == mechanism
+    assert options["kafka.sasl.jaas.config"] == (
+        f'org.apache.kafka.common.security.{login} required username="ada" password="a\\"b\\\\c";'
+    )
+    assert options["kafka.ssl.truststore.location"] == "/etc/ca.pem"
+    config = kafka_config(settings, settings.kafka_bootstrap)
+    assert config["sasl_mechanism"] == mechanism
+    assert (config["sasl_plain_username"], config["sasl_plain_password"]) == ("ada", 'a"b\\c')
+    assert config["ssl_cafile"] == "/etc/ca.pem"
+
+
+def test_ssl_without_sasl_sends_no_password() -> None:
+    settings = cluster(kafka_security_protocol="SSL", kafka_username="ada", kafka_password="hunter2")
+    assert "hunter2" not in str(kafka_source_options(settings, "x:1")) + str(kafka_config(settings, "x:1"))
