@@ -1,0 +1,173 @@
+"""Append events from Kafka to the master dataset, each offset exactly once.
+
+One Spark query a source. The position is the table's own: each start reads it from the proofs of the commits, checks
+that the chain is whole, and gives Spark a fresh checkpoint that begins there. Spark's checkpoint is disposable.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from pyspark.sql import DataFrame, SparkSession
+
+from infra.home import Home, write_json
+from infra.settings import Settings
+from infra.spark import kafka_source_options
+from master_dataset.commits import Kind, Proof, append_to_ledger, missing_from_ledger, read_commits, read_ledger
+from master_dataset.coverage import effective_proofs, follow
+from master_dataset.cut import count_between, cut_to_json
+from master_dataset.dead_letters import DeadLetters
+from master_dataset.fsck import TableDamaged, quick_check
+from master_dataset.kafka_positions import PartitionsDiffer, check_positions, read_positions
+from master_dataset.table import append, archiver_lock, commit_lock, create_table, table_path
+from views.on_spark import with_event
+from views.source import Source
+
+if TYPE_CHECKING:
+    from contextlib import ExitStack
+
+    from pyspark.sql.streaming.query import StreamingQuery
+
+SMALL_COMMIT = 50_000
+"""Up to this many records a commit is one file; larger ones are written in parallel."""
+
+log = structlog.get_logger()
+
+
+@dataclass
+class Archive:
+    """One source on its way into its table."""
+
+    settings: Settings
+    source: Source
+    path: Path
+    bootstrap: str
+    cut: dict[int, int]
+    topic_id: str
+    rows: int
+    dead_letters: DeadLetters
+    checkpoint: Path
+    last_commit_at: float = 0.0
+    commits: int = 0
+    failpoint: Callable[[str], None] = field(default=lambda _name: None)
+
+    def start(self, spark: SparkSession, *, once: bool = False) -> StreamingQuery:
+        """Begin to follow Kafka from the table's own position; with `once`, up to what Kafka holds now."""
+        pace = {"availableNow": True} if once else {"processingTime": f"{self.settings.archive_interval_s} seconds"}
+        shutil.rmtree(self.checkpoint, ignore_errors=True)
+        records = (
+            spark.readStream.format("kafka")
+            .options(**kafka_source_options(self.settings, self.bootstrap))
+            .options(
+                subscribe=self.source.topic,
+                startingOffsets=json.dumps({self.source.topic: cut_to_json(self.cut)}),
+                maxOffsetsPerTrigger=str(self.settings.archive_max_events),
+                minPartitions=str(spark.sparkContext.defaultParallelism),
+                includeHeaders="true",
+                failOnDataLoss="true",
+            )
+            .load()
+        )
+        return (
+            records.writeStream.queryName(f"archive-{self.source.name}")
+            .foreachBatch(self.append_batch)
+            .option("checkpointLocation", str(self.checkpoint))
+            .trigger(**pace)
+            .start()
+        )
+
+    def append_batch(self, records: DataFrame, batch_id: int) -> None:
+        """One micro-batch, one commit."""
+        end = self._end_of(batch_id)
+        if set(end) != set(self.cut):
+            raise PartitionsDiffer(
+                f"Topic {self.source.topic!r} has now the partitions {sorted(end)}, before {sorted(self.cut)}. "
+                f"Set partitions={len(end)} in the declaration of source {self.source.name!r}; nothing was skipped."
+            )
+        if end == self.cut:
+            return
+        began, size = time.monotonic(), count_between(self.cut, end)
+        proof = Proof(Kind.APPEND, self.source.topic, self.topic_id, start=self.cut, end=end)
+        self.failpoint("archiver.before_commit")
+        with commit_lock(self.path):
+            done = append(
+                records.sparkSession,
+                self.path,
+                with_event(records, self.source),
+                proof,
+                files=1 if size <= SMALL_COMMIT else None,
+            )
+        self.failpoint("archiver.after_commit")
+        self.cut, self.rows, self.last_commit_at = end, self.rows + done.proof.rows, time.time()
+        self.commits += 1
+        self.dead_letters.send(done.version, done.proof)
+        log.info(
+            "archived",
+            source=self.source.name,
+            version=done.version,
+            rows=done.proof.rows,
+            invalid=done.proof.invalid,
+            seconds=round(time.monotonic() - began, 2),
+            cut=self.cut,
+        )
+
+    def _end_of(self, batch_id: int) -> dict[int, int]:
+        """Where Spark planned this micro-batch to end: in its offset log, which it writes before the batch runs."""
+        planned = (self.checkpoint / "offsets" / str(batch_id)).read_text(encoding="utf-8").splitlines()[-1]
+        return {int(p): int(o) for p, o in json.loads(planned)[self.source.topic].items()}
+
+
+def open_archive(settings: Settings, bootstrap: str, source: Source, spark: SparkSession, locks: ExitStack) -> Archive:
+    """Check the table and Kafka, and continue exactly where the table ends. Refuses what would lose or repeat a row."""
+    path = table_path(settings, source.name)
+    locks.enter_context(archiver_lock(path))
+    damage = [finding for finding in quick_check(path) if finding.is_damage]
+    if damage:
+        raise TableDamaged(source.name, path, damage)
+    create_table(spark, path, source)
+    commits, ledger = read_commits(path), read_ledger(path)
+    append_to_ledger(path, missing_from_ledger(commits, ledger))
+    held = follow(effective_proofs(commits, ledger))
+    positions = read_positions(settings, bootstrap, source)
+    cut = check_positions(source, positions, held.cut, held.topic_id)
+    log.info("continues", source=source.name, cut=cut, rows=held.rows)
+    dead_letters = DeadLetters(settings, bootstrap, source, path)
+    dead_letters.catch_up(commits)
+    return Archive(
+        settings=settings,
+        source=source,
+        path=path,
+        bootstrap=bootstrap,
+        cut=cut,
+        topic_id=positions.topic_id,
+        rows=held.rows,
+        dead_letters=dead_letters,
+        checkpoint=Home(settings.home).spark / "checkpoints" / f"archive-{source.name}",
+    )
+
+
+def status_file(settings: Settings) -> Path:
+    """Where the archiver says how it is, for `tidemark status` and the supervisor."""
+    return Home(settings.home).run / "archiver.json"
+
+
+def write_status(settings: Settings, archives: list[Archive], queries: list[StreamingQuery], error: str = "") -> None:
+    """Tell the others. The supervisor takes a status that is too old for a process that hangs."""
+    sources: dict[str, Any] = {
+        archive.source.name: {
+            "cut": cut_to_json(archive.cut),
+            "rows": archive.rows,
+            "commits": archive.commits,
+            "last_commit_at": archive.last_commit_at,
+            "is_active": query.isActive,
+        }
+        for archive, query in zip(archives, queries, strict=True)
+    }
+    write_json(status_file(settings), {"at": time.time(), "error": error, "sources": sources})

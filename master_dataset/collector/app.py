@@ -1,0 +1,146 @@
+"""The collector's application: `create_app(settings, declarations)`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import structlog
+from confluent_kafka.admin import AdminClient
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from starlette.responses import Response
+
+from infra.local_stack import addresses
+from infra.problems import Problem, install_problems
+from infra.settings import Settings
+from infra.version import VERSION
+from master_dataset.collector.access import Access
+from master_dataset.collector.admin import admin_routes
+from master_dataset.collector.consumers import Consumers
+from master_dataset.collector.consuming import consuming_routes
+from master_dataset.collector.context import Collector, json_response
+from master_dataset.collector.dead import dead_routes
+from master_dataset.collector.events import event_routes
+from master_dataset.collector.limits import Budget, Limits
+from master_dataset.collector.produce import produce_routes
+from master_dataset.collector.producer import AckedProducer
+from master_dataset.collector.reading import reading_routes
+from master_dataset.collector.topic_cache import TopicCache
+from master_dataset.errors import MasterDatasetError
+from master_dataset.event import compile_validator
+from master_dataset.topics import apply_topics, compare_topics, existing_topics, librdkafka_config, plan_topics
+from views.declarations import Declarations
+
+RETRY_TOPICS_EVERY_S = 1.0
+READY_TIMEOUT_S = 3.0
+
+log = structlog.get_logger()
+
+
+def create_app(settings: Settings, declarations: Declarations) -> FastAPI:
+    """The collector for these settings and sources. It connects to Kafka when it is started."""
+    config = librdkafka_config(settings, addresses(settings).kafka)
+    admin = AdminClient(config)
+    limits = Limits.of(settings)
+    collector = Collector(
+        settings=settings,
+        declarations=declarations,
+        kafka_config=config,
+        admin=admin,
+        access=Access(settings),
+        limits=limits,
+        budget=Budget(limits.buffer),
+        producer=AckedProducer(config, settings.collector_ack_timeout_s, limits.buffer),
+        topics=TopicCache(admin),
+        validators={source.name: compile_validator(source) for source in declarations.sources.values()},
+    )
+    consumers = Consumers(config, settings.collector_max_consumers, settings.collector_consumer_idle_s)
+    has_topics = asyncio.Event()
+
+    @asynccontextmanager
+    async def running(_app: FastAPI) -> AsyncIterator[None]:
+        collector.producer.start()
+        tasks = [asyncio.create_task(_make_topics(collector, has_topics)), asyncio.create_task(consumers.sweep())]
+        yield
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            with suppress(asyncio.CancelledError):
+                await task
+        await consumers.close()
+        await collector.producer.close()
+
+    app = FastAPI(
+        title="Tidemark collector",
+        version=VERSION,
+        description="Events and messages into Kafka, acknowledged, and back out again.",
+        lifespan=running,
+        redirect_slashes=False,
+    )
+    install_problems(app)
+    for routes in (
+        produce_routes(collector),
+        event_routes(collector),
+        reading_routes(collector),
+        consuming_routes(collector, consumers),
+        dead_routes(collector),
+        admin_routes(collector),
+    ):
+        app.include_router(routes)
+    _add_health(app, collector, has_topics)
+    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]  # FastAPI's own way to change it
+    return app
+
+
+async def _make_topics(collector: Collector, done: asyncio.Event) -> None:
+    """Make the declared topics that are missing, as soon as Kafka answers; report what differs."""
+    plans = plan_topics(collector.declarations.sources.values())
+    while True:
+        try:
+            made = await asyncio.to_thread(apply_topics, collector.admin, plans)
+            others = [plan for plan in plans if plan.name not in made]  # the new ones may not be listed everywhere yet
+            differences = await asyncio.to_thread(compare_topics, collector.admin, others)
+        except MasterDatasetError as error:
+            log.warning("topics_not_made", error=str(error))
+            await asyncio.sleep(RETRY_TOPICS_EVERY_S)
+            continue
+        for topic in made:
+            log.info("made_topic", topic=topic)
+        for difference in differences:
+            log.warning("topic_differs", **vars(difference), remedy="change the declaration, or PATCH /admin/topics")
+        done.set()
+        return
+
+
+def _add_health(app: FastAPI, collector: Collector, has_topics: asyncio.Event) -> None:
+    @app.get("/healthz", tags=["health"])
+    async def healthz() -> Response:
+        """Whether this process runs."""
+        return json_response({"status": "ok"})
+
+    @app.get("/ready", tags=["health"])
+    async def ready() -> Response:
+        """Whether events can be stored: Kafka answers and the declared topics exist."""
+        if not has_topics.is_set():
+            raise Problem(503, "not-ready", "The declared topics are not made yet.", retry_after_s=1)
+        try:
+            await asyncio.to_thread(existing_topics, collector.admin, READY_TIMEOUT_S)
+        except MasterDatasetError as error:
+            raise Problem(503, "not-ready", f"Kafka does not answer. {error}", retry_after_s=1) from None
+        return json_response({"status": "ready"})
+
+
+def _openapi(app: FastAPI) -> dict[str, Any]:
+    """FastAPI's description, and that everything needs a key."""
+    if not app.openapi_schema:
+        schema = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+        schema.setdefault("components", {})["securitySchemes"] = {
+            "basic": {"type": "http", "scheme": "basic", "description": "A key's name and secret."},
+            "bearer": {"type": "http", "scheme": "bearer", "description": "A key's secret."},
+        }
+        schema["security"] = [{"basic": []}, {"bearer": []}]
+        app.openapi_schema = schema
+    return app.openapi_schema

@@ -1,0 +1,203 @@
+"""Consumer instances that the collector keeps for its clients, each a member of a Kafka consumer group."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from infra.problems import Problem
+from master_dataset.collector.reading import kafka_problem
+from master_dataset.collector.records import as_json
+
+ASSIGNMENT_TIMEOUT_S = 15.0
+SWEEP_EVERY_S = 5.0
+
+log = structlog.get_logger()
+
+
+@dataclass
+class Instance:
+    """One consumer. Its lock keeps two requests from using it at once."""
+
+    group: str
+    name: str
+    offset_reset: str
+    consumer: Consumer
+    topics: tuple[str, ...] = ()
+    is_joining: bool = False
+    uncommitted: dict[tuple[str, int], int] = field(default_factory=dict)
+    used_at: float = field(default_factory=time.monotonic)
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def consume(self, topics: tuple[str, ...], timeout_s: float, limit: int, *, auto_commit: bool) -> list[Any]:
+        """The next records. With `auto_commit`, what the call before gave is committed first: it has arrived."""
+        with _as_problems():
+            if auto_commit:
+                self.commit()
+            if topics != self.topics:
+                self.consumer.subscribe(list(topics))
+                self.topics, self.is_joining = topics, True
+            messages = self._await_assignment(limit) if self.is_joining else []
+            deadline = time.monotonic() + timeout_s
+            while not messages:
+                messages = self.consumer.consume(limit, min(0.05, max(0.0, deadline - time.monotonic())))
+                if time.monotonic() >= deadline:
+                    break
+            for message in messages:
+                if (error := message.error()) is not None and not _is_passing(error):
+                    raise KafkaException(error)
+            messages = [message for message in messages if message.error() is None]
+            for message in messages:
+                self.uncommitted[str(message.topic()), int(message.partition() or 0)] = int(message.offset() or 0) + 1
+            return [as_json(message) for message in messages]
+
+    def _await_assignment(self, limit: int) -> list[Any]:
+        """Joining a group takes a moment, and the client's timeout is for records, not for that."""
+        deadline = time.monotonic() + ASSIGNMENT_TIMEOUT_S
+        messages: list[Any] = []
+        while not messages and not self.consumer.assignment() and time.monotonic() < deadline:
+            got = self.consumer.consume(limit, 0.05)
+            messages = [message for message in got if not _is_passing(message.error())]
+        self.is_joining = False
+        if not messages and not self.consumer.assignment():
+            # In a group with more members than partitions, some get none: that is no error.
+            log.info("no_assignment", group=self.group, instance=self.name, topics=self.topics)
+        return messages
+
+    def commit(self, places: list[TopicPartition] | None = None) -> list[dict[str, Any]]:
+        """Commit these offsets, or where there are none, behind everything that was given so far."""
+        if places is None:
+            places = [TopicPartition(topic, number, offset) for (topic, number), offset in self.uncommitted.items()]
+            if not places:
+                return []
+        with _as_problems():
+            done = self.consumer.commit(offsets=places, asynchronous=False) or []
+            for place in done:
+                if place.error is not None:
+                    raise KafkaException(place.error)
+                self.uncommitted.pop((place.topic, place.partition), None)
+        return [_place(place) for place in done]
+
+    def committed(self, places: list[TopicPartition]) -> list[dict[str, Any]]:
+        """What the group has committed; an offset of null where it has not."""
+        with _as_problems():
+            return [_place(place) for place in self.consumer.committed(places, timeout=10)]
+
+    def describe(self) -> dict[str, Any]:
+        """For `/consumers`."""
+        held: dict[str, list[int]] = {topic: [] for topic in self.topics}
+        for place in self.consumer.assignment():
+            held.setdefault(place.topic, []).append(place.partition)
+        topics = [{"topic": topic, "partitions": sorted(numbers)} for topic, numbers in held.items()]
+        idle_s = round(time.monotonic() - self.used_at, 1)
+        return {"name": self.name, "topics": topics, "auto_offset_reset": self.offset_reset, "idle_seconds": idle_s}
+
+
+class Consumers:
+    """All instances by (group, name). Unused ones are closed after a while."""
+
+    def __init__(self, config: dict[str, Any], most: int, idle_s: float) -> None:
+        self._config = config
+        self._most = most
+        self._idle_s = idle_s
+        self._instances: dict[tuple[str, str], Instance] = {}
+
+    def get(self, group: str, name: str, offset_reset: str = "earliest") -> Instance:
+        """The instance, made where there is none yet."""
+        instance = self._instances.get((group, name))
+        if instance is None:
+            if len(self._instances) >= self._most:
+                raise Problem(
+                    429,
+                    "too-many-consumers",
+                    f"The collector keeps {self._most} consumer instances already (collector_max_consumers). "
+                    "Delete one with /delete-consumer/{group}/{instance}, or wait until an unused one is closed.",
+                    retry_after_s=int(self._idle_s) + 1,
+                )
+            instance = Instance(group, name, offset_reset, self._consumer(group, name, offset_reset))
+            self._instances[group, name] = instance
+        instance.used_at = time.monotonic()
+        return instance
+
+    def known(self, group: str, name: str) -> Instance:
+        """The instance, or the problem 404."""
+        if (group, name) not in self._instances:
+            raise Problem(
+                404,
+                "unknown-consumer",
+                f"There is no consumer instance {name[:100]!r} in group {group[:100]!r}. The first /consume makes it.",
+            )
+        return self.get(group, name)
+
+    def by_group(self) -> list[dict[str, Any]]:
+        """For `/consumers`."""
+        groups: dict[str, list[dict[str, Any]]] = {}
+        for (group, _), instance in sorted(self._instances.items()):
+            groups.setdefault(group, []).append(instance.describe())
+        return [{"name": group, "instances": instances} for group, instances in groups.items()]
+
+    async def delete(self, group: str, name: str) -> None:
+        """Let the instance leave its group. What it did not commit is read again by others."""
+        instance = self.known(group, name)
+        self._instances.pop((group, name), None)
+        async with instance.lock:
+            await asyncio.to_thread(instance.consumer.close)
+
+    async def sweep(self) -> None:
+        """Close what is unused, for ever."""
+        while True:
+            await asyncio.sleep(min(SWEEP_EVERY_S, self._idle_s))
+            for key, instance in list(self._instances.items()):
+                if time.monotonic() - instance.used_at > self._idle_s and not instance.lock.locked():
+                    log.info("closed_idle_consumer", group=key[0], instance=key[1])
+                    await self.delete(*key)
+
+    async def close(self) -> None:
+        """Let every instance leave its group."""
+        await asyncio.gather(*(self.delete(*key) for key in list(self._instances)))
+
+    def _consumer(self, group: str, name: str, offset_reset: str) -> Consumer:
+        return Consumer(
+            {
+                **self._config,
+                "group.id": group,
+                "client.id": name,
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                "auto.offset.reset": offset_reset,
+                "isolation.level": "read_committed",
+                "fetch.wait.max.ms": 100,
+                # Between two requests a client may take its time; after this one it is closed anyway.
+                "max.poll.interval.ms": int(self._idle_s * 1000) + 60_000,
+                "session.timeout.ms": 10_000,
+                "queued.max.messages.kbytes": 4096,
+            }
+        )
+
+
+def _is_passing(error: KafkaError | None) -> bool:
+    """Whether librdkafka goes on trying by itself."""
+    return error is not None and error.code() in (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT)
+
+
+def _place(place: TopicPartition) -> dict[str, Any]:
+    return {
+        "topic": place.topic,
+        "partition": place.partition,
+        "offset": place.offset if place.offset >= 0 else None,
+    }
+
+
+@contextmanager
+def _as_problems() -> Iterator[None]:
+    try:
+        yield
+    except KafkaException as error:
+        raise kafka_problem(error) from None

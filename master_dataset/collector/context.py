@@ -1,0 +1,68 @@
+"""What the collector's routes share: made once by `create_app`, for one event loop."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from confluent_kafka.admin import AdminClient
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from infra.problems import Problem
+from infra.settings import Settings
+from master_dataset.collector.access import Access
+from master_dataset.collector.limits import Budget, Limits
+from master_dataset.collector.producer import AckedProducer
+from master_dataset.collector.topic_cache import TopicCache
+from views.declarations import Declarations
+from views.source import Source
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+@dataclass(frozen=True)
+class Collector:
+    """The collector's parts."""
+
+    settings: Settings
+    declarations: Declarations
+    kafka_config: dict[str, Any]
+    admin: AdminClient
+    access: Access
+    limits: Limits
+    budget: Budget
+    producer: AckedProducer
+    topics: TopicCache
+    validators: dict[str, Callable[[Any], None]]
+
+    def source(self, name: str) -> Source:
+        """A declared source, or a problem that names those there are."""
+        source = self.declarations.sources.get(name)
+        if source is None:
+            known = ", ".join(sorted(self.declarations.sources)) or "none"
+            raise Problem(404, "unknown-source", f"There is no source {name[:100]!r}. There are: {known}.")
+        return source
+
+    def allow(self, request: Request, *scopes: str) -> None:
+        """Raise a problem unless the request's key has one of the scopes."""
+        self.access.check(request, *scopes)
+
+
+def get_and_post(routes: APIRouter, path: str, **options: Any) -> Callable[[Handler], Handler]:
+    """Register a handler for both methods, each with an operation of its own in OpenAPI."""
+
+    def register(handler: Handler) -> Handler:
+        for method in ("GET", "POST"):
+            routes.add_api_route(path, handler, methods=[method], **options)
+        return handler
+
+    return register
+
+
+def json_response(value: Any, status: int = 200) -> Response:
+    """An answer, written by orjson."""
+    return Response(orjson.dumps(value), status, media_type="application/json")

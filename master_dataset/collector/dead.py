@@ -1,0 +1,73 @@
+"""Dead letters by REST: look at a source's invalid records, and send them again."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import islice
+
+from confluent_kafka import KafkaException
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from infra.problems import Problem
+from master_dataset.collector.context import Collector, json_response
+from master_dataset.collector.parameters import query, whole_number
+from master_dataset.collector.reading import kafka_problem
+from master_dataset.collector.requests import DEFAULT_LIMIT, MAX_LIMIT, MAX_OFFSET
+from master_dataset.dead_letters import DeadLetter, newest_first, read_letters, replay, watermarks, whole
+from views.source import Source
+
+
+def dead_routes(collector: Collector) -> APIRouter:
+    """`/dead/{source}`, `/dead/{source}/{number}` and `/dead/{source}/replay`."""
+    routes = APIRouter(prefix="/dead", tags=["dead letters"])
+
+    @routes.get("/{source}")
+    async def newest(request: Request, source: str) -> Response:
+        """The newest invalid records of a source, at most `limit` (500): where each stood, why it is invalid."""
+        collector.allow(request, "consume")
+        found = collector.source(source)
+        limit = whole_number("limit", query(request).get("limit", DEFAULT_LIMIT), 1, MAX_LIMIT)
+        return json_response([whole(letter) for letter in await asyncio.to_thread(_newest, collector, found, limit)])
+
+    @routes.get("/{source}/{number}")
+    async def one(request: Request, source: str, number: str) -> Response:
+        """One invalid record, by its number in the dead-letter topic."""
+        collector.allow(request, "consume")
+        found = collector.source(source)
+        wanted = whole_number("number", number, 0, MAX_OFFSET)
+        return json_response(whole((await asyncio.to_thread(_between, collector, found, wanted, wanted))[0]))
+
+    @routes.post("/{source}/replay")
+    async def again(request: Request, source: str) -> Response:
+        """Send the records `first` to `last` (or only `first`) to the source's topic again, as they were."""
+        collector.allow(request, "produce")
+        found, parameters = collector.source(source), query(request)
+        first = whole_number("first", parameters.get("first", ""), 0, MAX_OFFSET)
+        last = whole_number("last", parameters.get("last", first), first, min(MAX_OFFSET, first + MAX_LIMIT - 1))
+        letters = await asyncio.to_thread(_between, collector, found, first, last)
+        sent = await asyncio.to_thread(replay, collector.kafka_config, found, letters)
+        return json_response({"topic": found.topic, "sent": sent})
+
+    return routes
+
+
+def _newest(collector: Collector, source: Source, limit: int) -> list[DeadLetter]:
+    try:
+        return list(islice(newest_first(collector.kafka_config, source), limit))
+    except KafkaException as error:
+        raise kafka_problem(error) from None
+
+
+def _between(collector: Collector, source: Source, first: int, last: int) -> list[DeadLetter]:
+    try:
+        start, end = watermarks(collector.kafka_config, source)
+        if not start <= first <= last < end:
+            there = f"there are {start} to {end - 1}" if end > start else "there are none"
+            asked = str(first) if first == last else f"{first} to {last}"
+            detail = f"Source {source.name!r} has no dead letter {asked}: {there}."
+            raise Problem(404, "unknown-dead-letter", detail)
+        return list(read_letters(collector.kafka_config, source, first, last + 1))
+    except KafkaException as error:
+        raise kafka_problem(error) from None

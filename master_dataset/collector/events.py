@@ -1,0 +1,187 @@
+"""Events of a declared source: validated, given an id where they have none, stored, one result for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from infra.problems import Problem
+from master_dataset.collector.bodies import check_batch, parse_body, read_body
+from master_dataset.collector.context import Collector, json_response
+from master_dataset.collector.outcomes import describe, problem_of
+from master_dataset.collector.parameters import acks_of, flag, query
+from master_dataset.collector.produce import ACKS_PARAMETER
+from master_dataset.collector.producer import Acks, Refusal
+from master_dataset.errors import InvalidEvent
+from master_dataset.event import PreparedEvent, parse_json, prepare_event
+from views.source import Source
+
+EVENTS = {
+    "parameters": [
+        {
+            "name": "atomic",
+            "in": "query",
+            "schema": {"type": "boolean", "default": False},
+            "description": "Store nothing at all if one of the events is not valid.",
+        },
+        ACKS_PARAMETER,
+    ],
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {"oneOf": [{"type": "object"}, {"type": "array", "items": {"type": "object"}}]}
+            },
+            "application/x-ndjson": {"schema": {"type": "string"}},
+        },
+    },
+}
+
+
+def event_routes(collector: Collector) -> APIRouter:
+    """`/events/{source}`."""
+    routes = APIRouter(tags=["events"])
+
+    @routes.post("/events/{source}", openapi_extra=EVENTS)
+    async def store_events(source: str, request: Request) -> Response:
+        """Store events: one, an array, or NDJSON; gzip with `Content-Encoding: gzip`.
+
+        The answer is an array with one result per event, in order: its id and its place in Kafka, or its `error`.
+        200: all are stored. 207: some were not valid and are not stored. 422: none was valid. 503: Kafka did not
+        acknowledge in time; they may be stored or not, and a retry with the same ids counts each once.
+        """
+        collector.allow(request, "produce")
+        declared = collector.source(source)
+        parameters = query(request)
+        acks, is_atomic = acks_of(parameters), flag("atomic", parameters.get("atomic", ""))
+        with collector.budget.charge() as charge:
+            body = await read_body(request, collector.limits, charge)
+            parsed = read_events(body, request.headers.get("content-type", ""))
+            check_batch(len(parsed), collector.limits, charge)
+            prepared = _prepare(declared, collector.validators[declared.name], parsed, collector.limits.event)
+            return await _store(collector, declared, prepared, acks, is_atomic=is_atomic)
+
+    return routes
+
+
+def read_events(body: bytes, content_type: str) -> list[Any]:
+    """The events in a body, parsed; a line of NDJSON that is not JSON is its InvalidEvent.
+
+    NDJSON is told by its Content-Type, or by a first line that is a complete JSON object with other lines after it.
+    """
+    if "ndjson" in content_type or "jsonl" in content_type or _looks_like_lines(body):
+        return [_read_line(number, line) for number, line in enumerate(body.split(b"\n"), 1) if line.strip()]
+    found = parse_body(body)
+    return found if isinstance(found, list) else [found]
+
+
+def _looks_like_lines(body: bytes) -> bool:
+    first, _, rest = body.strip().partition(b"\n")
+    if not rest or first[:1] != b"{":
+        return False
+    try:
+        parse_json(first)
+    except InvalidEvent:
+        return False
+    return True
+
+
+def _read_line(number: int, line: bytes) -> Any:
+    try:
+        return parse_json(line)
+    except InvalidEvent as error:
+        where = error.where.removeprefix("line 1 ")
+        return InvalidEvent(f"line {number} {where}".rstrip(), error.reason)
+
+
+def _prepare(
+    source: Source, validate: Callable[[Any], None], events: list[Any], largest: int
+) -> list[PreparedEvent | InvalidEvent]:
+    """Each event as Kafka gets it, or what is wrong with it."""
+    prepared: list[PreparedEvent | InvalidEvent] = []
+    for event in events:
+        try:
+            if type(event) is not InvalidEvent:
+                validate(event)
+                event = prepare_event(source, event)
+        except InvalidEvent as error:
+            event = error
+        else:
+            if type(event) is PreparedEvent and len(event.value) + len(event.key) > largest:
+                size = len(event.value) + len(event.key)
+                event = InvalidEvent("", f"it has {size} bytes; at most {largest} are taken (collector_max_event_kb)")
+        prepared.append(event)
+    return prepared
+
+
+async def _store(
+    collector: Collector,
+    source: Source,
+    prepared: list[PreparedEvent | InvalidEvent],
+    acks: Acks,
+    *,
+    is_atomic: bool,
+) -> Response:
+    topic = source.topic
+    valid = [event for event in prepared if isinstance(event, PreparedEvent)]
+    if len(valid) < len(prepared) and (is_atomic or not valid):
+        raise _refused(prepared, is_atomic=is_atomic)
+    await collector.topics.partitions(topic)
+    outcomes = await collector.producer.send_values(topic, valid, acks)
+    stored: list[dict[str, Any]] = [
+        {"event_id": event.event_id, "topic": topic, "error": describe(outcome)}
+        if isinstance(outcome, Refusal)
+        else {
+            "event_id": event.event_id,
+            "topic": topic,
+            "partition": outcome[0],
+            "offset": outcome[1],
+            "timestamp": outcome[2],
+        }
+        for event, outcome in zip(valid, outcomes, strict=True)
+    ]
+    if len(valid) == len(prepared):
+        results = stored
+    else:
+        places = iter(stored)
+        results = [
+            next(places) if isinstance(event, PreparedEvent) else {"error": _error(event, index)}
+            for index, event in enumerate(prepared)
+        ]
+    if problem := problem_of(outcomes, results):
+        if problem.status == 404:
+            collector.topics.forget(topic)
+        raise problem
+    return json_response(results, 200 if len(valid) == len(prepared) else 207)
+
+
+def _error(invalid: InvalidEvent, index: int) -> dict[str, Any]:
+    where = invalid.where if len(invalid.where) <= 200 else f"{invalid.where[:197]}..."
+    return {
+        "status": 422,
+        "type": "urn:tidemark:problem:invalid-event",
+        "where": where,
+        "detail": f"event {index}: {where + ': ' if where else ''}{invalid.reason}",
+    }
+
+
+def _refused(prepared: list[PreparedEvent | InvalidEvent], *, is_atomic: bool) -> Problem:
+    errors = {index: event for index, event in enumerate(prepared) if isinstance(event, InvalidEvent)}
+    first_index, first = next(iter(errors.items()))
+    not_sent = {"error": {"status": 424, "type": "urn:tidemark:problem:not-sent", "detail": "another event is invalid"}}
+    results = [_error(errors[index], index) if index in errors else not_sent["error"] for index in range(len(prepared))]
+    why = " and atomic=true was asked" if is_atomic and len(errors) < len(prepared) else ""
+    detail = f"{len(errors)} of {len(prepared)} events are not valid{why}. Nothing was stored. The first: " + str(
+        _error(first, first_index)["detail"]
+    )
+    return Problem(
+        422,
+        "invalid-event",
+        detail,
+        where=_error(first, first_index)["where"],
+        results=[{"error": result} for result in results],
+    )

@@ -1,0 +1,245 @@
+"""Send records to Kafka and know what became of each one.
+
+The library librdkafka sends in threads of its own; the event loop asks it for acknowledgements every millisecond
+while some are missing. A thread that waits for them would fight the loop for the interpreter, at a cost for each event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+import structlog
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+Acks = Literal["0", "1", "all"]
+PUMP_EVERY_S = 0.001
+IDLE_PUMP_EVERY_S = 1.0
+GRACE_S = 2.0
+"""How much longer than librdkafka itself we wait for its verdict."""
+METADATA_TIMEOUT_S = 5.0
+ANY_PARTITION = -1
+
+log = structlog.get_logger()
+
+
+Headers = list[tuple[str, str | bytes | None]] | None
+
+
+class Record(NamedTuple):
+    """A message for Kafka. A timestamp of 0 stands for now."""
+
+    topic: str
+    value: bytes
+    key: bytes | None = None
+    partition: int = ANY_PARTITION
+    timestamp_ms: int = 0
+    headers: Headers = None
+
+
+class Ack(NamedTuple):
+    """Where a record is. The offset is None with acks=0, where nobody says."""
+
+    partition: int
+    offset: int | None
+    timestamp_ms: int
+
+
+class Refusal(NamedTuple):
+    """Why a record is not, or may not be, in Kafka."""
+
+    code: int
+    text: str
+
+
+Outcome = Ack | Refusal
+
+UNANSWERED = Refusal(KafkaError._TIMED_OUT, "no acknowledgement in time")
+
+
+class _Delivery:
+    """The outcomes of one batch, gathered as they come."""
+
+    __slots__ = ("done", "missing", "outcomes", "refusals")
+
+    def __init__(self, size: int, done: asyncio.Future[None]) -> None:
+        self.outcomes: list[Outcome] = [UNANSWERED] * size
+        self.missing = size
+        self.refusals = 0
+        self.done = done
+
+    def acknowledge(self, index: int, error: KafkaError | None, message: Message) -> None:
+        """What librdkafka says of one record."""
+        if error is not None:
+            self.refuse(index, error)
+            return
+        offset = message.offset()
+        place = (message.partition(), offset if offset is not None and offset >= 0 else None, message.timestamp()[1])
+        self.outcomes[index] = tuple.__new__(Ack, place)  # as Ack(*place), in a third of the time
+        self.missing -= 1
+        if not self.missing and not self.done.done():
+            self.done.set_result(None)
+
+    def refuse(self, index: int, error: KafkaError) -> None:
+        """This record was not taken."""
+        self.outcomes[index] = Refusal(error.code(), error.str())
+        self.refusals += 1
+        self.missing -= 1
+        if not self.missing and not self.done.done():
+            self.done.set_result(None)
+
+    def refused_with(self, *codes: int) -> list[int]:
+        """The places of the records that were refused for one of these reasons."""
+        if not self.refusals:
+            return []
+        found = enumerate(self.outcomes)
+        return [index for index, outcome in found if isinstance(outcome, Refusal) and outcome.code in codes]
+
+
+Produce = Callable[[Producer, _Delivery, Sequence[int]], None]
+"""Hands the records with these indexes to librdkafka; the first of them is the delivery's record 0, and so on."""
+
+
+def _reason(error: KafkaException | BufferError) -> KafkaError:
+    if isinstance(error, BufferError):
+        return KafkaError(KafkaError._QUEUE_FULL)
+    reason: KafkaError = error.args[0]
+    return reason
+
+
+class AckedProducer:
+    """Sends batches and waits until each record is acknowledged or given up. For one event loop."""
+
+    def __init__(self, config: dict[str, Any], ack_timeout_s: float, buffer_bytes: int) -> None:
+        self._config = config
+        self._ack_timeout_s = ack_timeout_s
+        self._buffer_kb = max(1, buffer_bytes // 1000)
+        self._producers: dict[Acks, Producer] = {}
+        self._retired: list[Producer] = []
+        self._pending = 0
+        self._pump_handle: asyncio.TimerHandle | None = None
+        self._pumps_fast = False
+
+    async def send(self, records: Sequence[Record], acks: Acks = "all") -> list[Outcome]:
+        """One outcome per record, in order."""
+
+        def produce(producer: Producer, delivery: _Delivery, only: Sequence[int]) -> None:
+            for place, index in enumerate(only):
+                record = records[index]
+                try:
+                    producer.produce(
+                        record.topic,
+                        record.value,
+                        record.key,
+                        record.partition,
+                        on_delivery=partial(delivery.acknowledge, place),
+                        timestamp=record.timestamp_ms,
+                        headers=record.headers,
+                    )
+                except (KafkaException, BufferError) as error:
+                    delivery.refuse(place, _reason(error))
+
+        return await self._send(produce, len(records), acks)
+
+    async def send_values(self, topic: str, pairs: Sequence[tuple[bytes, bytes, str]], acks: Acks) -> list[Outcome]:
+        """The same for keys and values (and whatever comes third) of one topic: the hot path."""
+
+        def produce(producer: Producer, delivery: _Delivery, only: Sequence[int]) -> None:
+            put, acknowledge = producer.produce, delivery.acknowledge
+            for place, index in enumerate(only):
+                key, value, _ = pairs[index]
+                try:
+                    put(topic, value, key, on_delivery=partial(acknowledge, place))
+                except (KafkaException, BufferError) as error:
+                    delivery.refuse(place, _reason(error))
+
+        return await self._send(produce, len(pairs), acks)
+
+    async def _send(self, produce: Produce, size: int, acks: Acks) -> list[Outcome]:
+        if not size:
+            return []
+        delivery = await self._deliver(produce, range(size), acks)
+        # A topic or partition that is newer than what librdkafka knows was refused before anything was sent.
+        if stale := delivery.refused_with(KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC):
+            with suppress(KafkaException):
+                await asyncio.to_thread(self._producer(acks).list_topics, timeout=METADATA_TIMEOUT_S)
+            again = await self._deliver(produce, stale, acks)
+            for index, outcome in zip(stale, again.outcomes, strict=True):
+                delivery.outcomes[index] = outcome
+        return delivery.outcomes
+
+    async def _deliver(self, produce: Produce, only: Sequence[int], acks: Acks) -> _Delivery:
+        delivery = _Delivery(len(only), asyncio.get_running_loop().create_future())
+        produce(self._producer(acks), delivery, only)
+        self._pending += 1
+        self._pump_fast()
+        try:
+            async with asyncio.timeout(self._ack_timeout_s + GRACE_S):
+                await delivery.done
+        except TimeoutError:
+            pass  # what is still UNANSWERED says so
+        finally:
+            self._pending -= 1
+        if delivery.refused_with(KafkaError._FATAL):
+            self._retire(acks)
+        return delivery
+
+    def start(self) -> None:
+        """Connect now, and serve librdkafka's events from now on."""
+        self._producer("all")
+        self._pump()
+
+    async def close(self) -> None:
+        """Wait a little for what is on its way, then end."""
+        if self._pump_handle:
+            self._pump_handle.cancel()
+        for producer in [*self._producers.values(), *self._retired]:
+            await asyncio.to_thread(producer.flush, GRACE_S)
+
+    def _producer(self, acks: Acks) -> Producer:
+        if acks not in self._producers:
+            timeout_ms = int(self._ack_timeout_s * 1000)
+            self._producers[acks] = Producer(
+                {
+                    **self._config,
+                    "acks": acks,
+                    "enable.idempotence": acks == "all",
+                    "partitioner": "murmur2_random",  # as Java and kafka-python do: a key keeps its partition
+                    # One request to a broker at a time: what comes meanwhile travels together in the next one, so that
+                    # a single event does not wait and many share one flush of the broker's disk.
+                    "linger.ms": 0.5,
+                    "max.in.flight.requests.per.connection": 1,
+                    "message.timeout.ms": timeout_ms,
+                    "socket.timeout.ms": timeout_ms,
+                    "message.max.bytes": 110_000_000,  # the collector's limit and the broker decide, with better texts
+                    # Beyond the collector's own budget, which counts more than librdkafka does.
+                    "queue.buffering.max.kbytes": min(2 * self._buffer_kb + 200_000, 2_000_000_000),
+                    "queue.buffering.max.messages": 10_000_000,
+                    "topic.metadata.propagation.max.ms": 3000,
+                }
+            )
+        return self._producers[acks]
+
+    def _retire(self, acks: Acks) -> None:
+        """A producer with a fatal error sends nothing more; the next batch gets a new one."""
+        log.error("producer_failed", acks=acks)
+        if acks in self._producers:
+            self._retired.append(self._producers.pop(acks))
+
+    def _pump_fast(self) -> None:
+        if not self._pumps_fast:
+            if self._pump_handle:
+                self._pump_handle.cancel()
+            self._pump()
+
+    def _pump(self) -> None:
+        for producer in [*self._producers.values(), *self._retired]:
+            producer.poll(0)
+        if not self._pending:
+            self._retired.clear()
+        self._pumps_fast = self._pending > 0
+        pause_s = PUMP_EVERY_S if self._pumps_fast else IDLE_PUMP_EVERY_S
+        self._pump_handle = asyncio.get_running_loop().call_later(pause_s, self._pump)

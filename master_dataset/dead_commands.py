@@ -1,0 +1,101 @@
+"""`tidemark dead`: look at invalid records, and send them again once the cause is mended."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from infra.cli import Output, OutputOption
+
+if TYPE_CHECKING:
+    from master_dataset.dead_letters import DeadLetter
+    from views.source import Source
+
+app = typer.Typer(no_args_is_help=True)
+
+SourceArgument = Annotated[str, typer.Argument(help="Name of the source.")]
+
+
+@app.command("list")
+def list_letters(
+    source: SourceArgument,
+    limit: Annotated[int, typer.Option(min=1, envvar="TIDEMARK_CLI_LIMIT", help="How many of the newest.")] = 20,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """List the newest invalid records of a source: where each stood, and why it is invalid."""
+    from infra import terminal
+    from master_dataset.dead_letters import newest_first
+
+    config, declared = _connect(source)
+    rows = [_summary(letter) for letter in islice(newest_first(config, declared), limit)]
+    if output is Output.JSON:
+        terminal.print_json(rows)
+    elif rows:
+        terminal.print_rows(rows)
+    else:
+        typer.echo(f"{source} has no invalid records.")
+
+
+@app.command()
+def show(
+    source: SourceArgument,
+    number: Annotated[int, typer.Argument(min=0, help="Number of the dead letter, as `list` prints it.")],
+) -> None:
+    """Show one invalid record whole: its key, headers and value."""
+    from infra import terminal
+    from master_dataset.dead_letters import whole
+
+    config, declared = _connect(source)
+    terminal.print_json(whole(_one(config, declared, number)))
+
+
+@app.command()
+def replay(
+    source: SourceArgument,
+    first: Annotated[int, typer.Argument(min=0, help="First dead letter to send again.")],
+    last: Annotated[int | None, typer.Argument(min=0, help="Last one; only the first if not given.")] = None,
+) -> None:
+    """Send invalid records to the source's topic again, as they were, for instance after its fields were mended."""
+    from master_dataset.dead_letters import read_letters
+    from master_dataset.dead_letters import replay as send_again
+
+    config, declared = _connect(source)
+    _one(config, declared, first)
+    end = (first if last is None else last) + 1
+    sent = send_again(config, declared, list(read_letters(config, declared, first, end)))
+    typer.echo(f"Sent {sent:,} records to {declared.topic} again.")
+
+
+def _one(config: dict[str, Any], source: Source, number: int) -> DeadLetter:
+    from master_dataset.dead_letters import read_letters, watermarks
+    from master_dataset.errors import MasterDatasetError
+
+    start, end = watermarks(config, source)
+    if not start <= number < end:
+        there = f"There are {start} to {end - 1}." if end > start else "There are none."
+        raise MasterDatasetError(f"Source {source.name!r} has no dead letter {number}. {there}")
+    return next(iter(read_letters(config, source, number, number + 1)))
+
+
+def _summary(letter: DeadLetter) -> dict[str, Any]:
+    value = letter.value or b""
+    return {
+        "number": letter.number,
+        "partition": letter.partition,
+        "offset": letter.offset,
+        "reason": letter.reason,
+        "value": value[:60].decode("utf-8", errors="backslashreplace"),
+    }
+
+
+def _connect(name: str) -> tuple[dict[str, Any], Source]:
+    from infra.local_stack import addresses
+    from infra.settings import load_settings
+    from master_dataset.topics import librdkafka_config
+    from views.declarations import load_declarations
+
+    settings = load_settings()
+    declared = load_declarations(settings.views_dir, with_catalog=settings.with_examples)
+    return librdkafka_config(settings, addresses(settings).kafka), declared.source(name)

@@ -1,0 +1,94 @@
+"""What a person or a program sees of an import: a bar while it runs, figures and reasons at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from infra import terminal
+from master_dataset.importer.formats import Format
+from master_dataset.importer.tally import Tally
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one file. The figures of `tally` are of the whole file, `sent_now` and `seconds` of this run."""
+
+    file: str
+    format: Format
+    state: str
+    note: str
+    tally: Tally
+    sent_now: int
+    seconds: float
+
+    def as_json(self) -> dict[str, Any]:
+        """For `--output json`."""
+        reasons = [{"reason": name, **vars(reason)} for name, reason in self.tally.reasons.items()]
+        return {
+            "file": self.file,
+            "format": self.format,
+            "state": self.state,
+            "note": self.note,
+            "lines": self.tally.lines,
+            "sent": self.tally.sent,
+            "refused": self.tally.refused,
+            "sent_now": self.sent_now,
+            "seconds": round(self.seconds, 3),
+            "reasons": reasons,
+        }
+
+
+@contextmanager
+def progress_bar(name: str, total_bytes: int | None) -> Iterator[Callable[[int, Tally], None]]:
+    """A bar with bytes, events a second and refused lines; nothing unless stderr is a terminal."""
+    if not terminal.err.is_terminal:
+        yield lambda _done, _tally: None
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(binary_units=True),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[figures]}"),
+    )
+    with Progress(*columns, console=terminal.err, transient=True) as bar:
+        task = bar.add_task(Text(name).markup, total=total_bytes, figures="")
+        sent_before: int | None = None
+
+        def show(done: int, tally: Tally) -> None:
+            nonlocal sent_before
+            sent_before = tally.sent if sent_before is None else sent_before
+            rate = (tally.sent - sent_before) / (bar.tasks[0].elapsed or 1)
+            figures = f"{rate:,.0f} events/s, {tally.refused:,} refused"
+            bar.update(task, completed=done, figures=figures)
+
+        yield show
+
+
+def print_outcomes(outcomes: list[Outcome]) -> None:
+    """The tables at the end: one line a file, and one a reason."""
+    table = Table("file", "format", "state", "sent", "refused", "events/s")
+    for column in table.columns[3:]:
+        column.justify = "right"
+    for outcome in outcomes:
+        tally = outcome.tally
+        rate = f"{outcome.sent_now / outcome.seconds:,.0f}" if outcome.sent_now and outcome.seconds else ""
+        table.add_row(Text(outcome.file), outcome.format, outcome.state, f"{tally.sent:,}", f"{tally.refused:,}", rate)
+    terminal.out.print(table)
+    for outcome in outcomes:
+        if outcome.note:
+            terminal.out.print(f"{outcome.file}: {outcome.note}.", highlight=False, markup=False)
+    if any(outcome.tally.reasons for outcome in outcomes):
+        reasons = Table("refused because", "lines", "first")
+        for outcome in outcomes:
+            for name, reason in outcome.tally.reasons.items():
+                first = f"{outcome.file}:{reason.first_line}"
+                reasons.add_row(Text(name), f"{reason.count:,}", Text(f"{first}: {reason.example}"))
+        terminal.out.print(reasons)

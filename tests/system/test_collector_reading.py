@@ -1,0 +1,196 @@
+"""Reading topics back through the collector: any offset again, and consumer groups."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from kafka import KafkaConsumer, KafkaProducer
+from kafka import TopicPartition as PythonPartition
+
+
+@pytest.fixture(scope="module")
+def client(stack: Any) -> Iterator[httpx.Client]:
+    with stack.client() as made:
+        yield made
+
+
+@pytest.fixture
+def topic(client: httpx.Client) -> str:
+    """A topic with m0 to m9 in partition 0, their timestamps 1,000,000,000,000 + 1000 each."""
+    name = f"r-{uuid.uuid4().hex[:12]}"
+    hours = {"retention_hours": "unlimited"}
+    assert client.post("/admin/topics", json={"name": name, "partitions": 2, **hours}).status_code == 201
+    messages = [
+        {"value": f"m{n}", "partition": 0, "timestamp": 1_000_000_000_000 + 1000 * n, "key": f"k{n}"} for n in range(10)
+    ]
+    assert client.post(f"/produce/{name}", json=messages).status_code == 200
+    return name
+
+
+def values(answer: httpx.Response) -> list[str]:
+    assert answer.status_code == 200, answer.text
+    return [record["value"] for record in answer.json()]
+
+
+def test_any_offset_can_be_read_again(client: httpx.Client, topic: str) -> None:
+    for _ in range(2):
+        answer = client.get("/fetch", params={"topic": topic, "partition": 0, "offset": 3, "limit": 2})
+        assert values(answer) == ["m3", "m4"]
+    record = answer.json()[0]
+    assert record == {
+        "topic": topic,
+        "partition": 0,
+        "offset": 3,
+        "timestamp": 1_000_000_003_000,
+        "key": "k3",
+        "value": "m3",
+        "headers": [],
+    }
+
+
+def test_several_partitions_are_fetched_at_once(client: httpx.Client, topic: str) -> None:
+    client.post(f"/produce/{topic}", json={"value": "other", "partition": 1})
+    places = [{"topic": topic, "partition": 0, "offset": 8}, {"topic": topic, "partition": 1, "offset": 0}]
+    for body in (places, {"topicPartitionOffsets": places, "timeout": 2000}):
+        assert sorted(values(client.post("/fetch", json=body))) == ["m8", "m9", "other"]
+
+
+def test_nothing_new_is_an_empty_answer_after_the_timeout(client: httpx.Client, topic: str) -> None:
+    at_end = {"topic": topic, "partition": 0, "offset": 10, "timeout": 200}
+    assert values(client.post("/fetch", json=at_end)) == []
+
+
+def test_bytes_that_are_no_text_come_as_base64(stack: Any, client: httpx.Client, topic: str) -> None:
+    producer = KafkaProducer(bootstrap_servers=stack.kafka)
+    producer.send(topic, b"\xff\x00", key=b"\xfe", partition=1, headers=[("h", b"\xfd")]).get(timeout=20)
+    producer.send(topic, None, key=b"gone", partition=1).get(timeout=20)
+    producer.close()
+    first, second = client.post("/fetch", json={"topic": topic, "partition": 1, "offset": 0, "timeout": 5000}).json()
+    assert (first["value_base64"], first["key_base64"], first["headers"]) == (
+        "/wA=",
+        "/g==",
+        [{"key": "h", "value_base64": "/Q=="}],
+    )
+    assert (second["key"], second["value"]) == ("gone", None)
+
+
+def test_offsets_by_time(client: httpx.Client, topic: str) -> None:
+    def at(when: str, partition: int = 0) -> int:
+        answer = client.get(f"/offsets/{when}", params={"topic": topic, "partition": partition})
+        return int(answer.json()[0]["offset"])
+
+    assert (at("earliest"), at("latest"), at("latest", 1)) == (0, 10, 0)
+    assert (at("1000000004000"), at("1000000004001")) == (4, 5)
+    assert at("2001-09-09T01:46:41Z") == 1
+    assert at("2100-01-01T00:00:00Z") == 10
+    both = [{"topic": topic, "partition": number} for number in (0, 1)]
+    assert [one["offset"] for one in client.post("/offsets/latest", json=both).json()] == [10, 0]
+
+
+def test_a_group_reads_on_where_it_committed(stack: Any, client: httpx.Client, topic: str) -> None:
+    group = f"g-{topic}"
+    reset = {"Kafka-Auto-Offset-Reset": "earliest"}
+    assert values(client.get(f"/consume/{group}/one/{topic}?limit=4", headers=reset)) == ["m0", "m1", "m2", "m3"]
+    assert client.get(f"/committed/{group}/one", params={"topic": topic, "partition": 0}).json()[0]["offset"] is None
+    committed = client.post(f"/commit/{group}/one").json()
+    assert committed == [{"topic": topic, "partition": 0, "offset": 4}]
+    assert values(client.get(f"/consume/{group}/one/{topic}?limit=3")) == ["m4", "m5", "m6"]
+    listed = next(one for one in client.get("/consumers").json() if one["name"] == group)
+    assert listed["instances"][0]["name"] == "one"
+    assert client.get(f"/delete-consumer/{group}/one").status_code == 200
+    # What was read but not committed is read again by the next instance, and by any other client of the group.
+    assert values(client.get(f"/consume/{group}/two/{topic}?limit=1", headers=reset)) == ["m4"]
+    client.delete(f"/delete-consumer/{group}/two")
+    consumer = KafkaConsumer(bootstrap_servers=stack.kafka, group_id=group, enable_auto_commit=False)
+    assert consumer.committed(PythonPartition(topic, 0)) == 4
+    consumer.close()
+
+
+def test_an_offset_can_be_committed_by_hand(client: httpx.Client, topic: str) -> None:
+    group = f"g-{topic}"
+    assert values(client.get(f"/consume/{group}/one/{topic}?limit=10"))
+    client.post(f"/commit/{group}/one", json=[{"topic": topic, "partition": 0, "offset": 2}])
+    client.get(f"/delete-consumer/{group}/one")
+    assert values(client.get(f"/consume/{group}/one/{topic}?limit=1")) == ["m2"]
+    client.get(f"/delete-consumer/{group}/one")
+
+
+def test_auto_commit_commits_what_the_call_before_gave(client: httpx.Client, topic: str) -> None:
+    group, auto = f"g-{topic}", {"Kafka-Enable-Auto-Commit": "true", "Kafka-Auto-Offset-Reset": "earliest"}
+
+    def committed() -> Any:
+        answer = client.post(f"/committed/{group}/one", json={"topic": topic, "partition": 0})
+        return answer.json()[0]["offset"]
+
+    assert values(client.get(f"/consume/{group}/one/{topic}?limit=2", headers=auto)) == ["m0", "m1"]
+    assert committed() is None
+    assert values(client.get(f"/consume/{group}/one/{topic}?limit=2", headers=auto)) == ["m2", "m3"]
+    assert committed() == 2
+    client.get(f"/delete-consumer/{group}/one")
+
+
+def test_offset_reset_latest_begins_at_the_end(client: httpx.Client, topic: str) -> None:
+    latest = {"Kafka-Auto-Offset-Reset": "latest"}
+    assert values(client.get(f"/consume/g-{topic}/one/{topic}?timeout=200", headers=latest)) == []
+    client.post(f"/produce/{topic}", json={"value": "new"})
+    body = {"topics": [topic], "timeout": 10_000}
+    assert values(client.post(f"/consume/g-{topic}/one", json=body, headers=latest)) == ["new"]
+    client.get(f"/delete-consumer/g-{topic}/one")
+
+
+def test_groups_are_shown_with_their_lag_and_can_be_deleted(client: httpx.Client, topic: str) -> None:
+    group = f"g-{topic}"
+    client.get(f"/consume/{group}/one/{topic}?limit=4")
+    client.post(f"/commit/{group}/one")
+    described = client.get(f"/admin/groups/{group}").json()
+    assert (described["state"], described["lag"]) == ("stable", 6)
+    assert described["members"][0]["client"] == "one"
+    assert client.delete(f"/admin/groups/{group}").status_code == 409  # it has a member
+    client.get(f"/delete-consumer/{group}/one")
+    assert client.delete(f"/admin/groups/{group}").status_code == 200
+    assert client.get(f"/admin/groups/{group}").status_code == 404
+    assert group not in [one["group"] for one in client.get("/admin/groups").json()]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "kind"),
+    [
+        ("GET", "/fetch", None, 400, "invalid-parameter"),
+        ("POST", "/fetch", {"topic": "TOPIC", "partition": 0, "offset": 11}, 416, "offset-out-of-range"),
+        ("POST", "/fetch", {"topic": "TOPIC", "partition": 5, "offset": 0}, 404, "unknown-partition"),
+        ("POST", "/fetch", {"topic": "none", "partition": 0, "offset": 0}, 404, "unknown-topic"),
+        ("POST", "/fetch", {"topic": "TOPIC", "partition": "x", "offset": 0}, 400, "invalid-parameter"),
+        ("POST", "/fetch", [{"topic": "TOPIC", "partition": 0, "offset": 0}] * 2, 400, "invalid-parameter"),
+        ("POST", "/fetch", [], 400, "invalid-body"),
+        ("POST", "/fetch", 5, 400, "invalid-parameter"),
+        ("GET", "/fetch?topic=TOPIC&partition=0&offset=0&limit=0", None, 400, "invalid-parameter"),
+        ("GET", "/fetch?topic=TOPIC&partition=0&offset=0&timeout=x", None, 400, "invalid-parameter"),
+        ("GET", "/offsets/yesterday?topic=TOPIC&partition=0", None, 400, "invalid-parameter"),
+        ("GET", "/consume/g/i/none", None, 404, "unknown-topic"),
+        ("GET", "/consume/g%20g/i/TOPIC", None, 400, "invalid-parameter"),
+        ("GET", "/consume/g/i", None, 400, "invalid-parameter"),
+        ("POST", "/commit/g/none", None, 404, "unknown-consumer"),
+        ("GET", "/delete-consumer/g/none", None, 404, "unknown-consumer"),
+        ("GET", "/admin/groups/none", None, 404, "unknown-group"),
+    ],
+)
+def test_wrong_questions_get_an_answer_that_says_so(
+    client: httpx.Client, topic: str, method: str, path: str, body: Any, status: int, kind: str
+) -> None:
+    if isinstance(body, dict):
+        body = {name: topic if value == "TOPIC" else value for name, value in body.items()}
+    elif isinstance(body, list):
+        body = [{**one, "topic": topic} for one in body]
+    answer = client.request(method, path.replace("TOPIC", topic), json=body)
+    assert (answer.status_code, answer.json()["type"]) == (status, f"urn:tidemark:problem:{kind}")
+
+
+@pytest.mark.parametrize("header", ["Kafka-Auto-Offset-Reset", "Kafka-Enable-Auto-Commit"])
+def test_a_header_with_a_wrong_value_is_named(client: httpx.Client, topic: str, header: str) -> None:
+    answer = client.get(f"/consume/g-{topic}/one/{topic}", headers={header: "maybe"})
+    assert answer.status_code == 400
+    assert header in answer.json()["detail"]

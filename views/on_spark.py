@@ -1,0 +1,123 @@
+"""Translate declarations into Spark expressions: the only module of `views` that imports pyspark.
+
+Every layer reads a record through `with_event`, so they can never disagree on whether it is valid or what it says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+
+from views.field_types import Field, FieldType
+from views.source import Source
+
+CORRUPT, WRAPPER = "_corrupt", "_event"
+JSON_OPTIONS = {
+    "mode": "PERMISSIVE",
+    "columnNameOfCorruptRecord": CORRUPT,
+    "allowNonNumericNumbers": "false",
+    "allowSingleQuotes": "false",
+}
+EARLIEST, LATEST = "1970-01-01T00:00:00Z", "2200-01-01T00:00:00Z"
+"""Event times lie in [EARLIEST, LATEST). A number of milliseconds, read as seconds, does not."""
+LONGEST_ID = 512
+
+
+def with_event(records: DataFrame, source: Source) -> DataFrame:
+    """Records of Kafka -> the same with `event_id`, `event_time`, `invalid` (why, or null) and `event` (null then).
+
+    `{"event_id": "a", "properties": {"ms": 5}}` -> event_id a, event_time = the record's timestamp, event = the struct.
+    An event without an id gets `topic/partition/offset`, one without a time the record's timestamp.
+    """
+    parsed = (
+        records.withColumn("_text", f.col("value").cast("string"))
+        .withColumn("_parsed", _parse(source))
+        .withColumn("_event", f.get(f.col(f"_parsed.{WRAPPER}"), f.lit(0)))
+        .withColumn("invalid", _why_invalid(source))
+    )
+    is_valid = f.col("invalid").isNull()
+    made_id = f.concat_ws("/", "topic", f.col("partition").cast("string"), f.col("offset").cast("string"))
+    given_id = f.nullif(f.col(f"_event.`{source.id_field}`"), f.lit(""))
+    given_time = f.col(f"_event.`{source.time_field}`")
+    return (
+        parsed.withColumn("event_id", f.coalesce(f.when(is_valid, given_id), made_id))
+        .withColumn("event_time", f.coalesce(f.when(is_valid, given_time), "timestamp"))
+        .withColumn("event", f.when(is_valid, f.col("_event")))
+        .drop("_text", "_parsed", "_event")
+    )
+
+
+def event_ddl(source: Source) -> str:
+    """The type of the `event` column: `struct<event_id:string,...>`."""
+    return FieldType("struct", fields=source.schema).ddl()
+
+
+def _parse(source: Source) -> Column:
+    """Parse `{"_event": [<text>]}`. Of the bare text from_json reads the first value and drops the rest unseen;
+
+    wrapped, a second value is a second element, and anything else that follows is not JSON.
+    """
+    wrapped = f.concat(f.lit(f'{{"{WRAPPER}":['), f.col("_text"), f.lit("]}"))
+    return f.from_json(wrapped, f"{WRAPPER} array<{event_ddl(source)}>, {CORRUPT} string", JSON_OPTIONS)
+
+
+def _why_invalid(source: Source) -> Column:
+    """One expression: the first thing that is wrong with a record, or null. Cheap questions first."""
+    text, event = f.col("_text"), f.col("_event")
+    id_given, time_given = f.col(f"_event.`{source.id_field}`"), f.col(f"_event.`{source.time_field}`")
+    has_surrogate = f.contains(text, f.lit("\\ud")) | f.contains(text, f.lit("\\uD"))
+    reason = (
+        f.when(f.col("value").isNull(), "no value (a tombstone)")
+        .when(~f.is_valid_utf8(text), "not UTF-8")
+        .when(f.col(f"_parsed.{CORRUPT}").isNotNull(), _why_corrupt(source))
+        .when(f.size(f"_parsed.{WRAPPER}") > 1, "more than one JSON value")
+        .when(event.isNull(), "empty")
+        # Java replaces half a surrogate pair by '?': two ids could become one.
+        .when(has_surrogate & f.try_parse_json(text).isNull(), "half a surrogate pair, or a repeated key")
+        .when(f.length(id_given) > LONGEST_ID, f"{source.id_field} is longer than {LONGEST_ID} characters")
+        .when(
+            (time_given < f.lit(EARLIEST).cast("timestamp")) | (time_given >= f.lit(LATEST).cast("timestamp")),
+            f"{source.time_field} is not between {EARLIEST[:10]} and {LATEST[:10]}",
+        )
+    )
+    for path in _float_paths(source):
+        too_large = f.abs(f.col(f"_event.{path}")) == float("inf")
+        reason = reason.when(too_large, f"{path.replace('`', '')} is too large for its type")
+    return reason
+
+
+def _why_corrupt(source: Source) -> Column:
+    """For the few that are corrupt: not JSON, not one object, or the first field whose value has another type."""
+    text = f.col("_text")
+    reason = f.when(f.try_parse_json(text).isNull(), "not JSON").when(
+        ~f.schema_of_variant(f.try_parse_json(text)).startswith("OBJECT"), "not a JSON object"
+    )
+    for path, columns, kind in _parts(source.schema):
+        alone = f.from_json("_text", f"{columns}, {CORRUPT} string", JSON_OPTIONS)
+        reason = reason.when(alone[CORRUPT].isNotNull(), f"{path} is not {kind}")
+    return reason.otherwise("more than one JSON value")
+
+
+def _parts(fields: tuple[Field, ...]) -> Iterator[tuple[str, str, str]]:
+    """Each field: its path, the DDL of an event that has only this field, and its type.
+
+    `properties struct<ms:double>` -> ("properties", "`properties` struct<`_`:string>", "an object"),
+    ("properties.ms", "`properties` struct<`ms`:double>", "double")
+    """
+    for field in fields:
+        if field.type.kind == "struct":
+            yield field.name, f"`{field.name}` struct<`_`:string>", "an object"
+        else:
+            yield field.name, f"`{field.name}` {field.type.ddl()}", field.type.ddl().replace("`", "")
+        for path, columns, kind in _parts(field.type.fields):
+            inner = columns.replace("` ", "`:", 1)
+            yield f"{field.name}.{path}", f"`{field.name}` struct<{inner}>", kind
+
+
+def _float_paths(source: Source) -> Iterator[str]:
+    """Paths of float and double fields, in structs too: JSON can write numbers that they cannot hold."""
+    for path, _columns, kind in _parts(source.schema):
+        if kind in ("float", "double"):
+            yield ".".join(f"`{name}`" for name in path.split("."))
