@@ -156,7 +156,7 @@ def read(spark: SparkSession, settings: Settings, bootstrap: str) -> DataFrame:
         spark.read.format("kafka")
         .options(**kafka_source_options(settings, bootstrap))
         .options(subscribe=web.topic, startingOffsets="earliest", includeHeaders="true")
-        .option("minPartitions", str(spark.sparkContext.defaultParallelism))
+        .option("minPartitions", str(3 * spark.sparkContext.defaultParallelism))
         .load()
     )
 

@@ -57,6 +57,7 @@ def spark_conf(settings: Settings, jars: JarSet) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         # Spark's default, INT96, has no time zone: other engines read such times wrongly or not at all.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        "spark.sql.parquet.compression.codec": "zstd",  # half the bytes of snappy at the same rate
         # The master dataset hashes parsed events, and an event may have maps. Their order is that of the JSON.
         "spark.sql.legacy.allowHashOnMapType": "true",
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",

@@ -69,7 +69,8 @@ class Archive:
                 subscribe=self.source.topic,
                 startingOffsets=json.dumps({self.source.topic: cut_to_json(self.cut)}),
                 maxOffsetsPerTrigger=str(self.settings.archive_max_events),
-                minPartitions=str(spark.sparkContext.defaultParallelism),
+                # Three tasks a core: with one, the core that got the smaller partitions waits for the other.
+                minPartitions=str(3 * spark.sparkContext.defaultParallelism),
                 includeHeaders="true",
                 failOnDataLoss="true",
             )

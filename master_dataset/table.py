@@ -34,6 +34,9 @@ PROPERTIES = {
     "delta.deletedFileRetentionDuration": "interval 36500 days",
     "delta.appendOnly": "false",  # repair must be able to take a damaged file out; nothing else removes facts
     "delta.checkpointInterval": "50",
+    # Statistics of partition, offset, timestamp and event_time: the columns that reads skip by. Those of all 32 columns
+    # cost a quarter of the archiver's rate.
+    "delta.dataSkippingNumIndexedCols": "4",
 }
 FACT_COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
 """The record as Kafka gave it: the facts."""
