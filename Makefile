@@ -11,11 +11,13 @@ help:  ## Print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 setup: .venv/.installed  ## Install everything this project needs (about a second when nothing changed)
+	@$(BIN)/tidemark version >/dev/null 2>&1 || { echo "The environment in .venv does not run (was the folder moved?). Remove it with: rm -r .venv"; exit 1; }
 	@$(BIN)/tidemark jars
 
 .venv/.installed: $(LOCKS) pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "There is no $(PYTHON) on PATH. Install Python 3.11 or newer, or run make PYTHON=<path>."; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is $$($(PYTHON) --version); Tidemark needs 3.11 or newer. Run make PYTHON=<path>."; exit 1; }
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || rm -rf .venv
 	@[ -x $(BIN)/python ] || $(PYTHON) -m venv .venv || { rm -rf .venv; echo "$(PYTHON) has no venv module. Debian: apt-get install python3-venv."; exit 1; }
 	@echo "Installing the locked packages into .venv (two minutes the first time: pyspark is large) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-build.lock

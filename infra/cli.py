@@ -63,7 +63,7 @@ def up(
         ),
     ] = False,
 ) -> None:
-    """Start Kafka and Redis and keep them running, here until Ctrl-C or detached."""
+    """Start Kafka, Redis, the collector and the archiver and keep them running, here until Ctrl-C or detached."""
     from infra import terminal, up
 
     settings = _settings()
@@ -73,9 +73,16 @@ def up(
         terminal.print_first_key(secret)
     with terminal.live_status() as show:
         if detach:
-            up.start_detached(settings, show)
+            status = up.start_detached(settings, show)
         else:
             up.supervise(settings, show)
+            return
+    broken = [service for service in status["services"] if service["state"] != "ready"]
+    for service in broken:
+        typer.echo(f"tidemark: {service['name']} does not run: {service['message']}", err=True)
+    if broken:
+        typer.echo("tidemark: everything else is up. What is broken is tried again and again.", err=True)
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -268,6 +275,13 @@ def main() -> Any:
         return app()
     except KeyboardInterrupt:
         sys.exit(130)
+    except BrokenPipeError:
+        sys.exit(1)  # whoever read our output went away
+    except OSError as error:
+        if error.filename is None:
+            raise
+        sys.stderr.write(f"tidemark: {error.filename}: {error.strerror}.\n")
+        sys.exit(1)
     except Exception as error:
         exit_code = getattr(error, "exit_code", None)  # every layer's errors have one
         if exit_code is None:

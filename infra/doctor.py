@@ -65,6 +65,10 @@ def examine(settings: Settings) -> Iterator[Finding]:
         except InfraError as error:
             found, _, fix = str(error).partition(". ")
             yield Finding(what, Verdict.FAILED, found, fix)
+        except OSError as error:
+            yield Finding(
+                what, Verdict.FAILED, f"{error.filename}: {error.strerror}", "May this user read and write it?"
+            )
 
 
 def _python(_settings: Settings) -> Finding:
@@ -75,9 +79,7 @@ def _java(settings: Settings) -> Finding:
     java = find_java(settings.java_home)
     found = f"{java.major} in {java.home}"
     if java.major not in TESTED:
-        return Finding(
-            "Java", Verdict.WARNING, found, "Tested with 17 and 21; point TIDEMARK_JAVA_HOME at one of them."
-        )
+        return Finding("Java", Verdict.WARNING, found, "Made for 17 and 21; point TIDEMARK_JAVA_HOME at one of them.")
     return Finding("Java", Verdict.OK, found)
 
 

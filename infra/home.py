@@ -47,6 +47,8 @@ class Home:
 
     def check(self) -> None:
         """Raise HomeError unless the folder is absent, empty, or a home that this version understands."""
+        if "," in str(self.root):
+            raise HomeError(f"TIDEMARK_HOME is {str(self.root)!r}; Kafka cannot use a folder with a comma in its name.")
         if self.root.exists() and not self.root.is_dir():
             raise HomeError(f"TIDEMARK_HOME is {str(self.root)!r}, which is a file. Name a folder.")
         if not self.exists:
@@ -118,7 +120,7 @@ class Home:
         if not self._lock.is_file():
             return False
         with self._lock.open("a+") as file:
-            return not _try_lock(file)
+            return not _try_lock(file, fcntl.LOCK_SH)  # shared: two who look do not see each other
 
     def holder(self) -> int | None:
         """The process id of the supervisor that holds this home now."""
@@ -140,9 +142,9 @@ def _lock_within(file: IO[str], seconds: float) -> bool:
     return True
 
 
-def _try_lock(file: IO[str]) -> bool:
+def _try_lock(file: IO[str], kind: int = fcntl.LOCK_EX) -> bool:
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True

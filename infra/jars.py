@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import os
 import re
 import shlex
 import shutil
@@ -18,10 +19,12 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
 from infra.errors import JarsError
 from infra.java import Java
+from infra.leash import leashed
 
 IVY_FILE = Path(__file__).with_name("ivy.xml")
 IVY_SETTINGS_FILE = Path(__file__).with_name("ivysettings.xml")
@@ -77,7 +80,10 @@ def fetch_jars(
     folder = jars_folder(jars_dir)
     if folder.is_dir():
         return cached_jars(jars_dir)
-    jars_dir.mkdir(parents=True, exist_ok=True)
+    try:
+        jars_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise JarsError(f"jars_dir is {str(jars_dir)!r}, which cannot be made: {error.strerror}.") from None
     with _exclusive(jars_dir / ".lock"):
         if not folder.is_dir():
             _fetch(java, folder, ivy_settings or IVY_SETTINGS_FILE, progress or (lambda *_: None))
@@ -147,7 +153,7 @@ def _fetch(java: Java, folder: Path, ivy_settings: Path, progress: Progress) -> 
 def _run_ivy(java: Java, staging: Path, ivy_settings: Path, progress: Progress) -> None:
     total = len(ElementTree.parse(IVY_FILE).findall("dependencies/dependency"))  # noqa: S314  our own file
     command = [
-        str(java.program), "-cp", str(_ivy_jar()), "org.apache.ivy.Main",
+        str(java.program), *_proxy_options(), "-cp", str(_ivy_jar()), "org.apache.ivy.Main",
         "-settings", str(ivy_settings), "-ivy", str(IVY_FILE), "-cache", str(staging / "ivy"),
         "-retrieve", str(staging / "jars" / "[conf]" / "[artifact]-[revision].[ext]"),
         "-confs", "spark", "broker",
@@ -155,7 +161,7 @@ def _run_ivy(java: Java, staging: Path, ivy_settings: Path, progress: Progress) 
     shutil.rmtree(staging / "jars", ignore_errors=True)
     progress(0, total, "asking the repository")
     said = []
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as ivy:
+    with subprocess.Popen(leashed(command), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as ivy:
         done = 0
         for line in ivy.stdout or ():
             said.append(line.rstrip())
@@ -172,9 +178,19 @@ def _why(said: list[str]) -> str:
     first = "; ".join(missing[:3]) or next((line for line in reversed(said) if line.strip()), "no output")
     return (
         f"{len(missing) or 'Some'} jars could not be fetched ({first}). "
-        "Is the network there? Behind a mirror or proxy, set TIDEMARK_IVY_SETTINGS. "
+        "Is the network there? Behind a proxy, set https_proxy; for a mirror, set TIDEMARK_IVY_SETTINGS. "
         "What was fetched is kept for the next try."
     )
+
+
+def _proxy_options() -> list[str]:
+    """Java does not read the environment's proxy: tell it."""
+    options = []
+    for scheme in ("http", "https"):
+        address = urlsplit(os.environ.get(f"{scheme}_proxy") or os.environ.get(f"{scheme.upper()}_PROXY") or "")
+        if address.hostname:
+            options += [f"-D{scheme}.proxyHost={address.hostname}", f"-D{scheme}.proxyPort={address.port or 8080}"]
+    return options
 
 
 def _ivy_jar() -> Path:

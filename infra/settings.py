@@ -118,6 +118,11 @@ class Settings(BaseSettings):
         validate_default=True,
         description="Cache of the Spark and Kafka jars, shared by all homes of a user.",
     )
+    ports_file: Location = Field(
+        default=Path("~/.cache/tidemark/ports.json"),
+        validate_default=True,
+        description="Where the homes of a user note their ports, so that no two choose the same.",
+    )
     ivy_settings: Location | None = Field(
         default=None,
         description="Ivy settings file naming a mirror to fetch jars from; empty: the public repository.",
@@ -274,7 +279,7 @@ SECRETS = tuple(name for name, field in Settings.model_fields.items() if "Secret
 
 
 MASK = "********"
-SECRET_NAME = re.compile(r"(?i)secret|password|token|access[._-]?key|credential")
+SECRET_NAME = re.compile(r"(?i)secret|pass|token|key|credential|jaas|\bsas\b")
 """Names of Spark's configuration whose values are masked too."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,18 +25,20 @@ BARE_FILE_SYSTEM = {
 """For a session that writes no Delta table: whether Delta's commit stays exclusive on this file system is not known."""
 
 
-def spark_session(settings: Settings, app_name: str, **conf: str) -> SparkSession:
-    """Start Spark with Delta and the Kafka source. `conf` and then settings.spark_conf overrule what is set here.
-
-    Keys of `conf` are written with underscores for dots: `spark_ui_enabled="true"`; others go into settings.
-    """
+def spark_session(settings: Settings, app_name: str, conf: Mapping[str, str] | None = None) -> SparkSession:
+    """Start Spark with Delta and the Kafka source. `conf` and then settings.spark_conf overrule what is set here."""
+    import pyspark
     from pyspark.sql import SparkSession
 
     Home(settings.home).prepare()  # else Spark's scratch folder would make it look like somebody else's folder
     java = find_java(settings.java_home)
     os.environ["JAVA_HOME"] = str(java.home)
+    # Another Spark on this machine, or options meant for it, would be taken instead of the one that fits our jars.
+    os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
+    for name in ("PYSPARK_SUBMIT_ARGS", "SPARK_CONF_DIR"):
+        os.environ.pop(name, None)
     jars = fetch_jars(java, settings.jars_dir, settings.ivy_settings)
-    merged = spark_conf(settings, jars) | {name.replace("_", "."): value for name, value in conf.items()}
+    merged = spark_conf(settings, jars) | dict(conf or {})
     builder = SparkSession.builder.appName(app_name)
     for name, value in (merged | settings.spark_conf).items():
         builder = builder.config(name, value)
@@ -53,7 +56,7 @@ def spark_conf(settings: Settings, jars: JarSet) -> dict[str, str]:
         "spark.master": settings.spark_master,
         "spark.driver.memory": settings.spark_driver_memory,
         "spark.executor.memory": settings.spark_executor_memory,
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{_log_config()}",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_log_config().as_uri()}",
         "spark.sql.session.timeZone": "UTC",
         # Spark's default, INT96, has no time zone: other engines read such times wrongly or not at all.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",

@@ -10,13 +10,11 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -25,12 +23,11 @@ import structlog
 
 from infra.errors import InfraError, ServiceFailed
 from infra.home import Home, read_json, write_json
+from infra.leash import leashed
 from infra.logs import last_lines, rotate
 from infra.service import Service, State
 from infra.version import VERSION
 
-LEASH = (sys.executable, "-I", "-S", str(Path(__file__).with_name("leash.py")))
-"""-I: our own modules stand beside leash.py, and none may hide one of Python's."""
 TICK_S = 0.05
 CHECK_EVERY_S = {State.STARTING: 0.1, State.READY: 5.0, State.UNRESPONSIVE: 1.0}
 CHECKS_UNTIL_UNRESPONSIVE = 2
@@ -62,6 +59,12 @@ class Child:
     check: Future[str | None] | None = None
     next_at: float = 0.0  # monotonic: of the next check, or of the next start while pausing
 
+    @property
+    def is_given_up(self) -> bool:
+        """Whether `up` no longer waits for it: it failed again and again, and the others can do without."""
+        is_tried = not self.was_ready and self.deaths_in_row >= TRIES_BEFORE_GIVING_UP
+        return is_tried and not self.service.is_needed
+
     def describe(self) -> dict[str, Any]:
         """This child's line in the status file."""
         pid = self.process.pid if self.process and self.state not in (State.PAUSING, State.STOPPED) else None
@@ -70,7 +73,7 @@ class Child:
             "state": str(self.state),
             "address": self.service.address,
             "pid": pid,
-            "created": _created(pid),
+            "created": created_at(pid),
             "restarts": self.restarts,
             "message": self.message,
         }
@@ -99,6 +102,7 @@ class Supervisor:
         self.on_change = on_change or (lambda _status: None)
         self._stop_asked = False
         self._shown: dict[str, Any] = {}
+        self._is_mute = False
         self._began = time.time()
         self._next_rotation = 0.0
         self._checks = ThreadPoolExecutor(max_workers=max(1, len(services)), thread_name_prefix="check")
@@ -133,9 +137,10 @@ class Supervisor:
             "version": VERSION,
             "home": str(self.home.root),
             "pid": os.getpid(),
-            "created": _created(os.getpid()),
+            "created": created_at(os.getpid()),
             "began": self._began,
             "ready": all(child.state is State.READY for child in self.children),
+            "settled": all(child.state is State.READY or child.is_given_up for child in self.children),
             "stopping": self._stop_asked,
             "error": error,
             "services": [child.describe() for child in self.children],
@@ -160,7 +165,7 @@ class Supervisor:
 
     def _start(self, child: Child) -> None:
         """Start a child. What hinders that (a full disk, say) counts as its death: it pauses and tries again."""
-        child.started_at, child.message = time.monotonic(), ""
+        child.started_at = time.monotonic()
         try:
             child.service.prepare()
             child.process = self._spawn(child.service)
@@ -174,7 +179,7 @@ class Supervisor:
     def _spawn(self, service: Service) -> subprocess.Popen[bytes]:
         with self.home.log_file(service.name).open("ab") as output:
             return subprocess.Popen(
-                [*LEASH, str(os.getpid()), *service.command],
+                leashed(service.command),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -193,7 +198,8 @@ class Supervisor:
         error = child.check.exception()
         missing = f"{type(error).__name__}: {error}" if error else child.check.result()
         child.check = None
-        child.message = missing or ""
+        if missing is None or not child.is_given_up:  # why it keeps failing says more than that it is starting
+            child.message = missing or ""
         if missing is None:
             self._note_ready(child, now)
         else:
@@ -212,12 +218,13 @@ class Supervisor:
 
     def _bury(self, child: Child, now: float, why: str) -> None:
         """A child died: end what it left of its process group, then pause before the next start, longer each time."""
+        why = f"{why}. {words}" if (words := child.service.last_words()) else why
         self._kill(child)
         child.process = None  # its number may soon be another process's
         steady = child.state in (State.READY, State.UNRESPONSIVE) and now - child.ready_at > STEADY_AFTER_S
         child.deaths_in_row = 1 if steady else child.deaths_in_row + 1
         log.warning("died", service=child.service.name, why=why, deaths_in_row=child.deaths_in_row)
-        if not child.was_ready and child.deaths_in_row >= TRIES_BEFORE_GIVING_UP:
+        if child.service.is_needed and not child.was_ready and child.deaths_in_row >= TRIES_BEFORE_GIVING_UP:
             raise ServiceFailed(_failure_text(child.service.name, why, self.home))
         # The exponent is bounded: after a night of deaths, 2 ** deaths is more than a float can hold.
         pause_s = min(self.backoff_max_s, FIRST_BACKOFF_S * 2 ** min(child.deaths_in_row - 1, 30))
@@ -240,7 +247,7 @@ class Supervisor:
         for child in reversed(self.children):
             if child.process is not None and child.process.poll() is None:
                 child.state = State.STOPPING
-                self._publish()
+                self._publish_if_possible()
                 child.process.terminate()
                 try:
                     child.process.wait(self.stop_timeout_s)
@@ -249,14 +256,27 @@ class Supervisor:
             self._kill(child)
             child.state = State.STOPPED
         log.info("stopped")
-        self._publish()
+        self._publish_if_possible()
+
+    def _publish_if_possible(self) -> None:
+        """While stopping, nothing that goes wrong with telling may keep a child from its clean end."""
+        with suppress(Exception):
+            self._publish()
 
     def _publish(self, error: str = "") -> None:
         status = self.status(error or self._shown.get("error", ""))
-        if status != self._shown:
-            self._shown = status
+        if status == self._shown:
+            return
+        try:
             write_json(self.home.status_file, status)
-            self.on_change(status)
+        except OSError as problem:  # a full disk is no reason to stop the services; the next tick tries again
+            if not self._is_mute:
+                log.warning("status_not_written", why=str(problem))
+            self._is_mute = True
+            return
+        self._is_mute = False
+        self._shown = status
+        self.on_change(status)
 
     def _rotate_logs(self) -> None:
         if time.monotonic() < self._next_rotation:
@@ -285,28 +305,49 @@ def end_leftovers(home: Home) -> list[str]:
     status = read_json(home.status_file) or {}
     ended = []
     for service in status.get("services", []):
-        if service["pid"] and is_same_process(service["pid"], service["created"]):
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(service["pid"], signal.SIGKILL)
-            _wait_until_gone(service["pid"], service["created"])
+        for process in _left_of(service["pid"], service.get("created"), home):
+            with suppress(psutil.Error):
+                process.kill()
+            _wait_until_gone(process.pid)
             ended.append(service["name"])
-            log.warning("ended_leftover", service=service["name"], pid=service["pid"])
+            log.warning("ended_leftover", service=service["name"], pid=process.pid)
     return ended
 
 
-def _wait_until_gone(pid: int, created: float) -> None:
+def _left_of(leader: int | None, created: float | None, home: Home) -> list[psutil.Process]:
+    """What still runs of the session that a service led: itself, and a child of it such as Spark's JVM.
+
+    A number that was given to another process is told by its start time. Where the leader is gone, only those of its
+    session are ours that were started for this home.
+    """
+    if leader is None or (psutil.pid_exists(leader) and not is_same_process(leader, created)):
+        return []
+    found = []
+    for process in psutil.process_iter():
+        with suppress(OSError, psutil.Error):
+            if process.pid == leader or (os.getsid(process.pid) == leader and _is_of(process, home)):
+                found.append(process)
+    return found
+
+
+def _wait_until_gone(pid: int) -> None:
     deadline = time.monotonic() + LEFTOVER_GONE_S
-    while is_same_process(pid, created) and time.monotonic() < deadline:
+    while created_at(pid) is not None and time.monotonic() < deadline:
         time.sleep(TICK_S)
+
+
+def _is_of(process: psutil.Process, home: Home) -> bool:
+    return process.environ().get("TIDEMARK_HOME") == str(home.root)
 
 
 def is_same_process(pid: int, created: float | None) -> bool:
     """Whether `pid` is still the process that was started at `created`, not another one with its number."""
-    now = _created(pid)
+    now = created_at(pid)
     return now is not None and created is not None and abs(now - created) < 1
 
 
-def _created(pid: int | None) -> float | None:
+def created_at(pid: int | None) -> float | None:
+    """When a process was started, in seconds since 1970; None where none of that number runs."""
     if pid is None:
         return None
     try:

@@ -25,8 +25,9 @@ from infra.errors import InfraError, NotRunning, ServiceFailed
 from infra.home import Home, read_json
 from infra.jars import Progress, fetch_jars
 from infra.java import find_java
-from infra.local_stack import build_services
+from infra.local_stack import build_services, wanted_ports
 from infra.logs import configure_logging
+from infra.ports import check_free
 from infra.settings import Settings, child_environment, load_settings
 from infra.supervisor import Supervisor, end_leftovers, stop_on_signals
 
@@ -36,11 +37,13 @@ OnStatus = Callable[[dict[str, Any]], None]
 
 
 def check_and_fetch(settings: Settings, progress: Progress | None = None) -> None:
-    """What `up` needs before it may touch the home: a home that is ours, Java, the jars."""
+    """What `up` needs before it may touch the home: a home that is ours, free ports, Java, the jars."""
     home = Home(settings.home)
     home.check()
     home.check_disk(settings.min_free_disk_mb)
-    if not settings.kafka_bootstrap:
+    if not home.is_locked():  # else the ports are its own, and `up` says who holds it
+        check_free({name: port for name, port in wanted_ports(settings).items() if port})
+    if not settings.kafka_bootstrap or settings.archiver_enabled:
         fetch_jars(find_java(settings.java_home), settings.jars_dir, settings.ivy_settings, progress)
 
 
@@ -74,7 +77,7 @@ def supervise(settings: Settings, on_status: OnStatus) -> None:
 
 
 def start_detached(settings: Settings, on_status: OnStatus) -> dict[str, Any]:
-    """Start a supervisor process of its own and return its status once everything is ready."""
+    """Start a supervisor process of its own and return its status once everything is ready, or will not be."""
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "infra.up"],  # -P: a folder `infra` where the user stands is not ours
         stdin=subprocess.DEVNULL,
@@ -97,7 +100,7 @@ def start_detached(settings: Settings, on_status: OnStatus) -> dict[str, Any]:
                 raise error
             else:
                 on_status(message)
-                if message["ready"]:
+                if message["settled"]:
                     # It runs on without us; while we last, somebody must take note of its end.
                     threading.Thread(target=process.wait, daemon=True).start()
                     return message
@@ -156,7 +159,7 @@ def main() -> int:
         nonlocal told_ready
         if told_ready:
             return
-        told_ready = status["ready"]  # before it is told: told, the reader goes away, and rightly so
+        told_ready = status["settled"]  # before it is told: told, the reader goes away, and rightly so
         try:
             sys.stdout.write(json.dumps(status) + "\n")
             sys.stdout.flush()

@@ -35,6 +35,8 @@ from views.catalog.web import web
 
 BATCH = 500
 PATIENCE_S = 120
+MARK = "made-by-the-demo"
+"""A file in the demo's home: only such a home is removed."""
 PAGES = ("/", "/pricing", "/docs", "/blog/one-number", "/sign-up")
 POISON = (b'{"event_id": "torn', b'{"properties": {"ms": "fast"}}', b"\xff\xfe\x00")
 
@@ -43,16 +45,17 @@ def command(
     events: Annotated[int, typer.Option(min=1, envvar="TIDEMARK_CLI_EVENTS", help="How many events to send.")] = 10_000,
 ) -> None:
     """Bring everything up, send events by REST, show them from the master dataset, prove them, take it down."""
-    settings = load_settings()
-    # A home of its own, beside the user's, empty at the start.
-    settings = settings.model_copy(update={"home": settings.home.with_name(f"{settings.home.name}-demo")})
+    settings = demo_settings(load_settings())
     home = Home(settings.home)
     home.check()
-    if home.exists and not home.is_locked():
-        shutil.rmtree(home.root)
+    if (home.root / MARK).is_file() and not home.is_locked():
+        shutil.rmtree(home.root)  # left by a demo that was interrupted
+    if home.exists:
+        raise MasterDatasetError(f"{str(home.root)!r} is in use, or was not made by the demo. Move it away first.")
     with terminal.jar_progress() as progress:
         up.check_and_fetch(settings, progress)
     secret = up.first_access_key(settings) or ""
+    (home.root / MARK).touch()
     with terminal.live_status() as show:
         up.start_detached(settings, show)
     try:
@@ -60,6 +63,18 @@ def command(
     finally:
         with terminal.live_status() as show:
             up.stop(settings, show)
+        shutil.rmtree(home.root)
+
+
+def demo_settings(users: Settings) -> Settings:
+    """Defaults on a home of its own, beside the user's: of theirs only what says how this machine runs Java.
+
+    Above all the demo never touches a Kafka, a Redis or a master dataset that the user's settings name.
+    """
+    kept = ("java_home", "jars_dir", "ports_file", "ivy_settings", "kafka_heap_mb", "spark_driver_memory")
+    return Settings.model_construct(
+        **{name: getattr(users, name) for name in kept}, home=users.home.with_name(f"{users.home.name}-demo")
+    )
 
 
 def _show_the_way(settings: Settings, secret: str, count: int) -> None:

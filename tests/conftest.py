@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -44,6 +46,22 @@ class Stack(NamedTuple):
         return next(service for service in self.status()["services"] if service["name"] == name)
 
 
+def repository_files(root: Path) -> list[Path]:
+    """Every file that is, or is about to be, in the repository; without git, every file that looks like one."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=root, capture_output=True, text=True, check=False,
+    ) if shutil.which("git") else None  # fmt: skip
+    if listed is not None and listed.returncode == 0:
+        return [root / name for name in listed.stdout.split("\0") if name and (root / name).is_file()]
+    ignored = {line.strip("/*\n") for line in (root / ".gitignore").open() if not line.startswith("#")} | {".git"}
+    return [
+        path
+        for path in root.rglob("*")
+        if path.is_file() and not any(part in ignored or part.endswith(".egg-info") for part in path.parts)
+    ]
+
+
 def wait_until(what: str, condition: Callable[[], Any], deadline_s: float = 60) -> Any:
     """The first true value of `condition`, or a failure that says what was waited for."""
     end = time.monotonic() + deadline_s
@@ -56,14 +74,19 @@ def wait_until(what: str, condition: Callable[[], Any], deadline_s: float = 60) 
         time.sleep(0.05)
 
 
+KEPT = ("TIDEMARK_JAVA_HOME", "TIDEMARK_JARS_DIR", "TIDEMARK_IVY_SETTINGS")
+"""What says where this machine has its Java and its jars."""
+
+
 @pytest.fixture(autouse=True, scope="session")
-def _no_settings_from_outside() -> Iterator[None]:
-    """Tests see no TIDEMARK_ variable and no tidemark.toml of the person who runs them."""
+def _no_settings_from_outside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Tests see no setting of whoever runs them, except where Java and the jars are, and claim no ports of theirs."""
     patch = pytest.MonkeyPatch()
     for name in os.environ:
-        if name.startswith("TIDEMARK_"):
+        if name.startswith("TIDEMARK_") and name not in KEPT:
             patch.delenv(name)
     patch.setenv("TIDEMARK_CONFIG", os.devnull)
+    patch.setenv("TIDEMARK_PORTS_FILE", str(tmp_path_factory.mktemp("ports") / "ports.json"))
     yield
     patch.undo()
 

@@ -62,7 +62,8 @@ class Shell:
         """Put a `redis-server` in front of PATH that does something else."""
         (self.folder / "bin").mkdir()
         program = self.folder / "bin" / "redis-server"
-        program.write_text(f"#!/bin/sh\n{script}\n")
+        version = 'if [ "$1" = --version ]; then echo "Redis server v=7.0.15"; exit 0; fi'
+        program.write_text(f"#!/bin/sh\n{version}\n{script}\n")
         program.chmod(0o755)
         self.environment["PATH"] = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
 

@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.conftest import repository_files
+
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("views", "master_dataset", "batch_layer", "speed_layer", "serving_layer", "infra")
 NOT_AT_RUN_TIME = ("ruff", "mypy", "hypothesis", "import-linter", "grimp", "pytest", "types-")
@@ -68,14 +70,10 @@ def without_tools(lock: str) -> str:
 
 
 def copy_tracked_files(target: Path) -> Path:
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    for name in listed.stdout.split("\0"):
-        if name and (ROOT / name).is_file():
-            (target / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, target / name)
+    for path in repository_files(ROOT):
+        copy = target / path.relative_to(ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(path, copy)
     return target
 
 

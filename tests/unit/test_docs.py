@@ -12,6 +12,7 @@ import pytest
 import typer.main
 
 from infra import cli, docs
+from tests.conftest import repository_files
 
 ROOT = Path(__file__).parents[2]
 REGISTRIES = [".".join(words) for words in (("pypi", "org"), ("pythonhosted", "org"), ("repo1", "maven", "org"),
@@ -19,17 +20,11 @@ REGISTRIES = [".".join(words) for words in (("pypi", "org"), ("pythonhosted", "o
 """Put together here, so that this file is not the one that names them."""
 
 
-def tracked_files() -> list[Path]:
-    """Every file that is, or is about to be, in the repository."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    return [ROOT / name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
-
-
 def texts() -> dict[str, str]:
-    return {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8", errors="replace") for path in tracked_files()}
+    return {
+        str(path.relative_to(ROOT)): path.read_text(encoding="utf-8", errors="replace")
+        for path in repository_files(ROOT)
+    }
 
 
 def documents() -> dict[str, str]:
@@ -112,6 +107,6 @@ def test_no_file_names_a_package_registry() -> None:
 
 
 def test_no_file_names_a_path_of_this_machine() -> None:
-    here = {f"{ROOT}/", f"{Path.home()}/", f"{Path(sys.prefix)}/", f"{ROOT.parent}/"} - {"//", "/"}
+    here = {f"{ROOT}/", f"{Path.home()}/", f"{Path(sys.prefix)}/"} - {"//", "/"}
     for name, text in texts().items():
         assert not [path for path in here if re.search(rf"(?<![\w.]){re.escape(path)}", text)], name

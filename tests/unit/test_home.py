@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -202,3 +203,17 @@ def test_waiting_in_vain_says_for_what() -> None:
     """The tests' own patience: it fails with words, not with a hang."""
     with pytest.raises(pytest.fail.Exception, match="for the moon, in vain"):
         wait_until("the moon", lambda: None, deadline_s=0)
+
+
+def test_two_who_look_at_once_do_not_take_each_other_for_a_supervisor(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    home.prepare()
+    with home.locked():
+        pass
+    with ThreadPoolExecutor(4) as pool:
+        assert not any(pool.map(lambda _: home.is_locked(), range(2000)))
+
+
+def test_folder_with_a_comma_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(HomeError, match="comma"):
+        Home(tmp_path / "a,b").check()

@@ -12,7 +12,8 @@ import psutil
 import pytest
 
 import infra.leash
-from infra.supervisor import LEASH, is_same_process
+from infra.leash import LEASH
+from infra.supervisor import is_same_process
 from tests.conftest import wait_until
 
 WATCHING = (

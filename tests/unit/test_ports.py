@@ -105,3 +105,11 @@ def test_closed_port_is_free_at_once_though_a_connection_lingers(listener: socke
     listener.close()
     assert is_free(port)
     assert holder_of(port) == "a process of another user"
+
+
+def test_refused_port_is_not_remembered(tmp_path: Path, listener: socket.socket) -> None:
+    home = make_home(tmp_path / "home")
+    taken = listener.getsockname()[1]
+    with pytest.raises(PortTaken):
+        choose_ports(home, {**ANY, "redis_port": taken}, tmp_path / "ports.json")
+    assert choose_ports(home, ANY, tmp_path / "ports.json")["redis_port"] != taken

@@ -87,3 +87,13 @@ def test_spark_and_python_clients_sign_in_alike(mechanism: str, login: str) -> N
 def test_ssl_without_sasl_sends_no_password() -> None:
     settings = cluster(kafka_security_protocol="SSL", kafka_username="ada", kafka_password="hunter2")
     assert "hunter2" not in str(kafka_source_options(settings, "x:1")) + str(kafka_config(settings, "x:1"))
+
+
+def test_log_configuration_survives_a_path_with_a_space(
+    jars: JarSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark splits the options of its JVM at spaces."""
+    monkeypatch.setattr("infra.spark._log_config", lambda: tmp_path / "my projects" / "log.properties")
+    options = spark_conf(load_settings(), jars)["spark.driver.extraJavaOptions"]
+    assert " " not in options
+    assert options.endswith("/my%20projects/log.properties")

@@ -19,7 +19,7 @@ from infra import supervisor as module
 from infra.errors import InfraError, ServiceFailed
 from infra.home import Home, read_json, write_json
 from infra.service import Service, State
-from infra.supervisor import Supervisor, end_leftovers, is_same_process
+from infra.supervisor import Supervisor, created_at, end_leftovers, is_same_process
 from infra.terminal import COLOURS
 from tests.conftest import wait_until
 
@@ -424,3 +424,90 @@ def test_stop_is_safe_at_any_moment_a_signal_may_come(home: Home) -> None:
 
 def test_every_state_has_a_colour() -> None:
     assert {str(state) for state in State} <= COLOURS.keys()
+
+
+def test_children_that_outlived_their_leader_are_ended_and_strangers_are_not(home: Home) -> None:
+    """A Spark driver that was killed may leave its JVM behind: in its session, and started for this home."""
+    script = "sleep 60 & echo $!; exec sleep 60"
+    orphans = []
+    for variables in ({"TIDEMARK_HOME": str(home.root)}, {"TIDEMARK_HOME": "/another/home"}):
+        leader = subprocess.Popen(
+            ["bash", "-c", script],
+            env={**os.environ, **variables},
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+            text=True,
+        )
+        assert leader.stdout is not None
+        orphans.append(psutil.Process(int(leader.stdout.readline())))
+        leave_behind(home, leader.pid, created_at(leader.pid) or 0)
+        leader.kill()
+        leader.wait()
+        leader.stdout.close()
+        end_leftovers(home)
+    ours, others = orphans
+    assert not ours.is_running() or ours.status() == psutil.STATUS_ZOMBIE
+    assert others.is_running()
+    others.kill()
+
+
+# ---- a supervisor that cannot tell ---------------------------------------------
+
+
+@pytest.mark.usefixtures("_hurried")
+def test_full_disk_keeps_the_status_back_but_not_the_services(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    is_full = threading.Event()
+
+    def write(path: Path, value: Any) -> None:
+        if is_full.is_set():
+            raise OSError(28, "No space left on device")
+        write_json(path, value)
+
+    monkeypatch.setattr(module, "write_json", write)
+    with running(home, [service("a")]) as watched:
+        first = watched.wait_for("a", State.READY)
+        is_full.set()
+        os.kill(first["pid"], signal.SIGKILL)
+        wait_until(
+            "a restart", lambda: watched.supervisor.children[0].restarts and watched.supervisor.children[0].state
+        )
+        is_full.clear()
+        second = watched.wait_for("a", State.READY, restarts=1)
+        assert second["pid"] != first["pid"]
+    assert watched.error is None
+
+
+@pytest.mark.usefixtures("_hurried")
+def test_terminal_that_went_away_does_not_keep_children_from_a_clean_end(home: Home, tmp_path: Path) -> None:
+    ended = tmp_path / "ended"
+    trapped = tmp_path / "trapped"
+    script = f"trap 'echo clean > {ended}; exit 0' TERM; touch {trapped}; while true; do sleep 0.05; done"
+    watched = Watched(home, [shell("a", script, check=lambda: None if trapped.exists() else "no trap yet")])
+
+    def vanish(status: dict[str, Any]) -> None:
+        watched.history.append(status)
+        if status["stopping"]:
+            raise OSError(5, "Input/output error")
+
+    watched.supervisor.on_change = vanish
+    watched.thread.start()
+    watched.wait_for("a", State.READY)
+    watched.supervisor.stop()
+    watched.thread.join(30)
+    assert ended.read_text().strip() == "clean"
+
+
+# ---- services that the others can do without -----------------------------------
+
+
+@pytest.mark.usefixtures("_hurried")
+def test_service_that_is_not_needed_may_fail_and_the_others_run_on(home: Home) -> None:
+    words = "the table is damaged: repair it"
+    broken = shell("b", "exit 3", check=lambda: "no", after=("a",), is_needed=False, last_words=lambda: words)
+    with running(home, [service("a"), broken]) as watched:
+        wait_until("everything to be settled", lambda: watched.history and watched.history[-1]["settled"])
+        assert watched.line("a")["state"] == "ready"
+        assert words in watched.line("b")["message"]
+        assert not watched.history[-1]["ready"]
+        watched.wait_for("b", State.PAUSING, restarts=5)
+    assert watched.error is None
