@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import argparse
 import base64
-import json
 import os
-import platform
 import socket
 import statistics
 import sys
@@ -22,14 +20,13 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 import psutil
+import report
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from rich.console import Console
-from rich.table import Table
 
 from infra import up
 from infra.access_keys import add_key
@@ -38,7 +35,8 @@ from infra.local_stack import addresses
 from infra.settings import Settings, load_settings
 
 BATCH = 500
-RESULTS = Path(__file__).parent / "results" / "collector.json"
+FLOOR = "bare confluent-kafka"
+AIM = 0.4  # of the floor, for batches
 
 
 def event(number: int) -> dict[str, object]:
@@ -188,7 +186,7 @@ def summary(times: list[float]) -> dict[str, float]:
     return {"p50_ms": round(cuts[49] * 1000, 2), "p99_ms": round(cuts[98] * 1000, 2), "requests": len(times)}
 
 
-def measure(settings: Settings, seconds: float, rounds: int) -> dict[str, object]:
+def measure(settings: Settings, seconds: float, rounds: int) -> dict[str, Any]:
     """All contestants in turn."""
     where = addresses(settings)
     port = int(where.collector.rpartition(":")[2])
@@ -215,7 +213,7 @@ def measure(settings: Settings, seconds: float, rounds: int) -> dict[str, object
         return run
 
     contestants: dict[str, Callable[[], Figures]] = {
-        "bare confluent-kafka": lambda: bare_confluent(where.kafka, "bench", seconds, values),
+        FLOOR: lambda: bare_confluent(where.kafka, "bench", seconds, values),
         "bare kafka-python": lambda: bare_kafka_python(where.kafka, "bench", seconds, values),
         "collector, batches of 500, 1 connection": collector(1),
         "collector, batches of 500, 16 connections": collector(16),
@@ -235,7 +233,7 @@ def measure(settings: Settings, seconds: float, rounds: int) -> dict[str, object
         "events_per_second": medians,
         "rounds": {name: [round(one.events_per_s) for one in found] for name, found in rounds_of.items()},
         "cpu_us_per_event": cpu,
-        "share_of_bare_confluent": round(best / medians["bare confluent-kafka"], 3),
+        "share_of_bare_confluent": round(best / medians[FLOOR], 3),
         "batch_latency_1_connection": summary(drive(port, batch, 1, seconds)),
         "single_1_connection": summary(drive(port, single, 1, seconds)),
         "single_16_connections": summary(drive(port, single, 16, seconds)),
@@ -259,22 +257,42 @@ def main() -> None:
             found = measure(settings, arguments.seconds, arguments.rounds)
         finally:
             up.stop(settings, lambda _status: None)
-    found |= {"python": platform.python_version(), "cores": os.cpu_count(), "load_1_min": round(os.getloadavg()[0], 2)}
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    show(found)
+    report.write("collector", "Collector: events by HTTP into Kafka", found, text(found))
 
 
-def show(found: dict[str, object]) -> None:
-    """The figures as a table."""
-    table = Table("what", "figure", title="the collector")
-    for name, value in found.items():
-        if isinstance(value, dict):
-            for inner, figure in value.items():
-                table.add_row(f"{name}: {inner}", f"{figure:,}" if isinstance(figure, int) else str(figure))
-        else:
-            table.add_row(name, str(value))
-    Console().print(table)
+def text(found: dict[str, Any]) -> str:
+    """The figures as markdown."""
+    rates, floor = found["events_per_second"], found["events_per_second"][FLOOR]
+    by_rate = report.table(
+        ("", "events/s, median", "least – most", "of the floor", "processor time per event"),
+        *(
+            (
+                f"{name} (the floor)" if name == FLOOR else name,
+                f"{rate:,}",
+                f"{min(found['rounds'][name]):,} – {max(found['rounds'][name]):,}",
+                f"{rate / floor:.2f}",
+                f"{found['cpu_us_per_event'][name]:.1f} µs",
+            )
+            for name, rate in rates.items()
+        ),
+    )
+    by_time = report.table(
+        ("until the answer", "p50", "p99", "requests"),
+        *(
+            (name, f"{times['p50_ms']:.1f} ms", f"{times['p99_ms']:.1f} ms", f"{times['requests']:,}")
+            for name, times in (
+                (f"batch of {BATCH}, 1 connection", found["batch_latency_1_connection"]),
+                ("single event, 1 connection", found["single_1_connection"]),
+                ("single event, 16 connections", found["single_16_connections"]),
+            )
+        ),
+    )
+    return (
+        f"{by_rate}\n\n{by_time}\n\n"
+        f"Events of {found['bytes_per_event']} bytes, each acknowledged with acks=all, checked against their source by "
+        f"one worker. Single events over 16 connections: {found['single_rate_16_connections']:,} a second. The aim is "
+        f"{AIM:.2f} of the floor with batches."
+    )
 
 
 if __name__ == "__main__":

@@ -81,12 +81,13 @@ def _one(config: dict[str, Any], source: Source, number: int) -> DeadLetter:
 
 def _summary(letter: DeadLetter) -> dict[str, Any]:
     value = letter.value or b""
+    shown = value[:60].decode("utf-8", errors="backslashreplace")
     return {
         "number": letter.number,
         "partition": letter.partition,
         "offset": letter.offset,
         "reason": letter.reason,
-        "value": value[:60].decode("utf-8", errors="backslashreplace"),
+        "value": shown if letter.left_out_bytes is None else f"{letter.left_out_bytes:,} bytes, too large",
     }
 
 

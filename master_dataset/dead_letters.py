@@ -1,34 +1,51 @@
 """Invalid records, sent to the source's dead-letter topic with where they came from and why, each once.
 
 They are read from the master table, after their commit. The headers of the last dead letter say which commit it belongs
-to, so a restart knows what was sent and sends just the rest.
+to, so a restart knows what was sent and sends just the rest. The facts are safe in the table whatever happens here, so
+no failure here stops the archiver: it is logged, and the next commit or start catches up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from confluent_kafka import Consumer, Message, TopicPartition
+import structlog
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from infra.settings import Settings
-from master_dataset.commits import Commit, Proof, read_commit
+from master_dataset.commits import Commit, DataFile, Kind, Proof, live_files, read_commit, read_commits, read_ledger
+from master_dataset.coverage import effective_proofs
 from master_dataset.errors import MasterDatasetError
 from master_dataset.json_bytes import text_or_base64
-from master_dataset.sending import Record, send_records
-from master_dataset.topics import librdkafka_config
+from master_dataset.sending import NOW, Record, milliseconds, record_of, send_fitting, send_records
+from master_dataset.topics import librdkafka_config, translated
 from views.source import Source
 
+ORIGIN = ("source", "topic", "partition", "offset", "timestamp", "version", "reason")
 PREFIX = "tidemark-"
+TOO_LARGE = f"{PREFIX}too-large"
+"""The last header of a dead letter whose value the topic does not take: how many bytes it has."""
+FOREIGN = "not sent by Tidemark"
 COLUMNS = ["partition", "offset", "timestamp", "key", "headers", "value", "invalid"]
 READ_TIMEOUT_S = 10.0
+
+log = structlog.get_logger()
+
+
+class ValueLeftOut(MasterDatasetError):
+    """A dead letter whose value is only in the master dataset cannot be sent again from here."""
 
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """An invalid record as it waits in the dead-letter topic. `number` is its offset there."""
+    """An invalid record as it waits in the dead-letter topic. `number` is its offset there.
+
+    A message that others put there has no origin: its partition, offset and version are -1. `left_out_bytes` is the
+    size of a value that was too large for the topic.
+    """
 
     number: int
     partition: int
@@ -39,6 +56,7 @@ class DeadLetter:
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
+    left_out_bytes: int | None = None
 
 
 class DeadLetters:
@@ -48,43 +66,69 @@ class DeadLetters:
         self.config = librdkafka_config(settings, bootstrap)
         self.source = source
         self.table = table
+        self.is_behind = False
 
     def send(self, version: int, proof: Proof) -> int:
-        """Send the invalid records of one commit. Returns how many there were."""
-        if proof.invalid:
-            _send_all(self.config, self.source, version, self._records(version))
+        """Send the invalid records of one commit, and before them those that could not be sent. Returns its own."""
+        if self.is_behind:
+            self.catch_up(read_commits(self.table))
+        elif proof.invalid:
+            self._unless_it_fails(lambda: self._send_new(version, proof))
         return proof.invalid
 
     def catch_up(self, commits: Iterable[Commit]) -> int:
         """After a crash: send what a commit has and the topic has not. Returns how many that were."""
-        newest, sent = self._newest()
-        missing = 0
-        for commit in commits:
-            if commit.proof is None or not commit.proof.invalid or commit.version < newest:
-                continue
-            records = [
-                record
-                for record in self._records(commit.version)
-                if commit.version > newest or (record["partition"], record["offset"]) not in sent
-            ]
-            _send_all(self.config, self.source, commit.version, records)
-            missing += len(records)
-        return missing
+        return self._unless_it_fails(lambda: self._send_missing(list(commits)))
 
-    def _records(self, version: int) -> Iterator[dict[str, Any]]:
-        """The invalid rows of a commit, in the order of their offsets, so that what was sent is always a beginning."""
+    def _unless_it_fails(self, send: Callable[[], int]) -> int:
+        try:
+            sent = send()
+        except Exception as error:  # whatever it is, the facts are in the table, and the next ones must get there
+            # Later commits must not overtake these: the newest dead letter says up to where all were sent.
+            self.is_behind = True
+            log.warning("dead_letters_wait", source=self.source.name, why=str(error))
+            return 0
+        self.is_behind = False
+        return sent
+
+    def _send_new(self, version: int, proof: Proof) -> int:
+        added = read_commit(self.table / "_delta_log" / f"{version:020}.json").added
+        return send_letters(self.config, self.source, version, self._invalid_rows(added, proof))
+
+    def _send_missing(self, commits: list[Commit]) -> int:
+        newest, sent = self._newest()
+        live, count = live_files(commits).values(), 0
+        for version, proof in sorted(effective_proofs(commits, read_ledger(self.table)).items()):
+            # A repair or a compaction writes rows again; their dead letters belong to the commit that was first.
+            if proof.kind != Kind.APPEND or not proof.invalid or version < newest:
+                continue
+            rows = self._invalid_rows([file for file in live if file.version >= version], proof)
+            if version == newest:
+                rows = [row for row in rows if (row["partition"], row["offset"]) not in sent]
+            count += send_letters(self.config, self.source, version, rows)
+        return count
+
+    def _invalid_rows(self, files: Iterable[DataFile], proof: Proof) -> list[dict[str, Any]]:
+        """The invalid rows among a commit's offsets, in order, wherever they lie by now."""
         import pyarrow.compute as pc  # the collector reads dead letters too, and needs no Parquet for that
         import pyarrow.dataset as ds
 
-        commit = read_commit(self.table / "_delta_log" / f"{version:020}.json")
-        files = [str(self.table / file.path) for file in commit.added]
-        found = ds.dataset(files, format="parquet").to_table(columns=COLUMNS, filter=pc.field("invalid").is_valid())
-        yield from found.sort_by([("partition", "ascending"), ("offset", "ascending")]).to_pylist()
+        from master_dataset.facts import Wanted
+
+        paths = [str(self.table / file.path) for file in files]
+        if not paths:
+            return []
+        wanted = Wanted(start=proof.start, end=proof.end, with_invalid=True).filter() & pc.field("invalid").is_valid()
+        found = ds.dataset(paths, format="parquet").to_table(columns=COLUMNS, filter=wanted)
+        rows: list[dict[str, Any]] = found.sort_by([("partition", "ascending"), ("offset", "ascending")]).to_pylist()
+        return rows
 
     def _newest(self) -> tuple[int, set[tuple[int, int]]]:
         """The commit that the last dead letter belongs to, and which of its records were sent; (-1, {}) if none."""
         newest, sent = -1, set()
         for letter in newest_first(self.config, self.source):
+            if letter.version == -1:
+                continue  # not ours
             if newest == -1:
                 newest = letter.version
             if letter.version != newest:
@@ -107,6 +151,9 @@ def watermarks(config: dict[str, Any], source: Source) -> tuple[int, int]:
     consumer = _consumer(config)
     try:
         first, end = consumer.get_watermark_offsets(TopicPartition(source.dead_topic, 0), timeout=READ_TIMEOUT_S)
+    except KafkaException as error:
+        raise translated(error, f"Topic {source.dead_topic!r} could not be read") from None
+    else:
         return int(first), int(end)
     finally:
         consumer.close()
@@ -146,53 +193,104 @@ def whole(letter: DeadLetter) -> dict[str, Any]:
         **text_or_base64("key", letter.key),
         "headers": [{"key": name, **text_or_base64("value", value)} for name, value in letter.headers],
         **text_or_base64("value", letter.value),
+        **({} if letter.left_out_bytes is None else {"left_out_bytes": letter.left_out_bytes}),
     }
 
 
 def replay(config: dict[str, Any], source: Source, letters: Iterable[DeadLetter]) -> int:
     """Send dead letters to their source's topic again, as they were, for instance after its declaration was mended."""
-    return send_records(config, source.topic, (Record(each.key, each.value, each.headers) for each in letters))
-
-
-def _send_all(config: dict[str, Any], source: Source, version: int, rows: Iterable[dict[str, Any]]) -> None:
-    records = (
-        Record(
-            row["key"],
-            row["value"],
-            tuple((header["key"], header["value"]) for header in row["headers"] or ()) + _origin(source, version, row),
-        )
-        for row in rows
+    chosen = list(letters)
+    for letter in chosen:
+        if letter.left_out_bytes is not None:
+            at, place = letter.offset, letter.partition
+            raise ValueLeftOut(
+                f"Dead letter {letter.number} of {source.name!r} has no value: its {letter.left_out_bytes:,} bytes are "
+                f"too many for the topic {source.dead_topic!r}. Nothing was sent. The master dataset holds it: "
+                f"`tidemark master read {source.name} --with-invalid --from {place}:{at} --to {place}:{at + 1}`."
+            )
+    return send_records(
+        config, source.topic, (Record(each.key, each.value, each.headers, each.timestamp_ms) for each in chosen)
     )
-    send_records(config, source.dead_topic, records)
 
 
-def _origin(source: Source, version: int, row: dict[str, Any]) -> tuple[tuple[str, bytes], ...]:
-    values = {
-        "source": source.name,
-        "topic": source.topic,
-        "partition": row["partition"],
-        "offset": row["offset"],
-        "timestamp": round(row["timestamp"].timestamp() * 1000),
-        "version": version,
-        "reason": row["invalid"],
-    }
-    return tuple((f"{PREFIX}{name}", str(value).encode()) for name, value in values.items())
+def send_letters(config: dict[str, Any], source: Source, version: int, rows: Iterable[dict[str, Any]]) -> int:
+    """Send invalid rows of a commit as dead letters. Returns how many.
+
+    What the topic does not take goes without its value, at worst without key and headers too, and says so.
+    """
+    count, too_large = send_fitting(config, source.dead_topic, (_dead_record(source, version, row) for row in rows))
+    for shorten in (_without_value, _without_all):
+        if too_large:
+            more, too_large = send_fitting(config, source.dead_topic, [shorten(record) for record in too_large])
+            count += more
+    if too_large:
+        raise MasterDatasetError(
+            f"Topic {source.dead_topic!r} does not even take headers. Raise its max.message.bytes."
+        )
+    return count
+
+
+def _dead_record(source: Source, version: int, row: dict[str, Any]) -> Record:
+    values = (
+        source.name,
+        source.topic,
+        row["partition"],
+        row["offset"],
+        milliseconds(row["timestamp"]),
+        version,
+        row["invalid"],
+    )
+    origin = tuple((f"{PREFIX}{name}", str(value).encode()) for name, value in zip(ORIGIN, values, strict=True))
+    record = record_of(row)
+    return record._replace(headers=record.headers + origin, timestamp_ms=NOW)
+
+
+def _without_value(record: Record) -> Record:
+    said = (TOO_LARGE, str(len(record.value or b"")).encode())
+    return record._replace(value=None, headers=(*record.headers, said))
+
+
+def _without_all(record: Record) -> Record:
+    return record._replace(key=None, headers=record.headers[-len(ORIGIN) - 1 :])
 
 
 def _letter(message: Message) -> DeadLetter:
+    """Our headers are the last ones; whatever stands before them was the record's."""
     headers = cast("list[tuple[str, bytes | None]]", message.headers() or [])
-    ours = [(name, value) for name, value in headers if name.startswith(PREFIX)][-7:]
-    origin = {name.removeprefix(PREFIX): (value or b"").decode() for name, value in ours}
+    is_short = bool(headers) and headers[-1][0] == TOO_LARGE
+    before = headers[:-1] if is_short else headers
+    ours, kept = before[-len(ORIGIN) :], before[: -len(ORIGIN)]
+    if tuple(name for name, _ in ours) != tuple(f"{PREFIX}{name}" for name in ORIGIN):
+        return _foreign_letter(message, tuple(headers))
+    try:
+        values = {name.removeprefix(PREFIX): (value or b"").decode() for name, value in ours}
+        return DeadLetter(
+            number=message.offset() or 0,
+            partition=int(values["partition"]),
+            offset=int(values["offset"]),
+            version=int(values["version"]),
+            reason=values["reason"],
+            timestamp_ms=int(values["timestamp"]),
+            key=message.key(),
+            value=message.value(),
+            headers=tuple(kept),
+            left_out_bytes=int(headers[-1][1] or b"0") if is_short else None,
+        )
+    except ValueError:
+        return _foreign_letter(message, tuple(headers))
+
+
+def _foreign_letter(message: Message, headers: tuple[tuple[str, bytes | None], ...]) -> DeadLetter:
     return DeadLetter(
         number=message.offset() or 0,
-        partition=int(origin["partition"]),
-        offset=int(origin["offset"]),
-        version=int(origin["version"]),
-        reason=origin["reason"],
-        timestamp_ms=int(origin["timestamp"]),
+        partition=-1,
+        offset=-1,
+        version=-1,
+        reason=FOREIGN,
+        timestamp_ms=max(NOW, message.timestamp()[1]),
         key=message.key(),
         value=message.value(),
-        headers=tuple(header for header in headers if header not in ours),
+        headers=headers,
     )
 
 

@@ -181,7 +181,7 @@ def replay(
     """Send facts from the master dataset to a topic again, byte for byte, with their keys and headers."""
     from infra.local_stack import addresses
     from master_dataset.facts import RECORD_COLUMNS, read_facts
-    from master_dataset.sending import Record, send_records
+    from master_dataset.sending import record_of, send_records
     from master_dataset.table import table_path
     from master_dataset.topics import librdkafka_config
 
@@ -192,10 +192,8 @@ def replay(
         for batch in read_facts(table_path(settings, declared.name), wanted, RECORD_COLUMNS)
         for row in batch.to_pylist()
     )
-    records = (
-        Record(row["key"], row["value"], tuple((h["key"], h["value"]) for h in row["headers"] or ())) for row in rows
-    )
-    sent = send_records(librdkafka_config(settings, addresses(settings).kafka), topic, records)
+    kafka = librdkafka_config(settings, addresses(settings).kafka)
+    sent = send_records(kafka, topic, (record_of(row) for row in rows))
     typer.echo(f"Sent {sent:,} records to {topic}.")
 
 

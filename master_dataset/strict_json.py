@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import orjson
@@ -102,25 +102,44 @@ def _keeps_numbers(data: bytes) -> bool:
         if number.isdigit():
             if len(number) > 19 or int(number) >= _INT64:
                 return False
-        elif number[:1] in b"eE" or repr(float(number)).encode() != number:
+        elif number[:1] in b"eE" or not _is_kept(number):
             return False
     return True
 
 
+def _is_kept(number: bytes) -> bool:
+    """Whether a double is written back like this. Digits in a string may be no number at all, as in an address."""
+    try:
+        return repr(float(number)).encode() == number
+    except ValueError:
+        return False
+
+
 def _parse_exactly(data: bytes) -> Any:
     """The same, slower, with every key seen and every number kept."""
-    return json.loads(
-        data.decode(), object_pairs_hook=_object_of_different_keys, parse_int=_exact_int, parse_float=_exact_float
-    )
+    try:
+        return json.loads(
+            data.decode(), object_pairs_hook=_object_of_different_keys, parse_int=_exact_int, parse_float=_exact_float
+        )
+    except (ValueError, ArithmeticError) as error:  # the two parsers do not agree: the strict answer is no
+        raise InvalidEvent("", f"this cannot be read exactly: {error}") from None
 
 
 def _object_of_different_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise InvalidEvent(twice, "this key is given twice in one object")
+        raise InvalidEvent(_first_repeated(pairs), "this key is given twice in one object")
     return found
+
+
+def _first_repeated(pairs: list[tuple[str, Any]]) -> str:
+    """The first key that was there before. One pass: an object may have a million keys."""
+    seen: set[str] = set()
+    for key, _ in pairs:
+        if key in seen:
+            return key
+        seen.add(key)
+    raise LookupError("every key is there once")
 
 
 def _exact_int(digits: str) -> int | Decimal:
@@ -131,11 +150,15 @@ def _exact_int(digits: str) -> int | Decimal:
 
 
 def _exact_float(digits: str) -> float | Decimal:
-    number, exact = float(digits), _decimal(digits)
+    exact = _decimal(digits)  # first: it refuses those that are too long
+    number = float(digits)
     return number if Decimal(repr(number)) == exact else exact
 
 
 def _decimal(digits: str) -> Decimal:
     if len(digits) > MAX_NUMBER_CHARACTERS:
         raise InvalidEvent("", f"a number has {len(digits)} characters; at most {MAX_NUMBER_CHARACTERS} are taken")
-    return Decimal(digits)
+    try:
+        return Decimal(digits)
+    except InvalidOperation:
+        raise InvalidEvent("", f"the exponent of {digits[:60]} is beyond what can be kept") from None

@@ -32,6 +32,10 @@ EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 MS_PER_HOUR = 3_600_000
 DEAD_PARTITIONS = 1
+DEAD_MAX_BYTES = 16 * 1024 * 1024
+"""Of one message. More than Kafka's usual 1 MiB: a dead letter is its record and the headers that say why."""
+PARTITIONER = "murmur2_random"
+"""As Java and kafka-python do, for every producer of ours: a key keeps its partition, whoever sends it."""
 PAUSE_S = 0.05
 NEWS_TAKE_S = 5.0
 Answer = TypeVar("Answer")
@@ -106,6 +110,7 @@ def plan_topics(sources: Iterable[Source]) -> list[TopicPlan]:
         configs = topic_configs(source.retention_hours, source.retention_bytes, compacted=source.compacted)
         plans.append(TopicPlan(source.topic, source.partitions, configs))
         dead = topic_configs(None, None, compacted=False)  # a person looks at these, some day
+        dead["max.message.bytes"] = str(DEAD_MAX_BYTES)
         plans.append(TopicPlan(source.dead_topic, DEAD_PARTITIONS, dead))
     return plans
 

@@ -6,14 +6,14 @@ import importlib
 import importlib.util
 import pkgutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
 from views import catalog
 from views.errors import DeclarationError
-from views.source import Source
+from views.source import Source, kafka_name
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,31 @@ def load_declarations(folder: Path | None = None, *, with_catalog: bool = True) 
             known = sources.setdefault(source.name, source)
             if known != source:
                 raise DeclarationError(f"{module.__file__}: source {source.name!r} is declared twice, differently.")
-    by_topic: dict[str, str] = {}
-    for source in sources.values():
-        other = by_topic.setdefault(source.topic, source.name)
-        if other != source.name:
-            raise DeclarationError(f"The sources {other!r} and {source.name!r} both read the topic {source.topic!r}.")
+    _check_topics(sources.values())
     return Declarations(sources)
+
+
+def _check_topics(sources: Iterable[Source]) -> None:
+    """Refuse sources whose facts or dead letters would be in one topic."""
+    by_topic: dict[str, Source] = {}
+    for source in sources:
+        other = by_topic.setdefault(kafka_name(source.topic), source)
+        if other is not source:
+            raise DeclarationError(
+                f"The sources {other.name!r} and {source.name!r} both read the topic {source.topic!r}"
+                f"{'' if other.topic == source.topic else _same_name(other.topic)}. Give one of them another topic."
+            )
+    for source in sources:
+        reader = by_topic.get(kafka_name(source.dead_topic))
+        if reader is not None:
+            raise DeclarationError(
+                f"Source {reader.name!r}: its topic {reader.topic!r} is the dead-letter topic of source {source.name!r}"
+                f"{'' if reader.topic == source.dead_topic else _same_name(source.dead_topic)}. Choose another topic."
+            )
+
+
+def _same_name(topic: str) -> str:
+    return f" (for Kafka the same name as {topic!r})"
 
 
 def _declared_in(module: ModuleType, kind: type[Source]) -> Iterator[Source]:

@@ -6,6 +6,8 @@ Every layer reads a record through `with_event`, so they can never disagree on w
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import reduce
+from operator import or_
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
@@ -82,9 +84,8 @@ def _why_invalid(source: Source) -> Column:
             f"{source.time_field} is not between {EARLIEST[:10]} and {LATEST[:10]}",
         )
     )
-    for path in _float_paths(source):
-        too_large = f.abs(f.col(f"_event.{path}")) == float("inf")
-        reason = reason.when(too_large, f"{path.replace('`', '')} is too large for its type")
+    for path, too_large in _too_large(source.schema, "", "_event"):
+        reason = reason.when(too_large, f"{path} is too large for its type")
     return reason
 
 
@@ -116,8 +117,35 @@ def _parts(fields: tuple[Field, ...]) -> Iterator[tuple[str, str, str]]:
             yield f"{field.name}.{path}", f"`{field.name}` struct<{inner}>", kind
 
 
-def _float_paths(source: Source) -> Iterator[str]:
-    """Paths of float and double fields, in structs too: JSON can write numbers that they cannot hold."""
-    for path, _columns, kind in _parts(source.schema):
-        if kind in ("float", "double"):
-            yield ".".join(f"`{name}`" for name in path.split("."))
+def _too_large(fields: tuple[Field, ...], above: str, column: str) -> Iterator[tuple[str, Column]]:
+    """Paths of floats and doubles, and whether one is infinite: JSON can write numbers that they cannot hold.
+
+    `ms double, weights array<float>` -> ("ms", abs(ms) = Infinity), ("weights[]", exists(weights, abs(it) = Infinity))
+    """
+    for field in fields:
+        path, at = f"{above}{field.name}", f"{column}.`{field.name}`"
+        if field.type.kind == "struct":
+            yield from _too_large(field.type.fields, f"{path}.", at)
+        elif _has_floats(field.type):
+            inside = "[]" if field.type.element else ""
+            yield f"{path}{inside}", _is_infinite(field.type, f.col(at))
+
+
+def _is_infinite(type_: FieldType, value: Column) -> Column:
+    """Whether a value of a type that has floats is or holds an infinite number.
+
+    The functions on arrays run outside of Spark's generated code: only the sources that need them pay for them.
+    """
+    if type_.element is not None:
+        element = type_.element
+        values = f.map_values(value) if type_.kind == "map" else value
+        return f.exists(values, lambda one: _is_infinite(element, one))
+    if type_.kind == "struct":
+        with_floats = [field for field in type_.fields if _has_floats(field.type)]
+        return reduce(or_, [_is_infinite(field.type, value[field.name]) for field in with_floats])
+    return f.abs(value) == float("inf")
+
+
+def _has_floats(type_: FieldType) -> bool:
+    inner = [type_.element] if type_.element else [field.type for field in type_.fields]
+    return type_.kind in ("float", "double") or any(map(_has_floats, inner))

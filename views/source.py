@@ -12,6 +12,9 @@ from views.field_types import Field, FieldType, parse_fields
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 FORMATS = ("json",)
+STRINGS = ("name", "fields", "topic", "format", "id_field", "time_field", "doc")
+LARGEST_LONG = 2**63 - 1  # in which Kafka keeps retention, in milliseconds and bytes
+MS_PER_HOUR = 3_600_000
 TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,240}")
 
 
@@ -54,13 +57,20 @@ class Source:
         return parse_fields(self.fields)
 
     def _problems(self) -> Iterator[str]:
+        """What is wrong with it; the first is told. What comes later relies on what came before."""
+        for attribute in STRINGS:
+            value = getattr(self, attribute)
+            if not isinstance(value, str):
+                yield f"{attribute} is {value!r}; it should be a string."
         if not NAME.fullmatch(self.name):
             yield "a name is lower-case letters, digits and underscores, and begins with a letter."
-            return
         if not TOPIC.fullmatch(self.topic) or self.topic in (".", ".."):
             yield f"{self.topic!r} is no topic name; Kafka allows letters, digits, '.', '_' and '-'."
-        if self.topic == self.dead_topic:
-            yield f"its topic {self.topic!r} is also its dead-letter topic. Choose another topic."
+        if kafka_name(self.topic) == kafka_name(self.dead_topic):
+            yield (
+                f"its topic {self.topic!r} is also its dead-letter topic {self.dead_topic!r} (Kafka does not tell '.' "
+                "from '_'). Choose another topic."
+            )
         if self.format not in FORMATS:
             yield f"the format {self.format!r} is not known. There are: {', '.join(FORMATS)}."
         try:
@@ -68,20 +78,29 @@ class Source:
         except DeclarationError as error:
             yield f"fields: {error}"
             return
-        names = [field.name.lower() for field in self.schema]
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            yield f"fields: {twice} are declared more than once (Spark does not tell upper from lower case)."
         yield from self._check_role("id_field", self.id_field, fields, "string")
         yield from self._check_role("time_field", self.time_field, fields, "timestamp")
-        if not 1 <= self.partitions <= 10_000:
-            yield f"partitions is {self.partitions}; it should be 1 to 10000."
-        for name in ("retention_hours", "retention_bytes"):
-            value = getattr(self, name)
-            if value is not None and value <= 0:
-                yield f"{name} is {value}; it should be positive, or None for no limit."
+        yield from self._check_topic_settings()
+
+    def _check_topic_settings(self) -> Iterator[str]:
+        if type(self.partitions) is not int or not 1 <= self.partitions <= 10_000:
+            yield f"partitions is {self.partitions!r}; it should be a whole number, 1 to 10000."
+        hours, size = self.retention_hours, self.retention_bytes
+        if hours is not None and not (type(hours) in (int, float) and 1 <= hours * MS_PER_HOUR < LARGEST_LONG):
+            yield f"retention_hours is {hours!r}; it should be a positive number of hours, or None for no limit."
+        if size is not None and (type(size) is not int or not 0 < size <= LARGEST_LONG):
+            yield f"retention_bytes is {size!r}; it should be a positive whole number of bytes, or None for no limit."
+        compacted: object = self.compacted
+        if not isinstance(compacted, bool):
+            yield f"compacted is {compacted!r}; it should be True or False."
 
     def _check_role(self, role: str, name: str, fields: dict[str, FieldType], kind: str) -> Iterator[str]:
         if name not in fields:
             yield f"{role} is {name!r}, which is not among its fields {sorted(fields)}. Add '{name} {kind}' to fields."
         elif fields[name].kind != kind:
             yield f"{role} {name!r} has the type {fields[name].ddl()}; it should be {kind}."
+
+
+def kafka_name(topic: str) -> str:
+    """What Kafka compares: it makes no topic whose name differs from another's only in '.' and '_'."""
+    return topic.replace(".", "_")

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from infra.problems import Problem
-from master_dataset.collector.bodies import invalid_body, parse_body, read_body
+from master_dataset.collector.bodies import beside_loop, invalid_body, parse_body, read_body
 from master_dataset.collector.context import Collector, json_response
 from master_dataset.collector.parameters import flag, query
 from master_dataset.errors import MasterDatasetError
@@ -215,7 +215,8 @@ def _changed_configs(change: AlterTopicBody) -> dict[str, str]:
 async def _read(collector: Collector, request: Request, model: type[Body]) -> Body:
     """The body as `model`. FastAPI would look at it before the key was checked."""
     with collector.budget.charge() as charge:
-        body = parse_body(await read_body(request, collector.limits, charge))
+        received = await read_body(request, collector.limits, charge)
+        body = await beside_loop(collector.parsing, received, parse_body, received)
     try:
         return model.model_validate(body)
     except ValidationError as error:

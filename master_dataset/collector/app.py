@@ -28,6 +28,7 @@ from master_dataset.collector.limits import Budget, Limits
 from master_dataset.collector.produce import produce_routes
 from master_dataset.collector.producer import AckedProducer
 from master_dataset.collector.reading import reading_routes
+from master_dataset.collector.threads import Threads
 from master_dataset.collector.topic_cache import TopicCache
 from master_dataset.errors import MasterDatasetError
 from master_dataset.event import compile_validator
@@ -36,6 +37,8 @@ from views.declarations import Declarations
 
 RETRY_TOPICS_EVERY_S = 1.0
 READY_TIMEOUT_S = 3.0
+PARSING_THREADS = 2  # more would only share one interpreter's time
+MOST_FETCHES = 32
 
 log = structlog.get_logger()
 
@@ -55,6 +58,8 @@ def create_app(settings: Settings, declarations: Declarations) -> FastAPI:
         budget=Budget(limits.buffer),
         producer=AckedProducer(config, settings.collector_ack_timeout_s, limits.buffer),
         topics=TopicCache(admin),
+        parsing=Threads("parse", PARSING_THREADS),
+        fetching=Threads("fetch", MOST_FETCHES),
         validators={source.name: compile_validator(source) for source in declarations.sources.values()},
     )
     consumers = Consumers(config, settings.collector_max_consumers, settings.collector_consumer_idle_s)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 from starlette.requests import Request
 
 from infra.problems import Problem
 from master_dataset.collector.limits import BYTES_PER_RECORD, Charge, Limits
+from master_dataset.collector.threads import P, T, Threads
 from master_dataset.errors import InvalidEvent
 from master_dataset.strict_json import parse_json
 
 GZIP = 16 + zlib.MAX_WBITS
 INFLATE_STEP = 1 << 20
+LARGE_BODY = 1 << 20
+"""Bytes from which on the work with a body leaves the event loop: others would wait for it."""
 
 
 async def read_body(request: Request, limits: Limits, charge: Charge) -> bytes:
@@ -85,12 +89,21 @@ def _too_large(limits: Limits, found: str) -> Problem:
     )
 
 
+async def beside_loop(threads: Threads, body: bytes, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+    """Do what a body asks for: at once if it is small, in a thread if it is large."""
+    if len(body) < LARGE_BODY:
+        return work(*arguments, **named)
+    return await threads.run(work, *arguments, **named)
+
+
 def parse_body(body: bytes) -> Any:
     """The JSON in a body, whatever Content-Type says."""
     try:
         return parse_json(body)
     except InvalidEvent as error:
         raise invalid_body(error.where, error.reason, status=400) from None
+    except ValueError as error:  # nothing known raises it; whatever does, the body is at fault and not the collector
+        raise invalid_body("", f"this cannot be read: {error}", status=400) from None
 
 
 def invalid_body(where: str, reason: str, *, status: int = 422) -> Problem:

@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from infra.problems import Problem
 from master_dataset.collector.reading import kafka_problem
 from master_dataset.collector.records import as_json
+from master_dataset.collector.threads import Threads
 
 ASSIGNMENT_TIMEOUT_S = 15.0
 SWEEP_EVERY_S = 5.0
@@ -32,15 +33,23 @@ class Instance:
     consumer: Consumer
     topics: tuple[str, ...] = ()
     is_joining: bool = False
+    failure: KafkaError | None = None  # came together with records; told by the next call
     uncommitted: dict[tuple[str, int], int] = field(default_factory=dict)
     used_at: float = field(default_factory=time.monotonic)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def consume(self, topics: tuple[str, ...], timeout_s: float, limit: int, *, auto_commit: bool) -> list[Any]:
-        """The next records. With `auto_commit`, what the call before gave is committed first: it has arrived."""
+        """The next records. With `auto_commit`, what the call before gave is committed first: it has arrived.
+
+        Records that came together with an error are given, and the next call raises it. Raised at once, it would drop
+        them: the consumer stands behind them already, and the next commit would pass them by.
+        """
         with _as_problems():
             if auto_commit:
                 self.commit()
+            if self.failure is not None:
+                error, self.failure = self.failure, None
+                raise KafkaException(error)
             if topics != self.topics:
                 self.consumer.subscribe(list(topics))
                 self.topics, self.is_joining = topics, True
@@ -50,10 +59,12 @@ class Instance:
                 messages = self.consumer.consume(limit, min(0.05, max(0.0, deadline - time.monotonic())))
                 if time.monotonic() >= deadline:
                     break
-            for message in messages:
-                if (error := message.error()) is not None and not _is_passing(error):
-                    raise KafkaException(error)
+            found = [message.error() for message in messages]
+            errors = [error for error in found if error is not None and not _is_passing(error)]
             messages = [message for message in messages if message.error() is None]
+            if errors and not messages:
+                raise KafkaException(errors[0])
+            self.failure = errors[0] if errors else None
             for message in messages:
                 self.uncommitted[str(message.topic()), int(message.partition() or 0)] = int(message.offset() or 0) + 1
             return [as_json(message) for message in messages]
@@ -108,6 +119,7 @@ class Consumers:
         self._most = most
         self._idle_s = idle_s
         self._instances: dict[tuple[str, str], Instance] = {}
+        self.threads = Threads("consume", max(1, most))  # an instance's lock lets it use one at a time: none waits
 
     def get(self, group: str, name: str, offset_reset: str = "earliest") -> Instance:
         """The instance, made where there is none yet."""
@@ -148,7 +160,7 @@ class Consumers:
         instance = self.known(group, name)
         self._instances.pop((group, name), None)
         async with instance.lock:
-            await asyncio.to_thread(instance.consumer.close)
+            await self.threads.run(instance.consumer.close)
 
     async def sweep(self) -> None:
         """Close what is unused, for ever."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from typing import Any
 
@@ -32,7 +31,8 @@ def consuming_routes(collector: Collector, consumers: Consumers) -> APIRouter:
 
         Header `Kafka-Auto-Offset-Reset`: where a group without a committed offset begins: `earliest` (default),
         `latest`, or `none` (an error). Header `Kafka-Enable-Auto-Commit`: `true` commits at each call what the
-        call before gave; default `false`: use /commit. Waits up to `timeout` milliseconds, gives at most `limit`.
+        call before gave, because asking for more says that it arrived; default `false`: use /commit. Waits up to
+        `timeout` milliseconds, gives at most `limit`. An error that came with records is told by the next call.
         Several topics: leave the topic out of the path and send `{"topics": [...]}`.
         """
         collector.allow(request, "consume")
@@ -47,7 +47,7 @@ def consuming_routes(collector: Collector, consumers: Consumers) -> APIRouter:
             await collector.topics.partitions(topic)
         instance = consumers.get(group, name, "error" if reset == "none" else reset)
         async with instance.lock:
-            records = await asyncio.to_thread(instance.consume, topics, timeout_s, limit, auto_commit=auto_commit)
+            records = await consumers.threads.run(instance.consume, topics, timeout_s, limit, auto_commit=auto_commit)
         return json_response(records)
 
     @get_and_post(routes, "/commit/{group}/{instance}")
@@ -65,7 +65,7 @@ def consuming_routes(collector: Collector, consumers: Consumers) -> APIRouter:
             places = asked_places(parameters, body, with_offset=True, list_name="topicPartitionOffsets")
             await check_places(collector, places)
         async with instance.lock:
-            return json_response(await asyncio.to_thread(instance.commit, places))
+            return json_response(await consumers.threads.run(instance.commit, places))
 
     @get_and_post(routes, "/committed/{group}/{instance}")
     async def committed(request: Request) -> Response:
@@ -77,7 +77,7 @@ def consuming_routes(collector: Collector, consumers: Consumers) -> APIRouter:
         await check_places(collector, places)
         instance = consumers.get(group, name)
         async with instance.lock:
-            return json_response(await asyncio.to_thread(instance.committed, places))
+            return json_response(await consumers.threads.run(instance.committed, places))
 
     @routes.delete("/delete-consumer/{group}/{instance}")
     @get_and_post(routes, "/delete-consumer/{group}/{instance}")

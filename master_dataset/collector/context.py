@@ -17,6 +17,7 @@ from infra.settings import Settings
 from master_dataset.collector.access import Access
 from master_dataset.collector.limits import Budget, Limits
 from master_dataset.collector.producer import AckedProducer
+from master_dataset.collector.threads import Threads
 from master_dataset.collector.topic_cache import TopicCache
 from views.declarations import Declarations
 from views.source import Source
@@ -37,6 +38,8 @@ class Collector:
     budget: Budget
     producer: AckedProducer
     topics: TopicCache
+    parsing: Threads  # of large bodies
+    fetching: Threads
     validators: dict[str, Callable[[Any], None]]
 
     def source(self, name: str) -> Source:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import islice
 
-from confluent_kafka import KafkaException
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,9 +14,9 @@ from starlette.responses import Response
 from infra.problems import Problem
 from master_dataset.collector.context import Collector, json_response
 from master_dataset.collector.parameters import query, whole_number
-from master_dataset.collector.reading import kafka_problem
 from master_dataset.collector.requests import DEFAULT_LIMIT, MAX_LIMIT, MAX_OFFSET
-from master_dataset.dead_letters import DeadLetter, newest_first, read_letters, replay, watermarks, whole
+from master_dataset.dead_letters import DeadLetter, ValueLeftOut, newest_first, read_letters, replay, watermarks, whole
+from master_dataset.errors import MasterDatasetError
 from views.source import Source
 
 
@@ -47,21 +48,19 @@ def dead_routes(collector: Collector) -> APIRouter:
         first = whole_number("first", parameters.get("first", ""), 0, MAX_OFFSET)
         last = whole_number("last", parameters.get("last", first), first, min(MAX_OFFSET, first + MAX_LIMIT - 1))
         letters = await asyncio.to_thread(_between, collector, found, first, last)
-        sent = await asyncio.to_thread(replay, collector.kafka_config, found, letters)
+        sent = await asyncio.to_thread(_replay, collector, found, letters)
         return json_response({"topic": found.topic, "sent": sent})
 
     return routes
 
 
 def _newest(collector: Collector, source: Source, limit: int) -> list[DeadLetter]:
-    try:
+    with _as_problem():
         return list(islice(newest_first(collector.kafka_config, source), limit))
-    except KafkaException as error:
-        raise kafka_problem(error) from None
 
 
 def _between(collector: Collector, source: Source, first: int, last: int) -> list[DeadLetter]:
-    try:
+    with _as_problem():
         start, end = watermarks(collector.kafka_config, source)
         if not start <= first <= last < end:
             there = f"there are {start} to {end - 1}" if end > start else "there are none"
@@ -69,5 +68,19 @@ def _between(collector: Collector, source: Source, first: int, last: int) -> lis
             detail = f"Source {source.name!r} has no dead letter {asked}: {there}."
             raise Problem(404, "unknown-dead-letter", detail)
         return list(read_letters(collector.kafka_config, source, first, last + 1))
-    except KafkaException as error:
-        raise kafka_problem(error) from None
+
+
+def _replay(collector: Collector, source: Source, letters: list[DeadLetter]) -> int:
+    with _as_problem():
+        return replay(collector.kafka_config, source, letters)
+
+
+@contextmanager
+def _as_problem() -> Iterator[None]:
+    """What the dead letters say when they fail, as an answer."""
+    try:
+        yield
+    except ValueLeftOut as error:
+        raise Problem(409, "value-left-out", str(error)) from None
+    except MasterDatasetError as error:
+        raise Problem(503, "dead-letters-unavailable", str(error), retry_after_s=2) from None

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from infra.problems import Problem
-from master_dataset.collector.bodies import check_batch, parse_body, read_body
+from master_dataset.collector.bodies import beside_loop, check_batch, parse_body, read_body
 from master_dataset.collector.context import Collector, json_response
 from master_dataset.collector.outcomes import describe, problem_of
 from master_dataset.collector.parameters import acks_of, flag, query
@@ -60,9 +60,11 @@ def event_routes(collector: Collector) -> APIRouter:
         acks, is_atomic = acks_of(parameters), flag("atomic", parameters.get("atomic", ""))
         with collector.budget.charge() as charge:
             body = await read_body(request, collector.limits, charge)
-            parsed = read_events(body, request.headers.get("content-type", ""))
+            content_type = request.headers.get("content-type", "")
+            parsed = await beside_loop(collector.parsing, body, read_events, body, content_type)
             check_batch(len(parsed), collector.limits, charge)
-            prepared = _prepare(declared, collector.validators[declared.name], parsed, collector.limits.event)
+            validate, largest = collector.validators[declared.name], collector.limits.event
+            prepared = await beside_loop(collector.parsing, body, _prepare, declared, validate, parsed, largest)
             return await _store(collector, declared, prepared, acks, is_atomic=is_atomic)
 
     return routes
@@ -85,7 +87,7 @@ def _looks_like_lines(body: bytes) -> bool:
         return False
     try:
         parse_json(first)
-    except InvalidEvent:
+    except (InvalidEvent, ValueError):
         return False
     return True
 
@@ -96,6 +98,8 @@ def _read_line(number: int, line: bytes) -> Any:
     except InvalidEvent as error:
         where = error.where.removeprefix("line 1 ")
         return InvalidEvent(f"line {number} {where}".rstrip(), error.reason)
+    except ValueError as error:  # as in parse_body
+        return InvalidEvent(f"line {number}", f"this cannot be read: {error}")
 
 
 def _prepare(
@@ -110,6 +114,8 @@ def _prepare(
                 event = prepare_event(source, event)
         except InvalidEvent as error:
             event = error
+        except ValueError as error:  # as in parse_body
+            event = InvalidEvent("", f"this cannot be read: {error}")
         else:
             if type(event) is PreparedEvent and len(event.value) + len(event.key) > largest:
                 size = len(event.value) + len(event.key)

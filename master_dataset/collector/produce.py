@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from infra.problems import Problem
-from master_dataset.collector.bodies import check_batch, check_record_size, parse_body, read_body
+from master_dataset.collector.bodies import beside_loop, check_batch, check_record_size, parse_body, read_body
 from master_dataset.collector.context import Collector, get_and_post, json_response
 from master_dataset.collector.messages import read_messages, record_size
 from master_dataset.collector.outcomes import place, problem_of
@@ -92,11 +92,12 @@ async def _produce(collector: Collector, request: Request, topic: str | None) ->
     """Everything is checked before anything is sent."""
     acks = acks_of(query(request))
     with collector.budget.charge() as charge:
-        body = parse_body(await read_body(request, collector.limits, charge))
+        received = await read_body(request, collector.limits, charge)
+        body = await beside_loop(collector.parsing, received, parse_body, received)
         check_batch(len(body) if isinstance(body, list) else 1, collector.limits, charge)
         if topic is not None:
             check_topic_name(topic)
-        records = read_messages(body, topic)
+        records = await beside_loop(collector.parsing, received, read_messages, body, topic)
         outcomes = await send(collector, records, acks)
     return json_response([place(record.topic, outcome) for record, outcome in zip(records, outcomes, strict=True)])
 

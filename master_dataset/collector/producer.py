@@ -15,6 +15,8 @@ from typing import Any, Literal, NamedTuple
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from master_dataset.topics import PARTITIONER
+
 Acks = Literal["0", "1", "all"]
 PUMP_EVERY_S = 0.001
 IDLE_PUMP_EVERY_S = 1.0
@@ -207,7 +209,7 @@ class AckedProducer:
                     **self._config,
                     "acks": acks,
                     "enable.idempotence": acks == "all",
-                    "partitioner": "murmur2_random",  # as Java and kafka-python do: a key keeps its partition
+                    "partitioner": PARTITIONER,
                     # One request to a broker at a time: what comes meanwhile travels together in the next one, so that
                     # a single event does not wait and many share one flush of the broker's disk.
                     "linger.ms": 0.5,

@@ -38,13 +38,14 @@ def reading_routes(collector: Collector) -> APIRouter:
         """Records from given offsets on: `{topic, partition, offset}`, or a list `topicPartitionOffsets` of them.
 
         Waits up to `timeout` milliseconds (1000) while there is nothing to read, and gives at most `limit` (500).
+        429: too many wait already.
         """
         collector.allow(request, "consume")
         parameters, body = await parameters_and_body(collector, request)
         places = asked_places(parameters, body, with_offset=True, list_name="topicPartitionOffsets")
         timeout_s, limit = waiting(parameters, body)
         await check_places(collector, places)
-        return json_response(await asyncio.to_thread(fetch_from, collector, places, timeout_s, limit))
+        return json_response(await collector.fetching.run_now(fetch_from, collector, places, timeout_s, limit))
 
     @get_and_post(routes, "/offsets/{at}")
     async def offsets(request: Request) -> Response:

@@ -9,7 +9,7 @@ from confluent_kafka import TopicPartition
 from starlette.requests import Request
 
 from infra.problems import Problem
-from master_dataset.collector.bodies import invalid_body, parse_body, read_body
+from master_dataset.collector.bodies import beside_loop, invalid_body, parse_body, read_body
 from master_dataset.collector.context import Collector
 from master_dataset.collector.parameters import query, whole_number
 
@@ -25,7 +25,9 @@ async def parameters_and_body(collector: Collector, request: Request) -> tuple[d
     """The query string and the parsed body; None where there is no body."""
     with collector.budget.charge() as charge:
         body = await read_body(request, collector.limits, charge)
-        return query(request), parse_body(body) if body.strip() else None
+        if not body.strip():
+            return query(request), None
+        return query(request), await beside_loop(collector.parsing, body, parse_body, body)
 
 
 def waiting(parameters: Mapping[str, str], body: Any) -> tuple[float, int]:

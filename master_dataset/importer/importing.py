@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import FrameType
 
 from master_dataset.errors import InvalidEvent
-from master_dataset.event import compile_validator, prepare_event
+from master_dataset.event import PreparedEvent, compile_validator, prepare_event
 from master_dataset.importer.errors import UnreadableInput
 from master_dataset.importer.formats import Format, Reader
 from master_dataset.importer.inputs import HashedStream, Input
@@ -111,18 +111,24 @@ class Import:
     def _send(self, line: Line, event_id: str) -> None:
         self.tally.lines += 1
         try:
-            _check_bytes(line.raw)
-            event = self.reader.read(line.raw)
-            self._validate(event)
-            if event.get(self._id_field) is None:
-                event[self._id_field] = event_id
-            key, value, _ = prepare_event(self.source, event)
-            self.sender.send(key, value)
+            prepared = self._prepare(line.raw, event_id)
+            self.sender.send(prepared.key, prepared.value)
         except InvalidEvent as error:
             self.tally.refuse(error, line.number)
             self.rejects.add(self.found.name, line, error, self.reader)
         else:
             self.tally.sent += 1
+
+    def _prepare(self, raw: bytes, event_id: str) -> PreparedEvent:
+        try:
+            _check_bytes(raw)
+            event = self.reader.read(raw)
+            self._validate(event)
+            if event.get(self._id_field) is None:
+                event[self._id_field] = event_id
+            return prepare_event(self.source, event)
+        except ValueError as error:  # nothing known raises it; whatever does, one line must not end an import
+            raise InvalidEvent("", f"the line cannot be read: {error}") from error
 
     def _record(self, *, is_finished: bool) -> None:
         # Step 1. Everything sent so far is acknowledged. A crash before this is over leaves the journal where it was:

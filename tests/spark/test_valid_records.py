@@ -22,7 +22,9 @@ SOURCE = Source(
     fields="""
         event_id string, event_time timestamp, user_id string,
         properties struct<url: string, status: int, ms: double, bytes: bigint, inner: struct<deep: smallint>>,
-        day date, counts map<string, int>, numbers array<int>, price decimal(10,2), flag boolean, ratio float
+        day date, counts map<string, int>, numbers array<int>, price decimal(10,2), flag boolean, ratio float,
+        weights array<float>, shares map<string, double>,
+        track array<struct<at: double, tags: map<string, array<float>>>>
     """,
 )
 KAFKA_TIME = datetime(2026, 5, 1, tzinfo=UTC)
@@ -41,6 +43,9 @@ VALID: list[tuple[bytes, dict[str, Any]]] = [
     ('{"event_id":"ünï"}'.encode(), {"event_id": "ünï"}),
     (b'{"counts":{"a":1},"numbers":[1,null,3]}', {"counts": {"a": 1}, "numbers": [1, None, 3]}),
     (b'{"day":"2026-02-28"}', {"day": "2026-02-28"}),
+    (b'{"weights":[],"shares":{},"track":[]}', {"weights": [], "shares": {}, "track": []}),
+    (b'{"weights":[null,3e38],"shares":{"a":1e308}}', {"weights": [None, 3e38], "shares": {"a": 1e308}}),
+    (b'{"track":[{"at":1.5,"tags":{"a":[0.5]}}]}', {"track": [{"at": 1.5, "tags": {"a": [0.5]}}]}),
 ]
 
 INVALID: list[tuple[bytes | None, str]] = [
@@ -84,6 +89,11 @@ INVALID: list[tuple[bytes | None, str]] = [
     (b'{"properties":{"inner":"x"}}', "properties.inner is not an object"),
     (b'{"properties":{"ms":1e400}}', "properties.ms is too large for its type"),
     (b'{"ratio":1e39}', "ratio is too large for its type"),
+    (b'{"weights":[1,1e39]}', "weights[] is too large for its type"),
+    (b'{"weights":[null,-1e39]}', "weights[] is too large for its type"),
+    (b'{"shares":{"a":null,"b":1e400}}', "shares[] is too large for its type"),
+    (b'{"track":[null,{},{"at":1},{"at":-1e400}]}', "track[] is too large for its type"),
+    (b'{"track":[{"at":1,"tags":{"a":[],"b":[null,1e39]}}]}', "track[] is too large for its type"),
     (b'{"day":"x"}', "day is not date"),
     (b'{"counts":{"a":"x"}}', "counts is not map<string,int>"),
     (b'{"numbers":[1,"x"]}', "numbers is not array<int>"),
@@ -157,6 +167,8 @@ events = st.fixed_dictionaries(
         "price": st.decimals(-(10**9), 10**9, places=3).map(float) | scalars,
         "flag": scalars,
         "ratio": scalars,
+        "weights": st.lists(scalars, max_size=3),
+        "shares": st.dictionaries(st.text(max_size=5), scalars, max_size=3),
         "more": anything,
     },
 )

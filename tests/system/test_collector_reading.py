@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
 import pytest
 from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as PythonPartition
+
+from master_dataset.collector.app import MOST_FETCHES
+from tests.conftest import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -187,6 +191,32 @@ def test_wrong_questions_get_an_answer_that_says_so(
         body = [{**one, "topic": topic} for one in body]
     answer = client.request(method, path.replace("TOPIC", topic), json=body)
     assert (answer.status_code, answer.json()["type"]) == (status, f"urn:tidemark:problem:{kind}")
+
+
+def test_requests_that_wait_for_records_hold_up_nobody_else(stack: Any, client: httpx.Client, topic: str) -> None:
+    """/ready, topics and administration answer while as many fetches wait as may; one more is told to come again."""
+    at_end = {"topic": topic, "partition": 0, "offset": 10, "timeout": 60_000}
+    limits = httpx.Limits(max_connections=MOST_FETCHES + 1)
+    with (
+        httpx.Client(base_url=stack.collector, auth=client.auth, timeout=90, limits=limits) as crowd,
+        ThreadPoolExecutor(MOST_FETCHES + 1) as threads,
+    ):
+        waiting = {threads.submit(crowd.post, "/fetch", json=at_end) for _ in range(MOST_FETCHES + 1)}
+        ended = wait_until(
+            "the one fetch that is refused", lambda: [fetch for fetch in waiting if fetch.done()], deadline_s=50
+        )
+        waiting -= set(ended)
+        answers = [client.get(path) for path in ("/ready", "/topics", f"/admin/topics/{topic}", "/admin/groups")]
+        read = client.get(f"/consume/g-{topic}/one/{topic}?limit=1")
+        assert not any(fetch.done() for fetch in waiting), "a fetch ended: this shows nothing"
+        client.post(f"/produce/{topic}", json={"value": "new", "partition": 0})
+        assert [values(fetch.result()) for fetch in waiting] == [["new"]] * MOST_FETCHES
+    (refused,) = [fetch.result() for fetch in ended]
+    assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+    assert refused.json()["type"] == "urn:tidemark:problem:too-many-requests"
+    assert [answer.status_code for answer in answers] == [200] * 4
+    assert values(read) == ["m0"]
+    client.get(f"/delete-consumer/g-{topic}/one")
 
 
 @pytest.mark.parametrize("header", ["Kafka-Auto-Offset-Reset", "Kafka-Enable-Auto-Commit"])

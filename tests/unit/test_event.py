@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import string
+import time
 from contextlib import suppress
 from decimal import Decimal
 from typing import Any
@@ -71,6 +72,45 @@ def test_an_escaped_quote_does_not_hide_a_key_that_is_given_twice() -> None:
         parse_json(rb'{"a":1,"a":1,"b":"\u0022\u0022"}')
 
 
+def test_a_repeated_key_among_very_many_is_found_in_one_pass() -> None:
+    """Comparing each with each, this takes minutes. The deadline leaves room for a busy machine."""
+    keys = [f'"k{number}":1' for number in range(60_000)]
+    data = "{" + ",".join([*keys, '"k59999":1']) + "}"
+    began_s = time.process_time()
+    with pytest.raises(InvalidEvent, match="k59999: this key is given twice"):
+        parse_json(data.encode())
+    assert time.process_time() - began_s < 5
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b'{"ip":"1.2.3.4.5.6.7.8.9.10","x":1.50}', {"ip": "1.2.3.4.5.6.7.8.9.10", "x": 1.5}),
+        (b'{"ip": "10.0.0.1.10.0.0.1.10.0.0.1", "x": 1e0}', {"ip": "10.0.0.1.10.0.0.1.10.0.0.1", "x": 1.0}),
+        (b'["1...............................", 1.50]', ["1...............................", 1.5]),
+        (
+            b'["1.2.3.4.5.6.7.8.9.10", 0.1000000000000000055]',
+            ["1.2.3.4.5.6.7.8.9.10", Decimal("0.1000000000000000055")],
+        ),
+        (b'["1234567890123456e99999", 1.50]', ["1234567890123456e99999", 1.5]),
+    ],
+)
+def test_digits_in_a_string_need_not_be_a_number(data: bytes, expected: Any) -> None:
+    assert parse_json(data) == expected
+
+
+digit_like = st.text("0123456789.eE+-", min_size=1, max_size=40)
+
+
+@given(digit_like, digit_like)
+@example("1.2.3.4.5.6.7.8.9.10", "1.50")
+@example("", "1e-99999999999999999999")
+@settings(max_examples=500)
+def test_reading_ends_in_a_value_or_invalid_event_however_the_digits_stand(quoted: str, bare: str) -> None:
+    with suppress(InvalidEvent):
+        parse_json(f'{{"a": "{quoted}", "b": {bare}}}'.encode())
+
+
 @given(st.decimals(allow_nan=False, allow_infinity=False))
 def test_numbers_keep_every_digit(number: Decimal) -> None:
     if number and not -300 < number.adjusted() < 300:
@@ -103,6 +143,7 @@ def test_numbers_keep_every_digit(number: Decimal) -> None:
         (b"01", "line 1 column 1", "leading zero"),
         (b'"a\nb"', "line 1 column 3", "control character"),
         (b"0." + b"1" * 2000, "", "2002 characters"),
+        (b"1e-99999999999999999999", "", "exponent"),
     ],
 )
 def test_what_is_not_strict_json_is_refused_with_place_and_reason(data: bytes, where: str, reason: str) -> None:

@@ -23,6 +23,7 @@ from master_dataset.importer.inputs import find_input, open_input
 from master_dataset.importer.journal import Journal, Start, find_start
 from master_dataset.importer.line_ids import LineIds
 from master_dataset.importer.lines import MAX_LINE_BYTES, join_quoted, read_lines
+from master_dataset.importer.ndjson import NdjsonReader
 from master_dataset.importer.rejects import Rejects
 from master_dataset.importer.tally import MAX_REASONS, OTHER, Tally
 from views.catalog.web import web
@@ -223,6 +224,24 @@ def test_refused_lines_are_counted_by_reason_and_kept_as_they_were(desk: Desk, t
     }
     kept = [line for line in desk.rejects.read_bytes().split(b"\n") if line and not line.startswith(b"#refused: ")]
     assert kept == [*bad[:4], bad[4][:1000]]
+
+
+def test_digits_that_are_no_number_do_not_end_an_import(desk: Desk, tmp_path: Path) -> None:
+    odd = [b'{"name":"1.2.3.4.5.6.7.8.9.10","x":1.50}', b'{"x":1e-99999999999999999999}', b'{"name":"last"}']
+    (tmp_path / "a").write_bytes(b"\n".join(odd))
+    broker, tally = desk.run(tmp_path / "a")
+    assert [event["name"] for event in broker.taken] == ["1.2.3.4.5.6.7.8.9.10", "last"]
+    assert (tally.lines, tally.refused) == (3, 1)
+
+
+def test_a_reader_that_fails_costs_one_line(desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(_self: NdjsonReader, raw: bytes) -> dict[str, Any]:
+        return {"name": str(int(raw))}  # ValueError, as a defect would raise it
+
+    monkeypatch.setattr(NdjsonReader, "read", read)
+    (tmp_path / "a").write_bytes(b'{"x"}\n12\n')
+    broker, tally = desk.run(tmp_path / "a")
+    assert ([event["name"] for event in broker.taken], tally.refused) == (["12"], 1)
 
 
 def test_mended_rejects_file_can_be_imported(desk: Desk, tmp_path: Path) -> None:

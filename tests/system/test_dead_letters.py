@@ -1,0 +1,413 @@
+"""Dead letters, once each whatever happens to table or topic, and facts read back: by command line and by REST."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pyarrow.parquet as pq
+import pytest
+from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka.admin import AdminClient
+from kafka.partitioner.default import murmur2
+
+from infra.settings import child_environment
+from master_dataset.archiver import Archive, open_archive
+from master_dataset.commits import Kind, Proof, live_files, read_commits
+from master_dataset.compaction import compact
+from master_dataset.dead_letters import (
+    FOREIGN,
+    DeadLetter,
+    DeadLetters,
+    ValueLeftOut,
+    newest_first,
+    replay,
+    send_letters,
+    watermarks,
+)
+from master_dataset.repair import repair
+from master_dataset.sending import Record, send_records
+from master_dataset.topics import (
+    TopicPlan,
+    alter_topic,
+    apply_topics,
+    create_topic,
+    delete_topic,
+    librdkafka_config,
+    plan_topics,
+)
+from tests.conftest import Stack, wait_until
+from tests.system.test_master import FIELDS, POISON, Place
+from views.catalog.web import web
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+AN_HOUR_AGO_MS = int(time.time() - 3600) * 1000
+
+
+@pytest.fixture
+def place(stack: Stack, tmp_path: Path) -> Place:
+    return Place(stack, tmp_path)
+
+
+def letters_of(place: Place) -> list[DeadLetter]:
+    return list(newest_first(place.config, place.source))
+
+
+def places_of(place: Place) -> list[tuple[int, int]]:
+    return sorted((letter.partition, letter.offset) for letter in letters_of(place))
+
+
+def invalid_row(offset: int, **values: Any) -> dict[str, Any]:
+    """A row of a master table, as far as dead letters look at it."""
+    time_of_it = datetime.fromtimestamp(AN_HOUR_AGO_MS / 1000, UTC)
+    row = {"partition": 0, "offset": offset, "timestamp": time_of_it, "key": b"k", "value": b"{", "invalid": "not JSON"}
+    return {**row, "headers": [{"key": "trace", "value": b"1"}], **values}
+
+
+def catch_up(place: Place) -> int:
+    """What the next start of the archiver does. Returns how many dead letters it sends."""
+    dead_letters = DeadLetters(place.settings, place.bootstrap, place.source, place.table)
+    sent = dead_letters.catch_up(read_commits(place.table))
+    assert not dead_letters.is_behind
+    return sent
+
+
+def hold_back(archive: Archive) -> None:
+    """As if the archiver was killed between a commit and its dead letters."""
+    archive.dead_letters.send = lambda _version, _proof: 0  # type: ignore[method-assign]
+
+
+# ---- each once ---------------------------------------------------------------
+
+
+def test_a_compaction_or_a_repair_sends_no_dead_letter_again(spark: SparkSession, place: Place) -> None:
+    for _ in range(2):
+        place.send(POISON)
+        place.archive(spark)
+    compact(spark, place.table)
+    assert catch_up(place) == 0
+    for file in live_files(read_commits(place.table)).values():
+        (place.table / file.path).unlink()
+    assert repair(spark, place.settings, place.bootstrap, place.source, place.table).remaining == []
+    assert catch_up(place) == 0
+    assert places_of(place) == sorted(place.sent)
+
+
+def test_dead_letters_that_a_crash_held_back_are_found_where_a_compaction_put_them(
+    spark: SparkSession, place: Place
+) -> None:
+    for prepare in (None, hold_back):
+        place.send(POISON)
+        place.archive(spark, prepare)
+    assert len(letters_of(place)) == len(POISON)
+    compact(spark, place.table)
+    live = live_files(read_commits(place.table))
+    for file in place.table.glob("*.parquet"):
+        if file.name not in live:
+            file.unlink()
+    assert catch_up(place) == len(POISON)
+    assert places_of(place) == sorted(place.sent)
+
+
+def test_a_topic_that_takes_nothing_stops_neither_the_archiver_nor_its_start(spark: SparkSession, place: Place) -> None:
+    delete_topic(place.admin, place.source.dead_topic)
+    wait_until(
+        "the topic to be gone", lambda: place.source.dead_topic not in place.admin.list_topics(timeout=10).topics
+    )
+    place.send(POISON)
+    place.archive(spark)
+    assert place.rows() == place.sent
+    with ExitStack() as locks:
+        archive = open_archive(place.settings, place.bootstrap, place.source, spark, locks)
+    wait_until("the topic to be made again", lambda: apply_topics(place.admin, plan_topics([place.source])))
+    archive.dead_letters.send(2, Proof(Kind.APPEND))  # the next commit, which has no invalid records
+    assert places_of(place) == sorted(place.sent)
+
+
+def test_a_record_as_large_as_kafka_takes_becomes_a_dead_letter(place: Place) -> None:
+    value = b"x" * 1_048_400
+    send_records(place.config, place.source.topic, [Record(b"k", value)])
+    send_letters(place.config, place.source, 1, [invalid_row(0, value=value)])
+    (letter,) = letters_of(place)
+    assert (letter.key, letter.value, letter.left_out_bytes) == (b"k", value, None)
+
+
+def test_what_the_topic_does_not_take_is_left_out_and_named(place: Place) -> None:
+    alter_topic(place.admin, place.source.dead_topic, None, {"max.message.bytes": "1000"})
+    rows = [
+        invalid_row(0),
+        invalid_row(1, value=b"x" * 5000),
+        invalid_row(2, headers=[{"key": "trace", "value": b"x" * 5000}]),
+        *(invalid_row(number, value=b"y" * 300) for number in range(3, 9)),  # together too large, each of them not
+    ]
+    assert send_letters(place.config, place.source, 1, rows) == len(rows)
+    found = {each.offset: each for each in letters_of(place)}
+    assert len(found) == len(rows)
+    assert {each.offset for each in found.values() if each.left_out_bytes is not None} == {1, 2}
+    assert (found[1].key, found[1].value, found[1].headers) == (b"k", None, (("trace", b"1"),))
+    assert (found[1].left_out_bytes, found[1].reason) == (5000, "not JSON")
+    assert (found[2].key, found[2].value, found[2].headers, found[2].left_out_bytes) == (None, None, (), 1)
+    with pytest.raises(ValueLeftOut, match="--from 0:1 --to 0:2"):
+        replay(place.config, place.source, [found[0], found[1]])
+    assert watermarks_of(place.config, place.source.topic, 3) == 0
+
+
+def test_a_message_of_others_is_shown_as_such(place: Place) -> None:
+    half = (("tidemark-partition", b"0"), ("tidemark-offset", b"x"))
+    others = [Record(b"k", b"hello", (("h", b"1"),)), Record(None, b"", half), Record(None, None)]
+    send_records(place.config, place.source.dead_topic, others)
+    newest = letters_of(place)
+    assert {(each.reason, each.partition, each.offset, each.version) for each in newest} == {(FOREIGN, -1, -1, -1)}
+    assert (newest[2].key, newest[2].value, newest[2].headers) == (b"k", b"hello", (("h", b"1"),))
+
+
+# ---- on the command line -----------------------------------------------------
+
+
+class Shell:
+    """`tidemark` on the running stack, with a source of its own and the table of that."""
+
+    def __init__(self, stack: Stack, folder: Path, spark: SparkSession) -> None:
+        self.place = Place(stack, folder / "master")
+        (folder / "views").mkdir()
+        declaration = f"from views.source import Source\ns = Source({self.place.source.name!r}, fields={FIELDS!r})\n"
+        (folder / "views" / "mine.py").write_text(declaration)
+        self.settings = stack.settings.model_copy(
+            update={"master_dir": folder / "master", "views_dir": folder / "views", "with_examples": False}
+        )
+        self.values = [f'{{"event_id":"e{n}","n":{n}}}'.encode() for n in range(20)] + [b"{"]
+        self.records = [
+            Record(f"k{n}".encode(), value, (("trace", b"\xff"),), AN_HOUR_AGO_MS + n)
+            for n, value in enumerate(self.values)
+        ]
+        send_records(self.place.config, self.place.source.topic, self.records)
+        self.archive = self.place.archive(spark)
+
+    def __call__(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "infra.cli", *arguments],
+            capture_output=True,
+            text=True,
+            env=child_environment(self.settings) | environment,
+            check=False,
+            timeout=60,
+        )
+
+    def read(self, *options: str) -> list[Any]:
+        """The facts that `tidemark master read` writes."""
+        done = self("master", "read", self.place.source.name, *options)
+        assert done.returncode == 0, done.stderr
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def tidemark(stack: Stack, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Shell:
+    return Shell(stack, tmp_path_factory.mktemp("shell"), spark)
+
+
+def messages_of(config: dict[str, Any], topic: str, partitions: int) -> list[Message]:
+    """Everything in a topic."""
+    consumer = Consumer({**config, "group.id": "t", "enable.partition.eof": True, "auto.offset.reset": "earliest"})
+    consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
+    found, ended = [], 0
+    while ended < partitions:
+        for message in consumer.consume(100, 1):
+            ended += 1 if message.error() else 0
+            found += [] if message.error() else [message]
+    consumer.close()
+    return found
+
+
+def watermarks_of(config: dict[str, Any], topic: str, partitions: int) -> int:
+    """How many messages a topic has."""
+    return len(messages_of(config, topic, partitions))
+
+
+def test_master_status_and_fsck(tidemark: Shell, tmp_path: Path) -> None:
+    (status,) = json.loads(tidemark("master", "status", "-o", "json").stdout)
+    assert (status["source"], status["rows"], status["behind Kafka"]) == (tidemark.place.source.name, 21, 0)
+    assert status["cut"] == ",".join(f"{p}:{o}" for p, o in sorted(tidemark.archive.cut.items()))
+    whole = tidemark("master", "fsck")
+    assert (whole.returncode, whole.stdout.startswith("Every commit follows")) == (0, True), whole.stderr
+    damaged = tmp_path / "master"
+    shutil.copytree(tidemark.settings.master_dir or "", damaged)
+    max(damaged.glob("*/_delta_log/*.json")).write_bytes(b"")
+    found = tidemark("master", "fsck", "-o", "json", TIDEMARK_MASTER_DIR=str(damaged))
+    assert found.returncode == 1
+    assert "empty" in found.stdout
+
+
+def test_master_read_by_cut_and_into_parquet(tidemark: Shell, tmp_path: Path) -> None:
+    everything = tidemark.read("--with-invalid")
+    assert sorted(row["value"].encode() for row in everything) == sorted(tidemark.values)
+    assert {row["value"] for row in everything if "invalid" in row} == {"{"}
+    assert len(tidemark.read()) == 20
+    partition, end = max(tidemark.archive.cut.items(), key=lambda pair: pair[1])
+    later = tidemark.read("--with-invalid", "--from", f"{partition}:{end}")
+    assert later == [row for row in everything if row["partition"] != partition]
+    assert later != []
+    earlier = tidemark.read("--with-invalid", "--to", f"{partition}:1")
+    assert [(row["partition"], row["offset"]) for row in earlier] == [(partition, 0)]
+    file = tmp_path / "facts.parquet"
+    tidemark.read("--format", "parquet", "--out", str(file))
+    assert sorted(pq.read_table(file)["value"].to_pylist()) == sorted(tidemark.values[:-1])
+    wrong = tidemark("master", "read", tidemark.place.source.name, "--from", "0=1")
+    assert wrong.returncode == 2
+
+
+def test_master_replay_keeps_everything_of_a_record_and_its_key_chooses_the_partition(tidemark: Shell) -> None:
+    topic = f"{tidemark.place.source.name}.again"
+    create_topic(tidemark.place.admin, TopicPlan(topic, 5, {}))
+    done = tidemark("master", "replay", tidemark.place.source.name, topic)
+    assert done.stdout == f"Sent 21 records to {topic}.\n", done.stderr
+    found = messages_of(tidemark.place.config, topic, 5)
+    came = {(m.key(), m.value(), tuple(m.headers() or ()), m.timestamp()[1]) for m in found}
+    assert came == set(tidemark.records)
+    assert {m.key(): m.partition() for m in found} == {
+        record.key: (murmur2(record.key) & 0x7FFFFFFF) % 5 for record in tidemark.records
+    }
+
+
+def test_dead_list_show_and_replay(tidemark: Shell) -> None:
+    source, config = tidemark.place.source, tidemark.place.config
+    send_records(config, source.dead_topic, [Record(None, b"by hand")])
+    assert catch_up(tidemark.place) == 0
+    send_letters(config, source, 9, [invalid_row(7, value=b"")])
+    listed = json.loads(tidemark("dead", "list", source.name, "-o", "json").stdout)
+    assert [(one["number"], one["reason"]) for one in listed] == [(2, "not JSON"), (1, FOREIGN), (0, "not JSON")]
+    assert (listed[1]["partition"], listed[1]["offset"], listed[1]["value"]) == (-1, -1, "by hand")
+    shown = json.loads(tidemark("dead", "show", source.name, "0").stdout)
+    assert (shown["key"], shown["value"], shown["timestamp"]) == ("k20", "{", AN_HOUR_AGO_MS + 20)
+    assert shown["headers"] == [{"key": "trace", "value_base64": "/w=="}]
+    done = tidemark("dead", "replay", source.name, "0")
+    assert done.stdout == f"Sent 1 records to {source.topic} again.\n", done.stderr
+    again = [m for m in messages_of(config, source.topic, 3) if m.value() == b"{"]
+    assert len({(m.key(), m.partition(), m.timestamp()[1]) for m in again}) == 1
+    assert len(again) == 2
+    missing = tidemark("dead", "show", source.name, "77")
+    assert (missing.returncode, "There are 0 to 2." in missing.stderr) == (1, True)
+
+
+# ---- by REST -----------------------------------------------------------------
+
+
+@pytest.fixture
+def client(stack: Stack) -> Iterator[httpx.Client]:
+    with stack.client() as made:
+        yield made
+
+
+@pytest.fixture
+def web_letters(stack: Stack) -> tuple[dict[str, Any], int]:
+    """How to reach Kafka, and the number of the first of three dead letters of `web`; the last is foreign."""
+    config = librdkafka_config(stack.settings, stack.kafka)
+    first = watermarks(config, web)[1]
+    rows = [invalid_row(0), invalid_row(1, value=b"\xff" * 300, invalid="not UTF-8")]
+    send_letters(config, web, 1, rows)
+    send_records(config, web.dead_topic, [Record(None, b"by hand")])
+    return config, first
+
+
+def test_dead_letters_by_rest(client: httpx.Client, web_letters: tuple[dict[str, Any], int]) -> None:
+    first = web_letters[1]
+    listed = client.get("/dead/web", params={"limit": 2})
+    assert [one["number"] for one in listed.json()] == [first + 2, first + 1]
+    foreign, bytes_only = listed.json()
+    assert (foreign["reason"], foreign["partition"], foreign["offset"], foreign["value"]) == (
+        FOREIGN,
+        -1,
+        -1,
+        "by hand",
+    )
+    assert bytes_only["value_base64"].startswith("////")
+    one = client.get(f"/dead/web/{first}").json()
+    assert one == {
+        "number": first,
+        "partition": 0,
+        "offset": 0,
+        "timestamp": AN_HOUR_AGO_MS,
+        "reason": "not JSON",
+        "key": "k",
+        "headers": [{"key": "trace", "value": "1"}],
+        "value": "{",
+    }
+
+
+def test_a_dead_letter_is_sent_again_by_rest(client: httpx.Client, web_letters: tuple[dict[str, Any], int]) -> None:
+    config, first = web_letters
+    before = watermarks_of(config, web.topic, web.partitions)
+    answer = client.post("/dead/web/replay", params={"first": first, "last": first + 1})
+    assert (answer.status_code, answer.json()) == (200, {"topic": "web", "sent": 2})
+    found = messages_of(config, web.topic, web.partitions)
+    assert len(found) == before + 2
+    again = [m for m in found if m.value() == b"{" and m.timestamp()[1] == AN_HOUR_AGO_MS]
+    assert {(m.key(), tuple(m.headers() or ())) for m in again} == {(b"k", (("trace", b"1"),))}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "kind"),
+    [
+        ("GET", "/dead/nothing", 404, "unknown-source"),
+        ("GET", "/dead/web/999999", 404, "unknown-dead-letter"),
+        ("POST", "/dead/web/replay?first=999999", 404, "unknown-dead-letter"),
+    ],
+)
+def test_what_is_not_there_is_named(client: httpx.Client, method: str, path: str, status: int, kind: str) -> None:
+    answer = client.request(method, path)
+    assert (answer.status_code, answer.json()["type"]) == (status, f"urn:tidemark:problem:{kind}")
+
+
+@pytest.mark.parametrize(
+    "path", ["/dead/web?limit=0", "/dead/web/one", "/dead/web/replay", "/dead/web/replay?first=-1"]
+)
+def test_a_wrong_parameter_is_the_callers_mistake(client: httpx.Client, path: str) -> None:
+    answer = client.request("POST" if "replay" in path else "GET", path)
+    assert 400 <= answer.status_code < 500
+
+
+def test_kafka_refusing_is_503_and_a_value_left_out_409(
+    stack: Stack, client: httpx.Client, web_letters: tuple[dict[str, Any], int]
+) -> None:
+    config, first = web_letters
+    admin = AdminClient(config)
+    alter_topic(admin, web.topic, None, {"max.message.bytes": "200"})
+    try:
+        refused = client.post("/dead/web/replay", params={"first": first + 1})
+    finally:
+        alter_topic(admin, web.topic, None, {"max.message.bytes": "1048588"})
+    assert_unavailable(refused, "larger than topic 'web' takes")
+    alter_topic(admin, web.dead_topic, None, {"max.message.bytes": "400"})
+    try:
+        send_letters(config, web, 2, [invalid_row(2, value=b"x" * 500)])
+    finally:
+        alter_topic(admin, web.dead_topic, None, plan_topics([web])[1].configs)
+    assert client.get(f"/dead/web/{first + 3}").json()["left_out_bytes"] == 500
+    assert client.post("/dead/web/replay", params={"first": first + 3}).status_code == 409
+
+
+def test_a_topic_that_cannot_be_read_is_503(client: httpx.Client, web_letters: tuple[dict[str, Any], int]) -> None:
+    admin = AdminClient(web_letters[0])
+    delete_topic(admin, web.dead_topic)
+    try:
+        wait_until("the topic to be gone", lambda: web.dead_topic not in admin.list_topics(timeout=10).topics)
+        for answer in (client.get("/dead/web"), client.get("/dead/web/0"), client.post("/dead/web/replay?first=0")):
+            assert_unavailable(answer, "'web.dead' could not be read")
+    finally:
+        wait_until("the topic to be made again", lambda: apply_topics(admin, plan_topics([web])))
+
+
+def assert_unavailable(answer: httpx.Response, why: str) -> None:
+    assert (answer.status_code, answer.headers["content-type"]) == (503, "application/problem+json"), answer.text
+    assert why in answer.json()["detail"]
+    assert "retry-after" in answer.headers

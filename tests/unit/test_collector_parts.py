@@ -1,0 +1,163 @@
+"""The collector's parts that need no broker: bodies, threads, and what a consumer instance gives."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, TopicPartition
+
+from infra.problems import Problem
+from master_dataset.collector.bodies import LARGE_BODY, beside_loop, parse_body
+from master_dataset.collector.consumers import Instance
+from master_dataset.collector.events import read_events
+from master_dataset.collector.threads import Threads
+from master_dataset.errors import InvalidEvent
+
+# ---- bodies ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("body", [b'{"ip":"1.2.3.4.5.6.7.8.9.10","x":1.50}', b'{"ip": "1.2.3.4.5.6.7.8.9.10"}'])
+def test_an_address_in_a_body_is_read_and_not_taken_for_a_number(body: bytes) -> None:
+    assert parse_body(body)["ip"] == "1.2.3.4.5.6.7.8.9.10"
+    assert [event["ip"] for event in read_events(body + b"\n" + body, "")] == ["1.2.3.4.5.6.7.8.9.10"] * 2
+
+
+def test_a_number_that_cannot_be_kept_is_the_clients_error() -> None:
+    body = b'{"x":1e-99999999999999999999}'
+    with pytest.raises(Problem) as refused:
+        parse_body(body)
+    assert refused.value.status == 400
+    lines = read_events(b"{}\n" + body, "application/x-ndjson")
+    assert (lines[0], type(lines[1]), lines[1].where) == ({}, InvalidEvent, "line 2")
+
+
+def test_large_bodies_leave_the_event_loop_and_small_ones_do_not() -> None:
+    async def used_threads() -> list[int]:
+        threads = Threads("parse", 1)
+        return [
+            await beside_loop(threads, bytes(size), threading.get_ident) for size in (0, LARGE_BODY - 1, LARGE_BODY)
+        ]
+
+    small, below, large = asyncio.run(used_threads())
+    assert small == below == threading.get_ident()
+    assert large != threading.get_ident()
+
+
+# ---- threads -----------------------------------------------------------------
+
+
+def test_more_work_than_threads_is_refused_with_the_time_to_try_again() -> None:
+    async def crowd() -> tuple[Any, ...]:
+        threads, may_end = Threads("fetch", 2), threading.Event()
+        busy = [asyncio.create_task(threads.run_now(may_end.wait, 30)) for _ in range(2)]
+        await asyncio.sleep(0)
+        with pytest.raises(Problem) as refused:
+            await threads.run_now(may_end.wait, 30)
+        # What has nothing to do with it does not wait.
+        assert await asyncio.to_thread(lambda: "ready") == "ready"
+        may_end.set()
+        return refused.value, await asyncio.gather(*busy), await threads.run_now(lambda: "again")
+
+    refused, ended, again = asyncio.run(crowd())
+    assert (refused.status, refused.headers["Retry-After"]) == (429, "1")
+    assert (ended, again) == ([True, True], "again")
+
+
+# ---- consumer instances ------------------------------------------------------
+
+ERROR, PASSING = "error", "passing"
+
+
+class Message:
+    """A record, or an error, as confluent-kafka gives it."""
+
+    def __init__(self, offset: int, error: KafkaError | None = None) -> None:
+        self._offset, self._error = offset, error
+
+    def error(self) -> KafkaError | None:
+        return self._error
+
+    def topic(self) -> str:
+        return "t"
+
+    def partition(self) -> int:
+        return 0
+
+    def offset(self) -> int:
+        return self._offset
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, 0
+
+    def key(self) -> None:
+        return None
+
+    def value(self) -> bytes:
+        return b"%d" % self._offset
+
+    def headers(self) -> None:
+        return None
+
+
+class Broker:
+    """Gives prepared batches; a number is the record with that offset."""
+
+    def __init__(self, *batches: list[int | str]) -> None:
+        self._batches = list(batches)
+        self.committed: list[int] = []
+
+    def subscribe(self, _topics: list[str]) -> None: ...
+
+    def assignment(self) -> list[TopicPartition]:
+        return [TopicPartition("t", 0)]
+
+    def consume(self, _limit: int, _timeout_s: float) -> list[Message]:
+        codes = {ERROR: KafkaError._MAX_POLL_EXCEEDED, PASSING: KafkaError._TRANSPORT}
+        batch = self._batches.pop(0) if self._batches else []
+        return [Message(one) if isinstance(one, int) else Message(-1, KafkaError(codes[one])) for one in batch]
+
+    def commit(self, *, offsets: list[TopicPartition], asynchronous: bool) -> list[TopicPartition]:
+        assert not asynchronous
+        self.committed += [place.offset for place in offsets]
+        return offsets
+
+
+def consume(instance: Instance, *, auto_commit: bool = False) -> list[int] | str:
+    """The offsets that one call gives, or that it failed."""
+    try:
+        found = instance.consume(("t",), 0, 10, auto_commit=auto_commit)
+    except Problem:
+        return ERROR
+    return [record["offset"] for record in found]
+
+
+@pytest.mark.parametrize(
+    ("batches", "expected"),
+    [
+        ([[0, 1]], [[0, 1], []]),
+        ([[0, ERROR, 1], [2]], [[0, 1], ERROR, [2]]),
+        ([[ERROR, 0]], [[0], ERROR, []]),
+        ([[ERROR], [0]], [ERROR, [0], []]),
+        ([[0, ERROR, ERROR], [1, ERROR]], [[0], ERROR, [1], ERROR, []]),
+        ([[PASSING, 0, PASSING], [1]], [[0], [1], []]),
+    ],
+)
+def test_records_beside_an_error_are_given_and_the_error_next(
+    batches: list[list[int | str]], expected: list[list[int] | str]
+) -> None:
+    instance = Instance("g", "i", "earliest", Broker(*batches))  # type: ignore[arg-type]
+    assert [consume(instance) for _ in expected] == expected
+
+
+def test_auto_commit_passes_no_record_that_was_not_given() -> None:
+    broker = Broker([0, ERROR, 1], [2])
+    instance = Instance("g", "i", "earliest", broker)  # type: ignore[arg-type]
+    given: list[int] = []
+    for _ in range(4):
+        found = consume(instance, auto_commit=True)
+        assert all(offset in (0, len(given)) or offset - 1 in given for offset in broker.committed)
+        given += found if isinstance(found, list) else []
+    assert (given, broker.committed) == ([0, 1, 2], [2, 3])
