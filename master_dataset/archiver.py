@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import structlog
+from confluent_kafka.admin import AdminClient
 from pyspark.sql import DataFrame, SparkSession
 
 from infra.home import Home, write_json
@@ -25,8 +26,15 @@ from master_dataset.coverage import effective_proofs, follow
 from master_dataset.cut import count_between, cut_to_json
 from master_dataset.dead_letters import DeadLetters
 from master_dataset.fsck import TableDamaged, quick_check
-from master_dataset.kafka_positions import PartitionsDiffer, check_positions, read_positions
+from master_dataset.kafka_positions import (
+    PartitionsDiffer,
+    check_positions,
+    check_topic_id,
+    read_positions,
+    read_topic_id,
+)
 from master_dataset.table import append, archiver_lock, commit_lock, create_table, table_path
+from master_dataset.topics import librdkafka_config
 from views.on_spark import with_event
 from views.source import Source
 
@@ -37,6 +45,8 @@ if TYPE_CHECKING:
 
 SMALL_COMMIT = 50_000
 """Up to this many records a commit is one file; larger ones are written in parallel."""
+
+ADMIN_TIMEOUT_S = 15.0
 
 log = structlog.get_logger()
 
@@ -54,6 +64,7 @@ class Archive:
     rows: int
     dead_letters: DeadLetters
     checkpoint: Path
+    admin: AdminClient
     last_commit_at: float = 0.0
     commits: int = 0
     failpoint: Callable[[str], None] = field(default=lambda _name: None)
@@ -104,6 +115,7 @@ class Archive:
                 with_event(records, self.source),
                 proof,
                 files=1 if size <= SMALL_COMMIT else None,
+                check=lambda _names: self.check_topic(),
             )
         self.failpoint("archiver.after_commit")
         self.cut, self.rows, self.last_commit_at = end, self.rows + done.proof.rows, time.time()
@@ -118,6 +130,10 @@ class Archive:
             seconds=round(time.monotonic() - began, 2),
             cut=self.cut,
         )
+
+    def check_topic(self) -> None:
+        """Before each commit: a topic that was made again while we run begins at 0, and may soon reach our offsets."""
+        check_topic_id(self.source, read_topic_id(self.admin, self.source.topic, ADMIN_TIMEOUT_S), self.topic_id)
 
     def _end_of(self, batch_id: int) -> dict[int, int]:
         """Where Spark planned this micro-batch to end: in its offset log, which it writes before the batch runs."""
@@ -151,6 +167,7 @@ def open_archive(settings: Settings, bootstrap: str, source: Source, spark: Spar
         rows=held.rows,
         dead_letters=dead_letters,
         checkpoint=Home(settings.home).spark / "checkpoints" / f"archive-{source.name}",
+        admin=AdminClient(librdkafka_config(settings, bootstrap)),
     )
 
 

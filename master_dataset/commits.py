@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from master_dataset.cut import Cut, cut_from_json, cut_to_json
+from master_dataset.cut import Cut, OffsetRange, cut_from_json, cut_to_json
 
 COMMIT_FILE = re.compile(r"(\d{20})\.json")
 PROOF_VERSION = 1
@@ -29,7 +29,10 @@ class Kind:
     REPAIR = "repair"  # facts brought back: it replaces the commits it names
     COMPACT = "compact"  # the same facts in fewer files
     LOST = "lost"  # a person accepted that these offsets are gone
+    UNCOMPACT = "uncompact"  # compactions taken back: the files they rewrote are live again
     VOID = "void"  # stands in the place of a commit that was damaged
+
+    FACTS = (APPEND, REPAIR, LOST)  # those that say which offsets the table answers for
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,11 @@ class Proof:
     parsed_hash: int = 0  # of the columns that were read from them
     invalid: int = 0  # how many of the rows are
     replaces: tuple[int, ...] = ()
+    # Of a repair alone: offsets that nothing holds any more, and what other files hold of its offsets already.
+    lost: tuple[OffsetRange, ...] = ()
+    kept_rows: int = 0
+    kept_hash: int = 0
+    kept_parsed_hash: int = 0
 
     def to_json(self) -> str:
         """The text that goes into `userMetadata` and the ledger."""
@@ -61,6 +69,8 @@ class Proof:
             "parsed_hash": _hex(self.parsed_hash),
             "invalid": self.invalid,
             "replaces": list(self.replaces),
+            "lost": [list(each) for each in self.lost],
+            "kept": [self.kept_rows, _hex(self.kept_hash), _hex(self.kept_parsed_hash)],
         }
         return json.dumps(value, separators=(",", ":"))
 
@@ -73,6 +83,7 @@ def proof_from_json(text: str) -> Proof | None:
         return None
     if not isinstance(value, dict) or value.get("tidemark") != PROOF_VERSION:
         return None
+    kept_rows, kept_hash, kept_parsed_hash = value.get("kept", (0, "0", "0"))
     return Proof(
         kind=value["kind"],
         topic=value["topic"],
@@ -84,6 +95,10 @@ def proof_from_json(text: str) -> Proof | None:
         parsed_hash=_signed(value["parsed_hash"]),
         invalid=value["invalid"],
         replaces=tuple(value["replaces"]),
+        lost=tuple(OffsetRange(*each) for each in value.get("lost", ())),
+        kept_rows=kept_rows,
+        kept_hash=_signed(kept_hash),
+        kept_parsed_hash=_signed(kept_parsed_hash),
     )
 
 
@@ -153,12 +168,13 @@ def _from_actions(version: int, actions: list[dict[str, Any]]) -> Commit:
 
 
 def live_files(commits: Iterable[Commit]) -> dict[str, DataFile]:
-    """The data files of the newest version, by path."""
+    """The data files of the newest version, by path. One that came back belongs to the commit that first added it."""
+    known: dict[str, DataFile] = {}
     live: dict[str, DataFile] = {}
     for commit in commits:
         for path in commit.removed:
             live.pop(path, None)
-        live |= {file.path: file for file in commit.added}
+        live |= {file.path: known.setdefault(file.path, file) for file in commit.added}
     return live
 
 
@@ -208,6 +224,10 @@ def _ends_with_newline(path: Path) -> bool:
 
 
 def missing_from_ledger(commits: Iterable[Commit], ledger: dict[int, Proof]) -> list[tuple[int, Proof]]:
-    """Proofs that a crash kept out of the ledger: it happened between the commit and its ledger line."""
+    """Proofs that a crash kept out of the ledger: it happened between the commit and its ledger line.
+
+    A void commit promises nothing: in the ledger it would stand for the rows of the commit that it replaced.
+    """
     newest = max(ledger, default=-1)
-    return [(c.version, c.proof) for c in commits if c.proof is not None and c.version > newest]
+    promised = ((c.version, c.proof) for c in commits if c.proof is not None and c.version > newest)
+    return [(version, proof) for version, proof in promised if proof.kind != Kind.VOID]

@@ -1,26 +1,20 @@
-"""Fewer, larger files: the same facts, proved by their hash before and after."""
+"""Fewer, larger files: the same facts, proved by their hash before the commit that makes them the table's."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from math import ceil
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pyspark.sql import SparkSession
 
-from master_dataset.commits import (
-    Kind,
-    Proof,
-    append_to_ledger,
-    live_files,
-    missing_from_ledger,
-    read_commits,
-    read_ledger,
-)
+from master_dataset.commits import DataFile, Kind, Proof, live_files, read_commits
 from master_dataset.errors import MasterDatasetError
-from master_dataset.table import commit_lock, measures, sync_file, sync_folder
+from master_dataset.fsck import Measured, TableDamaged, hash_files, quick_check
+from master_dataset.table import append, commit_lock
 
-USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+LARGE_BYTES = 256 * 2**20
+"""Files of this size are left alone, and smaller ones become files of about this size."""
 
 
 class Compacted(NamedTuple):
@@ -32,45 +26,43 @@ class Compacted(NamedTuple):
 
 
 class FactsChanged(MasterDatasetError):
-    """A compaction gave other facts than before: it was taken back."""
+    """A compaction gave other facts than before: it was not committed."""
 
 
 def compact(spark: SparkSession, table: Path) -> Compacted:
-    """Rewrite small files into large ones. The archiver waits meanwhile; readers notice nothing."""
-    from delta.tables import DeltaTable
+    """Rewrite small files into large ones. The archiver waits meanwhile; readers notice nothing.
 
+    A crash before the commit leaves stray files. The old files stay on the disk, so that a repair can go back to them.
+    """
     with commit_lock(table):
-        # Step 1. Count and hash what is there, and promise to hold just that.
-        before, files_before = _measure(spark, table), len(live_files(read_commits(table)))
-        version_before = _version(table)
-        spark.conf.set(USER_METADATA, replace(Proof(Kind.COMPACT), **before).to_json())
-        try:
-            DeltaTable.forPath(spark, str(table)).optimize().executeCompaction()
-        finally:
-            spark.conf.unset(USER_METADATA)
-        # Step 2. The new files on the disk; the old ones stay there, so that a wrong result can be taken back.
-        for file in live_files(read_commits(table)).values():
-            sync_file(table / file.path)
-        for name in sorted((table / "_delta_log").glob("*.json"))[-2:]:
-            sync_file(name)
-        sync_folder(table)
-        sync_folder(table / "_delta_log")
-        # Step 3. Read everything again.
-        after = _measure(spark, table)
-        if after != before:
-            DeltaTable.forPath(spark, str(table)).restoreToVersion(version_before)
-            raise FactsChanged(
-                f"Compacting {str(table)!r} gave {after['rows']} rows instead of {before['rows']}, or other content. "
-                "It was taken back."
-            )
-        append_to_ledger(table, missing_from_ledger(read_commits(table), read_ledger(table)))
-    return Compacted(files_before, len(live_files(read_commits(table))), after["rows"])
+        damage = [finding for finding in quick_check(table) if finding.is_damage]
+        if damage:
+            raise TableDamaged(table.name, table, damage)
+        live = live_files(read_commits(table))
+        small = [file for file in live.values() if file.size < LARGE_BYTES]
+        files = ceil(sum(file.size for file in small) / LARGE_BYTES)
+        if len(small) > files:
+            before = _measure(spark, table, small)
+
+            def check(names: list[str]) -> None:
+                after = _measure(spark, table, [DataFile(name, 0, 0, 0) for name in names])
+                if after != before:
+                    raise FactsChanged(
+                        f"Compacting {str(table)!r} gave {after.rows} rows instead of {before.rows}, or other content. "
+                        "Nothing was committed; `tidemark master fsck --deep` tells whether the files are sound."
+                    )
+
+            rows = spark.read.parquet(*(str(table / file.path) for file in small))
+            old = [file.path for file in small]
+            append(spark, table, rows, Proof(Kind.COMPACT), files=files, instead_of=old, check=check)
+        now = live_files(read_commits(table))
+    return Compacted(len(live), len(now), sum(file.rows for file in now.values()))
 
 
-def _measure(spark: SparkSession, table: Path) -> dict[str, Any]:
-    row = spark.read.format("delta").load(str(table)).agg(*measures()).first()
-    return row.asDict() if row else {}
-
-
-def _version(table: Path) -> int:
-    return read_commits(table)[-1].version
+def _measure(spark: SparkSession, table: Path, files: list[DataFile]) -> Measured:
+    total = Measured()
+    for name, value in hash_files(spark, table, files).items():
+        if isinstance(value, str):
+            raise FactsChanged(f"{name} in {str(table)!r} cannot be read: {value}. Nothing was committed.")
+        total = total.plus(value)
+    return total

@@ -29,41 +29,61 @@ def effective_proofs(commits: Iterable[Commit], ledger: Mapping[int, Proof]) -> 
     return {**ledger, **own}
 
 
-def follow(proofs: Mapping[int, Proof]) -> Coverage:
-    """Follow the proofs in the order of their versions. The rows of a commit that was repaired are its repair's."""
-    replaced = {version for proof in proofs.values() for version in proof.replaces}
-    found = Coverage()
-    filled: list[OffsetRange] = []
-    for version in sorted(proofs):
-        proof = proofs[version]
-        if proof.kind not in (Kind.APPEND, Kind.REPAIR, Kind.LOST):
-            continue
-        found.topic_id = proof.topic_id or found.topic_id
-        if proof.kind == Kind.APPEND:
-            _check_link(found, proof)
-        else:
-            filled += ranges(proof.start, proof.end)
-        if proof.kind == Kind.LOST:
-            found.lost += ranges(proof.start, proof.end)
-        found.cut = join(found.cut, proof.end)
-        if version not in replaced:
-            found.rows += proof.rows
-            found.hash ^= proof.hash
-            found.parsed_hash ^= proof.parsed_hash
-    found.gaps = [gap for gap in found.gaps if not _is_within(gap, filled)]
+def replacements(proofs: Mapping[int, Proof]) -> dict[int, int]:
+    """Each commit that was repaired -> the repair that now answers for its rows, through repairs of repairs."""
+    direct = {old: version for version in sorted(proofs) for old in proofs[version].replaces}
+    found = {}
+    for old, version in direct.items():
+        newest = version
+        while newest in direct:
+            newest = direct[newest]
+        found[old] = newest
     return found
 
 
-def _check_link(found: Coverage, proof: Proof) -> None:
-    """New facts begin exactly where the last ones ended; a partition that was never seen may begin anywhere."""
-    for partition in sorted(proof.end):
-        start, at = proof.start.get(partition, 0), found.cut.get(partition)
-        if at is None or start == at:
+def follow(proofs: Mapping[int, Proof]) -> Coverage:
+    """Follow the proofs in the order of their versions. The rows of a commit that was repaired are its repair's."""
+    replaced = replacements(proofs)
+    found = Coverage()
+    filled: list[OffsetRange] = []
+    held: list[OffsetRange] = []
+    for version in sorted(proofs):
+        proof = proofs[version]
+        if proof.kind not in Kind.FACTS:
             continue
-        if start > at:
-            found.gaps.append(OffsetRange(partition, at, start))
+        found.topic_id = proof.topic_id or found.topic_id
+        if proof.kind == Kind.APPEND:
+            found.gaps += _gaps_before(found.cut, proof)
         else:
-            found.overlaps.append(OffsetRange(partition, start, min(at, proof.end[partition])))
+            filled += ranges(proof.start, proof.end)
+        found.cut = join(found.cut, proof.end)
+        if version not in replaced:
+            held += ranges(proof.start, proof.end)
+            found.lost += ranges(proof.start, proof.end) if proof.kind == Kind.LOST else proof.lost
+            found.rows += proof.rows + proof.kept_rows
+            found.hash ^= proof.hash ^ proof.kept_hash
+            found.parsed_hash ^= proof.parsed_hash ^ proof.kept_parsed_hash
+    found.gaps = [gap for gap in found.gaps if not _is_within(gap, filled)]
+    found.overlaps = list(_overlaps(held))
+    return found
+
+
+def _gaps_before(cut: Mapping[int, int], proof: Proof) -> Iterable[OffsetRange]:
+    """New facts begin where the last ones ended. The first commit may begin anywhere, a partition added later at 0."""
+    for partition in sorted(proof.end) if cut else ():
+        start, at = proof.start.get(partition, 0), cut.get(partition, 0)
+        if start > at:
+            yield OffsetRange(partition, at, start)
+
+
+def _overlaps(held: list[OffsetRange]) -> Iterable[OffsetRange]:
+    """Offsets for which two commits answer."""
+    ends: dict[int, int] = {}
+    for each in sorted(held):
+        end = ends.get(each.partition, each.start)
+        if each.start < end:
+            yield each._replace(end_exclusive=min(end, each.end_exclusive))
+        ends[each.partition] = max(end, each.end_exclusive)
 
 
 def _is_within(gap: OffsetRange, filled: list[OffsetRange]) -> bool:

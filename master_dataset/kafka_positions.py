@@ -8,7 +8,7 @@ from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from infra.settings import Settings
-from master_dataset.cut import OffsetRange
+from master_dataset.cut import OffsetRange, ranges
 from master_dataset.errors import MasterDatasetError
 from master_dataset.topics import EARLIEST, LATEST, existing_topics, librdkafka_config, read_offsets, translated
 from views.source import Source
@@ -34,13 +34,27 @@ class TopicReplaced(MasterDatasetError):
     """A topic was deleted and made again: its offsets mean other records now."""
 
 
+class KafkaBehind(MasterDatasetError):
+    """Kafka ends before the master dataset does: it lost records that it had acknowledged."""
+
+    def __init__(self, source: Source, behind: list[OffsetRange]) -> None:
+        super().__init__(
+            f"Topic {source.topic!r} ends before the master dataset does: Kafka no longer has {_named(behind)}, which "
+            f"the table of {source.name!r} holds. The broker lost its newest records, or runs on an older copy of its "
+            f"disk; new records would get these offsets a second time. Put the broker's newer data back, or declare a "
+            f"source with another name and topic and send the facts there: "
+            f"`tidemark master replay {source.name} TOPIC`."
+        )
+        self.behind = behind
+
+
 class OffsetsGone(MasterDatasetError):
     """Kafka no longer holds offsets that the master dataset lacks."""
 
     def __init__(self, source: Source, gone: list[OffsetRange]) -> None:
         super().__init__(
             f"Kafka no longer holds offsets of topic {source.topic!r} that the master dataset lacks: "
-            f"{'; '.join(map(str, gone))}. Retention or a deletion took them before they were archived. "
+            f"{_named(gone)}. Retention or a deletion took them before they were archived. "
             f"Bring them back into Kafka, or accept the loss, which is recorded for ever: "
             f"`tidemark master repair {source.name} --accept-loss`."
         )
@@ -60,7 +74,7 @@ def read_positions(settings: Settings, bootstrap: str, source: Source, timeout_s
     earliest = read_offsets(admin, places, EARLIEST, timeout_s)
     latest = read_offsets(admin, places, LATEST, timeout_s)
     return Positions(
-        topic_id=_topic_id(admin, source.topic, timeout_s),
+        topic_id=read_topic_id(admin, source.topic, timeout_s),
         earliest={number: offset for (_, number), offset in earliest.items()},
         latest={number: offset for (_, number), offset in latest.items()},
     )
@@ -68,28 +82,41 @@ def read_positions(settings: Settings, bootstrap: str, source: Source, timeout_s
 
 def check_positions(source: Source, found: Positions, cut: dict[int, int], topic_id: str) -> dict[int, int]:
     """Where to go on from. Refuses whatever would skip a record or read another one in its place."""
-    if topic_id and topic_id != found.topic_id:
-        raise TopicReplaced(
-            f"Topic {source.topic!r} was deleted and made again (its id was {topic_id}, now it is {found.topic_id}): "
-            f"its offsets mean other records now. Declare a source with another name and topic for the new records; "
-            f"the table of {source.name!r} stays readable."
-        )
+    check_topic_id(source, found.topic_id, topic_id)
     if len(found.latest) != source.partitions:
         raise PartitionsDiffer(
             f"Topic {source.topic!r} has {len(found.latest)} partitions, but source {source.name!r} declares "
             f"{source.partitions}. Records with one key may have moved to another partition. "
             f"If that is meant, set partitions={len(found.latest)} in the declaration; nothing is lost meanwhile."
         )
-    behind = {p: cut[p] for p in cut if cut[p] > found.latest.get(p, 0)}
+    behind = list(ranges(found.latest, cut))
     if behind:
-        raise OffsetsGone(source, [OffsetRange(p, found.latest.get(p, 0), cut[p]) for p in sorted(behind)])
-    gone = [OffsetRange(p, cut[p], found.earliest[p]) for p in sorted(cut) if found.earliest[p] > cut[p]]
+        raise KafkaBehind(source, behind)
+    # A new table begins with what Kafka has. Later a partition that the table does not know was added since: all of
+    # it is wanted.
+    begin = {p: cut.get(p, 0) for p in sorted(found.latest)} if cut else dict(found.earliest)
+    gone = list(ranges(begin, found.earliest))
     if gone:
         raise OffsetsGone(source, gone)
-    return {p: cut.get(p, found.earliest[p]) for p in sorted(found.latest)}
+    return begin
 
 
-def _topic_id(admin: AdminClient, topic: str, timeout_s: float) -> str:
+def check_topic_id(source: Source, found: str, topic_id: str) -> None:
+    """Refuse another topic of the same name than the table's records are from."""
+    if topic_id and topic_id != found:
+        raise TopicReplaced(
+            f"Topic {source.topic!r} was deleted and made again (its id was {topic_id}, now it is {found}): "
+            f"its offsets mean other records now. Declare a source with another name and topic for the new records; "
+            f"the table of {source.name!r} stays readable."
+        )
+
+
+def _named(found: list[OffsetRange]) -> str:
+    return "; ".join(map(str, found))
+
+
+def read_topic_id(admin: AdminClient, topic: str, timeout_s: float) -> str:
+    """The id that tells a topic from a later one of the same name."""
     try:
         described = admin.describe_topics(TopicCollection([topic]), request_timeout=timeout_s)[topic].result()
     except KafkaException as error:

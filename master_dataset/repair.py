@@ -1,48 +1,56 @@
 """Bring back what a damaged master table lost: from Kafka, else from files that are still there; name what is gone.
 
-The steps, in this order, each safe to repeat after a crash:
+The steps, in this order, each safe to repeat after a crash. Kafka is asked before the first one.
 
 1. Files that only confuse (corrupt Delta checkpoints, stray data files) are moved out of the table.
 2. A commit that is empty, torn or missing is replaced by a void one, so that Delta can read the table again.
-3. Its rows, and those of damaged data files, are read again and committed by one commit that names what it replaces.
+3. A damaged compaction is taken back, and later ones with it: the files that they rewrote are still on the disk.
+4. The rows of void commits and of damaged files are read again. One commit for each names what it replaces, and what
+   nothing holds any more.
 """
 
 from __future__ import annotations
 
 import json
-import shutil
-import time
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from functools import reduce
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
 
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
 
 from infra.settings import Settings
-from infra.spark import kafka_source_options
 from master_dataset.commits import (
     Commit,
+    DataFile,
     Kind,
     Proof,
     append_to_ledger,
     live_files,
     missing_from_ledger,
-    own_folder,
     read_commits,
     read_ledger,
 )
-from master_dataset.coverage import effective_proofs, follow
-from master_dataset.cut import Cut, OffsetRange, cut_to_json, join, ranges
-from master_dataset.errors import MasterDatasetError
-from master_dataset.fsck import Finding, Trouble, deep_check, hash_files, quick_check
-from master_dataset.kafka_positions import Positions, read_positions
-from master_dataset.table import append, commit_lock, sync_file, sync_folder
-from views.on_spark import with_event
+from master_dataset.coverage import Coverage, effective_proofs, follow, replacements
+from master_dataset.cut import Cut, OffsetRange, join, ranges
+from master_dataset.fsck import Finding, Measured, Trouble, deep_check
+from master_dataset.kafka_positions import Positions, check_topic_id, read_positions
+from master_dataset.salvage import (
+    PLACE,
+    Kafka,
+    first_of_each,
+    measure,
+    missing_offsets,
+    outside,
+    read_files,
+    within,
+)
+from master_dataset.table import append, commit_lock
+from master_dataset.void_commits import DAMAGED_COMMITS, forget_summaries, move_aside, void_commits
 from views.source import Source
 
-DAMAGED_COMMITS = (Trouble.EMPTY_COMMIT, Trouble.TORN_COMMIT, Trouble.MISSING_COMMIT)
 DAMAGED_FILES = (Trouble.MISSING_FILE, Trouble.TRUNCATED_FILE, Trouble.WRONG_ROWS)
 
 
@@ -60,24 +68,37 @@ class Report:
 def repair(spark: SparkSession, settings: Settings, bootstrap: str, source: Source, table: Path) -> Report:
     """Repair everything that the deep check finds. The caller holds the archiver's lock."""
     report = Report()
-    findings = quick_check(table)
     with commit_lock(table):
-        _move_aside(table, findings, report)
-        _void_commits(table, findings, report)
-    damaged = _damaged_versions(spark, table)
-    if damaged or report.voided:
-        positions = read_positions(settings, bootstrap, source)
-        with commit_lock(table):
-            _restore(spark, settings, bootstrap, source, table, damaged, positions, report)
-    append_to_ledger(table, missing_from_ledger(read_commits(table), read_ledger(table)))
-    report.remaining = [finding for finding in deep_check(spark, table) if finding.is_damage]
+        findings = deep_check(spark, table)
+        kafka = Kafka(settings, bootstrap, source, None)
+        if any(finding.is_damage and finding.trouble is not Trouble.CORRUPT_CHECKPOINT for finding in findings):
+            positions = read_positions(settings, bootstrap, source)
+            known = _follow(table).topic_id
+            kafka = Kafka(settings, bootstrap, source, positions if known in ("", positions.topic_id) else None)
+        report.moved = move_aside(table, findings)
+        report.voided = void_commits(table, findings)
+        suspect = [f.version for f in findings if f.trouble in (*DAMAGED_COMMITS, Trouble.WRONG_ROWS) and f.version]
+        if suspect:
+            forget_summaries(table, min(suspect))
+        _clear_cache(spark)
+        if take_back(spark, table, findings):
+            findings = deep_check(spark, table)
+        bad = _to_restore(table, findings)
+        for version in bad:
+            _restore(spark, kafka, table, version, bad, report)
+        append_to_ledger(table, missing_from_ledger(read_commits(table), read_ledger(table)))
+        _clear_cache(spark)
+        report.remaining += [finding for finding in deep_check(spark, table) if finding.is_damage]
+        if not report.remaining:
+            report.remaining += _compare_with_delta(spark, table)
     return report
 
 
 def accept_loss(spark: SparkSession, source: Source, table: Path, positions: Positions) -> list[OffsetRange]:
     """Record that the offsets between the table's end and Kafka's beginning are gone. Returns them."""
-    held = follow(effective_proofs(read_commits(table), read_ledger(table)))
-    end = join(held.cut, {p: positions.earliest.get(p, 0) for p in held.cut})
+    held = _follow(table)
+    check_topic_id(source, positions.topic_id, held.topic_id)
+    end = join(held.cut, positions.earliest) if held.cut else {}
     gone = list(ranges(held.cut, end))
     if gone:
         proof = Proof(Kind.LOST, source.topic, positions.topic_id, start=held.cut, end=end)
@@ -86,107 +107,124 @@ def accept_loss(spark: SparkSession, source: Source, table: Path, positions: Pos
     return gone
 
 
-# ---- step 1 ------------------------------------------------------------------
+def _follow(table: Path) -> Coverage:
+    ledger = read_ledger(table)
+    return follow(effective_proofs(read_commits(table), ledger))
 
 
-def _move_aside(table: Path, findings: Iterable[Finding], report: Report) -> None:
-    for finding in findings:
-        if finding.trouble is Trouble.STRAY_FILE:
-            _take_out(table, table / finding.where, report)
-        elif finding.trouble is Trouble.CORRUPT_CHECKPOINT:
-            _take_out(table, table / "_delta_log" / finding.where, report)
-            _take_out(table, table / "_delta_log" / "_last_checkpoint", report)
-
-
-def _take_out(table: Path, path: Path, report: Report | None = None) -> None:
-    """Move a file and Hadoop's checksum of it beside the table. Nothing is deleted."""
-    target = own_folder(table) / "taken_out" / time.strftime("%Y%m%dT%H%M%S")
-    for each in (path, path.with_name(f".{path.name}.crc")):
-        if each.is_file():
-            target.mkdir(parents=True, exist_ok=True)
-            shutil.move(each, target / each.name)
-    if report is not None:
-        report.moved.append(path.name)
-
-
-# ---- step 2 ------------------------------------------------------------------
-
-
-def _void_commits(table: Path, findings: Iterable[Finding], report: Report) -> None:
-    log = table / "_delta_log"
-    for finding in findings:
-        if finding.trouble not in DAMAGED_COMMITS or finding.version is None:
-            continue
-        if finding.version == 0:
-            raise MasterDatasetError(
-                f"Commit 0 of {str(table)!r}, which defines the table, is damaged. Move the folder away; the archiver "
-                f"makes a new one from what Kafka still holds, and the data files stay in the old one."
-            )
-        path = log / f"{finding.version:020}.json"
-        _take_out(table, path)
-        info = {
-            "timestamp": round(time.time() * 1000),
-            "operation": "TIDEMARK VOID",
-            "operationParameters": {},
-            "userMetadata": Proof(Kind.VOID).to_json(),
-        }
-        partial = log / f".{path.name}.partial"
-        partial.write_text(json.dumps({"commitInfo": info}) + "\n", encoding="utf-8")
-        sync_file(partial)
-        partial.rename(path)
-        report.voided.append(finding.version)
-    if report.voided:
-        # Delta's summaries of the versions from here on describe a table with those commits in it.
-        for summary in log.glob("*.crc"):
-            if summary.stem.isdigit() and int(summary.stem) >= min(report.voided):
-                _take_out(table, summary)
-        sync_folder(log)
+def _clear_cache(spark: SparkSession) -> None:
+    """Delta keeps what it read of a log; ours was changed under it."""
+    jvm: Any = spark._jvm
+    jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
 
 
 # ---- step 3 ------------------------------------------------------------------
 
 
-def _damaged_versions(spark: SparkSession, table: Path) -> dict[int, set[str]]:
-    """The commits whose rows are not all there -> those of their files that are still live, good and bad."""
+def take_back(spark: SparkSession, table: Path, findings: Iterable[Finding]) -> bool:
+    """Undo damaged compactions and those after them. Returns whether there were any."""
+    ledger = read_ledger(table)
     commits = read_commits(table)
+    undone = compactions_to_undo(commits, ledger, findings)
+    if not undone:
+        return False
     live = live_files(commits)
-    bad = {
-        finding.version for finding in deep_check(spark, table) if finding.trouble in DAMAGED_FILES and finding.version
-    }
-    return {version: {file.path for file in live.values() if file.version == version} for version in sorted(bad)}
+    wanted = live_files(commit for commit in commits if commit.version not in undone)
+    lines = [_add_line(table, file) for path, file in wanted.items() if path not in live]
+    proof = Proof(Kind.UNCOMPACT, replaces=tuple(sorted(undone)))
+    append(spark, table, None, proof, instead_of=live.keys() - wanted.keys(), bring_back=lines)
+    return True
+
+
+def compactions_to_undo(commits: list[Commit], ledger: Mapping[int, Proof], findings: Iterable[Finding]) -> set[int]:
+    """The damaged compactions, and all later ones, because those may have rewritten what a damaged one wrote."""
+    proofs = effective_proofs(commits, ledger)
+    replaced = replacements(proofs)
+    all_of_them = {version for version, proof in proofs.items() if proof.kind == Kind.COMPACT}
+    bad = {commit.version for commit in commits if _is_void(commit)} - replaced.keys()
+    for finding in findings:
+        if finding.trouble in DAMAGED_FILES:
+            # Files and proofs differ, and no commit is to blame: one that rewrote files lost some of its lines.
+            bad |= {finding.version} if finding.version is not None else all_of_them - replaced.keys()
+    bad &= all_of_them
+    return {version for version in all_of_them if version >= min(bad)} if bad else set()
+
+
+def _add_line(table: Path, file: DataFile) -> str:
+    """The line by which a commit added a file."""
+    text = (table / "_delta_log" / f"{file.version:020}.json").read_text(encoding="utf-8")
+    for line in text.splitlines():
+        if unquote(json.loads(line).get("add", {}).get("path", "")) == file.path:
+            return line
+    raise ValueError(f"commit {file.version} does not add {file.path}")
+
+
+# ---- step 4 ------------------------------------------------------------------
+
+
+def _to_restore(table: Path, findings: Iterable[Finding]) -> list[int]:
+    ledger = read_ledger(table)
+    return commits_to_restore(read_commits(table), ledger, findings)
+
+
+def commits_to_restore(commits: list[Commit], ledger: Mapping[int, Proof], findings: Iterable[Finding]) -> list[int]:
+    """The commits whose rows are not all there. Of one that was repaired before, it is the repair that answers."""
+    proofs = effective_proofs(commits, ledger)
+    replaced = replacements(proofs)
+    damaged = {f.version for f in findings if f.trouble in DAMAGED_FILES and f.version is not None}
+    void = {commit.version for commit in commits if _is_void(commit)}
+    undone_at = max((version for version, proof in proofs.items() if proof.kind == Kind.UNCOMPACT), default=-1)
+    # What such a repair found in compacted files went with the compaction.
+    leaning = {
+        version for version, proof in proofs.items() if proof.kept_rows and version < undone_at
+    } - replaced.keys()
+    targets = {replaced.get(version, version) for version in damaged | leaning} | (void - replaced.keys())
+    return sorted(version for version in targets if version not in proofs or proofs[version].kind in Kind.FACTS)
 
 
 def _restore(
-    spark: SparkSession,
-    settings: Settings,
-    bootstrap: str,
-    source: Source,
-    table: Path,
-    damaged: dict[int, set[str]],
-    positions: Positions,
-    report: Report,
+    spark: SparkSession, kafka: Kafka, table: Path, version: int, bad: Collection[int], report: Report
 ) -> None:
-    commits, ledger = read_commits(table), read_ledger(table)
+    """Read the rows of one commit again, and commit them in its place."""
+    ledger = read_ledger(table)
+    commits = read_commits(table)
     proofs = effective_proofs(commits, ledger)
-    replaced = {version for proof in proofs.values() for version in proof.replaces}
-    voided = [c.version for c in commits if c.proof and c.proof.kind == Kind.VOID and c.version not in replaced]
-    for version in sorted({*damaged, *voided}):
-        start, end = _span(version, proofs, commits)
-        if not list(ranges(start, end)):
-            continue
-        files = damaged.get(version, set())
-        salvaged = _readable(spark, table, files)
-        rows = _union([_from_kafka(spark, settings, bootstrap, source, start, end, positions), *salvaged])
-        rows = _within(rows, start, end).dropDuplicates(["partition", "offset"])
-        proof = Proof(Kind.REPAIR, source.topic, positions.topic_id, start=start, end=end, replaces=(version,))
-        done = append(spark, table, rows, proof, files=1, instead_of=files)
-        report.restored_rows += done.proof.rows
-        expected = proofs.get(version)
-        if expected is None or (expected.rows, expected.hash) != (done.proof.rows, done.proof.hash):
-            report.lost += _missing_offsets(spark, table, start, end, expected)
+    start, end = _span(version, proofs)
+    if not any(ranges(start, end)):
+        return
+    expected = proofs.get(version, Proof(Kind.VOID))
+    topic_id = follow(proofs).topic_id or (kafka.positions.topic_id if kafka.positions else "")
+    kind = Kind.LOST if expected.kind == Kind.LOST else Kind.REPAIR
+    proof = Proof(kind, kafka.source.topic, topic_id, start, end, replaces=(version,))
+    if kind == Kind.LOST:
+        append(spark, table, None, proof)
+        return
+    # Its own files leave, and those of commits that it replaced itself. Other files may hold some of its rows.
+    replaced, live = replacements(proofs), live_files(commits)
+    owners = {path: replaced.get(file.version, file.version) for path, file in live.items()}
+    own = {path for path, owner in owners.items() if owner == version}
+    good = [str(table / path) for path, owner in owners.items() if owner not in bad]
+    kept = within(spark.read.parquet(*good), start, end) if good else None
+    old = {file.path for commit in commits for file in commit.added} - live.keys()
+    rows = _rows(spark, kafka, table, proof, expected, own, old)
+    if rows is not None:
+        rows = rows if kept is None else rows.join(kept.select(*PLACE), PLACE, "left_anti")
+        rows = rows.persist(StorageLevel.DISK_ONLY)  # what is counted here is what is written below
+    there = measure(kept)
+    both = there.plus(measure(rows))
+    lost = _lost(kafka, proof, expected, both, [frame for frame in (rows, kept) if frame is not None])
+    proof = replace(
+        proof, lost=tuple(lost), kept_rows=there.rows, kept_hash=there.hash, kept_parsed_hash=there.parsed_hash
+    )
+    done = append(spark, table, rows, proof, files=1, instead_of=own)
+    report.restored_rows += done.proof.rows
+    report.lost += lost
+    if both.rows == expected.rows + expected.kept_rows and both.hash != expected.hash ^ expected.kept_hash:
+        text = f"commit {version} came back as commit {done.version}, but with other content than its proof says."
+        report.remaining.append(Finding(Trouble.UNPROVED_ROWS, f"commit {version}", text, done.version))
 
 
-def _span(version: int, proofs: dict[int, Proof], commits: list[Commit]) -> tuple[Cut, Cut]:
+def _span(version: int, proofs: Mapping[int, Proof]) -> tuple[Cut, Cut]:
     """The offsets of a commit: by its own proof or the ledger's copy, else between its neighbours."""
     if version in proofs:
         return proofs[version].start, proofs[version].end
@@ -195,74 +233,41 @@ def _span(version: int, proofs: dict[int, Proof], commits: list[Commit]) -> tupl
     return before, dict(later[0].start) if later else before
 
 
-def _from_kafka(
-    spark: SparkSession,
-    settings: Settings,
-    bootstrap: str,
-    source: Source,
-    start: Cut,
-    end: Cut,
-    positions: Positions,
-) -> DataFrame:
-    """What Kafka still holds of these offsets."""
-    first = {p: min(max(start.get(p, 0), positions.earliest.get(p, 0)), end[p]) for p in end}
-    last = {p: max(first[p], min(end[p], positions.latest.get(p, 0))) for p in end}
-    records = (
-        spark.read.format("kafka")
-        .options(**kafka_source_options(settings, bootstrap))
-        .options(
-            subscribe=source.topic,
-            startingOffsets=json.dumps({source.topic: cut_to_json(first)}),
-            endingOffsets=json.dumps({source.topic: cut_to_json(last)}),
-            includeHeaders="true",
-        )
-        .load()
-    )
-    return with_event(records, source)
+def _rows(
+    spark: SparkSession, kafka: Kafka, table: Path, proof: Proof, expected: Proof, own: set[str], old: set[str]
+) -> DataFrame | None:
+    """The rows of these offsets. Kafka's win; files are asked only if Kafka has not as many as were promised."""
+    records = kafka.read(spark, proof.start, proof.end)
+    if records is not None and records.count() == expected.rows + expected.kept_rows > 0:
+        return records
+    frames = [*([records] if records is not None else []), *read_files(spark, table, own, old)]
+    return first_of_each(frames, proof.start, proof.end)
 
 
-def _readable(spark: SparkSession, table: Path, files: set[str]) -> list[DataFrame]:
-    """The good ones among a damaged commit's files, and everything readable that was taken out before."""
-    from master_dataset.commits import DataFile
+def _lost(kafka: Kafka, proof: Proof, expected: Proof, found: Measured, frames: list[DataFrame]) -> list[OffsetRange]:
+    """The offsets that nothing holds any more. A topic may have holes of its own; a count tells them from losses."""
+    if expected.kind in Kind.FACTS and found.rows == expected.rows + expected.kept_rows:
+        return list(expected.lost)
+    missing = missing_offsets(frames, proof.start, proof.end)
+    if expected.kind in Kind.FACTS:
+        return missing
+    return outside(missing, *kafka.window(proof.start, proof.end))
 
-    there = [DataFile(name, 0, 0, 0) for name in files if (table / name).is_file()]
-    good = [name for name, value in hash_files(spark, table, there).items() if not isinstance(value, str)]
-    aside = own_folder(table) / "taken_out"
-    spare = [DataFile(str(path.relative_to(table.parent)), 0, 0, 0) for path in aside.glob("*/part-*.parquet")]
-    also = [n for n, value in hash_files(spark, table.parent, spare).items() if not isinstance(value, str)]
+
+def _is_void(commit: Commit) -> bool:
+    return commit.proof is not None and commit.proof.kind == Kind.VOID
+
+
+# ---- the end -----------------------------------------------------------------
+
+
+def _compare_with_delta(spark: SparkSession, table: Path) -> list[Finding]:
+    """Whether Delta, which reads the log its own way and its checkpoints first, sees the files that we see."""
+    jvm: Any = spark._jvm
+    log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, str(table))
+    theirs = {unquote(file.path()) for file in log.unsafeVolatileSnapshot().allFiles().collect()}
+    ours = live_files(read_commits(table)).keys()
     return [
-        *(spark.read.parquet(str(table / name)) for name in good),
-        *(spark.read.parquet(str(table.parent / name)) for name in also),
+        Finding(Trouble.DELTA_DIFFERS, path, f"{path} is read by {'Delta' if path in theirs else 'us'} alone.")
+        for path in sorted(theirs ^ ours)
     ]
-
-
-def _union(frames: list[DataFrame]) -> DataFrame:
-    return reduce(lambda left, right: left.unionByName(right.select(*left.columns)), frames)
-
-
-def _within(rows: DataFrame, start: Cut, end: Cut) -> DataFrame:
-    wanted = [
-        (f.col("partition") == each.partition) & f.col("offset").between(each.start, each.end_exclusive - 1)
-        for each in ranges(start, end)
-    ]
-    return rows.where(reduce(lambda left, right: left | right, wanted))
-
-
-def _missing_offsets(
-    spark: SparkSession, table: Path, start: Cut, end: Cut, expected: Proof | None
-) -> list[OffsetRange]:
-    """Offsets between the cuts that no row has. A topic may have holes by itself: with a count, those are known."""
-    rows = _within(spark.read.format("delta").load(str(table)), start, end)
-    have = {(row["partition"], row["offset"]) for row in rows.select("partition", "offset").collect()}
-    if expected is not None and len(have) == expected.rows:
-        return []
-    lost: list[OffsetRange] = []
-    for each in ranges(start, end):
-        for offset in range(each.start, each.end_exclusive):
-            if (each.partition, offset) in have:
-                continue
-            if lost and lost[-1].partition == each.partition and lost[-1].end_exclusive == offset:
-                lost[-1] = lost[-1]._replace(end_exclusive=offset + 1)
-            else:
-                lost.append(OffsetRange(each.partition, offset, offset + 1))
-    return lost

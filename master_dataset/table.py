@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Collection, Iterator
+import time
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 
 from infra.settings import Settings
-from master_dataset.commits import Proof, append_to_ledger, own_folder
+from master_dataset.commits import Kind, Proof, append_to_ledger, own_folder
 from master_dataset.errors import MasterDatasetError
 from views.field_types import FieldType
 from views.source import Source
@@ -86,12 +87,17 @@ def create_table(spark: SparkSession, path: Path, source: Source) -> None:
     from pyspark.sql.types import StructType
 
     declared = cast(StructType, StructType.fromDDL(columns_ddl(source)))
-    if not (path / "_delta_log").is_dir():
+    first = path / "_delta_log" / f"{0:020}.json"
+    if not first.is_file():
+        if first.parent.is_dir() and not any(first.parent.iterdir()):
+            first.parent.rmdir()  # left by a crash; Delta would take the empty folder for a table it cannot read
         builder = DeltaTable.createIfNotExists(spark).location(str(path)).addColumns(declared)
         for name, value in PROPERTIES.items():
             builder = builder.property(name, value)
         builder.execute()
-        sync_folder(path / "_delta_log")
+        sync_file(first)
+        for folder in (first.parent, path, path.parent):
+            sync_folder(folder)
         return
     found = spark.read.format("delta").load(str(path)).schema
     if found.simpleString() != declared.simpleString():
@@ -116,12 +122,15 @@ def append(
     *,
     files: int | None = None,
     instead_of: Collection[str] = (),
+    bring_back: Collection[str] = (),
+    check: Callable[[list[str]], None] = lambda _names: None,
 ) -> Committed:
     """Commit `rows` with `proof`, whose counts and hash are filled in from what was written.
 
     `rows` has the table's columns, or is None where there is nothing to add; `files` is into how many files they go,
-    if that matters; the data files `instead_of` leave the table in the same commit (a repair). The caller holds
-    `commit_lock`.
+    if that matters. In the same commit the data files `instead_of` leave the table, and those that the lines
+    `bring_back` (of older commits) describe come back. `check` gets the names of the new files when they are on the
+    disk; if it raises, nothing is committed. The caller holds `commit_lock`.
     """
     jvm: Any = spark._jvm
     log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, str(path))
@@ -130,21 +139,28 @@ def append(
     # Step 1. Write the data files, counting and hashing on the way. A crash leaves files that no commit names.
     written, measured = _empty_list(jvm), {}
     if rows is not None:
-        names = list(transaction.snapshot().schema().fieldNames())
-        ordered = rows.select(*names) if files is None else rows.select(*names).coalesce(files)
+        ordered = rows.select(*transaction.snapshot().schema().fieldNames())
+        ordered = ordered if files is None else ordered.coalesce(files)
         seen = Observation()
         written = transaction.writeFiles(ordered.observe(seen, *measures())._jdf)
         measured = seen.get
     # Step 2. Data on the disk before the commit that promises it. Delta itself never calls fsync.
-    paths = [path / written.apply(i).path() for i in range(written.size())]
-    for each in paths:
-        sync_file(each)
+    names = [written.apply(i).path() for i in range(written.size())]
+    for name in names:
+        sync_file(path / name)
     sync_folder(path)
+    check(names)
     # Step 3. Rows, offsets and proof become visible together. The sequence number lets a second writer fail here.
     done = replace(proof, **measured)
-    actions = written.toList().appended(_set_transaction(jvm, sequence))
+    is_new = proof.kind not in (Kind.COMPACT, Kind.UNCOMPACT)  # else a stream that reads the table skips this commit
+    actions = _empty_list(jvm).appended(_set_transaction(jvm, sequence))
+    for i in range(written.size()):
+        actions = actions.appended(_with_data_change(written.apply(i), is_new))
+    parse = getattr(getattr(jvm.org.apache.spark.sql.delta.actions, "Action$"), "MODULE$").fromJson
+    for line in bring_back:
+        actions = actions.appended(_with_data_change(parse(line), is_new))
     for old in _files_named(transaction, instead_of):
-        actions = actions.appended(old.remove())
+        actions = actions.appended(old.removeWithTimestamp(round(time.time() * 1000), is_new))
     version = int(transaction.commit(actions, _operation(jvm, sequence, done)))
     # Step 4. The commit on the disk, then its second copy. A crash before the copy: the next start adds it.
     sync_file(path / "_delta_log" / f"{version:020}.json")
@@ -158,6 +174,12 @@ def _files_named(transaction: JavaObject, names: Collection[str]) -> list[JavaOb
         return []
     files = transaction.snapshot().allFiles().collect()
     return [file for file in files if file.path() in names]
+
+
+def _with_data_change(file: JavaObject, value: bool) -> JavaObject:
+    """The same file as Delta's `dataChange` would have it: the copy of a Scala case class, field by field."""
+    fields = range(file.productArity())
+    return file.copy(*(value if file.productElementName(i) == "dataChange" else file.productElement(i) for i in fields))
 
 
 def _empty_list(jvm: Any) -> JavaObject:

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -22,12 +24,14 @@ from master_dataset.commits import ledger_file, live_files, read_commits, read_l
 from master_dataset.compaction import compact
 from master_dataset.coverage import effective_proofs, follow
 from master_dataset.dead_letters import newest_first, read_letters, replay, watermarks
+from master_dataset.errors import MasterDatasetError
 from master_dataset.facts import Wanted, read_facts
 from master_dataset.fsck import TableDamaged, Trouble, deep_check, quick_check
 from master_dataset.kafka_positions import OffsetsGone, PartitionsDiffer, TopicReplaced, read_positions
-from master_dataset.repair import accept_loss, repair
+from master_dataset.repair import Report, accept_loss, repair
 from master_dataset.table import TableBusy, table_path
 from master_dataset.topics import alter_topic, apply_topics, delete_topic, librdkafka_config, plan_topics
+from master_dataset.void_commits import void_commits
 from tests.conftest import Stack, start_stack, stop_stack, wait_until
 from views.source import Source
 
@@ -281,11 +285,7 @@ def test_a_truncated_data_file_is_found_and_repaired_from_kafka(spark: SparkSess
 def test_a_changed_byte_in_a_data_file_is_found_by_the_deep_check(spark: SparkSession, place: Place) -> None:
     three_commits(spark, place)
     file = next(iter(live_files(read_commits(place.table)).values()))
-    path = place.table / file.path
-    content = bytearray(path.read_bytes())
-    content[content.index(b'"event_id"') + 3] ^= 0x01  # inside a record, as it lies on the disk
-    path.write_bytes(content)
-    drop_checksum(path)
+    change_a_byte(place.table / file.path)
     assert place.damage() == set()
     assert any(finding.is_damage for finding in deep_check(spark, place.table))
     assert repair(spark, place.settings, place.bootstrap, place.source, place.table).remaining == []
@@ -320,12 +320,15 @@ def test_what_kafka_no_longer_holds_is_named_offset_by_offset(spark: SparkSessio
     proof = read_ledger(place.table)[version]
     for file in read_commits(place.table)[version].added:
         (place.table / file.path).unlink()
-    everything = [TopicPartition(place.source.topic, p, o) for p, o in read_positions_latest(place).items()]
-    for future in place.admin.delete_records(everything).values():
-        future.result()
+    forget_records(place)
     report = repair(spark, place.settings, place.bootstrap, place.source, place.table)
     assert sum(each.size for each in report.lost) == proof.rows
     assert place.rows().items() <= place.sent.items()
+    for _ in range(2):  # and is named ever after
+        again = {finding.where for finding in quick_check(place.table) if finding.trouble is Trouble.LOST}
+        assert again == {str(each) for each in report.lost}
+        assert repair(spark, place.settings, place.bootstrap, place.source, place.table).restored_rows == 0
+    assert place.damage() == {Trouble.LOST}
 
 
 def test_a_lost_ledger_is_written_anew_from_the_commits(spark: SparkSession, place: Place) -> None:
@@ -334,6 +337,153 @@ def test_a_lost_ledger_is_written_anew_from_the_commits(spark: SparkSession, pla
     ledger_file(place.table).unlink()
     place.archive(spark)
     assert read_ledger(place.table) == before
+
+
+def cut_behind_the_proof(path: Path) -> None:
+    path.write_text(path.read_text().splitlines(keepends=True)[0])
+    drop_checksum(path)
+
+
+def mend(spark: SparkSession, place: Place) -> Report:
+    """Repair twice: the second time there is nothing left to do."""
+    report = repair(spark, place.settings, place.bootstrap, place.source, place.table)
+    again = repair(spark, place.settings, place.bootstrap, place.source, place.table)
+    assert (again.voided, again.restored_rows, again.remaining) == ([], 0, [])
+    assert quick_check(place.table) == []
+    assert spark.read.format("delta").load(str(place.table)).count() == len(place.rows())
+    return report
+
+
+def test_a_commit_cut_behind_its_proof_is_repaired_and_a_checkpoint_of_it_forgotten(
+    spark: SparkSession, place: Place
+) -> None:
+    version = three_commits(spark, place)[1]
+    log = spark._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, str(place.table))  # type: ignore[union-attr]
+    log.checkpoint()
+    cut_behind_the_proof(place.log_file(version))
+    assert mend(spark, place).restored_rows == 32
+    assert list((place.table / "_delta_log").glob("*.checkpoint*")) == []
+    assert place.rows() == place.sent
+
+
+def test_a_repair_without_kafka_changes_nothing_and_the_next_one_finishes(spark: SparkSession, place: Place) -> None:
+    version = three_commits(spark, place)[-1]
+    empty(place.log_file(version))
+    with pytest.raises(MasterDatasetError):
+        repair(spark, place.settings, "127.0.0.1:1", place.source, place.table)
+    assert place.log_file(version).read_bytes() == b""
+    # As if it had crashed between the void commit and the restored rows.
+    void_commits(place.table, quick_check(place.table))
+    assert Trouble.GAP in place.damage()
+    assert mend(spark, place).restored_rows == 32
+    assert place.rows() == place.sent
+
+
+def test_a_commit_emptied_after_it_was_compacted_does_not_double_its_rows(spark: SparkSession, place: Place) -> None:
+    version = three_commits(spark, place)[0]
+    compact(spark, place.table)
+    empty(place.log_file(version))
+    report = mend(spark, place)
+    assert (report.restored_rows, report.lost, report.remaining) == (0, [], [])
+    assert place.rows() == place.sent
+    # The repair leans on the compacted file: with that gone, its rows come from Kafka after all.
+    (large,) = live_files(read_commits(place.table))
+    tear(place.table / large)
+    with pytest.raises(TableDamaged):
+        compact(spark, place.table)
+    assert mend(spark, place).restored_rows == 32
+    place.send_events(5)
+    place.archive(spark)
+    assert place.rows() == place.sent
+
+
+def test_a_damaged_compaction_is_taken_back_without_kafka(spark: SparkSession, place: Place) -> None:
+    three_commits(spark, place)
+    forget_records(place)
+    for harm in (tear, empty):
+        compact(spark, place.table)
+        newest = read_commits(place.table)[-1]
+        harm(place.table / newest.added[0].path if harm is tear else place.log_file(newest.version))
+        report = mend(spark, place)
+        assert (report.restored_rows, report.lost, report.remaining) == (0, [], [])
+        assert len(live_files(read_commits(place.table))) == 3
+        assert place.rows() == place.sent
+    assert compact(spark, place.table).files_after == 1
+    assert place.rows() == place.sent
+
+
+def test_rows_saved_from_a_changed_file_are_not_called_good(spark: SparkSession, place: Place) -> None:
+    three_commits(spark, place)
+    forget_records(place)
+    path = place.table / next(iter(live_files(read_commits(place.table))))
+    rows = pq.read_table(path)
+    others = pa.array([b"another key"] * rows.num_rows, rows.schema.field("key").type)
+    pq.write_table(rows.set_column(rows.schema.get_field_index("key"), rows.schema.field("key"), others), path)
+    drop_checksum(path)
+    report = repair(spark, place.settings, place.bootstrap, place.source, place.table)
+    assert [finding.trouble for finding in report.remaining] == [Trouble.UNPROVED_ROWS]
+    assert place.rows().keys() == place.sent.keys()
+
+
+def test_another_topic_of_the_same_name_neither_repairs_nor_excuses_anything(spark: SparkSession, place: Place) -> None:
+    version = three_commits(spark, place)[1]
+    held = dict(place.sent)
+    make_topic_again(place)
+    place.send_events(200)
+    empty(place.log_file(version))  # its data file is still there
+    report = mend(spark, place)
+    assert (report.restored_rows, report.lost, report.remaining) == (32, [], [])
+    assert place.rows() == held
+    positions = read_positions(place.settings, place.bootstrap, place.source)
+    with pytest.raises(TopicReplaced):
+        accept_loss(spark, place.source, place.table, positions)
+    with pytest.raises(TopicReplaced):
+        place.archive(spark)
+
+
+def test_a_topic_made_again_while_the_archiver_runs_is_noticed_before_the_commit(
+    spark: SparkSession, place: Place
+) -> None:
+    from pyspark.errors import StreamingQueryException
+
+    place.send_events(20)
+    place.archive(spark)
+    place.send_events(20)
+    held = rows_proved(place.table)
+    with pytest.raises(StreamingQueryException, match="deleted and made again"):
+        place.archive(spark, lambda archive: setattr(archive, "topic_id", "the id it had before"))
+    assert rows_proved(place.table) == held
+
+
+def test_a_crash_before_the_first_commit_leaves_a_table_that_can_be_made(spark: SparkSession, place: Place) -> None:
+    (place.table / "_delta_log").mkdir(parents=True)
+    place.send_events(5)
+    place.archive(spark)
+    assert place.rows() == place.sent
+
+
+def forget_records(place: Place) -> None:
+    """Kafka drops all that it has."""
+    everything = [TopicPartition(place.source.topic, p, o) for p, o in read_positions_latest(place).items()]
+    for future in place.admin.delete_records(everything).values():
+        future.result()
+
+
+def make_topic_again(place: Place) -> None:
+    delete_topic(place.admin, place.source.topic)
+
+    def gone() -> bool:
+        return place.source.topic not in place.admin.list_topics(timeout=10).topics
+
+    wait_until("the topic to be gone", gone)
+    wait_until("the topic to be made again", lambda: apply_topics(place.admin, plan_topics([place.source])))
+
+
+def change_a_byte(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[content.index(b'"event_id"') + 3] ^= 0x01  # inside a record, as it lies on the disk
+    path.write_bytes(content)
+    drop_checksum(path)
 
 
 def read_positions_latest(place: Place) -> dict[int, int]:
@@ -346,13 +496,7 @@ def read_positions_latest(place: Place) -> dict[int, int]:
 def test_a_topic_that_was_made_again_stops_the_archiver(spark: SparkSession, place: Place) -> None:
     place.send_events(20)
     place.archive(spark)
-    delete_topic(place.admin, place.source.topic)
-
-    def gone() -> bool:
-        return place.source.topic not in place.admin.list_topics(timeout=10).topics
-
-    wait_until("the topic to be gone", gone)
-    wait_until("the topic to be made again", lambda: apply_topics(place.admin, plan_topics([place.source])))
+    make_topic_again(place)
     with pytest.raises(TopicReplaced, match="deleted and made again"):
         place.archive(spark)
 

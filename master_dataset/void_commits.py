@@ -1,0 +1,91 @@
+"""Make a damaged Delta log readable again: what confuses leaves the table, a void commit takes a damaged one's place.
+
+Nothing is deleted: what leaves the table is in `<source>.proofs/taken_out`.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from master_dataset.commits import Kind, Proof, own_folder
+from master_dataset.errors import MasterDatasetError
+from master_dataset.fsck import Finding, Trouble
+from master_dataset.table import sync_file, sync_folder
+
+DAMAGED_COMMITS = (Trouble.EMPTY_COMMIT, Trouble.TORN_COMMIT, Trouble.MISSING_COMMIT)
+
+
+def taken_out(table: Path) -> Path:
+    """Where everything is that a repair took out of a table."""
+    return own_folder(table) / "taken_out"
+
+
+def move_aside(table: Path, findings: Iterable[Finding]) -> list[str]:
+    """Stray data files and corrupt checkpoints. Returns their names."""
+    log, moved = table / "_delta_log", []
+    for finding in findings:
+        if finding.trouble is Trouble.STRAY_FILE:
+            _take_out(table, table / finding.where)
+        elif finding.trouble is Trouble.CORRUPT_CHECKPOINT:
+            _take_out(table, log / finding.where)
+            _take_out(table, log / "_last_checkpoint")
+        else:
+            continue
+        moved.append(finding.where)
+    return moved
+
+
+def void_commits(table: Path, findings: Iterable[Finding]) -> list[int]:
+    """Replace every commit that cannot be read by one that says and does nothing. Returns their versions."""
+    log = table / "_delta_log"
+    voided = []
+    for finding in findings:
+        if finding.trouble not in DAMAGED_COMMITS or finding.version is None:
+            continue
+        if finding.version == 0:
+            raise MasterDatasetError(
+                f"Commit 0 of {str(table)!r}, which defines the table, is damaged. Move this folder and "
+                f"{str(own_folder(table))!r} away; the archiver makes a new table from what Kafka still holds, and the "
+                f"data files stay in the old one."
+            )
+        path = log / f"{finding.version:020}.json"
+        _take_out(table, path)
+        info = {
+            "timestamp": round(time.time() * 1000),
+            "operation": "TIDEMARK VOID",
+            "operationParameters": {},
+            "userMetadata": Proof(Kind.VOID).to_json(),
+        }
+        partial = log / f".{path.name}.partial"
+        partial.write_text(json.dumps({"commitInfo": info}) + "\n", encoding="utf-8")
+        sync_file(partial)
+        partial.rename(path)
+        voided.append(finding.version)
+    return voided
+
+
+def forget_summaries(table: Path, version: int) -> None:
+    """Take out Delta's own summaries of this version and later ones: they were made of the log as it was."""
+    log = table / "_delta_log"
+    for summary in [*log.glob("*.checkpoint*"), *log.glob("*.crc")]:
+        number = summary.name.partition(".")[0]
+        if number.isdigit() and int(number) >= version:
+            _take_out(table, summary)
+    _take_out(table, log / "_last_checkpoint")
+    sync_folder(log)
+
+
+def _take_out(table: Path, path: Path) -> None:
+    """Move a file, and Hadoop's checksum of it, beside the table."""
+    target = taken_out(table) / time.strftime("%Y%m%dT%H%M%S")
+    for each in (path, path.with_name(f".{path.name}.crc")):
+        if each.is_file():
+            target.mkdir(parents=True, exist_ok=True)
+            place, number = target / each.name, 1
+            while place.exists():
+                place, number = target / f"{number}.{each.name}", number + 1
+            shutil.move(each, place)

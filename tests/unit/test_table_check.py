@@ -1,0 +1,332 @@
+"""The quick check and the plan of a repair, on tables written by hand: no Spark, no Kafka."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from master_dataset import fsck
+from master_dataset.commits import (
+    Commit,
+    Kind,
+    Proof,
+    append_to_ledger,
+    live_files,
+    missing_from_ledger,
+    read_commits,
+    read_ledger,
+)
+from master_dataset.coverage import follow, replacements
+from master_dataset.cut import OffsetRange
+from master_dataset.fsck import Trouble, quick_check
+from master_dataset.kafka_positions import KafkaBehind, OffsetsGone, Positions, TopicReplaced, check_positions
+from master_dataset.repair import commits_to_restore, compactions_to_undo
+from master_dataset.salvage import outside
+from master_dataset.void_commits import forget_summaries, move_aside, taken_out, void_commits
+from views.source import Source
+
+
+class Table:
+    """A table with a log, a ledger and files that are just long enough to have a size."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        (path / "_delta_log").mkdir(parents=True)
+        self.log_file(0).write_text('{"commitInfo":{"operation":"CREATE TABLE"}}\n')
+
+    def log_file(self, version: int) -> Path:
+        return self.path / "_delta_log" / f"{version:020}.json"
+
+    def commit(
+        self, version: int, proof: Proof, add: Iterable[str] = (), remove: Iterable[str] = (), *, ledger: bool = True
+    ) -> None:
+        """Every file holds an equal share of the proof's rows."""
+        names = list(add)
+        actions: list[dict[str, object]] = [{"commitInfo": {"userMetadata": proof.to_json()}}]
+        for name in names:
+            (self.path / name).write_bytes(b"PAR1")
+            stats = json.dumps({"numRecords": proof.rows // len(names)})
+            actions.append({"add": {"path": name, "size": 4, "stats": stats}})
+        actions += [{"remove": {"path": name}} for name in remove]
+        self.log_file(version).write_text("".join(json.dumps(action) + "\n" for action in actions))
+        if ledger:
+            append_to_ledger(self.path, [(version, proof)])
+
+    def troubles(self) -> list[Trouble]:
+        return [finding.trouble for finding in quick_check(self.path)]
+
+    def void(self) -> list[int]:
+        """The first half of a repair: all that needs neither Spark nor Kafka."""
+        findings = quick_check(self.path)
+        move_aside(self.path, findings)
+        voided = void_commits(self.path, findings)
+        append_to_ledger(self.path, missing_from_ledger(read_commits(self.path), read_ledger(self.path)))
+        return voided
+
+    def to_restore(self) -> list[int]:
+        return commits_to_restore(read_commits(self.path), read_ledger(self.path), quick_check(self.path))
+
+    def to_undo(self) -> set[int]:
+        return compactions_to_undo(read_commits(self.path), read_ledger(self.path), quick_check(self.path))
+
+
+def append(start: int, end: int, **more: object) -> Proof:
+    return Proof(Kind.APPEND, "t", "id", {0: start}, {0: end}, rows=end - start, **more)  # type: ignore[arg-type]
+
+
+def repaired(start: int, end: int, *replaces: int, **more: object) -> Proof:
+    fields = {"rows": end - start, **more}
+    return Proof(Kind.REPAIR, "t", "id", {0: start}, {0: end}, replaces=replaces, **fields)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    """Two commits of ten rows."""
+    made = Table(tmp_path / "web")
+    made.commit(1, append(0, 10), ["a"])
+    made.commit(2, append(10, 20), ["b"])
+    return made
+
+
+def keep_first_line(path: Path) -> None:
+    path.write_text(path.read_text().splitlines(keepends=True)[0])
+
+
+# ---- void commits --------------------------------------------------------------
+
+
+def test_a_torn_last_commit_that_never_reached_the_ledger_leaves_a_healthy_table(table: Table) -> None:
+    table.commit(3, append(20, 30), ["c"], ledger=False)
+    table.log_file(3).write_text(table.log_file(3).read_text()[:-30])
+    assert Trouble.TORN_COMMIT in table.troubles()
+    for voided in ([3], []):
+        assert table.void() == voided
+        assert table.troubles() == []
+    assert 3 not in read_ledger(table.path)
+
+
+def test_a_void_commit_stays_a_gap_until_a_repair_names_it(table: Table) -> None:
+    table.log_file(2).write_text("")
+    table.void()
+    for _ in range(2):  # a repair that Kafka did not let finish is finished by the next one
+        assert table.void() == []
+        assert table.troubles() == [Trouble.GAP]
+        assert table.to_restore() == [2]
+    table.commit(3, repaired(10, 20, 2), ["c"])
+    assert table.troubles() == []
+    assert table.to_restore() == []
+
+
+@pytest.mark.parametrize("kind", [Kind.COMPACT, Kind.UNCOMPACT])
+def test_a_void_commit_that_held_no_facts_is_no_gap(table: Table, kind: str) -> None:
+    table.commit(3, Proof(kind, rows=20), ["c"], ["a", "b"])
+    table.log_file(3).write_text("")
+    table.void()
+    assert table.troubles() == []
+    assert sorted(live_files(read_commits(table.path))) == ["a", "b"]
+
+
+def test_summaries_that_delta_made_of_a_voided_commit_leave_the_log(table: Table) -> None:
+    log = table.path / "_delta_log"
+    for version in (1, 2):
+        (log / f"{version:020}.checkpoint.parquet").write_bytes(b"PAR1")
+        (log / f"{version:020}.crc").write_text("{}")
+    (log / "_last_checkpoint").write_text('{"version":2}')
+    forget_summaries(table.path, 2)
+    assert sorted(path.name.partition(".")[2] for path in log.glob("*2.*")) == ["json"]
+    assert sorted(path.name.partition(".")[2] for path in log.glob("*1.*")) == ["checkpoint.parquet", "crc", "json"]
+    assert not (log / "_last_checkpoint").exists()
+    assert len(list(taken_out(table.path).glob("*/*"))) == 3
+
+
+# ---- a commit that lost its last lines ------------------------------------------
+
+
+def test_a_commit_cut_at_a_line_is_restored_once(table: Table) -> None:
+    keep_first_line(table.log_file(1))
+    assert Trouble.WRONG_ROWS in table.troubles()
+    table.void()
+    assert table.to_restore() == [1]
+    table.commit(3, repaired(0, 10, 1), ["c"])
+    assert table.troubles() == []
+    assert table.to_restore() == []
+
+
+def test_rows_that_two_repairs_brought_back_are_an_overlap() -> None:
+    chain = {1: append(0, 10), 2: append(10, 20), 3: repaired(0, 10, 1)}
+    assert follow(chain).overlaps == []
+    assert follow({**chain, 4: repaired(0, 10, 1)}).overlaps == [OffsetRange(0, 0, 10)]
+    assert follow({**chain, 4: repaired(5, 15)}).overlaps == [OffsetRange(0, 5, 10), OffsetRange(0, 10, 15)]
+    assert follow({**chain, 4: repaired(0, 10, 3)}).overlaps == []
+
+
+def test_the_newest_repair_answers_for_all_before_it(table: Table) -> None:
+    chain = {1: append(0, 10), 3: repaired(0, 10, 1), 4: repaired(0, 10, 3)}
+    assert replacements(chain) == {1: 4, 3: 4}
+    assert follow(chain).rows == 10
+    # A repair that is lost lets the bad file come back; it is the repair that is made again.
+    table.commit(3, repaired(0, 10, 1), ["c"], ["a"])
+    table.log_file(3).write_text("")
+    (table.path / "a").unlink()
+    table.void()
+    assert table.to_restore() == [3]
+
+
+def test_rows_that_other_files_hold_already_count_once() -> None:
+    chain = {1: append(0, 10, hash=6), 2: repaired(0, 10, 1, rows=4, hash=2, kept_rows=6, kept_hash=4)}
+    assert (follow(chain).rows, follow(chain).hash) == (10, 6)
+
+
+# ---- compaction ------------------------------------------------------------------
+
+
+def truncate_file(table: Table) -> None:
+    (table.path / "c").write_bytes(b"P")
+
+
+def empty_commit(table: Table) -> None:
+    table.log_file(3).write_text("")
+    table.void()
+
+
+def lose_the_removals(table: Table) -> None:
+    lines = table.log_file(3).read_text().splitlines(keepends=True)
+    table.log_file(3).write_text("".join(line for line in lines if "remove" not in line))
+
+
+@pytest.mark.parametrize("harm", [truncate_file, empty_commit, lose_the_removals])
+def test_a_damaged_compaction_is_taken_back_with_those_after_it(table: Table, harm: Callable[[Table], None]) -> None:
+    table.commit(3, Proof(Kind.COMPACT, rows=20), ["c"], ["a", "b"])
+    assert (table.troubles(), table.to_undo()) == ([], set())
+    harm(table)
+    assert table.to_undo() == {3}
+    assert table.to_restore() == []
+    table.commit(4, append(20, 30), ["d"])
+    table.commit(5, Proof(Kind.COMPACT, rows=30), ["e"], ["c", "d"])
+    if harm is empty_commit:
+        assert table.to_undo() == {3, 5}
+    undone = [commit for commit in read_commits(table.path) if commit.version not in {3, 5}]
+    assert sorted(live_files(undone)) == ["a", "b", "d"]
+
+
+def test_a_compaction_that_was_taken_back_is_left_in_peace(table: Table) -> None:
+    table.commit(3, Proof(Kind.COMPACT, rows=20), ["c"], ["a", "b"])
+    empty_commit(table)
+    table.commit(4, Proof(Kind.UNCOMPACT, replaces=(3,)))
+    table.commit(5, Proof(Kind.COMPACT, rows=20), ["e"], ["a", "b"])
+    assert (table.troubles(), table.to_undo()) == ([], set())
+
+
+def test_a_file_that_came_back_belongs_to_its_first_commit() -> None:
+    first = read_back = fsck.DataFile("a", 1, 1, 1)
+    commits = [Commit(1, added=(first,)), Commit(2, removed=("a",)), Commit(3, added=(read_back._replace(version=3),))]
+    assert live_files(commits)["a"].version == 1
+
+
+def test_a_repair_that_leant_on_a_compaction_is_made_again_when_that_is_taken_back(table: Table) -> None:
+    table.commit(3, Proof(Kind.COMPACT, rows=20), ["c"], ["a", "b"])
+    table.log_file(1).write_text("")
+    table.void()
+    table.commit(4, repaired(0, 10, 1, rows=0, kept_rows=10))
+    assert table.troubles() == []
+    assert table.to_restore() == []
+    truncate_file(table)
+    table.commit(5, Proof(Kind.UNCOMPACT, replaces=(3,)), ["b"], ["c"])
+    assert table.to_restore() == [4]
+
+
+# ---- what is lost ----------------------------------------------------------------
+
+
+def test_what_a_repair_could_not_bring_back_is_reported_for_ever(table: Table) -> None:
+    lost = (OffsetRange(0, 13, 20),)
+    table.log_file(2).write_text("")
+    table.void()
+    table.commit(3, repaired(10, 20, 2, rows=3, lost=lost), ["c"])
+    table.commit(4, append(20, 30), ["d"])
+    assert [(finding.trouble, finding.where) for finding in quick_check(table.path)] == [
+        (Trouble.LOST, "partition 0: 13..19")
+    ]
+
+
+def test_holes_inside_what_kafka_still_has_are_no_loss() -> None:
+    missing = [OffsetRange(0, 2, 7), OffsetRange(1, 3, 4)]
+    assert outside(missing, {0: 5, 1: 3}, {0: 6, 1: 3}) == [
+        OffsetRange(0, 2, 5), OffsetRange(0, 6, 7), OffsetRange(1, 3, 4),
+    ]  # fmt: skip
+    assert outside(missing, {0: 0, 1: 0}, {0: 9, 1: 9}) == []
+
+
+# ---- the check itself ------------------------------------------------------------
+
+
+def test_a_commit_made_while_the_check_reads_is_not_missing(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    def commit_in_between(path: Path) -> list[Commit]:
+        found = read_commits(path)
+        if not table.log_file(3).exists():
+            table.commit(3, append(20, 30), ["c"])
+        return found
+
+    def ledger_in_between(path: Path) -> dict[int, Proof]:
+        found = read_ledger(path)
+        if not table.log_file(3).exists():
+            table.commit(3, append(20, 30), ["c"])
+        return found
+
+    monkeypatch.setattr(fsck, "read_commits", commit_in_between)
+    monkeypatch.setattr(fsck, "read_ledger", ledger_in_between)
+    assert table.troubles() == []
+
+
+def test_a_table_that_is_gone_while_its_ledger_is_there_is_damage(table: Table) -> None:
+    table.path.rename(table.path.with_name("elsewhere"))
+    assert set(table.troubles()) == {Trouble.MISSING_COMMIT}
+
+
+def test_a_live_file_too_many_is_found_by_its_rows(table: Table) -> None:
+    table.commit(3, Proof(Kind.UNCOMPACT, rows=10), ["c"])
+    assert table.troubles() == [Trouble.WRONG_ROWS]
+
+
+def test_a_bad_page_anywhere_in_a_checkpoint_is_found(table: Table) -> None:
+    path = table.path / "_delta_log" / f"{2:020}.checkpoint.parquet"
+    columns = {"add": [f"part-{n}" for n in range(1000)], "protocol": [1] * 1000}
+    pq.write_table(pa.table(columns), path, use_dictionary=False)
+    assert table.troubles() == []
+    content = bytearray(path.read_bytes())
+    content[10:2000] = bytes(1990)
+    path.write_bytes(content)
+    assert table.troubles() == [Trouble.CORRUPT_CHECKPOINT]
+
+
+# ---- where to go on --------------------------------------------------------------
+
+WEB = Source("web", fields="event_id string, event_time timestamp", partitions=2)
+
+
+def test_a_new_table_begins_where_kafka_does_and_an_added_partition_at_its_first_record() -> None:
+    kafka = Positions("id", {0: 5, 1: 0}, {0: 9, 1: 9})
+    assert check_positions(WEB, kafka, {}, "") == {0: 5, 1: 0}
+    assert check_positions(WEB, kafka, {0: 7}, "id") == {0: 7, 1: 0}
+    with pytest.raises(OffsetsGone, match=r"partition 1: 0\.\.2"):
+        check_positions(WEB, kafka._replace(earliest={0: 5, 1: 3}), {0: 7}, "id")
+
+
+def test_a_partition_added_later_must_begin_at_its_first_record() -> None:
+    second = Proof(Kind.APPEND, start={0: 20, 1: 4}, end={0: 20, 1: 9}, rows=5)
+    assert follow({1: append(10, 20), 2: second}).gaps == [OffsetRange(1, 0, 4)]
+
+
+def test_a_broker_that_lost_its_newest_records_is_told_from_retention() -> None:
+    with pytest.raises(KafkaBehind, match=r"partition 0: 9\.\.11.*master replay web TOPIC"):
+        check_positions(WEB, Positions("id", {0: 0, 1: 0}, {0: 9, 1: 9}), {0: 12, 1: 9}, "id")
+
+
+def test_another_topic_of_the_same_name_is_refused_before_its_offsets_are_looked_at() -> None:
+    with pytest.raises(TopicReplaced, match="deleted and made again"):
+        check_positions(WEB, Positions("new", {0: 0, 1: 0}, {0: 1, 1: 1}), {0: 12, 1: 9}, "old")
