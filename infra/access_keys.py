@@ -179,11 +179,7 @@ def _changing(home: Path) -> Iterator[dict[str, AccessKey]]:
         fcntl.flock(lock, fcntl.LOCK_EX)
         keys = read_keys(home)
         yield keys
-        mask = os.umask(0o177)
-        try:
-            write_json(path, {"keys": [_to_json(key) for key in keys.values()]})
-        finally:
-            os.umask(mask)
+        write_json(path, {"keys": [_to_json(key) for key in keys.values()]}, mode=0o600)
     finally:
         os.close(lock)
 

@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import shutil
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -150,10 +151,13 @@ def _try_lock(file: IO[str], kind: int = fcntl.LOCK_EX) -> bool:
     return True
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write so that a reader sees the old file or the new one, whole, also after a crash."""
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    with partial.open("w", encoding="utf-8") as file:
+def write_json(path: Path, value: Any, mode: int = 0o666) -> None:
+    """Write so that a reader sees the old file or the new one, whole, also after a crash.
+
+    A file for its user alone is made with `mode` 0o600 (narrowing the umask instead would narrow it for every thread).
+    """
+    partial = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}.partial")
+    with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "w", encoding="utf-8") as file:
         json.dump(value, file, indent=1)
         file.flush()
         os.fsync(file.fileno())

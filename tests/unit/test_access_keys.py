@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import stat
 from pathlib import Path
 
@@ -40,6 +41,26 @@ def test_the_file_is_for_its_user_alone_and_holds_no_secret(tmp_path: Path) -> N
     assert stat.S_IMODE(keys_file(tmp_path).stat().st_mode) == 0o600
     assert secret not in keys_file(tmp_path).read_text()
     assert len(secret) >= 43
+
+
+def test_making_a_key_changes_nothing_for_other_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The umask belongs to the whole process: narrowed for one file, another thread would make folders nobody enters."""
+    seen: list[str] = []
+    fsync = os.fsync
+
+    def look(file: int) -> None:
+        seen.append(_umask())
+        fsync(file)
+
+    before = _umask()
+    monkeypatch.setattr(os, "fsync", look)
+    add_key(tmp_path, "site", ["produce"])
+    assert seen == [before]
+
+
+def _umask() -> str:
+    status = Path("/proc/self/status").read_text()
+    return next(line for line in status.splitlines() if line.startswith("Umask:"))
 
 
 def test_a_key_is_found_by_basic_and_by_bearer(tmp_path: Path) -> None:
