@@ -11,3 +11,17 @@ class DeclarationError(Exception):
 
 class SourceError(DeclarationError):
     """A source was declared in a way that cannot work."""
+
+
+class ExpressionError(DeclarationError):
+    """An expression cannot be computed; the text says why and what would do. Who declares it adds the place."""
+
+
+class ViewError(DeclarationError):
+    """A view was declared in a way that cannot work."""
+
+
+class StateError(Exception):
+    """Bytes that are not the state they are taken for: damaged, or written by a newer Tidemark."""
+
+    exit_code = 1

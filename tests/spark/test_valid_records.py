@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from master_dataset.errors import InvalidEvent
 from master_dataset.event import compile_validator, parse_json
-from views.on_spark import with_event
+from views.on_spark.events import with_event
 from views.source import Source
 
 if TYPE_CHECKING:

@@ -1,1 +1,1 @@
-"""Declared examples, one file each: copy one to begin your own."""
+"""Declared examples, one file a subject: copy one to begin your own."""

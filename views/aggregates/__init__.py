@@ -1,0 +1,30 @@
+"""Aggregates: what a view may answer, each a mergeable state with its laws."""
+
+from __future__ import annotations
+
+from views.aggregates.algebra import Aggregate, Algebra, Position
+from views.aggregates.counting import Average, Count, StdDev, Sum, Variance
+from views.aggregates.distinct import Distinct
+from views.aggregates.extremes import First, Last, Max, Min
+from views.aggregates.histogram import Histogram
+from views.aggregates.quantiles import Quantiles
+from views.aggregates.top_k import TopK
+
+__all__ = [
+    "Aggregate",
+    "Algebra",
+    "Average",
+    "Count",
+    "Distinct",
+    "First",
+    "Histogram",
+    "Last",
+    "Max",
+    "Min",
+    "Position",
+    "Quantiles",
+    "StdDev",
+    "Sum",
+    "TopK",
+    "Variance",
+]

@@ -1,0 +1,109 @@
+"""What every aggregate is: a state with zero, add, merge and present, in Python and in Spark, and one byte form.
+
+A state is written as *parts*: texts (numbers, written out) and blobs. `views/states.py` packs the parts of all answers
+of a view into one value; Spark writes the same bytes with built-in functions (`aggregate`, then `parts`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+from views.errors import ExpressionError
+from views.typed import Typed
+
+Part = str | bytes | None
+"""A text without spaces, a blob, or nothing (no value yet)."""
+
+
+class Position(NamedTuple):
+    """Where an event stands: what First and Last go by."""
+
+    micros: int  # of the event time, since 1970
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class Aggregate(ABC):
+    """What a person declares: `Sum("ms", where="status = 200")`."""
+
+    of: str
+    where: str | None = None
+
+    def expression(self) -> str | None:
+        """What of each event goes into the state; None where the event itself is enough."""
+        return self.of
+
+    @abstractmethod
+    def algebra(self, measure: Typed | None) -> Algebra:
+        """How its states are made and merged. ExpressionError if it cannot take the type of the measure."""
+
+    def meaning(self) -> dict[str, Any]:
+        """What else than the expressions decides the answer; part of the definition hash."""
+        return {}
+
+
+class Algebra(ABC):
+    """The algebra of one aggregate over one type. States are plain Python values."""
+
+    kinds: ClassVar[str]
+    """'t' for each text and 'b' for each blob among the parts, in order."""
+    error: str | None = None
+    """None: exact. Else how far the answer may be off, in words."""
+    is_number = False
+    """Whether the answer is one number, so that derived answers can compute with it."""
+    is_whole = False
+    """Whether that number is a whole one."""
+
+    @abstractmethod
+    def zero(self) -> Any:
+        """The state of no events."""
+
+    @abstractmethod
+    def add(self, state: Any, value: Any, at: Position) -> Any:
+        """The state with one more value, which is not null. May change and return `state`."""
+
+    @abstractmethod
+    def merge(self, left: Any, right: Any) -> Any:
+        """The state of both sides' events. Pure, associative, commutative."""
+
+    @abstractmethod
+    def present(self, state: Any) -> Any:
+        """The answer: a number, text, list or object that JSON can hold; None where there were no values."""
+
+    @abstractmethod
+    def to_parts(self, state: Any) -> tuple[Part, ...]:
+        """The state as parts."""
+
+    @abstractmethod
+    def from_parts(self, parts: Sequence[Part]) -> Any:
+        """The inverse."""
+
+    @abstractmethod
+    def aggregate(self, measure: str, only: str) -> list[str]:
+        """Spark: the aggregate functions, over the measure's SQL; `only` is '' or ' FILTER (WHERE …)'."""
+
+    @abstractmethod
+    def parts(self, columns: Sequence[str]) -> list[str]:
+        """Spark: the parts (strings and binaries) from the columns that `aggregate` gave."""
+
+    def column(self, columns: Sequence[str]) -> str | None:
+        """Spark: the answer as a plain column for other engines, or None where only the state can say it."""
+        return None
+
+    def column_value(self, state: Any) -> Any:
+        """The same in Python: what stands in that column, in the column's type."""
+        return self.present(state)
+
+
+def check_kind(name: str, measure: Typed | None, *kinds: str) -> Typed:
+    """The measure, if the aggregate takes its type."""
+    if measure is None:
+        raise ExpressionError(f"{name} needs an expression.")
+    if measure.type.kind not in kinds:
+        hint = " Cast it, for example cast(… as decimal(18,2))." if measure.type.kind == "double" else ""
+        raise ExpressionError(f"{name} takes {', '.join(kinds)}, not {measure.type.ddl()}.{hint}")
+    return measure

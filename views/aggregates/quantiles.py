@@ -1,0 +1,136 @@
+"""Quantiles: counts in buckets that grow geometrically; any split of the events gives the identical answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil, exp, log
+from typing import Any
+
+from views.aggregates import items
+from views.aggregates.algebra import Aggregate, Algebra, Part, Position, check_kind
+from views.aggregates.distinct import accumulated, blob
+from views.aggregates.items import Items, Room
+from views.errors import ExpressionError, StateError
+from views.typed import Typed
+
+SMALLEST, LARGEST = 1e-9, 1e15
+"""Sizes below the first count as 0, those above the second as the second."""
+
+
+@dataclass(frozen=True)
+class Quantiles(Aggregate):
+    """The values that a share `at` of all does not exceed: {"p50": 12.1, "p99": 804.0}; one number if `at` is one.
+
+    Each is within the relative `error` of a value that has that rank.
+    """
+
+    at: tuple[float, ...] | float = (0.5, 0.95, 0.99)
+    error: float = 0.01
+
+    def algebra(self, measure: Typed | None) -> Algebra:
+        check_kind("Quantiles", measure, "bigint", "double")
+        shares = self.at if isinstance(self.at, tuple | list) else (self.at,)
+        if not shares or not all(type(share) in (int, float) and 0 <= share <= 1 for share in shares):
+            raise ExpressionError(f"at is {self.at!r}; it should be one or more shares from 0 to 1, like (0.5, 0.99).")
+        if len({name_of(share) for share in shares}) < len(shares):
+            raise ExpressionError(f"at is {self.at!r}; each share should be there once.")
+        if type(self.error) is not float or not 0.001 <= self.error <= 0.1:
+            raise ExpressionError(f"error is {self.error!r}; it should be from 0.001 to 0.1.")
+        return QuantilesAlgebra(tuple(shares), self.error, is_one=not isinstance(self.at, tuple | list))
+
+    def meaning(self) -> dict[str, Any]:
+        at = [float(share) for share in self.at] if isinstance(self.at, tuple | list) else float(self.at)
+        return {"at": at, "error": self.error}
+
+
+class QuantilesAlgebra(Algebra):
+    """The bucket of a value is the power of `growth` that it does not exceed; -x has the negative of x's bucket."""
+
+    kinds = "b"
+
+    def __init__(self, shares: tuple[float, ...], error: float, *, is_one: bool) -> None:
+        self.shares, self.is_one = shares, is_one
+        self.is_number = is_one
+        self.error = f"within {error:.1%} of a value of that rank"
+        self.growth = (1 + error) / (1 - error)
+        self.per_log = 1 / log(self.growth)
+        self.shift = 1 - ceil(log(SMALLEST) * self.per_log)
+        self.largest = ceil(log(LARGEST) * self.per_log) + self.shift
+        self.room = Room(2 * self.largest + 1)
+
+    def zero(self) -> Items:
+        return Items({})
+
+    def add(self, state: Items, value: float, at: Position) -> Items:
+        bucket = self.bucket(float(value))
+        state.counts[bucket] = state.counts.get(bucket, 0) + 1
+        return state
+
+    def bucket(self, value: float) -> int:
+        """`100.0` -> 1268 (with an error of 1 %)."""
+        size = abs(value)
+        if size < SMALLEST:
+            return 0
+        found = min(ceil(log(size) * self.per_log) + self.shift, self.largest)
+        return found if value > 0 else -found
+
+    def value(self, bucket: int) -> float:
+        """The middle of a bucket: at most `error` from everything in it."""
+        if bucket == 0:
+            return 0.0
+        size = exp((abs(bucket) - self.shift) / self.per_log) * 2 / (1 + self.growth)
+        return size if bucket > 0 else -size
+
+    def merge(self, left: Items, right: Items) -> Items:
+        return items.merge(left, right, self.room)
+
+    def present(self, state: Items) -> Any:
+        found = self.present_at(state, self.shares)
+        return found[0] if self.is_one else dict(zip(map(name_of, self.shares), found, strict=True))
+
+    def present_at(self, state: Items, shares: Sequence[float]) -> list[float | None]:
+        """The quantiles at any shares."""
+        buckets = sorted((int(bucket), count) for bucket, count in state.counts.items())
+        total = items.total(state.counts)
+        return [self._at_rank(buckets, rank_of(share, total)) if total else None for share in shares]
+
+    def _at_rank(self, buckets: list[tuple[int, int]], rank: int) -> float | None:
+        seen = 0
+        for bucket, count in buckets:
+            seen += count
+            if seen >= rank:
+                return self.value(bucket)
+        return None
+
+    def to_parts(self, state: Items) -> tuple[Part, ...]:
+        return (items.to_bytes(state, self.room) if state.counts else None,)
+
+    def from_parts(self, parts: Sequence[Part]) -> Items:
+        found = items.from_bytes(blob(parts[0]), is_text=False)
+        if any(abs(int(bucket)) > self.largest for bucket in found.counts):
+            raise StateError(f"Quantiles have buckets beyond {self.largest}.")
+        return found
+
+    def aggregate(self, measure: str, only: str) -> list[str]:
+        value = f"cast({measure} AS double)"  # abs() of the smallest whole number would fail
+        size = f"least(ceil(ln(abs({value})) * {self.per_log!r}D) + {self.shift}L, {self.largest}L)"
+        bucket = (
+            f"CASE WHEN abs({value}) < {SMALLEST!r}D THEN 0 WHEN {value} > 0 THEN cast({size} AS int) "
+            f"WHEN {value} < 0 THEN cast(-{size} AS int) END"
+        )
+        return [accumulated(bucket, only, self.room)]
+
+    def parts(self, columns: Sequence[str]) -> list[str]:
+        return [f"{columns[0]}.sketch"]
+
+
+def rank_of(share: float, total: int) -> int:
+    """The nearest rank, from 1: `0.07` of 100 is the 7th, though 0.07 * 100 is a little more than 7."""
+    return max(ceil(Fraction(repr(share)) * total), 1)
+
+
+def name_of(share: float) -> str:
+    """`0.95` -> `p95`, `0.999` -> `p99.9`."""
+    return f"p{share * 100:.10g}"

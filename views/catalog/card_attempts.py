@@ -1,0 +1,37 @@
+"""Card verification attempts per 5 seconds: many in a row on one card are a sign of fraud."""
+
+from __future__ import annotations
+
+from views.aggregates import Count, Distinct, Max, Sum
+from views.source import Source
+from views.view import View
+
+cards = Source(
+    "cards",
+    fields="""
+        event_id string,
+        event_time timestamp,
+        card string,
+        merchant string,
+        outcome string,
+        amount decimal(10, 2)
+    """,
+    doc="Attempts to verify a payment card. `card` is a token: a card's number belongs into no analytics.",
+)
+
+card_attempts = View(
+    "card_attempts",
+    source=cards,
+    grain="5s",  # small buckets for alerts; queries ask for minutes and hours of the same view
+    keys={"card": "card"},
+    where="card is not null",
+    answers={
+        "attempts": Count(),
+        "declined": Count(where="outcome = 'declined'"),
+        # Exact, because an alert says "more than 3": a group has few merchants. One with more than 50 answers null.
+        "merchants": Distinct("merchant", exact=True, at_most=50),
+        "amount": Sum("amount", where="outcome = 'approved'"),
+        "largest": Max("amount"),
+    },
+    doc="Attempts on each card within 5 seconds, how many were declined, and at how many merchants.",
+)

@@ -1,0 +1,42 @@
+"""Sensor readings, lowest, highest and average: many small devices (IoT), some of them broken."""
+
+from __future__ import annotations
+
+from views.aggregates import Average, Count, Last, Max, Min, StdDev
+from views.source import Source
+from views.view import View
+
+sensors = Source(
+    "sensors",
+    fields="""
+        reading_id string,
+        measured_at timestamp,
+        sensor string,
+        celsius double,
+        battery_percent int
+    """,
+    # Devices have their own words for id and time.
+    id_field="reading_id",
+    time_field="measured_at",
+    doc="Temperatures, as devices measure them; sent late and twice when the radio was gone.",
+)
+
+# A thermometer that says -127 has lost its sensor. What is left out is null, and null is in no answer but Count().
+VALID = "case when celsius between -60 and 150 then celsius end"
+
+sensor_readings = View(
+    "sensor_readings",
+    source=sensors,
+    grain="15m",
+    keys={"sensor": "sensor"},
+    answers={
+        "readings": Count(),
+        "valid": Count(VALID),  # of an expression: how often it is not null
+        "lowest": Min(VALID),
+        "highest": Max(VALID),
+        "average": Average(VALID),
+        "deviation": StdDev(VALID),
+        "battery": Last("battery_percent"),
+    },
+    doc="Lowest, highest and average temperature of each sensor, and the charge of its battery.",
+)

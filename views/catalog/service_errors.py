@@ -1,0 +1,40 @@
+"""Errors per service: operational monitoring, over the log entries of many services."""
+
+from __future__ import annotations
+
+from views.aggregates import Count, Distinct, Last
+from views.derived import Derived
+from views.source import Source
+from views.view import View
+
+logs = Source(
+    "logs",
+    fields="""
+        event_id string,
+        event_time timestamp,
+        service string,
+        host string,
+        level string,
+        message string
+    """,
+    retention_hours=48,  # in Kafka; the master dataset keeps them all
+    doc="Log entries of services: who, where, how bad, what.",
+)
+
+ERROR = "lower(level) in ('error', 'fatal')"  # declarations are Python: what is used twice can have a name
+
+service_errors = View(
+    "service_errors",
+    source=logs,
+    grain="1m",
+    keys={"service": "service"},
+    answers={
+        "entries": Count(),
+        "errors": Count(where=ERROR),
+        "error_percent": Derived("errors / entries * 100"),
+        "hosts": Distinct("host", where=ERROR),
+        # The latest by event time, not by arrival: an entry that comes late does not replace a newer one.
+        "last_error": Last("message", where=ERROR),
+    },
+    doc="Errors of each service, their share of all entries, how many hosts have them, and the latest one.",
+)

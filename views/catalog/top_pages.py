@@ -1,0 +1,23 @@
+"""Top pages per day: a view without keys has one group a bucket; here a ranking is its answer."""
+
+from __future__ import annotations
+
+from views.aggregates import Count, TopK
+from views.catalog.web import web
+from views.view import View
+
+top_pages = View(
+    "top_pages",
+    source=web,
+    grain="1d",
+    where="name in ('page_view', 'request')",
+    answers={
+        "hits": Count(),
+        # Exact as long as a day has no more than about 1,500 different urls. `room` is what it costs: more room, more
+        # bytes in each state.
+        "pages": TopK("properties.url", k=10, room=1_000),
+        # `lower` and the like are Spark SQL. Links without a referrer are null, and null is in no ranking.
+        "referrers": TopK("lower(properties.referrer)", k=5),
+    },
+    doc="The ten most visited pages of a day, and where their visitors came from.",
+)

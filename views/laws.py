@@ -1,0 +1,254 @@
+"""The laws of a view, tried on made-up events: however they are split, ordered and repeated, it answers the same.
+
+A view that is made of our aggregates keeps them; this is how we know. `views/on_spark/laws.py` holds Spark to the same.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from fractions import Fraction
+from functools import cached_property, reduce
+from typing import Any
+
+import sqlglot
+from sqlglot import exp
+
+from views import in_memory
+from views.aggregates import Algebra
+from views.aggregates.counting import AverageAlgebra, RoundedVariance, SumAlgebra
+from views.aggregates.top_k import TopKAlgebra
+from views.derived import Derived
+from views.generation import generate
+from views.in_memory import Event, Group
+from views.kinds import EPOCH
+from views.states import pack, unpack
+from views.view import View
+
+Answers = dict[Group, dict[str, Any]]
+Groups = dict[Group, dict[str, Any]]
+Way = tuple[str, Answers]
+"""How the answers came about, and they."""
+SUM_STEP, SPREAD_STEP = Fraction(1, 2**52), Fraction(1, 2**50)
+"""By how much of what it adds one addition may be off: what the aggregates of doubles state."""
+
+
+def check_laws(view: View, *, seed: int = 0, events: int = 500) -> list[str]:
+    """What a view breaks, one sentence each, over so many made-up events; nothing: every law holds."""
+    made = [record.event for record in generate(view.source, events, seed, views=[view])]
+    once = list({event.event_id: event for event in reversed(made)}.values())
+    reference = Reference(view, tuple(once))
+    chance = random.Random(seed)  # noqa: S311  # no secret
+    ways = (*_splits(view, once, chance), *_zeros(view, once), *_bytes(view, once), *_copies(view, made, chance))
+    return [
+        *(problem for how, answers in ways for problem in reference.differences(how, answers)),
+        *_impure(view, once),
+        *_not_json(view, reference.answers),
+    ]
+
+
+def hints(view: View, *, seed: int = 0, events: int = 500) -> list[str]:
+    """What those events leave untried: answers that none of them reached. No law is broken by that."""
+    groups = in_memory.fold(view, [record.event for record in generate(view.source, events, seed, views=[view])])
+    if not groups:
+        return ["No generated event passes its where: nothing was tried."]
+    zeros = {name: algebra.to_parts(algebra.zero()) for name, algebra in view.algebras.items()}
+    unreached = [
+        name
+        for name, algebra in view.algebras.items()
+        if all(algebra.to_parts(state[name]) == zeros[name] for state in groups.values())
+    ]
+    answers = in_memory.present(view, groups)
+    unreached += [name for name in view.derived if all(answer[name] is None for answer in answers.values())]
+    return [f"Answer {name!r} has no value in any group: no generated event reached it." for name in unreached]
+
+
+# ---- the same events in other ways -------------------------------------------
+
+
+def _splits(view: View, events: list[Event], chance: random.Random) -> Iterator[Way]:
+    for count in (1, 2, 3, 10):
+        mixed = chance.sample(events, len(events))
+        ends = sorted(chance.randint(0, len(mixed)) for _ in range(count - 1))  # some parts may be empty
+        parts = [mixed[begin:end] for begin, end in zip([0, *ends], [*ends, len(mixed)], strict=True)]
+        yield f"in another order, in {count} parts", _merged([in_memory.fold(view, part) for part in parts], view)
+    pieces = [in_memory.fold(view, [event]) for event in chance.sample(events, len(events))]
+    yield "event by event, merged one after the other", _merged(pieces, view)
+    yield "event by event, merged in pairs", _merged_in_pairs(pieces, view, chance)
+
+
+def _merged(parts: Iterable[Groups], view: View) -> Answers:
+    return in_memory.present(view, reduce(lambda left, right: in_memory.merge(view, left, right), parts, {}))
+
+
+def _merged_in_pairs(parts: Iterable[Groups], view: View, chance: random.Random) -> Answers:
+    """Of all parts that are left, always two are merged, either of them on the left."""
+    left = list(parts)
+    while len(left) > 1:
+        chance.shuffle(left)
+        left.append(in_memory.merge(view, left.pop(), left.pop()))
+    return in_memory.present(view, left[0] if left else {})
+
+
+def _zeros(view: View, events: list[Event]) -> Iterator[Way]:
+    groups = in_memory.fold(view, events)
+    zeros: Groups = {group: {name: algebra.zero() for name, algebra in view.algebras.items()} for group in groups}
+    yield "merged with no events before", _merged([zeros, groups], view)
+    yield "merged with no events after", _merged([groups, zeros], view)
+
+
+def _bytes(view: View, events: list[Event]) -> Iterator[Way]:
+    def stored(groups: Groups) -> Groups:
+        return {group: unpack(view.algebras, pack(view.algebras, state)) for group, state in groups.items()}
+
+    yield "stored and read again", in_memory.present(view, stored(in_memory.fold(view, events)))
+    halves = (events[::2], events[1::2])
+    yield "stored in 2 parts and read again", _merged([stored(in_memory.fold(view, half)) for half in halves], view)
+
+
+def _copies(view: View, events: list[Event], chance: random.Random) -> Iterator[Way]:
+    repeated = len(events) - len({event.event_id for event in events})
+    mixed = chance.sample(events, len(events))
+    yield f"with {repeated} copies among the events", in_memory.answers(view, mixed)
+
+
+def _impure(view: View, events: list[Event]) -> Iterator[str]:
+    """Merging must leave both sides as they are: others may still hold them."""
+    left, right = in_memory.fold(view, events[::2]), in_memory.fold(view, events[1::2])
+    spoilt = set()
+    for group in left.keys() & right.keys():
+        for name, algebra in view.algebras.items():
+            sides = left[group][name], right[group][name]
+            before = [algebra.to_parts(side) for side in sides]
+            algebra.merge(*sides)
+            if [algebra.to_parts(side) for side in sides] != before:
+                spoilt.add(name)
+    yield from (
+        f"View {view.name!r}, answer {name!r}: merging changes the states it merges." for name in sorted(spoilt)
+    )
+
+
+def _not_json(view: View, answers: Answers) -> Iterator[str]:
+    for name in view.answers:
+        try:
+            json.dumps([answer[name] for answer in answers.values()], allow_nan=False)
+        except (TypeError, ValueError) as error:
+            yield f"View {view.name!r}, answer {name!r}: JSON cannot hold it ({error})."
+
+
+# ---- what to hold them against -----------------------------------------------
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What a view must answer over some events, each there once, and how far from it an answer may be."""
+
+    view: View
+    events: tuple[Event, ...]
+
+    @cached_property
+    def answers(self) -> Answers:
+        """All events folded one after the other."""
+        return in_memory.present(self.view, in_memory.fold(self.view, self.events))
+
+    @cached_property
+    def pieces(self) -> dict[Group, list[dict[str, Any]]]:
+        """The state of each event alone, by group: what bounds are computed from."""
+        found: dict[Group, list[dict[str, Any]]] = {}
+        for event in self.events:
+            for group, state in in_memory.fold(self.view, [event]).items():
+                found.setdefault(group, []).append(state)
+        return found
+
+    def differences(self, how: str, got: Answers) -> Iterator[str]:
+        """Where other answers are not these, the first place for each answer."""
+        for group in sorted(self.answers.keys() ^ got.keys(), key=repr)[:1]:
+            has, misses = (how, "all at once") if group in got else ("all at once", how)
+            yield f"View {self.view.name!r}: {self._place(group)} has answers {has}, and none {misses}."
+        for name in self.view.answers:
+            for group, answers in self.answers.items():
+                if group in got and not self._is_right(group, name, answers[name], got[group][name]):
+                    yield (
+                        f"View {self.view.name!r}, answer {name!r}: {got[group][name]!r} {how}, {answers[name]!r} "
+                        f"all at once, in {self._place(group)}."
+                    )
+                    break
+
+    def _is_right(self, group: Group, name: str, wanted: Any, got: Any) -> bool:
+        if wanted == got:
+            return True
+        if name in self.view.derived:
+            return bool(self._rounded_inputs(name))  # its inputs were checked, and the rest is arithmetic
+        return is_within_bound(self.view.algebras[name], [piece[name] for piece in self.pieces[group]], got)
+
+    def _rounded_inputs(self, name: str) -> set[str]:
+        answer = self.view.answers[name]
+        text = answer.of if isinstance(answer, Derived) else ""
+        used = {column.name for column in sqlglot.parse_one(text, dialect="spark").find_all(exp.Column)}
+        return {each for each in used if is_rounded(self.view.algebras[each])}
+
+    def _place(self, group: Group) -> str:
+        begin = EPOCH + timedelta(microseconds=group[0])
+        keys = dict(zip(self.view.keys, group[1], strict=True))
+        return f"the bucket {begin:%Y-%m-%dT%H:%M:%S}Z of {keys}" if keys else f"the bucket {begin:%Y-%m-%dT%H:%M:%S}Z"
+
+
+# ---- the stated bounds -------------------------------------------------------
+
+
+def is_rounded(algebra: Algebra) -> bool:
+    """Whether it adds doubles: their sum depends on the order, within a bound."""
+    return isinstance(algebra, SumAlgebra | AverageAlgebra | RoundedVariance) and algebra.error is not None
+
+
+def is_within_bound(algebra: Algebra, pieces: list[Any], got: Any) -> bool:
+    """Whether an answer is as near to the true one as its aggregate states; `pieces` are the states of single events.
+
+    What states no bound must be identical, and was not, or nobody would ask.
+    """
+    match algebra:
+        case SumAlgebra() if is_rounded(algebra):
+            return _is_near(got, _sum(pieces), _rounding(pieces))
+        case AverageAlgebra() if is_rounded(algebra):
+            values = [total for count, total in pieces if count]
+            return bool(values) and _is_near(got, _sum(values) / len(values), _rounding(values) / len(values))
+        case RoundedVariance():
+            return _is_variance(algebra, [Fraction(mean) for count, mean, _ in pieces if count], got)
+        case TopKAlgebra():
+            return _is_ranking(algebra, Counter(value for _, table in pieces for value in table.counts), got)
+    return False
+
+
+def _sum(values: list[float]) -> Fraction:
+    return sum(map(Fraction, values), Fraction(0))
+
+
+def _rounding(values: list[float]) -> Fraction:
+    return (len(values) + 1) * SUM_STEP * _sum([abs(value) for value in values])  # 1 more: to present it
+
+
+def _is_near(got: float | None, exact: Fraction, bound: Fraction) -> bool:
+    return got is not None and abs(Fraction(got) - exact) <= bound
+
+
+def _is_variance(algebra: RoundedVariance, values: list[Fraction], got: float | None) -> bool:
+    below = len(values) if algebra.population else len(values) - 1
+    if got is None or below <= 0:
+        return False
+    mean = sum(values, Fraction(0)) / len(values)
+    spread = sum(((value - mean) * (value - mean) for value in values), Fraction(0))
+    squares = sum((value * value for value in values), Fraction(0))
+    found = Fraction(got) * Fraction(got) if algebra.root else Fraction(got)
+    return abs(found * below - spread) <= (len(values) + 2) * SPREAD_STEP * squares
+
+
+def _is_ranking(algebra: TopKAlgebra, counts: Counter[str], got: list[dict[str, Any]]) -> bool:
+    """More values than there is room for: each count is off by at most n / room."""
+    if len(counts) <= algebra.room.capacity:
+        return False
+    off = -(-counts.total() // algebra.room.items)
+    return all(abs(entry["count"] - counts[entry["value"]]) <= off for entry in got)

@@ -1,0 +1,1 @@
+"""Declarations as Spark jobs: the only package of `views` that imports pyspark."""

@@ -1,0 +1,295 @@
+"""A view: what is computed from a source, declared once for the batch layer, the speed layer, the merge and the API."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from views.aggregates import Aggregate, Algebra
+from views.derived import Derived
+from views.errors import DeclarationError, ExpressionError, ViewError
+from views.expressions import Scope, parse, parse_condition
+from views.field_types import Field, FieldType
+from views.functions import cast_to, field_at, finite
+from views.grain import Grain, parse_grain
+from views.kinds import BIGINT, DOUBLE, fit
+from views.source import NAME, Source
+from views.typed import Typed
+
+KEY_KINDS = ("string", "bigint", "boolean", "date")
+RESERVED = ("bucket", "day", "state", "meta")
+"""Columns of every batch view; members of every answer."""
+MOST_KEYS, MOST_ANSWERS = 16, 64
+FORMAT = 1
+"""Grows when the same declaration begins to mean other states: all views are then computed anew."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One stored answer, checked: which events, what of them, and the algebra of their states."""
+
+    of: Typed | None
+    where: Typed | None
+    algebra: Algebra
+
+
+@dataclass(frozen=True)
+class View:
+    """Answers about the events of a source, for each key and bucket of time.
+
+        page_hits = View(
+            "page_hits", source=web, grain="1h",
+            keys={"url": "properties.url"},
+            where="name = 'page_view'",
+            answers={"hits": Count(), "visitors": Distinct("user_id")},
+        )
+
+    Keys, `where` and what aggregates look at are Spark SQL over the source's fields. An event whose key is null is
+    counted under the key null. Everything is checked here: a view that can be declared can be computed.
+    """
+
+    name: str
+    source: Source
+    answers: Mapping[str, Aggregate | Derived]
+    keys: Mapping[str, str] = field(default_factory=dict)
+    grain: str = "1h"
+    where: str | None = None
+    doc: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        for problem in self._problems():
+            raise ViewError(f"View {self.name!r}: {problem}")
+        # Compute them now: what is wrong with an expression is told where it was declared.
+        for place in (self._grain, self.key_expressions, self.condition, self.measures, self.derived, self.hash):
+            del place
+
+    # ---- what was declared, checked ----
+
+    @cached_property
+    def _grain(self) -> Grain:
+        try:
+            return parse_grain(self.grain)
+        except DeclarationError as error:
+            raise ViewError(f"View {self.name!r}: {error}") from None
+
+    @property
+    def bucket(self) -> Grain:
+        """How long its buckets are."""
+        return self._grain
+
+    @cached_property
+    def scope(self) -> Scope:
+        """What names mean in its expressions."""
+        return event_scope(self.source)
+
+    @cached_property
+    def key_expressions(self) -> dict[str, Typed]:
+        """Its keys, in the order in which they were declared."""
+        found = {name: self._parsed(f"key {name!r}", text) for name, text in self.keys.items()}
+        for name, key in found.items():
+            if key.type.kind not in KEY_KINDS:
+                raise ViewError(
+                    f"View {self.name!r}: key {name!r} is of type {key.type.ddl()}; a key is {', '.join(KEY_KINDS)}. "
+                    "Cast it, for example floor(…) or cast(… as string)."
+                )
+        return found
+
+    @cached_property
+    def condition(self) -> Typed | None:
+        """Which events it looks at; None: all."""
+        return self._condition("where", self.where)
+
+    @cached_property
+    def measures(self) -> dict[str, Measure]:
+        """Its stored answers, in the order of their names: the order in a state's bytes."""
+        return {
+            name: self._measure(f"answer {name!r}", answer)
+            for name, answer in sorted(self.answers.items())
+            if isinstance(answer, Aggregate)
+        }
+
+    @cached_property
+    def algebras(self) -> dict[str, Algebra]:
+        """How the states of its stored answers are merged."""
+        return {name: measure.algebra for name, measure in self.measures.items()}
+
+    @cached_property
+    def derived(self) -> dict[str, Typed]:
+        """Its derived answers."""
+        numbers = {
+            name: Typed(kind := _kind_of_answer(algebra), f"try_cast(`{name}` AS {kind.ddl()})", _reader(name))
+            for name, algebra in self.algebras.items()
+            if algebra.is_number
+        }
+        found = {}
+        for name, answer in self.answers.items():
+            if isinstance(answer, Derived):
+                found[name] = self._derived(name, answer, Scope(numbers, "numeric answer"))
+        return found
+
+    def _derived(self, name: str, answer: Derived, scope: Scope) -> Typed:
+        found = finite(self._parsed(f"answer {name!r}", answer.of, scope))
+        if found.type.kind == "decimal":
+            return cast_to(found, DOUBLE)
+        if found.type.kind not in ("bigint", "double", "boolean"):
+            raise ViewError(
+                f"View {self.name!r}, answer {name!r}: {answer.of!r} is {found.type.ddl()}; "
+                "what is derived from answers is a number or a boolean."
+            )
+        return found
+
+    @cached_property
+    def hash(self) -> str:
+        """The definition hash: the same exactly as long as the view means the same."""
+        return hashlib.sha256(self.definition().encode()).hexdigest()
+
+    @cached_property
+    def _used_fields(self) -> dict[str, str]:
+        """The fields that its expressions look at, with their declared types: another type has other values."""
+        for place in (self.key_expressions, self.condition, self.measures):
+            del place  # reading them filled the scope's list
+        return {".".join(path): _declared(self.source.schema, path).ddl() for path in self.scope.used}
+
+    def definition(self) -> str:
+        """What the view means, as JSON text: its expressions as they are computed, not as they were typed in."""
+        meaning = {
+            "format": FORMAT,
+            "name": self.name,
+            "source": self.source.name,
+            "id": self.source.id_field,
+            "time": self.source.time_field,
+            "grain_s": self._grain.seconds,
+            "keys": {name: _meaning(key) for name, key in self.key_expressions.items()},
+            "where": _meaning(self.condition),
+            "answers": {
+                name: {
+                    "aggregate": type(self.answers[name]).__name__,
+                    "of": _meaning(measure.of),
+                    "where": _meaning(measure.where),
+                    **self._aggregate(name).meaning(),
+                }
+                for name, measure in self.measures.items()
+            },
+            "derived": {name: _meaning(answer) for name, answer in self.derived.items()},
+            "fields": self._used_fields,
+        }
+        return json.dumps(meaning, sort_keys=True, indent=1)
+
+    # ---- answers ----
+
+    def present(self, states: Mapping[str, Any]) -> dict[str, Any]:
+        """The states of a group -> its answers, in the order in which they were declared."""
+        stored = {name: algebra.present(states[name]) for name, algebra in self.algebras.items()}
+        return {name: stored[name] if name in stored else self._derive(name, states) for name in self.answers}
+
+    def _derive(self, name: str, states: Mapping[str, Any]) -> Any:
+        numbers = {
+            each: _as_number(algebra.present(states[each]), algebra)
+            for each, algebra in self.algebras.items()
+            if algebra.is_number
+        }
+        return self.derived[name].evaluate(numbers)
+
+    # ---- checks ----
+
+    def _problems(self) -> Iterator[str]:
+        """What is wrong with the shape; what is wrong with an expression comes later, from the expression."""
+        given: Any = self
+        if not isinstance(given.name, str) or not re.fullmatch(NAME, given.name):
+            yield "a name is lower-case letters, digits and underscores, and begins with a letter."
+        if not isinstance(given.source, Source):
+            yield f"source is {given.source!r}; it should be a Source."
+        for what, mapping, most in (("keys", given.keys, MOST_KEYS), ("answers", given.answers, MOST_ANSWERS)):
+            if not isinstance(mapping, Mapping):
+                yield f"{what} is {mapping!r}; it should be a dict like {{'url': 'properties.url'}}."
+            if len(mapping) > most:
+                yield f"it has {len(mapping)} {what}; {most} are possible."
+            for name in mapping:
+                if not isinstance(name, str) or not re.fullmatch(NAME, name):
+                    yield f"{name!r} among its {what} is no name: lower-case letters, digits and underscores."
+                if name in RESERVED:
+                    yield f"{name!r} among its {what} is taken: every batch view has it. Rename it."
+        if both := sorted({*given.keys} & {*given.answers}):
+            yield f"{both} is both a key and an answer. Rename the answer, for example '{both[0]}_count'."
+        if not given.answers:
+            yield "it has no answers. Add one, for example answers={'events': Count()}."
+        for name, answer in given.answers.items():
+            if not isinstance(answer, Aggregate | Derived):
+                yield (
+                    f"answer {name!r} is {answer!r}; it should be an aggregate like Count() or Sum('ms'), or Derived. "
+                    "What cannot be merged from parts (a median of medians, an average of averages) is none."
+                )
+        if given.answers and all(isinstance(answer, Derived) for answer in given.answers.values()):
+            yield "all its answers are derived. Add the aggregates that they are derived from."
+
+    def _aggregate(self, name: str) -> Aggregate:
+        answer = self.answers[name]
+        if not isinstance(answer, Aggregate):
+            raise ViewError(f"View {self.name!r}: answer {name!r} is derived.")
+        return answer
+
+    def _measure(self, place: str, answer: Aggregate) -> Measure:
+        text = answer.expression()
+        of = None if text is None else finite(self._parsed(place, text))
+        try:
+            algebra = answer.algebra(of)
+        except ExpressionError as error:
+            raise ViewError(f"View {self.name!r}, {place}: {text!r}: {error}") from None
+        return Measure(of, self._condition(f"{place}, where", answer.where), algebra)
+
+    def _parsed(self, place: str, text: str, scope: Scope | None = None) -> Typed:
+        try:
+            return parse(text, scope or self.scope)
+        except ExpressionError as error:
+            raise ViewError(f"View {self.name!r}, {place}: {error}") from None
+
+    def _condition(self, place: str, text: str | None) -> Typed | None:
+        if text is None:
+            return None
+        try:
+            return parse_condition(text, self.scope)
+        except ExpressionError as error:
+            raise ViewError(f"View {self.name!r}, {place}: {error}") from None
+
+
+def event_scope(source: Source) -> Scope:
+    """The fields of a source's events. Its id and time are those that every event has, given or made."""
+    fields = {}
+    for each in source.schema:
+        if each.name == source.id_field:
+            fields[each.name] = field_at("event_id", each.type, _reader(each.name))
+        elif each.name == source.time_field:
+            fields[each.name] = field_at("event_time", each.type, _reader(each.name))
+        else:
+            fields[each.name] = field_at(f"event.`{each.name}`", each.type, _reader(each.name))
+    return Scope(fields)
+
+
+def _declared(fields: tuple[Field, ...], path: tuple[str, ...]) -> FieldType:
+    (found,) = (each.type for each in fields if each.name.lower() == path[0])
+    return found if len(path) == 1 else _declared(found.fields, path[1:])
+
+
+def _reader(name: str) -> Any:
+    return lambda row: row.get(name)
+
+
+def _kind_of_answer(algebra: Algebra) -> FieldType:
+    """Whole numbers stay whole; everything else that is a number is a double in derived answers."""
+    return BIGINT if algebra.is_whole else DOUBLE
+
+
+def _as_number(value: Any, algebra: Algebra) -> int | float | None:
+    """A presented number (a decimal is a text) as a number of that kind; a sum beyond 64 bits is null, as in Spark."""
+    if value is None:
+        return None
+    return fit(value) if algebra.is_whole else float(value)
+
+
+def _meaning(value: Typed | None) -> Any:
+    return None if value is None else {"sql": value.sql, "type": value.type.ddl()}
