@@ -34,7 +34,7 @@ from master_dataset.commits import live_files, read_commits
 from master_dataset.table import measures, table_path
 from master_dataset.topics import apply_topics, librdkafka_config, plan_topics
 from views.catalog.web import web
-from views.on_spark import with_event
+from views.on_spark.events import with_event
 from views.source import Source
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ def main() -> None:
             home=Path(folder) / "home",
             collector_enabled=False,
             archiver_enabled=False,
+            scheduler_enabled=False,
             archive_max_events=given.events,
         )
         up.check_and_fetch(settings)

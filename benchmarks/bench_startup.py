@@ -42,7 +42,9 @@ def main() -> None:
     facts = report.machine()
     timed(["make", "--silent", "setup"])  # so that nothing has changed when it is measured
     with tempfile.TemporaryDirectory() as folder:
-        settings = load_settings(home=Path(folder) / "home", collector_enabled=False, archiver_enabled=False)
+        settings = load_settings(
+            home=Path(folder) / "home", collector_enabled=False, archiver_enabled=False, scheduler_enabled=False
+        )
         first_s = timed_up(settings, lambda: None)
         memory = {}
 
@@ -53,7 +55,9 @@ def main() -> None:
         for _ in range(RUNS):  # in turns, so that a busy minute falls on both
             floor.append(floor_up(settings))
             ours.append(timed_up(settings, remember_memory))
-        whole = settings.model_copy(update={"collector_enabled": True, "archiver_enabled": True})
+        whole = settings.model_copy(
+            update={"collector_enabled": True, "archiver_enabled": True, "scheduler_enabled": True}
+        )
         whole_memory: dict[str, int] = {}
 
         def remember_all() -> None:

@@ -63,7 +63,7 @@ def up(
         ),
     ] = False,
 ) -> None:
-    """Start Kafka, Redis, the collector and the archiver and keep them running, here until Ctrl-C or detached."""
+    """Start Kafka, Redis, the collector, the archiver and the scheduler; keep them running, here or detached."""
     from infra import terminal, up
 
     settings = _settings()
@@ -228,6 +228,10 @@ GROUPS: dict[str, Group] = {
     "topics": Group("master_dataset.topic_commands", "Make the declared topics, and compare them with the broker's."),
     "master": Group(
         "master_dataset.master_commands", "Look at the master dataset; prove, repair, compact, read, replay it."
+    ),
+    "views": Group("batch_layer.view_commands", "List, show and check the declared views; begin one of your own."),
+    "batch": Group(
+        "batch_layer.batch_commands", "Compute the batch views; list, show, roll back and prune their runs."
     ),
     "dead": Group("master_dataset.dead_commands", "Look at invalid records, and send them again."),
     "demo": Group(

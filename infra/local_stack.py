@@ -88,6 +88,8 @@ def build_services(settings: Settings) -> list[Service]:
         services.append(collector_service(actual, after))
     if settings.archiver_enabled:
         services.append(archiver_service(actual, (*after, "collector") if settings.collector_enabled else after))
+    if settings.scheduler_enabled and settings.batch_schedule:
+        services.append(scheduler_service(actual, after))
     return services
 
 
@@ -307,6 +309,22 @@ def archiver_service(settings: Settings, after: tuple[str, ...]) -> Service:
     )
 
 
+def scheduler_service(settings: Settings, after: tuple[str, ...]) -> Service:
+    """The scheduler: starts batch runs when they are due."""
+    home = Home(settings.home)
+    return Service(
+        name="scheduler",
+        command=(sys.executable, "-P", "-m", "batch_layer.scheduling"),
+        address=str(settings.batch_dir or home.root / "batch"),
+        check=lambda: check_schedule(home.run / "scheduler.json"),
+        prepare=lambda: (home.run / "scheduler.json").unlink(missing_ok=True),
+        after=after,
+        environment={**child_environment(settings), **UTF8},
+        is_needed=False,  # answers get older without it, not wrong
+        last_words=lambda: str((read_json(home.run / "scheduler.json") or {}).get("error", "")),
+    )
+
+
 def check_heartbeat(status_file: Path, max_age_s: float = 15.0) -> str | None:
     """None when a process wrote its status just now and says that all its work goes on; else what is missing."""
     status = read_json(status_file)
@@ -316,7 +334,21 @@ def check_heartbeat(status_file: Path, max_age_s: float = 15.0) -> str | None:
         return str(status["error"]).splitlines()[0]
     if not status["sources"]:
         return "it is starting"
-    age_s = time.time() - status["at"]
+    return _check_age(status["at"], max_age_s)
+
+
+def check_schedule(status_file: Path, max_age_s: float = 15.0) -> str | None:
+    """As `check_heartbeat`, for the scheduler: also a run that is overdue is amiss."""
+    status = read_json(status_file)
+    if not status:
+        return "it has not said anything yet"
+    if status["error"]:
+        return str(status["error"]).splitlines()[0]
+    return _check_age(status["at"], max_age_s) or status["overdue"] or None
+
+
+def _check_age(said_at: float, max_age_s: float) -> str | None:
+    age_s = time.time() - said_at
     return None if age_s <= max_age_s else f"its last sign of life is {age_s:.0f} s old"
 
 

@@ -26,6 +26,7 @@ from pydantic_settings import (
 )
 from pydantic_settings.exceptions import SettingsError as UnreadableValue
 
+from infra.cron import parse_cron, parse_zone
 from infra.errors import SettingsError
 
 PREFIX = "TIDEMARK_"
@@ -66,6 +67,25 @@ def _memory(text: str) -> str:
     if not (text[:-1].isdigit() and text[-1:].lower() in "mgt" and int(text[:-1]) > 0):
         raise ValueError("a size for the JVM: a whole number and m, g or t, like 1g or 1500m")
     return text
+
+
+def _cron(text: str) -> str:
+    try:
+        if text:
+            parse_cron(text)
+    except ValueError as error:
+        raise ValueError(
+            f"a cron text (minute hour day month weekday) like '15 3 * * *', or empty for no schedule: {error}"
+        ) from None
+    return text
+
+
+def _zone(name: str) -> str:
+    try:
+        parse_zone(name)
+    except ValueError as error:
+        raise ValueError(f"the name of a time zone like UTC or Europe/Berlin: {error}") from None
+    return name
 
 
 def _upper(value: object) -> object:
@@ -210,12 +230,31 @@ class Settings(BaseSettings):
         default=500_000, ge=1, description="Most events that go into one commit to the master dataset."
     )
 
+    batch_dir: Location | None = Field(default=None, description="Folder of the batch views; empty: batch in the home.")
+    batch_keep_runs: int = Field(
+        default=7, ge=1, description="How many of the newest runs `batch prune` keeps for rollback."
+    )
+    scheduler_enabled: bool = Field(
+        default=True, description="Whether `up` runs the scheduler, which starts a batch run when one is due."
+    )
+    batch_schedule: Annotated[Text, AfterValidator(_cron)] = Field(
+        default="15 3 * * *",
+        description="When batch runs are due, as cron text (minute hour day month weekday); empty: never.",
+    )
+    batch_schedule_tz: Annotated[str, AfterValidator(_zone)] = Field(
+        default="UTC", description="Time zone of batch_schedule, like UTC or Europe/Berlin."
+    )
+
     views_dir: Location | None = Field(
         default=None,
         description="Folder with your own declarations (*.py) of sources and views; empty: only the examples.",
     )
     with_examples: bool = Field(
-        default=True, description="Whether the declarations in views/catalog are loaded beside your own."
+        default=True, description="Whether examples in views/catalog run beside your own declarations."
+    )
+    examples: Text = Field(
+        default="web",
+        description="Which examples run: sources of views/catalog, separated by commas, each with its views; or all.",
     )
 
     spark_master: str = Field(

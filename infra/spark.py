@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,6 +36,8 @@ def spark_session(settings: Settings, app_name: str, conf: Mapping[str, str] | N
     os.environ["JAVA_HOME"] = str(java.home)
     # Another Spark on this machine, or options meant for it, would be taken instead of the one that fits our jars.
     os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
+    if settings.spark_master.startswith("local"):
+        os.environ["PYSPARK_PYTHON"] = sys.executable  # else workers take any python3 on PATH, without our packages
     for name in ("PYSPARK_SUBMIT_ARGS", "SPARK_CONF_DIR"):
         os.environ.pop(name, None)
     jars = fetch_jars(java, settings.jars_dir, settings.ivy_settings)

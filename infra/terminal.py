@@ -6,13 +6,20 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import psutil
 from rich.console import Console
 from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
@@ -122,11 +129,16 @@ def print_settings(rows: Sequence[Row]) -> None:
     out.print(table)
 
 
-@contextmanager
-def jar_progress() -> Iterator[Callable[[int, int, str], None]]:
+def jar_progress() -> AbstractContextManager[Callable[[int, int, str], None]]:
     """A bar for fetching jars; nothing is drawn while nothing has to be fetched."""
+    return step_progress("fetching jars")
+
+
+@contextmanager
+def step_progress(what_is_done: str) -> Iterator[Callable[[int, int, str], None]]:
+    """A bar for counted steps: call it with how many of how many are done, and what comes next."""
     columns = (
-        TextColumn("fetching jars"),
+        TextColumn(what_is_done),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
@@ -139,6 +151,30 @@ def jar_progress() -> Iterator[Callable[[int, int, str], None]]:
             bar.update(task, completed=done, total=total, description=what, visible=True)
 
         yield advance
+
+
+@contextmanager
+def run_progress(source: str) -> Iterator[Callable[[str, int, int], None]]:
+    """A bar for a batch run: call it with the stage, and how many rows of how many are done; 0 of 0: not known."""
+    columns = (
+        TextColumn(f"{source}: {{task.description}}"),
+        BarColumn(),
+        TextColumn("{task.fields[rows]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
+        task = bar.add_task("", visible=False, rows="")
+        stages = [""]
+
+        def report(stage: str, done: int, total: int) -> None:
+            if stage != stages[0]:
+                stages[0] = stage
+                bar.reset(task, description=stage)  # the time left is that of the stage
+            rows = f"{done:,} of {total:,} rows" if total else ""
+            bar.update(task, completed=done, total=total or None, rows=rows, visible=True)
+
+        yield report
 
 
 def coloured(word: str) -> Text:

@@ -35,7 +35,7 @@ from master_dataset.kafka_positions import (
 )
 from master_dataset.table import append, archiver_lock, commit_lock, create_table, table_path
 from master_dataset.topics import librdkafka_config
-from views.on_spark import with_event
+from views.on_spark.events import with_event
 from views.source import Source
 
 if TYPE_CHECKING:

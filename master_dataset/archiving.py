@@ -17,7 +17,7 @@ from infra.settings import Settings, load_settings
 from infra.spark import spark_session
 from master_dataset.archiver import open_archive, write_status
 from master_dataset.topics import apply_topics, librdkafka_config, plan_topics
-from views.declarations import load_declarations
+from views.declarations import declared_by
 
 HEARTBEAT_S = 1.0
 
@@ -33,7 +33,7 @@ def run_archiver(settings: Settings) -> None:
 
     signal.signal(signal.SIGTERM, handle)
     signal.signal(signal.SIGINT, handle)
-    declared = load_declarations(settings.views_dir, with_catalog=settings.with_examples)
+    declared = declared_by(settings)
     bootstrap = addresses(settings).kafka
     apply_topics(AdminClient(librdkafka_config(settings, bootstrap)), plan_topics(declared.sources.values()))
     write_status(settings, [], [])

@@ -95,8 +95,8 @@ def _connect(name: str) -> tuple[dict[str, Any], Source]:
     from infra.local_stack import addresses
     from infra.settings import load_settings
     from master_dataset.topics import librdkafka_config
-    from views.declarations import load_declarations
+    from views.declarations import declared_by
 
     settings = load_settings()
-    declared = load_declarations(settings.views_dir, with_catalog=settings.with_examples)
+    declared = declared_by(settings)
     return librdkafka_config(settings, addresses(settings).kafka), declared.source(name)

@@ -256,10 +256,10 @@ def _cut(option: str, text: str | None) -> Cut:
 
 def _declared(source: str | None) -> tuple[Settings, list[Source]]:
     from infra.settings import load_settings
-    from views.declarations import load_declarations
+    from views.declarations import declared_by
 
     settings = load_settings()
-    declared = load_declarations(settings.views_dir, with_catalog=settings.with_examples)
+    declared = declared_by(settings)
     return settings, [declared.source(source)] if source else list(declared.sources.values())
 
 

@@ -19,7 +19,7 @@ from master_dataset.fsck import Measured, hash_files
 from master_dataset.kafka_positions import Positions
 from master_dataset.table import measures
 from master_dataset.void_commits import taken_out
-from views.on_spark import with_event
+from views.on_spark.events import with_event
 from views.source import Source
 
 PLACE = ["partition", "offset"]

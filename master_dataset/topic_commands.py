@@ -54,10 +54,10 @@ def _connect() -> tuple[AdminClient, list[TopicPlan]]:
     from infra.local_stack import addresses
     from infra.settings import load_settings
     from master_dataset.topics import librdkafka_config, plan_topics
-    from views.declarations import load_declarations
+    from views.declarations import declared_by
 
     settings = load_settings()
-    declarations = load_declarations(settings.views_dir, with_catalog=settings.with_examples)
+    declarations = declared_by(settings)
     admin = AdminClient(librdkafka_config(settings, addresses(settings).kafka))
     return admin, plan_topics(declarations.sources.values())
 

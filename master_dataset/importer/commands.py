@@ -27,7 +27,7 @@ from master_dataset.importer.journal import Journal, Start, find_start
 from master_dataset.importer.rejects import Rejects
 from master_dataset.importer.report import Outcome, print_outcomes, progress_bar
 from master_dataset.importer.sender import Sender, ensure_topic
-from views.declarations import load_declarations
+from views.declarations import declared_by
 from views.source import Source
 
 DONE, INTERRUPTED = "done", "interrupted"
@@ -91,7 +91,7 @@ def command(
     """
     options = _options(format_, timezone, delimiter, origin, ignore_unknown=ignore_unknown)
     settings = load_settings()
-    declared = load_declarations(settings.views_dir, with_catalog=settings.with_examples).source(source)
+    declared = declared_by(settings).source(source)
     bootstrap = _kafka_address(settings)
     found = {each.path or each.name: each for each in map(find_input, files)}  # a file named twice is imported once
     plans = [_Plan(settings, declared, options, each, again=again) for each in found.values()]

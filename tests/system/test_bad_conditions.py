@@ -22,6 +22,7 @@ from infra.ports import LOOPBACK
 from infra.settings import load_settings
 
 TIDEMARK = str(Path(sys.executable).with_name("tidemark"))
+LAYERS = ("COLLECTOR", "ARCHIVER", "SCHEDULER")
 
 
 def tidemark(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -29,7 +30,7 @@ def tidemark(*arguments: str, **variables: str) -> subprocess.CompletedProcess[s
     names = {name if name.isupper() else f"TIDEMARK_{name.upper()}": value for name, value in variables.items()}
     return subprocess.run(
         [TIDEMARK, *arguments],
-        env={**os.environ, "TIDEMARK_COLLECTOR_ENABLED": "false", "TIDEMARK_ARCHIVER_ENABLED": "false", **names},
+        env={**os.environ, **{f"TIDEMARK_{name}_ENABLED": "false" for name in LAYERS}, **names},
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
 

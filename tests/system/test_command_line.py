@@ -39,6 +39,7 @@ class Shell:
             "TIDEMARK_KAFKA_BOOTSTRAP": "127.0.0.1:1",
             "TIDEMARK_COLLECTOR_ENABLED": "false",
             "TIDEMARK_ARCHIVER_ENABLED": "false",
+            "TIDEMARK_SCHEDULER_ENABLED": "false",
         }
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -1,0 +1,126 @@
+"""Find the copies of events: of all valid events with one id below a cut, the lowest (partition, offset) counts.
+
+Comparing all ids as texts would shuffle the whole dataset. So 64-bit hashes of the ids are compared first, and the
+ids themselves only where hashes meet: exact, at a fraction of the cost. The hashes are kept (`ids`), so that a run that
+goes on from another need only read them, not all of history.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import DataFrame, Observation, SparkSession, Window
+from pyspark.sql import functions as f
+
+from batch_layer.facts import facts_between
+from infra.disk import sync_file, sync_folder
+from master_dataset.cut import Cut
+
+POSITION = ("partition", "offset")
+HASHES, COPIES = "hashes", "copies"
+BROADCAST_ROWS = 5_000_000
+"""Up to so many hashes are sent to every worker whole; more are joined by a shuffle."""
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What was found between two cuts."""
+
+    records: int
+    invalid: int
+    copies: int
+    where: DataFrame | None
+    """Positions of the copies; None: there are none."""
+    ids: str | None
+    """The folder with the hashes of these events, below that of all ids; None: there was nothing to look at."""
+    changed: int = 0
+    """Copies with another content that would have counted instead of one that an earlier run counted."""
+
+
+def find_copies(
+    spark: SparkSession, table: Path, start: Cut, end: Cut, ids: Path, run: int, earlier: tuple[str, ...] = ()
+) -> Counted:
+    """Look at the events in [start, end); `earlier` names the hashes of all events below `start`."""
+    name = f"{run:08}"
+    records, invalid = _write_hashes(facts_between(spark, table, start, end), ids / name / HASHES)
+    hashes = spark.read.parquet(str(ids / name / HASHES))
+    found = _within(facts_between(spark, table, start, end), hashes)
+    changed = 0
+    if earlier and records > invalid:
+        old = spark.read.parquet(*(str(ids / each / HASHES) for each in earlier))
+        across = _across(spark, table, start, end, old, hashes)
+        if across is not None:
+            changed = across.where("is_other").count()
+            across = across.select(*POSITION)
+            found = across if found is None else found.union(across).distinct()
+    if found is not None:
+        _write(found, ids / name / COPIES)
+        found = all_copies(spark, ids, (name,))
+    return Counted(records, invalid, found.count() if found is not None else 0, found, name, changed)
+
+
+def all_copies(spark: SparkSession, ids: Path, names: tuple[str, ...]) -> DataFrame | None:
+    """The positions of the copies that were found by several runs; None: there are none."""
+    paths = [str(ids / name / COPIES) for name in names if (ids / name / COPIES).is_dir()]
+    return spark.read.parquet(*paths) if paths else None
+
+
+def _write_hashes(rows: DataFrame, folder: Path) -> tuple[int, int]:
+    """Write the hash and the position of each valid event; count all records and the invalid ones on the way."""
+    seen = Observation()
+    counted = rows.observe(seen, f.count(f.lit(1)).alias("records"), f.count("invalid").alias("invalid"))
+    hashed = counted.where("invalid IS NULL").select(f.xxhash64("event_id").alias("hash"), *POSITION)
+    _write(hashed, folder)
+    return int(seen.get["records"]), int(seen.get["invalid"])
+
+
+def _write(rows: DataFrame, folder: Path) -> None:
+    """Write rows as Parquet, on the disk when it returns."""
+    rows.write.mode("overwrite").parquet(str(folder))
+    for path in folder.glob("*.parquet"):
+        sync_file(path)
+    for changed in (folder, folder.parent, folder.parent.parent):
+        sync_folder(changed)
+
+
+def _within(rows: DataFrame, hashes: DataFrame) -> DataFrame | None:
+    """Copies of each other among these events: all but the lowest position of each id."""
+    twice = hashes.groupBy("hash").count().where("count > 1").select("hash").persist()
+    if twice.isEmpty():
+        return None
+    suspects = _with_hash(rows, twice)
+    first = Window.partitionBy("event_id").orderBy(*POSITION)
+    return suspects.withColumn("place", f.row_number().over(first)).where("place > 1").select(*POSITION)
+
+
+def _with_hash(rows: DataFrame, hashes: DataFrame) -> DataFrame:
+    """The valid events whose hash is among `hashes`, with their ids."""
+    valid = rows.where("invalid IS NULL").withColumn("hash", f.xxhash64("event_id"))
+    return valid.join(_sent(hashes), "hash", "left_semi")
+
+
+def _sent(hashes: DataFrame) -> DataFrame:
+    return f.broadcast(hashes) if hashes.count() <= BROADCAST_ROWS else hashes
+
+
+def _across(spark: SparkSession, table: Path, start: Cut, end: Cut, old: DataFrame, new: DataFrame) -> DataFrame | None:
+    """Copies of events that an earlier run has counted: their positions, and whether that run should have taken them.
+
+    It should where the new copy has the lower position (in another partition) and another content.
+    """
+    met = old.join(_sent(new.select("hash")), "hash", "left_semi").persist()
+    if met.isEmpty():
+        return None
+    content = f.xxhash64("event_time", "event").alias("content")
+    before = facts_between(spark, table, {}, start).where("invalid IS NULL")
+    known = (
+        before.join(f.broadcast(met.select(*POSITION)), list(POSITION), "left_semi")
+        .select("event_id", f.struct(*POSITION, content).alias("old"))
+        .groupBy("event_id")
+        .agg(f.min("old").alias("old"))
+    )
+    after = _with_hash(facts_between(spark, table, start, end), met.select("hash").distinct())
+    pairs = after.select("event_id", *POSITION, content).join(f.broadcast(known), "event_id")
+    is_lower = f.struct(*POSITION) < f.struct("old.partition", "old.offset")
+    return pairs.select(*POSITION, (is_lower & (f.col("content") != f.col("old.content"))).alias("is_other"))

@@ -1,0 +1,39 @@
+"""What a run reads: the events of the master dataset below a cut."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from master_dataset.cut import Cut, ranges
+
+COLUMNS = ("partition", "offset", "event_id", "event_time", "invalid", "event")
+
+
+def facts_between(spark: SparkSession, table: Path, start: Cut, end: Cut) -> DataFrame:
+    """The records at or above the cut `start` and below the cut `end`, invalid ones too."""
+    rows = spark.read.format("delta").load(str(table)).select(*COLUMNS)
+    return rows.where(between(start, end))
+
+
+def between(start: Cut, end: Cut) -> Column:
+    """The same as a condition."""
+    wanted = f.lit(False)
+    for each in ranges(start, end):
+        inside = (f.col("offset") >= each.start) & (f.col("offset") < each.end_exclusive)
+        wanted = wanted | ((f.col("partition") == each.partition) & inside)
+    return wanted
+
+
+def without(rows: DataFrame, copies: DataFrame | None) -> DataFrame:
+    """Valid events, without those at the positions of `copies`."""
+    valid = rows.where("invalid IS NULL").drop("invalid")
+    return valid if copies is None else valid.join(copies, ["partition", "offset"], "left_anti")
+
+
+def describe(measured: Mapping[str, int]) -> str:
+    """Counts for a log line or an error: `events 12, invalid 1`."""
+    return ", ".join(f"{name} {count}" for name, count in measured.items())

@@ -1,0 +1,97 @@
+"""Where the batch data of a source lives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from infra.settings import Settings
+
+
+@dataclass(frozen=True)
+class BatchFolder:
+    """Paths of one source's batch data. Making the object touches nothing.
+
+    publish.log  serving.json     which runs readers may see, and which one they shall see
+    run.counter  lease.lock       the next run's number; who works here now
+    definitions/<hash>            texts of definitions
+    runs/00000007.json            the manifest of run 7: what belongs to it
+    tables/<view>-<hash>/         a Delta table for each version of a view
+    ids/  indexes/                event ids that were counted; what the serving layer reads
+    """
+
+    root: Path
+
+    @classmethod
+    def of(cls, settings: Settings, source: str) -> BatchFolder:
+        """The folder of a source."""
+        return cls(_all_of(settings) / source)
+
+    @property
+    def source(self) -> str:
+        """The name of the source."""
+        return self.root.name
+
+    @property
+    def publish_log(self) -> Path:
+        """One line for each published run."""
+        return self.root / "publish.log"
+
+    @property
+    def serving(self) -> Path:
+        """Names the older run to which readers are pinned, if they are."""
+        return self.root / "serving.json"
+
+    @property
+    def counter(self) -> Path:
+        """The last run number that was given out."""
+        return self.root / "run.counter"
+
+    @property
+    def lease(self) -> Path:
+        """Locked by whoever works here."""
+        return self.root / "lease.lock"
+
+    @property
+    def definitions(self) -> Path:
+        """Texts of definitions, each under its hash."""
+        return self.root / "definitions"
+
+    @property
+    def runs(self) -> Path:
+        """The manifests."""
+        return self.root / "runs"
+
+    @property
+    def tables(self) -> Path:
+        """The batch views: Delta tables."""
+        return self.root / "tables"
+
+    @property
+    def ids(self) -> Path:
+        """The event ids that were counted."""
+        return self.root / "ids"
+
+    @property
+    def indexes(self) -> Path:
+        """The read indexes of the serving layer."""
+        return self.root / "indexes"
+
+    def manifest(self, run: int) -> Path:
+        """What belongs to a run."""
+        return self.runs / f"{run:08}.json"
+
+    def table(self, view: str, definition_hash: str) -> Path:
+        """The Delta table of one version of a view."""
+        return self.tables / f"{view}-{definition_hash[:12]}"
+
+
+def folders_with_runs(settings: Settings) -> list[BatchFolder]:
+    """Those of every source that has a publish log, declared or not any more."""
+    return [BatchFolder(path.parent) for path in sorted(_all_of(settings).glob("*/publish.log"))]
+
+
+def _all_of(settings: Settings) -> Path:
+    return settings.batch_dir or settings.home / "batch"

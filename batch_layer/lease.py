@@ -1,0 +1,49 @@
+"""The lease: one process at a time works on the batch data of a source.
+
+It only saves work. Nothing that readers see depends on it: of two runs that work at once, on two machines say, the
+publish log takes one (`publish_log.append`).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import IO
+
+from batch_layer.errors import LeaseHeld
+from batch_layer.folders import BatchFolder
+from infra.disk import make_folder
+
+
+@contextmanager
+def lease(folder: BatchFolder, doing: str) -> Iterator[None]:
+    """Hold the lease, or raise LeaseHeld at once. It ends with the process, however that ends."""
+    if not folder.root.is_dir():
+        make_folder(folder.root)
+    with folder.lease.open("a+", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise LeaseHeld(
+                f"Source {folder.source!r} is worked on by {_holder(file)}. Try again when that has finished."
+            ) from None
+        file.truncate(0)
+        json.dump({"pid": os.getpid(), "since": time.time(), "doing": doing}, file)
+        file.flush()
+        yield
+
+
+def _holder(file: IO[str]) -> str:
+    """Like `process 4711 (batch run) since 2026-11-16 03:15:00 UTC`."""
+    file.seek(0)
+    try:
+        told = json.load(file)
+        since = datetime.fromtimestamp(told["since"], UTC)
+        return f"process {told['pid']} ({told['doing']}) since {since:%Y-%m-%d %H:%M:%S} UTC"
+    except (ValueError, KeyError, TypeError):
+        return "another process"  # it holds the lease, and has not said yet who it is

@@ -1,0 +1,116 @@
+"""Compute one view from the master dataset: all of it, or on from where the last run ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from batch_layer import totals
+from batch_layer.errors import BatchError
+from batch_layer.manifests import DataFile, ViewData
+from batch_layer.tables import read_files, write_files
+from views.on_spark.merging import merged
+from views.on_spark.states import COUNTED, states
+from views.states import unpack
+from views.view import View
+
+SAMPLED_ROWS = 200
+
+
+@dataclass(frozen=True)
+class Job:
+    """What there is to compute: the view, its table, and how many events there must be."""
+
+    spark: SparkSession
+    view: View
+    table: Path
+    events: int
+
+
+def compute_all(job: Job, events: DataFrame) -> ViewData:
+    """Every group of the view, from all events."""
+    begin = time.monotonic()
+    passing, seen = totals.observed(events, job.view)
+    files = write_files(job.spark, job.table, states(passing, job.view))
+    # Of no events Spark may leave out the whole job, and what was to be counted on the way with it.
+    expected = totals.of_observation(seen, job.view) if job.events else _none(job.view)
+    _check_read(job, expected)
+    _check_files(job, files, expected)
+    return _view_data(job, "full", files, expected, begin)
+
+
+def compute_more(job: Job, events: DataFrame, base: ViewData) -> ViewData:
+    """The groups of an earlier run with the events since then. Only the days that these touch are written anew."""
+    begin = time.monotonic()
+    if not job.events:  # all that came were copies or invalid
+        return replace(base, kind="continued", seconds=0.0)
+    passing, seen = totals.observed(events, job.view)
+    new = states(passing, job.view).persist()
+    days = {str(row[0]) for row in new.select(f.to_date("bucket")).distinct().collect()}
+    fresh = totals.of_observation(seen, job.view)
+    _check_read(job, fresh)
+    touched = [file for file in base.files if file.day in days]
+    kept = [file for file in base.files if file.day not in days]
+    files: list[DataFile] = []
+    if days:
+        old = read_files(job.spark, job.table, touched, like=new)
+        files = write_files(job.spark, job.table, merged(old, new, job.view) if touched else new)
+        before = totals.of_rows(old, job.view) if touched else _none(job.view)
+        _check_files(job, files, totals.added(before, {n: v for n, v in fresh.items() if n != totals.READ}))
+    new.unpersist()
+    total = totals.added(totals.from_json(base.totals), {n: v for n, v in fresh.items() if n != totals.READ})
+    return _view_data(job, "continued", [*kept, *files], total, begin)
+
+
+def _none(view: View) -> totals.Totals:
+    return dict.fromkeys((totals.READ, COUNTED, *totals.exact_answers(view)), Decimal(0))
+
+
+def _check_read(job: Job, found: totals.Totals) -> None:
+    """As many events were read as the search for copies has left."""
+    if found[totals.READ] != job.events:
+        raise BatchError(
+            f"View {job.view.name!r}: {found[totals.READ]} events were read, where the master dataset has {job.events}."
+            " Nothing was published. `tidemark master fsck --deep` looks for damage."
+        )
+
+
+def _check_files(job: Job, files: Collection[DataFile], expected: totals.Totals) -> None:
+    """Read the files back: totals as expected, no group twice, states that Python reads as Spark meant them."""
+    if not files:
+        return
+    rows = read_files(job.spark, job.table, files)
+    wanted = {name: value for name, value in expected.items() if name != totals.READ}
+    totals.check_equal(job.view, totals.of_rows(rows, job.view), wanted)
+    count = rows.count()
+    if count != sum(file.rows for file in files):
+        raise BatchError(
+            f"View {job.view.name!r}: {count} rows were read back of {sum(f.rows for f in files)} written."
+        )
+    for row in rows.limit(SAMPLED_ROWS).collect():
+        found = unpack(job.view.algebras, bytes(row["state"]))
+        for name, algebra in job.view.algebras.items():
+            if name in rows.columns and isinstance(row[name], int) and algebra.column_value(found[name]) != row[name]:
+                raise BatchError(
+                    f"View {job.view.name!r}: the state of {name!r} says {algebra.column_value(found[name])}, "
+                    f"its column {row[name]}. Nothing was published; please report this."
+                )
+
+
+def _view_data(job: Job, kind: str, files: list[DataFile], found: totals.Totals, begin: float) -> ViewData:
+    return ViewData(
+        name=job.view.name,
+        hash=job.view.hash,
+        kind="full" if kind == "full" else "continued",
+        files=tuple(sorted(files, key=lambda file: (file.day, file.path))),
+        rows=sum(file.rows for file in files),
+        totals=totals.to_json(found),
+        index=(),
+        seconds=round(time.monotonic() - begin, 3),
+    )

@@ -1,0 +1,246 @@
+"""A run: recompute every view of a source below a cut, verify, and publish by one line in the publish log.
+
+    number -> cut -> copies -> views -> verify -> manifest -> publish log (the flip) -> Delta tables of other engines
+
+A run that is killed anywhere before the flip leaves files that no reader looks at; `tidemark batch prune` removes them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import structlog
+from pyspark.sql import DataFrame, SparkSession
+
+from batch_layer import definitions, publish_log
+from batch_layer.copies import Counted, all_copies, find_copies
+from batch_layer.errors import BatchError
+from batch_layer.facts import facts_between, without
+from batch_layer.folders import BatchFolder
+from batch_layer.lease import lease
+from batch_layer.manifests import Manifest, ViewData, missing_of, read_manifest, write_manifest
+from batch_layer.progress import Report, quiet, told
+from batch_layer.publish_log import Entry
+from batch_layer.recompute import Job, compute_all, compute_more
+from batch_layer.tables import expose
+from infra.settings import Settings
+from infra.spark import spark_session
+from master_dataset.commits import read_commits, read_ledger
+from master_dataset.coverage import Coverage, effective_proofs, follow
+from master_dataset.cut import Cut, count_between, cut_to_json, is_below
+from master_dataset.fsck import TableDamaged, quick_check
+from master_dataset.table import table_path
+from views.declarations import declared_by
+from views.view import View
+
+log = structlog.get_logger()
+Failpoint = Callable[[str], None]
+
+
+def run_batch(
+    settings: Settings,
+    source: str,
+    *,
+    full: bool = False,
+    unpin: bool = True,
+    report: Report = quiet,
+    spark: SparkSession | None = None,
+    failpoint: Failpoint = lambda _name: None,
+) -> Manifest:
+    """Compute and publish all views of a source; `full` never goes on from an earlier run. Returns the manifest.
+
+    LeaseHeld where another run of the source is at work; BatchError where the master dataset or the result is not as
+    it must be: nothing is published then.
+    """
+    declarations = declared_by(settings)
+    declared = declarations.source(source)
+    views = list(declarations.views_of(source))
+    if not views:
+        raise BatchError(f"Source {source!r} has no views. Declare one: `tidemark views new NAME` writes a beginning.")
+    folder = BatchFolder.of(settings, source)
+    with lease(folder, f"batch run of {source}"):
+        master = table_path(settings, source)
+        report("checking the master dataset", 0, 0)
+        held = _checked(declared.name, master)
+        session = spark or spark_session(settings, f"tidemark batch {source}")
+        return _Run(session, folder, master, views, report, failpoint).go(held, full=full, unpin=unpin)
+
+
+def _checked(source: str, master: Path) -> Coverage:
+    """What the master dataset holds, proved sound by the quick check."""
+    commits = read_commits(master)
+    held = follow(effective_proofs(commits, read_ledger(master)))
+    if not held.cut:
+        raise BatchError(
+            f"The master dataset of {source!r} holds nothing yet, so there is nothing to compute. Send events, and "
+            "wait for the archiver: `tidemark master status` shows how far it is."
+        )
+    if damage := [finding for finding in quick_check(master) if finding.is_damage]:
+        raise TableDamaged(source, master, damage)
+    return held
+
+
+@dataclass
+class _Run:
+    spark: SparkSession
+    folder: BatchFolder
+    master: Path
+    views: list[View]
+    report: Report
+    failpoint: Failpoint
+
+    def go(self, held: Coverage, *, full: bool, unpin: bool) -> Manifest:
+        started = time.time()
+        # Step 1. The number and the cut. Until there is a speed layer to open it, the cut is where the master ends.
+        publish_log.begin(self.folder, self._catalog(), started)
+        self._finish_last()
+        number, cut = publish_log.next_run(self.folder), dict(held.cut)
+        self._check_order(number, cut)
+        base = None if full else self._base(cut)
+        log.info("run_started", source=self.folder.source, run=number, cut=cut_to_json(cut), base=base and base.run)
+        self.failpoint("run.after_number")
+        # Step 2. Which events are copies. A crash leaves hashes of ids that no manifest names.
+        base, found = self._find_copies(number, cut, base)
+        self.failpoint("run.after_copies")
+        # Step 3. The views: files that no manifest names yet, each read back and compared with the events.
+        computed = tuple(self._compute(view, cut, base, found) for view in self.views)
+        self.failpoint("run.after_views")
+        # Step 4. What belongs to the run, on the disk before anything can point to it.
+        for view in self.views:
+            definitions.store(self.folder, view.hash, view.definition())
+        manifest = self._manifest(number, cut, base, found, computed, started)
+        write_manifest(self.folder, manifest)
+        self.failpoint("run.before_publish")
+        # Step 5. The flip. Before it, readers see the run before; after it, this one.
+        entry = Entry(number, cut, self._catalog(), time.time())
+        publish_log.append(self.folder, entry, unpin=unpin)
+        self.failpoint("run.after_publish")
+        # Step 6. Other engines. A crash before or within leaves them on the run before; the next run brings them up.
+        self._expose(manifest)
+        log.info(
+            "published",
+            source=self.folder.source,
+            run=number,
+            cut=cut_to_json(cut),
+            events=manifest.events,
+            copies=manifest.duplicates,
+            rows=manifest.rows,
+            seconds=round(manifest.finished - started, 1),
+        )
+        return manifest
+
+    def _catalog(self) -> dict[str, str]:
+        return {view.name: view.hash for view in self.views}
+
+    def _finish_last(self) -> None:
+        """What a run that was killed after its flip did not come to."""
+        newest = publish_log.last(self.folder)
+        if newest.run:
+            try:
+                self._expose(read_manifest(self.folder, newest.run))
+            except BatchError as error:
+                log.warning("last_run_unreadable", source=self.folder.source, run=newest.run, why=str(error))
+
+    def _check_order(self, number: int, cut: Cut) -> None:
+        newest = publish_log.last(self.folder)
+        if not is_below(newest.cut, cut):
+            raise BatchError(
+                f"Source {self.folder.source!r}: the master dataset ends at {cut_to_json(cut)}, before the cut "
+                f"{cut_to_json(newest.cut)} of the published run {newest.run}. It is an older copy, or lost its end: "
+                f"run {number} is not begun. `tidemark master fsck {self.folder.source}` looks at it."
+            )
+
+    def _base(self, cut: Cut) -> Manifest | None:
+        """The published run to go on from, if there is one and everything of it is still there.
+
+        While readers are pinned to an older run there is none: somebody does not trust the newest.
+        """
+        newest = publish_log.last(self.folder)
+        if publish_log.pinned(self.folder) is not None:
+            log.warning("recompute_all", source=self.folder.source, why="readers were rolled back to an older run")
+            return None
+        if not newest.run or not is_below(newest.cut, cut):
+            return None
+        try:
+            base = read_manifest(self.folder, newest.run)
+        except BatchError as error:
+            log.warning("recompute_all", source=self.folder.source, why=str(error))
+            return None
+        if missing := list(missing_of(self.folder, base)):
+            log.warning("recompute_all", source=self.folder.source, why="; ".join(missing[:3]))
+            return None
+        return base
+
+    def _find_copies(self, number: int, cut: Cut, base: Manifest | None) -> tuple[Manifest | None, Counted]:
+        start: Cut = base.cut if base is not None else {}
+        earlier = base.ids if base is not None else ()
+        if base is not None and not count_between(start, cut):
+            return base, Counted(0, 0, 0, None, None)
+        with told(self.spark, self.report, "looking for copies", count_between(start, cut)):
+            found = find_copies(self.spark, self.master, start, cut, self.folder.ids, number, earlier)
+        if found.changed and base is not None:
+            log.warning(
+                "recompute_all", source=self.folder.source, why="copies in a lower partition", copies=found.changed
+            )
+            return self._find_copies(number, cut, None)
+        return base, found
+
+    def _compute(self, view: View, cut: Cut, base: Manifest | None, found: Counted) -> ViewData:
+        known = next((data for data in base.views if data.hash == view.hash), None) if base is not None else None
+        if known is not None and found.ids is None:
+            return replace(known, kind="continued", seconds=0.0)
+        table = self.folder.table(view.name, view.hash)
+        counted = found.records - found.invalid - found.copies
+        if base is None or known is not None:
+            start: Cut = base.cut if base is not None else {}
+            events, count = self._events(start, cut, found.where), counted
+        else:  # a view that the run before did not have: it needs all events, the others only the new ones
+            everywhere = all_copies(self.spark, self.folder.ids, (*base.ids, *_named(found)))
+            events = self._events({}, cut, everywhere)
+            count = base.events - base.invalid - base.duplicates + counted
+        job = Job(self.spark, view, table, count)
+        with told(self.spark, self.report, view.name, count):
+            data = compute_more(job, events, known) if known is not None else compute_all(job, events)
+        log.info("view_computed", view=view.name, kind=data.kind, events=count, rows=data.rows, seconds=data.seconds)
+        return data
+
+    def _events(self, start: Cut, end: Cut, copies: DataFrame | None) -> DataFrame:
+        return without(facts_between(self.spark, self.master, start, end), copies)
+
+    def _manifest(
+        self, number: int, cut: Cut, base: Manifest | None, found: Counted, views: tuple[ViewData, ...], started: float
+    ) -> Manifest:
+        made = Manifest(
+            run=number,
+            source=self.folder.source,
+            cut=cut,
+            base_run=None,
+            started=started,
+            finished=time.time(),
+            events=found.records,
+            duplicates=found.copies,
+            invalid=found.invalid,
+            views=views,
+            ids=_named(found),
+        )
+        if base is None:
+            return made
+        return replace(
+            made,
+            base_run=base.run,
+            events=base.events + made.events,
+            duplicates=base.duplicates + made.duplicates,
+            invalid=base.invalid + made.invalid,
+            ids=(*base.ids, *made.ids),
+        )
+
+    def _expose(self, manifest: Manifest) -> None:
+        for data in manifest.views:
+            expose(self.spark, self.folder.table(data.name, data.hash), data, manifest.run)
+
+
+def _named(found: Counted) -> tuple[str, ...]:
+    return () if found.ids is None else (found.ids,)

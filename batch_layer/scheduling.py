@@ -1,0 +1,277 @@
+"""The scheduler's process: `python -m batch_layer.scheduling`, run by the supervisor. It starts batch runs when due."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import structlog
+
+from batch_layer import publish_log
+from batch_layer.errors import BatchError
+from batch_layer.folders import BatchFolder
+from batch_layer.manifests import read_manifest
+from batch_layer.schedule import Attempt, Progress, Schedule, overdue_since, progress_from_json
+from infra.disk import sync_folder
+from infra.home import Home, read_json, write_json
+from infra.leash import leashed
+from infra.logs import configure_logging
+from infra.settings import Settings, child_environment, load_settings
+from master_dataset.commits import ledger_file
+
+HEARTBEAT_S = 1.0
+LOOK_S = 0.2
+STOP_S = 10.0
+"""How long a run may take to stop when the scheduler is stopped. The supervisor's patience with us is longer."""
+
+log = structlog.get_logger()
+
+
+def status_file(settings: Settings) -> Path:
+    """What the scheduler says of itself, every second."""
+    return Home(settings.home).run / "scheduler.json"
+
+
+def progress_file(settings: Settings) -> Path:
+    """What it remembers from one start to the next."""
+    return settings.home / "schedule.json"
+
+
+def run_command(source: str) -> list[str]:
+    """The command that makes a run."""
+    return [sys.executable, "-P", "-m", "infra.cli", "batch", "run", "--source", source]
+
+
+class Scheduler:
+    """Starts the runs that are due, one after the other, and says how things are. Two threads use it: see `fire`."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        find_sources: Callable[[], Sequence[str]],
+        command: Callable[[str], list[str]] = run_command,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.settings = settings
+        self.schedule = Schedule.of(settings.batch_schedule, settings.batch_schedule_tz)
+        self.is_stopping = False
+        self._find_sources = find_sources
+        self._command = command
+        self._clock = clock
+        self._began = clock()
+        self._running: tuple[str, float] | None = None
+        self._newest: dict[str, tuple[object, int, float]] = {}
+        remembered = progress_from_json(read_json(progress_file(settings)), self._began)
+        self._remember(remembered.with_sources(find_sources(), self._began))
+
+    def fire(self) -> None:
+        """Make the runs that are due. Called at every due time and at the start, from one thread at a time.
+
+        A due time that passes while runs are made is answered by another round, at once.
+        """
+        while not self.is_stopping and self.schedule.is_due(self._progress.handled, self._clock()):
+            self._make_runs()
+
+    def beat(self) -> None:
+        """Say how things are. Called every second, from a thread of its own."""
+        now = self._clock()
+        if self._progress.handled > now:  # the clock was set back: without this, nothing would be due until it is there
+            self._remember(replace(self._progress, handled=now))
+        write_json(status_file(self.settings), self.status(now))
+
+    def status(self, now: float, error: str = "") -> dict[str, Any]:
+        """The content of the status file."""
+        sources, troubles = {}, []
+        for source in self._progress.seen:
+            found = self._state_of(source, now)
+            sources[source] = found
+            if found["trouble"]:
+                troubles.append(f"source {source!r}: {found['trouble']}")
+        last = self._progress.last
+        return {
+            "at": now,
+            "error": error,
+            "schedule": f"{self.settings.batch_schedule} {self.settings.batch_schedule_tz}",
+            "next_due": self.schedule.next_after(now),
+            "running": None if self._running is None else {"source": self._running[0], "since": self._running[1]},
+            "last": None if last is None else asdict(last),
+            "sources": sources,
+            "overdue": "; ".join(troubles),
+        }
+
+    def _state_of(self, source: str, now: float) -> dict[str, Any]:
+        try:
+            run, data_from = self._newest_run(source)
+        except BatchError as error:
+            return {"run": None, "data_from": None, "overdue_s": 0.0, "trouble": str(error)}
+        last = self._progress.last
+        since = overdue_since(self.schedule, data_from=data_from, began=self._began, now=now, last=last, source=source)
+        trouble = ""
+        if since is not None:
+            trouble = f"overdue: no run since the one due at {datetime.fromtimestamp(since, UTC):%Y-%m-%d %H:%M} UTC"
+            if last is not None and last.started >= since and last.has_failed(source):
+                why = last.error or f"exit code {last.exit_codes.get(source)}"
+                trouble += f", which failed ({why}; see `tidemark logs scheduler`)"
+        return {
+            "run": run,
+            "data_from": data_from if run else None,
+            "overdue_s": 0.0 if since is None else round(now - since, 1),
+            "trouble": trouble,
+        }
+
+    def _newest_run(self, source: str) -> tuple[int, float]:
+        """The newest published run, whoever made it, and its start; 0 and the source's first sight where none is."""
+        folder = BatchFolder.of(self.settings, source)
+        version = _version(folder.publish_log)
+        known, run, started = self._newest.get(source, (None, 0, 0.0))
+        if version is None:
+            run = 0
+        elif version != known:  # a log and a manifest may be long: read when they changed
+            entry = publish_log.last(folder)
+            run, started = entry.run, entry.at
+            if run:
+                with suppress(BatchError):
+                    started = read_manifest(folder, run).started
+            self._newest[source] = (version, run, started)
+        return run, started if run else self._progress.seen[source]
+
+    def _make_runs(self) -> None:
+        started, codes, error = self._clock(), {}, ""
+        try:
+            self._remember(self._progress.with_sources(self._find_sources(), started))
+            for source in self._progress.seen:
+                self._running = (source, self._clock())
+                codes[source] = self._make_run(source)
+                if self.is_stopping:
+                    return  # not remembered: the next start makes these runs
+        except Exception as problem:
+            log.exception("runs_not_started")
+            error = str(problem).partition("\n")[0] or type(problem).__name__
+        finally:
+            self._running = None
+        last = Attempt(started, self._clock(), codes, error)
+        self._remember(replace(self._progress, handled=started, last=last))
+
+    def _make_run(self, source: str) -> int:
+        log.info("run_started", source=source)
+        began = time.monotonic()
+        code = run_child(self._command(source), child_environment(self.settings), lambda: self.is_stopping)
+        log.info("run_ended", source=source, exit_code=code, seconds=round(time.monotonic() - began, 1))
+        return code
+
+    def _remember(self, progress: Progress) -> None:
+        self._progress = progress
+        write_json(progress_file(self.settings), progress.to_json())
+        sync_folder(progress_file(self.settings).parent)
+
+
+def _version(path: Path) -> object:
+    """Something that changes when a file does; None where there is no file."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def run_child(command: Sequence[str], environment: Mapping[str, str], is_stopping: Callable[[], bool]) -> int:
+    """Run a command until it ends, or until we are to stop; its output goes where ours goes. Returns its exit code.
+
+    It stays in our process group, so that whoever ends that ends it too.
+    """
+    child = subprocess.Popen(leashed(command), stdin=subprocess.DEVNULL, env=dict(environment))
+    while not is_stopping():
+        try:
+            return child.wait(LOOK_S)
+        except subprocess.TimeoutExpired:
+            pass
+    child.terminate()
+    try:
+        return child.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        return child.wait()
+
+
+def sources_with_views(settings: Settings) -> list[str]:
+    """The declared sources that any view is declared of: those that batch runs are made for."""
+    from views.declarations import declared_by
+
+    declared = declared_by(settings)
+    return [name for name in declared.sources if declared.views_of(name)]
+
+
+def sources_to_run(settings: Settings) -> list[str]:
+    """Those of them that anything was archived of: a source without events has no run, and lacks none."""
+    return [source for source in sources_with_views(settings) if _is_archived(settings, source)]
+
+
+def _is_archived(settings: Settings, source: str) -> bool:
+    """Whether a master table has more than the commit that made it. Where that is unclear, the run says what is up."""
+    table = (settings.master_dir or settings.home / "master") / source  # table_path, without its import of Spark
+    commits = (table / "_delta_log").glob("*.json")
+    return ledger_file(table).is_file() or any(path.stem != f"{0:020}" for path in commits)
+
+
+def run_scheduler(
+    settings: Settings, find_sources: Callable[[], Sequence[str]], command: Callable[[str], list[str]] = run_command
+) -> None:
+    """Follow the schedule until told to stop."""
+    from apscheduler.schedulers.blocking import BlockingScheduler
+
+    if not settings.batch_schedule:
+        raise BatchError("batch_schedule is empty, so there is nothing to schedule. Set it, like '15 3 * * *'.")
+    Home(settings.home).prepare()
+    ours = Scheduler(settings, find_sources, command)
+    scheduler = BlockingScheduler(
+        executors={name: {"type": "threadpool", "max_workers": 1} for name in ("default", "heartbeat")}, timezone=UTC
+    )
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        ours.is_stopping = True  # only a flag: the thread that the signal interrupted may hold any lock
+
+    def beat() -> None:
+        if ours.is_stopping:
+            scheduler.shutdown(wait=False)
+        else:
+            ours.beat()
+
+    signal.signal(signal.SIGTERM, handle)
+    signal.signal(signal.SIGINT, handle)
+    ours.beat()
+    # At once, for what was missed while we were down; then at each due time, however late: what a sleeping machine
+    # missed is made up by one run. The heartbeat wakes the loop, whose own waiting does not notice such a sleep.
+    now, always = datetime.now(UTC), {"coalesce": True, "max_instances": 1, "misfire_grace_time": None}
+    scheduler.add_job(ours.fire, ours.schedule.trigger, next_run_time=now, **always)
+    scheduler.add_job(beat, "interval", seconds=HEARTBEAT_S, executor="heartbeat", **always)
+    log.info("scheduled", cron=settings.batch_schedule, zone=settings.batch_schedule_tz)
+    scheduler.start()  # returns when `beat` saw the flag; the thread of `fire` ends its run before the process ends
+
+
+def main() -> int:
+    """The program."""
+    settings = load_settings()
+    configure_logging(settings.log_level)
+    try:
+        run_scheduler(settings, lambda: sources_to_run(settings))
+    except Exception as error:
+        write_json(status_file(settings), {"at": time.time(), "error": str(error), "overdue": ""})
+        if (exit_code := getattr(error, "exit_code", None)) is None:
+            log.exception("failed")
+            return 1
+        log.error("refused", why=str(error))  # noqa: TRY400  a sentence for a person, no traceback
+        return int(exit_code)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,120 @@
+"""Batch views as Delta tables: files are written first, and become part of the table only when their run is published.
+
+The manifest of a run names its files; the table's own log is for other engines and follows the publish log.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from batch_layer.errors import BatchError
+from batch_layer.manifests import DataFile, ViewData
+from infra.disk import make_folder, sync_file, sync_folder
+
+if TYPE_CHECKING:
+    from py4j.java_gateway import JavaObject
+
+DAY = "day"
+PROPERTIES = {
+    "delta.checkpointInterval": "20",
+    "delta.dataSkippingNumIndexedCols": "8",
+}
+
+
+def write_files(spark: SparkSession, table: Path, rows: DataFrame) -> list[DataFile]:
+    """Write states into a view's table folder, a folder for each day. No reader sees them yet."""
+    dated = rows.withColumn(DAY, f.to_date("bucket"))
+    _create(spark, table, dated)
+    log = _log(spark, table)
+    option = _jvm(spark).scala.Option
+    transaction = log.startTransaction(option.empty(), option.empty())
+    written = transaction.writeFiles(dated._jdf)
+    files = [_data_file(json.loads(written.apply(place).json())["add"]) for place in range(written.size())]
+    for folder in {(table / file.path).parent for file in files}:
+        sync_folder(folder)
+    for file in files:
+        sync_file(table / file.path)
+    sync_folder(table)
+    return files
+
+
+def read_files(spark: SparkSession, table: Path, files: Iterable[DataFile], like: DataFrame | None = None) -> DataFrame:
+    """The rows of files of a view."""
+    paths = [str(table / file.path) for file in files]
+    if not paths:
+        if like is None:
+            raise BatchError(f"{str(table)!r}: no files to read.")
+        return like.limit(0)
+    reader = spark.read if like is None else spark.read.schema(like.schema)
+    return reader.parquet(*paths)
+
+
+def expose(spark: SparkSession, table: Path, view: ViewData, run: int) -> bool:
+    """Make a view's Delta table hold exactly the files of a run. Idempotent; False if it did already.
+
+    It comes after the publish log: a crash in between leaves other engines on the run before, and the next run, or the
+    next call, brings them up.
+    """
+    option = _jvm(spark).scala.Option
+    transaction = _log(spark, table).startTransaction(option.empty(), option.empty())
+    have = {file.path(): file for file in transaction.snapshot().allFiles().collect()}
+    want = {file.path: file for file in view.files}
+    if have.keys() == want.keys():
+        return False
+    actions = _actions(spark, transaction, have, want)
+    operation = getattr(_jvm(spark).org.apache.spark.sql.delta, "DeltaOperations$ManualUpdate$")
+    transaction.commit(actions, getattr(operation, "MODULE$"), _tags(spark, run))
+    return True
+
+
+def _actions(
+    spark: SparkSession, transaction: JavaObject, have: dict[str, JavaObject], want: dict[str, DataFile]
+) -> JavaObject:
+    jvm = _jvm(spark)
+    parse = getattr(getattr(jvm.org.apache.spark.sql.delta.actions, "Action$"), "MODULE$").fromJson
+    actions = getattr(getattr(jvm.scala.collection.immutable, "Nil$"), "MODULE$")
+    for path, file in want.items():
+        if path not in have:
+            actions = actions.appended(parse(file.action))
+    for path, known in have.items():
+        if path not in want:
+            actions = actions.appended(known.remove())
+    return actions
+
+
+def _create(spark: SparkSession, table: Path, rows: DataFrame) -> None:
+    from delta.tables import DeltaTable
+
+    if (table / "_delta_log" / f"{0:020}.json").is_file():
+        return
+    make_folder(table.parent)
+    builder = DeltaTable.createIfNotExists(spark).location(str(table)).addColumns(rows.schema).partitionedBy(DAY)
+    for name, value in PROPERTIES.items():
+        builder = builder.property(name, value)
+    builder.execute()
+
+
+def _data_file(add: dict[str, Any]) -> DataFile:
+    rows = json.loads(add["stats"])["numRecords"]
+    action = json.dumps({"add": add}, separators=(",", ":"))
+    return DataFile(day=add["partitionValues"][DAY], path=add["path"], rows=rows, bytes=add["size"], action=action)
+
+
+def _jvm(spark: SparkSession) -> Any:
+    return spark._jvm
+
+
+def _log(spark: SparkSession, table: Path) -> JavaObject:
+    return _jvm(spark).org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, str(table))
+
+
+def _tags(spark: SparkSession, run: int) -> JavaObject:
+    """The run's number, in the commit."""
+    empty = getattr(getattr(_jvm(spark).scala.collection.immutable, "Map$"), "MODULE$").empty()
+    return empty.updated("tidemark.run", str(run))

@@ -1,0 +1,62 @@
+"""Files that are on the disk when a function returns, not only in the page cache."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+
+def sync_file(path: Path) -> None:
+    """Wait until a file's content is on the disk."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def sync_folder(path: Path) -> None:
+    """Wait until a folder's list of names is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder, and those above it that are missing; their names are on the disk too."""
+    if not path.parent.is_dir():
+        make_folder(path.parent)
+    path.mkdir(exist_ok=True)
+    sync_folder(path.parent)  # also of one that was there: who made it may have been killed before this
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Write so that a reader sees the old file or the new one, whole, also after a crash. The folder must exist."""
+    partial = _write_partial(path, text)
+    partial.replace(path)
+    sync_folder(path.parent)
+
+
+def write_once(path: Path, text: str) -> bool:
+    """Write a file that nothing ever replaces; False, and nothing is changed, where there is one of that name.
+
+    A reader sees no file or the whole one, also after a crash. The folder must exist.
+    """
+    partial = _write_partial(path, text)
+    try:
+        os.link(partial, path)  # unlike a rename, it refuses a name that is taken
+    except FileExistsError:
+        return False
+    finally:
+        partial.unlink()
+        sync_folder(path.parent)
+    return True
+
+
+def _write_partial(path: Path, text: str) -> Path:
+    partial = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}.partial")
+    with partial.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    return partial

@@ -1,0 +1,374 @@
+"""Batch runs on a real master table: against the oracle, continued and full, killed at every step, two at once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from batch_layer import publish_log
+from batch_layer.errors import BatchError, LeaseHeld, RunRefused
+from batch_layer.folders import BatchFolder
+from batch_layer.lease import lease
+from batch_layer.manifests import Manifest, read_manifest
+from batch_layer.run import run_batch
+from infra.settings import Settings, load_settings
+from master_dataset.commits import Kind, Proof
+from master_dataset.table import append, commit_lock, create_table, table_path
+from views import in_memory
+from views.generation import Record, generate
+from views.in_memory import Event
+from views.on_spark.events import with_event
+from views.source import Source
+from views.states import unpack
+from views.view import View
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DECLARED = """
+from views.aggregates import Average, Count, Distinct, First, Histogram, Last, Max, Min, Quantiles, Sum, TopK
+from views.derived import Ratio
+from views.source import Source
+from views.view import View
+
+shop = Source(
+    "shop",
+    fields="event_id string, event_time timestamp, user_id string, item string, cents int, big bigint, "
+    "price decimal(10,2), ms double",
+)
+sales = View(
+    "sales",
+    source=shop,
+    grain="1h",
+    keys={"item": "item"},
+    where="cents is not null",
+    answers={
+        "orders": Count(),
+        "large": Count(where="cents >= 99"),
+        "share": Ratio("large", "orders"),
+        "cents": Sum("cents"),
+        "big": Sum("big"),
+        "money": Sum("price"),
+        "mean": Average("ms"),
+        "users": Distinct("user_id"),
+        "few": Distinct("user_id", exact=True, at_most=3),
+        "ms": Quantiles("ms"),
+        "top": TopK("user_id", k=3),
+        "spread": Histogram("ms", bounds=(0, 1, 100)),
+        "smallest": Min("price"),
+        "largest": Max("user_id"),
+        "first": First("user_id"),
+        "last": Last("big"),
+    },
+)
+totals = View("totals", source=shop, grain="1d", answers={"events": Count(), "users": Distinct("user_id")})
+"""
+SMALL = f"""{DECLARED.partition("sales = View(")[0]}
+sales = View(
+    "sales", source=shop, keys={{"item": "item"}},
+    answers={{"orders": Count(), "cents": Sum("cents"), "money": Sum("price"), "users": Distinct("user_id")}},
+)
+"""
+POISON = (b"{", b"", b'{"cents": "many"}', b"\xff", None)
+STEPS = ("run.after_number", "run.after_copies", "run.after_views", "run.before_publish", "run.after_publish")
+
+
+class Killed(BaseException):
+    """Stands for a process that ends at a failpoint: nothing catches it."""
+
+
+class Shop:
+    """A home with the views above and a master table that tests append to, without Kafka."""
+
+    def __init__(self, spark: SparkSession, home: Path, declared: str = SMALL) -> None:
+        self.spark = spark
+        views_dir = home / "views"
+        views_dir.mkdir(parents=True)
+        (views_dir / "shop.py").write_text(declared)
+        self.settings: Settings = load_settings(home=home / "home", views_dir=views_dir, with_examples=False)
+        self.settings.home.mkdir()
+        self.folder = BatchFolder.of(self.settings, "shop")
+        self.source, self.views = self.declared()
+        self.events: list[Event] = []
+        self.cut: dict[int, int] = {}
+        self.table = table_path(self.settings, "shop")
+        create_table(spark, self.table, self.source)
+
+    def declared(self) -> tuple[Source, dict[str, View]]:
+        from views.declarations import load_declarations
+
+        found = load_declarations(self.settings.views_dir, with_catalog=False)
+        return found.source("shop"), {view.name: view for view in found.views_of("shop")}
+
+    def archive(self, records: list[Record], poison: int = 0) -> None:
+        """Append records after what is there: their offsets move up; some poison goes between them."""
+        rows: list[tuple[Any, ...]] = []
+        start = dict(self.cut) or {0: 0, 1: 0, 2: 0}
+        next_offset = dict(start)
+        for place, record in enumerate(records):
+            event, partition = record.event, record.event.partition
+            if place < poison:
+                rows.append(self._row(partition, next_offset[partition], POISON[place % len(POISON)]))
+                next_offset[partition] += 1
+            offset = next_offset[partition]
+            rows.append(self._row(partition, offset, record.value))
+            self.events.append(Event(partition, offset, event.event_id, event.event_time, event.fields))
+            next_offset[partition] += 1
+        frame = self.spark.createDataFrame(
+            rows,
+            "topic string, partition int, offset bigint, timestamp timestamp, timestampType int, key binary, "
+            "value binary, headers array<struct<key:string,value:binary>>",
+        )
+        proof = Proof(Kind.APPEND, "shop", "topic-id", start=start, end=next_offset)
+        with commit_lock(self.table):
+            append(self.spark, self.table, with_event(frame, self.source), proof)
+        self.cut = next_offset
+
+    @staticmethod
+    def _row(partition: int, offset: int, value: bytes | None) -> tuple[Any, ...]:
+        return ("shop", partition, offset, datetime(2026, 3, 1, tzinfo=UTC), 0, None, value, None)
+
+    def run(self, **options: Any) -> Manifest:
+        return run_batch(self.settings, "shop", spark=self.spark, **options)
+
+    def answers(self, view: str, run: int | None = None) -> dict[Any, dict[str, Any]]:
+        """What the files of a run say: states unpacked and presented as the serving layer will do it."""
+        import pyarrow.parquet as pq
+
+        number = publish_log.served(self.folder).run if run is None else run
+        data = read_manifest(self.folder, number).view(view)
+        declared = self.views[view]
+        found: dict[Any, dict[str, Any]] = {}
+        for file in data.files:
+            table = self.folder.table(view, data.hash) / file.path
+            for row in pq.ParquetFile(table).read().to_pylist():
+                micros = (row["bucket"] - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+                group = (micros, tuple(row[name] for name in declared.keys))
+                assert group not in found, "a group stands in two rows"
+                found[group] = declared.present(unpack(declared.algebras, row["state"]))
+        return found
+
+    def expected(self, view: str) -> dict[Any, dict[str, Any]]:
+        return in_memory.answers(self.views[view], self.events)
+
+    def check(self, run: int | None = None) -> None:
+        for name in self.views:
+            assert_same(self.answers(name, run), self.expected(name))
+
+
+def assert_same(found: dict[Any, dict[str, Any]], expected: dict[Any, dict[str, Any]]) -> None:
+    assert found.keys() == expected.keys()
+    for group, answers in expected.items():
+        for name, answer in answers.items():
+            wanted = pytest.approx(answer, rel=1e-9, abs=1e-9) if isinstance(answer, float) else answer
+            assert found[group][name] == wanted, (group, name)
+
+
+@pytest.fixture
+def shop(spark: SparkSession, tmp_path: Path) -> Shop:
+    return Shop(spark, tmp_path)
+
+
+def made(shop: Shop, count: int, seed: int, **options: Any) -> list[Record]:
+    return generate(shop.source, count, seed, views=shop.views.values(), **options)
+
+
+def later(records: list[Record], days: int) -> list[Record]:
+    """The same events, but of another day and with other ids."""
+    from views.generation import encode
+
+    moved = []
+    for record in records:
+        event = record.event
+        at = event.event_time + timedelta(days=days)
+        fields = {**event.fields, "event_id": f"{event.event_id}+{days}", "event_time": at}
+        moved.append(
+            Record(encode(fields).encode(), Event(event.partition, event.offset, fields["event_id"], at, fields))
+        )
+    return moved
+
+
+def test_runs_answer_what_the_oracle_does(spark: SparkSession, tmp_path: Path) -> None:
+    """Every aggregate, with late, duplicate, invalid and null events: a first run, one that goes on, and a full one."""
+    shop = Shop(spark, tmp_path, DECLARED)
+    first = made(shop, 500, 2)
+    shop.archive(first, poison=7)
+    manifest = shop.run()
+    shop.check()
+    assert manifest.cut == shop.cut
+    assert (manifest.events, manifest.invalid) == (len(shop.events) + 7, 7)
+    assert manifest.duplicates == len(shop.events) - len(in_memory.counted(shop.events)) > 0
+    assert publish_log.served(shop.folder).run == manifest.run == 1
+    # New days, late events into old days, and copies of events of the earlier run.
+    shop.archive(later(first[:200], 1) + first[:50] + later(first[200:260], -1) + made(shop, 100, 3), poison=3)
+    continued = shop.run()
+    assert (manifest.kind, continued.kind, continued.base_run) == ("full", "continued", 1)
+    shop.check()
+    full = shop.run(full=True)
+    assert full.kind == "full"
+    for name in shop.views:
+        assert_same(shop.answers(name, continued.run), shop.answers(name, full.run))
+    assert full.view("sales").totals == continued.view("sales").totals
+    assert full.duplicates == continued.duplicates
+    assert (full.events, full.invalid) == (continued.events, continued.invalid)
+
+
+def test_only_touched_days_are_written_anew(shop: Shop) -> None:
+    shop.archive(made(shop, 200, 4))
+    first = shop.run()
+    shop.archive(later(made(shop, 100, 5), 3))
+    second = shop.run()
+    before, after = ({file.path for file in run.view("sales").files} for run in (first, second))
+    assert before < after
+    third = shop.run()
+    assert third.view("sales").files == second.view("sales").files, "no news"
+    assert third.run > second.run
+    shop.check()
+
+
+def test_a_copy_in_a_lower_partition_that_says_something_else_is_taken(shop: Shop) -> None:
+    """Of all copies the lowest position counts, whichever came first: a continued run then computes everything."""
+    (record,) = made(shop, 1, 7, copies=0)
+    event = record.event
+    value = json.dumps({"event_id": event.event_id, "event_time": "2026-03-01T23:00:00Z", "item": "a", "cents": 1})
+    other = json.dumps({"event_id": event.event_id, "event_time": "2026-03-01T23:00:00Z", "item": "b", "cents": 2})
+    at = datetime(2026, 3, 1, 23, tzinfo=UTC)
+    shop.archive([Record(value.encode(), Event(2, 0, event.event_id, at, json.loads(value) | {"event_time": at}))])
+    shop.run()
+    shop.archive([Record(other.encode(), Event(0, 0, event.event_id, at, json.loads(other) | {"event_time": at}))])
+    assert shop.run().kind == "full"
+    shop.check()
+    assert {group[1] for group in shop.answers("sales")} == {("b",)}
+
+
+def test_a_new_and_a_changed_view_are_computed_over_everything(shop: Shop) -> None:
+    shop.archive(made(shop, 200, 8))
+    first = shop.run()
+    path = Path(str(shop.settings.views_dir)) / "shop.py"
+    text = path.read_text().replace('"cents": Sum("cents")', '"cents": Sum("cents + 1")')
+    path.write_text(text + "\nmore = View('more', shop, {'n': Count('item')})\n")
+    shop.source, shop.views = shop.declared()
+    shop.archive(made(shop, 100, 9))
+    second = shop.run()
+    assert {view.name: view.kind for view in second.views} == {"sales": "full", "more": "full"}
+    assert first.view("sales").hash != second.view("sales").hash
+    shop.check()
+    third = shop.run()
+    assert {view.kind for view in third.views} == {"continued"}
+    shop.check()
+
+
+def test_a_killed_run_leaves_nothing_that_a_reader_sees(shop: Shop) -> None:
+    """Before the flip readers stay on the run before, after it they have the new one; the next run is right."""
+    shop.archive(made(shop, 100, 10))
+    shop.run()
+    before = list(shop.events)
+    shop.archive(made(shop, 60, 11))
+    for step in STEPS:
+        with pytest.raises(Killed):
+            shop.run(failpoint=dying_at(step))
+        assert rows_of_delta(shop, "sales") == len(shop.answers("sales", 1)), "other engines are on the run before"
+        if step != "run.after_publish":
+            assert publish_log.served(shop.folder).run == 1, step
+            everything, shop.events = shop.events, before
+            shop.check()
+            shop.events = everything
+    published = publish_log.served(shop.folder).run
+    assert published == 1 + len(STEPS)
+    shop.check()
+    assert shop.run().run == published + 1
+    shop.check()
+    assert rows_of_delta(shop, "sales") == len(shop.answers("sales"))
+
+
+def dying_at(step: str) -> Callable[[str], None]:
+    def die(name: str) -> None:
+        if name == step:
+            raise Killed
+
+    return die
+
+
+def rows_of_delta(shop: Shop, view: str) -> int:
+    table = shop.folder.table(view, shop.views[view].hash)
+    return shop.spark.read.format("delta").load(str(table)).count()
+
+
+def test_two_runs_at_once_never_both_publish(shop: Shop) -> None:
+    """The lease turns the second away; without a lease the publish log does."""
+    shop.archive(made(shop, 50, 12))
+    with lease(shop.folder, "a test"), pytest.raises(LeaseHeld):
+        shop.run()
+    shop.run()
+    newest = publish_log.last(shop.folder)
+
+    def overtake(name: str) -> None:
+        if name == "run.before_publish":
+            number = publish_log.next_run(shop.folder)
+            publish_log.append(shop.folder, publish_log.Entry(number, newest.cut, newest.catalog, newest.at))
+
+    with pytest.raises(RunRefused):
+        shop.run(failpoint=overtake)
+
+
+@pytest.mark.parametrize("damage", ["lost row", "changed state"])
+def test_files_that_do_not_hold_what_was_computed_are_not_published(
+    shop: Shop, damage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from batch_layer import recompute
+
+    shop.archive(made(shop, 50, 13))
+    write: Callable[..., Any] = recompute.write_files
+
+    def spoil(spark: SparkSession, table: Path, rows: Any) -> Any:
+        if "item" not in rows.columns:
+            return write(spark, table, rows)
+        spoilt = rows.limit(3) if damage == "lost row" else rows.selectExpr("* except(orders)", "orders + 1 as orders")
+        return write(spark, table, spoilt.select(*rows.columns))
+
+    monkeypatch.setattr(recompute, "write_files", spoil)
+    with pytest.raises(BatchError, match="Nothing was published"):
+        shop.run()
+    assert publish_log.served(shop.folder).run == 0
+
+
+def test_an_empty_master_and_an_older_copy_of_it_are_named(shop: Shop) -> None:
+    with pytest.raises(BatchError, match="holds nothing yet"):
+        shop.run()
+    shop.archive(made(shop, 20, 14))
+    shop.run()
+    log = publish_log.last(shop.folder)
+    number = publish_log.next_run(shop.folder)
+    ahead = {p: offset + 5 for p, offset in shop.cut.items()}
+    publish_log.append(shop.folder, publish_log.Entry(number, ahead, log.catalog, log.at))
+    with pytest.raises(BatchError, match="older copy"):
+        shop.run()
+
+
+def test_other_engines_read_the_batch_views(shop: Shop) -> None:
+    """`deltalake`, and DuckDB over its Arrow dataset, see exactly the published run with plain numbers in it."""
+    import duckdb
+    from deltalake import DeltaTable
+
+    shop.archive(made(shop, 300, 15))
+    shop.run()
+    shop.archive(made(shop, 100, 16))
+    shop.run()
+    path = shop.folder.table("sales", shop.views["sales"].hash)
+    sales = DeltaTable(str(path)).to_pyarrow_dataset()  # noqa: F841  # DuckDB finds it by its name
+    found = duckdb.sql(
+        "select item, sum(orders), sum(cents), sum(money), max(users) from sales group by item"
+    ).fetchall()
+    expected: dict[Any, list[Any]] = {}
+    for (_, (item,)), answers in shop.expected("sales").items():
+        sums = expected.setdefault(item, [0, 0, 0, 0])
+        sums[0] += answers["orders"]
+        sums[1] += answers["cents"]
+        sums[2] += round(float(answers["money"]) * 100)
+        sums[3] = max(sums[3], answers["users"])
+    assert {row[0]: [row[1], row[2], round(row[3] * 100), row[4]] for row in found} == expected

@@ -1,0 +1,359 @@
+"""The publish log: runs in order, cuts that never go back, and what any crash leaves of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from batch_layer import publish_log
+from batch_layer.errors import BatchError, RunRefused
+from batch_layer.folders import BatchFolder
+from batch_layer.publish_log import GENESIS, Entry
+from master_dataset.cut import is_below
+
+CATALOG = {"page_hits": "1f" * 32}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> BatchFolder:
+    return BatchFolder(tmp_path / "deep" / "web")
+
+
+def entry(run: int, *offsets: int) -> Entry:
+    return Entry(run, dict(enumerate(offsets)), CATALOG, 1_700_000_000.25 + run)
+
+
+def fill(folder: BatchFolder, *entries: Entry) -> None:
+    for each in entries:
+        publish_log.append(folder, each)
+
+
+def make_manifest(folder: BatchFolder, run: int) -> None:
+    folder.runs.mkdir(parents=True, exist_ok=True)
+    folder.manifest(run).write_text("{}")
+
+
+# ---- what it holds -------------------------------------------------------------
+
+
+def test_log_that_does_not_exist_is_genesis_and_reading_leaves_nothing_behind(folder: BatchFolder) -> None:
+    assert publish_log.read(folder) == [GENESIS]
+    assert publish_log.last(folder) == publish_log.served(folder) == GENESIS
+    assert (GENESIS.run, GENESIS.cut, GENESIS.catalog) == (0, {}, {})
+    assert not folder.root.exists()
+
+
+def test_entries_come_back_as_they_were_appended(folder: BatchFolder) -> None:
+    fill(folder, entry(1, 5, 0), entry(4, 5, 7))
+    assert publish_log.read(folder) == [GENESIS, entry(1, 5, 0), entry(4, 5, 7)]
+    assert publish_log.last(folder) == entry(4, 5, 7)
+    assert publish_log.find(folder, 1) == entry(1, 5, 0)
+    with pytest.raises(BatchError, match=r"'web' has no run 2 .*There are: 1, 4"):
+        publish_log.find(folder, 2)
+
+
+def test_genesis_keeps_the_views_it_was_begun_with(folder: BatchFolder) -> None:
+    begun = publish_log.begin(folder, CATALOG, 3.5)
+    assert begun == Entry(0, {}, CATALOG, 3.5)
+    assert publish_log.begin(folder, {"other": "00"}, 9.0) == begun, "a log begins once"
+    fill(folder, entry(1, 2))
+    assert publish_log.read(folder) == [begun, entry(1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("log", "refused"),
+    [
+        ([entry(1, 5)], entry(1, 5)),
+        ([entry(3, 5)], entry(2, 9)),
+        ([entry(1, 5)], entry(2, 4)),
+        ([entry(1, 5, 3)], entry(2, 9, 2)),
+        ([entry(1, 5, 3)], entry(2, 9)),
+        ([], entry(0)),
+    ],
+)
+def test_run_that_would_go_back_is_refused_and_told_what_the_log_has(
+    folder: BatchFolder, log: list[Entry], refused: Entry
+) -> None:
+    fill(folder, *log)
+    before = publish_log.read(folder)
+    with pytest.raises(RunRefused) as error:
+        publish_log.append(folder, refused)
+    assert publish_log.read(folder) == before
+    last = before[-1]
+    said = str(error.value)
+    for word in (f"Run {refused.run} ", str(refused.cut), f"run {last.run} ", str(last.cut), "tidemark batch run"):
+        assert word in said
+    assert (error.value.run, error.value.last_run, error.value.exit_code) == (refused.run, last.run, 1)
+
+
+def test_partition_that_appears_or_a_cut_that_stays_is_taken(folder: BatchFolder) -> None:
+    fill(folder, entry(1, 5), entry(2, 5), entry(3, 5, 1))
+    assert publish_log.last(folder) == entry(3, 5, 1)
+
+
+ENTRIES = st.lists(
+    st.builds(
+        entry,
+        st.integers(0, 12),
+        st.integers(0, 3),
+        st.integers(0, 3),
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(wanted=ENTRIES)
+def test_whatever_is_asked_runs_grow_and_cuts_never_go_back(
+    tmp_path_factory: pytest.TempPathFactory, wanted: list[Entry]
+) -> None:
+    folder = BatchFolder(tmp_path_factory.mktemp("batch") / "web")
+    taken = [GENESIS]
+    for each in wanted:
+        fits = each.run > taken[-1].run and is_below(taken[-1].cut, each.cut)
+        try:
+            publish_log.append(folder, each)
+        except RunRefused:
+            assert not fits
+        else:
+            assert fits
+            taken.append(each)
+    assert publish_log.read(folder) == taken
+
+
+def test_of_many_who_append_at_once_the_log_takes_an_ordered_few(folder: BatchFolder) -> None:
+    def try_append(run: int) -> bool:
+        try:
+            publish_log.append(folder, entry(run, run))
+        except RunRefused:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        taken = list(pool.map(try_append, [*range(1, 41), *range(1, 41)]))
+    log = publish_log.read(folder)
+    assert len(log) == 1 + sum(taken)
+    assert [each.run for each in log] == sorted({each.run for each in log})
+    assert log[-1].run == 40
+
+
+# ---- crashes -------------------------------------------------------------------
+
+
+def test_log_cut_at_any_byte_has_exactly_the_lines_that_are_whole(tmp_path: Path) -> None:
+    """A crash while writing leaves any beginning of the line, or the line with blocks that were never written."""
+    whole = BatchFolder(tmp_path / "whole")
+    fill(whole, entry(1, 5), entry(2, 6))
+    text = whole.publish_log.read_bytes()
+    ends = [position + 1 for position, byte in enumerate(text) if byte == ord("\n")]
+    for length in range(len(text) + 1):
+        for ballast in (b"", b"\x00" * 7, b"\x00\n") if length not in (0, *ends) else (b"",):
+            folder = BatchFolder(tmp_path / f"cut{length}-{len(ballast)}")
+            folder.root.mkdir()
+            folder.publish_log.write_bytes(text[:length] + ballast)
+            expected = [GENESIS, entry(1, 5), entry(2, 6)][: max(1, sum(end <= length for end in ends))]
+            assert publish_log.read(folder) == expected, (length, ballast)
+            publish_log.append(folder, entry(3, 7))
+            assert publish_log.read(folder) == [*expected, entry(3, 7)], (length, ballast)
+
+
+def test_torn_line_is_cut_off_by_the_next_append(folder: BatchFolder) -> None:
+    """Also one that is longer than the line that takes its place."""
+    fill(folder, entry(1, 5))
+    with folder.publish_log.open("ab") as file:
+        file.write(b'{"format":1,"run":2,"catalog":{' + b"x" * 5000)
+    publish_log.append(folder, entry(3, 7))
+    text = folder.publish_log.read_bytes()
+    assert (text.count(b"\n"), text[-1:], b"xx" in text) == (3, b"\n", False)
+
+
+@pytest.mark.parametrize("rest", [b"", b'{"format":1,"ru'], ids=["before a line", "before a torn line"])
+def test_damaged_line_in_the_middle_is_named_and_nothing_is_appended(folder: BatchFolder, rest: bytes) -> None:
+    fill(folder, entry(1, 5), *([] if rest else [entry(2, 6)]))
+    text = folder.publish_log.read_bytes() + rest
+    damaged = text.replace(b'"run":1', b'"run":9')
+    assert damaged != text
+    folder.publish_log.write_bytes(damaged)
+    for act in (publish_log.read, publish_log.served, publish_log.next_run, lambda it: fill(it, entry(7, 7))):
+        with pytest.raises(BatchError, match=r"Line 2 of .*publish\.log' is damaged"):
+            act(folder)
+    assert folder.publish_log.read_bytes() == damaged
+
+
+def test_line_of_a_later_version_is_not_guessed_at(folder: BatchFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(publish_log, "FORMAT", 2)
+        fill(folder, entry(1, 5))
+    with pytest.raises(BatchError, match="has format 2; this version of Tidemark knows 1"):
+        publish_log.read(folder)
+
+
+def test_entry_is_on_the_disk_before_append_returns(folder: BatchFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every write to the log is followed by fsync of the log; its folder's name is synced before the first."""
+    calls = []
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        calls.append((path.name, path.stat().st_size if path.is_file() else None))
+        real(descriptor)
+
+    if not Path("/proc/self/fd").is_dir():
+        pytest.skip("needs /proc to tell which file is synced")
+    monkeypatch.setattr(os, "fsync", fsync)
+    fill(folder, entry(1, 5))
+    assert calls[-1] == ("publish.log", folder.publish_log.stat().st_size)
+    names = [name for name, _size in calls]
+    assert names.index("deep") < names.index("web") < names.index("publish.log")
+
+
+def test_entry_that_is_read_is_on_the_disk(folder: BatchFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its writer may have been killed before it synced; what a reader passes on must not be lost with the power."""
+    fill(folder, entry(1, 5))
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.fstat(descriptor).st_ino))
+    assert publish_log.last(folder) == entry(1, 5)
+    assert synced == [folder.publish_log.stat().st_ino]
+
+
+def test_full_disk_publishes_nothing(folder: BatchFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(folder, entry(1, 5))
+
+    def refuse(_descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", refuse)
+        with pytest.raises(OSError, match="No space left"):
+            publish_log.append(folder, entry(2, 6))
+    assert publish_log.last(folder) == entry(1, 5)
+
+
+# ---- run numbers ---------------------------------------------------------------
+
+
+def test_run_numbers_are_given_out_once_also_to_many_at_once(folder: BatchFolder) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        numbers = list(pool.map(lambda _: publish_log.next_run(folder), range(40)))
+    assert sorted(numbers) == list(range(1, 41))
+
+
+def test_run_numbers_go_on_after_a_process_that_was_killed(folder: BatchFolder) -> None:
+    code = (
+        "import pathlib, sys; from batch_layer import publish_log; from batch_layer.folders import BatchFolder\n"
+        "while True: print(publish_log.next_run(BatchFolder(pathlib.Path(sys.argv[1]))), flush=True)"
+    )
+    numbers: list[int] = []
+    for count in (1, 7, 3):
+        with subprocess.Popen(
+            [sys.executable, "-c", code, str(folder.root)], stdout=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdout
+            numbers += [int(process.stdout.readline()) for _ in range(count)]
+            process.kill()
+            numbers += [int(line) for line in process.stdout if line.endswith("\n")]
+    numbers.append(publish_log.next_run(folder))
+    assert numbers == sorted(set(numbers)), "a number came twice"
+
+
+@pytest.mark.parametrize("damage", [None, b"", b"\x00" * 20, b'{"run":900,"sum":"0000000000000000"}', b"2", b"\xff"])
+def test_lost_or_damaged_counter_goes_on_after_the_log_and_the_manifests(
+    folder: BatchFolder, damage: bytes | None
+) -> None:
+    fill(folder, entry(6, 5))
+    assert publish_log.next_run(folder) == 7
+    assert publish_log.next_run(folder) == 8
+    folder.counter.unlink() if damage is None else folder.counter.write_bytes(damage)
+    assert publish_log.next_run(folder) == 7, "the log alone is known"
+    folder.counter.unlink()
+    make_manifest(folder, 11)
+    make_manifest(folder, 9)
+    (folder.runs / "00000099.json.1.2.partial").touch()
+    assert publish_log.next_run(folder) == 12, "a run that was never published has a manifest"
+
+
+def test_number_is_on_the_disk_before_it_is_given_out(folder: BatchFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed at any step of giving out a number, the next one is another."""
+    given_out = [publish_log.next_run(folder)]
+    for step in ("fsync", "replace"):
+        with monkeypatch.context() as patch:
+            patch.setattr(os if step == "fsync" else Path, step, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
+                given_out.append(publish_log.next_run(folder))
+        given_out.append(publish_log.next_run(folder))
+    assert given_out == sorted(set(given_out))
+
+
+# ---- what is served ------------------------------------------------------------
+
+
+@pytest.fixture
+def three(folder: BatchFolder) -> BatchFolder:
+    fill(folder, entry(1, 5), entry(2, 6), entry(3, 7))
+    for run in (1, 2, 3):
+        make_manifest(folder, run)
+    return folder
+
+
+def test_rollback_pins_readers_and_changes_nothing_in_the_log(three: BatchFolder) -> None:
+    text = three.publish_log.read_bytes()
+    assert (publish_log.pinned(three), publish_log.served(three)) == (None, entry(3, 7))
+    assert publish_log.serve(three, 1) == entry(1, 5)
+    assert publish_log.pinned(three) == publish_log.served(three) == entry(1, 5)
+    assert publish_log.last(three) == entry(3, 7)
+    assert publish_log.serve(three, 2) == publish_log.served(three) == entry(2, 6)
+    assert publish_log.serve(three, None) == publish_log.served(three) == entry(3, 7)
+    assert publish_log.serve(three, None) == entry(3, 7), "unpinning twice is harmless"
+    assert three.publish_log.read_bytes() == text
+
+
+def test_new_run_frees_the_readers_only_if_it_says_so(three: BatchFolder) -> None:
+    publish_log.serve(three, 1)
+    publish_log.append(three, entry(4, 8))
+    assert publish_log.served(three) == entry(1, 5)
+    freeing = publish_log.append(three, entry(5, 8), unpin=True)
+    assert publish_log.served(three) == freeing == publish_log.last(three)
+    assert publish_log.pinned(three) is None
+    publish_log.append(three, entry(6, 9))
+    assert publish_log.served(three) == entry(6, 9), "once free, readers stay free"
+
+
+def test_rollback_after_a_run_that_freed_the_readers_is_in_force(three: BatchFolder) -> None:
+    publish_log.serve(three, 1)
+    publish_log.append(three, entry(4, 8), unpin=True)
+    publish_log.serve(three, 2)
+    assert publish_log.served(three) == entry(2, 6)
+
+
+@pytest.mark.parametrize(
+    ("run", "words"), [(9, "never published"), (0, "was pruned"), (2, "was pruned")], ids=["unknown", "genesis", "gone"]
+)
+def test_run_that_cannot_be_served_is_refused(three: BatchFolder, run: int, words: str) -> None:
+    three.manifest(2).unlink()
+    with pytest.raises(BatchError, match=f"cannot serve run {run}: .*{words}"):
+        publish_log.serve(three, run)
+    assert publish_log.served(three) == entry(3, 7)
+
+
+def test_pin_to_a_run_that_the_log_does_not_have_is_no_pin(three: BatchFolder, tmp_path: Path) -> None:
+    publish_log.serve(three, 2)
+    other = BatchFolder(tmp_path / "other")
+    fill(other, entry(1, 5))
+    other.serving.write_bytes(three.serving.read_bytes())
+    assert publish_log.served(other) == entry(1, 5)
+
+
+def test_damaged_pin_is_not_taken_for_no_pin(three: BatchFolder) -> None:
+    publish_log.serve(three, 1)
+    three.serving.write_text(three.serving.read_text().replace('"run": 1', '"run": 2'))
+    with pytest.raises(BatchError, match=r"serving\.json' is damaged.*tidemark batch rollback --latest"):
+        publish_log.served(three)
+    publish_log.serve(three, 2)
+    assert publish_log.served(three) == entry(2, 6)

@@ -1,0 +1,399 @@
+"""The scheduler's process: which runs it starts, what it says of itself, and what it remembers."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+
+from batch_layer import publish_log
+from batch_layer.folders import BatchFolder
+from batch_layer.manifests import Manifest, write_manifest
+from batch_layer.publish_log import Entry
+from batch_layer.scheduling import (
+    Scheduler,
+    progress_file,
+    run_child,
+    run_command,
+    sources_to_run,
+    sources_with_views,
+    status_file,
+)
+from infra.home import Home, read_json, write_json
+from infra.local_stack import check_schedule, scheduler_service
+from infra.settings import Settings, load_settings
+from master_dataset.commits import ledger_file
+from master_dataset.table import table_path
+from tests.conftest import wait_until
+from tests.unit.test_schedule import DAY, HOUR, at
+
+MIDNIGHT = at("2026-06-01 00:00")
+DUE = at("2026-06-01 03:15")
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was() -> Iterator[None]:
+    """The program logs to the standard error of this test, which is closed after it."""
+    yield
+    structlog.reset_defaults()
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    def __init__(self, now: float) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock(MIDNIGHT)
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Settings:
+    Home(tmp_path / "home").prepare()
+    return load_settings(home=tmp_path / "home")
+
+
+class Runs:
+    """Runs that do nothing but note that they were started; each ends with the code that is given for its source."""
+
+    def __init__(self, folder: Path, codes: dict[str, int]) -> None:
+        self.note = folder / "started"
+        self.codes = codes
+
+    def command(self, source: str) -> list[str]:
+        code = "import sys; open(sys.argv[1], 'a').write(sys.argv[2] + '\\n'); sys.exit(int(sys.argv[3]))"
+        return [sys.executable, "-S", "-c", code, str(self.note), source, str(self.codes[source])]
+
+    @property
+    def started(self) -> list[str]:
+        return self.note.read_text().split() if self.note.exists() else []
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Runs:
+    return Runs(tmp_path, {"web": 0, "ads": 0})
+
+
+def scheduler(here: Settings, runs: Runs, clock: Clock) -> Scheduler:
+    return Scheduler(here, lambda: list(runs.codes), runs.command, clock)
+
+
+def publish(here: Settings, source: str, run: int, started: float, at: float | None = None) -> None:
+    folder = BatchFolder.of(here, source)
+    write_manifest(folder, Manifest(run, source, {0: run}, None, started, started + 9, 1, 0, 0, (), ()))
+    publish_log.append(folder, Entry(run, {0: run}, {}, started + 10 if at is None else at))
+
+
+# ---- which runs are started ------------------------------------------------------
+
+
+def test_nothing_is_run_before_it_is_due_and_each_source_once_when_it_is(
+    here: Settings, runs: Runs, clock: Clock
+) -> None:
+    ours = scheduler(here, runs, clock)
+    ours.fire()
+    assert runs.started == []
+    clock.now = DUE
+    ours.fire()
+    ours.fire()
+    assert runs.started == ["web", "ads"]
+    clock.now = DUE + DAY
+    ours.fire()
+    assert runs.started == ["web", "ads"] * 2
+
+
+def test_runs_missed_while_the_process_was_down_are_made_up_by_one(here: Settings, runs: Runs, clock: Clock) -> None:
+    scheduler(here, runs, clock)
+    clock.now = DUE + 5 * DAY + HOUR
+    ours = scheduler(here, runs, clock)
+    ours.fire()
+    ours.fire()
+    assert runs.started == ["web", "ads"]
+    scheduler(here, runs, clock).fire()
+    assert runs.started == ["web", "ads"], "the next start knows that it was done"
+
+
+def test_first_start_ever_has_missed_nothing(here: Settings, runs: Runs, clock: Clock) -> None:
+    clock.now = DUE + 60
+    scheduler(here, runs, clock).fire()
+    assert runs.started == []
+
+
+def test_due_time_that_passes_during_a_run_is_answered_at_once_afterwards(
+    here: Settings, runs: Runs, clock: Clock
+) -> None:
+    """A run that takes longer than from one due time to the next is followed by one run, not by one for each missed."""
+
+    class SlowClock(Clock):
+        def __call__(self) -> float:
+            if len(runs.started) == 2:  # the first round took three days
+                self.now = DUE + 3 * DAY + HOUR
+            return self.now
+
+    slow = SlowClock(MIDNIGHT)
+    ours = scheduler(here, runs, slow)
+    slow.now = DUE
+    ours.fire()
+    assert runs.started == ["web", "ads"] * 2
+
+
+def test_failed_run_keeps_no_other_source_from_its_run_and_waits_for_the_next_due_time(
+    here: Settings, runs: Runs, clock: Clock
+) -> None:
+    runs.codes["web"] = 3
+    ours = scheduler(here, runs, clock)
+    clock.now = DUE
+    ours.fire()
+    ours.fire()
+    assert runs.started == ["web", "ads"]
+    assert ours.status(clock.now)["last"]["exit_codes"] == {"web": 3, "ads": 0}
+
+
+def test_broken_declarations_are_told_and_the_next_due_time_tries_again(
+    here: Settings, runs: Runs, clock: Clock
+) -> None:
+    broken = False
+
+    def find() -> list[str]:
+        if broken:
+            raise ValueError("views/mine.py cannot be loaded")
+        return ["web"]
+
+    ours = Scheduler(here, find, runs.command, clock)
+    clock.now, broken = DUE, True
+    ours.fire()
+    assert ours.status(DUE + 60)["last"]["error"] == "views/mine.py cannot be loaded"
+    assert "views/mine.py cannot be loaded" in ours.status(DUE + 60)["overdue"]
+    clock.now, broken = DUE + DAY, False
+    ours.fire()
+    assert runs.started == ["web"]
+
+
+def test_clock_that_was_set_back_does_not_stop_the_runs(here: Settings, runs: Runs, clock: Clock) -> None:
+    clock.now = DUE + 400 * DAY
+    ours = scheduler(here, runs, clock)
+    clock.now = MIDNIGHT
+    ours.beat()
+    clock.now = DUE
+    ours.fire()
+    assert runs.started == ["web", "ads"]
+
+
+def test_run_that_is_stopped_is_made_by_the_next_start(here: Settings, runs: Runs, clock: Clock) -> None:
+    def forever(source: str) -> list[str]:
+        return [sys.executable, "-S", "-c", f"open({str(runs.note)!r}, 'w').write('x'); import time; time.sleep(600)"]
+
+    ours = Scheduler(here, lambda: ["web"], forever, clock)
+    clock.now = DUE
+    thread = threading.Thread(target=ours.fire)
+    thread.start()
+    wait_until("the run", lambda: runs.started)
+    assert ours.status(DUE)["running"] == {"source": "web", "since": DUE}
+    ours.is_stopping = True
+    thread.join(30)
+    assert not thread.is_alive()
+    assert ours.status(DUE)["running"] is None
+    runs.note.unlink()
+    scheduler(here, runs, clock).fire()
+    assert runs.started == ["web", "ads"]
+
+
+def test_runs_are_for_sources_that_have_views(tmp_path: Path) -> None:
+    fields = "event_id string, event_time timestamp, shop string"
+    (tmp_path / "mine.py").write_text(
+        "from views.aggregates import Count\nfrom views.source import Source\nfrom views.view import View\n"
+        f"clicks = Source('clicks', fields={fields!r})\nidle = Source('idle', fields={fields!r})\n"
+        "hits = View('hits', source=clicks, keys={'shop': 'shop'}, grain='1h', answers={'hits': Count()})\n"
+    )
+    assert sources_with_views(load_settings(views_dir=tmp_path, with_examples=False)) == ["clicks"]
+
+
+def test_source_of_which_nothing_was_archived_has_no_runs_and_lacks_none(here: Settings) -> None:
+    """A new home that waits for its first events is in order."""
+    assert sources_with_views(here) == ["web"]
+    table = table_path(here, "web")
+    log = table / "_delta_log"
+    assert sources_to_run(here) == []
+    log.mkdir(parents=True)
+    (log / f"{0:020}.json").touch()  # made by the archiver, before any event
+    assert sources_to_run(here) == []
+    (log / f"{1:020}.json").touch()
+    assert sources_to_run(here) == ["web"]
+    (log / f"{1:020}.json").unlink()
+    ledger_file(table).parent.mkdir()
+    ledger_file(table).touch()
+    assert sources_to_run(here) == ["web"], "commits that were lost are for the run to tell"
+
+
+def test_command_is_one_that_the_command_line_knows() -> None:
+    command = run_command("web")
+    assert command[:4] == [sys.executable, "-P", "-m", "infra.cli"]
+    done = subprocess.run([*command, "--help"], capture_output=True, text=True, check=False)
+    assert (done.returncode, "--source" in done.stdout) == (0, True), done.stderr
+
+
+def test_child_that_does_not_want_to_stop_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("batch_layer.scheduling.STOP_S", 0.2)
+    mark = tmp_path / "deaf"
+    code = (
+        "import signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "open(sys.argv[1], 'w'); time.sleep(600)"
+    )
+    assert run_child([sys.executable, "-S", "-c", code, str(mark)], {}, mark.exists) == -signal.SIGKILL
+
+
+# ---- what it says ----------------------------------------------------------------
+
+
+def check(here: Settings, ours: Scheduler, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> str | None:
+    """What `tidemark status` would say at this clock."""
+    ours.beat()
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "time", clock)
+        return check_schedule(status_file(here))
+
+
+def test_overdue_run_is_told_by_the_check_until_there_is_one(
+    here: Settings, runs: Runs, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(here, "web", 1, MIDNIGHT - 60)
+    publish(here, "ads", 1, DUE + 1)
+    ours = scheduler(here, runs, clock)
+    assert check(here, ours, monkeypatch, clock) is None
+    clock.now = DUE + HOUR
+    assert check(here, ours, monkeypatch, clock) == (
+        "source 'web': overdue: no run since the one due at 2026-06-01 03:15 UTC"
+    )
+    found = ours.status(clock.now)["sources"]
+    assert found["web"] == {"run": 1, "data_from": MIDNIGHT - 60, "overdue_s": HOUR, "trouble": found["web"]["trouble"]}
+    assert (found["ads"]["overdue_s"], found["ads"]["trouble"]) == (0.0, "")
+    publish(here, "web", 2, DUE + 2)
+    assert check(here, ours, monkeypatch, clock) is None, "whoever made the run"
+
+
+def test_run_that_began_before_it_was_due_does_not_answer_for_it(here: Settings, runs: Runs, clock: Clock) -> None:
+    ours = scheduler(here, runs, clock)
+    for source in runs.codes:
+        publish(here, source, 1, DUE - 60, at=DUE + 60)
+    assert "overdue" in ours.status(DUE + HOUR)["overdue"]
+
+
+def test_failed_run_is_told_at_once(here: Settings, runs: Runs, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs.codes["ads"] = 1
+    ours = scheduler(here, runs, clock)
+    clock.now = DUE
+    ours.fire()
+    publish(here, "web", 1, DUE)
+    said = check(here, ours, monkeypatch, clock)
+    assert said is not None
+    assert said.startswith("source 'ads': overdue: no run since the one due at 2026-06-01 03:15 UTC, which failed")
+    assert "exit code 1; see `tidemark logs scheduler`" in said
+
+
+def test_source_without_any_run_is_overdue_from_its_first_sight_on(here: Settings, runs: Runs, clock: Clock) -> None:
+    ours = scheduler(here, runs, clock)
+    clock.now = DUE + 10 * DAY
+    runs.codes["new"] = 0
+    ours.fire()
+    publish(here, "web", 1, clock.now)
+    publish(here, "ads", 1, clock.now)
+    assert ours.status(clock.now + HOUR)["overdue"] == "", "declared just now"
+    later = ours.status(DUE + 11 * DAY + HOUR)
+    assert later["sources"]["new"]["overdue_s"] == HOUR
+    assert later["sources"]["new"]["run"] == 0
+
+
+def test_damaged_log_of_a_source_is_told_and_the_scheduler_goes_on(here: Settings, runs: Runs, clock: Clock) -> None:
+    ours = scheduler(here, runs, clock)
+    folder = BatchFolder.of(here, "web")
+    publish(here, "web", 1, MIDNIGHT)
+    folder.publish_log.write_bytes(b"x\n" + folder.publish_log.read_bytes())
+    status = ours.status(MIDNIGHT)
+    assert "Line 1 of" in status["overdue"]
+    assert status["sources"]["ads"]["trouble"] == ""
+
+
+def test_status_names_the_next_due_time(here: Settings, runs: Runs, clock: Clock) -> None:
+    status = scheduler(here, runs, clock).status(MIDNIGHT)
+    assert (status["next_due"], status["schedule"], status["last"]) == (DUE, "15 3 * * * UTC", None)
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (None, "it has not said anything yet"),
+        ({"at": 0.0, "error": "", "overdue": ""}, "its last sign of life is"),
+        ({"at": 9e9, "error": "no\nwhere", "overdue": ""}, "no"),
+        ({"at": 9e9, "error": "", "overdue": "source 'web': overdue"}, "source 'web': overdue"),
+        ({"at": 9e9, "error": "", "overdue": ""}, None),
+    ],
+)
+def test_check_of_the_service(tmp_path: Path, status: dict[str, Any] | None, said: str | None) -> None:
+    if status is not None:
+        write_json(tmp_path / "scheduler.json", status)
+    found = check_schedule(tmp_path / "scheduler.json")
+    assert found is None if said is None else (found or "").startswith(said)
+
+
+def test_what_an_earlier_scheduler_said_is_no_sign_of_life(here: Settings) -> None:
+    service = scheduler_service(here, ())
+    write_json(status_file(here), {"at": time.time(), "error": "", "overdue": ""})
+    assert service.check() is None
+    service.prepare()
+    assert service.check() == "it has not said anything yet"
+    assert not service.is_needed
+
+
+# ---- the process -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_process_makes_up_a_missed_run_at_once_and_stops_when_told(
+    here: Settings, runs: Runs, number: signal.Signals
+) -> None:
+    write_json(progress_file(here), {"handled": time.time() - 3 * DAY, "last": None, "seen": {}})
+    code = (
+        "import sys; from batch_layer.scheduling import run_scheduler; from infra.settings import load_settings\n"
+        "from tests.unit.test_scheduling import Runs; import pathlib\n"
+        "runs = Runs(pathlib.Path(sys.argv[2]), {'web': 0})\n"
+        "run_scheduler(load_settings(home=pathlib.Path(sys.argv[1])), lambda: ['web'], runs.command)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(here.home), str(runs.note.parent)],
+        cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    ) as process:  # fmt: skip
+        try:
+            wait_until("the missed run", lambda: (read_json(status_file(here)) or {}).get("last"))
+            first = read_json(status_file(here))
+            wait_until("a heartbeat", lambda: read_json(status_file(here))["at"] > first["at"])
+            assert runs.started == ["web"]
+            assert first["last"]["exit_codes"] == {"web": 0}
+            assert check_schedule(status_file(here)) is None
+            process.send_signal(number)
+            assert process.wait(20) == 0, process.stdout and process.stdout.read()
+        finally:
+            process.kill()
+    assert read_json(progress_file(here))["handled"] > time.time() - HOUR
+
+
+def test_process_without_a_schedule_says_so(here: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    from batch_layer.scheduling import main
+
+    monkeypatch.setenv("TIDEMARK_HOME", str(here.home))
+    monkeypatch.setenv("TIDEMARK_BATCH_SCHEDULE", "")
+    assert main() == 1
+    assert "batch_schedule is empty" in (check_schedule(status_file(here)) or "")
