@@ -53,6 +53,7 @@ def main() -> None:
             collector_enabled=False,
             archiver_enabled=False,
             archive_max_events=given.events,
+            archive_max_mb=given.events,
         )
         up.check_and_fetch(settings)
         up.start_detached(settings, lambda _status: None)

@@ -48,6 +48,7 @@ class Proof:
     hash: int = 0  # of the records as Kafka gave them
     parsed_hash: int = 0  # of the columns that were read from them
     invalid: int = 0  # how many of the rows are
+    raw_bytes: int = 0  # of their keys and values
     replaces: tuple[int, ...] = ()
     # Of a repair alone: offsets that nothing holds any more, and what other files hold of its offsets already.
     lost: tuple[OffsetRange, ...] = ()
@@ -68,6 +69,7 @@ class Proof:
             "hash": _hex(self.hash),
             "parsed_hash": _hex(self.parsed_hash),
             "invalid": self.invalid,
+            "raw_bytes": self.raw_bytes,
             "replaces": list(self.replaces),
             "lost": [list(each) for each in self.lost],
             "kept": [self.kept_rows, _hex(self.kept_hash), _hex(self.kept_parsed_hash)],
@@ -94,6 +96,7 @@ def proof_from_json(text: str) -> Proof | None:
         hash=_signed(value["hash"]),
         parsed_hash=_signed(value["parsed_hash"]),
         invalid=value["invalid"],
+        raw_bytes=value.get("raw_bytes", 0),
         replaces=tuple(value["replaces"]),
         lost=tuple(OffsetRange(*each) for each in value.get("lost", ())),
         kept_rows=kept_rows,

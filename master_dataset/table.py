@@ -81,6 +81,12 @@ def measures() -> tuple[Column, ...]:
     )
 
 
+def raw_bytes() -> Column:
+    """How many bytes the keys and values of rows are, as Kafka gave them."""
+    sizes = [f.coalesce(f.octet_length(name), f.lit(0)) for name in ("key", "value")]
+    return f.coalesce(f.sum(sizes[0] + sizes[1]), f.lit(0)).alias("raw_bytes")
+
+
 def create_table(spark: SparkSession, path: Path, source: Source) -> None:
     """Make the table if it is not there; a table whose columns are others than declared is refused."""
     from delta.tables import DeltaTable
@@ -142,7 +148,7 @@ def append(
         ordered = rows.select(*transaction.snapshot().schema().fieldNames())
         ordered = ordered if files is None else ordered.coalesce(files)
         seen = Observation()
-        written = transaction.writeFiles(ordered.observe(seen, *measures())._jdf)
+        written = transaction.writeFiles(ordered.observe(seen, *measures(), raw_bytes())._jdf)
         measured = seen.get
     # Step 2. Data on the disk before the commit that promises it. Delta itself never calls fsync.
     names = [written.apply(i).path() for i in range(written.size())]

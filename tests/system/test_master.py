@@ -165,6 +165,23 @@ def test_a_crash_around_the_commit_loses_nothing_and_repeats_nothing(
     assert len(list(newest_first(place.config, place.source))) == len(POISON)
 
 
+def test_a_backlog_is_committed_in_pieces_of_so_many_mb(spark: SparkSession, place: Place) -> None:
+    place.settings = place.settings.model_copy(update={"archive_max_mb": 0.5})
+    place.send([json.dumps({"event_id": f"e{n}", "user_id": "u" * 2_000}).encode() for n in range(1_500)])
+    place.archive(spark)
+    first, *others = [proof.raw_bytes for proof in read_ledger(place.table).values()]
+    assert first > 2**20  # nothing was known of their size
+    assert len(others) == 3
+    assert max(others) < 0.55 * 2**20
+    assert first + sum(others) == sum(len(value) + len(key or b"") for key, value, _ in place.sent.values())
+    # One that starts anew knows the size from the table.
+    place.send([json.dumps({"event_id": f"f{n}", "user_id": "u" * 2_000}).encode() for n in range(300)])
+    place.archive(spark)
+    assert max(proof.raw_bytes for proof in list(read_ledger(place.table).values())[1:]) < 0.55 * 2**20
+    assert place.rows() == place.sent
+    assert deep_check(spark, place.table) == []
+
+
 def test_two_archivers_of_one_table_are_refused(spark: SparkSession, place: Place) -> None:
     with ExitStack() as first, ExitStack() as second:
         open_archive(place.settings, place.bootstrap, place.source, spark, first)
