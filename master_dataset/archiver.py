@@ -22,7 +22,7 @@ from infra.home import Home, write_json
 from infra.settings import Settings
 from infra.spark import kafka_source_options
 from master_dataset.commit_size import next_end
-from master_dataset.commits import Kind, Proof, append_to_ledger, missing_from_ledger, read_commits, read_ledger
+from master_dataset.commits import Kind, Proof, complete_ledger, remember
 from master_dataset.coverage import effective_proofs, follow
 from master_dataset.cut import count_between, cut_to_json
 from master_dataset.dead_letters import DeadLetters
@@ -168,8 +168,8 @@ def open_archive(settings: Settings, bootstrap: str, source: Source, spark: Spar
     if damage:
         raise TableDamaged(source.name, path, damage)
     create_table(spark, path, source)
-    commits, ledger = read_commits(path), read_ledger(path)
-    append_to_ledger(path, missing_from_ledger(commits, ledger))
+    commits, ledger = complete_ledger(path)
+    remember(path, commits)
     proofs = effective_proofs(commits, ledger)
     held = follow(proofs)
     positions = read_positions(settings, bootstrap, source)

@@ -10,13 +10,18 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
+from weakref import WeakValueDictionary
+
+import orjson
 
 from master_dataset.cut import Cut, OffsetRange, cut_from_json, cut_to_json
+from master_dataset.disk import sync_file
+from master_dataset.remembered import Entry, Stamp, add_entries, read_entries, stamp_of
 
 COMMIT_FILE = re.compile(r"(\d{20})\.json")
 PROOF_VERSION = 1
@@ -77,16 +82,23 @@ class Proof:
         return json.dumps(value, separators=(",", ":"))
 
 
+_proofs: WeakValueDictionary[str, Proof] = WeakValueDictionary()
+"""Those in use, by their text: each is read at least twice, in its commit and in the ledger."""
+
+
 def proof_from_json(text: str) -> Proof | None:
     """The inverse of `Proof.to_json`; None for what is not ours."""
+    known = _proofs.get(text)
+    if known is not None:
+        return known
     try:
-        value = json.loads(text)
+        value = orjson.loads(text)
     except ValueError:
         return None
     if not isinstance(value, dict) or value.get("tidemark") != PROOF_VERSION:
         return None
     kept_rows, kept_hash, kept_parsed_hash = value.get("kept", (0, "0", "0"))
-    return Proof(
+    proof = _proofs[text] = Proof(
         kind=value["kind"],
         topic=value["topic"],
         topic_id=value["topic_id"],
@@ -103,6 +115,7 @@ def proof_from_json(text: str) -> Proof | None:
         kept_hash=_signed(kept_hash),
         kept_parsed_hash=_signed(kept_parsed_hash),
     )
+    return proof
 
 
 def _hex(signed: int) -> str:
@@ -125,38 +138,50 @@ class DataFile(NamedTuple):
 
 @dataclass(frozen=True)
 class Commit:
-    """One commit file. `damage` says what is wrong with it, or is empty."""
+    """One commit file. `damage` says what is wrong with it, or is empty; `stamp` is None if it was not read itself."""
 
     version: int
     proof: Proof | None = None
     added: tuple[DataFile, ...] = ()
     removed: tuple[str, ...] = ()
     damage: str = ""
+    stamp: Stamp | None = field(default=None, compare=False)
 
 
-def read_commits(table: Path) -> list[Commit]:
-    """Every commit whose file is there, in order. A file that cannot be read is a commit with `damage`."""
+def read_commits(table: Path, *, afresh: bool = False) -> list[Commit]:
+    """Every commit whose file is there, in order. A file that cannot be read is a commit with `damage`.
+
+    A file that is as it was when we wrote and synced it is not read again, unless `afresh`: its size and times are
+    compared, and so an emptied, torn or replaced one is noticed, but not a byte that the disk itself changed.
+    """
     log = table / "_delta_log"
     if not log.is_dir():
         return []
-    names = sorted(entry.name for entry in os.scandir(log) if COMMIT_FILE.fullmatch(entry.name))
-    return [read_commit(log / name) for name in names]
+    known = {} if afresh else read_entries(remembered_file(table))
+    commits = []
+    for file in sorted(os.scandir(log), key=lambda file: file.name):
+        if found := COMMIT_FILE.fullmatch(file.name):
+            entry = known.get(int(found[1]))
+            is_known = entry is not None and entry.stamp == stamp_of(file.stat())
+            commits.append(_from_entry(entry) if entry is not None and is_known else read_commit(Path(file.path)))
+    return commits
 
 
 def read_commit(path: Path) -> Commit:
     """One commit file."""
     version = int(path.stem)
+    stamp = stamp_of(path.stat())  # before it is read: a change in between must show
     text = path.read_bytes()
     if not text.strip():
-        return Commit(version, damage="it is empty")
+        return Commit(version, damage="it is empty", stamp=stamp)
     try:
         actions = [json.loads(line) for line in text.splitlines() if line.strip()]
-        return _from_actions(version, actions)
+        return _from_actions(version, actions, stamp)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        return Commit(version, damage=f"it is torn ({type(error).__name__}: {str(error)[:80]})")
+        return Commit(version, damage=f"it is torn ({type(error).__name__}: {str(error)[:80]})", stamp=stamp)
 
 
-def _from_actions(version: int, actions: list[dict[str, Any]]) -> Commit:
+def _from_actions(version: int, actions: list[dict[str, Any]], stamp: Stamp) -> Commit:
     info = next((action["commitInfo"] for action in actions if "commitInfo" in action), None)
     if info is None:
         raise ValueError("it has no commitInfo")
@@ -167,7 +192,7 @@ def _from_actions(version: int, actions: list[dict[str, Any]]) -> Commit:
             stats = json.loads(add.get("stats") or "{}")
             added.append(DataFile(unquote(add["path"]), add["size"], stats.get("numRecords", -1), version))
     removed = tuple(unquote(action["remove"]["path"]) for action in actions if "remove" in action)
-    return Commit(version, proof_from_json(info.get("userMetadata") or ""), tuple(added), removed)
+    return Commit(version, proof_from_json(info.get("userMetadata") or ""), tuple(added), removed, stamp=stamp)
 
 
 def live_files(commits: Iterable[Commit]) -> dict[str, DataFile]:
@@ -179,6 +204,46 @@ def live_files(commits: Iterable[Commit]) -> dict[str, DataFile]:
             live.pop(path, None)
         live |= {file.path: known.setdefault(file.path, file) for file in commit.added}
     return live
+
+
+# ---- what is remembered of them ----------------------------------------------
+
+
+def remembered_file(table: Path) -> Path:
+    """Where it is. It may be deleted at any time."""
+    return own_folder(table) / "commits.remembered"
+
+
+def remember(table: Path, commits: Collection[Commit]) -> None:
+    """Let the next reader of these commits do without their files.
+
+    They must be on the disk: what a power cut may still spoil, without a change of size or time, is not remembered.
+    """
+    entries = list(_entries(commits))
+    if 2 * len(entries) > len(commits):  # of most of them it knew nothing, or what they were before a backup came back
+        remembered_file(table).unlink(missing_ok=True)
+    if entries:
+        add_entries(remembered_file(table), entries)
+
+
+def remember_newest(table: Path, version: int) -> None:
+    """The same for the commit that was just made."""
+    commit = read_commit(table / "_delta_log" / f"{version:020}.json")
+    add_entries(remembered_file(table), _entries([commit]))
+
+
+def _entries(commits: Iterable[Commit]) -> Iterator[Entry]:
+    """Of those that were read themselves and are sound."""
+    for commit in commits:
+        if commit.stamp is not None and commit.proof is not None and not commit.damage:
+            added = [[file.path, file.size, file.rows] for file in commit.added]
+            yield Entry(commit.version, commit.stamp, [commit.proof.to_json(), added, list(commit.removed)])
+
+
+def _from_entry(entry: Entry) -> Commit:
+    proof, added, removed = entry.content
+    files = tuple(DataFile(path, size, rows, entry.version) for path, size, rows in added)
+    return Commit(entry.version, proof_from_json(proof), files, tuple(removed))
 
 
 # ---- the ledger --------------------------------------------------------------
@@ -200,7 +265,7 @@ def read_ledger(table: Path) -> dict[int, Proof]:
     if not path.is_file():
         return {}
     entries = {}
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
         version, _, text = line.partition(" ")
         proof = proof_from_json(text)
         if version.isdigit() and proof is not None:
@@ -224,6 +289,18 @@ def _ends_with_newline(path: Path) -> bool:
     with path.open("rb") as file:
         file.seek(-1, os.SEEK_END)
         return file.read(1) == b"\n"
+
+
+def complete_ledger(table: Path) -> tuple[list[Commit], dict[int, Proof]]:
+    """Add what a crash kept out of the ledger. Returns the commits, all on the disk now, and the whole ledger."""
+    ledger = read_ledger(table)
+    commits = read_commits(table)
+    missing = missing_from_ledger(commits, ledger)
+    for version, _ in missing:
+        sync_file(table / "_delta_log" / f"{version:020}.json")
+    if missing:
+        append_to_ledger(table, missing)
+    return commits, {**ledger, **dict(missing)}
 
 
 def missing_from_ledger(commits: Iterable[Commit], ledger: dict[int, Proof]) -> list[tuple[int, Proof]]:

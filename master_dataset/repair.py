@@ -27,9 +27,8 @@ from master_dataset.commits import (
     DataFile,
     Kind,
     Proof,
-    append_to_ledger,
+    complete_ledger,
     live_files,
-    missing_from_ledger,
     read_commits,
     read_ledger,
 )
@@ -86,7 +85,7 @@ def repair(spark: SparkSession, settings: Settings, bootstrap: str, source: Sour
         bad = _to_restore(table, findings)
         for version in bad:
             _restore(spark, kafka, table, version, bad, report)
-        append_to_ledger(table, missing_from_ledger(read_commits(table), read_ledger(table)))
+        complete_ledger(table)
         _clear_cache(spark)
         report.remaining += [finding for finding in deep_check(spark, table) if finding.is_damage]
         if not report.remaining:

@@ -19,7 +19,8 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 
 from infra.settings import Settings
-from master_dataset.commits import Kind, Proof, append_to_ledger, own_folder
+from master_dataset.commits import Kind, Proof, append_to_ledger, own_folder, remember_newest
+from master_dataset.disk import sync_file, sync_folder
 from master_dataset.errors import MasterDatasetError
 from views.field_types import FieldType
 from views.source import Source
@@ -172,6 +173,7 @@ def append(
     sync_file(path / "_delta_log" / f"{version:020}.json")
     sync_folder(path / "_delta_log")
     append_to_ledger(path, [(version, done)])
+    remember_newest(path, version)
     return Committed(version, done)
 
 
@@ -249,21 +251,3 @@ def lock_holder(path: Path) -> int | None:
             text = file.read().strip()
             return int(text) if text.isdigit() else None
     return None
-
-
-# ---- the disk ----------------------------------------------------------------
-
-
-def sync_file(path: Path) -> None:
-    """Wait until a file's content is on the disk."""
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-
-
-def sync_folder(path: Path) -> None:
-    """Wait until a folder's list of names is on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
