@@ -87,7 +87,7 @@ _proofs: WeakValueDictionary[str, Proof] = WeakValueDictionary()
 
 
 def proof_from_json(text: str) -> Proof | None:
-    """The inverse of `Proof.to_json`; None for what is not ours."""
+    """The inverse of `Proof.to_json`; None for what is not ours. A ValueError tells that one of ours lost something."""
     known = _proofs.get(text)
     if known is not None:
         return known
@@ -97,25 +97,32 @@ def proof_from_json(text: str) -> Proof | None:
         return None
     if not isinstance(value, dict) or value.get("tidemark") != PROOF_VERSION:
         return None
+    try:
+        proof = _proofs[text] = _from_members(value)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"a proof whose members are not what they should be: {error}") from None
+    return proof
+
+
+def _from_members(value: dict[str, Any]) -> Proof:
     kept_rows, kept_hash, kept_parsed_hash = value.get("kept", (0, "0", "0"))
-    proof = _proofs[text] = Proof(
+    return Proof(
         kind=value["kind"],
         topic=value["topic"],
         topic_id=value["topic_id"],
         start=cut_from_json(value["from"]),
         end=cut_from_json(value["to"]),
-        rows=value["rows"],
+        rows=int(value["rows"]),
         hash=_signed(value["hash"]),
         parsed_hash=_signed(value["parsed_hash"]),
-        invalid=value["invalid"],
-        raw_bytes=value.get("raw_bytes", 0),
+        invalid=int(value["invalid"]),
+        raw_bytes=int(value.get("raw_bytes", 0)),
         replaces=tuple(value["replaces"]),
         lost=tuple(OffsetRange(*each) for each in value.get("lost", ())),
         kept_rows=kept_rows,
         kept_hash=_signed(kept_hash),
         kept_parsed_hash=_signed(kept_parsed_hash),
     )
-    return proof
 
 
 def _hex(signed: int) -> str:
@@ -260,14 +267,20 @@ def ledger_file(table: Path) -> Path:
 
 
 def read_ledger(table: Path) -> dict[int, Proof]:
-    """The proofs by version. A torn last line is what a crash leaves; it is ignored, and the next start writes it."""
+    """The proofs by version. A line that cannot be read is ignored; the next start writes it anew from its commit.
+
+    A crash leaves a torn last line, a bad disk one anywhere.
+    """
     path = ledger_file(table)
     if not path.is_file():
         return {}
     entries = {}
     for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
         version, _, text = line.partition(" ")
-        proof = proof_from_json(text)
+        try:
+            proof = proof_from_json(text)
+        except ValueError:
+            continue
         if version.isdigit() and proof is not None:
             entries[int(version)] = proof
     return entries
@@ -292,7 +305,7 @@ def _ends_with_newline(path: Path) -> bool:
 
 
 def complete_ledger(table: Path) -> tuple[list[Commit], dict[int, Proof]]:
-    """Add what a crash kept out of the ledger. Returns the commits, all on the disk now, and the whole ledger."""
+    """Add what the ledger lacks. Returns the commits, all on the disk now, and the whole ledger."""
     ledger = read_ledger(table)
     commits = read_commits(table)
     missing = missing_from_ledger(commits, ledger)
@@ -304,10 +317,9 @@ def complete_ledger(table: Path) -> tuple[list[Commit], dict[int, Proof]]:
 
 
 def missing_from_ledger(commits: Iterable[Commit], ledger: dict[int, Proof]) -> list[tuple[int, Proof]]:
-    """Proofs that a crash kept out of the ledger: it happened between the commit and its ledger line.
+    """Proofs that are not in the ledger: a crash came between the commit and its line, or the line cannot be read.
 
     A void commit promises nothing: in the ledger it would stand for the rows of the commit that it replaced.
     """
-    newest = max(ledger, default=-1)
-    promised = ((c.version, c.proof) for c in commits if c.proof is not None and c.version > newest)
+    promised = ((c.version, c.proof) for c in commits if c.proof is not None and c.version not in ledger)
     return [(version, proof) for version, proof in promised if proof.kind != Kind.VOID]
