@@ -55,8 +55,10 @@ class Proof:
     invalid: int = 0  # how many of the rows are
     raw_bytes: int = 0  # of their keys and values
     replaces: tuple[int, ...] = ()
-    # Of a repair alone: offsets that nothing holds any more, and what other files hold of its offsets already.
+    # Of a repair alone: offsets that nothing holds any more, whether its rows are others than were promised, and what
+    # other files hold of its offsets already.
     lost: tuple[OffsetRange, ...] = ()
+    unproved: bool = False
     kept_rows: int = 0
     kept_hash: int = 0
     kept_parsed_hash: int = 0
@@ -77,6 +79,7 @@ class Proof:
             "raw_bytes": self.raw_bytes,
             "replaces": list(self.replaces),
             "lost": [list(each) for each in self.lost],
+            "unproved": self.unproved,
             "kept": [self.kept_rows, _hex(self.kept_hash), _hex(self.kept_parsed_hash)],
         }
         return json.dumps(value, separators=(",", ":"))
@@ -119,6 +122,7 @@ def _from_members(value: dict[str, Any]) -> Proof:
         raw_bytes=int(value.get("raw_bytes", 0)),
         replaces=tuple(value["replaces"]),
         lost=tuple(OffsetRange(*each) for each in value.get("lost", ())),
+        unproved=bool(value.get("unproved", False)),
         kept_rows=kept_rows,
         kept_hash=_signed(kept_hash),
         kept_parsed_hash=_signed(kept_parsed_hash),

@@ -21,6 +21,8 @@ class Coverage:
     gaps: list[OffsetRange] = field(default_factory=list)
     overlaps: list[OffsetRange] = field(default_factory=list)
     lost: list[OffsetRange] = field(default_factory=list)
+    unproved: dict[int, int] = field(default_factory=dict)
+    """Repairs that could only save rows from a changed file -> how many."""
 
 
 def effective_proofs(commits: Iterable[Commit], ledger: Mapping[int, Proof]) -> dict[int, Proof]:
@@ -63,6 +65,8 @@ def follow(proofs: Mapping[int, Proof]) -> Coverage:
             held += span
             found.lost += span if proof.kind == Kind.LOST else proof.lost
             found.rows += proof.rows + proof.kept_rows
+            if proof.unproved:
+                found.unproved[version] = proof.rows + proof.kept_rows
             found.hash ^= proof.hash ^ proof.kept_hash
             found.parsed_hash ^= proof.parsed_hash ^ proof.kept_parsed_hash
     found.cut = dict(sorted(cut.items()))

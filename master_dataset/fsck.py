@@ -48,8 +48,8 @@ class Trouble(StrEnum):
     DELTA_DIFFERS = "Delta differs"
 
 
-HARMLESS = (Trouble.STRAY_FILE, Trouble.LOST)
-"""No fact is at risk any more: a crash leaves stray files, and what is lost was named and recorded."""
+HARMLESS = (Trouble.STRAY_FILE, Trouble.LOST, Trouble.UNPROVED_ROWS)
+"""No fact is at risk any more: a crash leaves stray files; what is lost or unproved is beyond repair, and recorded."""
 
 
 @dataclass(frozen=True)
@@ -135,6 +135,9 @@ def _check_chain(
         yield Finding(Trouble.OVERLAP, str(overlap), f"two commits hold {overlap}.")
     for lost in found.lost:
         yield Finding(Trouble.LOST, str(lost), f"{lost} was lost, and that is recorded.")
+    for version, rows in found.unproved.items():
+        text = f"{rows} rows of commit {version} were saved from a changed file; they are others than were promised."
+        yield Finding(Trouble.UNPROVED_ROWS, f"commit {version}", text, version)
     for commit in commits:
         before = ledger.get(commit.version)
         if _is_void(commit) and commit.version not in replaced and before and _held_facts(before):

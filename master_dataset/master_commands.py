@@ -52,7 +52,7 @@ def status(
     source: Annotated[str | None, typer.Argument(help="Name of the source; all of them if not given.")] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show each table's cut, rows, files, bytes and how far it is behind Kafka."""
+    """Show each table's cut, rows, files, bytes, what of it is lost or unproved, and how far it is behind Kafka."""
     settings, sources = _declared(source)
     _print([_status_of(settings, each) for each in sources], output)
 
@@ -222,6 +222,8 @@ def _status_of(settings: Settings, source: Source) -> dict[str, Any]:
         "commits": len(commits),
         "files": len(files),
         "bytes": sum(file.size for file in files.values()),
+        "lost offsets": sum(each.size for each in held.lost),
+        "unproved rows": sum(held.unproved.values()),
         "behind Kafka": "unknown: no broker answers" if lag is None else lag,
     }
 

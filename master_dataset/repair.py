@@ -87,9 +87,8 @@ def repair(spark: SparkSession, settings: Settings, bootstrap: str, source: Sour
             _restore(spark, kafka, table, version, bad, report)
         complete_ledger(table)
         _clear_cache(spark)
-        report.remaining += [finding for finding in deep_check(spark, table) if finding.is_damage]
-        if not report.remaining:
-            report.remaining += _compare_with_delta(spark, table)
+        damage = [finding for finding in deep_check(spark, table) if finding.is_damage]
+        report.remaining += damage or _compare_with_delta(spark, table)
     return report
 
 
@@ -211,16 +210,32 @@ def _restore(
         rows = rows.persist(StorageLevel.DISK_ONLY)  # what is counted here is what is written below
     there = measure(kept)
     both = there.plus(measure(rows))
+    unproved = _is_unproved(version, proofs, both)
     lost = _lost(kafka, proof, expected, both, [frame for frame in (rows, kept) if frame is not None])
     proof = replace(
-        proof, lost=tuple(lost), kept_rows=there.rows, kept_hash=there.hash, kept_parsed_hash=there.parsed_hash
+        proof,
+        lost=tuple(lost),
+        unproved=unproved,
+        kept_rows=there.rows,
+        kept_hash=there.hash,
+        kept_parsed_hash=there.parsed_hash,
     )
     done = append(spark, table, rows, proof, files=1, instead_of=own)
     report.restored_rows += done.proof.rows
     report.lost += lost
-    if both.rows == expected.rows + expected.kept_rows and both.hash != expected.hash ^ expected.kept_hash:
+    if unproved:
         text = f"commit {version} came back as commit {done.version}, but with other content than its proof says."
         report.remaining.append(Finding(Trouble.UNPROVED_ROWS, f"commit {version}", text, done.version))
+
+
+def _is_unproved(version: int, proofs: Mapping[int, Proof], found: Measured) -> bool:
+    """Whether as many rows came back as were promised, but others. Each repair on the way promised the same rows."""
+    replaced = replacements(proofs)
+    promises = [proof for v, proof in proofs.items() if version in (v, replaced.get(v)) and not proof.unproved]
+    expected = proofs.get(version)
+    if expected is None or found.rows != expected.rows + expected.kept_rows:
+        return expected is not None and expected.unproved
+    return found.hash not in {proof.hash ^ proof.kept_hash for proof in promises}
 
 
 def _span(version: int, proofs: Mapping[int, Proof]) -> tuple[Cut, Cut]:

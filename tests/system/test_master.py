@@ -440,6 +440,10 @@ def test_rows_saved_from_a_changed_file_are_not_called_good(spark: SparkSession,
     report = repair(spark, place.settings, place.bootstrap, place.source, place.table)
     assert [finding.trouble for finding in report.remaining] == [Trouble.UNPROVED_ROWS]
     assert place.rows().keys() == place.sent.keys()
+    for _ in range(2):  # and are named ever after, but stop nobody
+        assert place.damage() == {Trouble.UNPROVED_ROWS}
+        again = repair(spark, place.settings, place.bootstrap, place.source, place.table)
+        assert (again.restored_rows, again.remaining) == (0, [])
 
 
 def test_another_topic_of_the_same_name_neither_repairs_nor_excuses_anything(spark: SparkSession, place: Place) -> None:

@@ -41,6 +41,7 @@ proofs = st.builds(
     parsed_hash=int64,
     invalid=st.integers(0, 10**6),
     raw_bytes=st.integers(0, 10**12),
+    unproved=st.booleans(),
     replaces=st.lists(st.integers(0, 1000), max_size=3).map(tuple),
 )
 

@@ -28,10 +28,10 @@ from master_dataset.commits import (
 )
 from master_dataset.coverage import follow, replacements
 from master_dataset.cut import OffsetRange
-from master_dataset.fsck import Trouble, quick_check
+from master_dataset.fsck import Measured, Trouble, quick_check
 from master_dataset.kafka_positions import KafkaBehind, OffsetsGone, Positions, TopicReplaced, check_positions
 from master_dataset.remembered import Entry, read_entries
-from master_dataset.repair import commits_to_restore, compactions_to_undo
+from master_dataset.repair import _is_unproved, commits_to_restore, compactions_to_undo
 from master_dataset.salvage import outside
 from master_dataset.void_commits import forget_summaries, move_aside, taken_out, void_commits
 from views.source import Source
@@ -258,6 +258,33 @@ def test_what_a_repair_could_not_bring_back_is_reported_for_ever(table: Table) -
     assert [(finding.trouble, finding.where) for finding in quick_check(table.path)] == [
         (Trouble.LOST, "partition 0: 13..19")
     ]
+
+
+def test_rows_that_a_repair_saved_from_a_changed_file_are_named_for_ever_but_stop_nobody(table: Table) -> None:
+    table.commit(3, repaired(10, 20, 2, unproved=True), ["c"], ["b"])
+    table.commit(4, append(20, 30), ["d"])
+    (finding,) = quick_check(table.path)
+    assert (finding.trouble, finding.where, finding.is_damage) == (Trouble.UNPROVED_ROWS, "commit 3", False)
+    assert finding.text.startswith("10 rows of commit 3 were saved from a changed file")
+    assert table.to_restore() == []
+    table.commit(5, repaired(10, 20, 3), ["e"], ["c"])  # found after all
+    assert table.troubles() == []
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (Measured(10, 7), False),  # what was promised at first
+        (Measured(10, 9), True),  # what the repair saved
+        (Measured(10, 8), True),
+        (Measured(4, 9), True),  # less of it: what remains is as doubtful as before
+    ],
+)
+def test_a_repair_of_a_repair_is_measured_by_the_first_promise(found: Measured, expected: bool) -> None:
+    chain = {1: append(0, 10, hash=7), 2: append(10, 20, hash=5), 3: repaired(0, 10, 1, hash=9, unproved=True)}
+    assert _is_unproved(3, chain, found) is expected
+    assert _is_unproved(2, chain, Measured(4, 1)) is False  # the others are lost, and named
+    assert _is_unproved(4, chain, Measured()) is False
 
 
 def test_holes_inside_what_kafka_still_has_are_no_loss() -> None:
