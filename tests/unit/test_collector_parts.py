@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, TopicPartition
 
 from infra.problems import Problem
 from master_dataset.collector.bodies import LARGE_BODY, beside_loop, parse_body
-from master_dataset.collector.consumers import Instance
+from master_dataset.collector.consumers import Consumers, Instance
 from master_dataset.collector.events import read_events
 from master_dataset.collector.threads import Threads
 from master_dataset.errors import InvalidEvent
@@ -161,3 +161,24 @@ def test_auto_commit_passes_no_record_that_was_not_given() -> None:
         assert all(offset in (0, len(given)) or offset - 1 in given for offset in broker.committed)
         given += found if isinstance(found, list) else []
     assert (given, broker.committed) == ([0, 1, 2], [2, 3])
+
+
+def test_a_request_that_waited_while_its_consumer_was_deleted_is_told_so() -> None:
+    async def crowd() -> Problem:
+        consumers = Consumers({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, most=1, idle_s=60)
+        instance = consumers.get("g", "one")
+        async with instance.lock:
+            deleting = asyncio.create_task(consumers.delete("g", "one"))
+            await asyncio.sleep(0)
+            # As /commit does, which looks its topics up between finding the instance and waiting for it.
+            waiting = asyncio.create_task(consumers.use(instance, instance.commit, [TopicPartition("t", 0, 1)]))
+            await asyncio.sleep(0)
+        await deleting
+        with pytest.raises(Problem) as refused:
+            await waiting
+        assert consumers.get("g", "one") is not instance
+        await consumers.close()
+        return refused.value
+
+    refused = asyncio.run(crowd())
+    assert (refused.status, refused.kind) == (409, "consumer-deleted")
