@@ -26,6 +26,7 @@ from master_dataset.commits import Kind, Proof, live_files, read_commits
 from master_dataset.compaction import compact
 from master_dataset.dead_letters import (
     FOREIGN,
+    ORIGIN,
     DeadLetter,
     DeadLetters,
     ValueLeftOut,
@@ -163,13 +164,22 @@ def test_what_the_topic_does_not_take_is_left_out_and_named(place: Place) -> Non
     assert watermarks_of(place.config, place.source.topic, 3) == 0
 
 
-def test_a_message_of_others_is_shown_as_such(place: Place) -> None:
+def test_a_message_of_others_is_shown_as_such_and_sent_again_as_it_is(place: Place) -> None:
     half = (("tidemark-partition", b"0"), ("tidemark-offset", b"x"))
-    others = [Record(b"k", b"hello", (("h", b"1"),)), Record(None, b"", half), Record(None, None)]
+    forged = tuple((f"tidemark-{name}", b"x") for name in ORIGIN)
+    not_text = tuple((f"tidemark-{name}", b"\xff" if name == "reason" else b"1") for name in ORIGIN)
+    short = (*((f"tidemark-{name}", b"1") for name in ORIGIN), ("tidemark-too-large", b"many"))
+    others = [Record(b"k", b"hello", (("h", b"1"),)), Record(None, None), Record(None, b"")]
+    others += [Record(None, b"v", headers) for headers in (half, forged, not_text, short)]
     send_records(place.config, place.source.dead_topic, others)
-    newest = letters_of(place)
-    assert {(each.reason, each.partition, each.offset, each.version) for each in newest} == {(FOREIGN, -1, -1, -1)}
-    assert (newest[2].key, newest[2].value, newest[2].headers) == (b"k", b"hello", (("h", b"1"),))
+    letters = letters_of(place)[::-1]
+    assert {(each.reason, each.partition, each.offset, each.version) for each in letters} == {(FOREIGN, -1, -1, -1)}
+    assert [(each.key, each.value, each.headers) for each in letters] == [each[:3] for each in others]
+    assert replay(place.config, place.source, letters) == len(others)
+    again = messages_of(place.config, place.source.topic, 3)
+    assert sorted(str((m.key(), m.value(), tuple(m.headers() or ()))) for m in again) == sorted(
+        str(each[:3]) for each in others
+    )
 
 
 # ---- on the command line -----------------------------------------------------
