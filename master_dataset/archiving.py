@@ -16,8 +16,8 @@ from infra.logs import configure_logging
 from infra.settings import Settings, load_settings
 from infra.spark import spark_session
 from master_dataset.archiver import open_archive, write_status
+from master_dataset.declared import declared
 from master_dataset.topics import apply_topics, librdkafka_config, plan_topics
-from views.declarations import load_declarations
 
 HEARTBEAT_S = 1.0
 
@@ -33,13 +33,13 @@ def run_archiver(settings: Settings) -> None:
 
     signal.signal(signal.SIGTERM, handle)
     signal.signal(signal.SIGINT, handle)
-    declared = load_declarations(settings.views_dir, with_catalog=settings.with_examples)
+    sources = list(declared(settings).sources.values())
     bootstrap = addresses(settings).kafka
-    apply_topics(AdminClient(librdkafka_config(settings, bootstrap)), plan_topics(declared.sources.values()))
+    apply_topics(AdminClient(librdkafka_config(settings, bootstrap)), plan_topics(sources))
     write_status(settings, [], [])
     spark = spark_session(settings, "tidemark-archiver")
     with ExitStack() as locks:
-        archives = [open_archive(settings, bootstrap, source, spark, locks) for source in declared.sources.values()]
+        archives = [open_archive(settings, bootstrap, source, spark, locks) for source in sources]
         queries = [archive.start(spark) for archive in archives]
         try:
             while not stopping:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from master_dataset.commits import Commit, Kind, Proof
+from master_dataset.commits import Commit, Kind, Proof, read_commits, read_ledger
 from master_dataset.cut import OffsetRange, ranges
 
 
@@ -23,6 +24,13 @@ class Coverage:
     lost: list[OffsetRange] = field(default_factory=list)
     unproved: dict[int, int] = field(default_factory=dict)
     """Repairs that could only save rows from a changed file -> how many."""
+
+
+def of(table: Path, commits: Iterable[Commit] | None = None) -> Coverage:
+    """What a table holds, by its proofs and the ledger's copies. `commits` are its own, if they were read already."""
+    # The ledger first: a commit made between the two readings is then ahead of it, not missing.
+    ledger = read_ledger(table)
+    return follow(effective_proofs(read_commits(table) if commits is None else commits, ledger))
 
 
 def effective_proofs(commits: Iterable[Commit], ledger: Mapping[int, Proof]) -> dict[int, Proof]:

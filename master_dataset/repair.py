@@ -22,6 +22,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
 from infra.settings import Settings
+from master_dataset import coverage
 from master_dataset.commits import (
     Commit,
     DataFile,
@@ -32,7 +33,7 @@ from master_dataset.commits import (
     read_commits,
     read_ledger,
 )
-from master_dataset.coverage import Coverage, effective_proofs, follow, replacements
+from master_dataset.coverage import effective_proofs, follow, replacements
 from master_dataset.cut import Cut, OffsetRange, join, ranges
 from master_dataset.fsck import Finding, Measured, Trouble, deep_check
 from master_dataset.kafka_positions import Positions, check_topic_id, read_positions
@@ -72,7 +73,7 @@ def repair(spark: SparkSession, settings: Settings, bootstrap: str, source: Sour
         kafka = Kafka(settings, bootstrap, source, None)
         if any(finding.is_damage and finding.trouble is not Trouble.CORRUPT_CHECKPOINT for finding in findings):
             positions = read_positions(settings, bootstrap, source)
-            known = _follow(table).topic_id
+            known = coverage.of(table).topic_id
             kafka = Kafka(settings, bootstrap, source, positions if known in ("", positions.topic_id) else None)
         report.moved = move_aside(table, findings)
         report.voided = void_commits(table, findings)
@@ -94,7 +95,7 @@ def repair(spark: SparkSession, settings: Settings, bootstrap: str, source: Sour
 
 def accept_loss(spark: SparkSession, source: Source, table: Path, positions: Positions) -> list[OffsetRange]:
     """Record that the offsets between the table's end and Kafka's beginning are gone. Returns them."""
-    held = _follow(table)
+    held = coverage.of(table)
     check_topic_id(source, positions.topic_id, held.topic_id)
     end = join(held.cut, positions.earliest) if held.cut else {}
     gone = list(ranges(held.cut, end))
@@ -103,11 +104,6 @@ def accept_loss(spark: SparkSession, source: Source, table: Path, positions: Pos
         with commit_lock(table):
             append(spark, table, None, proof)
     return gone
-
-
-def _follow(table: Path) -> Coverage:
-    ledger = read_ledger(table)
-    return follow(effective_proofs(read_commits(table), ledger))
 
 
 def _clear_cache(spark: SparkSession) -> None:

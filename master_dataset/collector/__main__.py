@@ -13,7 +13,7 @@ from infra.local_stack import addresses
 from infra.logs import configure_logging
 from infra.settings import load_settings
 from master_dataset.collector.app import create_app
-from views.declarations import load_declarations
+from master_dataset.declared import declared
 from views.errors import DeclarationError
 
 GC_THRESHOLD = 100_000
@@ -26,7 +26,7 @@ def main() -> int:
     try:
         settings = load_settings()
         configure_logging(settings.log_level)
-        declarations = load_declarations(settings.views_dir, with_catalog=settings.with_examples)
+        declarations = declared(settings)
     except (InfraError, DeclarationError) as error:
         sys.stderr.write(f"tidemark collector: {error}\n")
         return error.exit_code

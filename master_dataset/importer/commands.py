@@ -18,6 +18,7 @@ from infra.errors import NotRunning
 from infra.home import Home
 from infra.local_stack import addresses
 from infra.settings import Settings, load_settings
+from master_dataset.declared import declared
 from master_dataset.importer.detect import make_reader
 from master_dataset.importer.errors import UnusableInput
 from master_dataset.importer.formats import Format, Options
@@ -27,7 +28,6 @@ from master_dataset.importer.journal import Journal, Start, find_start
 from master_dataset.importer.rejects import Rejects
 from master_dataset.importer.report import Outcome, print_outcomes, progress_bar
 from master_dataset.importer.sender import Sender, ensure_topic
-from views.declarations import load_declarations
 from views.source import Source
 
 DONE, INTERRUPTED = "done", "interrupted"
@@ -91,15 +91,15 @@ def command(
     """
     options = _options(format_, timezone, delimiter, origin, ignore_unknown=ignore_unknown)
     settings = load_settings()
-    declared = load_declarations(settings.views_dir, with_catalog=settings.with_examples).source(source)
+    into = declared(settings).source(source)
     bootstrap = _kafka_address(settings)
     found = {each.path or each.name: each for each in map(find_input, files)}  # a file named twice is imported once
-    plans = [_Plan(settings, declared, options, each, again=again) for each in found.values()]
+    plans = [_Plan(settings, into, options, each, again=again) for each in found.values()]
 
     @cache
     def sender() -> Sender:
-        ensure_topic(settings, bootstrap, declared, wait)
-        return Sender(settings, bootstrap, declared.topic, wait)
+        ensure_topic(settings, bootstrap, into, wait)
+        return Sender(settings, bootstrap, into.topic, wait)
 
     outcomes: list[Outcome] = []
     try:
