@@ -164,6 +164,17 @@ def test_what_the_topic_does_not_take_is_left_out_and_named(place: Place) -> Non
     assert watermarks_of(place.config, place.source.topic, 3) == 0
 
 
+def test_messages_of_others_between_ours_hide_nothing_that_was_sent(spark: SparkSession, place: Place) -> None:
+    place.send(POISON)
+    place.archive(spark, hold_back)
+    (version,) = [commit.version for commit in read_commits(place.table) if commit.proof]
+    for partition, offset in sorted(place.sent)[:2]:
+        send_letters(place.config, place.source, version, [invalid_row(offset, partition=partition)])
+        send_records(place.config, place.source.dead_topic, [Record(None, b"by hand")])
+    assert catch_up(place) == len(POISON) - 2
+    assert [each for each in places_of(place) if each != (-1, -1)] == sorted(place.sent)
+
+
 def test_a_message_of_others_is_shown_as_such_and_sent_again_as_it_is(place: Place) -> None:
     half = (("tidemark-partition", b"0"), ("tidemark-offset", b"x"))
     forged = tuple((f"tidemark-{name}", b"x") for name in ORIGIN)
