@@ -47,18 +47,13 @@ from master_dataset.topics import (
     plan_topics,
 )
 from tests.conftest import Stack, wait_until
-from tests.system.test_master import FIELDS, POISON, Place
+from tests.system.master_place import FIELDS, POISON, Place
 from views.catalog.web import web
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 AN_HOUR_AGO_MS = int(time.time() - 3600) * 1000
-
-
-@pytest.fixture
-def place(stack: Stack, tmp_path: Path) -> Place:
-    return Place(stack, tmp_path)
 
 
 def letters_of(place: Place) -> list[DeadLetter]:
