@@ -118,7 +118,7 @@ class Archive:
             )
         self.failpoint("archiver.after_commit")
         self.cut, self.rows, self.last_commit_at = end, self.rows + done.proof.rows, time.time()
-        self.last = done.proof
+        self.last = done.proof if done.proof.rows else self.last  # a commit of holes tells nothing of sizes
         self.commits += 1
         self.dead_letters.send(done.version, done.proof)
         log.info(
