@@ -24,10 +24,11 @@ from infra.spark import kafka_source_options
 from master_dataset.commit_size import next_end
 from master_dataset.commits import Kind, Proof, complete_ledger, remember
 from master_dataset.coverage import effective_proofs, follow
-from master_dataset.cut import count_between, cut_to_json
+from master_dataset.cut import count_between, cut_to_json, ranges
 from master_dataset.dead_letters import DeadLetters
 from master_dataset.fsck import TableDamaged, quick_check
 from master_dataset.kafka_positions import (
+    KafkaBehind,
     PartitionsDiffer,
     check_positions,
     check_topic_id,
@@ -97,6 +98,10 @@ class Archive:
                 f"Topic {self.source.topic!r} has now the partitions {sorted(end)}, before {sorted(self.cut)}. "
                 f"Set partitions={len(end)} in the declaration of source {self.source.name!r}; nothing was skipped."
             )
+        behind = list(ranges(end, self.cut))
+        if behind:
+            self.check_topic()
+            raise KafkaBehind(self.source, behind)
         max_bytes = self.settings.archive_max_mb * 2**20
         while end != self.cut:
             step = next_end(self.cut, end, max_bytes, self.last)

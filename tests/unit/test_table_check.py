@@ -13,7 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from infra.settings import load_settings
 from master_dataset import commits, fsck
+from master_dataset.archiver import Archive
 from master_dataset.commits import (
     Commit,
     Kind,
@@ -475,3 +477,17 @@ def test_a_broker_that_lost_its_newest_records_is_told_from_retention() -> None:
 def test_another_topic_of_the_same_name_is_refused_before_its_offsets_are_looked_at() -> None:
     with pytest.raises(TopicReplaced, match="deleted and made again"):
         check_positions(WEB, Positions("new", {0: 0, 1: 0}, {0: 1, 1: 1}), {0: 12, 1: 9}, "old")
+
+
+def test_a_micro_batch_that_ends_before_the_table_does_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets" / "3").write_text('v1\n{}\n{"web":{"0":20,"1":7}}', encoding="utf-8")
+    archive = Archive(
+        settings=load_settings(), source=WEB, path=tmp_path / "web", bootstrap="", cut={0: 12, 1: 9}, topic_id="id",
+        rows=0, dead_letters=None, checkpoint=tmp_path, admin=None,  # type: ignore[arg-type]
+    )  # fmt: skip
+    asked: list[str] = []
+    archive.check_topic = lambda: asked.append("whether it is the same topic")  # type: ignore[method-assign]
+    with pytest.raises(KafkaBehind, match=r"partition 1: 7\.\.8"):
+        archive.append_batch(None, 3)  # type: ignore[arg-type]
+    assert asked
