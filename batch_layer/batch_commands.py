@@ -77,7 +77,7 @@ def run(
             codes.append(error.exit_code)
         else:
             rows.append(_row_of(made))
-    _print(rows, output, "No view is declared, so there is nothing to compute." if not codes else "")
+    terminal.print_result(rows, output, "No view is declared, so there is nothing to compute." if not codes else "")
     raise typer.Exit(min(codes, default=0))  # 1 before 75: a failure is worth more attention than waiting
 
 
@@ -85,6 +85,7 @@ def run(
 def list_runs(sources: SourcesOption = None, output: OutputOption = Output.TABLE) -> None:
     """List the published runs, newest first, and which of them is served."""
     from batch_layer import publish_log
+    from infra import terminal
 
     rows = []
     for folder in _folders(sources):
@@ -92,7 +93,7 @@ def list_runs(sources: SourcesOption = None, output: OutputOption = Output.TABLE
         for entry in reversed(publish_log.read(folder)[1:]):
             state = "pinned" if entry == pinned else "served" if entry == served else "published"
             rows.append(_listed(folder, entry, state))
-    _print(rows, output, "There are no runs yet. `tidemark batch run` makes one.")
+    terminal.print_result(rows, output, "There are no runs yet. `tidemark batch run` makes one.", as_is=("run", "base"))
 
 
 @app.command()
@@ -109,9 +110,9 @@ def show(
     if output is Output.JSON:
         terminal.print_json(manifest.to_json())
         return
-    terminal.print_rows([{"what": name, "found": str(found)} for name, found in _summary(manifest).items()])
+    terminal.print_result([{"what": name, "found": str(found)} for name, found in _summary(manifest).items()], output)
     if manifest.views:
-        terminal.print_rows([_view_row(view) for view in manifest.views])
+        terminal.print_result([_view_row(view) for view in manifest.views], output)
 
 
 @app.command()
@@ -125,6 +126,7 @@ def rollback(
 ) -> None:
     """Serve an older run, until the next run is published or --latest is given. Nothing is deleted."""
     from batch_layer import publish_log
+    from infra import terminal
 
     if (run is None) == (not latest):
         raise typer.BadParameter("name the run to serve, or give --latest.")
@@ -132,7 +134,9 @@ def rollback(
     if run is not None:
         _check_whole(folder, run)
     entry = publish_log.serve(folder, run)
-    _print([_listed(folder, entry, "served" if run is None else "pinned")], output)
+    terminal.print_result(
+        [_listed(folder, entry, "served" if run is None else "pinned")], output, as_is=("run", "base")
+    )
 
 
 @app.command()
@@ -155,6 +159,7 @@ def prune(
     """Delete the data of old runs. The newest and the served one always stay. Exit code 75: a run is at work."""
     from batch_layer.lease import lease
     from batch_layer.pruning import prune as delete
+    from infra import terminal
 
     settings = _settings()
     rows = []
@@ -170,7 +175,7 @@ def prune(
                 "bytes": done.bytes,
             }
         )
-    _print(rows, output, "There are no runs yet.")
+    terminal.print_result(rows, output, "There are no runs yet.")
 
 
 # ---- what the commands share ---------------------------------------------------
@@ -285,14 +290,3 @@ def _cut_text(cut: Any) -> str:
 
 def _when(at: float) -> str:
     return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S}Z"
-
-
-def _print(rows: Sequence[dict[str, Any]], output: Output, nothing: str = "") -> None:
-    from infra import terminal
-
-    if output is Output.JSON:
-        terminal.print_json(rows)
-    elif rows:
-        terminal.print_rows(rows)
-    elif nothing:
-        typer.echo(nothing)

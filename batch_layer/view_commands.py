@@ -300,12 +300,8 @@ def _differences_of_spark(views: Sequence[View], events: int, seed: int) -> dict
 def _print(rows: Sequence[dict[str, Any]], output: Output, nothing: str = "") -> None:
     from infra import terminal
 
-    if output is Output.JSON:
-        terminal.print_json(rows)
-    elif rows:
-        terminal.print_rows([{what: _cell(found) for what, found in row.items()} for row in rows])
-    elif nothing:
-        typer.echo(nothing)
+    shown = rows if output is Output.JSON else [{what: _cell(found) for what, found in row.items()} for row in rows]
+    terminal.print_result(shown, output, nothing)
 
 
 def _cell(found: Any) -> Any:

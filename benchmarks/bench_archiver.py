@@ -54,6 +54,7 @@ def main() -> None:
             archiver_enabled=False,
             scheduler_enabled=False,
             archive_max_events=given.events,
+            archive_max_mb=given.events,
         )
         up.check_and_fetch(settings)
         up.start_detached(settings, lambda _status: None)

@@ -241,11 +241,12 @@ def by_duckdb(files: list[str], out: Path) -> None:
     import duckdb
 
     duckdb.sql("SET threads = 2")
+    target = out / "duckdb.parquet"
     duckdb.sql(
         f"""COPY (SELECT date_trunc('hour', event_time) AS bucket, event.url AS url, count(*) AS hits,
             approx_count_distinct(event.user_id) AS users, sum(event.ms) AS ms,
             approx_quantile(event.ms, {list(QUANTILES)}) AS latency
-            FROM read_parquet({files}) GROUP BY 1, 2) TO '{out / "duckdb.parquet"}' (FORMAT parquet, COMPRESSION zstd)"""
+            FROM read_parquet({files}) GROUP BY 1, 2) TO '{target}' (FORMAT parquet, COMPRESSION zstd)"""
     )
 
 
@@ -253,13 +254,14 @@ def by_chdb(files: list[str], out: Path) -> None:
     """ClickHouse's mergeable states."""
     from chdb import session
 
+    shares = ", ".join(map(str, QUANTILES))
     name = files[0].rsplit("/", 1)[0] + "/{" + ",".join(path.rsplit("/", 1)[1] for path in files) + "}"
     with tempfile.TemporaryDirectory() as scratch:
         made = session.Session(scratch)
         made.query(
             f"""SELECT toStartOfHour(event_time) AS bucket, tupleElement(event, 'url') AS url, count() AS hits,
                 uniqHLL12State(tupleElement(event, 'user_id')) AS users, sum(tupleElement(event, 'ms')) AS ms,
-                quantilesDDState(0.01, {", ".join(map(str, QUANTILES))})(assumeNotNull(tupleElement(event, 'ms'))) AS latency
+                quantilesDDState(0.01, {shares})(assumeNotNull(tupleElement(event, 'ms'))) AS latency
                 FROM file('{name}', Parquet) GROUP BY bucket, url
                 INTO OUTFILE '{out / "chdb.native"}' TRUNCATE FORMAT Native SETTINGS max_threads = 2"""
         )
@@ -313,8 +315,8 @@ def write(full: dict[str, Measured], more: dict[str, Measured], events: int, mem
     ]
     text = report.table(("", "events/s, median", "least – most", "of by hand", "peak memory"), *rows)
     text += (
-        f"\n\n{events:,} events of the master table, per hour and url; Spark with {memory} of memory. DuckDB keeps values "
-        "that cannot be merged any further. The aim: the view at least 0.90 of PySpark by hand.\n\n"
+        f"\n\n{events:,} events of the master table, per hour and url; Spark with {memory} of memory. DuckDB keeps "
+        "values that cannot be merged any further. The aim: the view at least 0.90 of PySpark by hand.\n\n"
     )
     after = {name: report.median(found.seconds) for name, found in more.items()}
     many, few = (after[name]["median"] for name in after)

@@ -229,6 +229,14 @@ class Settings(BaseSettings):
     archive_max_events: int = Field(
         default=500_000, ge=1, description="Most events that go into one commit to the master dataset."
     )
+    archive_max_mb: float = Field(
+        default=64,
+        gt=0,
+        description=(
+            "About how many MB of keys and values go into one commit to the master dataset at most, judged by the "
+            "mean of the commit before. On disk they take about a fifth."
+        ),
+    )
 
     batch_dir: Location | None = Field(default=None, description="Folder of the batch views; empty: batch in the home.")
     batch_keep_runs: int = Field(

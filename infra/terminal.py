@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -105,12 +105,27 @@ def print_status(status: dict[str, Any]) -> None:
     )
 
 
-def print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
-    """A table whose columns are the keys of its rows."""
-    table = Table(*rows[0])
-    for row in rows:
-        table.add_row(*(Text(f"{value:,}" if isinstance(value, int) else str(value)) for value in row.values()))
-    out.print(table)
+def print_result(
+    rows: Sequence[Mapping[str, Any]], output: str, if_empty: str = "", as_is: Collection[str] = ()
+) -> None:
+    """What a command found: JSON, or a table whose columns are the keys of its rows, or `if_empty`.
+
+    Counts are written like 1,204; numbers in the columns `as_is`, which one pastes into another command, like 1204.
+    """
+    if output == "json":
+        print_json(rows)
+    elif rows:
+        table = Table(*rows[0])
+        for row in rows:
+            table.add_row(*(Text(_cell(value, name in as_is)) for name, value in row.items()))
+        out.print(table)
+    elif if_empty:
+        sys.stdout.write(f"{if_empty}\n")
+
+
+def _cell(value: Any, as_is: bool) -> str:
+    is_count = isinstance(value, int) and not isinstance(value, bool) and not as_is
+    return f"{value:,}" if is_count else str(value)
 
 
 def print_findings(findings: Sequence[Finding]) -> None:

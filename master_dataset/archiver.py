@@ -21,12 +21,14 @@ from pyspark.sql import DataFrame, SparkSession
 from infra.home import Home, write_json
 from infra.settings import Settings
 from infra.spark import kafka_source_options
-from master_dataset.commits import Kind, Proof, append_to_ledger, missing_from_ledger, read_commits, read_ledger
+from master_dataset.commit_size import next_end
+from master_dataset.commits import Kind, Proof, complete_ledger, remember
 from master_dataset.coverage import effective_proofs, follow
-from master_dataset.cut import count_between, cut_to_json
+from master_dataset.cut import count_between, cut_to_json, ranges
 from master_dataset.dead_letters import DeadLetters
 from master_dataset.fsck import TableDamaged, quick_check
 from master_dataset.kafka_positions import (
+    KafkaBehind,
     PartitionsDiffer,
     check_positions,
     check_topic_id,
@@ -65,6 +67,7 @@ class Archive:
     dead_letters: DeadLetters
     checkpoint: Path
     admin: AdminClient
+    last: Proof = field(default_factory=lambda: Proof(Kind.APPEND))
     last_commit_at: float = 0.0
     commits: int = 0
     failpoint: Callable[[str], None] = field(default=lambda _name: None)
@@ -75,16 +78,8 @@ class Archive:
         shutil.rmtree(self.checkpoint, ignore_errors=True)
         records = (
             spark.readStream.format("kafka")
-            .options(**kafka_source_options(self.settings, self.bootstrap))
-            .options(
-                subscribe=self.source.topic,
-                startingOffsets=json.dumps({self.source.topic: cut_to_json(self.cut)}),
-                maxOffsetsPerTrigger=str(self.settings.archive_max_events),
-                # Three tasks a core: with one, the core that got the smaller partitions waits for the other.
-                minPartitions=str(3 * spark.sparkContext.defaultParallelism),
-                includeHeaders="true",
-                failOnDataLoss="true",
-            )
+            .options(**self._reading_options(spark))
+            .option("maxOffsetsPerTrigger", self.settings.archive_max_events)
             .load()
         )
         return (
@@ -96,15 +91,24 @@ class Archive:
         )
 
     def append_batch(self, records: DataFrame, batch_id: int) -> None:
-        """One micro-batch, one commit."""
-        end = self._end_of(batch_id)
+        """One micro-batch: one commit, or several if it is too many bytes for one."""
+        begin, end = self.cut, self._end_of(batch_id)
         if set(end) != set(self.cut):
             raise PartitionsDiffer(
                 f"Topic {self.source.topic!r} has now the partitions {sorted(end)}, before {sorted(self.cut)}. "
                 f"Set partitions={len(end)} in the declaration of source {self.source.name!r}; nothing was skipped."
             )
-        if end == self.cut:
-            return
+        behind = list(ranges(end, self.cut))
+        if behind:
+            self.check_topic()
+            raise KafkaBehind(self.source, behind)
+        max_bytes = self.settings.archive_max_mb * 2**20
+        while end != self.cut:
+            step = next_end(self.cut, end, max_bytes, self.last)
+            self._commit(records if self.cut == begin and step == end else self._read_until(records, step), step)
+
+    def _commit(self, records: DataFrame, end: dict[int, int]) -> None:
+        """Append the records from the table's end up to the cut `end`."""
         began, size = time.monotonic(), count_between(self.cut, end)
         proof = Proof(Kind.APPEND, self.source.topic, self.topic_id, start=self.cut, end=end)
         self.failpoint("archiver.before_commit")
@@ -119,6 +123,7 @@ class Archive:
             )
         self.failpoint("archiver.after_commit")
         self.cut, self.rows, self.last_commit_at = end, self.rows + done.proof.rows, time.time()
+        self.last = done.proof if done.proof.rows else self.last  # a commit of holes tells nothing of sizes
         self.commits += 1
         self.dead_letters.send(done.version, done.proof)
         log.info(
@@ -135,6 +140,25 @@ class Archive:
         """Before each commit: a topic that was made again while we run begins at 0, and may soon reach our offsets."""
         check_topic_id(self.source, read_topic_id(self.admin, self.source.topic, ADMIN_TIMEOUT_S), self.topic_id)
 
+    def _reading_options(self, spark: SparkSession) -> dict[str, str]:
+        """How Kafka is read from the table's end on: loudly, if something is not there any more."""
+        return {
+            **kafka_source_options(self.settings, self.bootstrap),
+            "subscribe": self.source.topic,
+            "startingOffsets": json.dumps({self.source.topic: cut_to_json(self.cut)}),
+            # Three tasks a core: with one, the core that got the smaller partitions waits for the other.
+            "minPartitions": str(3 * spark.sparkContext.defaultParallelism),
+            "includeHeaders": "true",
+            "failOnDataLoss": "true",
+        }
+
+    def _read_until(self, batch: DataFrame, end: dict[int, int]) -> DataFrame:
+        """A part of a micro-batch, read by itself: a filter on the micro-batch would read all of it for each part."""
+        spark = batch.sparkSession
+        ending = json.dumps({self.source.topic: cut_to_json(end)})
+        options = {**self._reading_options(spark), "endingOffsets": ending}
+        return spark.read.format("kafka").options(**options).load()
+
     def _end_of(self, batch_id: int) -> dict[int, int]:
         """Where Spark planned this micro-batch to end: in its offset log, which it writes before the batch runs."""
         planned = (self.checkpoint / "offsets" / str(batch_id)).read_text(encoding="utf-8").splitlines()[-1]
@@ -149,9 +173,10 @@ def open_archive(settings: Settings, bootstrap: str, source: Source, spark: Spar
     if damage:
         raise TableDamaged(source.name, path, damage)
     create_table(spark, path, source)
-    commits, ledger = read_commits(path), read_ledger(path)
-    append_to_ledger(path, missing_from_ledger(commits, ledger))
-    held = follow(effective_proofs(commits, ledger))
+    commits, ledger = complete_ledger(path)
+    remember(path, commits)
+    proofs = effective_proofs(commits, ledger)
+    held = follow(proofs)
     positions = read_positions(settings, bootstrap, source)
     cut = check_positions(source, positions, held.cut, held.topic_id)
     log.info("continues", source=source.name, cut=cut, rows=held.rows)
@@ -168,6 +193,7 @@ def open_archive(settings: Settings, bootstrap: str, source: Source, spark: Spar
         dead_letters=dead_letters,
         checkpoint=Home(settings.home).spark / "checkpoints" / f"archive-{source.name}",
         admin=AdminClient(librdkafka_config(settings, bootstrap)),
+        last=proofs[max(proofs)] if proofs else Proof(Kind.APPEND),
     )
 
 

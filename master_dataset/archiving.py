@@ -33,13 +33,13 @@ def run_archiver(settings: Settings) -> None:
 
     signal.signal(signal.SIGTERM, handle)
     signal.signal(signal.SIGINT, handle)
-    declared = declared_by(settings)
+    sources = list(declared_by(settings).sources.values())
     bootstrap = addresses(settings).kafka
-    apply_topics(AdminClient(librdkafka_config(settings, bootstrap)), plan_topics(declared.sources.values()))
+    apply_topics(AdminClient(librdkafka_config(settings, bootstrap)), plan_topics(sources))
     write_status(settings, [], [])
     spark = spark_session(settings, "tidemark-archiver")
     with ExitStack() as locks:
-        archives = [open_archive(settings, bootstrap, source, spark, locks) for source in declared.sources.values()]
+        archives = [open_archive(settings, bootstrap, source, spark, locks) for source in sources]
         queries = [archive.start(spark) for archive in archives]
         try:
             while not stopping:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from master_dataset.commits import Commit, Kind, Proof
-from master_dataset.cut import OffsetRange, join, ranges
+from master_dataset.commits import Commit, Kind, Proof, read_commits, read_ledger
+from master_dataset.cut import OffsetRange, ranges
 
 
 @dataclass
@@ -21,6 +22,15 @@ class Coverage:
     gaps: list[OffsetRange] = field(default_factory=list)
     overlaps: list[OffsetRange] = field(default_factory=list)
     lost: list[OffsetRange] = field(default_factory=list)
+    unproved: dict[int, int] = field(default_factory=dict)
+    """Repairs that could only save rows from a changed file -> how many."""
+
+
+def of(table: Path, commits: Iterable[Commit] | None = None) -> Coverage:
+    """What a table holds, by its proofs and the ledger's copies. `commits` are its own, if they were read already."""
+    # The ledger first: a commit made between the two readings is then ahead of it, not missing.
+    ledger = read_ledger(table)
+    return follow(effective_proofs(read_commits(table) if commits is None else commits, ledger))
 
 
 def effective_proofs(commits: Iterable[Commit], ledger: Mapping[int, Proof]) -> dict[int, Proof]:
@@ -44,7 +54,7 @@ def replacements(proofs: Mapping[int, Proof]) -> dict[int, int]:
 def follow(proofs: Mapping[int, Proof]) -> Coverage:
     """Follow the proofs in the order of their versions. The rows of a commit that was repaired are its repair's."""
     replaced = replacements(proofs)
-    found = Coverage()
+    found, cut = Coverage(), dict[int, int]()
     filled: list[OffsetRange] = []
     held: list[OffsetRange] = []
     for version in sorted(proofs):
@@ -52,17 +62,22 @@ def follow(proofs: Mapping[int, Proof]) -> Coverage:
         if proof.kind not in Kind.FACTS:
             continue
         found.topic_id = proof.topic_id or found.topic_id
+        span = list(ranges(proof.start, proof.end))
         if proof.kind == Kind.APPEND:
-            found.gaps += _gaps_before(found.cut, proof)
+            found.gaps += _gaps_before(cut, proof)
         else:
-            filled += ranges(proof.start, proof.end)
-        found.cut = join(found.cut, proof.end)
+            filled += span
+        for partition, offset in proof.end.items():
+            cut[partition] = max(cut.get(partition, 0), offset)
         if version not in replaced:
-            held += ranges(proof.start, proof.end)
-            found.lost += ranges(proof.start, proof.end) if proof.kind == Kind.LOST else proof.lost
+            held += span
+            found.lost += span if proof.kind == Kind.LOST else proof.lost
             found.rows += proof.rows + proof.kept_rows
+            if proof.unproved:
+                found.unproved[version] = proof.rows + proof.kept_rows
             found.hash ^= proof.hash ^ proof.kept_hash
             found.parsed_hash ^= proof.parsed_hash ^ proof.kept_parsed_hash
+    found.cut = dict(sorted(cut.items()))
     found.gaps = [gap for gap in found.gaps if not _is_within(gap, filled)]
     found.overlaps = list(_overlaps(held))
     return found
@@ -70,7 +85,7 @@ def follow(proofs: Mapping[int, Proof]) -> Coverage:
 
 def _gaps_before(cut: Mapping[int, int], proof: Proof) -> Iterable[OffsetRange]:
     """New facts begin where the last ones ended. The first commit may begin anywhere, a partition added later at 0."""
-    for partition in sorted(proof.end) if cut else ():
+    for partition in proof.end if cut else ():
         start, at = proof.start.get(partition, 0), cut.get(partition, 0)
         if start > at:
             yield OffsetRange(partition, at, start)

@@ -30,12 +30,8 @@ def list_letters(
 
     config, declared = _connect(source)
     rows = [_summary(letter) for letter in islice(newest_first(config, declared), limit)]
-    if output is Output.JSON:
-        terminal.print_json(rows)
-    elif rows:
-        terminal.print_rows(rows)
-    else:
-        typer.echo(f"{source} has no invalid records.")
+    places = ("number", "partition", "offset")
+    terminal.print_result(rows, output, f"{source} has no invalid records.", as_is=places)
 
 
 @app.command()
@@ -92,11 +88,7 @@ def _summary(letter: DeadLetter) -> dict[str, Any]:
 
 
 def _connect(name: str) -> tuple[dict[str, Any], Source]:
-    from infra.local_stack import addresses
-    from infra.settings import load_settings
-    from master_dataset.topics import librdkafka_config
-    from views.declarations import declared_by
+    from master_dataset.connected import connect
 
-    settings = load_settings()
-    declared = declared_by(settings)
-    return librdkafka_config(settings, addresses(settings).kafka), declared.source(name)
+    connected = connect()
+    return connected.kafka, connected.declarations.source(name)

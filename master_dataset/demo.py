@@ -22,8 +22,7 @@ from infra import terminal, up
 from infra.home import Home
 from infra.local_stack import addresses
 from infra.settings import Settings, load_settings
-from master_dataset.commits import read_commits
-from master_dataset.coverage import effective_proofs, follow
+from master_dataset import coverage
 from master_dataset.dead_letters import newest_first, watermarks
 from master_dataset.errors import MasterDatasetError
 from master_dataset.facts import Wanted, read_facts
@@ -86,7 +85,7 @@ def _show_the_way(settings: Settings, secret: str, count: int) -> None:
         send_records(kafka, web.topic, [Record(None, value) for value in POISON])
     table = table_path(settings, web.name)
     with _timed("Spark archived them, Kafka -> Delta, and set the invalid ones aside"):
-        _wait_for("records in the master dataset", lambda: _rows(table), count + len(POISON))
+        _wait_for("records in the master dataset", lambda: coverage.of(table).rows, count + len(POISON))
         _wait_for("dead letters", lambda: watermarks(kafka, web)[1], len(POISON))
     facts = pa.Table.from_batches(read_facts(table, Wanted()))
     _print_pages(facts)
@@ -127,10 +126,6 @@ def _wait_for(what: str, count: Callable[[], int], wanted: int) -> None:
         time.sleep(0.2)
 
 
-def _rows(table: Path) -> int:
-    return follow(effective_proofs(read_commits(table), {})).rows
-
-
 def _print_pages(facts: pa.Table) -> None:
     event = facts["event"].combine_chunks()
     properties = event.field("properties")
@@ -146,9 +141,10 @@ def _print_pages(facts: pa.Table) -> None:
 def _prove(table: Path, facts: pa.Table, acknowledged: int, dead: int) -> None:
     distinct = len(set(zip(facts["partition"].to_pylist(), facts["offset"].to_pylist(), strict=True)))
     damage = [finding for finding in quick_check(table) if finding.is_damage]
+    proved = coverage.of(table).rows
     terminal.out.print(
         f"{acknowledged:,} acknowledged, {facts.num_rows:,} in the master dataset, {distinct:,} distinct offsets, "
-        f"{dead} dead letters; the chain of commits proves {_rows(table):,} rows: {'damaged' if damage else 'whole'}",
+        f"{dead} dead letters; the chain of commits proves {proved:,} rows: {'damaged' if damage else 'whole'}",
         highlight=False,
     )
     if damage or not acknowledged == facts.num_rows == distinct or dead != len(POISON):

@@ -48,8 +48,8 @@ class Trouble(StrEnum):
     DELTA_DIFFERS = "Delta differs"
 
 
-HARMLESS = (Trouble.STRAY_FILE, Trouble.LOST)
-"""No fact is at risk any more: a crash leaves stray files, and what is lost was named and recorded."""
+HARMLESS = (Trouble.STRAY_FILE, Trouble.LOST, Trouble.UNPROVED_ROWS)
+"""No fact is at risk any more: a crash leaves stray files; what is lost or unproved is beyond repair, and recorded."""
 
 
 @dataclass(frozen=True)
@@ -84,18 +84,28 @@ class TableDamaged(MasterDatasetError):
 
 
 def quick_check(table: Path) -> list[Finding]:
-    """Everything that can be told from the log, the ledger and the folder. Reads no row and needs no Spark."""
+    """Everything that can be told from the log, the ledger and the folder. Reads no row and needs no Spark.
+
+    Commit files that have the size and the times that they had when they were read before are not read again, and of
+    Delta's checkpoints only the newest is, the one that Delta reads. The deep check trusts neither.
+    """
+    return _check(table, afresh=False)
+
+
+def _check(table: Path, *, afresh: bool) -> list[Finding]:
     # The ledger first: a commit made between the two readings is then ahead of it, not missing.
     ledger = read_ledger(table)
-    commits = read_commits(table)
+    commits = read_commits(table, afresh=afresh)
+    proofs = effective_proofs(commits, ledger)
+    replaced, held = replacements(proofs), follow(proofs)
     findings = [
         *_check_commits(commits, ledger),
-        *_check_chain(commits, ledger),
-        *_check_files(table, commits, ledger),
-        *_check_checkpoints(table),
+        *_check_chain(commits, ledger, held, replaced),
+        *_check_files(table, commits, replaced),
+        *_check_checkpoints(table, all_of_them=afresh),
     ]
     if not any(finding.is_damage for finding in findings):
-        findings += _check_total(commits, ledger)
+        findings += _check_total(commits, held)
     return findings
 
 
@@ -116,16 +126,18 @@ def _check_commits(commits: list[Commit], ledger: dict[int, Proof]) -> Iterator[
             )
 
 
-def _check_chain(commits: list[Commit], ledger: dict[int, Proof]) -> Iterator[Finding]:
-    proofs = effective_proofs(commits, ledger)
-    found = follow(proofs)
+def _check_chain(
+    commits: list[Commit], ledger: dict[int, Proof], found: Coverage, replaced: Collection[int]
+) -> Iterator[Finding]:
     for gap in found.gaps:
         yield Finding(Trouble.GAP, str(gap), f"no commit holds {gap}.")
     for overlap in found.overlaps:
         yield Finding(Trouble.OVERLAP, str(overlap), f"two commits hold {overlap}.")
     for lost in found.lost:
         yield Finding(Trouble.LOST, str(lost), f"{lost} was lost, and that is recorded.")
-    replaced = replacements(proofs)
+    for version, rows in found.unproved.items():
+        text = f"{rows} rows of commit {version} were saved from a changed file; they are others than were promised."
+        yield Finding(Trouble.UNPROVED_ROWS, f"commit {version}", text, version)
     for commit in commits:
         before = ledger.get(commit.version)
         if _is_void(commit) and commit.version not in replaced and before and _held_facts(before):
@@ -133,17 +145,16 @@ def _check_chain(commits: list[Commit], ledger: dict[int, Proof]) -> Iterator[Fi
             yield Finding(Trouble.GAP, f"{commit.version:020}.json", text, commit.version)
 
 
-def _check_files(table: Path, commits: list[Commit], ledger: dict[int, Proof]) -> Iterator[Finding]:
-    live = live_files(commits)
-    for file in live.values():
-        path = table / file.path
-        if not path.is_file():
+def _check_files(table: Path, commits: list[Commit], replaced: Collection[int]) -> Iterator[Finding]:
+    # Listed after the log was read: a file that is committed meanwhile is there, and may look like a stray one.
+    there = {entry.name: entry for entry in os.scandir(table) if entry.is_file()} if table.is_dir() else {}
+    for file in live_files(commits).values():
+        if file.path not in there:
             text = f"{file.path} of commit {file.version} is not there; it held {file.rows} rows."
             yield Finding(Trouble.MISSING_FILE, file.path, text, file.version)
-        elif path.stat().st_size != file.size:
-            text = f"{file.path} of commit {file.version} has {path.stat().st_size} bytes, not {file.size}."
+        elif (size := there[file.path].stat().st_size) != file.size:
+            text = f"{file.path} of commit {file.version} has {size} bytes, not {file.size}."
             yield Finding(Trouble.TRUNCATED_FILE, file.path, text, file.version)
-    replaced = replacements(effective_proofs(commits, ledger))
     for commit in commits:
         rows, proof = sum(file.rows for file in commit.added), commit.proof
         # Its line may have been cut off behind the proof. Once a repair answers for its rows, that is history.
@@ -151,27 +162,30 @@ def _check_files(table: Path, commits: list[Commit], ledger: dict[int, Proof]) -
             text = f"commit {commit.version} names files with {rows} rows, its proof says {proof.rows}."
             yield Finding(Trouble.WRONG_ROWS, f"{commit.version:020}.json", text, commit.version)
     known = {file.path for commit in commits for file in commit.added}
-    for name in sorted(entry.name for entry in os.scandir(table) if entry.is_file()) if table.is_dir() else ():
+    for name in sorted(there):
         if not name.startswith(".") and name not in known:
             yield Finding(Trouble.STRAY_FILE, name, f"{name} is named by no commit.")
 
 
-def _check_total(commits: list[Commit], ledger: dict[int, Proof]) -> Iterator[Finding]:
+def _check_total(commits: list[Commit], held: Coverage) -> Iterator[Finding]:
     """The files that a reader would read hold as many rows as the proofs say, by what the log says of the files."""
-    proofs, files = effective_proofs(commits, ledger), live_files(commits).values()
-    rows, said = sum(file.rows for file in files), follow(proofs).rows
+    rows, said = sum(file.rows for file in live_files(commits).values()), held.rows
     if rows != said:
         yield Finding(Trouble.WRONG_ROWS, "the table", f"the table's files hold {rows} rows, the proofs say {said}.")
 
 
-def _check_checkpoints(table: Path) -> Iterator[Finding]:
-    """Delta checkpoints are a cache of the log; a bad one makes the table unreadable until it is out of the way."""
+def _check_checkpoints(table: Path, *, all_of_them: bool) -> Iterator[Finding]:
+    """Delta checkpoints are a cache of the log; a bad one makes the table unreadable until it is out of the way.
+
+    Delta reads the newest alone. Each is about as large as the whole table's list of files, and they are kept for ever.
+    """
     log = table / "_delta_log"
     if not log.is_dir():
         return
-    names = sorted(entry.name for entry in os.scandir(log))
-    for name in names:
-        if CHECKPOINT_FILE.fullmatch(name):
+    names = {entry.name: found for entry in os.scandir(log) if (found := CHECKPOINT_FILE.fullmatch(entry.name))}
+    newest = max((int(found[1]) for found in names.values()), default=-1)
+    for name in sorted(names):
+        if all_of_them or int(names[name][1]) == newest:
             try:
                 with pq.ParquetFile(log / name) as file:
                     deque(file.iter_batches(), maxlen=0)  # all of it: any page may be the bad one
@@ -185,7 +199,7 @@ def _check_checkpoints(table: Path) -> Iterator[Finding]:
         except (ValueError, KeyError, TypeError):
             yield Finding(Trouble.CORRUPT_CHECKPOINT, pointer.name, "_last_checkpoint cannot be read.")
             return
-        if not any((found := CHECKPOINT_FILE.fullmatch(name)) and int(found[1]) == version for name in names):
+        if not any(int(found[1]) == version for found in names.values()):
             text = f"_last_checkpoint names version {version}, of which there is no checkpoint."
             yield Finding(Trouble.CORRUPT_CHECKPOINT, pointer.name, text)
 
@@ -195,9 +209,9 @@ def _check_checkpoints(table: Path) -> Iterator[Finding]:
 
 def deep_check(spark: SparkSession, table: Path) -> list[Finding]:
     """The quick check, and then every row: each commit's files hold the rows and the hash that its proof says."""
-    findings = quick_check(table)
+    findings = _check(table, afresh=True)
     ledger = read_ledger(table)
-    commits = read_commits(table)
+    commits = read_commits(table, afresh=True)
     live = live_files(commits)
     bad = {finding.where for finding in findings}
     found = hash_files(spark, table, [file for file in live.values() if file.path not in bad])

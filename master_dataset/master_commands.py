@@ -13,8 +13,6 @@ import typer
 from infra.cli import Output, OutputOption
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from infra.settings import Settings
     from master_dataset.cut import Cut
     from master_dataset.facts import Wanted
@@ -52,9 +50,11 @@ def status(
     source: Annotated[str | None, typer.Argument(help="Name of the source; all of them if not given.")] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show each table's cut, rows, files, bytes and how far it is behind Kafka."""
+    """Show each table's cut, rows, files, bytes, what of it is lost or unproved, and how far it is behind Kafka."""
+    from infra import terminal
+
     settings, sources = _declared(source)
-    _print([_status_of(settings, each) for each in sources], output)
+    terminal.print_result([_status_of(settings, each) for each in sources], output)
 
 
 @app.command()
@@ -66,6 +66,7 @@ def fsck(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Prove that nothing is lost, doubled or torn. Exit code 1 if something is."""
+    from infra import terminal
     from master_dataset.fsck import deep_check, quick_check
     from master_dataset.table import table_path
 
@@ -80,7 +81,7 @@ def fsck(
             {"source": each.name, "trouble": str(finding.trouble), "where": finding.where, "what": finding.text}
             for finding in findings
         ]
-    _print(rows, output, "Every commit follows the one before, and every file is as it was written.")
+    terminal.print_result(rows, output, "Every commit follows the one before, and every file is as it was written.")
     raise typer.Exit(1 if damaged else 0)
 
 
@@ -96,6 +97,7 @@ def repair(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Bring back from Kafka what a damaged commit or file lost, and name what cannot be brought back."""
+    from infra import terminal
     from infra.local_stack import addresses
     from master_dataset.archiver_control import without_archiver
     from master_dataset.kafka_positions import read_positions
@@ -118,19 +120,21 @@ def repair(
         "offsets lost for good": "; ".join(map(str, lost)) or "none",
         "still damaged": "; ".join(finding.text for finding in report.remaining) or "nothing",
     }
-    _print([found] if output is Output.JSON else [{"what": name, "result": found[name]} for name in found], output)
+    rows = [found] if output is Output.JSON else [{"what": name, "result": found[name]} for name in found]
+    terminal.print_result(rows, output)
     raise typer.Exit(1 if report.remaining or report.lost else 0)
 
 
 @app.command()
 def compact(source: SourceArgument, output: OutputOption = Output.TABLE) -> None:
     """Rewrite many small files into few large ones; the facts stay the same, proved by their hash."""
+    from infra import terminal
     from master_dataset.compaction import compact as rewrite
     from master_dataset.table import table_path
 
     settings, (declared,) = _declared(source)
     done = rewrite(_spark(settings), table_path(settings, declared.name))
-    _print([{"source": declared.name, **done._asdict()}], output)
+    terminal.print_result([{"source": declared.name, **done._asdict()}], output)
 
 
 @app.command()
@@ -199,8 +203,8 @@ def replay(
 
 def _status_of(settings: Settings, source: Source) -> dict[str, Any]:
     from infra.local_stack import addresses
-    from master_dataset.commits import live_files, read_commits, read_ledger
-    from master_dataset.coverage import effective_proofs, follow
+    from master_dataset import coverage
+    from master_dataset.commits import live_files, read_commits
     from master_dataset.cut import count_between
     from master_dataset.errors import MasterDatasetError
     from master_dataset.kafka_positions import read_positions
@@ -208,7 +212,7 @@ def _status_of(settings: Settings, source: Source) -> dict[str, Any]:
 
     path = table_path(settings, source.name)
     commits = read_commits(path)
-    held, files = follow(effective_proofs(commits, read_ledger(path))), live_files(commits)
+    held, files = coverage.of(path, commits), live_files(commits)
     try:
         positions = read_positions(settings, addresses(settings).kafka, source, timeout_s=5)
         begin = {p: max(held.cut.get(p, 0), positions.earliest[p]) for p in positions.latest}
@@ -222,6 +226,8 @@ def _status_of(settings: Settings, source: Source) -> dict[str, Any]:
         "commits": len(commits),
         "files": len(files),
         "bytes": sum(file.size for file in files.values()),
+        "lost offsets": sum(each.size for each in held.lost),
+        "unproved rows": sum(held.unproved.values()),
         "behind Kafka": "unknown: no broker answers" if lag is None else lag,
     }
 
@@ -259,23 +265,11 @@ def _declared(source: str | None) -> tuple[Settings, list[Source]]:
     from views.declarations import declared_by
 
     settings = load_settings()
-    declared = declared_by(settings)
-    return settings, [declared.source(source)] if source else list(declared.sources.values())
+    found = declared_by(settings)
+    return settings, [found.source(source)] if source else list(found.sources.values())
 
 
 def _spark(settings: Settings) -> Any:
     from infra.spark import spark_session
 
     return spark_session(settings, "tidemark-master")
-
-
-def _print(rows: Iterable[dict[str, Any]], output: Output, nothing: str = "") -> None:
-    from infra import terminal
-
-    found = list(rows)
-    if output is Output.JSON:
-        terminal.print_json(found)
-    elif found:
-        terminal.print_rows(found)
-    else:
-        typer.echo(nothing)

@@ -22,18 +22,18 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
 from infra.settings import Settings
+from master_dataset import coverage
 from master_dataset.commits import (
     Commit,
     DataFile,
     Kind,
     Proof,
-    append_to_ledger,
+    complete_ledger,
     live_files,
-    missing_from_ledger,
     read_commits,
     read_ledger,
 )
-from master_dataset.coverage import Coverage, effective_proofs, follow, replacements
+from master_dataset.coverage import effective_proofs, follow, replacements
 from master_dataset.cut import Cut, OffsetRange, join, ranges
 from master_dataset.fsck import Finding, Measured, Trouble, deep_check
 from master_dataset.kafka_positions import Positions, check_topic_id, read_positions
@@ -73,7 +73,7 @@ def repair(spark: SparkSession, settings: Settings, bootstrap: str, source: Sour
         kafka = Kafka(settings, bootstrap, source, None)
         if any(finding.is_damage and finding.trouble is not Trouble.CORRUPT_CHECKPOINT for finding in findings):
             positions = read_positions(settings, bootstrap, source)
-            known = _follow(table).topic_id
+            known = coverage.of(table).topic_id
             kafka = Kafka(settings, bootstrap, source, positions if known in ("", positions.topic_id) else None)
         report.moved = move_aside(table, findings)
         report.voided = void_commits(table, findings)
@@ -86,17 +86,16 @@ def repair(spark: SparkSession, settings: Settings, bootstrap: str, source: Sour
         bad = _to_restore(table, findings)
         for version in bad:
             _restore(spark, kafka, table, version, bad, report)
-        append_to_ledger(table, missing_from_ledger(read_commits(table), read_ledger(table)))
+        complete_ledger(table)
         _clear_cache(spark)
-        report.remaining += [finding for finding in deep_check(spark, table) if finding.is_damage]
-        if not report.remaining:
-            report.remaining += _compare_with_delta(spark, table)
+        damage = [finding for finding in deep_check(spark, table) if finding.is_damage]
+        report.remaining += damage or _compare_with_delta(spark, table)
     return report
 
 
 def accept_loss(spark: SparkSession, source: Source, table: Path, positions: Positions) -> list[OffsetRange]:
     """Record that the offsets between the table's end and Kafka's beginning are gone. Returns them."""
-    held = _follow(table)
+    held = coverage.of(table)
     check_topic_id(source, positions.topic_id, held.topic_id)
     end = join(held.cut, positions.earliest) if held.cut else {}
     gone = list(ranges(held.cut, end))
@@ -105,11 +104,6 @@ def accept_loss(spark: SparkSession, source: Source, table: Path, positions: Pos
         with commit_lock(table):
             append(spark, table, None, proof)
     return gone
-
-
-def _follow(table: Path) -> Coverage:
-    ledger = read_ledger(table)
-    return follow(effective_proofs(read_commits(table), ledger))
 
 
 def _clear_cache(spark: SparkSession) -> None:
@@ -212,16 +206,32 @@ def _restore(
         rows = rows.persist(StorageLevel.DISK_ONLY)  # what is counted here is what is written below
     there = measure(kept)
     both = there.plus(measure(rows))
+    unproved = _is_unproved(version, proofs, both)
     lost = _lost(kafka, proof, expected, both, [frame for frame in (rows, kept) if frame is not None])
     proof = replace(
-        proof, lost=tuple(lost), kept_rows=there.rows, kept_hash=there.hash, kept_parsed_hash=there.parsed_hash
+        proof,
+        lost=tuple(lost),
+        unproved=unproved,
+        kept_rows=there.rows,
+        kept_hash=there.hash,
+        kept_parsed_hash=there.parsed_hash,
     )
     done = append(spark, table, rows, proof, files=1, instead_of=own)
     report.restored_rows += done.proof.rows
     report.lost += lost
-    if both.rows == expected.rows + expected.kept_rows and both.hash != expected.hash ^ expected.kept_hash:
+    if unproved:
         text = f"commit {version} came back as commit {done.version}, but with other content than its proof says."
         report.remaining.append(Finding(Trouble.UNPROVED_ROWS, f"commit {version}", text, done.version))
+
+
+def _is_unproved(version: int, proofs: Mapping[int, Proof], found: Measured) -> bool:
+    """Whether as many rows came back as were promised, but others. Each repair on the way promised the same rows."""
+    replaced = replacements(proofs)
+    promises = [proof for v, proof in proofs.items() if version in (v, replaced.get(v)) and not proof.unproved]
+    expected = proofs.get(version)
+    if expected is None or found.rows != expected.rows + expected.kept_rows:
+        return expected is not None and expected.unproved
+    return found.hash not in {proof.hash ^ proof.kept_hash for proof in promises}
 
 
 def _span(version: int, proofs: Mapping[int, Proof]) -> tuple[Cut, Cut]:

@@ -19,7 +19,8 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 
 from infra.settings import Settings
-from master_dataset.commits import Kind, Proof, append_to_ledger, own_folder
+from master_dataset.commits import Kind, Proof, append_to_ledger, own_folder, remember_newest
+from master_dataset.disk import sync_file, sync_folder
 from master_dataset.errors import MasterDatasetError
 from views.field_types import FieldType
 from views.source import Source
@@ -79,6 +80,12 @@ def measures() -> tuple[Column, ...]:
         content_hash(*PARSED_COLUMNS).alias("parsed_hash"),
         f.count("invalid").alias("invalid"),
     )
+
+
+def raw_bytes() -> Column:
+    """How many bytes the keys and values of rows are, as Kafka gave them."""
+    sizes = [f.coalesce(f.octet_length(name), f.lit(0)) for name in ("key", "value")]
+    return f.coalesce(f.sum(sizes[0] + sizes[1]), f.lit(0)).alias("raw_bytes")
 
 
 def create_table(spark: SparkSession, path: Path, source: Source) -> None:
@@ -142,7 +149,7 @@ def append(
         ordered = rows.select(*transaction.snapshot().schema().fieldNames())
         ordered = ordered if files is None else ordered.coalesce(files)
         seen = Observation()
-        written = transaction.writeFiles(ordered.observe(seen, *measures())._jdf)
+        written = transaction.writeFiles(ordered.observe(seen, *measures(), raw_bytes())._jdf)
         measured = seen.get
     # Step 2. Data on the disk before the commit that promises it. Delta itself never calls fsync.
     names = [written.apply(i).path() for i in range(written.size())]
@@ -166,6 +173,7 @@ def append(
     sync_file(path / "_delta_log" / f"{version:020}.json")
     sync_folder(path / "_delta_log")
     append_to_ledger(path, [(version, done)])
+    remember_newest(path, version)
     return Committed(version, done)
 
 
@@ -243,21 +251,3 @@ def lock_holder(path: Path) -> int | None:
             text = file.read().strip()
             return int(text) if text.isdigit() else None
     return None
-
-
-# ---- the disk ----------------------------------------------------------------
-
-
-def sync_file(path: Path) -> None:
-    """Wait until a file's content is on the disk."""
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-
-
-def sync_folder(path: Path) -> None:
-    """Wait until a folder's list of names is on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from master_dataset.commits import Kind, Proof, own_folder
+from master_dataset.disk import sync_file, sync_folder
 from master_dataset.errors import MasterDatasetError
 from master_dataset.fsck import Finding, Trouble
-from master_dataset.table import sync_file, sync_folder
 
 DAMAGED_COMMITS = (Trouble.EMPTY_COMMIT, Trouble.TORN_COMMIT, Trouble.MISSING_COMMIT)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from infra.problems import Problem
 from master_dataset.collector.reading import kafka_problem
 from master_dataset.collector.records import as_json
-from master_dataset.collector.threads import Threads
+from master_dataset.collector.threads import P, T, Threads
 
 ASSIGNMENT_TIMEOUT_S = 15.0
 SWEEP_EVERY_S = 5.0
@@ -36,6 +36,7 @@ class Instance:
     failure: KafkaError | None = None  # came together with records; told by the next call
     uncommitted: dict[tuple[str, int], int] = field(default_factory=dict)
     used_at: float = field(default_factory=time.monotonic)
+    is_closed: bool = False
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def consume(self, topics: tuple[str, ...], timeout_s: float, limit: int, *, auto_commit: bool) -> list[Any]:
@@ -148,6 +149,18 @@ class Consumers:
             )
         return self.get(group, name)
 
+    async def use(self, instance: Instance, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+        """Let `work`, a method of the instance, have it alone. If it was deleted meanwhile: the problem 409."""
+        async with instance.lock:
+            if instance.is_closed:
+                raise Problem(
+                    409,
+                    "consumer-deleted",
+                    f"The consumer instance {instance.name!r} of group {instance.group!r} was deleted while this "
+                    "request waited for it. Nothing was read or committed; the next /consume makes a new one.",
+                )
+            return await self.threads.run(work, *arguments, **named)
+
     def by_group(self) -> list[dict[str, Any]]:
         """For `/consumers`."""
         groups: dict[str, list[dict[str, Any]]] = {}
@@ -160,6 +173,7 @@ class Consumers:
         instance = self.known(group, name)
         self._instances.pop((group, name), None)
         async with instance.lock:
+            instance.is_closed = True
             await self.threads.run(instance.consumer.close)
 
     async def sweep(self) -> None:

@@ -46,8 +46,7 @@ def consuming_routes(collector: Collector, consumers: Consumers) -> APIRouter:
         for topic in topics:
             await collector.topics.partitions(topic)
         instance = consumers.get(group, name, "error" if reset == "none" else reset)
-        async with instance.lock:
-            records = await consumers.threads.run(instance.consume, topics, timeout_s, limit, auto_commit=auto_commit)
+        records = await consumers.use(instance, instance.consume, topics, timeout_s, limit, auto_commit=auto_commit)
         return json_response(records)
 
     @get_and_post(routes, "/commit/{group}/{instance}")
@@ -64,8 +63,7 @@ def consuming_routes(collector: Collector, consumers: Consumers) -> APIRouter:
         if body is not None or "topic" in parameters:
             places = asked_places(parameters, body, with_offset=True, list_name="topicPartitionOffsets")
             await check_places(collector, places)
-        async with instance.lock:
-            return json_response(await consumers.threads.run(instance.commit, places))
+        return json_response(await consumers.use(instance, instance.commit, places))
 
     @get_and_post(routes, "/committed/{group}/{instance}")
     async def committed(request: Request) -> Response:
@@ -76,8 +74,7 @@ def consuming_routes(collector: Collector, consumers: Consumers) -> APIRouter:
         places = asked_places(parameters, body, with_offset=False, list_name="topicPartitions")
         await check_places(collector, places)
         instance = consumers.get(group, name)
-        async with instance.lock:
-            return json_response(await consumers.threads.run(instance.committed, places))
+        return json_response(await consumers.use(instance, instance.committed, places))
 
     @routes.delete("/delete-consumer/{group}/{instance}")
     @get_and_post(routes, "/delete-consumer/{group}/{instance}")

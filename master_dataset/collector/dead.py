@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
@@ -26,11 +25,15 @@ def dead_routes(collector: Collector) -> APIRouter:
 
     @routes.get("/{source}")
     async def newest(request: Request, source: str) -> Response:
-        """The newest invalid records of a source, at most `limit` (500): where each stood, why it is invalid."""
+        """The newest invalid records of a source, at most `limit` (500): where each stood, why it is invalid.
+
+        429: too many requests read from Kafka already.
+        """
         collector.allow(request, "consume")
         found = collector.source(source)
         limit = whole_number("limit", query(request).get("limit", DEFAULT_LIMIT), 1, MAX_LIMIT)
-        return json_response([whole(letter) for letter in await asyncio.to_thread(_newest, collector, found, limit)])
+        letters = await collector.fetching.run_now(_newest, collector, found, limit)
+        return json_response([whole(letter) for letter in letters])
 
     @routes.get("/{source}/{number}")
     async def one(request: Request, source: str, number: str) -> Response:
@@ -38,7 +41,7 @@ def dead_routes(collector: Collector) -> APIRouter:
         collector.allow(request, "consume")
         found = collector.source(source)
         wanted = whole_number("number", number, 0, MAX_OFFSET)
-        return json_response(whole((await asyncio.to_thread(_between, collector, found, wanted, wanted))[0]))
+        return json_response(whole((await collector.fetching.run_now(_between, collector, found, wanted, wanted))[0]))
 
     @routes.post("/{source}/replay")
     async def again(request: Request, source: str) -> Response:
@@ -47,8 +50,7 @@ def dead_routes(collector: Collector) -> APIRouter:
         found, parameters = collector.source(source), query(request)
         first = whole_number("first", parameters.get("first", ""), 0, MAX_OFFSET)
         last = whole_number("last", parameters.get("last", first), first, min(MAX_OFFSET, first + MAX_LIMIT - 1))
-        letters = await asyncio.to_thread(_between, collector, found, first, last)
-        sent = await asyncio.to_thread(_replay, collector, found, letters)
+        sent = await collector.fetching.run_now(_replay, collector, found, first, last)
         return json_response({"topic": found.topic, "sent": sent})
 
     return routes
@@ -70,7 +72,8 @@ def _between(collector: Collector, source: Source, first: int, last: int) -> lis
         return list(read_letters(collector.kafka_config, source, first, last + 1))
 
 
-def _replay(collector: Collector, source: Source, letters: list[DeadLetter]) -> int:
+def _replay(collector: Collector, source: Source, first: int, last: int) -> int:
+    letters = _between(collector, source, first, last)
     with _as_problem():
         return replay(collector.kafka_config, source, letters)
 

@@ -91,15 +91,15 @@ def command(
     """
     options = _options(format_, timezone, delimiter, origin, ignore_unknown=ignore_unknown)
     settings = load_settings()
-    declared = declared_by(settings).source(source)
+    into = declared_by(settings).source(source)
     bootstrap = _kafka_address(settings)
     found = {each.path or each.name: each for each in map(find_input, files)}  # a file named twice is imported once
-    plans = [_Plan(settings, declared, options, each, again=again) for each in found.values()]
+    plans = [_Plan(settings, into, options, each, again=again) for each in found.values()]
 
     @cache
     def sender() -> Sender:
-        ensure_topic(settings, bootstrap, declared, wait)
-        return Sender(settings, bootstrap, declared.topic, wait)
+        ensure_topic(settings, bootstrap, into, wait)
+        return Sender(settings, bootstrap, into.topic, wait)
 
     outcomes: list[Outcome] = []
     try:

@@ -207,6 +207,7 @@ def test_requests_that_wait_for_records_hold_up_nobody_else(stack: Any, client: 
         )
         waiting -= set(ended)
         answers = [client.get(path) for path in ("/ready", "/topics", f"/admin/topics/{topic}", "/admin/groups")]
+        dead = client.get("/dead/web")
         read = client.get(f"/consume/g-{topic}/one/{topic}?limit=1")
         assert not any(fetch.done() for fetch in waiting), "a fetch ended: this shows nothing"
         client.post(f"/produce/{topic}", json={"value": "new", "partition": 0})
@@ -215,8 +216,34 @@ def test_requests_that_wait_for_records_hold_up_nobody_else(stack: Any, client: 
     assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
     assert refused.json()["type"] == "urn:tidemark:problem:too-many-requests"
     assert [answer.status_code for answer in answers] == [200] * 4
+    assert (dead.status_code, dead.headers["retry-after"]) == (429, "1")  # it reads from Kafka too
     assert values(read) == ["m0"]
     client.get(f"/delete-consumer/g-{topic}/one")
+
+
+def test_a_consumer_is_deleted_when_those_who_wait_for_it_have_their_answer(
+    stack: Any, client: httpx.Client, topic: str
+) -> None:
+    group, latest = f"g-{topic}", {"Kafka-Auto-Offset-Reset": "latest"}
+    path, place = f"/consume/{group}/one/{topic}", {"topic": topic, "partition": 0, "offset": 2}
+    assert values(client.get(f"{path}?timeout=100", headers=latest)) == []
+    with (
+        httpx.Client(base_url=stack.collector, auth=client.auth, timeout=60) as crowd,
+        ThreadPoolExecutor(5) as threads,
+    ):
+        first = threads.submit(crowd.get, f"{path}?timeout=2000", headers=latest)
+        others = [
+            threads.submit(crowd.get, f"{path}?timeout=100", headers=latest),
+            threads.submit(crowd.post, f"/commit/{group}/one", json=place),
+            threads.submit(crowd.post, f"/committed/{group}/one", json=place),
+        ]
+        deleted = threads.submit(crowd.delete, f"/delete-consumer/{group}/one")
+        assert not first.done(), "nobody had to wait: this shows nothing"
+        answers = [each.result() for each in (first, *others, deleted)]
+    # A request that came behind the deletion made an instance anew, or found none to commit with.
+    assert {answer.status_code for answer in answers} <= {200, 404}, [answer.text for answer in answers]
+    assert deleted.result().status_code == 200
+    client.get(f"/delete-consumer/{group}/one")
 
 
 @pytest.mark.parametrize("header", ["Kafka-Auto-Offset-Reset", "Kafka-Enable-Auto-Commit"])

@@ -26,6 +26,7 @@ from master_dataset.commits import Kind, Proof, live_files, read_commits
 from master_dataset.compaction import compact
 from master_dataset.dead_letters import (
     FOREIGN,
+    ORIGIN,
     DeadLetter,
     DeadLetters,
     ValueLeftOut,
@@ -46,18 +47,13 @@ from master_dataset.topics import (
     plan_topics,
 )
 from tests.conftest import Stack, wait_until
-from tests.system.test_master import FIELDS, POISON, Place
+from tests.system.master_place import FIELDS, POISON, Place
 from views.catalog.web import web
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 AN_HOUR_AGO_MS = int(time.time() - 3600) * 1000
-
-
-@pytest.fixture
-def place(stack: Stack, tmp_path: Path) -> Place:
-    return Place(stack, tmp_path)
 
 
 def letters_of(place: Place) -> list[DeadLetter]:
@@ -163,13 +159,33 @@ def test_what_the_topic_does_not_take_is_left_out_and_named(place: Place) -> Non
     assert watermarks_of(place.config, place.source.topic, 3) == 0
 
 
-def test_a_message_of_others_is_shown_as_such(place: Place) -> None:
+def test_messages_of_others_between_ours_hide_nothing_that_was_sent(spark: SparkSession, place: Place) -> None:
+    place.send(POISON)
+    place.archive(spark, hold_back)
+    (version,) = [commit.version for commit in read_commits(place.table) if commit.proof]
+    for partition, offset in sorted(place.sent)[:2]:
+        send_letters(place.config, place.source, version, [invalid_row(offset, partition=partition)])
+        send_records(place.config, place.source.dead_topic, [Record(None, b"by hand")])
+    assert catch_up(place) == len(POISON) - 2
+    assert [each for each in places_of(place) if each != (-1, -1)] == sorted(place.sent)
+
+
+def test_a_message_of_others_is_shown_as_such_and_sent_again_as_it_is(place: Place) -> None:
     half = (("tidemark-partition", b"0"), ("tidemark-offset", b"x"))
-    others = [Record(b"k", b"hello", (("h", b"1"),)), Record(None, b"", half), Record(None, None)]
+    forged = tuple((f"tidemark-{name}", b"x") for name in ORIGIN)
+    not_text = tuple((f"tidemark-{name}", b"\xff" if name == "reason" else b"1") for name in ORIGIN)
+    short = (*((f"tidemark-{name}", b"1") for name in ORIGIN), ("tidemark-too-large", b"many"))
+    others = [Record(b"k", b"hello", (("h", b"1"),)), Record(None, None), Record(None, b"")]
+    others += [Record(None, b"v", headers) for headers in (half, forged, not_text, short)]
     send_records(place.config, place.source.dead_topic, others)
-    newest = letters_of(place)
-    assert {(each.reason, each.partition, each.offset, each.version) for each in newest} == {(FOREIGN, -1, -1, -1)}
-    assert (newest[2].key, newest[2].value, newest[2].headers) == (b"k", b"hello", (("h", b"1"),))
+    letters = letters_of(place)[::-1]
+    assert {(each.reason, each.partition, each.offset, each.version) for each in letters} == {(FOREIGN, -1, -1, -1)}
+    assert [(each.key, each.value, each.headers) for each in letters] == [each[:3] for each in others]
+    assert replay(place.config, place.source, letters) == len(others)
+    again = messages_of(place.config, place.source.topic, 3)
+    assert sorted(str((m.key(), m.value(), tuple(m.headers() or ()))) for m in again) == sorted(
+        str(each[:3]) for each in others
+    )
 
 
 # ---- on the command line -----------------------------------------------------
@@ -236,6 +252,7 @@ def watermarks_of(config: dict[str, Any], topic: str, partitions: int) -> int:
 
 def test_master_status_and_fsck(tidemark: Shell, tmp_path: Path) -> None:
     (status,) = json.loads(tidemark("master", "status", "-o", "json").stdout)
+    assert (status["lost offsets"], status["unproved rows"]) == (0, 0)
     assert (status["source"], status["rows"], status["behind Kafka"]) == (tidemark.place.source.name, 21, 0)
     assert status["cut"] == ",".join(f"{p}:{o}" for p, o in sorted(tidemark.archive.cut.items()))
     whole = tidemark("master", "fsck")

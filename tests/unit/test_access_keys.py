@@ -44,7 +44,7 @@ def test_the_file_is_for_its_user_alone_and_holds_no_secret(tmp_path: Path) -> N
 
 
 def test_making_a_key_changes_nothing_for_other_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The umask belongs to the whole process: narrowed for one file, another thread would make folders nobody enters."""
+    """The umask is the whole process's: narrowed for one file, another thread would make folders that nobody enters."""
     seen: list[str] = []
     fsync = os.fsync
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from confluent_kafka import KafkaError, TopicPartition
 
 from infra.problems import Problem
 from master_dataset.collector.bodies import LARGE_BODY, beside_loop, parse_body
-from master_dataset.collector.consumers import Instance
+from master_dataset.collector.consumers import Consumers, Instance
 from master_dataset.collector.events import read_events
 from master_dataset.collector.threads import Threads
 from master_dataset.errors import InvalidEvent
@@ -161,3 +162,60 @@ def test_auto_commit_passes_no_record_that_was_not_given() -> None:
         assert all(offset in (0, len(given)) or offset - 1 in given for offset in broker.committed)
         given += found if isinstance(found, list) else []
     assert (given, broker.committed) == ([0, 1, 2], [2, 3])
+
+
+class Joining(Broker):
+    """Gives records before it says that the instance has partitions, as a fast broker does."""
+
+    def assignment(self) -> list[TopicPartition]:
+        return [] if self._batches else super().assignment()
+
+
+def test_records_that_come_while_the_instance_joins_its_group_are_given() -> None:
+    broker = Joining([], [PASSING], [0, 1], [2])
+    instance = Instance("g", "i", "earliest", broker)  # type: ignore[arg-type]
+    assert [consume(instance) for _ in range(3)] == [[0, 1], [2], []]
+
+
+class Refusing(Broker):
+    """Takes the offsets of partition 0 and refuses those of others, in one answer."""
+
+    def commit(self, *, offsets: list[TopicPartition], asynchronous: bool) -> list[Any]:
+        super().commit(offsets=offsets, asynchronous=asynchronous)
+        refusal = KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED)
+        return [
+            SimpleNamespace(
+                topic=p.topic, partition=p.partition, offset=p.offset, error=refusal if p.partition else None
+            )
+            for p in offsets
+        ]
+
+
+def test_an_offset_that_kafka_refused_is_not_called_committed_and_is_tried_again() -> None:
+    instance = Instance("g", "i", "earliest", Refusing())  # type: ignore[arg-type]
+    instance.uncommitted = {("t", 0): 5, ("t", 1): 7}
+    with pytest.raises(Problem) as refused:
+        instance.commit()
+    assert refused.value.status == 502
+    assert instance.uncommitted == {("t", 1): 7}
+
+
+def test_a_request_that_waited_while_its_consumer_was_deleted_is_told_so() -> None:
+    async def crowd() -> Problem:
+        consumers = Consumers({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, most=1, idle_s=60)
+        instance = consumers.get("g", "one")
+        async with instance.lock:
+            deleting = asyncio.create_task(consumers.delete("g", "one"))
+            await asyncio.sleep(0)
+            # As /commit does, which looks its topics up between finding the instance and waiting for it.
+            waiting = asyncio.create_task(consumers.use(instance, instance.commit, [TopicPartition("t", 0, 1)]))
+            await asyncio.sleep(0)
+        await deleting
+        with pytest.raises(Problem) as refused:
+            await waiting
+        assert consumers.get("g", "one") is not instance
+        await consumers.close()
+        return refused.value
+
+    refused = asyncio.run(crowd())
+    assert (refused.status, refused.kind) == (409, "consumer-deleted")

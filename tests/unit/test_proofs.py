@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from master_dataset.commits import (
     Kind,
     Proof,
     append_to_ledger,
+    complete_ledger,
     ledger_file,
     live_files,
     missing_from_ledger,
@@ -38,6 +40,8 @@ proofs = st.builds(
     hash=int64,
     parsed_hash=int64,
     invalid=st.integers(0, 10**6),
+    raw_bytes=st.integers(0, 10**12),
+    unproved=st.booleans(),
     replaces=st.lists(st.integers(0, 1000), max_size=3).map(tuple),
 )
 
@@ -80,6 +84,16 @@ def test_a_proof_survives_the_commit_and_the_ledger(proof: Proof) -> None:
 @pytest.mark.parametrize("text", ["", "{}", "[]", "null", "5", '{"tidemark":2}', "not json", '{"tidemark":"1"}'])
 def test_user_metadata_of_others_is_not_taken_for_a_proof(text: str) -> None:
     assert proof_from_json(text) is None
+
+
+@pytest.mark.parametrize("member", ["kind", "topic", "from", "to", "rows", "hash", "invalid", "replaces"])
+def test_a_proof_of_ours_that_lost_a_member_is_not_taken_for_anothers(member: str) -> None:
+    value = json.loads(append(0, 5).to_json())
+    for broken in ({**value, member: None}, {name: value[name] for name in value if name != member}):
+        if member in ("kind", "topic") and member in broken:
+            continue  # of these two only the presence is looked at
+        with pytest.raises(ValueError, match="members"):
+            proof_from_json(json.dumps(broken))
 
 
 # ---- the chain ---------------------------------------------------------------
@@ -187,6 +201,29 @@ def test_the_ledger_survives_a_torn_last_line(tmp_path: Path) -> None:
     assert read_ledger(table) == {1: append(0, 5), 2: append(5, 9)}
     append_to_ledger(table, [(3, append(9, 10))])
     assert sorted(read_ledger(table)) == [1, 2, 3]
+
+
+def lose_a_member(line: bytes) -> bytes:
+    return line.replace(b'"rows"', b'"sows"')
+
+
+def tear_in_the_middle(line: bytes) -> bytes:
+    return line[:30] + line[90:]
+
+
+@pytest.mark.parametrize("harm", [lose_a_member, tear_in_the_middle, lambda _: b"\xff\x00", lambda _: b""])
+def test_a_ledger_line_that_cannot_be_read_is_written_anew(tmp_path: Path, harm: Callable[[bytes], bytes]) -> None:
+    table = tmp_path / "web"
+    (table / "_delta_log").mkdir(parents=True)
+    chain = {1: append(0, 5), 2: append(5, 9), 3: append(9, 10)}
+    for version, proof in chain.items():
+        (table / "_delta_log" / f"{version:020}.json").write_text(commit_text(proof))
+    append_to_ledger(table, chain.items())
+    lines = ledger_file(table).read_bytes().splitlines()
+    ledger_file(table).write_bytes(b"\n".join([lines[0], harm(lines[1]), lines[2], b""]))
+    assert sorted(read_ledger(table)) == [1, 3]
+    complete_ledger(table)
+    assert read_ledger(table) == chain
 
 
 def test_what_a_crash_kept_out_of_the_ledger_is_found() -> None:

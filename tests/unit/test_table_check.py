@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -10,7 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from master_dataset import fsck
+from infra.settings import load_settings
+from master_dataset import commits, fsck
+from master_dataset.archiver import Archive
 from master_dataset.commits import (
     Commit,
     Kind,
@@ -20,12 +25,15 @@ from master_dataset.commits import (
     missing_from_ledger,
     read_commits,
     read_ledger,
+    remember,
+    remembered_file,
 )
 from master_dataset.coverage import follow, replacements
 from master_dataset.cut import OffsetRange
-from master_dataset.fsck import Trouble, quick_check
+from master_dataset.fsck import Measured, Trouble, quick_check
 from master_dataset.kafka_positions import KafkaBehind, OffsetsGone, Positions, TopicReplaced, check_positions
-from master_dataset.repair import commits_to_restore, compactions_to_undo
+from master_dataset.remembered import Entry, read_entries
+from master_dataset.repair import _is_unproved, commits_to_restore, compactions_to_undo
 from master_dataset.salvage import outside
 from master_dataset.void_commits import forget_summaries, move_aside, taken_out, void_commits
 from views.source import Source
@@ -254,6 +262,33 @@ def test_what_a_repair_could_not_bring_back_is_reported_for_ever(table: Table) -
     ]
 
 
+def test_rows_that_a_repair_saved_from_a_changed_file_are_named_for_ever_but_stop_nobody(table: Table) -> None:
+    table.commit(3, repaired(10, 20, 2, unproved=True), ["c"], ["b"])
+    table.commit(4, append(20, 30), ["d"])
+    (finding,) = quick_check(table.path)
+    assert (finding.trouble, finding.where, finding.is_damage) == (Trouble.UNPROVED_ROWS, "commit 3", False)
+    assert finding.text.startswith("10 rows of commit 3 were saved from a changed file")
+    assert table.to_restore() == []
+    table.commit(5, repaired(10, 20, 3), ["e"], ["c"])  # found after all
+    assert table.troubles() == []
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (Measured(10, 7), False),  # what was promised at first
+        (Measured(10, 9), True),  # what the repair saved
+        (Measured(10, 8), True),
+        (Measured(4, 9), True),  # less of it: what remains is as doubtful as before
+    ],
+)
+def test_a_repair_of_a_repair_is_measured_by_the_first_promise(found: Measured, expected: bool) -> None:
+    chain = {1: append(0, 10, hash=7), 2: append(10, 20, hash=5), 3: repaired(0, 10, 1, hash=9, unproved=True)}
+    assert _is_unproved(3, chain, found) is expected
+    assert _is_unproved(2, chain, Measured(4, 1)) is False  # the others are lost, and named
+    assert _is_unproved(4, chain, Measured()) is False
+
+
 def test_holes_inside_what_kafka_still_has_are_no_loss() -> None:
     missing = [OffsetRange(0, 2, 7), OffsetRange(1, 3, 4)]
     assert outside(missing, {0: 5, 1: 3}, {0: 6, 1: 3}) == [
@@ -266,8 +301,8 @@ def test_holes_inside_what_kafka_still_has_are_no_loss() -> None:
 
 
 def test_a_commit_made_while_the_check_reads_is_not_missing(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    def commit_in_between(path: Path) -> list[Commit]:
-        found = read_commits(path)
+    def commit_in_between(path: Path, *, afresh: bool) -> list[Commit]:
+        found = read_commits(path, afresh=afresh)
         if not table.log_file(3).exists():
             table.commit(3, append(20, 30), ["c"])
         return found
@@ -304,6 +339,118 @@ def test_a_bad_page_anywhere_in_a_checkpoint_is_found(table: Table) -> None:
     assert table.troubles() == [Trouble.CORRUPT_CHECKPOINT]
 
 
+def test_the_quick_check_reads_the_checkpoint_that_delta_reads_and_the_deep_one_all(table: Table) -> None:
+    for version in (1, 2):
+        path = table.path / "_delta_log" / f"{version:020}.checkpoint.parquet"
+        pq.write_table(pa.table({"add": ["a"]}), path)
+    (table.path / "_delta_log" / f"{1:020}.checkpoint.parquet").write_bytes(b"PAR1")
+    assert table.troubles() == []
+    assert [finding.trouble for finding in fsck._check(table.path, afresh=True)] == [Trouble.CORRUPT_CHECKPOINT]
+
+
+# ---- what is remembered of commits -----------------------------------------------
+
+
+def remembered(table: Table) -> dict[int, Entry]:
+    return read_entries(remembered_file(table.path))
+
+
+def test_commits_that_were_read_once_are_not_read_again(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    table.commit(3, Proof(Kind.COMPACT, rows=20), ["c d"], ["a", "b"])
+    before = read_commits(table.path)
+    remember(table.path, before)
+    assert sorted(remembered(table)) == [1, 2, 3]
+
+    def refuse(path: Path) -> Commit:
+        assert int(path.stem) == 0, "only the one without a proof is read"
+        return before[0]
+
+    monkeypatch.setattr(commits, "read_commit", refuse)
+    assert read_commits(table.path) == before
+    assert table.troubles() == []
+
+
+def tear(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-30])
+
+
+def tear_and_fill(path: Path) -> None:
+    """As long as before, and as old: only the time of the change itself tells."""
+    found = path.stat()
+    path.write_bytes(bytes(found.st_size))
+    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
+
+
+def swap(path: Path) -> None:
+    """Another file of the same size takes its place."""
+    other = path.with_name("other")
+    other.write_bytes(path.read_bytes().replace(b'rows\\":10', b'rows\\":11'))
+    other.rename(path)
+
+
+@pytest.mark.parametrize(
+    ("harm", "trouble"),
+    [
+        (lambda path: path.write_bytes(b""), Trouble.EMPTY_COMMIT),
+        (tear, Trouble.TORN_COMMIT),
+        (tear_and_fill, Trouble.TORN_COMMIT),
+        (lambda path: path.unlink(), Trouble.MISSING_COMMIT),
+        (swap, Trouble.ALTERED_COMMIT),
+    ],
+)
+@pytest.mark.parametrize("version", [1, 2])
+def test_what_is_remembered_hides_no_damage(
+    table: Table, harm: Callable[[Path], None], trouble: Trouble, version: int
+) -> None:
+    remember(table.path, read_commits(table.path))
+    time.sleep(0.02)  # the clock of a file system ticks every few ms
+    harm(table.log_file(version))
+    assert trouble in table.troubles()
+
+
+def cut_off(content: bytes) -> bytes:
+    return content[:-20]
+
+
+def change_a_byte(content: bytes) -> bytes:
+    return content.replace(b'rows\\":10', b'rows\\":12')
+
+
+@pytest.mark.parametrize("harm", [cut_off, change_a_byte, lambda _: b"\xff\n\x00 {}\n", lambda _: b""])
+def test_damaged_memories_are_forgotten_and_made_anew(table: Table, harm: Callable[[bytes], bytes]) -> None:
+    before = read_commits(table.path)
+    remember(table.path, before)
+    path = remembered_file(table.path)
+    path.write_bytes(harm(path.read_bytes()))
+    assert len(remembered(table)) < 2
+    assert read_commits(table.path) == before
+    remember(table.path, read_commits(table.path))
+    assert sorted(remembered(table)) == [1, 2]
+    assert read_commits(table.path) == before
+
+
+def test_a_table_from_a_backup_is_remembered_anew(table: Table) -> None:
+    remember(table.path, read_commits(table.path))
+    for version in (1, 2):
+        copy = table.log_file(version).with_name("copy")
+        shutil.copy2(table.log_file(version), copy)
+        copy.rename(table.log_file(version))
+    remember(table.path, read_commits(table.path))
+    assert len(remembered_file(table.path).read_bytes().split(b"\n")) == 3
+    assert [commit.stamp is None for commit in read_commits(table.path)] == [False, True, True]
+
+
+def test_a_commit_that_a_crash_kept_out_of_the_ledger_is_synced_before_it_is_promised(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table.commit(3, append(20, 30), ["c"], ledger=False)
+    synced: list[Path] = []
+    monkeypatch.setattr(commits, "sync_file", synced.append)
+    found, ledger = commits.complete_ledger(table.path)
+    assert synced == [table.log_file(3)]
+    assert (len(found), ledger) == (4, read_ledger(table.path))
+
+
 # ---- where to go on --------------------------------------------------------------
 
 WEB = Source("web", fields="event_id string, event_time timestamp", partitions=2)
@@ -330,3 +477,17 @@ def test_a_broker_that_lost_its_newest_records_is_told_from_retention() -> None:
 def test_another_topic_of_the_same_name_is_refused_before_its_offsets_are_looked_at() -> None:
     with pytest.raises(TopicReplaced, match="deleted and made again"):
         check_positions(WEB, Positions("new", {0: 0, 1: 0}, {0: 1, 1: 1}), {0: 12, 1: 9}, "old")
+
+
+def test_a_micro_batch_that_ends_before_the_table_does_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets" / "3").write_text('v1\n{}\n{"web":{"0":20,"1":7}}', encoding="utf-8")
+    archive = Archive(
+        settings=load_settings(), source=WEB, path=tmp_path / "web", bootstrap="", cut={0: 12, 1: 9}, topic_id="id",
+        rows=0, dead_letters=None, checkpoint=tmp_path, admin=None,  # type: ignore[arg-type]
+    )  # fmt: skip
+    asked: list[str] = []
+    archive.check_topic = lambda: asked.append("whether it is the same topic")  # type: ignore[method-assign]
+    with pytest.raises(KafkaBehind, match=r"partition 1: 7\.\.8"):
+        archive.append_batch(None, 3)  # type: ignore[arg-type]
+    assert asked

@@ -1,0 +1,32 @@
+"""How much goes into one commit: a micro-batch of too many bytes is archived in several commits.
+
+Kafka tells offsets, not bytes, so the size of what comes is judged by what the commit before held.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+
+from master_dataset.commits import Proof
+from master_dataset.cut import Cut, count_between, ranges
+
+FIRST_RECORDS = 1_000
+"""So many are taken on trust, before anything is known of their size."""
+TRUST = 100
+"""A mean of n records speaks for the next n * TRUST: three small ones say little about a backlog."""
+
+
+def next_end(start: Cut, end: Cut, max_bytes: float, last: Proof) -> dict[int, int]:
+    """Where the next commit ends, on the way from `start` to `end`, if `last` is the proof of the one before.
+
+    It takes an equal share of every partition, and the shares of all commits on the way are equal, so that the last
+    one is no crumb:
+
+        next_end({0: 0}, {0: 250}, 1_000, Proof("append", rows=50, raw_bytes=500))  ->  {0: 84}
+    """
+    size = count_between(start, end)
+    limit: float = max(FIRST_RECORDS, TRUST * last.rows)
+    if last.raw_bytes:
+        limit = min(limit, max_bytes * last.rows / last.raw_bytes)
+    commits = ceil(size / max(1.0, limit)) or 1
+    return {**start, **{each.partition: each.start + ceil(each.size / commits) for each in ranges(start, end)}}

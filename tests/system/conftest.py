@@ -1,0 +1,23 @@
+"""What tests on the real stack share beside the stack itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.conftest import Stack
+
+if TYPE_CHECKING:
+    from tests.system.master_place import Place
+
+pytest.register_assert_rewrite("tests.system.master_place")
+
+
+@pytest.fixture
+def place(stack: Stack, tmp_path: Path) -> Place:
+    """A source of its own on the shared broker, with its table."""
+    from tests.system.master_place import Place  # its imports are heavy, and most tests need none of them
+
+    return Place(stack, tmp_path)
