@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -167,6 +167,22 @@ def assert_same(found: dict[Any, dict[str, Any]], expected: dict[Any, dict[str, 
         for name, answer in answers.items():
             wanted = pytest.approx(answer, rel=1e-9, abs=1e-9) if isinstance(answer, float) else answer
             assert found[group][name] == wanted, (group, name)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_spark(spark: SparkSession) -> Iterator[None]:
+    """Compiling a job takes longer here than running it; tests/spark/test_states.py runs the same ones compiled."""
+    plain = {
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.sql.adaptive.enabled": "false",
+    }
+    before = {name: spark.conf.get(name) for name in plain}
+    for name, value in plain.items():
+        spark.conf.set(name, value)
+    yield
+    for name, known in before.items():
+        spark.conf.set(name, known)
 
 
 @pytest.fixture
