@@ -1,6 +1,7 @@
 """A run: recompute every view of a source below a cut, verify, and publish by one line in the publish log.
 
-    number -> cut -> copies -> views -> verify -> manifest -> publish log (the flip) -> Delta tables of other engines
+    number -> cut -> copies -> views, verified, with their read index -> manifest
+    -> publish log (the flip) -> Delta tables of other engines
 
 A run that is killed anywhere before the flip leaves files that no reader looks at; `tidemark batch prune` removes them.
 """
@@ -15,7 +16,7 @@ from pathlib import Path
 import structlog
 from pyspark.sql import DataFrame, SparkSession
 
-from batch_layer import definitions, publish_log
+from batch_layer import definitions, index, publish_log
 from batch_layer.copies import Counted, all_copies, find_copies
 from batch_layer.errors import BatchError
 from batch_layer.facts import facts_between, without
@@ -104,9 +105,10 @@ class _Run:
         self.failpoint("run.after_number")
         # Step 2. Which events are copies. A crash leaves hashes of ids that no manifest names.
         base, found = self._find_copies(number, cut, base)
+        self._check_records(held, (base.events if base is not None else 0) + found.records)
         self.failpoint("run.after_copies")
         # Step 3. The views: files that no manifest names yet, each read back and compared with the events.
-        computed = tuple(self._compute(view, cut, base, found) for view in self.views)
+        computed = tuple(self._compute(number, view, cut, base, found) for view in self.views)
         self.failpoint("run.after_views")
         # Step 4. What belongs to the run, on the disk before anything can point to it.
         for view in self.views:
@@ -188,7 +190,16 @@ class _Run:
             return self._find_copies(number, cut, None)
         return base, found
 
-    def _compute(self, view: View, cut: Cut, base: Manifest | None, found: Counted) -> ViewData:
+    def _check_records(self, held: Coverage, records: int) -> None:
+        """The master dataset gave as many records as the proofs of its commits promise."""
+        if records != held.rows:
+            raise BatchError(
+                f"Source {self.folder.source!r}: the master dataset has {records} records below "
+                f"{cut_to_json(held.cut)}, its commits promise {held.rows}. Nothing was published. "
+                f"`tidemark master fsck {self.folder.source} --deep` looks for what is wrong."
+            )
+
+    def _compute(self, number: int, view: View, cut: Cut, base: Manifest | None, found: Counted) -> ViewData:
         known = next((data for data in base.views if data.hash == view.hash), None) if base is not None else None
         if known is not None and found.ids is None:
             return replace(known, kind="continued", seconds=0.0)
@@ -204,8 +215,27 @@ class _Run:
         job = Job(self.spark, view, table, count)
         with told(self.spark, self.report, view.name, count):
             data = compute_more(job, events, known) if known is not None else compute_all(job, events)
+        data = self._indexed(number, view, data, known)
         log.info("view_computed", view=view.name, kind=data.kind, events=count, rows=data.rows, seconds=data.seconds)
         return data
+
+    def _indexed(self, number: int, view: View, data: ViewData, known: ViewData | None) -> ViewData:
+        """The view with its read index: a new file for the days that were written, after those of the run before."""
+        before = known.index if known is not None and len(known.index) < index.MOST_FILES else ()
+        taken_over = set(known.files) if known is not None and before else set()
+        table = self.folder.table(view.name, view.hash)
+        days: dict[str, list[Path]] = {}
+        for file in data.files:
+            if file not in taken_over:
+                days.setdefault(file.day, []).append(table / file.path)
+        if not days:
+            return replace(data, index=before)
+        self.report(f"{view.name}: index", 0, 0)
+        name = f"{table.name}/{number:08}.mdb"
+        groups = index.build(self.folder.indexes / name, days, list(view.keys))
+        if groups != sum(file.rows for file in data.files if file not in taken_over):
+            raise BatchError(f"View {view.name!r}: its index has {groups} groups, its files another number. Run again.")
+        return replace(data, index=(*before, name))
 
     def _events(self, start: Cut, end: Cut, copies: DataFrame | None) -> DataFrame:
         return without(facts_between(self.spark, self.master, start, end), copies)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ import pytest
 from batch_layer import publish_log
 from batch_layer.errors import BatchError, LeaseHeld, RunRefused
 from batch_layer.folders import BatchFolder
+from batch_layer.index import Index, open_index
 from batch_layer.lease import lease
 from batch_layer.manifests import Manifest, read_manifest
 from batch_layer.run import run_batch
@@ -157,8 +159,28 @@ class Shop:
         return in_memory.answers(self.views[view], self.events)
 
     def check(self, run: int | None = None) -> None:
+        """Files and read index say what the oracle does."""
         for name in self.views:
-            assert_same(self.answers(name, run), self.expected(name))
+            expected = self.expected(name)
+            assert_same(self.answers(name, run), expected)
+            assert_same(self.indexed(name), expected)
+
+    def indexed(self, view: str) -> dict[Any, dict[str, Any]]:
+        """What the read index of the served run says; each key is also asked for alone."""
+        data = read_manifest(self.folder, publish_log.served(self.folder).run).view(view)
+        declared, found = self.views[view], {}
+        opened = open_index(self.folder.indexes / name for name in data.index)
+        for row in opened.between(0, 2**62):
+            found[(row.bucket, row.key)] = declared.present(unpack(declared.algebras, row.state))
+        for bucket, key in list(found)[:20]:
+            assert row_of(opened, key, bucket) is not None
+        opened.close()
+        return found
+
+
+def row_of(opened: Index, key: tuple[Any, ...], bucket: int) -> Any:
+    (row,) = opened.of_key(key, bucket, bucket + 1)
+    return row.state
 
 
 def assert_same(found: dict[Any, dict[str, Any]], expected: dict[Any, dict[str, Any]]) -> None:
@@ -349,6 +371,17 @@ def test_files_that_do_not_hold_what_was_computed_are_not_published(
 
     monkeypatch.setattr(recompute, "write_files", spoil)
     with pytest.raises(BatchError, match="Nothing was published"):
+        shop.run()
+    assert publish_log.served(shop.folder).run == 0
+
+
+def test_a_master_that_holds_less_than_it_promises_is_not_computed(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    from batch_layer import run
+
+    shop.archive(made(shop, 40, 17))
+    known: Callable[..., Any] = run._checked
+    monkeypatch.setattr(run, "_checked", lambda *given: replace(known(*given), rows=41))
+    with pytest.raises(BatchError, match="its commits promise 41"):
         shop.run()
     assert publish_log.served(shop.folder).run == 0
 
