@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -58,7 +59,7 @@ def run(
 ) -> None:
     """Compute the views of each source from the master dataset and publish them. Exit code 75: a run is at work."""
     from batch_layer.run import run_batch
-    from batch_layer.scheduling import sources_with_views
+    from batch_layer.scheduling import sources_to_run, sources_with_views
     from infra import terminal
     from infra.logs import configure_logging
     from infra.settings import load_settings
@@ -66,15 +67,15 @@ def run(
     settings = load_settings()
     configure_logging(settings.log_level)
     rows, codes = [], []
-    for source in sources or sources_with_views(settings):
+    for source in sources or sources_to_run(settings) or sources_with_views(settings):
         try:
             with terminal.run_progress(source) as report:
                 made = run_batch(settings, source, full=full, unpin=not keep_pin, report=report)
         except Exception as error:  # the other sources have their runs all the same
+            typer.echo(f"tidemark: {source}: {str(error) or type(error).__name__}", err=True)
+            codes.append(getattr(error, "exit_code", 1))
             if not hasattr(error, "exit_code"):
-                raise
-            typer.echo(f"tidemark: {error}", err=True)
-            codes.append(error.exit_code)
+                traceback.print_exc()
         else:
             rows.append(_row_of(made))
     terminal.print_result(rows, output, "No view is declared, so there is nothing to compute." if not codes else "")

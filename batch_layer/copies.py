@@ -13,13 +13,15 @@ from pathlib import Path
 from pyspark.sql import DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as f
 
+from batch_layer.errors import BatchError
 from batch_layer.facts import facts_between
+from batch_layer.totals import values_of
 from infra.disk import sync_file, sync_folder
 from master_dataset.cut import Cut
 
 POSITION = ("partition", "offset")
 HASHES, COPIES = "hashes", "copies"
-BROADCAST_ROWS = 5_000_000
+BROADCAST_ROWS = 1_000_000
 """Up to so many hashes are sent to every worker whole; more are joined by a shuffle."""
 
 
@@ -34,30 +36,46 @@ class Counted:
     """Positions of the copies; None: there are none."""
     ids: str | None
     """The folder with the hashes of these events, below that of all ids; None: there was nothing to look at."""
-    changed: int = 0
-    """Copies with another content that would have counted instead of one that an earlier run counted."""
+    why_all: str = ""
+    """Why going on from the earlier run would be wrong; empty: it would not."""
 
 
 def find_copies(
-    spark: SparkSession, table: Path, start: Cut, end: Cut, ids: Path, run: int, earlier: tuple[str, ...] = ()
+    spark: SparkSession,
+    table: Path,
+    start: Cut,
+    end: Cut,
+    ids: Path,
+    run: int,
+    earlier: tuple[str, ...] = (),
+    known: int = 0,
 ) -> Counted:
-    """Look at the events in [start, end); `earlier` names the hashes of all events below `start`."""
+    """Look at the events in [start, end); `earlier` names the hashes of all `known` events below `start`."""
     name = f"{run:08}"
     records, invalid = _write_hashes(facts_between(spark, table, start, end), ids / name / HASHES)
     hashes = spark.read.parquet(str(ids / name / HASHES))
+    if hashes.count() != records - invalid:
+        raise BatchError(
+            f"{hashes.count()} hashes were written of {records - invalid} events. Check the disk; run again."
+        )
     found = _within(facts_between(spark, table, start, end), hashes)
-    changed = 0
+    why_all = ""
     if earlier and records > invalid:
         old = spark.read.parquet(*(str(ids / each / HASHES) for each in earlier))
+        if (count := old.count()) != known:
+            return Counted(records, invalid, 0, None, name, f"{count} hashes of ids are left of {known}")
         across = _across(spark, table, start, end, old, hashes)
         if across is not None:
-            changed = across.where("is_other").count()
+            if lower := across.where("is_lower").count():
+                why_all = (
+                    f"{lower} copies have a lower position, in another partition, than the events that were counted"
+                )
             across = across.select(*POSITION)
             found = across if found is None else found.union(across).distinct()
     if found is not None:
         _write(found, ids / name / COPIES)
         found = all_copies(spark, ids, (name,))
-    return Counted(records, invalid, found.count() if found is not None else 0, found, name, changed)
+    return Counted(records, invalid, found.count() if found is not None else 0, found, name, why_all)
 
 
 def all_copies(spark: SparkSession, ids: Path, names: tuple[str, ...]) -> DataFrame | None:
@@ -69,10 +87,13 @@ def all_copies(spark: SparkSession, ids: Path, names: tuple[str, ...]) -> DataFr
 def _write_hashes(rows: DataFrame, folder: Path) -> tuple[int, int]:
     """Write the hash and the position of each valid event; count all records and the invalid ones on the way."""
     seen = Observation()
-    counted = rows.observe(seen, f.count(f.lit(1)).alias("records"), f.count("invalid").alias("invalid"))
-    hashed = counted.where("invalid IS NULL").select(f.xxhash64("event_id").alias("hash"), *POSITION)
+    wanted = (f.count(f.lit(1)).alias("records"), f.count("invalid").alias("invalid"))
+    hashed = (
+        rows.observe(seen, *wanted).where("invalid IS NULL").select(f.xxhash64("event_id").alias("hash"), *POSITION)
+    )
     _write(hashed, folder)
-    return int(seen.get["records"]), int(seen.get["invalid"])
+    found = values_of(seen) or rows.agg(*wanted).collect()[0].asDict()
+    return int(found["records"]), int(found["invalid"])
 
 
 def _write(rows: DataFrame, folder: Path) -> None:
@@ -105,22 +126,20 @@ def _sent(hashes: DataFrame) -> DataFrame:
 
 
 def _across(spark: SparkSession, table: Path, start: Cut, end: Cut, old: DataFrame, new: DataFrame) -> DataFrame | None:
-    """Copies of events that an earlier run has counted: their positions, and whether that run should have taken them.
+    """Copies of events that an earlier run has counted: their positions, and whether they should have counted instead.
 
-    It should where the new copy has the lower position (in another partition) and another content.
+    They should where theirs is the lower position, which needs another partition. States have no inverse.
     """
     met = old.join(_sent(new.select("hash")), "hash", "left_semi").persist()
     if met.isEmpty():
         return None
-    content = f.xxhash64("event_time", "event").alias("content")
     before = facts_between(spark, table, {}, start).where("invalid IS NULL")
     known = (
         before.join(met.select(*POSITION), list(POSITION), "left_semi")
-        .select("event_id", f.struct(*POSITION, content).alias("old"))
+        .select("event_id", f.struct(*POSITION).alias("old"))
         .groupBy("event_id")
         .agg(f.min("old").alias("old"))
     )
     after = _with_hash(facts_between(spark, table, start, end), met.select("hash").distinct())
-    pairs = after.select("event_id", *POSITION, content).join(known, "event_id")
-    is_lower = f.struct(*POSITION) < f.struct("old.partition", "old.offset")
-    return pairs.select(*POSITION, (is_lower & (f.col("content") != f.col("old.content"))).alias("is_other"))
+    pairs = after.select("event_id", *POSITION).join(known, "event_id")
+    return pairs.select(*POSITION, (f.struct(*POSITION) < f.col("old")).alias("is_lower"))

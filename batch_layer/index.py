@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,8 +35,12 @@ DIGEST = 32
 MAP_BYTES = 2**40
 """The most that a file may grow to. Only what is written takes disk, and address space is free."""
 DAY_S = 86_400
-BATCH_ROWS = 20_000
+BATCH_ROWS, CHUNK_ROWS = 20_000, 200_000
 MOST_FILES = 8
+
+
+Packed = tuple[bytes, bytes, bytes]
+"""Bucket, key and state of a group."""
 
 
 class Row(NamedTuple):
@@ -49,7 +54,7 @@ class Row(NamedTuple):
 def build(path: Path, files: Mapping[str, Sequence[Path]], keys: Sequence[str]) -> int:
     """Write the states of Parquet files, listed by day, into a new index. Returns how many groups it has.
 
-    One day is in memory at a time. The file is on the disk, whole, before it has its name.
+    Some rows are in memory at a time. The file is on the disk, whole, before it has its name.
     """
     make_folder(path.parent)
     partial = path.with_suffix(".partial")
@@ -58,10 +63,10 @@ def build(path: Path, files: Mapping[str, Sequence[Path]], keys: Sequence[str]) 
     count = 0
     with lmdb.open(str(partial), map_size=MAP_BYTES, subdir=False, sync=False, writemap=False, lock=False) as made:
         for day in sorted(files):
-            rows = [row for file in files[day] for row in _rows_of(file, keys)]
-            count += len(rows)
-            with made.begin(write=True) as transaction:
-                _put(transaction, rows)
+            for rows in _chunks(row for file in files[day] for row in _rows_of(file, keys)):
+                count += len(rows)
+                with made.begin(write=True) as transaction:
+                    _put(transaction, rows)
         with made.begin(write=True) as transaction:
             meta = {"format": FORMAT, "days": sorted(files), "groups": count}
             transaction.put(META, json.dumps(meta).encode())
@@ -71,7 +76,7 @@ def build(path: Path, files: Mapping[str, Sequence[Path]], keys: Sequence[str]) 
     return count
 
 
-def _put(transaction: lmdb.Transaction, rows: list[tuple[bytes, bytes, bytes]]) -> None:
+def _put(transaction: lmdb.Transaction, rows: list[Packed]) -> None:
     cursor = transaction.cursor()
     by_key = sorted((BY_KEY + short(key) + bucket, state) for bucket, key, state in rows)
     by_bucket = sorted((BY_BUCKET + bucket + short(key), _whole(key)) for bucket, key, _ in rows)
@@ -81,7 +86,12 @@ def _put(transaction: lmdb.Transaction, rows: list[tuple[bytes, bytes, bytes]]) 
             raise BatchError(f"{len(entries) - added} groups stand twice in the files of a day. Nothing was published.")
 
 
-def _rows_of(file: Path, keys: Sequence[str]) -> Iterator[tuple[bytes, bytes, bytes]]:
+def _chunks(rows: Iterator[Packed]) -> Iterator[list[Packed]]:
+    while chunk := list(islice(rows, CHUNK_ROWS)):
+        yield chunk
+
+
+def _rows_of(file: Path, keys: Sequence[str]) -> Iterator[Packed]:
     for batch in pq.ParquetFile(file).iter_batches(BATCH_ROWS, columns=["bucket", *keys, "state"]):
         buckets = batch["bucket"].cast("int64").to_pylist()
         columns = [batch[name].to_pylist() for name in keys]

@@ -63,6 +63,8 @@ class Manifest:
     invalid: int
     views: tuple[ViewData, ...]
     ids: tuple[str, ...]
+    master: str = ""
+    """Of which master dataset it was made: another text, and what was counted may have changed since."""
     app: str = VERSION
 
     def view(self, name: str) -> ViewData:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 
 from batch_layer import totals
@@ -38,9 +38,7 @@ def compute_all(job: Job, events: DataFrame) -> ViewData:
     begin = time.monotonic()
     passing, seen = totals.observed(events, job.view)
     files = write_files(job.spark, job.table, states(passing, job.view))
-    # Of no events Spark may leave out the whole job, and what was to be counted on the way with it.
-    expected = totals.of_observation(seen, job.view) if job.events else _none(job.view)
-    _check_read(job, expected)
+    expected = _counted(job, seen, events)
     _check_files(job, files, expected)
     return _view_data(job, "full", files, expected, begin)
 
@@ -53,13 +51,15 @@ def compute_more(job: Job, events: DataFrame, base: ViewData) -> ViewData:
     passing, seen = totals.observed(events, job.view)
     new = states(passing, job.view).persist()
     days = {str(row[0]) for row in new.select(f.to_date("bucket")).distinct().collect()}
-    fresh = totals.of_observation(seen, job.view)
-    _check_read(job, fresh)
+    fresh = _counted(job, seen, events)
     touched = [file for file in base.files if file.day in days]
     kept = [file for file in base.files if file.day not in days]
     files: list[DataFile] = []
-    if days:
+    if not days:
+        _check_files(job, files, fresh)
+    else:
         old = read_files(job.spark, job.table, touched, like=new)
+        _check_rows(job, old, touched)
         files = write_files(job.spark, job.table, merged(old, new, job.view) if touched else new)
         before = totals.of_rows(old, job.view) if touched else _none(job.view)
         _check_files(job, files, totals.added(before, {n: v for n, v in fresh.items() if n != totals.READ}))
@@ -72,27 +72,30 @@ def _none(view: View) -> totals.Totals:
     return dict.fromkeys((totals.READ, COUNTED, *totals.exact_answers(view)), Decimal(0))
 
 
-def _check_read(job: Job, found: totals.Totals) -> None:
-    """As many events were read as the search for copies has left."""
+def _counted(job: Job, seen: Observation, events: DataFrame) -> totals.Totals:
+    """The totals of the events that were read: as many events as the search for copies has left."""
+    if not job.events:
+        return _none(job.view)
+    found = totals.of_observation(seen, job.view)
+    if found is None or found[totals.READ] != job.events:
+        found = totals.of_events(events, job.view)  # a stage that Spark did twice was counted twice
     if found[totals.READ] != job.events:
         raise BatchError(
             f"View {job.view.name!r}: {found[totals.READ]} events were read, where the master dataset has {job.events}."
             " Nothing was published. `tidemark master fsck --deep` looks for damage."
         )
+    return found
 
 
 def _check_files(job: Job, files: Collection[DataFile], expected: totals.Totals) -> None:
     """Read the files back: totals as expected, no group twice, states that Python reads as Spark meant them."""
+    wanted = {name: value for name, value in expected.items() if name != totals.READ}
     if not files:
+        totals.check_equal(job.view, dict.fromkeys(wanted, Decimal(0)), wanted)
         return
     rows = read_files(job.spark, job.table, files)
-    wanted = {name: value for name, value in expected.items() if name != totals.READ}
     totals.check_equal(job.view, totals.of_rows(rows, job.view), wanted)
-    count = rows.count()
-    if count != sum(file.rows for file in files):
-        raise BatchError(
-            f"View {job.view.name!r}: {count} rows were read back of {sum(f.rows for f in files)} written."
-        )
+    _check_rows(job, rows, files)
     for row in rows.limit(SAMPLED_ROWS).collect():
         found = unpack(job.view.algebras, bytes(row["state"]))
         for name, algebra in job.view.algebras.items():
@@ -101,6 +104,16 @@ def _check_files(job: Job, files: Collection[DataFile], expected: totals.Totals)
                     f"View {job.view.name!r}: the state of {name!r} says {algebra.column_value(found[name])}, "
                     f"its column {row[name]}. Nothing was published; please report this."
                 )
+
+
+def _check_rows(job: Job, rows: DataFrame, files: Collection[DataFile]) -> None:
+    """As many rows are read as were written."""
+    written, found = sum(file.rows for file in files), rows.count()
+    if found != written:
+        raise BatchError(
+            f"View {job.view.name!r}: {found} rows are in files that had {written}. Nothing was published. "
+            "`tidemark batch run --full` computes them anew."
+        )
 
 
 def _view_data(job: Job, kind: str, files: list[DataFile], found: totals.Totals, begin: float) -> ViewData:

@@ -24,12 +24,13 @@ from batch_layer.folders import BatchFolder
 from batch_layer.lease import lease
 from batch_layer.manifests import Manifest, ViewData, missing_of, read_manifest, write_manifest
 from batch_layer.progress import Report, quiet, told
+from batch_layer.pruning import prune
 from batch_layer.publish_log import Entry
 from batch_layer.recompute import Job, compute_all, compute_more
 from batch_layer.tables import expose
 from infra.settings import Settings
 from infra.spark import spark_session
-from master_dataset.commits import read_commits, read_ledger
+from master_dataset.commits import Kind, read_commits, read_ledger
 from master_dataset.coverage import Coverage, effective_proofs, follow
 from master_dataset.cut import Cut, count_between, cut_to_json, is_below
 from master_dataset.fsck import TableDamaged, quick_check
@@ -38,6 +39,7 @@ from views.declarations import declared_by
 from views.view import View
 
 log = structlog.get_logger()
+MENDS = (Kind.REPAIR, Kind.LOST)
 Failpoint = Callable[[str], None]
 
 
@@ -65,15 +67,20 @@ def run_batch(
     with lease(folder, f"batch run of {source}"):
         master = table_path(settings, source)
         report("checking the master dataset", 0, 0)
-        held = _checked(declared.name, master)
+        held, made_of = _checked(declared.name, master)
         session = spark or spark_session(settings, f"tidemark batch {source}")
-        return _Run(session, folder, master, views, report, failpoint).go(held, full=full, unpin=unpin)
+        run = _Run(session, folder, master, views, report, failpoint, made_of)
+        manifest = run.go(held, full=full, unpin=unpin)
+        freed = prune(folder, settings.batch_keep_runs)
+        log.info("pruned", source=source, files=len(freed.files), bytes=freed.bytes)
+        return manifest
 
 
-def _checked(source: str, master: Path) -> Coverage:
-    """What the master dataset holds, proved sound by the quick check."""
-    commits = read_commits(master)
-    held = follow(effective_proofs(commits, read_ledger(master)))
+def _checked(source: str, master: Path) -> tuple[Coverage, str]:
+    """What the master dataset holds, proved sound by the quick check, and a text that changes when old facts do."""
+    ledger = read_ledger(master)  # first: a commit made in between is then ahead of it, not missing
+    proofs = effective_proofs(read_commits(master), ledger)
+    held = follow(proofs)
     if not held.cut:
         raise BatchError(
             f"The master dataset of {source!r} holds nothing yet, so there is nothing to compute. Send events, and "
@@ -81,7 +88,8 @@ def _checked(source: str, master: Path) -> Coverage:
         )
     if damage := [finding for finding in quick_check(master) if finding.is_damage]:
         raise TableDamaged(source, master, damage)
-    return held
+    mended = max((version for version, proof in proofs.items() if proof.kind in MENDS), default=None)
+    return held, f"topic {held.topic_id}, mended by commit {mended}"
 
 
 @dataclass
@@ -92,6 +100,7 @@ class _Run:
     views: list[View]
     report: Report
     failpoint: Failpoint
+    made_of: str
 
     def go(self, held: Coverage, *, full: bool, unpin: bool) -> Manifest:
         started = time.time()
@@ -143,8 +152,8 @@ class _Run:
         if newest.run:
             try:
                 self._expose(read_manifest(self.folder, newest.run))
-            except BatchError as error:
-                log.warning("last_run_unreadable", source=self.folder.source, run=newest.run, why=str(error))
+            except Exception as error:  # what other engines see of an old run must not keep us from the next
+                log.warning("last_run_not_exposed", source=self.folder.source, run=newest.run, why=str(error))
 
     def _check_order(self, number: int, cut: Cut) -> None:
         newest = publish_log.last(self.folder)
@@ -171,6 +180,9 @@ class _Run:
         except BatchError as error:
             log.warning("recompute_all", source=self.folder.source, why=str(error))
             return None
+        if base.master != self.made_of:
+            log.warning("recompute_all", source=self.folder.source, why="the master dataset was repaired or made anew")
+            return None
         if missing := list(missing_of(self.folder, base)):
             log.warning("recompute_all", source=self.folder.source, why="; ".join(missing[:3]))
             return None
@@ -182,11 +194,10 @@ class _Run:
         if base is not None and not count_between(start, cut):
             return base, Counted(0, 0, 0, None, None)
         with told(self.spark, self.report, "looking for copies", count_between(start, cut)):
-            found = find_copies(self.spark, self.master, start, cut, self.folder.ids, number, earlier)
-        if found.changed and base is not None:
-            log.warning(
-                "recompute_all", source=self.folder.source, why="copies in a lower partition", copies=found.changed
-            )
+            known = base.events - base.invalid if base is not None else 0
+            found = find_copies(self.spark, self.master, start, cut, self.folder.ids, number, earlier, known)
+        if found.why_all:
+            log.warning("recompute_all", source=self.folder.source, why=found.why_all)
             return self._find_copies(number, cut, None)
         return base, found
 
@@ -196,7 +207,8 @@ class _Run:
             raise BatchError(
                 f"Source {self.folder.source!r}: the master dataset has {records} records below "
                 f"{cut_to_json(held.cut)}, its commits promise {held.rows}. Nothing was published. "
-                f"`tidemark master fsck {self.folder.source} --deep` looks for what is wrong."
+                f"`tidemark master fsck {self.folder.source} --deep` looks for what is wrong; if it finds nothing, "
+                f"`tidemark batch run --full --source {self.folder.source}` begins anew."
             )
 
     def _compute(self, number: int, view: View, cut: Cut, base: Manifest | None, found: Counted) -> ViewData:
@@ -215,6 +227,7 @@ class _Run:
         job = Job(self.spark, view, table, count)
         with told(self.spark, self.report, view.name, count):
             data = compute_more(job, events, known) if known is not None else compute_all(job, events)
+        self.spark.catalog.clearCache()
         data = self._indexed(number, view, data, known)
         log.info("view_computed", view=view.name, kind=data.kind, events=count, rows=data.rows, seconds=data.seconds)
         return data
@@ -255,6 +268,7 @@ class _Run:
             invalid=found.invalid,
             views=views,
             ids=_named(found),
+            master=self.made_of,
         )
         if base is None:
             return made
@@ -268,6 +282,8 @@ class _Run:
         )
 
     def _expose(self, manifest: Manifest) -> None:
+        if publish_log.last(self.folder).run != manifest.run:  # a newer one was published while we slept
+            return
         for data in manifest.views:
             expose(self.spark, self.folder.table(data.name, data.hash), data, manifest.run)
 

@@ -47,8 +47,8 @@ def progress_file(settings: Settings) -> Path:
 
 
 def run_command(source: str) -> list[str]:
-    """The command that makes a run."""
-    return [sys.executable, "-P", "-m", "infra.cli", "batch", "run", "--source", source]
+    """The command that makes a run. It leaves readers that somebody rolled back where they are."""
+    return [sys.executable, "-P", "-m", "infra.cli", "batch", "run", "--keep-pin", "--source", source]
 
 
 class Scheduler:

@@ -6,6 +6,7 @@ The manifest of a run names its files; the table's own log is for other engines 
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,7 +70,9 @@ def expose(spark: SparkSession, table: Path, view: ViewData, run: int) -> bool:
         return False
     actions = _actions(spark, transaction, have, want)
     operation = getattr(_jvm(spark).org.apache.spark.sql.delta, "DeltaOperations$ManualUpdate$")
-    transaction.commit(actions, getattr(operation, "MODULE$"), _tags(spark, run))
+    version = int(transaction.commit(actions, getattr(operation, "MODULE$"), _tags(spark, run)))
+    sync_file(table / "_delta_log" / f"{version:020}.json")
+    sync_folder(table / "_delta_log")
     return True
 
 
@@ -91,13 +94,19 @@ def _actions(
 def _create(spark: SparkSession, table: Path, rows: DataFrame) -> None:
     from delta.tables import DeltaTable
 
-    if (table / "_delta_log" / f"{0:020}.json").is_file():
+    first = table / "_delta_log" / f"{0:020}.json"
+    if first.is_file() and first.stat().st_size:
         return
+    if first.parent.is_dir():  # left by a crash: Delta would take it for a table that it cannot read
+        shutil.rmtree(first.parent)
     make_folder(table.parent)
     builder = DeltaTable.createIfNotExists(spark).location(str(table)).addColumns(rows.schema).partitionedBy(DAY)
     for name, value in PROPERTIES.items():
         builder = builder.property(name, value)
     builder.execute()
+    sync_file(first)
+    for folder in (first.parent, table, table.parent):
+        sync_folder(folder)
 
 
 def _data_file(add: dict[str, Any]) -> DataFile:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from decimal import Decimal
+from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as f
 
@@ -26,6 +28,16 @@ READ = "_read"
 def observed(events: DataFrame, view: View) -> tuple[DataFrame, Observation]:
     """The events, and what is counted of them while they pass."""
     seen = Observation()
+    return events.observe(seen, *_columns(view)), seen
+
+
+def of_events(events: DataFrame, view: View) -> Totals:
+    """The same by a job of its own: for when counting on the way told nothing, or something odd."""
+    (found,) = events.agg(*_columns(view)).collect()
+    return {name: Decimal(found[name]) for name in (READ, COUNTED, *exact_answers(view))}
+
+
+def _columns(view: View) -> list[Column]:
     passes = f.expr(view.condition.sql) if view.condition is not None else f.lit(True)
     totals = [f.count(f.lit(1)).alias(READ), f.count(f.when(passes, 1)).alias(COUNTED)]
     for name in exact_answers(view):
@@ -34,7 +46,7 @@ def observed(events: DataFrame, view: View) -> tuple[DataFrame, Observation]:
         value = f.lit(1) if measure.of is None else f.expr(measure.of.sql)
         chosen = f.when(wanted, value)
         totals.append(_total(view, name, chosen).alias(name))
-    return events.observe(seen, *totals), seen
+    return totals
 
 
 def exact_answers(view: View) -> list[str]:
@@ -68,9 +80,18 @@ def _wide(rows: DataFrame, name: str) -> str:
     return f"decimal(38,{scale})"
 
 
-def of_observation(seen: Observation, view: View) -> Totals:
-    """The totals of the events that passed."""
-    return {name: Decimal(seen.get[name]) for name in (READ, COUNTED, *exact_answers(view))}
+def of_observation(seen: Observation, view: View) -> Totals | None:
+    """The totals of the events that passed; None where Spark saw that nothing can come out, and left the job out."""
+    found = values_of(seen)
+    return None if found is None else {name: Decimal(found[name]) for name in (READ, COUNTED, *exact_answers(view))}
+
+
+def values_of(seen: Observation) -> dict[str, Any] | None:
+    """What was counted on the way; None where Spark left out the part of the job that would have counted."""
+    try:
+        return seen.get or None
+    except Py4JJavaError:  # it stumbles over an empty result
+        return None
 
 
 def added(left: Mapping[str, Decimal], right: Mapping[str, Decimal]) -> Totals:

@@ -55,6 +55,7 @@ INVALID: list[tuple[bytes | None, str]] = [
     (b"null", "empty"),
     (b"\xff\xfe", "not UTF-8"),
     (b'{"event_id":"\xed\xa0\x80"}', "not UTF-8"),
+    (b'{"day":"12026-03-01"}', "day is after the year 9999"),
     (b"{", "not JSON"),
     (b'{"event_id":"a",}', "not JSON"),
     (b"{'event_id':'a'}", "not JSON"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import ceil
 from typing import NamedTuple
 
 from views.errors import StateError
@@ -36,7 +37,7 @@ class Room:
     @property
     def lg_size(self) -> int:
         """The table has 2 ** lg_size places."""
-        return max(3, (max(int(self.items / LOAD), 1)).bit_length())
+        return max(3, (ceil(self.items / LOAD) - 1).bit_length())
 
     @property
     def capacity(self) -> int:

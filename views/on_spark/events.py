@@ -25,6 +25,8 @@ JSON_OPTIONS = {
 EARLIEST, LATEST = "1970-01-01T00:00:00Z", "2200-01-01T00:00:00Z"
 """Event times lie in [EARLIEST, LATEST). A number of milliseconds, read as seconds, does not."""
 LONGEST_ID = 512
+LAST_YEAR = 9999
+"""Dates and times go from the year 1 to this one: what Python, SQL and JSON can write."""
 
 
 def with_event(records: DataFrame, source: Source) -> DataFrame:
@@ -83,7 +85,16 @@ def _why_invalid(source: Source) -> Column:
             (time_given < f.lit(EARLIEST).cast("timestamp")) | (time_given >= f.lit(LATEST).cast("timestamp")),
             f"{source.time_field} is not between {EARLIEST[:10]} and {LATEST[:10]}",
         )
+        .when(
+            time_given.isNull()
+            & ~f.col("timestamp").between(f.lit(EARLIEST).cast("timestamp"), f.lit(LATEST).cast("timestamp")),
+            f"no {source.time_field}, and Kafka's timestamp is not between {EARLIEST[:10]} and {LATEST[:10]}",
+        )
     )
+    for path, column in _times(source.schema, "", "_event"):
+        reason = reason.when(f.year(column) > LAST_YEAR, f"{path} is after the year {LAST_YEAR}").when(
+            f.year(column) < 1, f"{path} is before the year 1"
+        )
     for path, too_large in _too_large(source.schema, "", "_event"):
         reason = reason.when(too_large, f"{path} is too large for its type")
     return reason
@@ -115,6 +126,16 @@ def _parts(fields: tuple[Field, ...]) -> Iterator[tuple[str, str, str]]:
         for path, columns, kind in _parts(field.type.fields):
             inner = columns.replace("` ", "`:", 1)
             yield f"{field.name}.{path}", f"`{field.name}` struct<{inner}>", kind
+
+
+def _times(fields: tuple[Field, ...], above: str, column: str) -> Iterator[tuple[str, Column]]:
+    """The dates and timestamps that a view can reach by name, with their paths."""
+    for field in fields:
+        path, at = f"{above}{field.name}", f"{column}.`{field.name}`"
+        if field.type.kind == "struct":
+            yield from _times(field.type.fields, f"{path}.", at)
+        elif field.type.kind in ("date", "timestamp"):
+            yield path, f.col(at)
 
 
 def _too_large(fields: tuple[Field, ...], above: str, column: str) -> Iterator[tuple[str, Column]]:
