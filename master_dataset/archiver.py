@@ -26,7 +26,7 @@ from master_dataset.commits import Kind, Proof, complete_ledger, remember
 from master_dataset.coverage import effective_proofs, follow
 from master_dataset.cut import count_between, cut_to_json, ranges
 from master_dataset.dead_letters import DeadLetters
-from master_dataset.fsck import TableDamaged, quick_check
+from master_dataset.fsck import refuse_damage
 from master_dataset.kafka_positions import (
     KafkaBehind,
     PartitionsDiffer,
@@ -169,9 +169,7 @@ def open_archive(settings: Settings, bootstrap: str, source: Source, spark: Spar
     """Check the table and Kafka, and continue exactly where the table ends. Refuses what would lose or repeat a row."""
     path = table_path(settings, source.name)
     locks.enter_context(archiver_lock(path))
-    damage = [finding for finding in quick_check(path) if finding.is_damage]
-    if damage:
-        raise TableDamaged(source.name, path, damage)
+    refuse_damage(source.name, path)
     create_table(spark, path, source)
     commits, ledger = complete_ledger(path)
     remember(path, commits)

@@ -71,8 +71,18 @@ WITH_FILES = (Kind.APPEND, Kind.REPAIR, Kind.COMPACT)
 """Commits whose proof counts the rows of the files that they add."""
 
 
+class NoTable(MasterDatasetError):
+    """A source has no master table: nothing of it was archived here."""
+
+    def __init__(self, source: str, path: Path) -> None:
+        super().__init__(
+            f"Source {source!r} has no master table: {str(path)!r} holds none. The archiver makes it when it first "
+            "runs (`tidemark up`); if it is elsewhere, set TIDEMARK_MASTER_DIR."
+        )
+
+
 class TableDamaged(MasterDatasetError):
-    """The quick check found damage: nothing may be appended before it is repaired."""
+    """The quick check found damage: nothing may be read or appended before it is repaired."""
 
     def __init__(self, source: str, path: Path, damage: list[Finding]) -> None:
         shown = "\n".join(f"  {each.trouble}: {each.text}" for each in damage[:10])
@@ -90,6 +100,20 @@ def quick_check(table: Path) -> list[Finding]:
     Delta's checkpoints only the newest is, the one that Delta reads. The deep check trusts neither.
     """
     return _check(table, afresh=False)
+
+
+def refuse_damage(source: str, table: Path) -> None:
+    """Raise TableDamaged if the quick check finds damage: Delta itself reads a damaged table as one with fewer rows."""
+    damage = [finding for finding in quick_check(table) if finding.is_damage]
+    if damage:
+        raise TableDamaged(source, table, damage)
+
+
+def check_readable(source: str, table: Path) -> None:
+    """Raise TableDamaged or NoTable where a reader would get fewer facts than were archived, and not know."""
+    refuse_damage(source, table)
+    if not (table / "_delta_log" / f"{0:020}.json").is_file():
+        raise NoTable(source, table)
 
 
 def _check(table: Path, *, afresh: bool) -> list[Finding]:
