@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 
@@ -145,12 +146,15 @@ def append(
     sequence = transaction.txnVersion(APP_ID) + 1
     # Step 1. Write the data files, counting and hashing on the way. A crash leaves files that no commit names.
     written, measured = _empty_list(jvm), {}
+    began_ns = time.time_ns()
     if rows is not None:
         ordered = rows.select(*transaction.snapshot().schema().fieldNames())
         ordered = ordered if files is None else ordered.coalesce(files)
         seen = Observation()
         written = transaction.writeFiles(ordered.observe(seen, *measures(), raw_bytes())._jdf)
         measured = seen.get
+        if not measured["rows"]:
+            _remove_empty_files(path, began_ns)
     # Step 2. Data on the disk before the commit that promises it. Delta itself never calls fsync.
     names = [written.apply(i).path() for i in range(written.size())]
     for name in names:
@@ -175,6 +179,17 @@ def append(
     append_to_ledger(path, [(version, done)])
     remember_newest(path, version)
     return Committed(version, done)
+
+
+def _remove_empty_files(path: Path, since_ns: int) -> None:
+    """Take away what is written where offsets have no record, as an aborted transaction leaves them.
+
+    That is a file without a row. Delta leaves it out of the commit, and so it would be stray for ever.
+    """
+    for file in path.glob("*.parquet"):
+        if file.stat().st_mtime_ns >= since_ns and pq.read_metadata(file).num_rows == 0:
+            file.unlink()
+            file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
 
 
 def _files_named(transaction: JavaObject, names: Collection[str]) -> list[JavaObject]:
