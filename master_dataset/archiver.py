@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -191,8 +191,14 @@ def open_archive(settings: Settings, bootstrap: str, source: Source, spark: Spar
         dead_letters=dead_letters,
         checkpoint=Home(settings.home).spark / "checkpoints" / f"archive-{source.name}",
         admin=AdminClient(librdkafka_config(settings, bootstrap)),
-        last=proofs[max(proofs)] if proofs else Proof(Kind.APPEND),
+        last=last_with_rows(proofs),
     )
+
+
+def last_with_rows(proofs: Mapping[int, Proof]) -> Proof:
+    """The proof of the last commit of new facts that has any: the others tell nothing of the size of records."""
+    found = [version for version, proof in proofs.items() if proof.kind == Kind.APPEND and proof.rows]
+    return proofs[max(found)] if found else Proof(Kind.APPEND)
 
 
 def status_file(settings: Settings) -> Path:
