@@ -16,6 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from master_dataset.commits import Commit, DataFile, Kind, Proof, live_files, read_commits, read_ledger
@@ -213,8 +214,8 @@ def _check_checkpoints(table: Path, *, all_of_them: bool) -> Iterator[Finding]:
             try:
                 with pq.ParquetFile(log / name) as file:
                     deque(file.iter_batches(), maxlen=0)  # all of it: any page may be the bad one
-            except (OSError, ValueError) as error:
-                text = f"{name} cannot be read: {str(error).splitlines()[0][:100]}"
+            except (OSError, ValueError, MemoryError, pa.ArrowException) as error:
+                text = f"{name} cannot be read: {(str(error) or type(error).__name__).splitlines()[0][:100]}"
                 yield Finding(Trouble.CORRUPT_CHECKPOINT, name, text)
     pointer = log / "_last_checkpoint"
     if pointer.is_file():

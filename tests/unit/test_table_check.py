@@ -339,6 +339,20 @@ def test_a_bad_page_anywhere_in_a_checkpoint_is_found(table: Table) -> None:
     assert table.troubles() == [Trouble.CORRUPT_CHECKPOINT]
 
 
+@pytest.mark.parametrize(
+    "error", [OSError("bad page"), pa.ArrowInvalid("x"), pa.ArrowNotImplementedError("x"), MemoryError()]
+)
+def test_whatever_a_corrupt_checkpoint_makes_arrow_say_it_is_a_finding(
+    table: Table, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def refuse(_path: Path) -> None:
+        raise error
+
+    (table.path / "_delta_log" / f"{2:020}.checkpoint.parquet").write_bytes(b"PAR1")
+    monkeypatch.setattr(pq, "ParquetFile", refuse)
+    assert table.troubles() == [Trouble.CORRUPT_CHECKPOINT]
+
+
 def test_the_quick_check_reads_the_checkpoint_that_delta_reads_and_the_deep_one_all(table: Table) -> None:
     for version in (1, 2):
         path = table.path / "_delta_log" / f"{version:020}.checkpoint.parquet"
