@@ -20,7 +20,7 @@ from weakref import WeakValueDictionary
 import orjson
 
 from master_dataset.cut import Cut, OffsetRange, cut_from_json, cut_to_json
-from master_dataset.disk import sync_file
+from master_dataset.disk import sync_file, sync_folder
 from master_dataset.remembered import Entry, Stamp, add_entries, read_entries, stamp_of
 
 COMMIT_FILE = re.compile(r"(\d{20})\.json")
@@ -294,12 +294,16 @@ def append_to_ledger(table: Path, entries: Iterable[tuple[int, Proof]]) -> None:
     """Add lines and wait until they are on the disk."""
     path = ledger_file(table)
     path.parent.mkdir(parents=True, exist_ok=True)
+    is_new = not path.exists()
     with path.open("ab") as file:
         # A line that a crash cut off must not swallow the next one.
         before = b"\n" if file.tell() and not _ends_with_newline(path) else b""
         file.write(before + b"".join(f"{version} {proof.to_json()}\n".encode() for version, proof in entries))
         file.flush()
         os.fsync(file.fileno())
+    if is_new:
+        for folder in (path.parent, path.parent.parent):
+            sync_folder(folder)
 
 
 def _ends_with_newline(path: Path) -> bool:
@@ -316,6 +320,7 @@ def complete_ledger(table: Path) -> tuple[list[Commit], dict[int, Proof]]:
     for version, _ in missing:
         sync_file(table / "_delta_log" / f"{version:020}.json")
     if missing:
+        sync_folder(table / "_delta_log")  # a file whose name is not on the disk is gone after a power cut
         append_to_ledger(table, missing)
     return commits, {**ledger, **dict(missing)}
 

@@ -21,6 +21,7 @@ from master_dataset.commits import (
     Kind,
     Proof,
     append_to_ledger,
+    ledger_file,
     live_files,
     missing_from_ledger,
     read_commits,
@@ -459,10 +460,20 @@ def test_a_commit_that_a_crash_kept_out_of_the_ledger_is_synced_before_it_is_pro
 ) -> None:
     table.commit(3, append(20, 30), ["c"], ledger=False)
     synced: list[Path] = []
-    monkeypatch.setattr(commits, "sync_file", synced.append)
+    for name in ("sync_file", "sync_folder"):
+        monkeypatch.setattr(commits, name, synced.append)
+    monkeypatch.setattr(commits, "append_to_ledger", lambda path, _missing: synced.append(ledger_file(path)))
     found, ledger = commits.complete_ledger(table.path)
-    assert synced == [table.log_file(3)]
-    assert (len(found), ledger) == (4, read_ledger(table.path))
+    assert synced == [table.log_file(3), table.path / "_delta_log", ledger_file(table.path)]
+    assert (len(found), sorted(ledger)) == (4, [1, 2, 3])
+
+
+def test_a_new_ledger_has_its_name_on_the_disk_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(commits, "sync_folder", synced.append)
+    for _ in range(2):
+        append_to_ledger(tmp_path / "web", [(1, append(0, 10))])
+        assert synced == [tmp_path / "web.proofs", tmp_path]
 
 
 # ---- where to go on --------------------------------------------------------------
