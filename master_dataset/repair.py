@@ -32,6 +32,7 @@ from master_dataset.commits import (
     live_files,
     read_commits,
     read_ledger,
+    remembered_file,
 )
 from master_dataset.coverage import effective_proofs, follow, replacements
 from master_dataset.cut import Cut, OffsetRange, join, ranges
@@ -69,6 +70,8 @@ def repair(spark: SparkSession, settings: Settings, bootstrap: str, source: Sour
     """Repair everything that the deep check finds. The caller holds the archiver's lock."""
     report = Report()
     with commit_lock(table):
+        # What is remembered of a commit may be what it was before the disk changed it: all is planned by what it is.
+        remembered_file(table).unlink(missing_ok=True)
         findings = deep_check(spark, table)
         kafka = Kafka(settings, bootstrap, source, None)
         if any(finding.is_damage and finding.trouble is not Trouble.CORRUPT_CHECKPOINT for finding in findings):
@@ -77,7 +80,9 @@ def repair(spark: SparkSession, settings: Settings, bootstrap: str, source: Sour
             kafka = Kafka(settings, bootstrap, source, positions if known in ("", positions.topic_id) else None)
         report.moved = move_aside(table, findings)
         report.voided = void_commits(table, findings)
-        suspect = [f.version for f in findings if f.trouble in (*DAMAGED_COMMITS, Trouble.WRONG_ROWS) and f.version]
+        # A file that is not there may be one whose name was changed in the commit: Delta's summary has the right one.
+        doubtful = (*DAMAGED_COMMITS, Trouble.WRONG_ROWS, Trouble.MISSING_FILE)
+        suspect = [f.version for f in findings if f.trouble in doubtful and f.version]
         if suspect:
             forget_summaries(table, min(suspect))
         _clear_cache(spark)

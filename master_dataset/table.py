@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from urllib.parse import unquote
 
 import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
@@ -195,8 +196,14 @@ def _remove_empty_files(path: Path, since_ns: int) -> None:
 def _files_named(transaction: JavaObject, names: Collection[str]) -> list[JavaObject]:
     if not names:
         return []
-    files = transaction.snapshot().allFiles().collect()
-    return [file for file in files if file.path() in names]
+    files = {unquote(file.path()): file for file in transaction.snapshot().allFiles().collect()}
+    unknown = sorted(set(names) - files.keys())
+    if unknown:
+        raise MasterDatasetError(
+            f"{unknown} should leave the table, but Delta does not know them: its log and ours are read differently. "
+            "Nothing was committed; `tidemark master fsck --deep` tells what is damaged."
+        )
+    return [files[name] for name in names]
 
 
 def _with_data_change(file: JavaObject, value: bool) -> JavaObject:

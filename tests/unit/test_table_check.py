@@ -8,13 +8,14 @@ import shutil
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from infra.settings import load_settings
-from master_dataset import commits, fsck
+from master_dataset import commits, fsck, repair
 from master_dataset.archiver import Archive
 from master_dataset.commits import (
     Commit,
@@ -31,11 +32,13 @@ from master_dataset.commits import (
 )
 from master_dataset.coverage import follow, replacements
 from master_dataset.cut import OffsetRange
+from master_dataset.errors import MasterDatasetError
 from master_dataset.fsck import Measured, Trouble, quick_check
 from master_dataset.kafka_positions import KafkaBehind, OffsetsGone, Positions, TopicReplaced, check_positions
-from master_dataset.remembered import Entry, read_entries
+from master_dataset.remembered import Entry, add_entries, read_entries
 from master_dataset.repair import _is_unproved, commits_to_restore, compactions_to_undo
 from master_dataset.salvage import outside
+from master_dataset.table import _files_named
 from master_dataset.void_commits import forget_summaries, move_aside, taken_out, void_commits
 from views.source import Source
 
@@ -474,6 +477,40 @@ def test_a_new_ledger_has_its_name_on_the_disk_too(tmp_path: Path, monkeypatch: 
     for _ in range(2):
         append_to_ledger(tmp_path / "web", [(1, append(0, 10))])
         assert synced == [tmp_path / "web.proofs", tmp_path]
+
+
+def change_the_name_of_a_file(table: Table, version: int) -> None:
+    """One byte of a commit, by a disk: what is remembered of it has the size and the times that it still has."""
+    remember(table.path, read_commits(table.path))
+    path = table.log_file(version)
+    path.write_text(path.read_text().replace('"path": "b"', '"path": "x"'))
+    add_entries(remembered_file(table.path), [remembered(table)[version]._replace(stamp=commits.stamp_of(path.stat()))])
+    assert [file.path for file in read_commits(table.path)[version].added] == ["b"]
+
+
+def test_a_repair_plans_by_the_commits_as_they_are(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    change_the_name_of_a_file(table, 2)
+
+    def look(_spark: object, path: Path) -> list[fsck.Finding]:
+        assert [file.path for file in read_commits(path)[2].added] == ["x"]
+        raise Looked
+
+    monkeypatch.setattr(repair, "deep_check", look)
+    with pytest.raises(Looked):
+        repair.repair(None, load_settings(), "", WEB, table.path)  # type: ignore[arg-type]
+
+
+class Looked(Exception):
+    """Far enough."""
+
+
+def test_a_file_that_delta_does_not_know_cannot_leave_the_table() -> None:
+    known = [SimpleNamespace(path=lambda: "a%20b"), SimpleNamespace(path=lambda: "c")]
+    snapshot = SimpleNamespace(allFiles=lambda: SimpleNamespace(collect=lambda: known))
+    transaction = SimpleNamespace(snapshot=lambda: snapshot)
+    assert _files_named(transaction, ["a b"]) == known[:1]  # type: ignore[arg-type]
+    with pytest.raises(MasterDatasetError, match=r"\['x'\] should leave"):
+        _files_named(transaction, ["a b", "x"])  # type: ignore[arg-type]
 
 
 # ---- where to go on --------------------------------------------------------------
