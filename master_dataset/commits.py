@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -266,21 +267,25 @@ def own_folder(table: Path) -> Path:
 
 
 def ledger_file(table: Path) -> Path:
-    """Where the second copies are: one line a commit of ours, `<version> <proof>`."""
+    """Where the second copies are: one line a commit of ours, `<version> <digest> <proof>`, once without digest."""
     return own_folder(table) / "ledger"
 
 
-def read_ledger(table: Path) -> dict[int, Proof]:
+def read_ledger(table: Path, *, sealed_only: bool = False) -> dict[int, Proof]:
     """The proofs by version. A line that cannot be read is ignored; the next start writes it anew from its commit.
 
-    A crash leaves a torn last line, a bad disk one anywhere.
+    A crash leaves a torn last line, a bad disk one anywhere, and a digest tells if as little as a digit was changed.
+    With `sealed_only`, lines without a digest are left out.
     """
     path = ledger_file(table)
     if not path.is_file():
         return {}
     entries = {}
     for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
-        version, _, text = line.partition(" ")
+        version, _, rest = line.partition(" ")
+        digest, _, text = rest.partition(" ") if not rest.startswith("{") else ("", "", rest)
+        if digest != _digest(version, text) and (digest or sealed_only):
+            continue
         try:
             proof = proof_from_json(text)
         except ValueError:
@@ -288,6 +293,15 @@ def read_ledger(table: Path) -> dict[int, Proof]:
         if version.isdigit() and proof is not None:
             entries[int(version)] = proof
     return entries
+
+
+def _digest(version: str, text: str) -> str:
+    return blake2b(f"{version} {text}".encode(), digest_size=8).hexdigest()
+
+
+def _ledger_line(version: int, proof: Proof) -> bytes:
+    text = proof.to_json()
+    return f"{version} {_digest(str(version), text)} {text}\n".encode()
 
 
 def append_to_ledger(table: Path, entries: Iterable[tuple[int, Proof]]) -> None:
@@ -298,7 +312,7 @@ def append_to_ledger(table: Path, entries: Iterable[tuple[int, Proof]]) -> None:
     with path.open("ab") as file:
         # A line that a crash cut off must not swallow the next one.
         before = b"\n" if file.tell() and not _ends_with_newline(path) else b""
-        file.write(before + b"".join(f"{version} {proof.to_json()}\n".encode() for version, proof in entries))
+        file.write(before + b"".join(_ledger_line(version, proof) for version, proof in entries))
         file.flush()
         os.fsync(file.fileno())
     if is_new:

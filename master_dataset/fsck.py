@@ -124,7 +124,7 @@ def _check(table: Path, *, afresh: bool) -> list[Finding]:
     proofs = effective_proofs(commits, ledger)
     replaced, held = replacements(proofs), follow(proofs)
     findings = [
-        *_check_commits(commits, ledger),
+        *_check_commits(table, commits, ledger),
         *_check_chain(commits, ledger, held, replaced),
         *_check_files(table, commits, replaced),
         *_check_checkpoints(table, all_of_them=afresh),
@@ -134,7 +134,7 @@ def _check(table: Path, *, afresh: bool) -> list[Finding]:
     return findings
 
 
-def _check_commits(commits: list[Commit], ledger: dict[int, Proof]) -> Iterator[Finding]:
+def _check_commits(table: Path, commits: list[Commit], ledger: dict[int, Proof]) -> Iterator[Finding]:
     there = {commit.version: commit for commit in commits}
     for version in range(max([*there, *ledger], default=-1) + 1):
         where, commit = f"{version:020}.json", there.get(version)
@@ -146,9 +146,10 @@ def _check_commits(commits: list[Commit], ledger: dict[int, Proof]) -> Iterator[
             known = f" It held {_held(ledger[version])}." if version in ledger else ""
             yield Finding(trouble, where, f"commit {version}: {commit.damage}.{known}", version)
         elif version in ledger and commit.proof != ledger[version] and not _is_void(commit):
-            yield Finding(
-                Trouble.ALTERED_COMMIT, where, f"commit {version} and the ledger do not say the same.", version
-            )
+            # Without a digest, the line of the ledger may be the one that was altered: no commit is to blame.
+            text = f"commit {version} and the ledger do not say the same."
+            is_sealed = version in read_ledger(table, sealed_only=True)
+            yield Finding(Trouble.ALTERED_COMMIT, where, text, version if is_sealed else None)
 
 
 def _check_chain(

@@ -115,6 +115,7 @@ def repair(
             lost += accept(spark, declared, path, read_positions(settings, bootstrap, declared))
     found = {
         "moved out of the table": ", ".join(report.moved) or "nothing",
+        "made to agree with the ledger": ", ".join(map(str, report.agreed)) or "none",
         "commits replaced": ", ".join(map(str, report.voided)) or "none",
         "rows brought back": report.restored_rows,
         "offsets lost for good": "; ".join(map(str, lost)) or "none",

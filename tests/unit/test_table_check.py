@@ -194,6 +194,35 @@ def test_rows_that_other_files_hold_already_count_once() -> None:
     assert (follow(chain).rows, follow(chain).hash) == (10, 6)
 
 
+# ---- a commit and its line of the ledger differ ---------------------------------
+
+
+def agree(table: Table) -> list[int]:
+    return repair._make_agree(table.path, quick_check(table.path))
+
+
+@pytest.mark.parametrize("change", [('rows\\":10', 'rows\\":90'), ('tidemark\\":1', 'tidemark\\":7')])
+def test_an_altered_proof_comes_back_from_the_ledger(table: Table, change: tuple[str, str]) -> None:
+    sound = table.log_file(2).read_text()
+    table.log_file(2).write_text(sound.replace(*change))
+    assert Trouble.ALTERED_COMMIT in table.troubles()
+    assert agree(table) == [2]
+    assert (table.log_file(2).read_text(), table.troubles()) == (sound, [])
+    assert len(list(taken_out(table.path).glob("*/*.json"))) == 1
+
+
+def test_a_line_without_a_digest_is_written_anew_from_a_commit_that_is_sound(table: Table) -> None:
+    lines = [f"1 {append(0, 10).to_json()}", f"2 {append(10, 20, hash=5).to_json()}"]
+    ledger_file(table.path).write_text("\n".join([*lines, ""]))
+    (table.path / "a").rename(table.path / "elsewhere")
+    assert agree(table) == []  # something else is wrong too: who knows which of the two is right
+    (table.path / "elsewhere").rename(table.path / "a")
+    assert table.troubles() == [Trouble.ALTERED_COMMIT]
+    assert agree(table) == [2]
+    assert table.troubles() == []
+    assert read_ledger(table.path)[2] == append(10, 20)
+
+
 # ---- compaction ------------------------------------------------------------------
 
 
