@@ -54,7 +54,7 @@ class Proof:
     hash: int = 0  # of the records as Kafka gave them
     parsed_hash: int = 0  # of the columns that were read from them
     invalid: int = 0  # how many of the rows are
-    raw_bytes: int = 0  # of their keys and values
+    raw_bytes: int = 0  # of their keys, values and headers
     replaces: tuple[int, ...] = ()
     # Of a repair alone: offsets that nothing holds any more, whether its rows are others than were promised, and what
     # other files hold of its offsets already.

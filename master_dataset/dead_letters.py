@@ -103,25 +103,21 @@ class DeadLetters:
             if proof.kind != Kind.APPEND or not proof.invalid or version < newest:
                 continue
             rows = self._invalid_rows([file for file in live if file.version >= version], proof)
-            if version == newest:
-                rows = [row for row in rows if (row["partition"], row["offset"]) not in sent]
-            count += send_letters(self.config, self.source, version, rows)
+            skipped = sent if version == newest else ()
+            unsent = (row for row in rows if (row["partition"], row["offset"]) not in skipped)
+            count += send_letters(self.config, self.source, version, unsent)
         return count
 
-    def _invalid_rows(self, files: Iterable[DataFile], proof: Proof) -> list[dict[str, Any]]:
-        """The invalid rows among a commit's offsets, in order, wherever they lie by now."""
+    def _invalid_rows(self, files: Iterable[DataFile], proof: Proof) -> Iterator[dict[str, Any]]:
+        """The invalid rows among a commit's offsets, wherever they lie by now, in the order of the files."""
         import pyarrow.compute as pc  # the collector reads dead letters too, and needs no Parquet for that
-        import pyarrow.dataset as ds
 
-        from master_dataset.facts import Wanted
+        from master_dataset.facts import Wanted, read_file
 
-        paths = [str(self.table / file.path) for file in files]
-        if not paths:
-            return []
         wanted = Wanted(start=proof.start, end=proof.end, with_invalid=True).filter() & pc.field("invalid").is_valid()
-        found = ds.dataset(paths, format="parquet").to_table(columns=COLUMNS, filter=wanted)
-        rows: list[dict[str, Any]] = found.sort_by([("partition", "ascending"), ("offset", "ascending")]).to_pylist()
-        return rows
+        for file in files:
+            for batch in read_file(self.table / file.path, wanted, COLUMNS):
+                yield from batch.to_pylist()
 
     def _newest(self) -> tuple[int, set[tuple[int, int]]]:
         """The commit that the last dead letter belongs to, and which of its records were sent; (-1, {}) if none."""

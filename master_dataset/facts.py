@@ -64,11 +64,14 @@ def read_facts(table: Path, wanted: Wanted, columns: list[str] | None = None) ->
     time, however large a file is.
     """
     for file in sorted(live_files(read_commits(table)).values(), key=lambda each: each.version):
-        yield from _read_file(table / file.path, wanted.filter(), columns)
+        yield from read_file(table / file.path, wanted.filter(), columns)
 
 
-def _read_file(path: Path, wanted: Any, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
-    """Row groups that cannot have any are passed over. A scan of a dataset would be shorter, but it reads far ahead."""
+def read_file(path: Path, wanted: Any, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
+    """The rows of one file that a filter of Arrow wants, some MB at a time, as they were written.
+
+    Row groups that cannot have any are passed over. A scan of a dataset would be shorter, but it reads far ahead.
+    """
     (fragment,) = ds.dataset(str(path), format="parquet").get_fragments()
     groups = [group.id for part in fragment.split_by_row_group(wanted) for group in part.row_groups]
     with pq.ParquetFile(path, pre_buffer=False, buffer_size=READ_BYTES) as file:

@@ -85,9 +85,14 @@ def measures() -> tuple[Column, ...]:
 
 
 def raw_bytes() -> Column:
-    """How many bytes the keys and values of rows are, as Kafka gave them."""
-    sizes = [f.coalesce(f.octet_length(name), f.lit(0)) for name in ("key", "value")]
-    return f.coalesce(f.sum(sizes[0] + sizes[1]), f.lit(0)).alias("raw_bytes")
+    """How many bytes the keys, values and headers of rows are, as Kafka gave them."""
+    headers = f.aggregate("headers", f.lit(0), lambda sum_, header: sum_ + _bytes(header.key) + _bytes(header.value))
+    total = _bytes(f.col("key")) + _bytes(f.col("value")) + f.coalesce(headers, f.lit(0))
+    return f.coalesce(f.sum(total), f.lit(0)).alias("raw_bytes")
+
+
+def _bytes(column: Column) -> Column:
+    return f.coalesce(f.octet_length(column), f.lit(0))
 
 
 def create_table(spark: SparkSession, path: Path, source: Source) -> None:
