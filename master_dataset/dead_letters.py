@@ -31,6 +31,8 @@ TOO_LARGE = f"{PREFIX}too-large"
 FOREIGN = "not sent by Tidemark"
 COLUMNS = ["partition", "offset", "timestamp", "key", "headers", "value", "invalid"]
 READ_TIMEOUT_S = 10.0
+FIRST_CHUNK, MAX_CHUNK, CHUNK_BYTES = 20, 500, 8 * 1024 * 1024
+"""How many dead letters are read at once: at first, at most, and of about how many bytes."""
 
 log = structlog.get_logger()
 
@@ -57,6 +59,13 @@ class DeadLetter:
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
     left_out_bytes: int | None = None
+
+    @property
+    def size(self) -> int:
+        """The bytes of its key, value and headers."""
+        return sum(
+            len(part or b"") for part in (self.key, self.value, *(part for pair in self.headers for part in pair))
+        )
 
 
 class DeadLetters:
@@ -133,13 +142,16 @@ class DeadLetters:
         return newest, sent
 
 
-def newest_first(config: dict[str, Any], source: Source, chunk: int = 500) -> Iterator[DeadLetter]:
-    """The dead letters from the last to the first."""
+def newest_first(config: dict[str, Any], source: Source) -> Iterator[DeadLetter]:
+    """The dead letters from the last to the first, read in chunks of some MB, judged by the chunk before."""
     first, end = watermarks(config, source)
+    chunk = FIRST_CHUNK
     while end > first:
         start = max(first, end - chunk)
-        yield from reversed(list(read_letters(config, source, start, end)))
-        end = start
+        letters = list(read_letters(config, source, start, end))
+        yield from reversed(letters)
+        mean = sum(letter.size for letter in letters) / max(1, len(letters))
+        chunk, end = max(1, min(MAX_CHUNK, int(CHUNK_BYTES / max(1.0, mean)))), start
 
 
 def watermarks(config: dict[str, Any], source: Source) -> tuple[int, int]:

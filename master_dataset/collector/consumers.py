@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 import structlog
@@ -14,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from infra.problems import Problem
 from master_dataset.collector.reading import kafka_problem
-from master_dataset.collector.records import as_json
+from master_dataset.collector.records import as_json, take
 from master_dataset.collector.threads import P, T, Threads
 
 ASSIGNMENT_TIMEOUT_S = 15.0
@@ -31,6 +32,7 @@ class Instance:
     name: str
     offset_reset: str
     consumer: Consumer
+    max_bytes: float = inf  # of the records of one answer; one record is always given
     topics: tuple[str, ...] = ()
     is_joining: bool = False
     failure: KafkaError | None = None  # came together with records; told by the next call
@@ -57,7 +59,8 @@ class Instance:
             messages = self._await_assignment(limit) if self.is_joining else []
             deadline = time.monotonic() + timeout_s
             while not messages:
-                messages = self.consumer.consume(limit, min(0.05, max(0.0, deadline - time.monotonic())))
+                wait_s = min(0.05, max(0.0, deadline - time.monotonic()))
+                messages = take(self.consumer, limit, self.max_bytes, wait_s)
                 if time.monotonic() >= deadline:
                     break
             found = [message.error() for message in messages]
@@ -75,7 +78,7 @@ class Instance:
         deadline = time.monotonic() + ASSIGNMENT_TIMEOUT_S
         messages: list[Any] = []
         while not messages and not self.consumer.assignment() and time.monotonic() < deadline:
-            got = self.consumer.consume(limit, 0.05)
+            got = take(self.consumer, limit, self.max_bytes, 0.05)
             messages = [message for message in got if not _is_passing(message.error())]
         self.is_joining = False
         if not messages and not self.consumer.assignment():
@@ -115,7 +118,8 @@ class Instance:
 class Consumers:
     """All instances by (group, name). Unused ones are closed after a while."""
 
-    def __init__(self, config: dict[str, Any], most: int, idle_s: float) -> None:
+    def __init__(self, config: dict[str, Any], most: int, idle_s: float, max_bytes: float = inf) -> None:
+        self._max_bytes = max_bytes
         self._config = config
         self._most = most
         self._idle_s = idle_s
@@ -134,7 +138,7 @@ class Consumers:
                     "Delete one with /delete-consumer/{group}/{instance}, or wait until an unused one is closed.",
                     retry_after_s=int(self._idle_s) + 1,
                 )
-            instance = Instance(group, name, offset_reset, self._consumer(group, name, offset_reset))
+            instance = Instance(group, name, offset_reset, self._consumer(group, name, offset_reset), self._max_bytes)
             self._instances[group, name] = instance
         instance.used_at = time.monotonic()
         return instance

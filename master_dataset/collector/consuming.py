@@ -32,7 +32,8 @@ def consuming_routes(collector: Collector, consumers: Consumers) -> APIRouter:
         Header `Kafka-Auto-Offset-Reset`: where a group without a committed offset begins: `earliest` (default),
         `latest`, or `none` (an error). Header `Kafka-Enable-Auto-Commit`: `true` commits at each call what the
         call before gave, because asking for more says that it arrived; default `false`: use /commit. Waits up to
-        `timeout` milliseconds, gives at most `limit`. An error that came with records is told by the next call.
+        `timeout` milliseconds, gives at most `limit`, fewer where they are as large as a
+        body may be. An error that came with records is told by the next call.
         Several topics: leave the topic out of the path and send `{"topics": [...]}`.
         """
         collector.allow(request, "consume")

@@ -25,7 +25,7 @@ def dead_routes(collector: Collector) -> APIRouter:
 
     @routes.get("/{source}")
     async def newest(request: Request, source: str) -> Response:
-        """The newest invalid records of a source, at most `limit` (500): where each stood, why it is invalid.
+        """The newest invalid records of a source, at most `limit` (500), fewer where they are large.
 
         429: too many requests read from Kafka already.
         """
@@ -58,7 +58,14 @@ def dead_routes(collector: Collector) -> APIRouter:
 
 def _newest(collector: Collector, source: Source, limit: int) -> list[DeadLetter]:
     with _as_problem():
-        return list(islice(newest_first(collector.kafka_config, source), limit))
+        found: list[DeadLetter] = []
+        size = 0
+        for letter in islice(newest_first(collector.kafka_config, source), limit):
+            found.append(letter)
+            size += letter.size
+            if size >= collector.limits.body:
+                break
+        return found
 
 
 def _between(collector: Collector, source: Source, first: int, last: int) -> list[DeadLetter]:
