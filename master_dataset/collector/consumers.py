@@ -20,6 +20,7 @@ from master_dataset.collector.threads import P, T, Threads
 
 ASSIGNMENT_TIMEOUT_S = 15.0
 SWEEP_EVERY_S = 5.0
+DEFAULT_RESET = "earliest"
 
 log = structlog.get_logger()
 
@@ -126,10 +127,19 @@ class Consumers:
         self._instances: dict[tuple[str, str], Instance] = {}
         self.threads = Threads("consume", max(1, most))  # an instance's lock lets it use one at a time: none waits
 
-    def get(self, group: str, name: str, offset_reset: str = "earliest") -> Instance:
-        """The instance, made where there is none yet."""
+    def get(self, group: str, name: str, offset_reset: str | None = None) -> Instance:
+        """The instance, made where there is none yet. One that has another reset than is asked for: the problem 409."""
         instance = self._instances.get((group, name))
+        if instance is not None and offset_reset not in (None, instance.offset_reset):
+            raise Problem(
+                409,
+                "offset-reset-differs",
+                f"The consumer instance {name!r} of group {group!r} was made with Kafka-Auto-Offset-Reset "
+                f"{_named(instance.offset_reset)!r}; {_named(offset_reset)!r} was asked for. Leave the header out, or "
+                "delete the instance with /delete-consumer/{group}/{instance}: the next /consume makes it anew.",
+            )
         if instance is None:
+            offset_reset = offset_reset or DEFAULT_RESET
             if len(self._instances) >= self._most:
                 raise Problem(
                     429,
@@ -152,6 +162,20 @@ class Consumers:
                 f"There is no consumer instance {name[:100]!r} in group {group[:100]!r}. The first /consume makes it.",
             )
         return self.get(group, name)
+
+    async def committed(self, group: str, name: str, places: list[TopicPartition]) -> list[dict[str, Any]]:
+        """What a group has committed, asked by the instance if there is one. None is made: that is for /consume."""
+        if (group, name) in self._instances:
+            instance = self.get(group, name)
+            return await self.use(instance, instance.committed, places)
+        return await self.threads.run(self._committed, group, name, places)
+
+    def _committed(self, group: str, name: str, places: list[TopicPartition]) -> list[dict[str, Any]]:
+        passing = Instance(group, name, DEFAULT_RESET, self._consumer(group, name, DEFAULT_RESET))
+        try:
+            return passing.committed(places)
+        finally:
+            passing.consumer.close()
 
     async def use(self, instance: Instance, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """Let `work`, a method of the instance, have it alone. If it was deleted meanwhile: the problem 409."""
@@ -210,6 +234,11 @@ class Consumers:
                 "queued.max.messages.kbytes": 4096,
             }
         )
+
+
+def _named(offset_reset: str | None) -> str:
+    """As the header says it."""
+    return "none" if offset_reset == "error" else str(offset_reset)
 
 
 def _is_passing(error: KafkaError | None) -> bool:
