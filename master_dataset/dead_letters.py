@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import structlog
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from infra.settings import Settings
 from master_dataset.commits import Commit, DataFile, Kind, Proof, live_files, read_commit, read_commits, read_ledger
@@ -168,7 +168,7 @@ def watermarks(config: dict[str, Any], source: Source) -> tuple[int, int]:
 
 
 def read_letters(config: dict[str, Any], source: Source, start: int, end_exclusive: int) -> Iterator[DeadLetter]:
-    """The dead letters with numbers from `start` up to `end_exclusive`."""
+    """The dead letters with numbers from `start` up to `end_exclusive`. The end of a transaction is none."""
     if start >= end_exclusive:
         return
     consumer = _consumer(config)
@@ -178,9 +178,13 @@ def read_letters(config: dict[str, Any], source: Source, start: int, end_exclusi
             message = consumer.poll(READ_TIMEOUT_S)
             if message is None:
                 raise MasterDatasetError(f"Topic {source.dead_topic!r} gave nothing for {READ_TIMEOUT_S:g} s.")
-            if message.error():
-                raise MasterDatasetError(f"Topic {source.dead_topic!r} could not be read: {message.error()}.")
-            number = message.offset()
+            number, error = message.offset(), message.error()
+            if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                if number is not None and number >= end_exclusive:
+                    return
+                continue  # before an open transaction; what comes behind it may be ours
+            if error is not None:
+                raise MasterDatasetError(f"Topic {source.dead_topic!r} could not be read: {error}.")
             if number is None or number >= end_exclusive:
                 return
             yield _letter(message)
@@ -310,5 +314,6 @@ def _consumer(config: dict[str, Any]) -> Consumer:
             "enable.auto.commit": False,
             "auto.offset.reset": "error",
             "isolation.level": "read_committed",
+            "enable.partition.eof": True,
         }
     )

@@ -76,7 +76,13 @@ def _between(collector: Collector, source: Source, first: int, last: int) -> lis
             asked = str(first) if first == last else f"{first} to {last}"
             detail = f"Source {source.name!r} has no dead letter {asked}: {there}."
             raise Problem(404, "unknown-dead-letter", detail)
-        return list(read_letters(collector.kafka_config, source, first, last + 1))
+        letters = list(read_letters(collector.kafka_config, source, first, last + 1))
+        if not letters:
+            detail = (
+                f"Source {source.name!r} has no dead letter {first}: a transaction ends there, or it was compacted."
+            )
+            raise Problem(404, "unknown-dead-letter", detail)
+        return letters
 
 
 def _replay(collector: Collector, source: Source, first: int, last: int) -> int:
