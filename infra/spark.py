@@ -90,10 +90,11 @@ def spark_conf(settings: Settings, jars: JarSet) -> dict[str, str]:
 
 
 def kafka_source_options(settings: Settings, bootstrap: str) -> dict[str, str]:
-    """Connection options for Spark's Kafka source and sink."""
+    """Connection options for Spark's Kafka source and sink. Records of an aborted transaction are never read."""
     options = {
         "kafka.bootstrap.servers": bootstrap,
         "kafka.security.protocol": settings.kafka_security_protocol,
+        "kafka.isolation.level": "read_committed",
     }
     if settings.kafka_security_protocol.startswith("SASL") and settings.kafka_password:
         login = "plain.PlainLoginModule" if settings.kafka_sasl_mechanism == "PLAIN" else "scram.ScramLoginModule"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ from master_dataset.commits import Kind, Proof, complete_ledger, remember
 from master_dataset.coverage import effective_proofs, follow
 from master_dataset.cut import count_between, cut_to_json, ranges
 from master_dataset.dead_letters import DeadLetters
-from master_dataset.fsck import TableDamaged, quick_check
+from master_dataset.fsck import refuse_damage
 from master_dataset.kafka_positions import (
     KafkaBehind,
     PartitionsDiffer,
@@ -169,9 +169,7 @@ def open_archive(settings: Settings, bootstrap: str, source: Source, spark: Spar
     """Check the table and Kafka, and continue exactly where the table ends. Refuses what would lose or repeat a row."""
     path = table_path(settings, source.name)
     locks.enter_context(archiver_lock(path))
-    damage = [finding for finding in quick_check(path) if finding.is_damage]
-    if damage:
-        raise TableDamaged(source.name, path, damage)
+    refuse_damage(source.name, path)
     create_table(spark, path, source)
     commits, ledger = complete_ledger(path)
     remember(path, commits)
@@ -193,8 +191,14 @@ def open_archive(settings: Settings, bootstrap: str, source: Source, spark: Spar
         dead_letters=dead_letters,
         checkpoint=Home(settings.home).spark / "checkpoints" / f"archive-{source.name}",
         admin=AdminClient(librdkafka_config(settings, bootstrap)),
-        last=proofs[max(proofs)] if proofs else Proof(Kind.APPEND),
+        last=last_with_rows(proofs),
     )
+
+
+def last_with_rows(proofs: Mapping[int, Proof]) -> Proof:
+    """The proof of the last commit of new facts that has any: the others tell nothing of the size of records."""
+    found = [version for version, proof in proofs.items() if proof.kind == Kind.APPEND and proof.rows]
+    return proofs[max(found)] if found else Proof(Kind.APPEND)
 
 
 def status_file(settings: Settings) -> Path:

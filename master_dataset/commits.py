@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -20,7 +21,7 @@ from weakref import WeakValueDictionary
 import orjson
 
 from master_dataset.cut import Cut, OffsetRange, cut_from_json, cut_to_json
-from master_dataset.disk import sync_file
+from master_dataset.disk import sync_file, sync_folder
 from master_dataset.remembered import Entry, Stamp, add_entries, read_entries, stamp_of
 
 COMMIT_FILE = re.compile(r"(\d{20})\.json")
@@ -53,7 +54,7 @@ class Proof:
     hash: int = 0  # of the records as Kafka gave them
     parsed_hash: int = 0  # of the columns that were read from them
     invalid: int = 0  # how many of the rows are
-    raw_bytes: int = 0  # of their keys and values
+    raw_bytes: int = 0  # of their keys, values and headers
     replaces: tuple[int, ...] = ()
     # Of a repair alone: offsets that nothing holds any more, whether its rows are others than were promised, and what
     # other files hold of its offsets already.
@@ -266,21 +267,25 @@ def own_folder(table: Path) -> Path:
 
 
 def ledger_file(table: Path) -> Path:
-    """Where the second copies are: one line a commit of ours, `<version> <proof>`."""
+    """Where the second copies are: one line a commit of ours, `<version> <digest> <proof>`, once without digest."""
     return own_folder(table) / "ledger"
 
 
-def read_ledger(table: Path) -> dict[int, Proof]:
+def read_ledger(table: Path, *, sealed_only: bool = False) -> dict[int, Proof]:
     """The proofs by version. A line that cannot be read is ignored; the next start writes it anew from its commit.
 
-    A crash leaves a torn last line, a bad disk one anywhere.
+    A crash leaves a torn last line, a bad disk one anywhere, and a digest tells if as little as a digit was changed.
+    With `sealed_only`, lines without a digest are left out.
     """
     path = ledger_file(table)
     if not path.is_file():
         return {}
     entries = {}
     for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
-        version, _, text = line.partition(" ")
+        version, _, rest = line.partition(" ")
+        digest, _, text = rest.partition(" ") if not rest.startswith("{") else ("", "", rest)
+        if digest != _digest(version, text) and (digest or sealed_only):
+            continue
         try:
             proof = proof_from_json(text)
         except ValueError:
@@ -290,16 +295,29 @@ def read_ledger(table: Path) -> dict[int, Proof]:
     return entries
 
 
+def _digest(version: str, text: str) -> str:
+    return blake2b(f"{version} {text}".encode(), digest_size=8).hexdigest()
+
+
+def _ledger_line(version: int, proof: Proof) -> bytes:
+    text = proof.to_json()
+    return f"{version} {_digest(str(version), text)} {text}\n".encode()
+
+
 def append_to_ledger(table: Path, entries: Iterable[tuple[int, Proof]]) -> None:
     """Add lines and wait until they are on the disk."""
     path = ledger_file(table)
     path.parent.mkdir(parents=True, exist_ok=True)
+    is_new = not path.exists()
     with path.open("ab") as file:
         # A line that a crash cut off must not swallow the next one.
         before = b"\n" if file.tell() and not _ends_with_newline(path) else b""
-        file.write(before + b"".join(f"{version} {proof.to_json()}\n".encode() for version, proof in entries))
+        file.write(before + b"".join(_ledger_line(version, proof) for version, proof in entries))
         file.flush()
         os.fsync(file.fileno())
+    if is_new:
+        for folder in (path.parent, path.parent.parent):
+            sync_folder(folder)
 
 
 def _ends_with_newline(path: Path) -> bool:
@@ -316,6 +334,7 @@ def complete_ledger(table: Path) -> tuple[list[Commit], dict[int, Proof]]:
     for version, _ in missing:
         sync_file(table / "_delta_log" / f"{version:020}.json")
     if missing:
+        sync_folder(table / "_delta_log")  # a file whose name is not on the disk is gone after a power cut
         append_to_ledger(table, missing)
     return commits, {**ledger, **dict(missing)}
 

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from master_dataset.commits import DataFile, Kind, Proof, live_files, read_commits
 from master_dataset.errors import MasterDatasetError
-from master_dataset.fsck import Measured, TableDamaged, hash_files, quick_check
+from master_dataset.fsck import Measured, hash_files, refuse_damage
 from master_dataset.table import append, commit_lock
 
 LARGE_BYTES = 256 * 2**20
@@ -35,9 +35,7 @@ def compact(spark: SparkSession, table: Path) -> Compacted:
     A crash before the commit leaves stray files. The old files stay on the disk, so that a repair can go back to them.
     """
     with commit_lock(table):
-        damage = [finding for finding in quick_check(table) if finding.is_damage]
-        if damage:
-            raise TableDamaged(table.name, table, damage)
+        refuse_damage(table.name, table)
         live = live_files(read_commits(table))
         small = [file for file in live.values() if file.size < LARGE_BYTES]
         files = ceil(sum(file.size for file in small) / LARGE_BYTES)

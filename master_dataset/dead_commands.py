@@ -72,7 +72,13 @@ def _one(config: dict[str, Any], source: Source, number: int) -> DeadLetter:
     if not start <= number < end:
         there = f"There are {start} to {end - 1}." if end > start else "There are none."
         raise MasterDatasetError(f"Source {source.name!r} has no dead letter {number}. {there}")
-    return next(iter(read_letters(config, source, number, number + 1)))
+    letter = next(iter(read_letters(config, source, number, number + 1)), None)
+    if letter is None:
+        raise MasterDatasetError(
+            f"Source {source.name!r} has no dead letter {number}: a transaction ends there, or it was compacted. "
+            f"`tidemark dead list {source.name}` shows those that there are."
+        )
+    return letter
 
 
 def _summary(letter: DeadLetter) -> dict[str, Any]:

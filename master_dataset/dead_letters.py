@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import structlog
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from infra.settings import Settings
 from master_dataset.commits import Commit, DataFile, Kind, Proof, live_files, read_commit, read_commits, read_ledger
@@ -31,6 +31,8 @@ TOO_LARGE = f"{PREFIX}too-large"
 FOREIGN = "not sent by Tidemark"
 COLUMNS = ["partition", "offset", "timestamp", "key", "headers", "value", "invalid"]
 READ_TIMEOUT_S = 10.0
+FIRST_CHUNK, MAX_CHUNK, CHUNK_BYTES = 20, 500, 8 * 1024 * 1024
+"""How many dead letters are read at once: at first, at most, and of about how many bytes."""
 
 log = structlog.get_logger()
 
@@ -57,6 +59,13 @@ class DeadLetter:
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
     left_out_bytes: int | None = None
+
+    @property
+    def size(self) -> int:
+        """The bytes of its key, value and headers."""
+        return sum(
+            len(part or b"") for part in (self.key, self.value, *(part for pair in self.headers for part in pair))
+        )
 
 
 class DeadLetters:
@@ -103,25 +112,21 @@ class DeadLetters:
             if proof.kind != Kind.APPEND or not proof.invalid or version < newest:
                 continue
             rows = self._invalid_rows([file for file in live if file.version >= version], proof)
-            if version == newest:
-                rows = [row for row in rows if (row["partition"], row["offset"]) not in sent]
-            count += send_letters(self.config, self.source, version, rows)
+            skipped = sent if version == newest else ()
+            unsent = (row for row in rows if (row["partition"], row["offset"]) not in skipped)
+            count += send_letters(self.config, self.source, version, unsent)
         return count
 
-    def _invalid_rows(self, files: Iterable[DataFile], proof: Proof) -> list[dict[str, Any]]:
-        """The invalid rows among a commit's offsets, in order, wherever they lie by now."""
+    def _invalid_rows(self, files: Iterable[DataFile], proof: Proof) -> Iterator[dict[str, Any]]:
+        """The invalid rows among a commit's offsets, wherever they lie by now, in the order of the files."""
         import pyarrow.compute as pc  # the collector reads dead letters too, and needs no Parquet for that
-        import pyarrow.dataset as ds
 
-        from master_dataset.facts import Wanted
+        from master_dataset.facts import Wanted, read_file
 
-        paths = [str(self.table / file.path) for file in files]
-        if not paths:
-            return []
         wanted = Wanted(start=proof.start, end=proof.end, with_invalid=True).filter() & pc.field("invalid").is_valid()
-        found = ds.dataset(paths, format="parquet").to_table(columns=COLUMNS, filter=wanted)
-        rows: list[dict[str, Any]] = found.sort_by([("partition", "ascending"), ("offset", "ascending")]).to_pylist()
-        return rows
+        for file in files:
+            for batch in read_file(self.table / file.path, wanted, COLUMNS):
+                yield from batch.to_pylist()
 
     def _newest(self) -> tuple[int, set[tuple[int, int]]]:
         """The commit that the last dead letter belongs to, and which of its records were sent; (-1, {}) if none."""
@@ -137,13 +142,16 @@ class DeadLetters:
         return newest, sent
 
 
-def newest_first(config: dict[str, Any], source: Source, chunk: int = 500) -> Iterator[DeadLetter]:
-    """The dead letters from the last to the first."""
+def newest_first(config: dict[str, Any], source: Source) -> Iterator[DeadLetter]:
+    """The dead letters from the last to the first, read in chunks of some MB, judged by the chunk before."""
     first, end = watermarks(config, source)
+    chunk = FIRST_CHUNK
     while end > first:
         start = max(first, end - chunk)
-        yield from reversed(list(read_letters(config, source, start, end)))
-        end = start
+        letters = list(read_letters(config, source, start, end))
+        yield from reversed(letters)
+        mean = sum(letter.size for letter in letters) / max(1, len(letters))
+        chunk, end = max(1, min(MAX_CHUNK, int(CHUNK_BYTES / max(1.0, mean)))), start
 
 
 def watermarks(config: dict[str, Any], source: Source) -> tuple[int, int]:
@@ -160,7 +168,7 @@ def watermarks(config: dict[str, Any], source: Source) -> tuple[int, int]:
 
 
 def read_letters(config: dict[str, Any], source: Source, start: int, end_exclusive: int) -> Iterator[DeadLetter]:
-    """The dead letters with numbers from `start` up to `end_exclusive`."""
+    """The dead letters with numbers from `start` up to `end_exclusive`. The end of a transaction is none."""
     if start >= end_exclusive:
         return
     consumer = _consumer(config)
@@ -170,9 +178,13 @@ def read_letters(config: dict[str, Any], source: Source, start: int, end_exclusi
             message = consumer.poll(READ_TIMEOUT_S)
             if message is None:
                 raise MasterDatasetError(f"Topic {source.dead_topic!r} gave nothing for {READ_TIMEOUT_S:g} s.")
-            if message.error():
-                raise MasterDatasetError(f"Topic {source.dead_topic!r} could not be read: {message.error()}.")
-            number = message.offset()
+            number, error = message.offset(), message.error()
+            if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                if number is not None and number >= end_exclusive:
+                    return
+                continue  # before an open transaction; what comes behind it may be ours
+            if error is not None:
+                raise MasterDatasetError(f"Topic {source.dead_topic!r} could not be read: {error}.")
             if number is None or number >= end_exclusive:
                 return
             yield _letter(message)
@@ -302,5 +314,6 @@ def _consumer(config: dict[str, Any]) -> Consumer:
             "enable.auto.commit": False,
             "auto.offset.reset": "error",
             "isolation.level": "read_committed",
+            "enable.partition.eof": True,
         }
     )

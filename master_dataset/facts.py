@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import reduce
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -63,11 +64,14 @@ def read_facts(table: Path, wanted: Wanted, columns: list[str] | None = None) ->
     time, however large a file is.
     """
     for file in sorted(live_files(read_commits(table)).values(), key=lambda each: each.version):
-        yield from _read_file(table / file.path, wanted.filter(), columns)
+        yield from read_file(table / file.path, wanted.filter(), columns)
 
 
-def _read_file(path: Path, wanted: Any, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
-    """Row groups that cannot have any are passed over. A scan of a dataset would be shorter, but it reads far ahead."""
+def read_file(path: Path, wanted: Any, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
+    """The rows of one file that a filter of Arrow wants, some MB at a time, as they were written.
+
+    Row groups that cannot have any are passed over. A scan of a dataset would be shorter, but it reads far ahead.
+    """
     (fragment,) = ds.dataset(str(path), format="parquet").get_fragments()
     groups = [group.id for part in fragment.split_by_row_group(wanted) for group in part.row_groups]
     with pq.ParquetFile(path, pre_buffer=False, buffer_size=READ_BYTES) as file:
@@ -97,18 +101,26 @@ def write_ndjson(batches: Iterator[pa.RecordBatch], out: Any) -> int:
     return count
 
 
-def write_parquet(batches: Iterator[pa.RecordBatch], path: Path) -> int:
-    """The same columns as the table has. Returns the count."""
-    writer, count = None, 0
-    try:
-        for batch in batches:
-            writer = writer or pq.ParquetWriter(path, batch.schema)
+def write_parquet(batches: Iterator[pa.RecordBatch], path: Path, table: Path) -> int:
+    """The same columns as the table has, also where there is no fact. Returns the count."""
+    first = next(batches, None)
+    count = 0
+    with pq.ParquetWriter(path, facts_schema(table) if first is None else first.schema) as writer:
+        for batch in chain(() if first is None else [first], batches):
             writer.write_batch(batch)
             count += batch.num_rows
-    finally:
-        if writer is not None:
-            writer.close()
     return count
+
+
+def facts_schema(table: Path) -> pa.Schema:
+    """The table's columns, by the commit that made it: a table without a fact has no file to tell them."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
+
+    lines = (table / "_delta_log" / f"{0:020}.json").read_bytes().splitlines()
+    text = next(action["metaData"]["schemaString"] for action in map(orjson.loads, lines) if "metaData" in action)
+    schema: pa.Schema = to_arrow_schema(StructType.fromJson(orjson.loads(text)), timezone="UTC")
+    return schema
 
 
 def _as_json(row: dict[str, Any]) -> dict[str, Any]:

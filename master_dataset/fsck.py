@@ -16,6 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from master_dataset.commits import Commit, DataFile, Kind, Proof, live_files, read_commits, read_ledger
@@ -71,8 +72,18 @@ WITH_FILES = (Kind.APPEND, Kind.REPAIR, Kind.COMPACT)
 """Commits whose proof counts the rows of the files that they add."""
 
 
+class NoTable(MasterDatasetError):
+    """A source has no master table: nothing of it was archived here."""
+
+    def __init__(self, source: str, path: Path) -> None:
+        super().__init__(
+            f"Source {source!r} has no master table: {str(path)!r} holds none. The archiver makes it when it first "
+            "runs (`tidemark up`); if it is elsewhere, set TIDEMARK_MASTER_DIR."
+        )
+
+
 class TableDamaged(MasterDatasetError):
-    """The quick check found damage: nothing may be appended before it is repaired."""
+    """The quick check found damage: nothing may be read or appended before it is repaired."""
 
     def __init__(self, source: str, path: Path, damage: list[Finding]) -> None:
         shown = "\n".join(f"  {each.trouble}: {each.text}" for each in damage[:10])
@@ -92,6 +103,20 @@ def quick_check(table: Path) -> list[Finding]:
     return _check(table, afresh=False)
 
 
+def refuse_damage(source: str, table: Path) -> None:
+    """Raise TableDamaged if the quick check finds damage: Delta itself reads a damaged table as one with fewer rows."""
+    damage = [finding for finding in quick_check(table) if finding.is_damage]
+    if damage:
+        raise TableDamaged(source, table, damage)
+
+
+def check_readable(source: str, table: Path) -> None:
+    """Raise TableDamaged or NoTable where a reader would get fewer facts than were archived, and not know."""
+    refuse_damage(source, table)
+    if not (table / "_delta_log" / f"{0:020}.json").is_file():
+        raise NoTable(source, table)
+
+
 def _check(table: Path, *, afresh: bool) -> list[Finding]:
     # The ledger first: a commit made between the two readings is then ahead of it, not missing.
     ledger = read_ledger(table)
@@ -99,7 +124,7 @@ def _check(table: Path, *, afresh: bool) -> list[Finding]:
     proofs = effective_proofs(commits, ledger)
     replaced, held = replacements(proofs), follow(proofs)
     findings = [
-        *_check_commits(commits, ledger),
+        *_check_commits(table, commits, ledger),
         *_check_chain(commits, ledger, held, replaced),
         *_check_files(table, commits, replaced),
         *_check_checkpoints(table, all_of_them=afresh),
@@ -109,7 +134,7 @@ def _check(table: Path, *, afresh: bool) -> list[Finding]:
     return findings
 
 
-def _check_commits(commits: list[Commit], ledger: dict[int, Proof]) -> Iterator[Finding]:
+def _check_commits(table: Path, commits: list[Commit], ledger: dict[int, Proof]) -> Iterator[Finding]:
     there = {commit.version: commit for commit in commits}
     for version in range(max([*there, *ledger], default=-1) + 1):
         where, commit = f"{version:020}.json", there.get(version)
@@ -121,9 +146,10 @@ def _check_commits(commits: list[Commit], ledger: dict[int, Proof]) -> Iterator[
             known = f" It held {_held(ledger[version])}." if version in ledger else ""
             yield Finding(trouble, where, f"commit {version}: {commit.damage}.{known}", version)
         elif version in ledger and commit.proof != ledger[version] and not _is_void(commit):
-            yield Finding(
-                Trouble.ALTERED_COMMIT, where, f"commit {version} and the ledger do not say the same.", version
-            )
+            # Without a digest, the line of the ledger may be the one that was altered: no commit is to blame.
+            text = f"commit {version} and the ledger do not say the same."
+            is_sealed = version in read_ledger(table, sealed_only=True)
+            yield Finding(Trouble.ALTERED_COMMIT, where, text, version if is_sealed else None)
 
 
 def _check_chain(
@@ -189,8 +215,8 @@ def _check_checkpoints(table: Path, *, all_of_them: bool) -> Iterator[Finding]:
             try:
                 with pq.ParquetFile(log / name) as file:
                     deque(file.iter_batches(), maxlen=0)  # all of it: any page may be the bad one
-            except (OSError, ValueError) as error:
-                text = f"{name} cannot be read: {str(error).splitlines()[0][:100]}"
+            except (OSError, ValueError, MemoryError, pa.ArrowException) as error:
+                text = f"{name} cannot be read: {(str(error) or type(error).__name__).splitlines()[0][:100]}"
                 yield Finding(Trouble.CORRUPT_CHECKPOINT, name, text)
     pointer = log / "_last_checkpoint"
     if pointer.is_file():

@@ -115,6 +115,7 @@ def repair(
             lost += accept(spark, declared, path, read_positions(settings, bootstrap, declared))
     found = {
         "moved out of the table": ", ".join(report.moved) or "nothing",
+        "made to agree with the ledger": ", ".join(map(str, report.agreed)) or "none",
         "commits replaced": ", ".join(map(str, report.voided)) or "none",
         "rows brought back": report.restored_rows,
         "offsets lost for good": "; ".join(map(str, lost)) or "none",
@@ -156,15 +157,18 @@ def read(
 ) -> None:
     """Write the facts of a range of times or offsets as NDJSON or Parquet."""
     from master_dataset.facts import read_facts, write_ndjson, write_parquet
+    from master_dataset.fsck import check_readable
     from master_dataset.table import table_path
 
+    if file_format is Format.PARQUET and out is None:
+        raise typer.BadParameter("Parquet needs a file: --out facts.parquet")
     settings, (declared,) = _declared(source)
     wanted = _wanted(since, until, start, end, with_invalid=with_invalid)
-    batches = read_facts(table_path(settings, declared.name), wanted)
-    if file_format is Format.PARQUET:
-        if out is None:
-            raise typer.BadParameter("Parquet needs a file: --out facts.parquet")
-        count = write_parquet(batches, out)
+    path = table_path(settings, declared.name)
+    check_readable(declared.name, path)
+    batches = read_facts(path, wanted)
+    if file_format is Format.PARQUET and out is not None:
+        count = write_parquet(batches, out, path)
     elif out is None:
         count = write_ndjson(batches, sys.stdout.buffer)
     else:
@@ -185,17 +189,16 @@ def replay(
     """Send facts from the master dataset to a topic again, byte for byte, with their keys and headers."""
     from infra.local_stack import addresses
     from master_dataset.facts import RECORD_COLUMNS, read_facts
+    from master_dataset.fsck import check_readable
     from master_dataset.sending import record_of, send_records
     from master_dataset.table import table_path
     from master_dataset.topics import librdkafka_config
 
     settings, (declared,) = _declared(source)
     wanted = _wanted(since, until, start, end, with_invalid=True)
-    rows = (
-        row
-        for batch in read_facts(table_path(settings, declared.name), wanted, RECORD_COLUMNS)
-        for row in batch.to_pylist()
-    )
+    path = table_path(settings, declared.name)
+    check_readable(declared.name, path)
+    rows = (row for batch in read_facts(path, wanted, RECORD_COLUMNS) for row in batch.to_pylist())
     kafka = librdkafka_config(settings, addresses(settings).kafka)
     sent = send_records(kafka, topic, (record_of(row) for row in rows))
     typer.echo(f"Sent {sent:,} records to {topic}.")

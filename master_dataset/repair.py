@@ -2,7 +2,8 @@
 
 The steps, in this order, each safe to repeat after a crash. Kafka is asked before the first one.
 
-1. Files that only confuse (corrupt Delta checkpoints, stray data files) are moved out of the table.
+1. Files that only confuse (corrupt Delta checkpoints, stray data files) are moved out of the table. A commit and its
+   line of the ledger that differ are made to agree: whichever can be proved wins.
 2. A commit that is empty, torn or missing is replaced by a void one, so that Delta can read the table again.
 3. A damaged compaction is taken back, and later ones with it: the files that they rewrote are still on the disk.
 4. The rows of void commits and of damaged files are read again. One commit for each names what it replaces, and what
@@ -28,10 +29,12 @@ from master_dataset.commits import (
     DataFile,
     Kind,
     Proof,
+    append_to_ledger,
     complete_ledger,
     live_files,
     read_commits,
     read_ledger,
+    remembered_file,
 )
 from master_dataset.coverage import effective_proofs, follow, replacements
 from master_dataset.cut import Cut, OffsetRange, join, ranges
@@ -48,7 +51,7 @@ from master_dataset.salvage import (
     within,
 )
 from master_dataset.table import append, commit_lock
-from master_dataset.void_commits import DAMAGED_COMMITS, forget_summaries, move_aside, void_commits
+from master_dataset.void_commits import DAMAGED_COMMITS, forget_summaries, move_aside, restore_proofs, void_commits
 from views.source import Source
 
 DAMAGED_FILES = (Trouble.MISSING_FILE, Trouble.TRUNCATED_FILE, Trouble.WRONG_ROWS)
@@ -59,6 +62,7 @@ class Report:
     """What a repair did."""
 
     moved: list[str] = field(default_factory=list)
+    agreed: list[int] = field(default_factory=list)  # commits that differed from the ledger's line
     voided: list[int] = field(default_factory=list)
     restored_rows: int = 0
     lost: list[OffsetRange] = field(default_factory=list)
@@ -69,6 +73,8 @@ def repair(spark: SparkSession, settings: Settings, bootstrap: str, source: Sour
     """Repair everything that the deep check finds. The caller holds the archiver's lock."""
     report = Report()
     with commit_lock(table):
+        # What is remembered of a commit may be what it was before the disk changed it: all is planned by what it is.
+        remembered_file(table).unlink(missing_ok=True)
         findings = deep_check(spark, table)
         kafka = Kafka(settings, bootstrap, source, None)
         if any(finding.is_damage and finding.trouble is not Trouble.CORRUPT_CHECKPOINT for finding in findings):
@@ -76,8 +82,13 @@ def repair(spark: SparkSession, settings: Settings, bootstrap: str, source: Sour
             known = coverage.of(table).topic_id
             kafka = Kafka(settings, bootstrap, source, positions if known in ("", positions.topic_id) else None)
         report.moved = move_aside(table, findings)
+        report.agreed = _make_agree(table, findings)
+        if report.agreed:
+            findings = deep_check(spark, table)
         report.voided = void_commits(table, findings)
-        suspect = [f.version for f in findings if f.trouble in (*DAMAGED_COMMITS, Trouble.WRONG_ROWS) and f.version]
+        # A file that is not there may be one whose name was changed in the commit: Delta's summary has the right one.
+        doubtful = (*DAMAGED_COMMITS, Trouble.WRONG_ROWS, Trouble.MISSING_FILE)
+        suspect = [f.version for f in findings if f.trouble in doubtful and f.version]
         if suspect:
             forget_summaries(table, min(suspect))
         _clear_cache(spark)
@@ -110,6 +121,25 @@ def _clear_cache(spark: SparkSession) -> None:
     """Delta keeps what it read of a log; ours was changed under it."""
     jvm: Any = spark._jvm
     jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+
+
+# ---- step 1 ------------------------------------------------------------------
+
+
+def _make_agree(table: Path, findings: Iterable[Finding]) -> list[int]:
+    """End the differences between commits and ledger. Returns the versions.
+
+    A line with its digest is right, and the commit gets its proof. A line of an older Tidemark has no digest; it is
+    written anew from the commit, if everything else that the deep check found is sound, that commit's rows included.
+    """
+    agreed = restore_proofs(table, findings)
+    damage = [finding for finding in findings if finding.is_damage]
+    if damage and all(f.trouble is Trouble.ALTERED_COMMIT and f.version is None for f in damage):
+        wrong = {finding.where for finding in damage}
+        proofs = {c.version: c.proof for c in read_commits(table) if c.proof and f"{c.version:020}.json" in wrong}
+        append_to_ledger(table, proofs.items())
+        agreed += proofs
+    return agreed
 
 
 # ---- step 3 ------------------------------------------------------------------

@@ -14,7 +14,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from urllib.parse import unquote
 
+import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 
@@ -83,9 +85,14 @@ def measures() -> tuple[Column, ...]:
 
 
 def raw_bytes() -> Column:
-    """How many bytes the keys and values of rows are, as Kafka gave them."""
-    sizes = [f.coalesce(f.octet_length(name), f.lit(0)) for name in ("key", "value")]
-    return f.coalesce(f.sum(sizes[0] + sizes[1]), f.lit(0)).alias("raw_bytes")
+    """How many bytes the keys, values and headers of rows are, as Kafka gave them."""
+    headers = f.aggregate("headers", f.lit(0), lambda sum_, header: sum_ + _bytes(header.key) + _bytes(header.value))
+    total = _bytes(f.col("key")) + _bytes(f.col("value")) + f.coalesce(headers, f.lit(0))
+    return f.coalesce(f.sum(total), f.lit(0)).alias("raw_bytes")
+
+
+def _bytes(column: Column) -> Column:
+    return f.coalesce(f.octet_length(column), f.lit(0))
 
 
 def create_table(spark: SparkSession, path: Path, source: Source) -> None:
@@ -145,12 +152,15 @@ def append(
     sequence = transaction.txnVersion(APP_ID) + 1
     # Step 1. Write the data files, counting and hashing on the way. A crash leaves files that no commit names.
     written, measured = _empty_list(jvm), {}
+    began_ns = time.time_ns()
     if rows is not None:
         ordered = rows.select(*transaction.snapshot().schema().fieldNames())
         ordered = ordered if files is None else ordered.coalesce(files)
         seen = Observation()
         written = transaction.writeFiles(ordered.observe(seen, *measures(), raw_bytes())._jdf)
         measured = seen.get
+        if not measured["rows"]:
+            _remove_empty_files(path, began_ns)
     # Step 2. Data on the disk before the commit that promises it. Delta itself never calls fsync.
     names = [written.apply(i).path() for i in range(written.size())]
     for name in names:
@@ -177,11 +187,28 @@ def append(
     return Committed(version, done)
 
 
+def _remove_empty_files(path: Path, since_ns: int) -> None:
+    """Take away what is written where offsets have no record, as an aborted transaction leaves them.
+
+    That is a file without a row. Delta leaves it out of the commit, and so it would be stray for ever.
+    """
+    for file in path.glob("*.parquet"):
+        if file.stat().st_mtime_ns >= since_ns and pq.read_metadata(file).num_rows == 0:
+            file.unlink()
+            file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+
+
 def _files_named(transaction: JavaObject, names: Collection[str]) -> list[JavaObject]:
     if not names:
         return []
-    files = transaction.snapshot().allFiles().collect()
-    return [file for file in files if file.path() in names]
+    files = {unquote(file.path()): file for file in transaction.snapshot().allFiles().collect()}
+    unknown = sorted(set(names) - files.keys())
+    if unknown:
+        raise MasterDatasetError(
+            f"{unknown} should leave the table, but Delta does not know them: its log and ours are read differently. "
+            "Nothing was committed; `tidemark master fsck --deep` tells what is damaged."
+        )
+    return [files[name] for name in names]
 
 
 def _with_data_change(file: JavaObject, value: bool) -> JavaObject:

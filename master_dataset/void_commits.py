@@ -10,8 +10,9 @@ import shutil
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
-from master_dataset.commits import Kind, Proof, own_folder
+from master_dataset.commits import Kind, Proof, own_folder, read_ledger
 from master_dataset.disk import sync_file, sync_folder
 from master_dataset.errors import MasterDatasetError
 from master_dataset.fsck import Finding, Trouble
@@ -41,7 +42,6 @@ def move_aside(table: Path, findings: Iterable[Finding]) -> list[str]:
 
 def void_commits(table: Path, findings: Iterable[Finding]) -> list[int]:
     """Replace every commit that cannot be read by one that says and does nothing. Returns their versions."""
-    log = table / "_delta_log"
     voided = []
     for finding in findings:
         if finding.trouble not in DAMAGED_COMMITS or finding.version is None:
@@ -52,20 +52,43 @@ def void_commits(table: Path, findings: Iterable[Finding]) -> list[int]:
                 f"{str(own_folder(table))!r} away; the archiver makes a new table from what Kafka still holds, and the "
                 f"data files stay in the old one."
             )
-        path = log / f"{finding.version:020}.json"
-        _take_out(table, path)
         info = {
             "timestamp": round(time.time() * 1000),
             "operation": "TIDEMARK VOID",
             "operationParameters": {},
             "userMetadata": Proof(Kind.VOID).to_json(),
         }
-        partial = log / f".{path.name}.partial"
-        partial.write_text(json.dumps({"commitInfo": info}) + "\n", encoding="utf-8")
-        sync_file(partial)
-        partial.rename(path)
+        _replace_commit(table, finding.version, [{"commitInfo": info}])
         voided.append(finding.version)
     return voided
+
+
+def restore_proofs(table: Path, findings: Iterable[Finding]) -> list[int]:
+    """Give altered commits the proof that the ledger has, whose digest is right. Returns their versions.
+
+    Whether their files are what that proof says is for the next check to tell.
+    """
+    ledger, restored = read_ledger(table, sealed_only=True), []
+    for finding in findings:
+        if finding.trouble is Trouble.ALTERED_COMMIT and finding.version is not None:
+            lines = (table / "_delta_log" / f"{finding.version:020}.json").read_bytes().splitlines()
+            actions = [json.loads(line) for line in lines if line.strip()]
+            for action in actions:
+                if "commitInfo" in action:
+                    action["commitInfo"]["userMetadata"] = ledger[finding.version].to_json()
+            _replace_commit(table, finding.version, actions)
+            restored.append(finding.version)
+    return restored
+
+
+def _replace_commit(table: Path, version: int, actions: Iterable[Any]) -> None:
+    """Take a commit's file out and put another in its place."""
+    path = table / "_delta_log" / f"{version:020}.json"
+    partial = path.with_name(f".{path.name}.partial")
+    _take_out(table, path)
+    partial.write_text("".join(json.dumps(action) + "\n" for action in actions), encoding="utf-8")
+    sync_file(partial)
+    partial.rename(path)
 
 
 def forget_summaries(table: Path, version: int) -> None:

@@ -62,7 +62,12 @@ def create_app(settings: Settings, declarations: Declarations) -> FastAPI:
         fetching=Threads("fetch", MOST_FETCHES),
         validators={source.name: compile_validator(source) for source in declarations.sources.values()},
     )
-    consumers = Consumers(config, settings.collector_max_consumers, settings.collector_consumer_idle_s)
+    consumers = Consumers(
+        config,
+        settings.collector_max_consumers,
+        settings.collector_consumer_idle_s,
+        settings.collector_max_body_mb * 1_000_000,
+    )
     has_topics = asyncio.Event()
 
     @asynccontextmanager

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 import structlog
@@ -14,11 +15,12 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from infra.problems import Problem
 from master_dataset.collector.reading import kafka_problem
-from master_dataset.collector.records import as_json
+from master_dataset.collector.records import as_json, take
 from master_dataset.collector.threads import P, T, Threads
 
 ASSIGNMENT_TIMEOUT_S = 15.0
 SWEEP_EVERY_S = 5.0
+DEFAULT_RESET = "earliest"
 
 log = structlog.get_logger()
 
@@ -31,6 +33,7 @@ class Instance:
     name: str
     offset_reset: str
     consumer: Consumer
+    max_bytes: float = inf  # of the records of one answer; one record is always given
     topics: tuple[str, ...] = ()
     is_joining: bool = False
     failure: KafkaError | None = None  # came together with records; told by the next call
@@ -57,7 +60,8 @@ class Instance:
             messages = self._await_assignment(limit) if self.is_joining else []
             deadline = time.monotonic() + timeout_s
             while not messages:
-                messages = self.consumer.consume(limit, min(0.05, max(0.0, deadline - time.monotonic())))
+                wait_s = min(0.05, max(0.0, deadline - time.monotonic()))
+                messages = take(self.consumer, limit, self.max_bytes, wait_s)
                 if time.monotonic() >= deadline:
                     break
             found = [message.error() for message in messages]
@@ -75,7 +79,7 @@ class Instance:
         deadline = time.monotonic() + ASSIGNMENT_TIMEOUT_S
         messages: list[Any] = []
         while not messages and not self.consumer.assignment() and time.monotonic() < deadline:
-            got = self.consumer.consume(limit, 0.05)
+            got = take(self.consumer, limit, self.max_bytes, 0.05)
             messages = [message for message in got if not _is_passing(message.error())]
         self.is_joining = False
         if not messages and not self.consumer.assignment():
@@ -115,17 +119,27 @@ class Instance:
 class Consumers:
     """All instances by (group, name). Unused ones are closed after a while."""
 
-    def __init__(self, config: dict[str, Any], most: int, idle_s: float) -> None:
+    def __init__(self, config: dict[str, Any], most: int, idle_s: float, max_bytes: float = inf) -> None:
+        self._max_bytes = max_bytes
         self._config = config
         self._most = most
         self._idle_s = idle_s
         self._instances: dict[tuple[str, str], Instance] = {}
         self.threads = Threads("consume", max(1, most))  # an instance's lock lets it use one at a time: none waits
 
-    def get(self, group: str, name: str, offset_reset: str = "earliest") -> Instance:
-        """The instance, made where there is none yet."""
+    def get(self, group: str, name: str, offset_reset: str | None = None) -> Instance:
+        """The instance, made where there is none yet. One that has another reset than is asked for: the problem 409."""
         instance = self._instances.get((group, name))
+        if instance is not None and offset_reset not in (None, instance.offset_reset):
+            raise Problem(
+                409,
+                "offset-reset-differs",
+                f"The consumer instance {name!r} of group {group!r} was made with Kafka-Auto-Offset-Reset "
+                f"{_named(instance.offset_reset)!r}; {_named(offset_reset)!r} was asked for. Leave the header out, or "
+                "delete the instance with /delete-consumer/{group}/{instance}: the next /consume makes it anew.",
+            )
         if instance is None:
+            offset_reset = offset_reset or DEFAULT_RESET
             if len(self._instances) >= self._most:
                 raise Problem(
                     429,
@@ -134,7 +148,7 @@ class Consumers:
                     "Delete one with /delete-consumer/{group}/{instance}, or wait until an unused one is closed.",
                     retry_after_s=int(self._idle_s) + 1,
                 )
-            instance = Instance(group, name, offset_reset, self._consumer(group, name, offset_reset))
+            instance = Instance(group, name, offset_reset, self._consumer(group, name, offset_reset), self._max_bytes)
             self._instances[group, name] = instance
         instance.used_at = time.monotonic()
         return instance
@@ -148,6 +162,20 @@ class Consumers:
                 f"There is no consumer instance {name[:100]!r} in group {group[:100]!r}. The first /consume makes it.",
             )
         return self.get(group, name)
+
+    async def committed(self, group: str, name: str, places: list[TopicPartition]) -> list[dict[str, Any]]:
+        """What a group has committed, asked by the instance if there is one. None is made: that is for /consume."""
+        if (group, name) in self._instances:
+            instance = self.get(group, name)
+            return await self.use(instance, instance.committed, places)
+        return await self.threads.run(self._committed, group, name, places)
+
+    def _committed(self, group: str, name: str, places: list[TopicPartition]) -> list[dict[str, Any]]:
+        passing = Instance(group, name, DEFAULT_RESET, self._consumer(group, name, DEFAULT_RESET))
+        try:
+            return passing.committed(places)
+        finally:
+            passing.consumer.close()
 
     async def use(self, instance: Instance, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """Let `work`, a method of the instance, have it alone. If it was deleted meanwhile: the problem 409."""
@@ -206,6 +234,11 @@ class Consumers:
                 "queued.max.messages.kbytes": 4096,
             }
         )
+
+
+def _named(offset_reset: str | None) -> str:
+    """As the header says it."""
+    return "none" if offset_reset == "error" else str(offset_reset)
 
 
 def _is_passing(error: KafkaError | None) -> bool:

@@ -30,9 +30,10 @@ def consuming_routes(collector: Collector, consumers: Consumers) -> APIRouter:
         """The next records of a topic for this group; the instance is made by its first request.
 
         Header `Kafka-Auto-Offset-Reset`: where a group without a committed offset begins: `earliest` (default),
-        `latest`, or `none` (an error). Header `Kafka-Enable-Auto-Commit`: `true` commits at each call what the
-        call before gave, because asking for more says that it arrived; default `false`: use /commit. Waits up to
-        `timeout` milliseconds, gives at most `limit`. An error that came with records is told by the next call.
+        `latest`, or `none` (an error); another one than the instance was made with is 409. Header
+        `Kafka-Enable-Auto-Commit`: `true` commits at each call what the call before gave, because asking for more
+        says that it arrived; default `false`: use /commit. Waits up to `timeout` milliseconds, gives at most `limit`,
+        fewer where they are as large as a body may be. An error that came with records is told by the next call.
         Several topics: leave the topic out of the path and send `{"topics": [...]}`.
         """
         collector.allow(request, "consume")
@@ -41,7 +42,8 @@ def consuming_routes(collector: Collector, consumers: Consumers) -> APIRouter:
         parameters, body = await parameters_and_body(collector, request)
         topics = _topics(in_path, body)
         timeout_s, limit = waiting(parameters, body)
-        reset = one_of("Kafka-Auto-Offset-Reset", request.headers.get("kafka-auto-offset-reset", "earliest"), RESETS)
+        given = request.headers.get("kafka-auto-offset-reset")
+        reset = None if given is None else one_of("Kafka-Auto-Offset-Reset", given, RESETS)
         auto_commit = flag("Kafka-Enable-Auto-Commit", request.headers.get("kafka-enable-auto-commit", "false"))
         for topic in topics:
             await collector.topics.partitions(topic)
@@ -73,8 +75,7 @@ def consuming_routes(collector: Collector, consumers: Consumers) -> APIRouter:
         parameters, body = await parameters_and_body(collector, request)
         places = asked_places(parameters, body, with_offset=False, list_name="topicPartitions")
         await check_places(collector, places)
-        instance = consumers.get(group, name)
-        return json_response(await consumers.use(instance, instance.committed, places))
+        return json_response(await consumers.committed(group, name, places))
 
     @routes.delete("/delete-consumer/{group}/{instance}")
     @get_and_post(routes, "/delete-consumer/{group}/{instance}")

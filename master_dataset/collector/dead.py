@@ -25,7 +25,7 @@ def dead_routes(collector: Collector) -> APIRouter:
 
     @routes.get("/{source}")
     async def newest(request: Request, source: str) -> Response:
-        """The newest invalid records of a source, at most `limit` (500): where each stood, why it is invalid.
+        """The newest invalid records of a source, at most `limit` (500), fewer where they are large.
 
         429: too many requests read from Kafka already.
         """
@@ -58,7 +58,14 @@ def dead_routes(collector: Collector) -> APIRouter:
 
 def _newest(collector: Collector, source: Source, limit: int) -> list[DeadLetter]:
     with _as_problem():
-        return list(islice(newest_first(collector.kafka_config, source), limit))
+        found: list[DeadLetter] = []
+        size = 0
+        for letter in islice(newest_first(collector.kafka_config, source), limit):
+            found.append(letter)
+            size += letter.size
+            if size >= collector.limits.body:
+                break
+        return found
 
 
 def _between(collector: Collector, source: Source, first: int, last: int) -> list[DeadLetter]:
@@ -69,7 +76,13 @@ def _between(collector: Collector, source: Source, first: int, last: int) -> lis
             asked = str(first) if first == last else f"{first} to {last}"
             detail = f"Source {source.name!r} has no dead letter {asked}: {there}."
             raise Problem(404, "unknown-dead-letter", detail)
-        return list(read_letters(collector.kafka_config, source, first, last + 1))
+        letters = list(read_letters(collector.kafka_config, source, first, last + 1))
+        if not letters:
+            detail = (
+                f"Source {source.name!r} has no dead letter {first}: a transaction ends there, or it was compacted."
+            )
+            raise Problem(404, "unknown-dead-letter", detail)
+        return letters
 
 
 def _replay(collector: Collector, source: Source, first: int, last: int) -> int:

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from infra.problems import Problem
 from master_dataset.collector.context import Collector, get_and_post, json_response
 from master_dataset.collector.parameters import path_parts, wrong_parameter
-from master_dataset.collector.records import as_json
+from master_dataset.collector.records import as_json, size_of, take
 from master_dataset.collector.requests import asked_places, check_places, parameters_and_body, waiting
 
 KAFKA_TIMEOUT_S = 10.0
@@ -26,6 +26,7 @@ READER = {
     "isolation.level": "read_committed",
     "enable.partition.eof": True,
     "fetch.wait.max.ms": 100,
+    "queued.max.messages.kbytes": 4096,
 }
 
 
@@ -37,7 +38,8 @@ def reading_routes(collector: Collector) -> APIRouter:
     async def fetch(request: Request) -> Response:
         """Records from given offsets on: `{topic, partition, offset}`, or a list `topicPartitionOffsets` of them.
 
-        Waits up to `timeout` milliseconds (1000) while there is nothing to read, and gives at most `limit` (500).
+        Waits up to `timeout` milliseconds (1000) while there is nothing to read, and gives at most `limit` (500), fewer
+        where they are as large as a body may be.
         429: too many wait already.
         """
         collector.allow(request, "consume")
@@ -76,22 +78,23 @@ def fetch_from(collector: Collector, places: list[TopicPartition], timeout_s: fl
                     latest=end,
                 )
         consumer.assign(places)
-        return gather(consumer, len(places), timeout_s, limit)
+        return gather(consumer, len(places), timeout_s, limit, collector.limits.body)
     except KafkaException as error:
         raise kafka_problem(error) from None
     finally:
         consumer.close()
 
 
-def gather(consumer: Consumer, partitions: int, timeout_s: float, limit: int) -> list[Any]:
-    """Records until `limit`, the timeout, or the end of every partition once there was a record."""
+def gather(consumer: Consumer, partitions: int, timeout_s: float, limit: int, max_bytes: int) -> list[Any]:
+    """Records until `limit`, `max_bytes`, the timeout, or the end of every partition once there was a record."""
+    size = 0
     found: list[Any] = []
     ended: set[tuple[str | None, int | None]] = set()
     deadline = time.monotonic() + timeout_s
-    while len(found) < limit:
+    while len(found) < limit and size < max_bytes:
         left_s = max(0.0, deadline - time.monotonic())
-        for message in consumer.consume(limit - len(found), min(left_s, 0.05)):
-            error = message.error()
+        for message in take(consumer, limit - len(found), max_bytes - size, min(left_s, 0.05)):
+            error, size = message.error(), size + size_of(message)
             if error is None:
                 found.append(as_json(message))
                 ended.discard((message.topic(), message.partition()))

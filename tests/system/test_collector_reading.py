@@ -146,6 +146,20 @@ def test_offset_reset_latest_begins_at_the_end(client: httpx.Client, topic: str)
     client.get(f"/delete-consumer/g-{topic}/one")
 
 
+def test_another_offset_reset_than_the_instance_has_is_refused(client: httpx.Client, topic: str) -> None:
+    path, header = f"/consume/g-{topic}/one/{topic}?timeout=200", "Kafka-Auto-Offset-Reset"
+    place = {"topic": topic, "partition": 0}
+    assert client.get(f"/committed/g-{topic}/one", params=place).json() == [{**place, "offset": None}]
+    assert values(client.get(path, headers={header: "latest"})) == []  # asking for what is committed settled nothing
+    for other in ("earliest", "none"):
+        refused = client.get(path, headers={header: other})
+        assert (refused.status_code, refused.json()["type"]) == (409, "urn:tidemark:problem:offset-reset-differs")
+        assert f"'latest'; '{other}' was asked for" in refused.json()["detail"]
+    for headers in ({}, {header: "latest"}):
+        assert values(client.get(path, headers=headers)) == []
+    client.get(f"/delete-consumer/g-{topic}/one")
+
+
 def test_groups_are_shown_with_their_lag_and_can_be_deleted(client: httpx.Client, topic: str) -> None:
     group = f"g-{topic}"
     client.get(f"/consume/{group}/one/{topic}?limit=4")

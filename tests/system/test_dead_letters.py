@@ -12,11 +12,12 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import httpx
 import pyarrow.parquet as pq
 import pytest
-from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from kafka.partitioner.default import murmur2
 
@@ -49,6 +50,7 @@ from master_dataset.topics import (
 from tests.conftest import Stack, wait_until
 from tests.system.master_place import FIELDS, POISON, Place
 from views.catalog.web import web
+from views.source import Source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -316,6 +318,27 @@ def test_dead_list_show_and_replay(tidemark: Shell) -> None:
     assert (missing.returncode, "There are 0 to 2." in missing.stderr) == (1, True)
 
 
+def test_the_end_of_a_transaction_is_no_letter_and_nobody_waits_for_it(tidemark: Shell) -> None:
+    place = tidemark.place
+    before = watermarks(place.config, place.source)[1]
+    end_a_transaction(place.config, place.source)
+    assert letters_of(place)[0].number == before
+    missing = tidemark("dead", "show", place.source.name, str(before + 1))
+    assert (missing.returncode, missing.stdout) == (1, "")
+    assert f"has no dead letter {before + 1}: a transaction ends there" in missing.stderr
+
+
+def end_a_transaction(config: dict[str, Any], source: Source) -> None:
+    """One record and, behind it, Kafka's mark that its transaction is committed."""
+    before = watermarks(config, source)[1]
+    producer = Producer({**config, "transactional.id": uuid4().hex})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(source.dead_topic, b"by hand")
+    producer.commit_transaction(30)
+    wait_until("the transaction's end in the topic", lambda: watermarks(config, source)[1] == before + 2)
+
+
 # ---- by REST -----------------------------------------------------------------
 
 
@@ -370,6 +393,16 @@ def test_a_dead_letter_is_sent_again_by_rest(client: httpx.Client, web_letters: 
     assert len(found) == before + 2
     again = [m for m in found if m.value() == b"{" and m.timestamp()[1] == AN_HOUR_AGO_MS]
     assert {(m.key(), tuple(m.headers() or ())) for m in again} == {(b"k", (("trace", b"1"),))}
+
+
+def test_the_end_of_a_transaction_is_no_letter_by_rest(
+    client: httpx.Client, web_letters: tuple[dict[str, Any], int]
+) -> None:
+    config, first = web_letters
+    end_a_transaction(config, web)
+    assert client.get("/dead/web", params={"limit": 1}).json()[0]["number"] == first + 3
+    for answer in (client.get(f"/dead/web/{first + 4}"), client.post(f"/dead/web/replay?first={first + 4}")):
+        assert (answer.status_code, answer.json()["type"]) == (404, "urn:tidemark:problem:unknown-dead-letter")
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,22 @@ def test_a_damaged_commit_is_found_stops_the_archiver_and_is_repaired_from_kafka
     assert deep_check(spark, place.table) == []
 
 
+def test_an_altered_proof_is_repaired_and_the_archiver_goes_on(spark: SparkSession, place: Place) -> None:
+    version = three_commits(spark, place)[1]
+    path = place.log_file(version)
+    path.write_bytes(path.read_bytes().replace(rb"\"rows\":32", rb"\"rows\":33"))
+    drop_checksum(path)
+    assert Trouble.ALTERED_COMMIT in place.damage()
+    with pytest.raises(TableDamaged, match="tidemark master repair"):
+        place.archive(spark)
+    report = repair(spark, place.settings, place.bootstrap, place.source, place.table)
+    assert (report.agreed, report.voided, report.restored_rows, report.remaining) == ([version], [], 0, [])
+    place.send_events(10)
+    place.archive(spark)
+    assert place.rows() == place.sent
+    assert deep_check(spark, place.table) == []
+
+
 def test_a_truncated_data_file_is_found_and_repaired_from_kafka(spark: SparkSession, place: Place) -> None:
     version = three_commits(spark, place)[1]
     file = next(file for file in live_files(read_commits(place.table)).values() if file.version == version)

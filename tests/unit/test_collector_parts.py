@@ -14,6 +14,7 @@ from infra.problems import Problem
 from master_dataset.collector.bodies import LARGE_BODY, beside_loop, parse_body
 from master_dataset.collector.consumers import Consumers, Instance
 from master_dataset.collector.events import read_events
+from master_dataset.collector.reading import gather
 from master_dataset.collector.threads import Threads
 from master_dataset.errors import InvalidEvent
 
@@ -104,7 +105,7 @@ class Message:
 
 
 class Broker:
-    """Gives prepared batches; a number is the record with that offset."""
+    """Gives prepared batches, with a moment of nothing behind each; a number is the record with that offset."""
 
     def __init__(self, *batches: list[int | str]) -> None:
         self._batches = list(batches)
@@ -115,9 +116,14 @@ class Broker:
     def assignment(self) -> list[TopicPartition]:
         return [TopicPartition("t", 0)]
 
-    def consume(self, _limit: int, _timeout_s: float) -> list[Message]:
+    def consume(self, limit: int, _timeout_s: float) -> list[Message]:
         codes = {ERROR: KafkaError._MAX_POLL_EXCEEDED, PASSING: KafkaError._TRANSPORT}
-        batch = self._batches.pop(0) if self._batches else []
+        if not self._batches:
+            return []
+        if not self._batches[0]:
+            self._batches.pop(0)
+            return []
+        batch, self._batches[0] = self._batches[0][:limit], self._batches[0][limit:]
         return [Message(one) if isinstance(one, int) else Message(-1, KafkaError(codes[one])) for one in batch]
 
     def commit(self, *, offsets: list[TopicPartition], asynchronous: bool) -> list[TopicPartition]:
@@ -162,6 +168,16 @@ def test_auto_commit_passes_no_record_that_was_not_given() -> None:
         assert all(offset in (0, len(given)) or offset - 1 in given for offset in broker.committed)
         given += found if isinstance(found, list) else []
     assert (given, broker.committed) == ([0, 1, 2], [2, 3])
+
+
+@pytest.mark.parametrize(
+    ("max_bytes", "expected"), [(1, [[0], [1], [2], []]), (2, [[0, 1], [2], []]), (3, [[0, 1, 2], []])]
+)
+def test_an_answer_ends_once_it_is_large_and_the_rest_comes_next(max_bytes: int, expected: list[list[int]]) -> None:
+    instance = Instance("g", "i", "earliest", Broker([0, 1, 2]), max_bytes)  # type: ignore[arg-type]  # a byte each
+    assert [consume(instance) for _ in expected] == expected
+    fetched = gather(Broker([0, 1, 2]), 1, 0.1, 10, max_bytes)  # type: ignore[arg-type]
+    assert [record["offset"] for record in fetched] == expected[0]
 
 
 class Joining(Broker):

@@ -207,11 +207,17 @@ def lose_a_member(line: bytes) -> bytes:
     return line.replace(b'"rows"', b'"sows"')
 
 
+def change_a_digit(line: bytes) -> bytes:
+    return line.replace(b'"rows":4', b'"rows":5')
+
+
 def tear_in_the_middle(line: bytes) -> bytes:
     return line[:30] + line[90:]
 
 
-@pytest.mark.parametrize("harm", [lose_a_member, tear_in_the_middle, lambda _: b"\xff\x00", lambda _: b""])
+@pytest.mark.parametrize(
+    "harm", [lose_a_member, change_a_digit, tear_in_the_middle, lambda _: b"\xff\x00", lambda _: b""]
+)
 def test_a_ledger_line_that_cannot_be_read_is_written_anew(tmp_path: Path, harm: Callable[[bytes], bytes]) -> None:
     table = tmp_path / "web"
     (table / "_delta_log").mkdir(parents=True)
@@ -224,6 +230,16 @@ def test_a_ledger_line_that_cannot_be_read_is_written_anew(tmp_path: Path, harm:
     assert sorted(read_ledger(table)) == [1, 3]
     complete_ledger(table)
     assert read_ledger(table) == chain
+
+
+def test_lines_of_an_older_ledger_without_a_digest_are_read(tmp_path: Path) -> None:
+    table = tmp_path / "web"
+    append_to_ledger(table, [(1, append(0, 5))])
+    with ledger_file(table).open("a") as file:
+        file.write(f"2 {append(5, 9).to_json()}\n")
+    append_to_ledger(table, [(3, append(9, 10))])
+    assert read_ledger(table) == {1: append(0, 5), 2: append(5, 9), 3: append(9, 10)}
+    assert sorted(read_ledger(table, sealed_only=True)) == [1, 3]
 
 
 def test_what_a_crash_kept_out_of_the_ledger_is_found() -> None:

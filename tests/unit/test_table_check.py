@@ -8,19 +8,21 @@ import shutil
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from infra.settings import load_settings
-from master_dataset import commits, fsck
+from master_dataset import commits, fsck, repair
 from master_dataset.archiver import Archive
 from master_dataset.commits import (
     Commit,
     Kind,
     Proof,
     append_to_ledger,
+    ledger_file,
     live_files,
     missing_from_ledger,
     read_commits,
@@ -30,11 +32,13 @@ from master_dataset.commits import (
 )
 from master_dataset.coverage import follow, replacements
 from master_dataset.cut import OffsetRange
+from master_dataset.errors import MasterDatasetError
 from master_dataset.fsck import Measured, Trouble, quick_check
 from master_dataset.kafka_positions import KafkaBehind, OffsetsGone, Positions, TopicReplaced, check_positions
-from master_dataset.remembered import Entry, read_entries
+from master_dataset.remembered import Entry, add_entries, read_entries
 from master_dataset.repair import _is_unproved, commits_to_restore, compactions_to_undo
 from master_dataset.salvage import outside
+from master_dataset.table import _files_named
 from master_dataset.void_commits import forget_summaries, move_aside, taken_out, void_commits
 from views.source import Source
 
@@ -190,6 +194,35 @@ def test_rows_that_other_files_hold_already_count_once() -> None:
     assert (follow(chain).rows, follow(chain).hash) == (10, 6)
 
 
+# ---- a commit and its line of the ledger differ ---------------------------------
+
+
+def agree(table: Table) -> list[int]:
+    return repair._make_agree(table.path, quick_check(table.path))
+
+
+@pytest.mark.parametrize("change", [('rows\\":10', 'rows\\":90'), ('tidemark\\":1', 'tidemark\\":7')])
+def test_an_altered_proof_comes_back_from_the_ledger(table: Table, change: tuple[str, str]) -> None:
+    sound = table.log_file(2).read_text()
+    table.log_file(2).write_text(sound.replace(*change))
+    assert Trouble.ALTERED_COMMIT in table.troubles()
+    assert agree(table) == [2]
+    assert (table.log_file(2).read_text(), table.troubles()) == (sound, [])
+    assert len(list(taken_out(table.path).glob("*/*.json"))) == 1
+
+
+def test_a_line_without_a_digest_is_written_anew_from_a_commit_that_is_sound(table: Table) -> None:
+    lines = [f"1 {append(0, 10).to_json()}", f"2 {append(10, 20, hash=5).to_json()}"]
+    ledger_file(table.path).write_text("\n".join([*lines, ""]))
+    (table.path / "a").rename(table.path / "elsewhere")
+    assert agree(table) == []  # something else is wrong too: who knows which of the two is right
+    (table.path / "elsewhere").rename(table.path / "a")
+    assert table.troubles() == [Trouble.ALTERED_COMMIT]
+    assert agree(table) == [2]
+    assert table.troubles() == []
+    assert read_ledger(table.path)[2] == append(10, 20)
+
+
 # ---- compaction ------------------------------------------------------------------
 
 
@@ -339,6 +372,20 @@ def test_a_bad_page_anywhere_in_a_checkpoint_is_found(table: Table) -> None:
     assert table.troubles() == [Trouble.CORRUPT_CHECKPOINT]
 
 
+@pytest.mark.parametrize(
+    "error", [OSError("bad page"), pa.ArrowInvalid("x"), pa.ArrowNotImplementedError("x"), MemoryError()]
+)
+def test_whatever_a_corrupt_checkpoint_makes_arrow_say_it_is_a_finding(
+    table: Table, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def refuse(_path: Path) -> None:
+        raise error
+
+    (table.path / "_delta_log" / f"{2:020}.checkpoint.parquet").write_bytes(b"PAR1")
+    monkeypatch.setattr(pq, "ParquetFile", refuse)
+    assert table.troubles() == [Trouble.CORRUPT_CHECKPOINT]
+
+
 def test_the_quick_check_reads_the_checkpoint_that_delta_reads_and_the_deep_one_all(table: Table) -> None:
     for version in (1, 2):
         path = table.path / "_delta_log" / f"{version:020}.checkpoint.parquet"
@@ -445,10 +492,54 @@ def test_a_commit_that_a_crash_kept_out_of_the_ledger_is_synced_before_it_is_pro
 ) -> None:
     table.commit(3, append(20, 30), ["c"], ledger=False)
     synced: list[Path] = []
-    monkeypatch.setattr(commits, "sync_file", synced.append)
+    for name in ("sync_file", "sync_folder"):
+        monkeypatch.setattr(commits, name, synced.append)
+    monkeypatch.setattr(commits, "append_to_ledger", lambda path, _missing: synced.append(ledger_file(path)))
     found, ledger = commits.complete_ledger(table.path)
-    assert synced == [table.log_file(3)]
-    assert (len(found), ledger) == (4, read_ledger(table.path))
+    assert synced == [table.log_file(3), table.path / "_delta_log", ledger_file(table.path)]
+    assert (len(found), sorted(ledger)) == (4, [1, 2, 3])
+
+
+def test_a_new_ledger_has_its_name_on_the_disk_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(commits, "sync_folder", synced.append)
+    for _ in range(2):
+        append_to_ledger(tmp_path / "web", [(1, append(0, 10))])
+        assert synced == [tmp_path / "web.proofs", tmp_path]
+
+
+def change_the_name_of_a_file(table: Table, version: int) -> None:
+    """One byte of a commit, by a disk: what is remembered of it has the size and the times that it still has."""
+    remember(table.path, read_commits(table.path))
+    path = table.log_file(version)
+    path.write_text(path.read_text().replace('"path": "b"', '"path": "x"'))
+    add_entries(remembered_file(table.path), [remembered(table)[version]._replace(stamp=commits.stamp_of(path.stat()))])
+    assert [file.path for file in read_commits(table.path)[version].added] == ["b"]
+
+
+def test_a_repair_plans_by_the_commits_as_they_are(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    change_the_name_of_a_file(table, 2)
+
+    def look(_spark: object, path: Path) -> list[fsck.Finding]:
+        assert [file.path for file in read_commits(path)[2].added] == ["x"]
+        raise Looked
+
+    monkeypatch.setattr(repair, "deep_check", look)
+    with pytest.raises(Looked):
+        repair.repair(None, load_settings(), "", WEB, table.path)  # type: ignore[arg-type]
+
+
+class Looked(Exception):
+    """Far enough."""
+
+
+def test_a_file_that_delta_does_not_know_cannot_leave_the_table() -> None:
+    known = [SimpleNamespace(path=lambda: "a%20b"), SimpleNamespace(path=lambda: "c")]
+    snapshot = SimpleNamespace(allFiles=lambda: SimpleNamespace(collect=lambda: known))
+    transaction = SimpleNamespace(snapshot=lambda: snapshot)
+    assert _files_named(transaction, ["a b"]) == known[:1]  # type: ignore[arg-type]
+    with pytest.raises(MasterDatasetError, match=r"\['x'\] should leave"):
+        _files_named(transaction, ["a b", "x"])  # type: ignore[arg-type]
 
 
 # ---- where to go on --------------------------------------------------------------
