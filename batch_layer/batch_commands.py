@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -66,19 +65,22 @@ def run(
 
     settings = load_settings()
     configure_logging(settings.log_level)
-    rows, codes = [], []
+    rows, codes, unforeseen = [], [], None
     for source in sources or sources_to_run(settings) or sources_with_views(settings):
         try:
             with terminal.run_progress(source) as report:
                 made = run_batch(settings, source, full=full, unpin=not keep_pin, report=report)
         except Exception as error:  # the other sources have their runs all the same
-            typer.echo(f"tidemark: {source}: {str(error) or type(error).__name__}", err=True)
-            codes.append(getattr(error, "exit_code", 1))
             if not hasattr(error, "exit_code"):
-                traceback.print_exc()
+                unforeseen = unforeseen or error
+                continue
+            typer.echo(f"tidemark: {error}", err=True)
+            codes.append(error.exit_code)
         else:
             rows.append(_row_of(made))
     terminal.print_result(rows, output, "No view is declared, so there is nothing to compute." if not codes else "")
+    if unforeseen is not None:
+        raise unforeseen
     raise typer.Exit(min(codes, default=0))  # 1 before 75: a failure is worth more attention than waiting
 
 

@@ -54,11 +54,8 @@ class Plan:
 
 
 def kept_runs(published: Sequence[int], served: int, keep: int, also: Collection[int] = ()) -> set[int]:
-    """The newest `keep` of the published runs, the served one, and `also`.
-
-    At least the last two: other engines may still be on the one before, if the last was killed after its flip.
-    """
-    return {*published[-max(keep, 2) :], served, *also} - {0}
+    """The newest `keep` of the published runs (at least the last), the served one, and `also`."""
+    return {*published[-max(keep, 1) :], served, *also} - {0}
 
 
 def plan(

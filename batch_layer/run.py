@@ -71,7 +71,7 @@ def run_batch(
         session = spark or spark_session(settings, f"tidemark batch {source}")
         run = _Run(session, folder, master, views, report, failpoint, made_of)
         manifest = run.go(held, full=full, unpin=unpin)
-        freed = prune(folder, settings.batch_keep_runs)
+        freed = prune(folder, max(settings.batch_keep_runs, 2))  # other engines may just be reading the one before
         log.info("pruned", source=source, files=len(freed.files), bytes=freed.bytes)
         return manifest
 
