@@ -27,7 +27,6 @@ class DataFile:
     path: str
     rows: int
     bytes: int
-    sha256: str = ""
     action: str = ""
 
 
