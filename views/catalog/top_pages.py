@@ -13,7 +13,7 @@ top_pages = View(
     where="name in ('page_view', 'request')",
     answers={
         "hits": Count(),
-        # Exact as long as a day has no more different urls than `room` and some. `room` is what it costs: more room, more
+        # Exact as long as a day has no more different urls than `room`. That is also what it costs: more room, more
         # bytes in each state.
         "pages": TopK("properties.url", k=10, room=1_000),
         # `lower` and the like are Spark SQL. Links without a referrer are null, and null is in no ranking.
