@@ -15,7 +15,7 @@ from views.typed import Typed
 
 MOST_BOUNDS = 100
 LARGEST_BOUND = 2**53
-"""Below this size a whole number is a double too, and Spark compares with doubles."""
+"""Up to here a whole number is a double too, and Spark compares with doubles: -2^53 - 1 would become -2^53."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Histogram(Aggregate):
 
 
 def _is_bound(bound: Any) -> bool:
-    return type(bound) in (int, float) and abs(bound) < LARGEST_BOUND
+    return type(bound) in (int, float) and -LARGEST_BOUND < bound <= LARGEST_BOUND
 
 
 class HistogramAlgebra(Algebra):
