@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -105,6 +106,12 @@ def stop_stack(stack: Stack) -> None:
     """Take it down, if it still runs."""
     if up.read_status(stack.settings) is not None:
         up.stop(stack.settings, lambda _status: None)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _hang_up_as_usual() -> None:
+    """Under nohup a hang-up is ignored, here and by every process that tests start and then hang up on."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")
