@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -32,8 +31,3 @@ def without(rows: DataFrame, copies: DataFrame | None) -> DataFrame:
     """Valid events, without those at the positions of `copies`."""
     valid = rows.where("invalid IS NULL").drop("invalid")
     return valid if copies is None else valid.join(copies, ["partition", "offset"], "left_anti")
-
-
-def describe(measured: Mapping[str, int]) -> str:
-    """Counts for a log line or an error: `events 12, invalid 1`."""
-    return ", ".join(f"{name} {count}" for name, count in measured.items())

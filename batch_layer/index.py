@@ -34,7 +34,6 @@ LONGEST_KEY = 480
 DIGEST = 32
 MAP_BYTES = 2**40
 """The most that a file may grow to. Only what is written takes disk, and address space is free."""
-DAY_S = 86_400
 BATCH_ROWS, CHUNK_ROWS = 20_000, 200_000
 MOST_FILES = 8
 

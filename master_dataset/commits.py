@@ -20,8 +20,8 @@ from weakref import WeakValueDictionary
 
 import orjson
 
+from infra.disk import sync_file, sync_folder
 from master_dataset.cut import Cut, OffsetRange, cut_from_json, cut_to_json
-from master_dataset.disk import sync_file, sync_folder
 from master_dataset.remembered import Entry, Stamp, add_entries, read_entries, stamp_of
 
 COMMIT_FILE = re.compile(r"(\d{20})\.json")

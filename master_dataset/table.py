@@ -20,9 +20,9 @@ import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 
+from infra.disk import sync_file, sync_folder
 from infra.settings import Settings
 from master_dataset.commits import Kind, Proof, append_to_ledger, own_folder, remember_newest
-from master_dataset.disk import sync_file, sync_folder
 from master_dataset.errors import MasterDatasetError
 from views.field_types import FieldType
 from views.source import Source

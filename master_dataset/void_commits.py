@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from infra.disk import sync_file, sync_folder
 from master_dataset.commits import Kind, Proof, own_folder, read_ledger
-from master_dataset.disk import sync_file, sync_folder
 from master_dataset.errors import MasterDatasetError
 from master_dataset.fsck import Finding, Trouble
 

@@ -1,9 +1,36 @@
-"""What Spark computes for a view, as one SQL text to read and to try; the layers themselves use on_spark/states.py."""
+"""What Spark computes for a view: the plan that on_spark/states.py runs, and one SQL text to read and to try."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from views.states import pack_sql
 from views.view import View
+
+
+class Plan(NamedTuple):
+    """The SQL of a view's stored answers: what is aggregated, under which names, and what is made of these columns."""
+
+    aggregates: dict[str, str]
+    state: str
+    answers: dict[str, str]
+    """Those that a plain column can hold."""
+
+
+def plan(view: View) -> Plan:
+    """In the order of the answers' names, which is that of a state's parts."""
+    aggregates: dict[str, str] = {}
+    parts: list[tuple[str, str]] = []
+    answers: dict[str, str] = {}
+    for number, (answer, measure) in enumerate(view.measures.items()):
+        only = f" FILTER (WHERE {measure.where.sql})" if measure.where else ""
+        found = measure.algebra.aggregate(measure.of.sql if measure.of else "1", only)
+        names = [f"_{number}_{place}" for place in range(len(found))]
+        aggregates |= dict(zip(names, found, strict=True))
+        parts += list(zip(measure.algebra.kinds, measure.algebra.parts(names), strict=True))
+        if (column := measure.algebra.column(names)) is not None:
+            answers[answer] = column
+    return Plan(aggregates, pack_sql(parts), answers)
 
 
 def state_sql(view: View) -> str:
@@ -14,18 +41,13 @@ def state_sql(view: View) -> str:
     grouped = [f"{view.bucket.bucket_sql('event_time')} AS bucket"]
     grouped += [f"{key.sql} AS `{name}`" for name, key in view.key_expressions.items()]
     by = ", ".join(str(place + 1) for place in range(len(grouped)))
-    parts = []
-    for number, measure in enumerate(view.measures.values()):
-        only = f" FILTER (WHERE {measure.where.sql})" if measure.where else ""
-        found = measure.algebra.aggregate(measure.of.sql if measure.of else "1", only)
-        names = [f"_{number}_{place}" for place in range(len(found))]
-        grouped += [f"{sql} AS {name}" for sql, name in zip(found, names, strict=True)]
-        parts += list(zip(measure.algebra.kinds, measure.algebra.parts(names), strict=True))
+    planned = plan(view)
+    grouped += [f"{sql} AS {name}" for name, sql in planned.aggregates.items()]
     lines = ["WITH grouped AS (", *_listed("  SELECT", grouped, 4), "  FROM events"]
     if view.condition is not None:
         lines.append(f"  WHERE {view.condition.sql}")
     lines += [f"  GROUP BY {by}", ")"]
-    packed = f"{pack_sql(parts)} AS state"
+    packed = f"{planned.state} AS state"
     return "\n".join(
         [*lines, *_listed("SELECT", ["bucket", *(f"`{name}`" for name in view.keys), packed], 2), "FROM grouped"]
     )

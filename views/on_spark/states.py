@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from views.states import pack_sql
+from views.state_sql import plan
 from views.view import View
 
 EVENT_COLUMNS = ("event_id", "event_time", "partition", "offset", "event")
@@ -21,18 +21,12 @@ def states(events: DataFrame, view: View) -> DataFrame:
     needed = events if view.condition is None else events.where(view.condition.sql)
     keys = [f.expr(key.sql).alias(f"_key_{name}") for name, key in view.key_expressions.items()]
     bucket = f.expr(view.bucket.bucket_sql("event_time")).alias("bucket")
-    aggregates, parts, columns = [f.count(f.lit(1)).alias(COUNTED)], [], []
-    for number, (name, measure) in enumerate(view.measures.items()):
-        only = f" FILTER (WHERE {measure.where.sql})" if measure.where else ""
-        found = measure.algebra.aggregate(measure.of.sql if measure.of else "1", only)
-        names = [f"_{number}_{place}" for place in range(len(found))]
-        aggregates += [f.expr(sql).alias(alias) for sql, alias in zip(found, names, strict=True)]
-        parts += list(zip(measure.algebra.kinds, measure.algebra.parts(names), strict=True))
-        if (column := measure.algebra.column(names)) is not None:
-            columns.append(f.expr(column).alias(name))
-    grouped = needed.groupBy(bucket, *keys).agg(*aggregates)
+    planned = plan(view)
+    aggregates = [f.expr(sql).alias(name) for name, sql in planned.aggregates.items()]
+    columns = [f.expr(sql).alias(name) for name, sql in planned.answers.items()]
+    grouped = needed.groupBy(bucket, *keys).agg(f.count(f.lit(1)).alias(COUNTED), *aggregates)
     named = [f.col(f"_key_{name}").alias(name) for name in view.keys]
-    packed = f.expr(pack_sql(parts)).alias("state")
+    packed = f.expr(planned.state).alias("state")
     return with_derived(grouped.select("bucket", *named, *columns, COUNTED, packed), view)
 
 
