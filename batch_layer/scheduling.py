@@ -24,8 +24,8 @@ from batch_layer.schedule import Attempt, Progress, Schedule, overdue_since, pro
 from infra.disk import sync_folder
 from infra.home import Home, read_json, write_json
 from infra.leash import leashed
-from infra.logs import configure_logging
-from infra.settings import Settings, child_environment, load_settings
+from infra.process import run_process
+from infra.settings import Settings, child_environment
 from master_dataset.commits import ledger_file
 
 HEARTBEAT_S = 1.0
@@ -259,18 +259,11 @@ def run_scheduler(
 
 def main() -> int:
     """The program."""
-    settings = load_settings()
-    configure_logging(settings.log_level)
-    try:
-        run_scheduler(settings, lambda: sources_to_run(settings))
-    except Exception as error:
-        write_json(status_file(settings), {"at": time.time(), "error": str(error), "overdue": ""})
-        if (exit_code := getattr(error, "exit_code", None)) is None:
-            log.exception("failed")
-            return 1
-        log.error("refused", why=str(error))  # noqa: TRY400  a sentence for a person, no traceback
-        return int(exit_code)
-    return 0
+    return run_process(lambda settings: run_scheduler(settings, lambda: sources_to_run(settings)), _tell)
+
+
+def _tell(settings: Settings, error: str) -> None:
+    write_json(status_file(settings), {"at": time.time(), "error": error, "overdue": ""})
 
 
 if __name__ == "__main__":

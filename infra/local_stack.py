@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -294,34 +295,33 @@ def collector_service(settings: Settings, after: tuple[str, ...]) -> Service:
 
 def archiver_service(settings: Settings, after: tuple[str, ...]) -> Service:
     """The archiver: from Kafka into the master dataset. It starts after the collector, which makes the topics."""
-    home = Home(settings.home)
-    return Service(
-        name="archiver",
-        command=(sys.executable, "-P", "-m", "master_dataset.archiving"),
-        address=str(settings.master_dir or home.root / "master"),
-        check=lambda: check_heartbeat(home.run / "archiver.json"),
-        # What an earlier archiver said is no sign of life of this one.
-        prepare=lambda: (home.run / "archiver.json").unlink(missing_ok=True),
-        after=after,
-        environment={**child_environment(settings), **UTF8},
-        is_needed=False,  # a damaged table is repaired from Kafka, which must be up for that
-        last_words=lambda: str((read_json(home.run / "archiver.json") or {}).get("error", "")),
-    )
+    table = settings.master_dir or settings.home / "master"
+    # Not needed: a damaged table is repaired from Kafka, which must be up for that.
+    return _telling_service(settings, "archiver", "master_dataset.archiving", table, check_heartbeat, after)
 
 
 def scheduler_service(settings: Settings, after: tuple[str, ...]) -> Service:
     """The scheduler: starts batch runs when they are due."""
-    home = Home(settings.home)
+    views = settings.batch_dir or settings.home / "batch"
+    # Not needed: answers get older without it, not wrong.
+    return _telling_service(settings, "scheduler", "batch_layer.scheduling", views, check_schedule, after)
+
+
+def _telling_service(
+    settings: Settings, name: str, module: str, place: Path, check: Callable[[Path], str | None], after: tuple[str, ...]
+) -> Service:
+    """A process that tells how it is in `<home>/run/<name>.json`, every second, and that the others can do without."""
+    status_file = Home(settings.home).run / f"{name}.json"
     return Service(
-        name="scheduler",
-        command=(sys.executable, "-P", "-m", "batch_layer.scheduling"),
-        address=str(settings.batch_dir or home.root / "batch"),
-        check=lambda: check_schedule(home.run / "scheduler.json"),
-        prepare=lambda: (home.run / "scheduler.json").unlink(missing_ok=True),
+        name=name,
+        command=(sys.executable, "-P", "-m", module),
+        address=str(place),
+        check=lambda: check(status_file),
+        prepare=lambda: status_file.unlink(missing_ok=True),  # an earlier process's word is no sign of life of this one
         after=after,
         environment={**child_environment(settings), **UTF8},
-        is_needed=False,  # answers get older without it, not wrong
-        last_words=lambda: str((read_json(home.run / "scheduler.json") or {}).get("error", "")),
+        is_needed=False,
+        last_words=lambda: str((read_json(status_file) or {}).get("error", "")),
     )
 
 

@@ -8,20 +8,17 @@ import time
 from contextlib import ExitStack, suppress
 from types import FrameType
 
-import structlog
 from confluent_kafka.admin import AdminClient
 
 from infra.local_stack import addresses
-from infra.logs import configure_logging
-from infra.settings import Settings, load_settings
+from infra.process import run_process
+from infra.settings import Settings
 from infra.spark import spark_session
 from master_dataset.archiver import open_archive, write_status
 from master_dataset.topics import apply_topics, librdkafka_config, plan_topics
 from views.declarations import declared_by
 
 HEARTBEAT_S = 1.0
-
-log = structlog.get_logger()
 
 
 def run_archiver(settings: Settings) -> None:
@@ -57,18 +54,7 @@ def run_archiver(settings: Settings) -> None:
 
 def main() -> int:
     """The program."""
-    settings = load_settings()
-    configure_logging(settings.log_level)
-    try:
-        run_archiver(settings)
-    except Exception as error:
-        write_status(settings, [], [], error=str(error))
-        if (exit_code := getattr(error, "exit_code", None)) is None:
-            log.exception("failed")
-            return 1
-        log.error("refused", why=str(error))  # noqa: TRY400  a sentence for a person, no traceback
-        return int(exit_code)
-    return 0
+    return run_process(run_archiver, lambda settings, error: write_status(settings, [], [], error=error))
 
 
 if __name__ == "__main__":
