@@ -1,7 +1,7 @@
 """When batch runs are due, and which are overdue: pure functions of times, all in seconds since 1970.
 
 One run answers for every due time up to its start: what was missed while the machine slept or the process was down is
-made up by one run, at once.
+made up by one run, at once. A run that failed is tried again before the next due time, after pauses that grow.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 MOST_PATIENCE_S = 3600.0
 SETTLING_S = 30.0
 """A scheduler that has just been started is given this long before a failure of its first run counts against it."""
+LONGEST_PAUSE_S = 3600.0
+"""Up to which the pause before a failed run is tried again grows."""
 IS_BUSY = 75
 """Exit code of a run that found another one at work."""
 
@@ -52,16 +54,29 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Attempt:
-    """What became of the last time that runs were started. `error` is for what went wrong before any run was."""
+    """What became of the last time that runs were started. `error` is for what went wrong before any run was.
+
+    Where it tried again what had failed, `exit_codes` has also those of the tries before, and `tries` is their number.
+    """
 
     started: float
     finished: float
     exit_codes: Mapping[str, int] = field(default_factory=dict)
     error: str = ""
+    tries: int = 1
 
     def has_failed(self, source: str) -> bool:
         """Whether it gave this source no new run. Somebody else's run at work is no failure."""
         return bool(self.error) or self.exit_codes.get(source, 0) not in (0, IS_BUSY)
+
+    def gave_none(self, source: str) -> bool:
+        """Whether it gave this source no new run, for whatever reason: the one at work may have begun too early."""
+        return bool(self.error) or self.exit_codes.get(source, 0) != 0
+
+    def next_try(self, pause_s: float) -> float:
+        """When to try again: `pause_s` after the first failure, and twice the pause before after each further one."""
+        grown_s = pause_s * 2.0 ** min(self.tries - 1, 20)  # 300 s: an hour from the fifth on
+        return self.finished + min(grown_s, max(pause_s, LONGEST_PAUSE_S))
 
 
 @dataclass(frozen=True)

@@ -74,12 +74,26 @@ class Scheduler:
         self._remember(remembered.with_sources(find_sources(), self._began))
 
     def fire(self) -> None:
-        """Make the runs that are due. Called at every due time and at the start, from one thread at a time.
+        """Make the runs that are due, or to be tried again. One thread at a time calls it: at the start, at every due
+        time, and when `next_try` says.
 
         A due time that passes while runs are made is answered by another round, at once.
         """
-        while not self.is_stopping and self.schedule.is_due(self._progress.handled, self._clock()):
-            self._make_runs()
+        while not self.is_stopping:
+            now, next_try = self._clock(), self.next_try()
+            if self.schedule.is_due(self._progress.handled, now):
+                self._make_runs()
+            elif next_try is not None and next_try <= now:
+                self._make_runs(after=self._progress.last)
+            else:
+                return
+
+    def next_try(self) -> float | None:
+        """When the runs that failed are tried again; None where none has, or somebody made them since."""
+        last, pause_s = self._progress.last, self.settings.batch_retry_s
+        if last is None or not pause_s or not (last.error or self._lacking(last)):
+            return None
+        return last.next_try(pause_s)
 
     def beat(self) -> None:
         """Say how things are. Called every second, from a thread of its own."""
@@ -91,6 +105,7 @@ class Scheduler:
     def status(self, now: float, error: str = "") -> dict[str, Any]:
         """The content of the status file."""
         sources, troubles = {}, []
+        running = self._running
         for source in self._progress.seen:
             found = self._state_of(source, now)
             sources[source] = found
@@ -102,7 +117,8 @@ class Scheduler:
             "error": error,
             "schedule": f"{self.settings.batch_schedule} {self.settings.batch_schedule_tz}",
             "next_due": self.schedule.next_after(now),
-            "running": None if self._running is None else {"source": self._running[0], "since": self._running[1]},
+            "next_try": self.next_try(),
+            "running": None if running is None else {"source": running[0], "since": running[1]},
             "last": None if last is None else asdict(last),
             "sources": sources,
             "overdue": "; ".join(troubles),
@@ -121,6 +137,8 @@ class Scheduler:
             if last is not None and last.started >= since and last.has_failed(source):
                 why = last.error or f"exit code {last.exit_codes.get(source)}"
                 trouble += f", which failed ({why}; see `tidemark logs scheduler`)"
+                if (next_try := self.next_try()) is not None:
+                    trouble += f" and is tried again at {datetime.fromtimestamp(next_try, UTC):%H:%M} UTC"
         return {
             "run": run,
             "data_from": data_from if run else None,
@@ -144,11 +162,23 @@ class Scheduler:
             self._newest[source] = (version, run, started)
         return run, started if run else self._progress.seen[source]
 
-    def _make_runs(self) -> None:
+    def _lacking(self, last: Attempt) -> list[str]:
+        """The sources to which an attempt gave no run, and that nobody else gave one that answers for the due time."""
+        return [source for source in self._progress.seen if last.gave_none(source) and not self._is_answered(source)]
+
+    def _is_answered(self, source: str) -> bool:
+        try:
+            run, data_from = self._newest_run(source)
+        except BatchError:
+            return False
+        return run > 0 and not self.schedule.is_due(data_from, self._clock())
+
+    def _make_runs(self, after: Attempt | None = None) -> None:
+        """A run for each source; `after` an attempt that failed, for those that still lack theirs."""
         started, codes, error = self._clock(), {}, ""
         try:
             self._remember(self._progress.with_sources(self._find_sources(), started))
-            for source in self._progress.seen:
+            for source in self._progress.seen if after is None else self._lacking(after):
                 self._running = (source, self._clock())
                 codes[source] = self._make_run(source)
                 if self.is_stopping:
@@ -159,7 +189,11 @@ class Scheduler:
         finally:
             self._running = None
         last = Attempt(started, self._clock(), codes, error)
-        self._remember(replace(self._progress, handled=started, last=last))
+        if after is None:
+            self._remember(replace(self._progress, handled=started, last=last))
+        else:  # not handled: a due time that has just passed is also for those that need not be tried again
+            last = replace(last, exit_codes={**after.exit_codes, **codes}, tries=after.tries + 1)
+            self._remember(replace(self._progress, last=last))
 
     def _make_run(self, source: str) -> int:
         log.info("run_started", source=source)
@@ -235,6 +269,7 @@ def run_scheduler(
     scheduler = BlockingScheduler(
         executors={name: {"type": "threadpool", "max_workers": 1} for name in ("default", "heartbeat")}, timezone=UTC
     )
+    always: dict[str, Any] = {"coalesce": True, "max_instances": 1, "misfire_grace_time": None}
 
     def handle(_number: int, _frame: FrameType | None) -> None:
         ours.is_stopping = True  # only a flag: the thread that the signal interrupted may hold any lock
@@ -245,13 +280,19 @@ def run_scheduler(
         else:
             ours.beat()
 
+    def fire() -> None:
+        ours.fire()
+        next_try = ours.next_try()
+        if next_try is not None and not ours.is_stopping:
+            when = datetime.fromtimestamp(next_try, UTC)
+            scheduler.add_job(fire, "date", run_date=when, id="next_try", replace_existing=True, **always)
+
     signal.signal(signal.SIGTERM, handle)
     signal.signal(signal.SIGINT, handle)
     ours.beat()
     # At once, for what was missed while we were down; then at each due time, however late: what a sleeping machine
     # missed is made up by one run. The heartbeat wakes the loop, whose own waiting does not notice such a sleep.
-    now, always = datetime.now(UTC), {"coalesce": True, "max_instances": 1, "misfire_grace_time": None}
-    scheduler.add_job(ours.fire, ours.schedule.trigger, next_run_time=now, **always)
+    scheduler.add_job(fire, ours.schedule.trigger, next_run_time=datetime.now(UTC), **always)
     scheduler.add_job(beat, "interval", seconds=HEARTBEAT_S, executor="heartbeat", **always)
     log.info("scheduled", cron=settings.batch_schedule, zone=settings.batch_schedule_tz)
     scheduler.start()  # returns when `beat` saw the flag; the thread of `fire` ends its run before the process ends

@@ -252,6 +252,14 @@ class Settings(BaseSettings):
     batch_schedule_tz: Annotated[str, AfterValidator(_zone)] = Field(
         default="UTC", description="Time zone of batch_schedule, like UTC or Europe/Berlin."
     )
+    batch_retry_s: float = Field(
+        default=300,
+        ge=0,
+        description=(
+            "Seconds before a scheduled run that failed is tried again, doubled after each further failure, up to an "
+            "hour; 0: at the next due time."
+        ),
+    )
 
     views_dir: Location | None = Field(
         default=None,

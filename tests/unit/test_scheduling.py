@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -151,9 +152,10 @@ def test_due_time_that_passes_during_a_run_is_answered_at_once_afterwards(
     assert runs.started == ["web", "ads"] * 2
 
 
-def test_failed_run_keeps_no_other_source_from_its_run_and_waits_for_the_next_due_time(
+def test_failed_run_keeps_no_other_source_from_its_run_and_is_tried_again_alone(
     here: Settings, runs: Runs, clock: Clock
 ) -> None:
+    """After 5 minutes, then 10, 20, 40, and an hour from then on, until it succeeds."""
     runs.codes["web"] = 3
     ours = scheduler(here, runs, clock)
     clock.now = DUE
@@ -161,11 +163,82 @@ def test_failed_run_keeps_no_other_source_from_its_run_and_waits_for_the_next_du
     ours.fire()
     assert runs.started == ["web", "ads"]
     assert ours.status(clock.now)["last"]["exit_codes"] == {"web": 3, "ads": 0}
+    for tries, pause_s in enumerate([300, 600, 1200, 2400, 3600, 3600], start=1):
+        assert ours.status(clock.now)["next_try"] == clock.now + pause_s
+        clock.now += pause_s - 1
+        ours.fire()
+        assert len(runs.started) == 1 + tries, "too early"
+        clock.now += 1
+        ours.fire()
+        assert runs.started == ["web", "ads", *["web"] * tries]
+    runs.codes["web"] = 0
+    clock.now += HOUR
+    ours.fire()
+    assert ours.status(clock.now)["last"]["exit_codes"] == {"web": 0, "ads": 0}
+    assert ours.status(clock.now)["next_try"] is None
+    clock.now = DUE + DAY
+    ours.fire()
+    assert runs.started[-2:] == ["web", "ads"]
+    assert ours.status(clock.now)["last"]["tries"] == 1
 
 
-def test_broken_declarations_are_told_and_the_next_due_time_tries_again(
-    here: Settings, runs: Runs, clock: Clock
-) -> None:
+def test_due_time_is_for_every_source_also_while_one_is_tried_again(here: Settings, runs: Runs, clock: Clock) -> None:
+    runs.codes["web"] = 3
+    ours = scheduler(here, runs, clock)
+    clock.now = DUE
+    ours.fire()
+    clock.now = DUE + DAY
+    ours.fire()
+    assert runs.started == ["web", "ads"] * 2
+    assert ours.status(clock.now)["next_try"] == clock.now + 300, "the pauses begin anew"
+
+
+def test_retries_are_remembered_by_the_next_start(here: Settings, runs: Runs, clock: Clock) -> None:
+    runs.codes["web"] = 3
+    ours = scheduler(here, runs, clock)
+    clock.now = DUE
+    ours.fire()
+    clock.now = DUE + 300
+    ours.fire()
+    again = scheduler(here, runs, clock)
+    again.fire()
+    assert (again.next_try(), runs.started) == (clock.now + 600, ["web", "ads", "web"])
+    clock.now += 600
+    again.fire()
+    assert runs.started == ["web", "ads", "web", "web"]
+
+
+def test_run_that_somebody_made_since_is_not_made_again(here: Settings, runs: Runs, clock: Clock) -> None:
+    runs.codes |= {"web": 3, "ads": 3}
+    ours = scheduler(here, runs, clock)
+    clock.now = DUE
+    ours.fire()
+    publish(here, "web", 1, DUE + 10)
+    publish(here, "ads", 1, DUE - 10, at=DUE + 10)
+    clock.now = DUE + 300
+    ours.fire()
+    assert runs.started == ["web", "ads", "ads"], "a run that began before it was due is older than that"
+
+
+def test_run_that_found_another_at_work_is_made_after_it(here: Settings, runs: Runs, clock: Clock) -> None:
+    runs.codes["web"] = 75
+    ours = scheduler(here, runs, clock)
+    clock.now = DUE
+    ours.fire()
+    clock.now = DUE + 300
+    ours.fire()
+    assert runs.started == ["web", "ads", "web"]
+
+
+def test_without_a_pause_a_failed_run_waits_for_the_next_due_time(here: Settings, runs: Runs, clock: Clock) -> None:
+    runs.codes["web"] = 3
+    ours = scheduler(here.model_copy(update={"batch_retry_s": 0.0}), runs, clock)
+    for clock.now in (DUE, DUE + HOUR, DUE + DAY - 1):
+        ours.fire()
+    assert (ours.next_try(), runs.started) == (None, ["web", "ads"])
+
+
+def test_broken_declarations_are_told_and_tried_again(here: Settings, runs: Runs, clock: Clock) -> None:
     broken = False
 
     def find() -> list[str]:
@@ -178,9 +251,12 @@ def test_broken_declarations_are_told_and_the_next_due_time_tries_again(
     ours.fire()
     assert ours.status(DUE + 60)["last"]["error"] == "views/mine.py cannot be loaded"
     assert "views/mine.py cannot be loaded" in ours.status(DUE + 60)["overdue"]
-    clock.now, broken = DUE + DAY, False
+    clock.now = DUE + 300
     ours.fire()
-    assert runs.started == ["web"]
+    assert (runs.started, ours.next_try()) == ([], DUE + 900)
+    clock.now, broken = DUE + 900, False
+    ours.fire()
+    assert (runs.started, ours.next_try()) == (["web"], None)
 
 
 def test_clock_that_was_set_back_does_not_stop_the_runs(here: Settings, runs: Runs, clock: Clock) -> None:
@@ -301,7 +377,7 @@ def test_failed_run_is_told_at_once(here: Settings, runs: Runs, clock: Clock, mo
     said = check(here, ours, monkeypatch, clock)
     assert said is not None
     assert said.startswith("source 'ads': overdue: no run since the one due at 2026-06-01 03:15 UTC, which failed")
-    assert "exit code 1; see `tidemark logs scheduler`" in said
+    assert said.endswith("(exit code 1; see `tidemark logs scheduler`) and is tried again at 03:20 UTC")
 
 
 def test_source_without_any_run_is_overdue_from_its_first_sight_on(here: Settings, runs: Runs, clock: Clock) -> None:
@@ -361,33 +437,51 @@ def test_what_an_earlier_scheduler_said_is_no_sign_of_life(here: Settings) -> No
 # ---- the process -----------------------------------------------------------------
 
 
+PROGRAM = """
+import pathlib, sys
+from batch_layer.scheduling import run_scheduler
+from infra.settings import load_settings
+from tests.unit.test_scheduling import Runs
+
+home, folder, code = sys.argv[1:]
+runs = Runs(pathlib.Path(folder), {"web": int(code)})
+run_scheduler(load_settings(home=pathlib.Path(home), batch_retry_s=0.2), lambda: ["web"], runs.command)
+"""
+
+
+@contextmanager
+def process(here: Settings, runs: Runs, code: int = 0) -> Iterator[subprocess.Popen[str]]:
+    """The scheduler's process, which has missed a run; each run ends with this code."""
+    write_json(progress_file(here), {"handled": time.time() - 3 * DAY, "last": None, "seen": {}})
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(here.home), str(runs.note.parent), str(code)],
+        cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    ) as running:  # fmt: skip
+        try:
+            yield running
+        finally:
+            running.kill()
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_process_makes_up_a_missed_run_at_once_and_stops_when_told(
     here: Settings, runs: Runs, number: signal.Signals
 ) -> None:
-    write_json(progress_file(here), {"handled": time.time() - 3 * DAY, "last": None, "seen": {}})
-    code = (
-        "import sys; from batch_layer.scheduling import run_scheduler; from infra.settings import load_settings\n"
-        "from tests.unit.test_scheduling import Runs; import pathlib\n"
-        "runs = Runs(pathlib.Path(sys.argv[2]), {'web': 0})\n"
-        "run_scheduler(load_settings(home=pathlib.Path(sys.argv[1])), lambda: ['web'], runs.command)"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", code, str(here.home), str(runs.note.parent)],
-        cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    ) as process:  # fmt: skip
-        try:
-            wait_until("the missed run", lambda: (read_json(status_file(here)) or {}).get("last"))
-            first = read_json(status_file(here))
-            wait_until("a heartbeat", lambda: read_json(status_file(here))["at"] > first["at"])
-            assert runs.started == ["web"]
-            assert first["last"]["exit_codes"] == {"web": 0}
-            assert check_schedule(status_file(here)) is None
-            process.send_signal(number)
-            assert process.wait(20) == 0, process.stdout and process.stdout.read()
-        finally:
-            process.kill()
+    with process(here, runs) as running:
+        wait_until("the missed run", lambda: (read_json(status_file(here)) or {}).get("last"))
+        first = read_json(status_file(here))
+        wait_until("a heartbeat", lambda: read_json(status_file(here))["at"] > first["at"])
+        assert runs.started == ["web"]
+        assert first["last"]["exit_codes"] == {"web": 0}
+        assert check_schedule(status_file(here)) is None
+        running.send_signal(number)
+        assert running.wait(20) == 0, running.stdout and running.stdout.read()
     assert read_json(progress_file(here))["handled"] > time.time() - HOUR
+
+
+def test_process_wakes_up_to_try_again(here: Settings, runs: Runs) -> None:
+    with process(here, runs, code=3):
+        wait_until("a third try", lambda: len(runs.started) >= 3)
 
 
 def test_process_without_a_schedule_says_so(here: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
