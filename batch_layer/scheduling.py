@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
@@ -24,9 +24,11 @@ from batch_layer.schedule import Attempt, Progress, Schedule, overdue_since, pro
 from infra.disk import sync_folder
 from infra.home import Home, read_json, write_json
 from infra.leash import leashed
+from infra.ports import LOOPBACK
 from infra.process import run_process
 from infra.settings import Settings, child_environment
 from master_dataset.commits import ledger_file
+from master_dataset.cut import Cut, count_between, cut_from_json
 
 HEARTBEAT_S = 1.0
 LOOK_S = 0.2
@@ -51,8 +53,21 @@ def run_command(source: str) -> list[str]:
     return [sys.executable, "-P", "-m", "infra.cli", "batch", "run", "--keep-pin", "--source", source]
 
 
+@dataclass(frozen=True)
+class Newest:
+    """The newest published run of a source, whoever made it; run 0 where there is none."""
+
+    run: int = 0
+    started: float = 0.0
+    seconds: float | None = None
+    cut: Cut = field(default_factory=dict)
+
+
 class Scheduler:
-    """Starts the runs that are due, one after the other, and says how things are. Two threads use it: see `fire`."""
+    """Starts the runs that are due, one after the other, and says how things are.
+
+    One thread calls `fire`, another `beat`; any may ask for the `status`.
+    """
 
     def __init__(
         self,
@@ -69,7 +84,7 @@ class Scheduler:
         self._clock = clock
         self._began = clock()
         self._running: tuple[str, float] | None = None
-        self._newest: dict[str, tuple[object, int, float]] = {}
+        self._newest: dict[str, tuple[object, Newest]] = {}
         remembered = progress_from_json(read_json(progress_file(settings)), self._began)
         self._remember(remembered.with_sources(find_sources(), self._began))
 
@@ -105,9 +120,9 @@ class Scheduler:
     def status(self, now: float, error: str = "") -> dict[str, Any]:
         """The content of the status file."""
         sources, troubles = {}, []
-        running = self._running
+        running, archived = self._running, self._archived()
         for source in self._progress.seen:
-            found = self._state_of(source, now)
+            found = self._state_of(source, now, archived.get(source))
             sources[source] = found
             if found["trouble"]:
                 troubles.append(f"source {source!r}: {found['trouble']}")
@@ -124,12 +139,13 @@ class Scheduler:
             "overdue": "; ".join(troubles),
         }
 
-    def _state_of(self, source: str, now: float) -> dict[str, Any]:
+    def _state_of(self, source: str, now: float, archived: Cut | None) -> dict[str, Any]:
+        nothing = {"run": None, "data_from": None, "seconds": None, "behind": None, "overdue_s": 0.0}
         try:
-            run, data_from = self._newest_run(source)
+            newest = self._newest_run(source)
         except BatchError as error:
-            return {"run": None, "data_from": None, "overdue_s": 0.0, "trouble": str(error)}
-        last = self._progress.last
+            return {**nothing, "trouble": str(error)}
+        last, data_from = self._progress.last, self._data_from(source, newest)
         since = overdue_since(self.schedule, data_from=data_from, began=self._began, now=now, last=last, source=source)
         trouble = ""
         if since is not None:
@@ -140,27 +156,38 @@ class Scheduler:
                 if (next_try := self.next_try()) is not None:
                     trouble += f" and is tried again at {datetime.fromtimestamp(next_try, UTC):%H:%M} UTC"
         return {
-            "run": run,
-            "data_from": data_from if run else None,
+            "run": newest.run,
+            "data_from": newest.started if newest.run else None,
+            "seconds": newest.seconds,
+            "behind": None if archived is None else count_between(newest.cut, archived),
             "overdue_s": 0.0 if since is None else round(now - since, 1),
             "trouble": trouble,
         }
 
-    def _newest_run(self, source: str) -> tuple[int, float]:
-        """The newest published run, whoever made it, and its start; 0 and the source's first sight where none is."""
+    def _newest_run(self, source: str) -> Newest:
         folder = BatchFolder.of(self.settings, source)
         version = _version(folder.publish_log)
-        known, run, started = self._newest.get(source, (None, 0, 0.0))
         if version is None:
-            run = 0
-        elif version != known:  # a log and a manifest may be long: read when they changed
+            return Newest()
+        known, newest = self._newest.get(source, (None, Newest()))
+        if version != known:  # a log and a manifest may be long: read when they changed
             entry = publish_log.last(folder)
-            run, started = entry.run, entry.at
-            if run:
+            newest = Newest(entry.run, entry.at, None, entry.cut)
+            if entry.run:
                 with suppress(BatchError):
-                    started = read_manifest(folder, run).started
-            self._newest[source] = (version, run, started)
-        return run, started if run else self._progress.seen[source]
+                    made = read_manifest(folder, entry.run)
+                    newest = Newest(entry.run, made.started, made.finished - made.started, entry.cut)
+            self._newest[source] = (version, newest)
+        return newest
+
+    def _data_from(self, source: str, newest: Newest) -> float:
+        """Since when a source waits for a run: the start of its newest, or its first sight."""
+        return newest.started if newest.run else self._progress.seen[source]
+
+    def _archived(self) -> dict[str, Cut]:
+        """How far the archiver is with each source, by its last word; it may be older than the master dataset."""
+        said = read_json(Home(self.settings.home).run / "archiver.json") or {}
+        return {source: cut_from_json(told["cut"]) for source, told in said.get("sources", {}).items()}
 
     def _lacking(self, last: Attempt) -> list[str]:
         """The sources to which an attempt gave no run, and that nobody else gave one that answers for the due time."""
@@ -168,10 +195,10 @@ class Scheduler:
 
     def _is_answered(self, source: str) -> bool:
         try:
-            run, data_from = self._newest_run(source)
+            newest = self._newest_run(source)
         except BatchError:
             return False
-        return run > 0 and not self.schedule.is_due(data_from, self._clock())
+        return newest.run > 0 and not self.schedule.is_due(newest.started, self._clock())
 
     def _make_runs(self, after: Attempt | None = None) -> None:
         """A run for each source; `after` an attempt that failed, for those that still lack theirs."""
@@ -262,6 +289,9 @@ def run_scheduler(
     """Follow the schedule until told to stop."""
     from apscheduler.schedulers.blocking import BlockingScheduler
 
+    from batch_layer.metrics import ScheduleMetrics
+    from infra.metrics import new_registry, serve_metrics
+
     if not settings.batch_schedule:
         raise BatchError("batch_schedule is empty, so there is nothing to schedule. Set it, like '15 3 * * *'.")
     Home(settings.home).prepare()
@@ -294,8 +324,11 @@ def run_scheduler(
     # missed is made up by one run. The heartbeat wakes the loop, whose own waiting does not notice such a sleep.
     scheduler.add_job(fire, ours.schedule.trigger, next_run_time=datetime.now(UTC), **always)
     scheduler.add_job(beat, "interval", seconds=HEARTBEAT_S, executor="heartbeat", **always)
-    log.info("scheduled", cron=settings.batch_schedule, zone=settings.batch_schedule_tz)
-    scheduler.start()  # returns when `beat` saw the flag; the thread of `fire` ends its run before the process ends
+    registry = new_registry("scheduler")
+    registry.register(ScheduleMetrics(lambda: ours.status(time.time())))
+    with serve_metrics(registry, LOOPBACK, settings.scheduler_metrics_port) as metrics:
+        log.info("scheduled", cron=settings.batch_schedule, zone=settings.batch_schedule_tz, metrics=metrics)
+        scheduler.start()  # returns when `beat` saw the flag; the thread of `fire` ends its run before the process ends
 
 
 def main() -> int:

@@ -49,7 +49,13 @@ def wanted_ports(settings: Settings) -> dict[str, int]:
         ports |= {"redis_port": settings.redis_port}
     if settings.collector_enabled:
         ports |= {"collector_port": settings.collector_port}
+    if _has_scheduler(settings):
+        ports |= {"scheduler_metrics_port": settings.scheduler_metrics_port}
     return ports
+
+
+def _has_scheduler(settings: Settings) -> bool:
+    return settings.scheduler_enabled and bool(settings.batch_schedule)
 
 
 def addresses(settings: Settings) -> Addresses:
@@ -82,14 +88,14 @@ def build_services(settings: Settings) -> list[Service]:
         update={
             "kafka_bootstrap": addresses(settings).kafka,
             "redis_url": addresses(settings).redis,
-            "collector_port": ports.get("collector_port", settings.collector_port),
+            **{name: port for name, port in ports.items() if name in ("collector_port", "scheduler_metrics_port")},
         }
     )
     if settings.collector_enabled:
         services.append(collector_service(actual, after))
     if settings.archiver_enabled:
         services.append(archiver_service(actual, (*after, "collector") if settings.collector_enabled else after))
-    if settings.scheduler_enabled and settings.batch_schedule:
+    if _has_scheduler(settings):
         services.append(scheduler_service(actual, after))
     return services
 
@@ -295,27 +301,32 @@ def collector_service(settings: Settings, after: tuple[str, ...]) -> Service:
 
 def archiver_service(settings: Settings, after: tuple[str, ...]) -> Service:
     """The archiver: from Kafka into the master dataset. It starts after the collector, which makes the topics."""
-    table = settings.master_dir or settings.home / "master"
+    address = str(settings.master_dir or settings.home / "master")
     # Not needed: a damaged table is repaired from Kafka, which must be up for that.
-    return _telling_service(settings, "archiver", "master_dataset.archiving", table, check_heartbeat, after)
+    return _telling_service(settings, "archiver", "master_dataset.archiving", address, check_heartbeat, after)
 
 
 def scheduler_service(settings: Settings, after: tuple[str, ...]) -> Service:
-    """The scheduler: starts batch runs when they are due."""
-    views = settings.batch_dir or settings.home / "batch"
+    """The scheduler: starts batch runs when they are due. Its address is that of its metrics."""
+    address = f"http://{LOOPBACK}:{settings.scheduler_metrics_port}/metrics"
     # Not needed: answers get older without it, not wrong.
-    return _telling_service(settings, "scheduler", "batch_layer.scheduling", views, check_schedule, after)
+    return _telling_service(settings, "scheduler", "batch_layer.scheduling", address, check_schedule, after)
 
 
 def _telling_service(
-    settings: Settings, name: str, module: str, place: Path, check: Callable[[Path], str | None], after: tuple[str, ...]
+    settings: Settings,
+    name: str,
+    module: str,
+    address: str,
+    check: Callable[[Path], str | None],
+    after: tuple[str, ...],
 ) -> Service:
     """A process that tells how it is in `<home>/run/<name>.json`, every second, and that the others can do without."""
     status_file = Home(settings.home).run / f"{name}.json"
     return Service(
         name=name,
         command=(sys.executable, "-P", "-m", module),
-        address=str(place),
+        address=address,
         check=lambda: check(status_file),
         prepare=lambda: status_file.unlink(missing_ok=True),  # an earlier process's word is no sign of life of this one
         after=after,

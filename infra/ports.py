@@ -14,7 +14,13 @@ from infra.errors import PortTaken
 from infra.home import Home, read_json, write_json
 
 LOOPBACK = "127.0.0.1"
-FIRST = {"kafka_port": 9092, "kafka_controller_port": 9192, "redis_port": 6379, "collector_port": 8080}
+FIRST = {
+    "kafka_port": 9092,
+    "kafka_controller_port": 9192,
+    "redis_port": 6379,
+    "collector_port": 8080,
+    "scheduler_metrics_port": 9464,
+}
 """Where the search for a free port begins, for each setting."""
 
 

@@ -245,6 +245,10 @@ class Settings(BaseSettings):
     scheduler_enabled: bool = Field(
         default=True, description="Whether `up` runs the scheduler, which starts a batch run when one is due."
     )
+    scheduler_metrics_port: Port = Field(
+        default=0,
+        description="Loopback port of the scheduler's /metrics; 0: chosen once for the home, from 9464 on.",
+    )
     batch_schedule: Annotated[Text, AfterValidator(_cron)] = Field(
         default="15 3 * * *",
         description="When batch runs are due, as cron text (minute hour day month weekday); empty: never.",

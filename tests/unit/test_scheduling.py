@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -12,12 +13,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import structlog
+from prometheus_client import CollectorRegistry
 
 from batch_layer import publish_log
 from batch_layer.folders import BatchFolder
 from batch_layer.manifests import Manifest, write_manifest
+from batch_layer.metrics import ScheduleMetrics
 from batch_layer.publish_log import Entry
 from batch_layer.scheduling import (
     Scheduler,
@@ -355,7 +359,14 @@ def test_overdue_run_is_told_by_the_check_until_there_is_one(
         "source 'web': overdue: no run since the one due at 2026-06-01 03:15 UTC"
     )
     found = ours.status(clock.now)["sources"]
-    assert found["web"] == {"run": 1, "data_from": MIDNIGHT - 60, "overdue_s": HOUR, "trouble": found["web"]["trouble"]}
+    assert found["web"] == {
+        "run": 1,
+        "data_from": MIDNIGHT - 60,
+        "seconds": 9.0,
+        "behind": None,
+        "overdue_s": HOUR,
+        "trouble": found["web"]["trouble"],
+    }
     assert (found["ads"]["overdue_s"], found["ads"]["trouble"]) == (0.0, "")
     publish(here, "web", 2, DUE + 2)
     assert check(here, ours, monkeypatch, clock) is None, "whoever made the run"
@@ -434,6 +445,56 @@ def test_what_an_earlier_scheduler_said_is_no_sign_of_life(here: Settings) -> No
     assert not service.is_needed
 
 
+# ---- metrics ---------------------------------------------------------------------
+
+
+def metrics(ours: Scheduler, now: float) -> dict[str, float]:
+    """What a scrape at this moment finds, without the common beginning of the names."""
+    registry = CollectorRegistry()
+    registry.register(ScheduleMetrics(lambda: ours.status(now)))
+    return {
+        " ".join([sample.name.removeprefix("tidemark_batch_"), *sample.labels.values()]): sample.value
+        for family in registry.collect()
+        for sample in family.samples
+    }
+
+
+def test_overdue_run_is_in_the_metrics_until_there_is_one(here: Settings, runs: Runs, clock: Clock) -> None:
+    publish(here, "web", 5, MIDNIGHT - 60)
+    ours = scheduler(here, runs, clock)
+    assert metrics(ours, MIDNIGHT) == {
+        "run web": 5, "run ads": 0, "run_age_seconds web": 60, "run_duration_seconds web": 9,
+        "overdue_seconds web": 0, "overdue_seconds ads": 0, "trouble web": 0, "trouble ads": 0, "failed_tries": 0,
+    }  # fmt: skip
+    late = metrics(ours, DUE + 2 * HOUR)
+    assert (late["overdue_seconds web"], late["overdue_seconds ads"], late["trouble web"]) == (2 * HOUR, 2 * HOUR, 1)
+    publish(here, "web", 6, DUE + 2)
+    late = metrics(ours, DUE + 2 * HOUR)
+    assert (late["run web"], late["overdue_seconds web"], late["overdue_seconds ads"]) == (6, 0, 2 * HOUR)
+
+
+def test_failed_tries_and_a_damaged_log_are_in_the_metrics(here: Settings, runs: Runs, clock: Clock) -> None:
+    runs.codes["web"] = 3
+    ours = scheduler(here, runs, clock)
+    for clock.now in (DUE, DUE + 300):
+        ours.fire()
+    folder = BatchFolder.of(here, "ads")
+    publish(here, "ads", 1, DUE)
+    folder.publish_log.write_bytes(b"x\n" + folder.publish_log.read_bytes())
+    found = metrics(ours, clock.now)
+    assert (found["failed_tries"], found["overdue_seconds web"], found["trouble ads"]) == (2, 300, 1)
+    assert "run ads" not in found, "a number that is not known is left out"
+
+
+def test_metrics_say_how_much_is_archived_and_in_no_run(here: Settings, runs: Runs, clock: Clock) -> None:
+    publish(here, "web", 5, MIDNIGHT)  # its cut is {0: 5}
+    ours = scheduler(here, runs, clock)
+    cut = {"cut": {"0": 45, "1": 7}}
+    write_json(Home(here.home).run / "archiver.json", {"at": 0.0, "error": "", "sources": {"web": cut, "ads": cut}})
+    found = metrics(ours, MIDNIGHT)
+    assert (found["behind_offsets web"], found["behind_offsets ads"]) == (47, 52)
+
+
 # ---- the process -----------------------------------------------------------------
 
 
@@ -443,18 +504,19 @@ from batch_layer.scheduling import run_scheduler
 from infra.settings import load_settings
 from tests.unit.test_scheduling import Runs
 
-home, folder, code = sys.argv[1:]
+home, folder, code, port = sys.argv[1:]
 runs = Runs(pathlib.Path(folder), {"web": int(code)})
-run_scheduler(load_settings(home=pathlib.Path(home), batch_retry_s=0.2), lambda: ["web"], runs.command)
+settings = load_settings(home=pathlib.Path(home), batch_retry_s=0.2, scheduler_metrics_port=int(port))
+run_scheduler(settings, lambda: ["web"], runs.command)
 """
 
 
 @contextmanager
-def process(here: Settings, runs: Runs, code: int = 0) -> Iterator[subprocess.Popen[str]]:
+def process(here: Settings, runs: Runs, code: int = 0, port: int = 0) -> Iterator[subprocess.Popen[str]]:
     """The scheduler's process, which has missed a run; each run ends with this code."""
     write_json(progress_file(here), {"handled": time.time() - 3 * DAY, "last": None, "seen": {}})
     with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, str(here.home), str(runs.note.parent), str(code)],
+        [sys.executable, "-c", PROGRAM, str(here.home), str(runs.note.parent), str(code), str(port)],
         cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     ) as running:  # fmt: skip
         try:
@@ -479,9 +541,14 @@ def test_process_makes_up_a_missed_run_at_once_and_stops_when_told(
     assert read_json(progress_file(here))["handled"] > time.time() - HOUR
 
 
-def test_process_wakes_up_to_try_again(here: Settings, runs: Runs) -> None:
-    with process(here, runs, code=3):
+def test_process_wakes_up_to_try_again_and_serves_its_metrics(here: Settings, runs: Runs) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    with process(here, runs, code=3, port=port):
         wait_until("a third try", lambda: len(runs.started) >= 3)
+        text = httpx.get(f"http://127.0.0.1:{port}/metrics").raise_for_status().text
+    assert 'tidemark_batch_run{source="web"} 0.0' in text
+    assert 'tidemark_info{process="scheduler"' in text
 
 
 def test_process_without_a_schedule_says_so(here: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
