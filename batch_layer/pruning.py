@@ -1,7 +1,8 @@
 """Delete the data of old runs: whatever no kept run needs, and nothing that a run at work could still need.
 
-Kept are the newest runs of the log, the one that is served, and any that the caller names. A file that belongs to no
-run at all may be of one that is being made now, or that crashed before it was published: it goes when it is a day old.
+Kept are the newest runs of the log, the one that is served, those that other engines still see, and any that the caller
+names. A file that belongs to no run at all may be of one that is being made now, or that crashed before it was
+published: it goes when it is a day old.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ import os
 import shutil
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from batch_layer import publish_log
 from batch_layer.errors import BatchError
+from batch_layer.exposed import exposed_run
 from batch_layer.folders import BatchFolder
 from batch_layer.manifests import Manifest, paths_of, read_manifest
 from infra.disk import sync_folder
@@ -56,6 +58,30 @@ class Plan:
 def kept_runs(published: Sequence[int], served: int, keep: int, also: Collection[int] = ()) -> set[int]:
     """The newest `keep` of the published runs (at least the last), the served one, and `also`."""
     return {*published[-max(keep, 1) :], served, *also} - {0}
+
+
+def exposed_runs(
+    folder: BatchFolder, kept: Collection[int], manifests: Mapping[int, Manifest], exposed: Callable[[Path], int | None]
+) -> set[int]:
+    """The runs that tables of kept runs still show to other engines, with files that no kept run has.
+
+    They are those before a run that was killed between its flip and its Delta tables. `exposed` tells a table's run.
+    """
+    found: set[int] = set()
+    while True:  # a run that is kept for one table may bring back another, which shows yet another run
+        staying = [manifests[run] for run in {*kept, *found} if run in manifests]
+        needed = {path for manifest in staying for path in paths_of(folder, manifest)}
+        more = set()
+        for table in {folder.table(view.name, view.hash) for manifest in staying for view in manifest.views}:
+            shown = exposed(table)
+            if shown is None or shown not in manifests:
+                continue
+            named = {path for path in paths_of(folder, manifests[shown]) if path.is_relative_to(table)}
+            if not named <= needed:
+                more.add(shown)
+        if not more:
+            return found
+        found |= more
 
 
 def plan(
@@ -146,6 +172,7 @@ def _look(folder: BatchFolder, keep: int, also: Collection[int], now: float) -> 
         except BatchError:
             if run in kept:
                 raise  # what it needs is not known, so nothing may go
+    kept |= exposed_runs(folder, kept, manifests, exposed_run)
     for run in {published[-1], served} - {0}:
         if run not in made_at:
             read_manifest(folder, run)  # raises: a run that readers need has lost it

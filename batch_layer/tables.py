@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from batch_layer.errors import BatchError
+from batch_layer.exposed import RUN_TAG
 from batch_layer.manifests import DataFile, ViewData
 from infra.disk import make_folder, sync_file, sync_folder
 
@@ -126,4 +127,4 @@ def _log(spark: SparkSession, table: Path) -> JavaObject:
 def _tags(spark: SparkSession, run: int) -> JavaObject:
     """The run's number, in the commit."""
     empty = getattr(getattr(_jvm(spark).scala.collection.immutable, "Map$"), "MODULE$").empty()
-    return empty.updated("tidemark.run", str(run))
+    return empty.updated(RUN_TAG, str(run))

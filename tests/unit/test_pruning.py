@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -40,6 +41,14 @@ def make(folder: BatchFolder, made: Manifest, *, published: bool = True, at: flo
     os.utime(folder.manifest(made.run), (at, at))
     if published:
         publish_log.append(folder, Entry(made.run, made.cut, {"page_hits": HASH}, at))
+
+
+def expose(folder: BatchFolder, run: int, view_hash: str = HASH, version: int = 1) -> None:
+    """The commit that brings the table of a version of the view to a run."""
+    log = folder.table("page_hits", view_hash) / "_delta_log"
+    make_file(log / f"{0:020}.json", '{"commitInfo":{"operation":"CREATE TABLE"}}\n{"metaData":{}}\n', OLD)
+    info = {"commitInfo": {"operation": "Manual Update", "tags": {"tidemark.run": str(run)}}}
+    make_file(log / f"{version:020}.json", json.dumps(info) + '\n{"add":{"path":"x"}}\n', OLD)
 
 
 def make_file(path: Path, text: str, at: float) -> None:
@@ -121,6 +130,47 @@ def test_pinned_run_is_never_pruned(folder: BatchFolder) -> None:
     assert publish_log.served(folder).run == 1
 
 
+def test_run_that_other_engines_still_see_is_kept_until_they_see_the_newest(folder: BatchFolder) -> None:
+    """Run 3 was killed between its flip and the commit to the Delta table, which names the files of run 2."""
+    expose(folder, 2)
+    assert run_prune(folder, 1).kept == (2, 3)
+    assert {f"{TABLE}/b", f"{TABLE}/day=1/c", f"{TABLE}/d"} <= names(folder)
+    expose(folder, 3, version=2)
+    assert run_prune(folder, 1).kept == (3,)
+    assert f"{TABLE}/b" not in names(folder)
+
+
+def test_table_that_shows_an_older_run_with_the_same_files_keeps_nothing_more(folder: BatchFolder) -> None:
+    """A run without new events takes its files over, and the Delta table has nothing to commit."""
+    expose(folder, 3)
+    make(folder, manifest(4, ["day=1/c", "d"]))
+    assert run_prune(folder, 1).kept == (4,)
+
+
+def test_table_of_an_older_definition_is_kept_as_it_is_while_a_pinned_run_needs_it(folder: BatchFolder) -> None:
+    expose(folder, 3)
+    make(folder, manifest(4, ["z"], view_hash=OTHER))
+    expose(folder, 4, OTHER)
+    publish_log.serve(folder, 1)
+    assert run_prune(folder, 1).kept == (1, 3, 4)
+    publish_log.serve(folder, None)
+    assert run_prune(folder, 1).kept == (4,)
+    assert not (folder.root / TABLE).exists()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[5]", '{"commitInfo": 5}', '{"commitInfo": {"tags": {"tidemark.run": "x"}}}']
+)
+def test_nothing_goes_while_the_log_of_a_needed_table_cannot_be_read(folder: BatchFolder, text: str) -> None:
+    expose(folder, 2)
+    log = folder.root / TABLE / "_delta_log" / f"{2:020}.json"
+    make_file(log, text, OLD)
+    before = names(folder)
+    with pytest.raises(BatchError, match=r"cannot be read .* which files other engines still need"):
+        run_prune(folder, 1)
+    assert names(folder) == before
+
+
 def test_run_that_the_caller_needs_is_never_pruned(folder: BatchFolder) -> None:
     assert run_prune(folder, 1, also=(2,)).dropped == (1,)
 
@@ -135,7 +185,7 @@ def test_dry_run_says_the_same_and_deletes_nothing(folder: BatchFolder) -> None:
 def test_checksums_go_with_their_files_and_delta_logs_stay(folder: BatchFolder) -> None:
     table = folder.root / TABLE
     for name in (".a.crc", ".b.crc", "_delta_log/00000000000000000000.json"):
-        make_file(table / name, "x", YOUNG if name == ".a.crc" else OLD)
+        make_file(table / name, "{}", YOUNG if name == ".a.crc" else OLD)
     run_prune(folder, 2)
     assert {str(path.relative_to(table)) for path in table.rglob("*") if path.is_file()} == {
         "b", "day=1/c", "d", ".b.crc", "_delta_log/00000000000000000000.json"
@@ -181,7 +231,7 @@ def test_table_of_a_view_without_rows_stays(tmp_path: Path) -> None:
     folder = BatchFolder(tmp_path / "web")
     make(folder, manifest(1, []))
     log = folder.root / TABLE / "_delta_log" / "00000000000000000000.json"
-    make_file(log, "x", OLD)
+    make_file(log, "{}", OLD)
     assert run_prune(folder, 1).folders == ()
     assert log.is_file()
 
