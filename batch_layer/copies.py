@@ -2,7 +2,7 @@
 
 Comparing all ids as texts would shuffle the whole dataset. So 64-bit hashes of the ids are compared first, and the
 ids themselves only where hashes meet: exact, at a fraction of the cost. The hashes are kept (`ids`), so that a run that
-goes on from another need only read them, not all of history.
+goes on from another need only read them, not all of history. Each run adds a folder; a few of them become one.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ POSITION = ("partition", "offset")
 HASHES, COPIES = "hashes", "copies"
 BROADCAST_ROWS = 1_000_000
 """Up to so many hashes are sent to every worker whole; more are joined by a shuffle."""
+MOST_FOLDERS = 8
+"""More folders of hashes than this are merged into one: without a bound, a year of nights would be 365 to open."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,26 @@ def all_copies(spark: SparkSession, ids: Path, names: tuple[str, ...]) -> DataFr
     """The positions of the copies that were found by several runs; None: there are none."""
     paths = [str(ids / name / COPIES) for name in names if (ids / name / COPIES).is_dir()]
     return spark.read.parquet(*paths) if paths else None
+
+
+def merge_ids(spark: SparkSession, ids: Path, names: tuple[str, ...], name: str, hashes: int, copies: int) -> str:
+    """Write what several runs found into one new folder, which must then hold so many hashes and copies.
+
+    Nothing is taken away: the manifests of other runs may name the old folders. They go when those runs are pruned.
+    """
+    wanted = {HASHES: hashes, COPIES: copies}
+    old = spark.read.parquet(*(str(ids / each / HASHES) for each in names))
+    for part, rows in ((HASHES, old), (COPIES, all_copies(spark, ids, names))):
+        written = 0
+        if rows is not None:
+            _write(rows, ids / name / part)
+            written = spark.read.parquet(str(ids / name / part)).count()
+        if written != wanted[part]:
+            raise BatchError(
+                f"{len(names)} folders in {str(ids)!r} have {written} {part} when merged, instead of {wanted[part]}. "
+                "Nothing was published. `tidemark batch run --full` looks for copies anew."
+            )
+    return name
 
 
 def _write_hashes(rows: DataFrame, folder: Path) -> tuple[int, int]:

@@ -16,8 +16,8 @@ from pathlib import Path
 import structlog
 from pyspark.sql import DataFrame, SparkSession
 
-from batch_layer import definitions, index, publish_log
-from batch_layer.copies import Counted, all_copies, find_copies
+from batch_layer import copies, definitions, index, publish_log
+from batch_layer.copies import Counted, all_copies, find_copies, merge_ids
 from batch_layer.errors import BatchError
 from batch_layer.facts import facts_between, without
 from batch_layer.folders import BatchFolder
@@ -115,6 +115,7 @@ class _Run:
         # Step 2. Which events are copies. A crash leaves hashes of ids that no manifest names.
         base, found = self._find_copies(number, cut, base)
         self._check_records(held, (base.events if base is not None else 0) + found.records)
+        ids = self._ids(number, base, found)
         self.failpoint("run.after_copies")
         # Step 3. The views: files that no manifest names yet, each read back and compared with the events.
         computed = tuple(self._compute(number, view, cut, base, found) for view in self.views)
@@ -122,7 +123,7 @@ class _Run:
         # Step 4. What belongs to the run, on the disk before anything can point to it.
         for view in self.views:
             definitions.store(self.folder, view.hash, view.definition())
-        manifest = self._manifest(number, cut, base, found, computed, started)
+        manifest = self._manifest(number, cut, base, found, computed, ids, started)
         write_manifest(self.folder, manifest)
         self.failpoint("run.before_publish")
         # Step 5. The flip. Before it, readers see the run before; after it, this one.
@@ -201,6 +202,16 @@ class _Run:
             return self._find_copies(number, cut, None)
         return base, found
 
+    def _ids(self, number: int, base: Manifest | None, found: Counted) -> tuple[str, ...]:
+        """The folders with the hashes of all events below the cut: those of the base and the new one, or all as one."""
+        names = (*(base.ids if base is not None else ()), *_named(found))
+        if base is None or len(names) <= copies.MOST_FOLDERS:
+            return names
+        hashes = base.events - base.invalid + found.records - found.invalid
+        with told(self.spark, self.report, "merging hashes of ids", hashes):
+            name = f"{number:08}-merged"
+            return (merge_ids(self.spark, self.folder.ids, names, name, hashes, base.duplicates + found.copies),)
+
     def _check_records(self, held: Coverage, records: int) -> None:
         """The master dataset gave as many records as the proofs of its commits promise."""
         if records != held.rows:
@@ -250,11 +261,18 @@ class _Run:
             raise BatchError(f"View {view.name!r}: its index has {groups} groups, its files another number. Run again.")
         return replace(data, index=(*before, name))
 
-    def _events(self, start: Cut, end: Cut, copies: DataFrame | None) -> DataFrame:
-        return without(facts_between(self.spark, self.master, start, end), copies)
+    def _events(self, start: Cut, end: Cut, where: DataFrame | None) -> DataFrame:
+        return without(facts_between(self.spark, self.master, start, end), where)
 
     def _manifest(
-        self, number: int, cut: Cut, base: Manifest | None, found: Counted, views: tuple[ViewData, ...], started: float
+        self,
+        number: int,
+        cut: Cut,
+        base: Manifest | None,
+        found: Counted,
+        views: tuple[ViewData, ...],
+        ids: tuple[str, ...],
+        started: float,
     ) -> Manifest:
         made = Manifest(
             run=number,
@@ -267,7 +285,7 @@ class _Run:
             duplicates=found.copies,
             invalid=found.invalid,
             views=views,
-            ids=_named(found),
+            ids=ids,
             master=self.made_of,
         )
         if base is None:
@@ -278,7 +296,6 @@ class _Run:
             events=base.events + made.events,
             duplicates=base.duplicates + made.duplicates,
             invalid=base.invalid + made.invalid,
-            ids=(*base.ids, *made.ids),
         )
 
     def _expose(self, manifest: Manifest) -> None:
