@@ -114,6 +114,20 @@ def _hang_up_as_usual() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
+"""A test's JVM lives for seconds: compiling its methods to the utmost costs more than it ever gives back."""
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _java_that_starts_quickly() -> Iterator[None]:
+    """For every JVM that tests start, in this process or below another, unless whoever runs them says otherwise."""
+    patch = pytest.MonkeyPatch()
+    if "JDK_JAVA_OPTIONS" not in os.environ:
+        patch.setenv("JDK_JAVA_OPTIONS", QUICK_JAVA)
+    yield
+    patch.undo()
+
+
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """A stack shared by the tests that leave it as they found it. They use topics and keys of their own."""
