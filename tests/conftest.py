@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -160,3 +161,23 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = spark_session(load_settings(home=tmp_path_factory.mktemp("spark") / "home"), "tidemark-tests")
     yield session
     session.stop()
+
+
+@contextmanager
+def interpreted(session: SparkSession) -> Iterator[SparkSession]:
+    """Let Spark interpret its plans: for small data compiling a job takes longer than running it.
+
+    What compiled code gives is proved by the tests in tests/spark that do not use this, and by the processes that
+    tests start.
+    """
+    plain = {
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.sql.adaptive.enabled": "false",
+    }
+    before = {name: session.conf.get(name) for name in plain}
+    for name, value in plain.items():
+        session.conf.set(name, value)
+    yield session
+    for name, known in before.items():
+        session.conf.set(name, known)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
@@ -23,6 +23,7 @@ from batch_layer.run import run_batch
 from infra.settings import Settings, load_settings
 from master_dataset.commits import Kind, Proof
 from master_dataset.table import append, commit_lock, create_table, table_path
+from tests.conftest import interpreted
 from views import in_memory
 from views.generation import Record, generate
 from views.in_memory import Event
@@ -71,6 +72,7 @@ sales = View(
     },
 )
 totals = View("totals", source=shop, grain="1d", answers={"events": Count(), "users": Distinct("user_id")})
+nothing = View("nothing", source=shop, where="item = 'none'", answers={"events": Count()})
 """
 SMALL = f"""{DECLARED.partition("sales = View(")[0]}
 sales = View(
@@ -193,20 +195,11 @@ def assert_same(found: dict[Any, dict[str, Any]], expected: dict[Any, dict[str, 
             assert found[group][name] == wanted, (group, name)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def quick_spark(spark: SparkSession) -> Iterator[None]:
-    """Compiling a job takes longer here than running it; tests/spark/test_states.py runs the same ones compiled."""
-    plain = {
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-        "spark.sql.adaptive.enabled": "false",
-    }
-    before = {name: spark.conf.get(name) for name in plain}
-    for name, value in plain.items():
-        spark.conf.set(name, value)
-    yield
-    for name, known in before.items():
-        spark.conf.set(name, known)
+@pytest.fixture(scope="module")
+def spark(spark: SparkSession) -> Iterator[SparkSession]:
+    """The session of all tests, interpreting; tests/spark/test_states.py runs the same jobs compiled."""
+    with interpreted(spark) as session:
+        yield session
 
 
 @pytest.fixture
@@ -258,26 +251,40 @@ def test_runs_answer_what_the_oracle_does(spark: SparkSession, tmp_path: Path) -
     assert (full.events, full.invalid) == (continued.events, continued.invalid)
 
 
-def test_only_touched_days_are_written_anew(shop: Shop) -> None:
+class Grown(NamedTuple):
+    shop: Shop
+    first: Manifest
+    second: Manifest
+
+
+@pytest.fixture(scope="module")
+def grown(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Grown:
+    """Two runs, of which the second goes on with events of other days."""
+    shop = Shop(spark, tmp_path_factory.mktemp("grown"))
     shop.archive(made(shop, 200, 4))
     first = shop.run()
     shop.archive(later(made(shop, 100, 5), 3))
-    second = shop.run()
-    before, after = ({file.path for file in run.view("sales").files} for run in (first, second))
+    return Grown(shop, first, shop.run())
+
+
+def test_only_touched_days_are_written_anew(grown: Grown) -> None:
+    before, after = ({file.path for file in run.view("sales").files} for run in (grown.first, grown.second))
     assert before < after
-    third = shop.run()
-    assert third.view("sales").files == second.view("sales").files, "no news"
-    assert third.run > second.run
-    shop.check()
+    third = grown.shop.run()
+    assert third.view("sales").files == grown.second.view("sales").files, "no news"
+    assert third.run > grown.second.run
+    grown.shop.check()
 
 
-@pytest.mark.parametrize("is_adaptive", ["true", "false"])
-def test_events_that_no_view_looks_at_are_read_all_the_same(shop: Shop, is_adaptive: str) -> None:
-    """Spark may see that nothing can come out and leave the job out, with what was to be counted on the way."""
+def test_events_that_no_view_looks_at_are_read_all_the_same(shop: Shop) -> None:
+    """Spark may see on the way that nothing can come out and leave the job out, with what was to be counted in it.
+
+    Where it does not look on the way, the view `nothing` above shows the same.
+    """
     path = Path(str(shop.settings.views_dir)) / "shop.py"
     path.write_text(path.read_text().replace("source=shop, keys", """source=shop, where="item = 'none'", keys"""))
     shop.source, shop.views = shop.declared()
-    shop.spark.conf.set("spark.sql.adaptive.enabled", is_adaptive)
+    shop.spark.conf.set("spark.sql.adaptive.enabled", "true")
     try:
         for seed in (20, 21):
             shop.archive(made(shop, 30, seed))
@@ -419,13 +426,20 @@ def test_two_runs_at_once_never_both_publish(shop: Shop) -> None:
         shop.run(failpoint=overtake)
 
 
+@pytest.fixture(scope="module")
+def unpublished(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Shop:
+    """Events, and no run: for those that must fail."""
+    shop = Shop(spark, tmp_path_factory.mktemp("unpublished"))
+    shop.archive(made(shop, 50, 13))
+    return shop
+
+
 @pytest.mark.parametrize("damage", ["lost row", "no row", "changed state"])
 def test_files_that_do_not_hold_what_was_computed_are_not_published(
-    shop: Shop, damage: str, monkeypatch: pytest.MonkeyPatch
+    unpublished: Shop, damage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from batch_layer import recompute
 
-    shop.archive(made(shop, 50, 13))
     write: Callable[..., Any] = recompute.write_files
 
     def spoil(spark: SparkSession, table: Path, rows: Any) -> Any:
@@ -438,19 +452,20 @@ def test_files_that_do_not_hold_what_was_computed_are_not_published(
 
     monkeypatch.setattr(recompute, "write_files", spoil)
     with pytest.raises(BatchError, match="Nothing was published"):
-        shop.run()
-    assert publish_log.served(shop.folder).run == 0
+        unpublished.run()
+    assert publish_log.served(unpublished.folder).run == 0
 
 
-def test_a_master_that_holds_less_than_it_promises_is_not_computed(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_master_that_holds_less_than_it_promises_is_not_computed(
+    unpublished: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from batch_layer import run
 
-    shop.archive(made(shop, 40, 17))
     known: Callable[..., Any] = run._checked
-    monkeypatch.setattr(run, "_checked", lambda *given: (replace(known(*given)[0], rows=41), known(*given)[1]))
-    with pytest.raises(BatchError, match="its commits promise 41"):
-        shop.run()
-    assert publish_log.served(shop.folder).run == 0
+    monkeypatch.setattr(run, "_checked", lambda *given: (replace(known(*given)[0], rows=99), known(*given)[1]))
+    with pytest.raises(BatchError, match="its commits promise 99"):
+        unpublished.run()
+    assert publish_log.served(unpublished.folder).run == 0
 
 
 def test_an_empty_master_and_an_older_copy_of_it_are_named(shop: Shop) -> None:
@@ -466,15 +481,12 @@ def test_an_empty_master_and_an_older_copy_of_it_are_named(shop: Shop) -> None:
         shop.run()
 
 
-def test_other_engines_read_the_batch_views(shop: Shop) -> None:
+def test_other_engines_read_the_batch_views(grown: Grown) -> None:
     """`deltalake`, and DuckDB over its Arrow dataset, see exactly the published run with plain numbers in it."""
     import duckdb
     from deltalake import DeltaTable
 
-    shop.archive(made(shop, 300, 15))
-    shop.run()
-    shop.archive(made(shop, 100, 16))
-    shop.run()
+    shop = grown.shop
     path = shop.folder.table("sales", shop.views["sales"].hash)
     sales = DeltaTable(str(path)).to_pyarrow_dataset()  # noqa: F841  # DuckDB finds it by its name
     found = duckdb.sql(
