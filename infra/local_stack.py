@@ -306,6 +306,7 @@ def archiver_service(settings: Settings, after: tuple[str, ...]) -> Service:
         environment={**child_environment(settings), **UTF8},
         is_needed=False,  # a damaged table is repaired from Kafka, which must be up for that
         last_words=lambda: str((read_json(home.run / "archiver.json") or {}).get("error", "")),
+        amiss=lambda: refused_sources(home.run / "archiver.json"),
     )
 
 
@@ -335,6 +336,12 @@ def check_heartbeat(status_file: Path, max_age_s: float = 15.0) -> str | None:
     if not status["sources"]:
         return "it is starting"
     return _check_age(status["at"], max_age_s)
+
+
+def refused_sources(status_file: Path) -> str:
+    """What a process that follows sources says of those that it cannot follow; empty if there are none."""
+    sources = (read_json(status_file) or {}).get("sources", {})
+    return "\n".join(f"source {name!r}: {said['refused']}" for name, said in sources.items() if said.get("refused"))
 
 
 def check_schedule(status_file: Path, max_age_s: float = 15.0) -> str | None:
