@@ -21,6 +21,7 @@ from master_dataset.archiver_status import status_file
 from master_dataset.commits import read_commits, read_ledger
 from master_dataset.compaction import compact
 from master_dataset.coverage import effective_proofs, follow
+from master_dataset.cut import count_between
 from master_dataset.dead_letters import newest_first, read_letters, replay, watermarks
 from master_dataset.facts import Wanted, read_facts
 from master_dataset.fsck import Trouble, deep_check
@@ -220,7 +221,7 @@ def declare(folder: Path, name: str, partitions: int = 3) -> None:
 
 @pytest.fixture(scope="module")
 def archiving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """A stack with an archiver, and two small sources beside no examples."""
+    """A stack with an archiver, and two small sources beside no examples. 200 events are many bytes for one commit."""
     views = tmp_path_factory.mktemp("views")
     declare(views, "clicks")
     declare(views, "taps")
@@ -231,6 +232,7 @@ def archiving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         views_dir=views,
         with_examples=False,
         archive_interval_s=0.5,
+        archive_max_mb=0.1,
     )
     yield running
     stop_stack(running)
@@ -255,6 +257,23 @@ def kill_before_a_commit(stack: Stack, table: Path, send: Callable[[], None]) ->
         send()
 
     kill_when("data files before their commit", lambda: bool(files_of_no_commit(table) - left), stack, send_once_more)
+
+
+def kill_within_a_micro_batch(stack: Stack, table: Path, send: Callable[[], None]) -> None:
+    """Kill the archiver between two commits of one micro-batch, and wait for its successor."""
+    begin: dict[int, int] = {}
+
+    def send_once_more() -> None:
+        nonlocal begin
+        begin = coverage.of(table).cut
+        send()
+
+    def is_in_part() -> bool:
+        start, end = [begin, begin, *newest_plans(stack, table)][-2:]
+        at = coverage.of(table).cut
+        return bool(count_between(start, at) and count_between(at, end))
+
+    kill_when("a micro-batch that is archived in part", is_in_part, stack, send_once_more)
 
 
 def newest_plans(stack: Stack, table: Path) -> list[dict[int, int]]:
@@ -291,7 +310,7 @@ def files_of_no_commit(table: Path) -> set[str]:
     return there - {file.path for commit in read_commits(table) for file in commit.added}
 
 
-def test_kill_9_of_the_archiver_before_and_after_a_commit_loses_nothing_and_repeats_nothing(
+def test_kill_9_of_the_archiver_before_after_and_between_commits_loses_nothing_and_repeats_nothing(
     spark: SparkSession, archiving: Stack
 ) -> None:
     source = Source("clicks", fields=FIELDS)
@@ -302,13 +321,13 @@ def test_kill_9_of_the_archiver_before_and_after_a_commit_loses_nothing_and_repe
     def send() -> None:
         nonlocal sent, poisoned
         for _ in range(400):
-            producer.produce("clicks", json.dumps({"event_id": f"c{sent}", "n": sent}).encode())
+            producer.produce("clicks", json.dumps({"event_id": f"c{sent}", "user_id": "u" * 500}).encode())
             sent += 1
         producer.produce("clicks", b"poison")
         poisoned += 1
         producer.flush()
 
-    for kill in (kill_after_a_commit, kill_before_a_commit, kill_after_a_commit):
+    for kill in (kill_after_a_commit, kill_before_a_commit, kill_within_a_micro_batch):
         kill(archiving, table, send)
     wait_until("all rows", lambda: rows_proved(table) >= sent + poisoned, 120)
     found = [row for batch in read_facts(table, Wanted(with_invalid=True)) for row in batch.to_pylist()]
