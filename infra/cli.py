@@ -77,9 +77,10 @@ def up(
         else:
             up.supervise(settings, show)
             return
-    broken = [service for service in status["services"] if service["state"] != "ready"]
+    broken = [service for service in status["services"] if service["state"] != "ready" or service["message"]]
     for service in broken:
-        typer.echo(f"tidemark: {service['name']} does not run: {service['message']}", err=True)
+        what = "runs, but" if service["state"] == "ready" else "does not run:"
+        typer.echo(f"tidemark: {service['name']} {what} {service['message']}", err=True)
     if broken:
         typer.echo("tidemark: everything else is up. What is broken is tried again and again.", err=True)
         raise typer.Exit(1)

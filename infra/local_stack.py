@@ -303,7 +303,9 @@ def archiver_service(settings: Settings, after: tuple[str, ...]) -> Service:
     """The archiver: from Kafka into the master dataset. It starts after the collector, which makes the topics."""
     address = str(settings.master_dir or settings.home / "master")
     # Not needed: a damaged table is repaired from Kafka, which must be up for that.
-    return _telling_service(settings, "archiver", "master_dataset.archiving", address, check_heartbeat, after)
+    return _telling_service(
+        settings, "archiver", "master_dataset.archiving", address, check_heartbeat, after, refused_sources
+    )
 
 
 def scheduler_service(settings: Settings, after: tuple[str, ...]) -> Service:
@@ -320,6 +322,7 @@ def _telling_service(
     address: str,
     check: Callable[[Path], str | None],
     after: tuple[str, ...],
+    amiss: Callable[[Path], str] = lambda _file: "",
 ) -> Service:
     """A process that tells how it is in `<home>/run/<name>.json`, every second, and that the others can do without."""
     status_file = Home(settings.home).run / f"{name}.json"
@@ -333,6 +336,7 @@ def _telling_service(
         environment={**child_environment(settings), **UTF8},
         is_needed=False,
         last_words=lambda: str((read_json(status_file) or {}).get("error", "")),
+        amiss=lambda: amiss(status_file),
     )
 
 
@@ -346,6 +350,12 @@ def check_heartbeat(status_file: Path, max_age_s: float = 15.0) -> str | None:
     if not status["sources"]:
         return "it is starting"
     return _check_age(status["at"], max_age_s)
+
+
+def refused_sources(status_file: Path) -> str:
+    """What a process that follows sources says of those that it cannot follow; empty if there are none."""
+    sources = (read_json(status_file) or {}).get("sources", {})
+    return "\n".join(f"source {name!r}: {said['refused']}" for name, said in sources.items() if said.get("refused"))
 
 
 def check_schedule(status_file: Path, max_age_s: float = 15.0) -> str | None:

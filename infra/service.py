@@ -43,4 +43,6 @@ class Service:
     """Whether `up` fails when it never becomes ready. Where not, the others run on, and it is tried again and again."""
     last_words: Callable[[], str] = lambda: ""
     """What it said of its own end, if it left such a word."""
+    amiss: Callable[[], str] = lambda: ""
+    """What of it does not work although it is ready. It runs on, and the status is not ready."""
     folder: Path | None = None

@@ -56,8 +56,14 @@ class Child:
     restarts: int = 0
     failed_checks: int = 0
     message: str = ""
+    amiss: str = ""  # of one that is ready
     check: Future[str | None] | None = None
     next_at: float = 0.0  # monotonic: of the next check, or of the next start while pausing
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is ready with everything that it does."""
+        return self.state is State.READY and not self.amiss
 
     @property
     def is_given_up(self) -> bool:
@@ -75,7 +81,7 @@ class Child:
             "pid": pid,
             "created": created_at(pid),
             "restarts": self.restarts,
-            "message": self.message,
+            "message": self.message or self.amiss,
         }
 
 
@@ -139,7 +145,7 @@ class Supervisor:
             "pid": os.getpid(),
             "created": created_at(os.getpid()),
             "began": self._began,
-            "ready": all(child.state is State.READY for child in self.children),
+            "ready": all(child.is_whole for child in self.children),
             "settled": all(child.state is State.READY or child.is_given_up for child in self.children),
             "stopping": self._stop_asked,
             "error": error,
@@ -202,6 +208,7 @@ class Supervisor:
             child.message = missing or ""
         if missing is None:
             self._note_ready(child, now)
+            child.amiss = child.service.amiss()
         else:
             child.failed_checks += 1
             if child.state is State.READY and child.failed_checks >= CHECKS_UNTIL_UNRESPONSIVE:
@@ -228,7 +235,7 @@ class Supervisor:
             raise ServiceFailed(_failure_text(child.service.name, why, self.home))
         # The exponent is bounded: after a night of deaths, 2 ** deaths is more than a float can hold.
         pause_s = min(self.backoff_max_s, FIRST_BACKOFF_S * 2 ** min(child.deaths_in_row - 1, 30))
-        child.state, child.next_at = State.PAUSING, now + pause_s
+        child.state, child.next_at, child.amiss = State.PAUSING, now + pause_s, ""
         child.restarts += 1
         child.message = why
         child.check = None

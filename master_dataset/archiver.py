@@ -12,13 +12,13 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import structlog
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import DataFrame, SparkSession
 
-from infra.home import Home, write_json
+from infra.home import Home
 from infra.settings import Settings
 from infra.spark import kafka_source_options
 from master_dataset.commit_size import next_end
@@ -92,7 +92,7 @@ class Archive:
 
     def append_batch(self, records: DataFrame, batch_id: int) -> None:
         """One micro-batch: one commit, or several if it is too many bytes for one."""
-        begin, end = self.cut, self._end_of(batch_id)
+        begin, end = self.cut, planned_end(self.checkpoint, batch_id, self.source.topic)
         if set(end) != set(self.cut):
             raise PartitionsDiffer(
                 f"Topic {self.source.topic!r} has now the partitions {sorted(end)}, before {sorted(self.cut)}. "
@@ -159,10 +159,16 @@ class Archive:
         options = {**self._reading_options(spark), "endingOffsets": ending}
         return spark.read.format("kafka").options(**options).load()
 
-    def _end_of(self, batch_id: int) -> dict[int, int]:
-        """Where Spark planned this micro-batch to end: in its offset log, which it writes before the batch runs."""
-        planned = (self.checkpoint / "offsets" / str(batch_id)).read_text(encoding="utf-8").splitlines()[-1]
-        return {int(p): int(o) for p, o in json.loads(planned)[self.source.topic].items()}
+
+def checkpoint_folder(settings: Settings, source: str) -> Path:
+    """Where Spark keeps its checkpoint of a source's query."""
+    return Home(settings.home).spark / "checkpoints" / f"archive-{source}"
+
+
+def planned_end(checkpoint: Path, batch_id: int, topic: str) -> dict[int, int]:
+    """Where Spark planned a micro-batch to end: in its offset log, which it writes before the batch runs."""
+    planned = (checkpoint / "offsets" / str(batch_id)).read_text(encoding="utf-8").splitlines()[-1]
+    return {int(p): int(o) for p, o in json.loads(planned)[topic].items()}
 
 
 def open_archive(settings: Settings, bootstrap: str, source: Source, spark: SparkSession, locks: ExitStack) -> Archive:
@@ -189,7 +195,7 @@ def open_archive(settings: Settings, bootstrap: str, source: Source, spark: Spar
         topic_id=positions.topic_id,
         rows=held.rows,
         dead_letters=dead_letters,
-        checkpoint=Home(settings.home).spark / "checkpoints" / f"archive-{source.name}",
+        checkpoint=checkpoint_folder(settings, source.name),
         admin=AdminClient(librdkafka_config(settings, bootstrap)),
         last=last_with_rows(proofs),
     )
@@ -199,23 +205,3 @@ def last_with_rows(proofs: Mapping[int, Proof]) -> Proof:
     """The proof of the last commit of new facts that has any: the others tell nothing of the size of records."""
     found = [version for version, proof in proofs.items() if proof.kind == Kind.APPEND and proof.rows]
     return proofs[max(found)] if found else Proof(Kind.APPEND)
-
-
-def status_file(settings: Settings) -> Path:
-    """Where the archiver says how it is, for `tidemark status` and the supervisor."""
-    return Home(settings.home).run / "archiver.json"
-
-
-def write_status(settings: Settings, archives: list[Archive], queries: list[StreamingQuery], error: str = "") -> None:
-    """Tell the others. The supervisor takes a status that is too old for a process that hangs."""
-    sources: dict[str, Any] = {
-        archive.source.name: {
-            "cut": cut_to_json(archive.cut),
-            "rows": archive.rows,
-            "commits": archive.commits,
-            "last_commit_at": archive.last_commit_at,
-            "is_active": query.isActive,
-        }
-        for archive, query in zip(archives, queries, strict=True)
-    }
-    write_json(status_file(settings), {"at": time.time(), "error": error, "sources": sources})

@@ -12,7 +12,6 @@ import os
 import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -22,6 +21,7 @@ import orjson
 
 from infra.disk import sync_file, sync_folder
 from master_dataset.cut import Cut, OffsetRange, cut_from_json, cut_to_json
+from master_dataset.digest import digest_of
 from master_dataset.remembered import Entry, Stamp, add_entries, read_entries, stamp_of
 
 COMMIT_FILE = re.compile(r"(\d{20})\.json")
@@ -262,7 +262,7 @@ def _from_entry(entry: Entry) -> Commit:
 
 
 def own_folder(table: Path) -> Path:
-    """What we keep of a table beside it: the ledger, the locks, and what a repair took out."""
+    """What we keep of a table beside it: ledger, locks, which dead letters were sent, what a repair took out."""
     return table.with_name(f"{table.name}.proofs")
 
 
@@ -284,7 +284,7 @@ def read_ledger(table: Path, *, sealed_only: bool = False) -> dict[int, Proof]:
     for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
         version, _, rest = line.partition(" ")
         digest, _, text = rest.partition(" ") if not rest.startswith("{") else ("", "", rest)
-        if digest != _digest(version, text) and (digest or sealed_only):
+        if digest != digest_of(f"{version} {text}") and (digest or sealed_only):
             continue
         try:
             proof = proof_from_json(text)
@@ -295,13 +295,9 @@ def read_ledger(table: Path, *, sealed_only: bool = False) -> dict[int, Proof]:
     return entries
 
 
-def _digest(version: str, text: str) -> str:
-    return blake2b(f"{version} {text}".encode(), digest_size=8).hexdigest()
-
-
 def _ledger_line(version: int, proof: Proof) -> bytes:
     text = proof.to_json()
-    return f"{version} {_digest(str(version), text)} {text}\n".encode()
+    return f"{version} {digest_of(f'{version} {text}')} {text}\n".encode()
 
 
 def append_to_ledger(table: Path, entries: Iterable[tuple[int, Proof]]) -> None:

@@ -1,8 +1,9 @@
 """Invalid records, sent to the source's dead-letter topic with where they came from and why, each once.
 
-They are read from the master table, after their commit. The headers of the last dead letter say which commit it belongs
-to, so a restart knows what was sent and sends just the rest. The facts are safe in the table whatever happens here, so
-no failure here stops the archiver: it is logged, and the next commit or start catches up.
+They are read from the master table, after their commit. Up to which commit they were sent is noted beside the table,
+and the headers of the last dead letter tell of a crash before the note: a restart sends just the rest. The facts are
+safe in the table whatever happens here, so no failure here stops the archiver: it is logged, and the next commit or
+start catches up.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from master_dataset.commits import Commit, DataFile, Kind, Proof, live_files, re
 from master_dataset.coverage import effective_proofs
 from master_dataset.errors import MasterDatasetError
 from master_dataset.json_bytes import text_or_base64
+from master_dataset.letters_sent import note_sent, read_sent
 from master_dataset.sending import NOW, Record, milliseconds, record_of, send_fitting, send_records
 from master_dataset.topics import librdkafka_config, translated
 from views.source import Source
@@ -102,19 +104,33 @@ class DeadLetters:
 
     def _send_new(self, version: int, proof: Proof) -> int:
         added = read_commit(self.table / "_delta_log" / f"{version:020}.json").added
-        return send_letters(self.config, self.source, version, self._invalid_rows(added, proof))
+        return self._send_and_note(version, self._invalid_rows(added, proof))
 
     def _send_missing(self, commits: list[Commit]) -> int:
+        noted, proofs = read_sent(self.table), effective_proofs(commits, read_ledger(self.table))
+        # A repair or a compaction writes rows again; their dead letters belong to the commit that was first.
+        first = {version: proof for version, proof in proofs.items() if proof.kind == Kind.APPEND and proof.invalid}
+        missing = sorted(version for version in first if version > noted)
+        if not missing:
+            return 0
+        # A crash came before the note, or a Tidemark without notes did: the topic may be further.
         newest, sent = self._newest()
         live, count = live_files(commits).values(), 0
-        for version, proof in sorted(effective_proofs(commits, read_ledger(self.table)).items()):
-            # A repair or a compaction writes rows again; their dead letters belong to the commit that was first.
-            if proof.kind != Kind.APPEND or not proof.invalid or version < newest:
+        for version in missing:
+            if version < newest:
                 continue
-            rows = self._invalid_rows([file for file in live if file.version >= version], proof)
+            rows = self._invalid_rows([file for file in live if file.version >= version], first[version])
             skipped = sent if version == newest else ()
             unsent = (row for row in rows if (row["partition"], row["offset"]) not in skipped)
-            count += send_letters(self.config, self.source, version, unsent)
+            count += self._send_and_note(version, unsent)
+        note_sent(self.table, missing[-1])  # also if the topic had them all
+        return count
+
+    def _send_and_note(self, version: int, rows: Iterable[dict[str, Any]]) -> int:
+        # Step 1. Send. A crash after it: the newest dead letter in the topic says what is not noted yet.
+        count = send_letters(self.config, self.source, version, rows)
+        # Step 2. Note it, so that a topic that is emptied later is not filled again with everything since the first.
+        note_sent(self.table, version)
         return count
 
     def _invalid_rows(self, files: Iterable[DataFile], proof: Proof) -> Iterator[dict[str, Any]]:

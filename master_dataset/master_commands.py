@@ -50,7 +50,7 @@ def status(
     source: Annotated[str | None, typer.Argument(help="Name of the source; all of them if not given.")] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show each table's cut, rows, files, bytes, what of it is lost or unproved, and how far it is behind Kafka."""
+    """Show each table's cut, rows, files, bytes, what is lost or unproved, its lag, and what the archiver does."""
     from infra import terminal
 
     settings, sources = _declared(source)
@@ -207,6 +207,7 @@ def replay(
 def _status_of(settings: Settings, source: Source) -> dict[str, Any]:
     from infra.local_stack import addresses
     from master_dataset import coverage
+    from master_dataset.archiver_status import said_of
     from master_dataset.commits import live_files, read_commits
     from master_dataset.cut import count_between
     from master_dataset.errors import MasterDatasetError
@@ -232,6 +233,7 @@ def _status_of(settings: Settings, source: Source) -> dict[str, Any]:
         "lost offsets": sum(each.size for each in held.lost),
         "unproved rows": sum(held.unproved.values()),
         "behind Kafka": "unknown: no broker answers" if lag is None else lag,
+        "archiver": said_of(settings, source.name),
     }
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import orjson
+
+from master_dataset.digest import digest_of
 
 
 class Stamp(NamedTuple):
@@ -45,7 +46,7 @@ def read_entries(path: Path) -> dict[int, Entry]:
     entries = {}
     for line in lines:
         digest, _, text = line.partition(b" ")
-        if digest == _digest(text):
+        if digest == digest_of(text).encode():
             version, stamp, content = orjson.loads(text)
             entries[version] = Entry(version, Stamp(*stamp), content)
     return entries
@@ -60,8 +61,4 @@ def add_entries(path: Path, entries: Iterable[Entry]) -> None:
 
 def _line(entry: Entry) -> bytes:
     text = orjson.dumps([entry.version, list(entry.stamp), entry.content])
-    return b"\n" + _digest(text) + b" " + text
-
-
-def _digest(text: bytes) -> bytes:
-    return blake2b(text, digest_size=8).hexdigest().encode()
+    return b"\n" + digest_of(text).encode() + b" " + text

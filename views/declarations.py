@@ -56,8 +56,8 @@ class Declarations:
         return self.sources[name]
 
     def source_of_topic(self, topic: str) -> Source | None:
-        """The source that reads a topic, if any does."""
-        return next((source for source in self.sources.values() if source.topic == topic), None)
+        """The source whose facts or dead letters a topic holds, if it is one of a source."""
+        return next((each for each in self.sources.values() if topic in (each.topic, each.dead_topic)), None)
 
     def view(self, name: str) -> View:
         """One view, or a DeclarationError that names those there are."""

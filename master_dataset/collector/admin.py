@@ -109,17 +109,22 @@ def admin_routes(collector: Collector) -> APIRouter:
 
     @routes.delete("/admin/topics/{topic}")
     async def delete(request: Request, topic: str) -> Response:
-        """Delete a topic and its records. The topic of a declared source needs `?force=true`."""
+        """Delete a topic and its records. The topics of a declared source need `?force=true`."""
         collector.allow(request, "admin")
         _check_name(topic)
         await collector.topics.partitions(topic)
         source = collector.declarations.source_of_topic(topic)
         if source and not flag("force", query(request).get("force", "")):
+            loss = (
+                "its dead letters would be gone, and are not sent again"
+                if topic == source.dead_topic
+                else "its facts would be gone from Kafka, and the archiver would no longer follow it"
+            )
             raise Problem(
                 409,
                 "declared-topic",
-                f"Topic {topic!r} belongs to the source {source.name!r}: its facts would be gone from Kafka, and the "
-                "archiver would stop. If that is what you want, add ?force=true.",
+                f"Topic {topic!r} belongs to the source {source.name!r}: {loss}. If that is what you want, add "
+                "?force=true.",
             )
         await _run(delete_topic, collector.admin, topic)
         collector.topics.forget(topic)

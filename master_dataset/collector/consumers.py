@@ -125,6 +125,7 @@ class Consumers:
         self._most = most
         self._idle_s = idle_s
         self._instances: dict[tuple[str, str], Instance] = {}
+        self._closing = 0  # deleted, but still a member of its group until Kafka has let it go
         self.threads = Threads("consume", max(1, most))  # an instance's lock lets it use one at a time: none waits
 
     def get(self, group: str, name: str, offset_reset: str | None = None) -> Instance:
@@ -140,13 +141,14 @@ class Consumers:
             )
         if instance is None:
             offset_reset = offset_reset or DEFAULT_RESET
-            if len(self._instances) >= self._most:
+            if len(self._instances) + self._closing >= self._most:
                 raise Problem(
                     429,
                     "too-many-consumers",
-                    f"The collector keeps {self._most} consumer instances already (collector_max_consumers). "
-                    "Delete one with /delete-consumer/{group}/{instance}, or wait until an unused one is closed.",
-                    retry_after_s=int(self._idle_s) + 1,
+                    f"The collector keeps {self._most} consumer instances already (collector_max_consumers), of which "
+                    f"{self._closing} are being closed. Delete one with /delete-consumer/{{group}}/{{instance}}, or "
+                    "wait until an unused one is closed.",
+                    retry_after_s=1 if self._closing else int(self._idle_s) + 1,
                 )
             instance = Instance(group, name, offset_reset, self._consumer(group, name, offset_reset), self._max_bytes)
             self._instances[group, name] = instance
@@ -200,9 +202,13 @@ class Consumers:
         """Let the instance leave its group. What it did not commit is read again by others."""
         instance = self.known(group, name)
         self._instances.pop((group, name), None)
-        async with instance.lock:
-            instance.is_closed = True
-            await self.threads.run(instance.consumer.close)
+        self._closing += 1
+        try:
+            async with instance.lock:
+                instance.is_closed = True
+                await self.threads.run(instance.consumer.close)
+        finally:
+            self._closing -= 1
 
     async def sweep(self) -> None:
         """Close what is unused, for ever."""

@@ -119,20 +119,27 @@ def read_positions_latest(place: Place) -> dict[int, int]:
 
 
 def forget_records(place: Place) -> None:
-    """Kafka drops all that it has."""
-    everything = [TopicPartition(place.source.topic, p, o) for p, o in read_positions_latest(place).items()]
-    for future in place.admin.delete_records(everything).values():
+    """Kafka drops all that it has of the facts."""
+    drop_before(place.admin, place.source.topic, read_positions_latest(place))
+
+
+def drop_before(admin: AdminClient, topic: str, ends: dict[int, int]) -> None:
+    """As retention does."""
+    everything = [TopicPartition(topic, partition, offset) for partition, offset in ends.items()]
+    for future in admin.delete_records(everything).values():
         future.result()
 
 
-def make_topic_again(place: Place) -> None:
-    delete_topic(place.admin, place.source.topic)
-
-    def gone() -> bool:
-        return place.source.topic not in place.admin.list_topics(timeout=10).topics
-
-    wait_until("the topic to be gone", gone)
+def make_topic_again(place: Place, topic: str = "") -> None:
+    """That of the facts, or another one of the source."""
+    remove_topic(place, topic or place.source.topic)
     wait_until("the topic to be made again", lambda: apply_topics(place.admin, plan_topics([place.source])))
+
+
+def remove_topic(place: Place, topic: str) -> None:
+    """Returns when it is not listed any more."""
+    delete_topic(place.admin, topic)
+    wait_until("the topic to be gone", lambda: topic not in place.admin.list_topics(timeout=10).topics)
 
 
 def drop_checksum(path: Path) -> None:

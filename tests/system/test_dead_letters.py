@@ -36,6 +36,7 @@ from master_dataset.dead_letters import (
     send_letters,
     watermarks,
 )
+from master_dataset.letters_sent import read_sent, sent_file
 from master_dataset.repair import repair
 from master_dataset.sending import Record, send_records
 from master_dataset.topics import (
@@ -48,7 +49,7 @@ from master_dataset.topics import (
     plan_topics,
 )
 from tests.conftest import Stack, wait_until
-from tests.system.master_place import FIELDS, POISON, Place
+from tests.system.master_place import FIELDS, POISON, Place, drop_before, make_topic_again, remove_topic
 from views.catalog.web import web
 from views.source import Source
 
@@ -119,10 +120,7 @@ def test_dead_letters_that_a_crash_held_back_are_found_where_a_compaction_put_th
 
 
 def test_a_topic_that_takes_nothing_stops_neither_the_archiver_nor_its_start(spark: SparkSession, place: Place) -> None:
-    delete_topic(place.admin, place.source.dead_topic)
-    wait_until(
-        "the topic to be gone", lambda: place.source.dead_topic not in place.admin.list_topics(timeout=10).topics
-    )
+    remove_topic(place, place.source.dead_topic)
     place.send(POISON)
     place.archive(spark)
     assert place.rows() == place.sent
@@ -130,6 +128,47 @@ def test_a_topic_that_takes_nothing_stops_neither_the_archiver_nor_its_start(spa
         archive = open_archive(place.settings, place.bootstrap, place.source, spark, locks)
     wait_until("the topic to be made again", lambda: apply_topics(place.admin, plan_topics([place.source])))
     archive.dead_letters.send(2, Proof(Kind.APPEND))  # the next commit, which has no invalid records
+    assert places_of(place) == sorted(place.sent)
+
+
+def test_a_topic_that_was_emptied_is_not_filled_with_old_dead_letters_again(spark: SparkSession, place: Place) -> None:
+    topic = place.source.dead_topic
+    for empty in (
+        lambda: make_topic_again(place, topic),
+        lambda: drop_before(place.admin, topic, {0: watermarks(place.config, place.source)[1]}),
+    ):
+        place.sent.clear()
+        place.send(POISON)
+        place.archive(spark)
+        assert places_of(place) == sorted(place.sent)
+        empty()
+        assert catch_up(place) == 0
+        assert letters_of(place) == []
+    # What the archiver did not come to send before it was killed goes out all the same.
+    place.sent.clear()
+    place.send(POISON)
+    place.archive(spark, hold_back)
+    assert catch_up(place) == len(POISON)
+    # The topic itself tells where nothing is noted: of an older Tidemark, or when a crash came before the note.
+    sent_file(place.table).unlink()
+    assert catch_up(place) == 0
+    assert read_sent(place.table) == max(commit.version for commit in read_commits(place.table))
+    assert places_of(place) == sorted(place.sent)
+
+
+def test_dead_letters_behind_an_open_transaction_of_others_are_not_sent_again(
+    spark: SparkSession, place: Place
+) -> None:
+    producer = Producer({**place.config, "transactional.id": uuid4().hex})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(place.source.dead_topic, b"by hand")
+    producer.flush(30)
+    place.send(POISON)
+    place.archive(spark)
+    assert catch_up(place) == 0
+    producer.abort_transaction(30)
+    wait_until("the end of the transaction", lambda: letters_of(place))
     assert places_of(place) == sorted(place.sent)
 
 
@@ -255,6 +294,7 @@ def watermarks_of(config: dict[str, Any], topic: str, partitions: int) -> int:
 def test_master_status_and_fsck(tidemark: Shell, tmp_path: Path) -> None:
     (status,) = json.loads(tidemark("master", "status", "-o", "json").stdout)
     assert (status["lost offsets"], status["unproved rows"]) == (0, 0)
+    assert status["archiver"] == "it has not said anything yet"
     assert (status["source"], status["rows"], status["behind Kafka"]) == (tidemark.place.source.name, 21, 0)
     assert status["cut"] == ",".join(f"{p}:{o}" for p, o in sorted(tidemark.archive.cut.items()))
     whole = tidemark("master", "fsck")

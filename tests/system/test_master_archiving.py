@@ -10,24 +10,32 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import psutil
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 
-from master_dataset.archiver import Archive, open_archive
+from infra.home import read_json
+from master_dataset import coverage
+from master_dataset.archiver import Archive, checkpoint_folder, open_archive, planned_end
+from master_dataset.archiver_status import status_file
 from master_dataset.commits import read_commits, read_ledger
 from master_dataset.compaction import compact
 from master_dataset.coverage import effective_proofs, follow
+from master_dataset.cut import count_between
 from master_dataset.dead_letters import newest_first, read_letters, replay, watermarks
 from master_dataset.facts import Wanted, read_facts
 from master_dataset.fsck import Trouble, deep_check
-from master_dataset.table import TableBusy, table_path
-from master_dataset.topics import librdkafka_config
+from master_dataset.kafka_positions import read_positions
+from master_dataset.repair import accept_loss
+from master_dataset.sending import Record, send_records
+from master_dataset.table import TableBusy, commit_lock, table_path
+from master_dataset.topics import alter_topic, librdkafka_config
 from tests.conftest import Stack, start_stack, stop_stack, wait_until
 from tests.system.master_place import (
     FIELDS,
     POISON,
     Place,
+    drop_before,
     read_positions_latest,
     rows_proved,
     three_commits,
@@ -206,13 +214,17 @@ def test_facts_are_read_back_by_offset_and_by_time(spark: SparkSession, place: P
 # ---- the process under the supervisor ----------------------------------------
 
 
+def declare(folder: Path, name: str, partitions: int = 3) -> None:
+    text = f"{name} = Source({name!r}, fields={FIELDS!r}, partitions={partitions})\n"
+    (folder / f"{name}.py").write_text(f"from views.source import Source\n{text}", encoding="utf-8")
+
+
 @pytest.fixture(scope="module")
 def archiving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """A stack with an archiver, and one small source beside no examples."""
+    """A stack with an archiver, and two small sources beside no examples. 200 events are many bytes for one commit."""
     views = tmp_path_factory.mktemp("views")
-    (views / "clicks.py").write_text(
-        f"from views.source import Source\nclicks = Source('clicks', fields={FIELDS!r})\n", encoding="utf-8"
-    )
+    declare(views, "clicks")
+    declare(views, "taps")
     running = start_stack(
         tmp_path_factory.mktemp("archiving") / "home",
         archiver_enabled=True,
@@ -220,6 +232,7 @@ def archiving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         views_dir=views,
         with_examples=False,
         archive_interval_s=0.5,
+        archive_max_mb=0.1,
     )
     yield running
     stop_stack(running)
@@ -235,18 +248,53 @@ def kill_after_a_commit(stack: Stack, table: Path, send: Callable[[], None]) -> 
 
 
 def kill_before_a_commit(stack: Stack, table: Path, send: Callable[[], None]) -> None:
-    """Kill the archiver and its JVM when rows are on the disk but in no commit, and wait for its successor."""
-    for _attempt in range(5):
-        before, left = stack.service("archiver")["pid"], files_of_no_commit(table)
+    """Kill the archiver when rows are on the disk but in no commit, and wait for its successor."""
+    left: set[str] = set()
+
+    def send_once_more() -> None:
+        nonlocal left
+        left = files_of_no_commit(table)
         send()
-        wait_until("data files before their commit", lambda left=left: files_of_no_commit(table) - left, 90)
-        for process in [*psutil.Process(before).children(recursive=True), psutil.Process(before)]:
-            process.kill()
-        is_before = bool(files_of_no_commit(table) - left)
+
+    kill_when("data files before their commit", lambda: bool(files_of_no_commit(table) - left), stack, send_once_more)
+
+
+def kill_within_a_micro_batch(stack: Stack, table: Path, send: Callable[[], None]) -> None:
+    """Kill the archiver between two commits of one micro-batch, and wait for its successor."""
+    begin: dict[int, int] = {}
+
+    def send_once_more() -> None:
+        nonlocal begin
+        begin = coverage.of(table).cut
+        send()
+
+    def is_in_part() -> bool:
+        start, end = [begin, begin, *newest_plans(stack, table)][-2:]
+        at = coverage.of(table).cut
+        return bool(count_between(start, at) and count_between(at, end))
+
+    kill_when("a micro-batch that is archived in part", is_in_part, stack, send_once_more)
+
+
+def newest_plans(stack: Stack, table: Path) -> list[dict[int, int]]:
+    """Where the last two micro-batches of a source end, as Spark planned them."""
+    checkpoint = checkpoint_folder(stack.settings, table.name)
+    numbers = sorted(int(file.name) for file in checkpoint.glob("offsets/*") if file.name.isdigit())
+    return [planned_end(checkpoint, number, table.name) for number in numbers[-2:]]
+
+
+def kill_when(what: str, condition: Callable[[], bool], stack: Stack, send: Callable[[], None]) -> None:
+    """Kill the archiver and its JVM while a condition holds; another time, if it held no longer then."""
+    for _attempt in range(5):
+        before = stack.service("archiver")["pid"]
+        send()
+        wait_until(what, condition, 90)
+        os.killpg(before, signal.SIGKILL)
+        is_hit = condition()
         wait_for_another(stack, before)
-        if is_before:
+        if is_hit:
             return
-    pytest.fail("five times the commit was made before the kill")
+    pytest.fail(f"five times the kill came after {what}")
 
 
 def wait_for_another(stack: Stack, killed: int) -> None:
@@ -262,7 +310,7 @@ def files_of_no_commit(table: Path) -> set[str]:
     return there - {file.path for commit in read_commits(table) for file in commit.added}
 
 
-def test_kill_9_of_the_archiver_before_and_after_a_commit_loses_nothing_and_repeats_nothing(
+def test_kill_9_of_the_archiver_before_after_and_between_commits_loses_nothing_and_repeats_nothing(
     spark: SparkSession, archiving: Stack
 ) -> None:
     source = Source("clicks", fields=FIELDS)
@@ -273,13 +321,13 @@ def test_kill_9_of_the_archiver_before_and_after_a_commit_loses_nothing_and_repe
     def send() -> None:
         nonlocal sent, poisoned
         for _ in range(400):
-            producer.produce("clicks", json.dumps({"event_id": f"c{sent}", "n": sent}).encode())
+            producer.produce("clicks", json.dumps({"event_id": f"c{sent}", "user_id": "u" * 500}).encode())
             sent += 1
         producer.produce("clicks", b"poison")
         poisoned += 1
         producer.flush()
 
-    for kill in (kill_after_a_commit, kill_before_a_commit, kill_after_a_commit):
+    for kill in (kill_after_a_commit, kill_before_a_commit, kill_within_a_micro_batch):
         kill(archiving, table, send)
     wait_until("all rows", lambda: rows_proved(table) >= sent + poisoned, 120)
     found = [row for batch in read_facts(table, Wanted(with_invalid=True)) for row in batch.to_pylist()]
@@ -292,3 +340,57 @@ def test_kill_9_of_the_archiver_before_and_after_a_commit_loses_nothing_and_repe
     config = librdkafka_config(archiving.settings, archiving.kafka)
     wait_until("the dead letters", lambda: watermarks(config, source)[1] >= poisoned)
     assert len(list(newest_first(config, source))) == poisoned
+
+
+def test_a_source_that_kafka_changed_is_refused_with_its_remedy_while_the_others_go_on(
+    spark: SparkSession, archiving: Stack
+) -> None:
+    settings, pid = archiving.settings, archiving.service("archiver")["pid"]
+    config = librdkafka_config(settings, archiving.kafka)
+    admin, producer = AdminClient(config), Producer({**config, "acks": "all"})
+    taps, clicks = table_path(settings, "taps"), table_path(settings, "clicks")
+
+    def send(topic: str, count: int) -> None:
+        for number in range(count):
+            producer.produce(topic, b'{"n":1}', partition=number % 3)
+        assert producer.flush(30) == 0
+
+    def refusal() -> str:
+        return str(read_json(status_file(settings))["sources"]["taps"]["refused"])
+
+    def others_go_on() -> None:
+        held = rows_proved(clicks)
+        send("clicks", 5)
+        wait_until("the other source", lambda: rows_proved(clicks) == held + 5)
+
+    # Partitions are added while it runs.
+    send("taps", 9)
+    wait_until("the first rows", lambda: rows_proved(taps) == 9)
+    alter_topic(admin, "taps", 5, {})
+    wait_until("the refusal", lambda: "partitions=5" in refusal())
+    send_records(config, "taps", [Record(b"new1", b'{"n":2}')])  # its key chooses partition 4
+    others_go_on()
+    wait_until("the status to tell", lambda: "partitions=5" in archiving.service("archiver")["message"])
+    assert not archiving.status()["ready"]
+    assert rows_proved(taps) == 9
+    assert settings.views_dir is not None
+    declare(settings.views_dir, "taps", partitions=5)
+    wait_until("the row of a new partition", lambda: rows_proved(taps) == 10)
+    assert coverage.of(taps).cut == {0: 3, 1: 3, 2: 3, 3: 0, 4: 1}
+    # Retention passes the position while it runs, between the plan of a micro-batch and its reading.
+    source = Source("taps", fields=FIELDS, partitions=5)
+    with commit_lock(taps):
+        send("taps", 12)
+        latest = read_positions(settings, archiving.kafka, source).latest
+        wait_until("the plan", lambda: newest_plans(archiving, taps)[-1:] == [latest])
+        drop_before(admin, "taps", latest)
+    wait_until("the refusal", lambda: "--accept-loss" in refusal())
+    others_go_on()
+    assert rows_proved(taps) == 10
+    gone = accept_loss(spark, source, taps, read_positions(settings, archiving.kafka, source))  # as the remedy does
+    assert sum(each.size for each in gone) == 12
+    send("taps", 6)
+    wait_until("the rows behind the loss", lambda: rows_proved(taps) == 16)
+    assert (coverage.of(taps).lost, coverage.of(taps).gaps) == (gone, [])
+    wait_until("everything to be ready", lambda: archiving.status()["ready"])
+    assert archiving.service("archiver")["pid"] == pid

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import TopicPartition
 
 from master_dataset.fsck import Trouble
 from master_dataset.kafka_positions import OffsetsGone, PartitionsDiffer, TopicReplaced, read_positions
@@ -16,6 +15,7 @@ from tests.conftest import wait_until
 from tests.system.master_place import (
     Place,
     empty,
+    forget_records,
     make_topic_again,
     mend,
     read_positions_latest,
@@ -84,10 +84,7 @@ def test_retention_passing_the_position_stops_until_the_loss_is_accepted(spark: 
     place.archive(spark)
     held = dict(place.rows())
     place.send_events(20)
-    for future in place.admin.delete_records(
-        [TopicPartition(place.source.topic, p, o) for p, o in read_positions_latest(place).items()]
-    ).values():
-        future.result()
+    forget_records(place)
     with pytest.raises(OffsetsGone, match="--accept-loss") as caught:
         place.archive(spark)
     assert sum(each.size for each in caught.value.gone) == 20

@@ -80,7 +80,7 @@ def test_the_collector_made_the_declared_topics(stack: Stack, client: httpx.Clie
     listed = {topic["topic"]: topic for topic in client.get("/topics").json()}
     assert listed["web"]["source"] == "web"
     assert listed["web"]["differences"] == []
-    assert "web.dead" in listed
+    assert listed["web.dead"]["source"] == "web"
     assert not any(name.startswith("__") for name in listed)
 
 
@@ -185,6 +185,7 @@ def test_a_record_without_key_for_a_compacted_topic_is_refused(client: httpx.Cli
         ("GET", "/admin/topics/none", None, 404),
         ("DELETE", "/admin/topics/none", None, 404),
         ("DELETE", "/admin/topics/web", None, 409),
+        ("DELETE", "/admin/topics/web.dead", None, 409),
         ("DELETE", "/admin/topics/__consumer_offsets", None, 403),
         ("DELETE", "/admin/groups/none", None, 404),
     ],

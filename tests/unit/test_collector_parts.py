@@ -235,3 +235,23 @@ def test_a_request_that_waited_while_its_consumer_was_deleted_is_told_so() -> No
 
     refused = asyncio.run(crowd())
     assert (refused.status, refused.kind) == (409, "consumer-deleted")
+
+
+def test_an_instance_that_is_being_closed_still_counts() -> None:
+    async def consume_and_delete() -> Problem:
+        consumers = Consumers({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, most=2, idle_s=60)
+        first = consumers.get("g", "one")
+        consumers.get("g", "two")
+        async with first.lock:  # a request still uses it, so it cannot be closed yet
+            deleting = asyncio.create_task(consumers.delete("g", "one"))
+            await asyncio.sleep(0)
+            with pytest.raises(Problem) as refused:
+                consumers.get("g", "three")
+        await deleting
+        consumers.get("g", "three")
+        await consumers.close()
+        return refused.value
+
+    refused = asyncio.run(consume_and_delete())
+    assert (refused.status, refused.headers["Retry-After"]) == (429, "1")
+    assert "collector_max_consumers), of which 1 are being closed" in refused.detail

@@ -207,6 +207,7 @@ def test_the_folder_and_the_catalog_are_loaded_together(tmp_path: Path) -> None:
     assert sorted(load_declarations(tmp_path, with_catalog=False).sources) == ["returns", "shop", "tills"]
     assert found.source("shop") is found.sources["shop"]
     assert found.source_of_topic("till.events") == found.sources["tills"]
+    assert found.source_of_topic("tills.dead") == found.sources["tills"]
     assert found.source_of_topic("tills") is None
     assert load_declarations().sources == {"web": web}
 

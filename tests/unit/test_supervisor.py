@@ -173,6 +173,19 @@ def test_status_file_says_what_the_status_says(home: Home) -> None:
     assert read_json(home.status_file)["services"][0]["state"] == "stopped"
 
 
+@pytest.mark.usefixtures("_hurried")
+def test_what_is_amiss_with_a_ready_service_is_told_and_stops_nothing(home: Home) -> None:
+    amiss = ["source 'shop': partitions=5"]
+    with running(home, [service("archiver", amiss=lambda: amiss[0]), service("other")]) as watched:
+        pid = watched.wait_for("archiver", State.READY)["pid"]
+        status = wait_until("all to be settled", lambda: watched.history[-1]["settled"] and watched.history[-1])
+        assert (status["ready"], watched.line("archiver")["message"]) == (False, amiss[0])
+        amiss[0] = ""
+        wait_until("all to be ready", lambda: watched.history[-1]["ready"])
+        line = watched.line("archiver")
+        assert (line["message"], line["pid"], line["restarts"]) == ("", pid, 0)
+
+
 def test_children_get_their_environment_folder_and_a_log(home: Home, tmp_path: Path) -> None:
     speaker = shell(
         "speaker", 'echo "$WORD in $PWD"; echo wrong >&2; sleep 600', environment={"WORD": "hello"}, folder=tmp_path
