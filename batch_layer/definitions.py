@@ -1,14 +1,54 @@
-"""The texts of view definitions, stored by hash: what a run of the publish log computed, for ever."""
+"""The definitions of views, stored by hash: what a run of the publish log computed, for ever.
+
+definitions/<hash>             what the view means: the text whose hash it is
+definitions/<hash>.declared    how it was declared: from it the view can be made again
+"""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from batch_layer.errors import BatchError
 from batch_layer.folders import BatchFolder
 from infra.disk import make_folder, write_once
+from views import stored
+from views.errors import DeclarationError
+from views.source import Source
+from views.view import View
 
 HASH = re.compile(r"[0-9a-zA-Z]{8,128}")
+
+
+def keep(folder: BatchFolder, view: View) -> None:
+    """Keep the definition of a view; it is on the disk when this returns."""
+    store(folder, view.hash, view.definition())
+    write_once(_declared(folder, view.hash), stored.to_text(view))
+
+
+def restore(folder: BatchFolder, definition_hash: str, source: Source) -> View:
+    """The view of a definition that was kept, over the source as it is declared now.
+
+    BatchError where that is not possible: the declaration is gone, or the source's fields mean something else now.
+    """
+    try:
+        view = stored.from_text(_declared(folder, definition_hash).read_text(encoding="utf-8"), source)
+    except (OSError, UnicodeDecodeError, DeclarationError) as error:
+        raise BatchError(_not_restored(definition_hash, source, str(error))) from None
+    if view.hash != definition_hash:
+        raise BatchError(_not_restored(definition_hash, source, f"view {view.name!r} means something else over it"))
+    return view
+
+
+def _declared(folder: BatchFolder, definition_hash: str) -> Path:
+    return folder.definitions / f"{definition_hash}.declared"
+
+
+def _not_restored(definition_hash: str, source: Source, why: str) -> str:
+    return (
+        f"Definition {definition_hash[:12]} cannot be computed over source {source.name!r} as it is declared now: "
+        f"{why}. A batch run with the views that are declared now begins anew: `tidemark batch run`."
+    )
 
 
 def store(folder: BatchFolder, definition_hash: str, text: str) -> None:

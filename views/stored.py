@@ -1,0 +1,48 @@
+"""A view's declaration as text: a version that is no longer declared is computed until it is retired."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from views import aggregates
+from views.derived import Derived
+from views.errors import DeclarationError
+from views.source import Source
+from views.view import View
+
+
+def to_text(view: View) -> str:
+    """What was declared, as JSON."""
+    declared = {
+        "name": view.name,
+        "keys": dict(view.keys),
+        "grain": view.grain,
+        "where": view.where,
+        "answers": {name: {"is": type(answer).__name__, **asdict(answer)} for name, answer in view.answers.items()},
+    }
+    return json.dumps(declared, indent=1)
+
+
+def from_text(text: str, source: Source) -> View:
+    """The view again, over the source as it is declared now. DeclarationError where that source has not its fields."""
+    try:
+        declared = json.loads(text)
+        answers = {name: _answer(dict(given)) for name, given in declared["answers"].items()}
+        return View(
+            declared["name"],
+            source=source,
+            keys=declared["keys"],
+            grain=declared["grain"],
+            where=declared["where"],
+            answers=answers,
+        )
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise DeclarationError(f"This is no stored declaration of a view ({error}): {text[:200]!r}") from None
+
+
+def _answer(given: dict[str, Any]) -> Any:
+    kind = given.pop("is")
+    made: Any = Derived if kind == "Derived" else getattr(aggregates, kind)
+    return made(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
