@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from views.states import pack_sql
+from views.typed import Typed
 from views.view import View
 
 
@@ -17,14 +19,18 @@ class Plan(NamedTuple):
     """Those that a plain column can hold."""
 
 
-def plan(view: View) -> Plan:
-    """In the order of the answers' names, which is that of a state's parts."""
+def _as_declared(expression: Typed) -> str:
+    return expression.sql
+
+
+def plan(view: View, text: Callable[[Typed], str] = _as_declared) -> Plan:
+    """In the order of the answers' names, which is that of a state's parts. `text` says what stands for a value."""
     aggregates: dict[str, str] = {}
     parts: list[tuple[str, str]] = []
     answers: dict[str, str] = {}
     for number, (answer, measure) in enumerate(view.measures.items()):
-        only = f" FILTER (WHERE {measure.where.sql})" if measure.where else ""
-        found = measure.algebra.aggregate(measure.of.sql if measure.of else "1", only)
+        only = f" FILTER (WHERE {text(measure.where)})" if measure.where else ""
+        found = measure.algebra.aggregate(text(measure.of) if measure.of else "1", only)
         names = [f"_{number}_{place}" for place in range(len(found))]
         aggregates |= dict(zip(names, found, strict=True))
         parts += list(zip(measure.algebra.kinds, measure.algebra.parts(names), strict=True))

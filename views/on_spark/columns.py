@@ -1,0 +1,56 @@
+"""The columns that views look at, evaluated once by Spark: what both ways of a micro-batch go on from.
+
+Small ones are collected and folded in Python (`views/columnar.py`), large ones are aggregated by Spark (`states`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from views.columns import AT, ID, KAFKA, OFFSET, PARTITION, VALID, Columns
+from views.on_spark.states import COUNTED
+from views.state_sql import plan
+from views.view import View
+
+
+def evaluated(events: DataFrame, columns: Columns) -> DataFrame:
+    """Records with their events -> whether each is valid, where it stands, the hash of its id, the columns of views.
+
+    Invalid ones are still among them: Spark would move a filter down to where the record is read, and read it twice.
+    """
+    return events.select(
+        f.col("invalid").isNull().alias(VALID),
+        f.xxhash64("event_id").alias(ID),
+        f.col("partition").alias(PARTITION),
+        f.col("offset").alias(OFFSET),
+        f.unix_millis("timestamp").alias(KAFKA),
+        f.unix_micros("event_time").alias(AT),
+        *(f.expr(sql).alias(name) for sql, name in columns.names.items()),
+    )
+
+
+def states_of(rows: DataFrame, columns: Columns, view: View) -> DataFrame:
+    """Evaluated events, without copies -> `bucket` (seconds), the keys as _key_0.. and `state`."""
+    needed = rows if view.condition is None else rows.where(columns.of(view.condition))
+    needed = needed.withColumn("event_time", f.timestamp_micros(AT))  # what First and Last go by
+    keys = [f.expr(columns.of(key)).alias(f"_key_{place}") for place, key in enumerate(view.key_expressions.values())]
+    seconds = view.bucket.seconds
+    bucket = f.expr(f"({AT} - pmod({AT}, {seconds}000000L)) div 1000000L").alias("bucket")
+    planned = plan(view, columns.of)
+    aggregates = [f.expr(sql).alias(name) for name, sql in planned.aggregates.items()]
+    grouped = needed.groupBy(bucket, *keys).agg(f.count(f.lit(1)).alias(COUNTED), *aggregates)
+    return grouped.select(
+        "bucket", *(f"_key_{place}" for place in range(len(keys))), f.expr(planned.state).alias("state")
+    )
+
+
+def without_rows(rows: DataFrame, positions: Iterable[tuple[int, int]]) -> DataFrame:
+    """The rows without those at these (partition, offset)."""
+    listed = list(positions)
+    if not listed:
+        return rows
+    copies = f.broadcast(rows.sparkSession.createDataFrame(listed, f"{PARTITION} int, {OFFSET} bigint"))
+    return rows.join(copies, [PARTITION, OFFSET], "left_anti")
