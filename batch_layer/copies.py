@@ -14,10 +14,10 @@ from pyspark.sql import DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as f
 
 from batch_layer.errors import BatchError
-from batch_layer.facts import facts_between
 from batch_layer.totals import values_of
 from infra.disk import sync_file, sync_folder
 from master_dataset.cut import Cut
+from master_dataset.spark_facts import facts_between
 
 POSITION = ("partition", "offset")
 HASHES, COPIES = "hashes", "copies"

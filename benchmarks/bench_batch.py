@@ -26,12 +26,12 @@ import psutil
 import report
 from pyspark.sql import DataFrame, SparkSession
 
-from batch_layer.facts import facts_between, without
 from batch_layer.run import run_batch
 from batch_layer.tables import write_files
 from infra.settings import Settings, load_settings
 from infra.spark import spark_session
 from master_dataset.commits import Kind, Proof, live_files, read_commits
+from master_dataset.spark_facts import facts_between, without
 from master_dataset.table import append, commit_lock, create_table, table_path
 from views.declarations import load_declarations
 from views.on_spark.states import states

@@ -1,4 +1,4 @@
-"""What a run reads: the events of the master dataset below a cut."""
+"""The records of the master dataset between two cuts, as Spark reads them."""
 
 from __future__ import annotations
 

@@ -1,0 +1,10 @@
+"""`python -m speed_layer`: keep the speed views of all sources. Run by the supervisor, or alone."""
+
+from __future__ import annotations
+
+import sys
+
+from speed_layer.keeping_all import main
+
+if __name__ == "__main__":
+    sys.exit(main())

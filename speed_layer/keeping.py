@@ -1,0 +1,241 @@
+"""Keep the speed views of a source: become the writer, go on from what Redis has, and begin again whenever it changed.
+
+    start (we are the writer) -> publish log -> init if Redis was lost -> marks -> query at `applied`
+    -> until Redis refuses a micro-batch, or says another cut than ours, or the query fails -> start
+
+Every way to go wrong leads back to `start`, except one: where another writer lives, this process ends.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+from pyspark.sql import SparkSession
+from redis.exceptions import RedisError
+
+from batch_layer import definitions, publish_log
+from batch_layer.errors import BatchError
+from batch_layer.folders import BatchFolder
+from infra.home import Home
+from infra.local_stack import addresses
+from infra.redis_clients import redis_client
+from infra.settings import Settings
+from master_dataset import coverage
+from master_dataset.cut import Cut, count_between, cut_to_json, join, ranges
+from master_dataset.kafka_positions import KafkaBehind, Positions, check_topic_id, read_positions
+from master_dataset.table import table_path
+from speed_layer.errors import Fenced, SpeedError
+from speed_layer.generations import tend
+from speed_layer.loading import first_time_ms, load_marks
+from speed_layer.marks import from_bytes
+from speed_layer.speed_views import Kept, Meta, Outcome, SpeedViews, cut_text
+from speed_layer.stream import Pace, Stream
+from views.columns import Columns
+from views.declarations import Declarations
+from views.source import Source
+from views.view import View
+
+BEAT_S = 0.5
+ALIVE_S = 4.0
+"""For so long a writer that said nothing is taken to live."""
+TEND_S = 5.0
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 10.0
+
+log = structlog.get_logger()
+
+
+@dataclass
+class Keeper:
+    """One source. `run` returns when `stopping` is set, and raises Fenced where another writer lives."""
+
+    settings: Settings
+    spark: SparkSession
+    declarations: Declarations
+    source: Source
+    stopping: threading.Event
+    failpoint: Callable[[str], None] = field(default=lambda _name: None)
+    error: str = ""
+    stream: Stream | None = None
+    pace: Pace = field(default_factory=Pace)
+    latest: Cut = field(default_factory=dict)
+    starts: int = 0
+
+    def __post_init__(self) -> None:
+        where = addresses(self.settings)
+        self.bootstrap = where.kafka
+        self.folder = BatchFolder.of(self.settings, self.source.name)
+        self.table = table_path(self.settings, self.source.name)
+        self.speed_views = SpeedViews(redis_client(self.settings, where.redis, timeout_s=30), self.source.name)
+        self._token = ""
+        self._tended = 0.0
+
+    def run(self) -> None:
+        """Keep up until told to stop."""
+        pause = FIRST_PAUSE_S
+        while not self.stopping.is_set():
+            began = time.monotonic()
+            try:
+                self._keep_up()
+            except Fenced:
+                raise
+            except Exception as error:  # Redis, Kafka, Spark, the disk: whatever it is, Redis knows where to go on
+                self.error = _in_words(error)
+                log.warning("begins_again", source=self.source.name, why=self.error, pause_s=round(pause, 1))
+                if not isinstance(error, SpeedError | RedisError | BatchError):
+                    log.debug("why", source=self.source.name, exc_info=True)
+            pause = FIRST_PAUSE_S if time.monotonic() - began > LONGEST_PAUSE_S else min(2 * pause, LONGEST_PAUSE_S)
+            self.stopping.wait(pause if self.error else 0)
+
+    def _keep_up(self) -> None:
+        self._wait_for_others()
+        meta, views, gid = self._become_writer()
+        positions = read_positions(self.settings, self.bootstrap, self.source)
+        begin = self._begin(meta.applied, positions)
+        marks = self._marks(meta, positions)
+        checkpoint = Home(self.settings.home).spark / "checkpoints" / f"speed-{self.source.name}"
+        stream = Stream(
+            self.settings, self.source, Columns(views), self.speed_views, self._token, meta.applied, gid,
+            marks, checkpoint, self.pace, failpoint=self.failpoint,
+        )  # fmt: skip
+        query = stream.start(self.spark, self.bootstrap, begin)
+        self.stream, self.starts = stream, self.starts + 1
+        log.info("keeps_up", source=self.source.name, applied=cut_to_json(meta.applied), views=[v.name for v in views])
+        self.error = ""
+        try:
+            while not self.stopping.is_set() and query.isActive and self._is_as_we_left_it(stream):
+                self._tend()
+                self.stopping.wait(BEAT_S)
+        finally:
+            query.stop()
+        if stream.refused == Outcome.FENCED:
+            self._check_fence()
+        elif stream.refused is None and (failure := stream.failure or query.exception()) is not None:
+            raise failure
+
+    def _wait_for_others(self) -> None:
+        """Two writers would be safe, but each would stop the other for ever."""
+        said = False
+        while not self.stopping.is_set() and self.speed_views.living_writer() not in (None, self._token):
+            if not said:
+                log.info("waits", source=self.source.name, why="another writer lives")
+                said = True
+            self.stopping.wait(BEAT_S)
+
+    def _become_writer(self) -> tuple[Meta, tuple[View, ...], str]:
+        """Steps 1 to 3 of a start: our token, the publish log as it is after that, meta."""
+        declared = list(self.declarations.views_of(self.source.name))
+        for view in declared:
+            definitions.keep(self.folder, view)
+        publish_log.begin(self.folder, {view.name: view.hash for view in declared}, time.time())
+        self._token, kept = self.speed_views.start()
+        newest = publish_log.last(self.folder)
+        if kept.meta is None:
+            log.warning("redis_is_empty", source=self.source.name, begins_at=cut_to_json(newest.cut), run=newest.run)
+            self.speed_views.init(self._token, newest.run, newest.cut, newest.catalog.values())
+        elif newest.run > kept.meta.published:
+            self.speed_views.publish(newest.run, newest.cut)
+        self.speed_views.beat(self._token, ALIVE_S)
+        kept = self.speed_views.look()
+        if kept.epoch != self._token or kept.meta is None:
+            raise SpeedError(f"Source {self.source.name!r}: somebody else started to write at the same moment.")
+        return kept.meta, self._views_of(kept), kept.generations[-1].gid
+
+    def _views_of(self, kept: Kept) -> tuple[View, ...]:
+        """The views that the newest generation computes: those that are declared, and older versions still served."""
+        declared = {view.hash: view for view in self.declarations.views_of(self.source.name)}
+        return tuple(
+            declared.get(each) or definitions.restore(self.folder, each, self.source)
+            for each in kept.generations[-1].views
+        )
+
+    def _begin(self, applied: Cut, positions: Positions) -> Cut:
+        """Where to read from: what is applied, for every partition. Refuses what would skip a record."""
+        held = coverage.of(self.table) if self.table.is_dir() else coverage.Coverage()
+        check_topic_id(self.source, positions.topic_id, held.topic_id)
+        if behind := list(ranges(positions.latest, applied)):
+            raise KafkaBehind(self.source, behind)
+        begin = {partition: applied.get(partition, 0) for partition in positions.latest}
+        gone = list(ranges(begin, positions.earliest))
+        if gone and not applied:  # Kafka had forgotten them before anybody looked, so that nothing has ever seen them
+            return join(begin, positions.earliest)
+        if gone:
+            raise SpeedError(
+                f"Source {self.source.name!r}: Kafka no longer holds {'; '.join(map(str, gone))}, which come next for "
+                f"the speed views. A batch run takes them from the master dataset: "
+                f"`tidemark batch run --source {self.source.name}`."
+            )
+        return begin
+
+    def _marks(self, meta: Meta, positions: Positions) -> Any:
+        horizon_ms = int(self.settings.speed_dedup_horizon_s * 1000)
+        if not horizon_ms:
+            if cut_text(meta.marked) != cut_text(meta.applied):
+                self.speed_views.load(self._token, 1, is_last=True, name="none", marks=b"")
+            return None
+        if cut_text(meta.marked) != cut_text(meta.applied):
+            first = first_time_ms(
+                self.spark, self.settings, self.bootstrap, self.source, meta.applied, positions.latest
+            )
+            began = time.monotonic()
+            outcome = load_marks(self.spark, self.speed_views, self._token, meta, self.table, first - horizon_ms)
+            log.info("marks_loaded", source=self.source.name, said=outcome, seconds=round(time.monotonic() - began, 1))
+        return from_bytes(self.speed_views.marks(), horizon_ms)
+
+    def _is_as_we_left_it(self, stream: Stream) -> bool:
+        """Say that we live. False where Redis is no longer at our epoch or our cut: it was lost or taken over."""
+        if self.speed_views.beat(self._token, ALIVE_S) != Outcome.OK:
+            stream.refused = stream.refused or Outcome.FENCED
+            return False
+        with stream.applying:
+            meta = self.speed_views.look().meta
+            return meta is not None and cut_text(meta.applied) == cut_text(stream.applied)
+
+    def _check_fence(self) -> None:
+        """Whoever has the epoch now: a takeover, or a Redis that was lost, is no reason to end; a living writer is."""
+        epoch, living = self.speed_views.look().epoch, self.speed_views.living_writer()
+        if epoch is not None and living == epoch and epoch != self._token:
+            raise Fenced(
+                f"Source {self.source.name!r}: another writer keeps its speed views now, so this one ends. "
+                "Run one speed layer for each source."
+            )
+        log.warning(
+            "fenced", source=self.source.name, why="Redis was lost" if epoch is None else "a batch run took over"
+        )
+
+    def _tend(self) -> None:
+        if time.monotonic() - self._tended > TEND_S:
+            self._tended = time.monotonic()
+            tend(self.speed_views, self.folder, self.settings.speed_grace_s)
+            self.latest = read_positions(self.settings, self.bootstrap, self.source).latest
+
+    def status(self) -> dict[str, Any]:
+        """For `tidemark speed status`."""
+        applied = self.stream.applied if self.stream is not None else {}
+        behind = count_between(applied, self.latest)
+        return {
+            "applied": cut_to_json(applied),
+            "behind_events": behind,
+            "behind_s": max(time.time() - self.pace.newest_ms / 1000, 0.0) if behind and self.pace.newest_ms else 0.0,
+            "micro_batches": self.pace.micro_batches,
+            "last_micro_batch_s": self.pace.seconds,
+            "events": self.pace.events,
+            "copies": self.pace.copies,
+            "marks": self.stream.marks.count if self.stream is not None and self.stream.marks is not None else 0,
+            "starts": self.starts,
+            "refused": self.error,
+        }
+
+
+def _in_words(error: Exception) -> str:
+    said = str(getattr(error, "desc", None) or str(error) or type(error).__name__).strip()
+    if "OOM command not allowed" in said:
+        return (
+            "Redis is full, so nothing was written. A batch run frees what it takes over (`tidemark batch run`), or "
+            "give Redis more: redis_max_memory_mb, or maxmemory of your own."
+        )
+    return said.splitlines()[0][:500]

@@ -1,0 +1,76 @@
+"""The speed layer's process: a keeper for each source, on one Spark session."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from pathlib import Path
+from types import FrameType
+
+import structlog
+
+from infra.home import Home, write_json
+from infra.process import run_process
+from infra.settings import Settings
+from infra.spark import spark_session
+from speed_layer.errors import Fenced
+from speed_layer.keeping import Keeper
+from speed_layer.stream import SPARK_CONF
+from views.declarations import declared_by
+
+HEARTBEAT_S = 0.5
+
+log = structlog.get_logger()
+
+
+def run_speed_layer(settings: Settings) -> None:
+    """Keep up with every source until told to stop. A source that cannot go on is tried again; the others go on."""
+    stopping = threading.Event()
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        stopping.set()
+
+    signal.signal(signal.SIGTERM, handle)
+    signal.signal(signal.SIGINT, handle)
+    Home(settings.home).prepare()
+    write_status(settings, [])
+    declarations = declared_by(settings)
+    spark = spark_session(settings, "tidemark-speed", SPARK_CONF)
+    sources = [source for source in declarations.sources.values() if list(declarations.views_of(source.name))]
+    keepers = [Keeper(settings, spark, declarations, source, stopping) for source in sources]
+    fenced: list[Fenced] = []
+
+    def keep(keeper: Keeper) -> None:
+        try:
+            keeper.run()
+        except Fenced as error:
+            fenced.append(error)
+            stopping.set()
+
+    threads = [threading.Thread(target=keep, args=(keeper,), name=keeper.source.name) for keeper in keepers]
+    for thread in threads:
+        thread.start()
+    while not stopping.wait(HEARTBEAT_S):
+        write_status(settings, keepers)
+    for thread in threads:
+        thread.join()
+    spark.stop()
+    if fenced:
+        raise fenced[0]
+
+
+def status_file(settings: Settings) -> Path:
+    """Where the speed layer says how it is."""
+    return Home(settings.home).run / "speed.json"
+
+
+def write_status(settings: Settings, keepers: list[Keeper], error: str = "") -> None:
+    """Tell the others."""
+    sources = {keeper.source.name: keeper.status() for keeper in keepers}
+    write_json(status_file(settings), {"at": time.time(), "error": error, "sources": sources})
+
+
+def main() -> int:
+    """The program."""
+    return run_process(run_speed_layer, lambda settings, error: write_status(settings, [], error=error))

@@ -1,0 +1,68 @@
+"""After Redis was lost or taken over: the marks of events that a batch run counted, from the master dataset."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+
+from infra.settings import Settings
+from infra.spark import kafka_source_options
+from master_dataset.cut import Cut, cut_to_json
+from master_dataset.spark_facts import between
+from speed_layer.marks import to_bytes
+from speed_layer.speed_views import Meta, Outcome, SpeedViews, new_id
+from views.source import Source
+
+CHUNK = 500_000
+FIRST_RECORDS = 1_000
+"""Of each partition, to find one that has a time: offsets may have no record."""
+
+
+def load_marks(
+    spark: SparkSession, speed_views: SpeedViews, token: str, meta: Meta, table: Path, since_ms: int
+) -> Outcome:
+    """Marks of the valid records of the master dataset in [marked, applied) that Kafka got from `since_ms` on."""
+    outcome = Outcome.OK
+    chunks = list(_chunks(spark, table, meta, since_ms)) or [b""]
+    for number, marks in enumerate(chunks, start=1):
+        outcome = speed_views.load(token, number, is_last=number == len(chunks), name=new_id(), marks=marks)
+        if outcome != Outcome.OK:
+            return outcome
+    return outcome
+
+
+def _chunks(spark: SparkSession, table: Path, meta: Meta, since_ms: int) -> Iterator[bytes]:
+    rows = (
+        spark.read.format("delta")
+        .load(str(table))
+        .where(between(meta.marked, meta.applied))
+        .where((f.unix_millis("timestamp") >= since_ms) & f.col("invalid").isNull())
+        .select(f.xxhash64("event_id").alias("hash"), f.unix_millis("timestamp").alias("at"))
+    )
+    found = rows.toArrow()
+    hashes, times = (found.column(name).to_numpy().astype(np.int64) for name in ("hash", "at"))
+    order = np.argsort(times, kind="stable")  # so that old marks can be forgotten chunk by chunk
+    for begin in range(0, len(order), CHUNK):
+        wanted = order[begin : begin + CHUNK]
+        yield to_bytes(int(times[wanted[-1]]), np.unique(hashes[wanted]))
+
+
+def first_time_ms(spark: SparkSession, settings: Settings, bootstrap: str, source: Source, start: Cut, end: Cut) -> int:
+    """About when the oldest record at or above the cut `start` came to Kafka, in ms; `end` is where Kafka ends.
+
+    0 where that cannot be told: all marks are then wanted.
+    """
+    upto = {p: min(offset, start.get(p, 0) + FIRST_RECORDS) for p, offset in end.items()}
+    options = {
+        "subscribe": source.topic,
+        "startingOffsets": json.dumps({source.topic: cut_to_json({p: start.get(p, 0) for p in end})}),
+        "endingOffsets": json.dumps({source.topic: cut_to_json(upto)}),
+    }
+    records = spark.read.format("kafka").options(**kafka_source_options(settings, bootstrap), **options).load()
+    found = records.agg(f.min(f.unix_millis("timestamp"))).first()
+    return int(found[0]) if found is not None and found[0] is not None else 0

@@ -1,0 +1,46 @@
+-- apply(token, from, to, gid, name of the marks, marks, how many marks to forget, their names...,
+--       then for each bucket: its time in seconds, how many states, key, state, key, state...)
+-- KEYS: epoch, meta, gens, seen, gids, then for each bucket the index of its view and its data.
+-- One micro-batch: the states as they are after it, its marks, and the cut, all or nothing.
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then
+  return 'FENCED'
+end
+local applied, marked = unpack(redis.call('HMGET', KEYS[2], 'applied', 'marked'))
+if not applied then
+  return 'FENCED'
+end
+if applied == ARGV[3] then
+  return 'ALREADY'
+end
+if applied ~= ARGV[2] then
+  return 'RESTART'
+end
+if marked ~= applied then
+  return 'LOAD'
+end
+local newest = redis.call('LINDEX', KEYS[3], -1)
+if not newest or cjson.decode(newest).gid ~= ARGV[4] then
+  return 'RETRY'
+end
+-- The first write is one that Redis refuses when its memory is full; after it, none is refused.
+redis.call('HSET', KEYS[2], 'applied', ARGV[3], 'marked', ARGV[3])
+if ARGV[6] ~= '' then
+  redis.call('HSET', KEYS[4], ARGV[5], ARGV[6])
+end
+local at = 8
+for _ = 1, tonumber(ARGV[7]) do
+  redis.call('HDEL', KEYS[4], ARGV[at])
+  at = at + 1
+end
+local MOST = 2000 -- arguments that Lua can hand to one command, safely
+for place = 6, #KEYS, 2 do
+  local bucket, last = ARGV[at], at + 1 + 2 * tonumber(ARGV[at + 1])
+  redis.call('ZADD', KEYS[place], bucket, bucket)
+  at = at + 2
+  while at <= last do
+    local stop = math.min(at + MOST - 1, last)
+    redis.call('HSET', KEYS[place + 1], unpack(ARGV, at, stop))
+    at = stop + 1
+  end
+end
+return 'OK'

@@ -1,0 +1,79 @@
+"""`tidemark speed`: how far the speed layer is, and what Redis holds of it."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from infra.cli import Output, OutputOption
+
+if TYPE_CHECKING:
+    from speed_layer.speed_views import Kept, SpeedViews
+
+app = typer.Typer(no_args_is_help=True)
+OLD_S = 10.0
+
+
+@app.callback()
+def _group() -> None:
+    """Keeps `status` a command of its own: with one alone, typer would leave out its name."""
+
+
+@app.command()
+def status(
+    source: Annotated[str | None, typer.Argument(help="Name of a source; all that have views if not given.")] = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show, for each source, the applied cut, how far it is behind, its last micro-batch, its states and memory."""
+    from infra import terminal
+    from infra.home import Home, read_json
+    from infra.local_stack import addresses
+    from infra.redis_clients import redis_client
+    from infra.settings import load_settings
+    from speed_layer.errors import SpeedError
+    from speed_layer.speed_views import SpeedViews
+    from views.declarations import declared_by
+
+    settings = load_settings()
+    declarations = declared_by(settings)
+    names = (
+        [declarations.source(source).name] if source else sorted({v.source.name for v in declarations.views.values()})
+    )
+    told = read_json(Home(settings.home).run / "speed.json") or {}
+    is_alive = time.time() - told.get("at", 0) < OLD_S
+    url = addresses(settings).redis
+    rows = []
+    try:
+        with redis_client(settings, url) as client:
+            for name in names:
+                speed_views = SpeedViews(client, name)
+                said = told.get("sources", {}).get(name, {}) if is_alive else {}
+                rows.append(_row(name, speed_views, speed_views.look(), said))
+    except OSError as error:
+        raise SpeedError(f"Redis at {url} does not answer ({error}). `tidemark status` shows what runs.") from None
+    terminal.print_result(rows, output, "No source has a view.", as_is=("run",))
+
+
+def _row(name: str, speed_views: SpeedViews, kept: Kept, said: dict[str, Any]) -> dict[str, Any]:
+    from master_dataset.cut import cut_to_json
+
+    living = speed_views.living_writer()
+    if kept.meta is None:
+        return {"source": name, "state": "nothing in Redis yet" if living is None else "starting"}
+    counts, bytes_ = speed_views.size()
+    state = said.get("refused") or ("keeps up" if living == kept.epoch else "no writer")
+    return {
+        "source": name,
+        "state": state,
+        "applied": cut_to_json(kept.meta.applied),
+        "run": kept.meta.published,
+        "generations": len(kept.generations),
+        "behind_events": said.get("behind_events"),
+        "behind_s": said.get("behind_s"),
+        "last_micro_batch_s": said.get("last_micro_batch_s"),
+        "states": counts,
+        "state_bytes": bytes_,
+        "marks": said.get("marks"),
+    }

@@ -1,0 +1,366 @@
+"""The speed views of a source in Redis: their layout, and each step of the hand-off as one atomic script.
+
+    tidemark:{web}:epoch                        token of whoever may change what is applied
+    tidemark:{web}:meta                         applied and marked (cuts), published (a run); missing: Redis was lost
+    tidemark:{web}:gens                         the generations in order, as JSON; the last one is written
+    tidemark:{web}:seen                         name -> marks: 64-bit hashes of the ids of counted events
+    tidemark:{web}:gids                         generation -> its views, until its states are swept
+    tidemark:{web}:alive                        the token of a writer that lives
+    tidemark:{web}:v:<gid>:<view>               buckets of a view that have states, by time
+    tidemark:{web}:v:<gid>:<view>:<bucket>      key -> state
+
+All keys of a source share a hash tag, so that they lie in one slot of a cluster. The scripts are in lua/; each is one
+step of the hand-off (docs/speed.md). Nothing here needs Spark: the batch and the serving layer use it too.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from master_dataset.cut import Cut, cut_from_json, cut_to_json
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+VIEW_HASH = 16
+"""So many characters of a definition hash stand in keys."""
+SWEPT_AT_ONCE = 200
+MEASURED = 20
+"""So many buckets of a generation, and states of a bucket, are measured to tell the size of all."""
+SCRIPTS = (
+    "start", "look", "init", "load", "apply", "open", "publish", "fence", "takeover", "retire", "sweep", "beat",
+    "answer",
+)  # fmt: skip
+
+
+class Outcome(StrEnum):
+    """What a script said."""
+
+    OK = "OK"
+    ALREADY = "ALREADY"
+    FENCED = "FENCED"
+    RESTART = "RESTART"
+    LOAD = "LOAD"
+    RETRY = "RETRY"
+    LOST = "LOST"
+    REFUSED = "REFUSED"
+    TOO_MANY = "TOO MANY"
+    NO_META = "NO META"
+    NO_GENERATION = "NO GENERATION"
+    OLD = "OLD"
+    BEHIND = "BEHIND"
+    IN_USE = "IN USE"
+
+
+class Generation(NamedTuple):
+    """The speed states since a cut: `views` are the definition hashes that it computes, `catalog` those of its run."""
+
+    gid: str
+    run: int
+    start: Cut
+    catalog: tuple[str, ...]
+    views: tuple[str, ...]
+
+
+class Meta(NamedTuple):
+    """How far the speed views are, and the run that readers may go to."""
+
+    applied: Cut
+    marked: Cut
+    published: int
+
+
+class Kept(NamedTuple):
+    """What Redis keeps of a source at one moment."""
+
+    epoch: str | None
+    meta: Meta | None
+    generations: tuple[Generation, ...]
+
+
+class Group(NamedTuple):
+    """Where a state is: definition hash, beginning of the bucket in seconds since 1970, bytes of the key."""
+
+    view: str
+    bucket: int
+    key: bytes
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a reader adds to the batch view of its run. `states` may name a group once for each generation."""
+
+    outcome: Outcome
+    applied: Cut
+    published: int
+    states: tuple[tuple[int, bytes, bytes], ...] = ()
+    """(bucket, key, state)."""
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """What one apply writes: absolute states, and the marks of the events that were counted."""
+
+    start: Cut
+    end: Cut
+    gid: str
+    states: Mapping[Group, bytes]
+    marks_name: str = ""
+    marks: bytes = b""
+    forget: tuple[str, ...] = ()
+    """Names of marks that are older than the horizon."""
+
+
+class SpeedViews:
+    """The speed views of one source. Every method that changes them is one script, atomic in Redis."""
+
+    def __init__(self, client: Redis, source: str) -> None:
+        self.client, self.source = client, source
+        self.prefix = f"tidemark:{{{source}}}:"
+        self._keys = [self.prefix + name for name in ("epoch", "meta", "gens", "seen", "gids", "alive")]
+        self._scripts = {name: client.register_script(_script(name)) for name in SCRIPTS}
+
+    # ---- the writer ----
+
+    def start(self) -> tuple[str, Kept]:
+        """Become the only writer. The first step, before the publish log is read. Returns our token."""
+        token = new_id()
+        meta, generations = self._run("start", token)
+        return token, Kept(token, _meta(meta), _generations(generations))
+
+    def init(self, token: str, run: int, cut: Cut, catalog: Iterable[str]) -> Outcome:
+        """Make meta after Redis was lost, from the last entry of the publish log."""
+        made = _generation_json(run, cut, catalog)
+        return Outcome(self._said("init", token, cut_text(cut), run, made))
+
+    def load(self, token: str, chunk: int, *, is_last: bool, name: str, marks: bytes) -> Outcome:
+        """Marks of events that were counted by a batch run, chunk by chunk from 1."""
+        return Outcome(self._said("load", token, chunk, int(is_last), name, marks))
+
+    def read(self, gid: str, groups: Sequence[Group]) -> list[bytes | None]:
+        """The states of these groups now."""
+        by_bucket: dict[tuple[str, int], list[int]] = {}
+        for place, group in enumerate(groups):
+            by_bucket.setdefault((group.view, group.bucket), []).append(place)
+        with self.client.pipeline(transaction=False) as pipe:
+            for (view, bucket), places in by_bucket.items():
+                pipe.hmget(self._data(gid, view, bucket), [groups[place].key for place in places])
+            answers = pipe.execute()
+        found: list[bytes | None] = [None] * len(groups)
+        for places, states in zip(by_bucket.values(), answers, strict=True):
+            for place, state in zip(places, states, strict=True):
+                found[place] = state
+        return found
+
+    def apply(self, token: str, batch: MicroBatch) -> Outcome:
+        """The states, the marks and the cut of a micro-batch, all or nothing."""
+        keys: list[str] = []
+        arguments: list[Any] = [token, cut_text(batch.start), cut_text(batch.end), batch.gid]
+        arguments += [batch.marks_name, batch.marks, len(batch.forget), *batch.forget]
+        by_bucket: dict[tuple[str, int], list[bytes]] = {}
+        for group, state in batch.states.items():
+            by_bucket.setdefault((group.view, group.bucket), []).extend((group.key, state))
+        for (view, bucket), pairs in by_bucket.items():
+            keys += [self._buckets(batch.gid, view), self._data(batch.gid, view, bucket)]
+            arguments += [bucket, len(pairs) // 2, *pairs]
+        return Outcome(self._text(self._scripts["apply"](keys=[*self._keys[:5], *keys], args=arguments)))
+
+    def marks(self) -> Iterator[tuple[str, bytes]]:
+        """All marks that are kept, by their names."""
+        for name, marks in self.client.hscan_iter(self._keys[3], count=100):
+            yield name.decode(), marks
+
+    def beat(self, token: str, seconds: float) -> Outcome:
+        """Say that the writer lives; the others see it for so long."""
+        return Outcome(self._said("beat", token, int(seconds * 1000)))
+
+    def living_writer(self) -> str | None:
+        """The token of the writer that last said so, if that is not too long ago."""
+        found = self.client.get(self._keys[5])
+        return found.decode() if isinstance(found, bytes) else None
+
+    # ---- a batch run ----
+
+    def open(self, run: int, catalog: Iterable[str]) -> Cut | None:
+        """A new generation at what is applied now, for a run that computes `catalog`. None: there is no meta."""
+        found = self._run("open", new_id(), run, _listed(catalog))
+        return None if found is None else cut_of(found)
+
+    def publish(self, run: int, cut: Cut) -> Outcome:
+        """Let readers go to a run of the publish log. May be repeated by anybody for its last entry."""
+        return Outcome(self._said("publish", run, cut_text(cut)))
+
+    def fence(self) -> tuple[str, Cut] | None:
+        """The first step of a takeover: nobody writes any more. Our token, and what is applied. None: no meta."""
+        token = new_id()
+        found = self._run("fence", token)
+        return None if found is None else (token, cut_of(found))
+
+    def takeover(self, token: str, run: int, cut: Cut, catalog: Iterable[str]) -> Outcome:
+        """The second step, after the durable append: the speed views begin anew at the run's cut."""
+        return Outcome(self._said("takeover", token, run, cut_text(cut), _generation_json(run, cut, catalog)))
+
+    def retire(self, count: int) -> int:
+        """Drop up to so many of the first generations, none that is still needed. Returns how many went."""
+        return int(self._run("retire", count))
+
+    def unswept(self) -> list[str]:
+        """Generations that are no longer there, but whose states are."""
+        kept = {generation.gid for generation in self.look().generations}
+        return [gid for gid in self._known_generations() if gid not in kept]
+
+    def sweep(self, gid: str) -> int:
+        """Delete the states of a generation that is no longer there. Returns how many buckets that were."""
+        swept = 0
+        while True:
+            buckets = self._some_buckets(gid)
+            keys = [
+                key for view, bucket in buckets for key in (self._buckets(gid, view), self._data(gid, view, bucket))
+            ]
+            is_last = len(buckets) < SWEPT_AT_ONCE
+            said = self._scripts["sweep"](
+                keys=[*self._keys[:5], *keys], args=[gid, int(is_last), *(bucket for _, bucket in buckets)]
+            )
+            if self._text(said) != Outcome.OK:
+                return swept
+            swept += len(buckets)
+            if is_last:
+                return swept
+
+    # ---- a reader ----
+
+    def look(self) -> Kept:
+        """Epoch, meta and generations, as they are together."""
+        epoch, meta, generations = self._run("look")
+        return Kept(epoch.decode() if epoch else None, _meta(meta), _generations(generations))
+
+    def answer(
+        self,
+        run: int,
+        cut: Cut,
+        view: str,
+        *,
+        begin: int = -(2**40),
+        end: int = 2**40,
+        keys: Sequence[bytes] = (),
+        most_buckets: int = 100_000,
+    ) -> Answer:
+        """What stands since the cut of a run, for the buckets in [begin, end): all keys of them, or the given ones."""
+        found = self._run(
+            "answer", run, cut_text(cut), self.prefix + "v:", view[:VIEW_HASH], begin, end, most_buckets, *keys
+        )
+        outcome = Outcome(found[0].decode())
+        if outcome == Outcome.LOST:
+            return Answer(outcome, {}, 0)
+        states = tuple(
+            (int(bucket), rows[place], rows[place + 1])
+            for bucket, rows in _pairs(found[3] if outcome == Outcome.OK else [])
+            for place in range(0, len(rows), 2)
+        )
+        return Answer(outcome, cut_of(found[1]), int(found[2]), states)
+
+    def size(self) -> tuple[int, int]:
+        """How many states there are, and about how many bytes of Redis they take: some are measured, for people."""
+        states = measured = measured_states = 0
+        for gid in self._known_generations():
+            keys = [self._data(gid, view, bucket) for view, bucket in self._all_buckets(gid)]
+            with self.client.pipeline(transaction=False) as pipe:
+                for key in keys:
+                    pipe.hlen(key)
+                counts = pipe.execute()
+            with self.client.pipeline(transaction=False) as pipe:
+                for key in keys[:: max(len(keys) // MEASURED, 1)]:
+                    pipe.memory_usage(key, samples=MEASURED)
+                measured += sum(filter(None, pipe.execute()))
+            measured_states += sum(counts[:: max(len(keys) // MEASURED, 1)])
+            states += sum(counts)
+        return states, measured * states // measured_states if measured_states else 0
+
+    # ---- inside ----
+
+    def _run(self, name: str, *arguments: Any) -> Any:
+        return self._scripts[name](keys=self._keys, args=arguments)
+
+    def _said(self, name: str, *arguments: Any) -> str:
+        return self._text(self._run(name, *arguments))
+
+    @staticmethod
+    def _text(said: Any) -> str:
+        return said.decode() if isinstance(said, bytes) else str(said)
+
+    def _buckets(self, gid: str, view: str) -> str:
+        return f"{self.prefix}v:{gid}:{view[:VIEW_HASH]}"
+
+    def _data(self, gid: str, view: str, bucket: int) -> str:
+        return f"{self.prefix}v:{gid}:{view[:VIEW_HASH]}:{bucket}"
+
+    def _known_generations(self) -> dict[str, tuple[str, ...]]:
+        found: Any = self.client.hgetall(self._keys[4])
+        return {gid.decode(): tuple(views.decode().split()) for gid, views in found.items()}
+
+    def _all_buckets(self, gid: str, most: int = -1) -> Iterator[tuple[str, int]]:
+        for view in self._known_generations().get(gid, ()):
+            found: Any = self.client.zrange(self._buckets(gid, view), 0, most)
+            yield from ((view, int(bucket)) for bucket in found)
+
+    def _some_buckets(self, gid: str) -> list[tuple[str, int]]:
+        return list(self._all_buckets(gid, SWEPT_AT_ONCE))[:SWEPT_AT_ONCE]
+
+
+def new_id() -> str:
+    """A token or the id of a generation: random, compared for equality only. No counter could outlive Redis."""
+    return secrets.token_hex(8)
+
+
+def cut_text(cut: Cut) -> str:
+    """A cut as Redis keeps it: the same text exactly when it is the same cut."""
+    given = {partition: offset for partition, offset in cut.items() if offset}
+    return json.dumps(cut_to_json(given), separators=(",", ":"))
+
+
+def cut_of(text: bytes) -> Cut:
+    """The inverse."""
+    return cut_from_json(json.loads(text))
+
+
+def _script(name: str) -> str:
+    return Path(__file__).with_name("lua").joinpath(f"{name}.lua").read_text(encoding="utf-8")
+
+
+def _listed(hashes: Iterable[str]) -> str:
+    return " ".join(sorted(hashes))
+
+
+def _generation_json(run: int, cut: Cut, catalog: Iterable[str]) -> str:
+    listed = _listed(catalog)
+    return json.dumps({"gid": new_id(), "run": run, "from": cut_text(cut), "catalog": listed, "views": listed})
+
+
+def _meta(found: Sequence[bytes | None]) -> Meta | None:
+    applied, marked, published = found
+    if applied is None or marked is None or published is None:
+        return None
+    return Meta(cut_of(applied), cut_of(marked), int(published))
+
+
+def _generations(found: Iterable[bytes]) -> tuple[Generation, ...]:
+    return tuple(
+        Generation(
+            gid=each["gid"],
+            run=int(each["run"]),
+            start=cut_from_json(json.loads(each["from"])),
+            catalog=tuple(each["catalog"].split()),
+            views=tuple(each["views"].split()),
+        )
+        for each in map(json.loads, found)
+    )
+
+
+def _pairs(flat: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
+    return zip(flat[::2], flat[1::2], strict=True)

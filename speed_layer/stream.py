@@ -1,0 +1,197 @@
+"""One streaming query: from Kafka, through the views' expressions, into the speed views, each offset exactly once.
+
+The query begins at the cut that Redis has applied. Spark's checkpoint is disposable: it only tells where a micro-batch
+ends. A micro-batch that Redis does not take ends the query; whoever runs it begins again from what Redis says.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+from pyspark.sql import DataFrame, SparkSession
+
+from infra.settings import Settings
+from infra.spark import BARE_FILE_SYSTEM, kafka_source_options
+from master_dataset.cut import Cut, count_between, cut_to_json, is_below
+from speed_layer.errors import SpeedError
+from speed_layer.marks import Marks, Named, to_bytes
+from speed_layer.micro_batch import Delta, added, delta_of, groups_of
+from speed_layer.speed_views import MicroBatch, Outcome, SpeedViews, new_id
+from views.columns import Columns
+from views.on_spark.columns import evaluated
+from views.on_spark.events import with_event
+from views.source import Source
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+RECORDS_A_TASK = 20_000
+"""Large micro-batches are read by tasks of this size, however few partitions the topic has."""
+SPARK_CONF = {
+    **BARE_FILE_SYSTEM,
+    "spark.sql.adaptive.enabled": "false",  # plans each stage anew, for micro-batches that have one
+    "spark.sql.streaming.pollingDelay": "5ms",
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    "spark.sql.streaming.minBatchesToRetain": "2",
+    "spark.sql.streaming.numRecentProgressUpdates": "2",
+}
+"""For a session that writes no Delta table."""
+
+log = structlog.get_logger()
+
+
+class Refused(Exception):
+    """Redis did not take a micro-batch; the outcome says what to do."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(outcome)
+        self.outcome = outcome
+
+
+@dataclass
+class Pace:
+    """How the last micro-batches went, for people."""
+
+    micro_batches: int = 0
+    events: int = 0
+    copies: int = 0
+    records: int = 0
+    seconds: float = 0.0
+    """Of the last micro-batch, from where Spark hands it over until Redis has it."""
+    newest_ms: int = 0
+    """Kafka's timestamp of the newest record that is applied."""
+    at: float = 0.0
+
+
+@dataclass
+class Stream:
+    """The query of one source. `applied` and `gid` are Redis's, as far as we know."""
+
+    settings: Settings
+    source: Source
+    columns: Columns
+    speed_views: SpeedViews
+    token: str
+    applied: Cut
+    gid: str
+    marks: Marks | None
+    checkpoint: Path
+    pace: Pace = field(default_factory=Pace)
+    refused: Outcome | None = None
+    failure: Exception | None = None
+    applying: threading.Lock = field(default_factory=threading.Lock)
+    """Held while `applied` may be another than Redis's."""
+    failpoint: Callable[[str], None] = field(default=lambda _name: None)
+
+    def start(self, spark: SparkSession, bootstrap: str, begin: Cut) -> StreamingQuery:
+        """Follow Kafka from `begin` on, which is what is applied, for every partition."""
+        shutil.rmtree(self.checkpoint, ignore_errors=True)
+        records = (
+            spark.readStream.format("kafka")
+            .options(**kafka_source_options(self.settings, bootstrap))
+            .option("subscribe", self.source.topic)
+            .option("startingOffsets", json.dumps({self.source.topic: cut_to_json(begin)}))
+            .option("maxOffsetsPerTrigger", self.settings.speed_max_events)
+            .option("maxRecordsPerPartition", RECORDS_A_TASK)
+            .option("failOnDataLoss", "true")
+            .load()
+        )
+        return (
+            evaluated(with_event(records, self.source), self.columns)
+            .writeStream.queryName(f"speed-{self.source.name}")
+            .foreachBatch(self.take)
+            .option("checkpointLocation", str(self.checkpoint))
+            .start()
+        )
+
+    def take(self, rows: DataFrame, batch_id: int) -> None:
+        """One micro-batch, which begins where the last one that Redis took ended."""
+        try:
+            self._take(rows, batch_id)
+        except Exception as error:
+            self.failure = error  # what Spark makes of it is a page of Java
+            raise
+
+    def _take(self, rows: DataFrame, batch_id: int) -> None:
+        began = time.monotonic()
+        end = self._end_of(batch_id)
+        if not is_below(self.applied, end):
+            raise SpeedError(
+                f"Source {self.source.name!r}: Kafka ends at {cut_to_json(end)}, before {cut_to_json(self.applied)}, "
+                f"which is applied. Topic {self.source.topic!r} was made again, or lost its end."
+            )
+        size = count_between(self.applied, end)
+        delta = delta_of(rows, self.columns, self.marks, size)
+        log.debug("computed", source=self.source.name, records=size, ms=round((time.monotonic() - began) * 1000))
+        self.failpoint("speed.before_apply")
+        self._apply(delta, end)
+        self.failpoint("speed.after_apply")
+        pace = self.pace
+        pace.micro_batches += 1
+        pace.records += size
+        pace.events += len(delta.hashes)
+        pace.copies += delta.copies
+        pace.newest_ms = max(pace.newest_ms, delta.newest_ms)
+        pace.seconds, pace.at = time.monotonic() - began, time.time()
+
+    def _apply(self, delta: Delta, end: Cut) -> None:
+        views = {view.hash: view for view in self.columns.views}
+        groups = groups_of(delta)
+        name = new_id()
+        while True:
+            began = time.monotonic()
+            known = self.speed_views.read(self.gid, groups)
+            was_read = time.monotonic()
+            states = added(delta, views, groups, known)
+            was_merged = time.monotonic()
+            batch = MicroBatch(self.applied, end, self.gid, states, *self._marks_of(name, delta))
+            with self.applying:
+                outcome = self.speed_views.apply(self.token, batch)
+                if outcome in (Outcome.OK, Outcome.ALREADY):
+                    self.applied = end
+            log.debug(
+                "applied",
+                source=self.source.name,
+                said=str(outcome),
+                groups=len(groups),
+                read_ms=round((was_read - began) * 1000),
+                merge_ms=round((was_merged - was_read) * 1000),
+                apply_ms=round((time.monotonic() - was_merged) * 1000),
+            )
+            if outcome == Outcome.RETRY and self._next_generation():
+                continue
+            if outcome not in (Outcome.OK, Outcome.ALREADY):
+                self.refused = outcome
+                raise Refused(outcome)
+            break
+        if self.marks is not None:
+            self.marks.forget(delta.oldest_ms)
+            if len(delta.hashes):
+                self.marks.add(Named(name, delta.newest_ms, delta.hashes))
+
+    def _marks_of(self, name: str, delta: Delta) -> tuple[str, bytes, tuple[str, ...]]:
+        if self.marks is None:
+            return name, b"", ()
+        marks = to_bytes(delta.newest_ms, delta.hashes) if len(delta.hashes) else b""
+        return name, marks, self.marks.outdated(delta.oldest_ms)
+
+    def _next_generation(self) -> bool:
+        """A run opened a generation since. If it computes what we do, the micro-batch goes into that one."""
+        generations = self.speed_views.look().generations
+        if not generations or set(generations[-1].views) != {view.hash for view in self.columns.views}:
+            return False
+        self.gid = generations[-1].gid
+        return True
+
+    def _end_of(self, batch_id: int) -> dict[int, int]:
+        """Where Spark planned this micro-batch to end: in its offset log, which it writes before the batch runs."""
+        planned = (self.checkpoint / "offsets" / str(batch_id)).read_text(encoding="utf-8").splitlines()[-1]
+        return {int(p): int(o) for p, o in json.loads(planned)[self.source.topic].items()}

@@ -1,0 +1,115 @@
+"""A micro-batch, folded here or aggregated by Spark, adds what the oracle counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from speed_layer import micro_batch
+from speed_layer.marks import Marks, Named
+from speed_layer.micro_batch import Delta, added, delta_of, groups_of
+from speed_layer.speed_views import Group
+from views import in_memory
+from views.columns import Columns
+from views.declarations import load_declarations
+from views.generation import Record, generate
+from views.keys import unpack_key
+from views.on_spark.columns import evaluated
+from views.on_spark.events import with_event
+from views.states import unpack
+from views.view import View
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+RECORDS = "topic string, partition int, offset bigint, timestamp timestamp, value binary"
+POISON = (b"{", b"\xff", None, b"[]")
+WAYS = ("folded", "aggregated")
+
+
+@pytest.fixture(params=WAYS)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both ways, whatever the size."""
+    monkeypatch.setattr(micro_batch, "SMALL", 10**9 if request.param == "folded" else 0)
+    return str(request.param)
+
+
+def views_of(source: str) -> tuple[View, ...]:
+    return tuple(load_declarations(None, with_catalog=True, examples="all").views_of(source))
+
+
+def rows_of(spark: SparkSession, views: tuple[View, ...], records: list[Record]) -> tuple[Columns, DataFrame]:
+    """As Kafka gives them, poison among them, evaluated."""
+    source, columns = views[0].source, Columns(views)
+    at = datetime(2026, 3, 1, tzinfo=UTC)
+    rows: list[tuple[Any, ...]] = [
+        (source.topic, each.event.partition, each.event.offset, at, each.value) for each in records
+    ]
+    rows += [(source.topic, 7, offset, at, value) for offset, value in enumerate(POISON)]
+    read = with_event(spark.createDataFrame(rows, RECORDS), source)
+    return columns, evaluated(read, columns)
+
+
+def presented(views: tuple[View, ...], states: dict[Group, bytes]) -> Iterator[tuple[str, Any, dict[str, Any]]]:
+    by_hash = {view.hash: view for view in views}
+    for group, state in states.items():
+        view = by_hash[group.view]
+        yield view.name, (group.bucket * 1_000_000, unpack_key(group.key)), view.present(unpack(view.algebras, state))
+
+
+def remembered(marks: Marks, delta: Delta, name: str) -> None:
+    marks.add(Named(name, delta.newest_ms, delta.hashes))
+
+
+@pytest.mark.parametrize("source", ["web", "logs", "sensors", "ads", "cards"])
+def test_two_micro_batches_are_the_oracle(spark: SparkSession, way: str, source: str) -> None:
+    views = views_of(source)
+    records = generate(views[0].source, 300, 11, views=views, copies=0.2)
+    by_hash = {view.hash: view for view in views}
+    marks, states = Marks(10**12), dict[Group, bytes]()
+    for number, part in enumerate((records[:170], records[170:])):
+        columns, rows = rows_of(spark, views, part)
+        delta = delta_of(rows, columns, marks, len(part))
+        groups = groups_of(delta)
+        states |= added(delta, by_hash, groups, [states.get(group) for group in groups])
+        remembered(marks, delta, str(number))
+    found: dict[str, dict[Any, Any]] = {view.name: {} for view in views}
+    for name, group, answers in presented(views, states):
+        found[name][group] = answers
+    events = [record.event for record in records]
+    assert len(in_memory.counted(events)) == marks.count < len(events)
+    for view in views:
+        expected = in_memory.answers(view, events)
+        assert found[view.name].keys() == expected.keys()
+        for group, answers in expected.items():
+            for name, answer in answers.items():
+                wanted = pytest.approx(answer, rel=1e-9) if isinstance(answer, float) else answer
+                assert found[view.name][group][name] == wanted, (way, view.name, group, name)
+
+
+def test_of_copies_the_lowest_position_counts_unless_it_is_marked(spark: SparkSession, way: str) -> None:
+    views = views_of("logs")
+    records = generate(views[0].source, 40, 3, views=views, copies=0)
+    again = [Record(r.value, in_memory.Event(9, n, "", r.event.event_time, {})) for n, r in enumerate(records)]
+    columns, rows = rows_of(spark, views, [*again, *records])
+    delta = delta_of(rows, columns, Marks(10**12), 80)
+    assert (len(delta.hashes), delta.copies) == (40, 40)
+    marks = Marks(10**12)
+    marks.add(Named("known", delta.newest_ms, delta.hashes[:15]))
+    delta = delta_of(rows, columns, marks, 80)
+    assert (len(delta.hashes), delta.copies) == (25, 55)
+    assert not marks.known(delta.hashes).any()
+    without = delta_of(rows, columns, None, 80)
+    assert (len(without.hashes), without.copies) == (0, 0)
+
+
+def test_nothing_valid_adds_nothing(spark: SparkSession, way: str) -> None:
+    columns, rows = rows_of(spark, views_of("logs"), [])
+    delta = delta_of(rows, columns, Marks(10**12), 4)
+    assert groups_of(delta) == []
+    assert (len(delta.hashes), delta.oldest_ms, delta.copies) == (0, 0, 0)
+    assert delta.hashes.dtype == np.int64

@@ -1,0 +1,474 @@
+"""Each step of the hand-off on a real Redis: one example for everything that a script may say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from redis import Redis
+from redis.exceptions import ResponseError
+
+from master_dataset.cut import Cut
+from speed_layer.speed_views import Group, MicroBatch, Outcome, SpeedViews, cut_of, cut_text
+from tests.system.redis_place import redis_server
+
+VIEW, OTHER = "a" * 64, "b" * 64
+ZERO: Cut = {}
+ONE: Cut = {0: 1}
+TWO: Cut = {0: 2}
+
+
+@pytest.fixture(scope="module")
+def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
+    with redis_server(tmp_path_factory.mktemp("redis")) as client:
+        yield client
+
+
+@pytest.fixture
+def empty(redis: Redis) -> SpeedViews:
+    redis.flushdb()
+    return SpeedViews(redis, "web")
+
+
+class Owned:
+    """Speed views with meta, whose writer we are: run 0 of `VIEW` at the zero cut, marks complete."""
+
+    def __init__(self, speed_views: SpeedViews) -> None:
+        self.speed_views = speed_views
+        self.token, _ = speed_views.start()
+        assert speed_views.init(self.token, 0, ZERO, [VIEW]) == Outcome.OK
+
+    @property
+    def gid(self) -> str:
+        return self.speed_views.look().generations[-1].gid
+
+    def batch(self, start: Cut, end: Cut, *states: tuple[int, bytes, bytes], gid: str = "") -> MicroBatch:
+        written = {Group(VIEW, bucket, key): state for bucket, key, state in states}
+        return MicroBatch(start, end, gid or self.gid, written, f"m{cut_text(end)}", b"marks")
+
+    def apply(self, start: Cut, end: Cut, *states: tuple[int, bytes, bytes]) -> Outcome:
+        return self.speed_views.apply(self.token, self.batch(start, end, *states))
+
+
+@pytest.fixture
+def owned(empty: SpeedViews) -> Owned:
+    return Owned(empty)
+
+
+def everything(redis: Redis) -> dict[bytes, bytes | None]:
+    return {key: redis.dump(key) for key in redis.scan_iter()}
+
+
+def published(speed_views: SpeedViews) -> int:
+    meta = speed_views.look().meta
+    assert meta is not None
+    return meta.published
+
+
+# ---- a cut as text -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("cut", "text"),
+    [({}, "{}"), ({0: 0, 7: 0}, "{}"), ({10: 1, 2: 3}, '{"2":3,"10":1}'), ({2: 3, 10: 1, 0: 0}, '{"2":3,"10":1}')],
+)
+def test_the_same_cut_is_the_same_text(cut: Cut, text: str) -> None:
+    assert cut_text(cut) == text
+    assert cut_text(cut_of(text.encode())) == text
+
+
+# ---- start and init ------------------------------------------------------------
+
+
+def test_redis_that_was_lost_has_no_meta(empty: SpeedViews) -> None:
+    token, kept = empty.start()
+    assert kept.meta is None
+    assert empty.look().epoch == token
+    assert empty.answer(0, ZERO, VIEW).outcome == Outcome.LOST
+    assert empty.open(1, [VIEW]) is None
+    assert empty.fence() is None
+    assert empty.look().epoch == token, "a fence without meta fences nobody"
+    assert empty.publish(1, ZERO) == Outcome.NO_META
+    assert empty.takeover(token, 1, ZERO, [VIEW]) == Outcome.NO_META
+    assert empty.load(token, 1, is_last=True, name="m", marks=b"marks") == Outcome.FENCED
+    assert empty.apply(token, MicroBatch(ZERO, ONE, "g", {})) == Outcome.FENCED
+    assert empty.retire(3) == 0
+
+
+def test_init_is_what_the_log_says_with_marks_still_to_be_loaded(empty: SpeedViews) -> None:
+    token, _ = empty.start()
+    assert empty.init(token, 3, {1: 5, 0: 2}, [OTHER, VIEW]) == Outcome.OK
+    kept = empty.look()
+    assert kept.meta == ({0: 2, 1: 5}, {}, 3)
+    (only,) = kept.generations
+    assert (only.run, only.start, only.catalog, only.views) == (3, {0: 2, 1: 5}, (VIEW, OTHER), (VIEW, OTHER))
+
+
+def test_init_is_refused_to_another_and_where_there_is_meta(owned: Owned) -> None:
+    before = owned.speed_views.look()
+    assert owned.speed_views.init(owned.token, 5, TWO, [VIEW]) == Outcome.FENCED
+    assert owned.speed_views.init("somebody", 5, TWO, [VIEW]) == Outcome.FENCED
+    assert owned.speed_views.look() == before
+
+
+def test_init_leaves_nothing_of_a_meta_that_was_lost_alone(owned: Owned, redis: Redis) -> None:
+    owned.apply(ZERO, ONE, (0, b"k", b"1"))
+    redis.delete(f"{owned.speed_views.prefix}meta")
+    old = owned.gid
+    assert owned.speed_views.init(owned.token, 1, ONE, [VIEW]) == Outcome.OK
+    assert list(owned.speed_views.marks()) == []
+    assert [each.run for each in owned.speed_views.look().generations] == [1]
+    assert owned.speed_views.unswept() == [old]
+
+
+def test_whoever_starts_fences_the_one_before(owned: Owned) -> None:
+    batch = owned.batch(ZERO, ONE, (0, b"k", b"1"))
+    token, kept = owned.speed_views.start()
+    assert kept.meta is not None
+    assert owned.speed_views.apply(owned.token, batch) == Outcome.FENCED
+    assert owned.speed_views.load(owned.token, 1, is_last=True, name="m", marks=b"marks") == Outcome.FENCED
+    assert owned.speed_views.beat(owned.token, 5) == Outcome.FENCED
+    assert owned.speed_views.living_writer() is None
+    assert owned.speed_views.apply(token, batch) == Outcome.OK
+
+
+def test_a_writer_that_beats_lives_for_so_long(owned: Owned, redis: Redis) -> None:
+    assert owned.speed_views.beat(owned.token, 60) == Outcome.OK
+    assert owned.speed_views.living_writer() == owned.token
+    assert 55_000 < redis.pttl(f"{owned.speed_views.prefix}alive") <= 60_000
+
+
+# ---- load --------------------------------------------------------------------
+
+
+def load(owned: Owned, chunk: int, *, is_last: bool = False, marks: bytes = b"marks") -> Outcome:
+    return owned.speed_views.load(owned.token, chunk, is_last=is_last, name=f"c{chunk}", marks=marks)
+
+
+@pytest.fixture
+def unmarked(empty: SpeedViews) -> Owned:
+    """As `owned`, after a run counted two events that Redis has no marks of."""
+    owned = Owned(empty)
+    fenced = empty.fence()
+    assert fenced is not None
+    assert empty.takeover(fenced[0], 1, TWO, [VIEW]) == Outcome.OK
+    owned.token, _ = empty.start()
+    return owned
+
+
+def test_marks_are_complete_with_the_last_chunk(unmarked: Owned) -> None:
+    assert unmarked.apply(TWO, {0: 3}) == Outcome.LOAD
+    assert load(unmarked, 1) == load(unmarked, 2) == Outcome.OK
+    assert unmarked.apply(TWO, {0: 3}) == Outcome.LOAD, "not yet"
+    assert load(unmarked, 3, is_last=True) == Outcome.OK
+    assert dict(unmarked.speed_views.marks()) == {"c1": b"marks", "c2": b"marks", "c3": b"marks"}
+    assert unmarked.apply(TWO, {0: 3}) == Outcome.OK
+
+
+@pytest.mark.parametrize("forgotten", [0, 1, 3])
+def test_a_chunk_that_does_not_follow_the_one_before_begins_all_anew(unmarked: Owned, forgotten: int) -> None:
+    """Redis fell back to when it had none, one or three of the chunks; the next is the third."""
+    for chunk in range(1, forgotten + 1):
+        assert load(unmarked, chunk) == Outcome.OK
+    assert load(unmarked, 3, is_last=True) == Outcome.RESTART
+    assert unmarked.apply(TWO, {0: 3}) == Outcome.LOAD
+    assert load(unmarked, 1) == load(unmarked, 2, is_last=True) == Outcome.OK
+    assert unmarked.apply(TWO, {0: 3}) == Outcome.OK
+
+
+def test_nothing_to_load_is_one_empty_chunk(unmarked: Owned) -> None:
+    assert load(unmarked, 1, is_last=True, marks=b"") == Outcome.OK
+    assert list(unmarked.speed_views.marks()) == []
+    assert unmarked.apply(TWO, {0: 3}) == Outcome.OK
+
+
+# ---- apply and read ------------------------------------------------------------
+
+
+def test_a_micro_batch_is_applied_once(owned: Owned) -> None:
+    batch = owned.batch(ZERO, ONE, (60, b"k", b"1"), (60, b"l", b"2"), (120, b"k", b"3"))
+    assert owned.speed_views.apply(owned.token, batch) == Outcome.OK
+    assert owned.speed_views.apply(owned.token, batch) == Outcome.ALREADY
+    groups = [Group(VIEW, 120, b"k"), Group(VIEW, 60, b"l"), Group(VIEW, 60, b"none"), Group(OTHER, 60, b"k")]
+    assert owned.speed_views.read(owned.gid, groups) == [b"3", b"2", None, None]
+    assert owned.speed_views.read(owned.gid, []) == []
+    assert owned.speed_views.look().meta == (ONE, ONE, 0)
+    assert dict(owned.speed_views.marks()) == {'m{"0":1}': b"marks"}
+
+
+@pytest.mark.parametrize(("start", "end"), [(ONE, TWO), ({1: 1}, {0: 1, 1: 1})])
+def test_a_micro_batch_that_begins_elsewhere_is_not_applied(owned: Owned, redis: Redis, start: Cut, end: Cut) -> None:
+    before = everything(redis)
+    assert owned.apply(start, end, (0, b"k", b"1")) == Outcome.RESTART
+    assert everything(redis) == before
+
+
+def test_a_micro_batch_for_an_older_generation_is_tried_again(owned: Owned, redis: Redis) -> None:
+    batch = owned.batch(ZERO, ONE, (0, b"k", b"1"))
+    assert owned.speed_views.open(1, [VIEW]) == ZERO
+    before = everything(redis)
+    assert owned.speed_views.apply(owned.token, batch) == Outcome.RETRY
+    assert everything(redis) == before
+    assert owned.apply(ZERO, ONE, (0, b"k", b"1")) == Outcome.OK
+
+
+def test_old_marks_are_forgotten_with_the_micro_batch_that_says_so(owned: Owned) -> None:
+    owned.apply(ZERO, ONE)
+    batch = MicroBatch(ONE, TWO, owned.gid, {}, "m2", b"more", forget=('m{"0":1}', "unknown"))
+    assert owned.speed_views.apply(owned.token, batch) == Outcome.OK
+    assert dict(owned.speed_views.marks()) == {"m2": b"more"}
+
+
+def test_a_micro_batch_may_be_large(owned: Owned) -> None:
+    """More states of a bucket, and more buckets, than Lua hands to one command."""
+    wide = [(0, b"k%d" % number, b"%d" % number) for number in range(9_001)]
+    long = [(60 * number, b"k", b"1") for number in range(1, 9_001)]
+    assert owned.apply(ZERO, ONE, *wide, *long) == Outcome.OK
+    found = owned.speed_views.answer(0, ZERO, VIEW)
+    assert sorted(found.states) == sorted([*wide, *long])
+
+
+@contextmanager
+def full_memory(redis: Redis) -> Iterator[None]:
+    redis.config_set("maxmemory", 1)
+    try:
+        yield
+    finally:
+        redis.config_set("maxmemory", 0)
+
+
+def test_memory_that_is_full_takes_nothing_of_a_micro_batch(owned: Owned, redis: Redis) -> None:
+    owned.apply(ZERO, ONE, (0, b"k", b"1"))
+    batch = owned.batch(ONE, TWO, (0, b"k", b"2"), (60, b"k", b"1"))
+    before = everything(redis)
+    with full_memory(redis):
+        with pytest.raises(ResponseError, match="used memory > 'maxmemory'"):
+            owned.speed_views.apply(owned.token, batch)
+        assert everything(redis) == before
+        assert owned.speed_views.answer(0, ZERO, VIEW).states == ((0, b"k", b"1"),), "readers are answered"
+    assert owned.speed_views.apply(owned.token, batch) == Outcome.OK
+    assert owned.speed_views.answer(0, ZERO, VIEW).states == ((0, b"k", b"2"), (60, b"k", b"1"))
+
+
+def test_memory_that_is_full_takes_no_marks(unmarked: Owned, redis: Redis) -> None:
+    before = everything(redis)
+    with full_memory(redis), pytest.raises(ResponseError, match="used memory > 'maxmemory'"):
+        load(unmarked, 1, is_last=True)
+    assert everything(redis) == before
+    assert load(unmarked, 1, is_last=True) == Outcome.OK
+
+
+def test_a_run_frees_memory_that_is_full(owned: Owned, redis: Redis) -> None:
+    """Else nothing could ever be freed again: a hand-off is how states of the speed layer go."""
+    old = owned.gid
+    owned.apply(ZERO, ONE, (0, b"k", b"1"))
+    speed_views = owned.speed_views
+    with full_memory(redis):
+        token, _ = speed_views.start()
+        assert speed_views.beat(token, 60) == Outcome.OK
+        assert speed_views.open(1, [VIEW]) == ONE
+        assert speed_views.publish(1, ONE) == Outcome.OK
+        assert speed_views.retire(1) == 1
+        assert speed_views.sweep(old) == 1
+    assert redis.keys(f"*{old}*") == []
+    assert speed_views.answer(1, ONE, VIEW).outcome == Outcome.OK
+
+
+def test_a_takeover_frees_memory_that_is_full(owned: Owned, redis: Redis) -> None:
+    old = owned.gid
+    owned.apply(ZERO, ONE, (0, b"k", b"1"))
+    with full_memory(redis):
+        fenced = owned.speed_views.fence()
+        assert fenced is not None
+        assert owned.speed_views.takeover(fenced[0], 1, TWO, [VIEW]) == Outcome.OK
+        assert owned.speed_views.sweep(old) == 1
+    assert owned.speed_views.answer(1, TWO, VIEW).outcome == Outcome.OK
+
+
+# ---- open and publish ------------------------------------------------------------
+
+
+def test_a_run_opens_at_what_is_applied_and_keeps_views_that_are_served(owned: Owned) -> None:
+    owned.apply(ZERO, ONE)
+    assert owned.speed_views.open(1, [OTHER]) == ONE
+    first, second = owned.speed_views.look().generations
+    assert (second.run, second.start, second.catalog, second.views) == (1, ONE, (OTHER,), (VIEW, OTHER))
+    assert first.gid != second.gid
+
+
+def test_a_run_is_published_once(owned: Owned) -> None:
+    owned.apply(ZERO, ONE)
+    owned.speed_views.open(2, [VIEW])
+    assert owned.speed_views.publish(2, ZERO) == Outcome.NO_GENERATION, "another cut"
+    assert owned.speed_views.publish(3, ONE) == Outcome.NO_GENERATION, "another run"
+    assert published(owned.speed_views) == 0
+    assert owned.speed_views.publish(2, ONE) == Outcome.OK
+    assert owned.speed_views.publish(2, ONE) == Outcome.ALREADY
+    assert owned.speed_views.publish(1, ONE) == Outcome.OLD
+    assert published(owned.speed_views) == 2
+
+
+# ---- takeover ----------------------------------------------------------------
+
+
+def test_a_takeover_begins_anew_at_its_cut(owned: Owned) -> None:
+    owned.apply(ZERO, ONE, (0, b"k", b"1"))
+    old = owned.gid
+    fenced = owned.speed_views.fence()
+    assert fenced is not None
+    token, applied = fenced
+    assert applied == ONE
+    assert owned.apply(ONE, TWO) == Outcome.FENCED
+    assert owned.speed_views.takeover(token, 1, {0: 5}, [OTHER]) == Outcome.OK
+    kept = owned.speed_views.look()
+    assert kept.meta == ({0: 5}, ONE, 1), "the marks of what was skipped are still to be loaded"
+    assert [(each.run, each.start, each.views) for each in kept.generations] == [(1, {0: 5}, (OTHER,))]
+    assert owned.speed_views.unswept() == [old]
+    assert owned.speed_views.answer(0, ZERO, VIEW).outcome == Outcome.REFUSED
+
+
+def test_a_takeover_is_refused_once_a_writer_started(owned: Owned, redis: Redis) -> None:
+    fenced = owned.speed_views.fence()
+    assert fenced is not None
+    owned.speed_views.start()
+    before = everything(redis)
+    assert owned.speed_views.takeover(fenced[0], 1, TWO, [VIEW]) == Outcome.FENCED
+    assert everything(redis) == before
+
+
+@pytest.mark.parametrize("cut", [{0: 1}, {1: 9}, {0: 1, 1: 1, 2: 7}, {}])
+def test_a_takeover_never_goes_back(owned: Owned, redis: Redis, cut: Cut) -> None:
+    owned.apply(ZERO, {0: 2, 1: 1})
+    fenced = owned.speed_views.fence()
+    assert fenced is not None
+    before = everything(redis)
+    assert owned.speed_views.takeover(fenced[0], 1, cut, [VIEW]) == Outcome.BEHIND
+    assert everything(redis) == before
+
+
+def test_a_takeover_does_not_undo_a_newer_run(owned: Owned) -> None:
+    fenced = owned.speed_views.fence()
+    assert fenced is not None
+    owned.speed_views.open(5, [VIEW])
+    owned.speed_views.publish(5, ZERO)
+    assert owned.speed_views.takeover(fenced[0], 4, TWO, [VIEW]) == Outcome.OLD
+    assert published(owned.speed_views) == 5
+
+
+# ---- retire and sweep ----------------------------------------------------------
+
+
+def test_generations_before_that_of_the_published_run_are_retired(owned: Owned) -> None:
+    for run in (1, 2, 3):
+        owned.speed_views.open(run, [VIEW])
+    assert owned.speed_views.retire(9) == 0, "run 0 is published"
+    owned.speed_views.publish(2, ZERO)
+    assert owned.speed_views.retire(0) == 0
+    assert owned.speed_views.retire(1) == 1
+    assert [each.run for each in owned.speed_views.look().generations] == [1, 2, 3]
+    assert owned.speed_views.retire(9) == 1
+    assert [each.run for each in owned.speed_views.look().generations] == [2, 3]
+
+
+def test_retired_views_are_computed_no_more_from_the_next_run_on(owned: Owned) -> None:
+    owned.speed_views.open(1, [OTHER])
+    owned.speed_views.publish(1, ZERO)
+    owned.speed_views.retire(1)
+    assert owned.speed_views.look().generations[-1].views == (VIEW, OTHER)
+    owned.speed_views.open(2, [OTHER])
+    assert owned.speed_views.look().generations[-1].views == (OTHER,)
+
+
+def test_a_generation_in_use_is_not_swept(owned: Owned, redis: Redis) -> None:
+    owned.apply(ZERO, ONE, (0, b"k", b"1"))
+    before = everything(redis)
+    assert owned.speed_views.unswept() == []
+    assert owned.speed_views.sweep(owned.gid) == 0
+    assert everything(redis) == before
+
+
+@pytest.mark.parametrize("buckets", [0, 1, 199, 200, 201, 450])
+def test_all_of_a_retired_generation_is_swept(owned: Owned, redis: Redis, buckets: int) -> None:
+    old = owned.gid
+    owned.apply(ZERO, ONE, *[(60 * number, b"k", b"1") for number in range(buckets)])
+    owned.speed_views.open(1, [VIEW])
+    owned.apply(ONE, TWO, (0, b"k", b"2"))
+    owned.speed_views.publish(1, ONE)
+    owned.speed_views.retire(1)
+    assert owned.speed_views.unswept() == [old]
+    assert owned.speed_views.size()[0] == buckets + 1
+    assert owned.speed_views.sweep(old) == buckets
+    assert owned.speed_views.unswept() == []
+    assert redis.keys(f"*{old}*") == []
+    assert owned.speed_views.answer(1, ONE, VIEW).states == ((0, b"k", b"2"),)
+    assert owned.speed_views.sweep(old) == 0
+
+
+# ---- answer ------------------------------------------------------------------
+
+
+@pytest.fixture
+def filled(owned: Owned) -> SpeedViews:
+    """Two generations: run 0 from the zero cut, run 1 from one event on."""
+    owned.apply(ZERO, ONE, (-60, b"a", b"1"), (0, b"a", b"2"), (0, b"b", b"3"), (60, b"b", b"4"))
+    owned.speed_views.open(1, [VIEW])
+    owned.apply(ONE, TWO, (0, b"a", b"5"), (120, b"c", b"6"))
+    return owned.speed_views
+
+
+FIRST = [(-60, b"a", b"1"), (0, b"a", b"2"), (0, b"b", b"3"), (60, b"b", b"4")]
+SECOND = [(0, b"a", b"5"), (120, b"c", b"6")]
+
+
+def test_a_reader_gets_the_generations_from_that_of_its_run_on(filled: SpeedViews) -> None:
+    found = filled.answer(0, ZERO, VIEW)
+    assert (found.outcome, found.applied, found.published) == (Outcome.OK, TWO, 0)
+    assert sorted(found.states) == sorted([*FIRST, *SECOND])
+    assert sorted(filled.answer(1, ONE, VIEW).states) == SECOND
+    assert filled.answer(1, ONE, OTHER).states == ()
+
+
+@pytest.mark.parametrize(("run", "cut"), [(0, ONE), (1, ZERO), (1, TWO), (2, TWO)])
+def test_a_reader_without_the_generation_of_its_run_is_refused(filled: SpeedViews, run: int, cut: Cut) -> None:
+    found = filled.answer(run, cut, VIEW)
+    assert (found.outcome, found.applied, found.published, found.states) == (Outcome.REFUSED, TWO, 0, ())
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "buckets"),
+    [(-60, 0, {-60}), (0, 61, {0, 60}), (-59, 60, {0}), (60, 60, set()), (121, 10**9, set()), (-60, 121, None)],
+)
+def test_a_reader_gets_the_buckets_it_asks_for(
+    filled: SpeedViews, begin: int, end: int, buckets: set[int] | None
+) -> None:
+    expected = [each for each in (*FIRST, *SECOND) if buckets is None or each[0] in buckets]
+    assert sorted(filled.answer(0, ZERO, VIEW, begin=begin, end=end).states) == sorted(expected)
+
+
+@pytest.mark.parametrize("keys", [[b"a"], [b"b", b"c"], [b"none"], [b"c", b"none", b"a"]])
+def test_a_reader_gets_the_keys_it_asks_for(filled: SpeedViews, keys: list[bytes]) -> None:
+    expected = [each for each in (*FIRST, *SECOND) if each[1] in keys]
+    assert sorted(filled.answer(0, ZERO, VIEW, keys=keys).states) == sorted(expected)
+
+
+def test_a_reader_may_ask_for_many_keys(filled: SpeedViews) -> None:
+    """More than Lua hands to one command."""
+    keys = [b"no%d" % number for number in range(20_000)]
+    assert sorted(filled.answer(0, ZERO, VIEW, keys=[*keys, b"c"]).states) == [(120, b"c", b"6")]
+
+
+def test_more_buckets_than_wanted_are_not_an_answer(filled: SpeedViews) -> None:
+    assert filled.answer(0, ZERO, VIEW, most_buckets=3).outcome == Outcome.OK
+    found = filled.answer(0, ZERO, VIEW, most_buckets=2)
+    assert (found.outcome, found.states) == (Outcome.TOO_MANY, ())
+    assert filled.answer(0, ZERO, VIEW, begin=0, most_buckets=2).outcome == Outcome.OK
+
+
+def test_sources_do_not_meet(filled: SpeedViews, redis: Redis) -> None:
+    other = SpeedViews(redis, "web2")
+    assert other.answer(0, ZERO, VIEW).outcome == Outcome.LOST
+    token, _ = other.start()
+    other.init(token, 0, ZERO, [VIEW])
+    assert other.answer(0, ZERO, VIEW).states == ()
+    assert filled.answer(0, ZERO, VIEW).outcome == Outcome.OK
