@@ -1,7 +1,8 @@
 """A run: recompute every view of a source below a cut, verify, and publish by one line in the publish log.
 
-    number -> cut -> copies -> views, verified, with their read index -> manifest
-    -> publish log (the flip) -> Delta tables of other engines
+    number -> cut, from the speed layer -> master dataset holds it -> copies -> views, verified, with their read index
+    -> manifest
+    -> publish log (the flip) -> speed layer -> Delta tables of other engines
 
 A run that is killed anywhere before the flip leaves files that no reader looks at; `tidemark batch prune` removes them.
 """
@@ -19,10 +20,11 @@ from pyspark.sql import DataFrame, SparkSession
 from batch_layer import copies, definitions, index, publish_log
 from batch_layer.copies import Counted, all_copies, find_copies, merge_ids
 from batch_layer.errors import BatchError
-from batch_layer.facts import facts_between, without
 from batch_layer.folders import BatchFolder
+from batch_layer.hand_off import HandOff
 from batch_layer.lease import lease
 from batch_layer.manifests import Manifest, ViewData, missing_of, read_manifest, write_manifest
+from batch_layer.master_below import MasterBelow
 from batch_layer.progress import Report, quiet, told
 from batch_layer.pruning import prune
 from batch_layer.publish_log import Entry
@@ -30,16 +32,13 @@ from batch_layer.recompute import Job, compute_all, compute_more
 from batch_layer.tables import expose
 from infra.settings import Settings
 from infra.spark import spark_session
-from master_dataset.commits import Kind, read_commits, read_ledger
-from master_dataset.coverage import Coverage, effective_proofs, follow
 from master_dataset.cut import Cut, count_between, cut_to_json, is_below
-from master_dataset.fsck import TableDamaged, quick_check
+from master_dataset.spark_facts import facts_between, without
 from master_dataset.table import table_path
 from views.declarations import declared_by
 from views.view import View
 
 log = structlog.get_logger()
-MENDS = (Kind.REPAIR, Kind.LOST)
 Failpoint = Callable[[str], None]
 
 
@@ -64,65 +63,59 @@ def run_batch(
     if not views:
         raise BatchError(f"Source {source!r} has no views. Declare one: `tidemark views new NAME` writes a beginning.")
     folder = BatchFolder.of(settings, source)
-    with lease(folder, f"batch run of {source}"):
-        master = table_path(settings, source)
+    with lease(folder, f"batch run of {source}"), HandOff.of(settings, folder) as hand_off:
+        master = MasterBelow(declared.name, table_path(settings, source))
         report("checking the master dataset", 0, 0)
-        held, made_of = _checked(declared.name, master)
+        master.check()
         session = spark or spark_session(settings, f"tidemark batch {source}")
-        run = _Run(session, folder, master, views, report, failpoint, made_of)
-        manifest = run.go(held, full=full, unpin=unpin)
+        run = _Run(session, folder, master, hand_off, views, report, failpoint)
+        manifest = run.go(full=full, unpin=unpin)
         freed = prune(folder, max(settings.batch_keep_runs, 2))  # other engines may just be reading the one before
         log.info("pruned", source=source, files=len(freed.files), bytes=freed.bytes)
         return manifest
-
-
-def _checked(source: str, master: Path) -> tuple[Coverage, str]:
-    """What the master dataset holds, proved sound by the quick check, and a text that changes when old facts do."""
-    ledger = read_ledger(master)  # first: a commit made in between is then ahead of it, not missing
-    proofs = effective_proofs(read_commits(master), ledger)
-    held = follow(proofs)
-    if not held.cut:
-        raise BatchError(
-            f"The master dataset of {source!r} holds nothing yet, so there is nothing to compute. Send events, and "
-            "wait for the archiver: `tidemark master status` shows how far it is."
-        )
-    if damage := [finding for finding in quick_check(master) if finding.is_damage]:
-        raise TableDamaged(source, master, damage)
-    mended = max((version for version, proof in proofs.items() if proof.kind in MENDS), default=None)
-    return held, f"topic {held.topic_id}, mended by commit {mended}"
 
 
 @dataclass
 class _Run:
     spark: SparkSession
     folder: BatchFolder
-    master: Path
+    master: MasterBelow
+    hand_off: HandOff
     views: list[View]
     report: Report
     failpoint: Failpoint
-    made_of: str
 
-    def go(self, held: Coverage, *, full: bool, unpin: bool) -> Manifest:
+    def go(self, *, full: bool, unpin: bool) -> Manifest:
         started = time.time()
-        # Step 1. The number and the cut. Until there is a speed layer to open it, the cut is where the master ends.
+        # Step 1. The number and the cut: where the speed layer is, or where the master dataset ends if nobody writes.
+        for view in self.views:
+            definitions.keep(self.folder, view)
         publish_log.begin(self.folder, self._catalog(), started)
         self._finish_last()
-        number, cut = publish_log.next_run(self.folder), dict(held.cut)
+        number = publish_log.next_run(self.folder)
+        opening = self.hand_off.open(number, self._catalog().values(), self.report)
+        self.failpoint("run.after_open")
+        cut = self.master.wait_for(opening, self.hand_off.wait_s, self.report)
         self._check_order(number, cut)
         base = None if full else self._base(cut)
-        log.info("run_started", source=self.folder.source, run=number, cut=cut_to_json(cut), base=base and base.run)
+        log.info(
+            "run_started",
+            source=self.folder.source,
+            run=number,
+            how=opening.how,
+            cut=cut_to_json(cut),
+            base=base and base.run,
+        )
         self.failpoint("run.after_number")
         # Step 2. Which events are copies. A crash leaves hashes of ids that no manifest names.
         base, found = self._find_copies(number, cut, base)
-        self._check_records(held, (base.events if base is not None else 0) + found.records)
+        self.master.check_records(self.spark, cut, (base.events if base is not None else 0) + found.records)
         ids = self._ids(number, base, found)
         self.failpoint("run.after_copies")
         # Step 3. The views: files that no manifest names yet, each read back and compared with the events.
         computed = tuple(self._compute(number, view, cut, base, found) for view in self.views)
         self.failpoint("run.after_views")
         # Step 4. What belongs to the run, on the disk before anything can point to it.
-        for view in self.views:
-            definitions.store(self.folder, view.hash, view.definition())
         manifest = self._manifest(number, cut, base, found, computed, ids, started)
         write_manifest(self.folder, manifest)
         self.failpoint("run.before_publish")
@@ -130,7 +123,10 @@ class _Run:
         entry = Entry(number, cut, self._catalog(), time.time())
         publish_log.append(self.folder, entry, unpin=unpin)
         self.failpoint("run.after_publish")
-        # Step 6. Other engines. A crash before or within leaves them on the run before; the next run brings them up.
+        # Step 6. The speed layer. A crash before leaves it on the run before, still right; the next to look does it.
+        self.hand_off.publish(opening, entry)
+        self.failpoint("run.after_hand_off")
+        # Step 7. Other engines. A crash before or within leaves them on the run before; the next run brings them up.
         self._expose(manifest)
         log.info(
             "published",
@@ -160,9 +156,9 @@ class _Run:
         newest = publish_log.last(self.folder)
         if not is_below(newest.cut, cut):
             raise BatchError(
-                f"Source {self.folder.source!r}: the master dataset ends at {cut_to_json(cut)}, before the cut "
-                f"{cut_to_json(newest.cut)} of the published run {newest.run}. It is an older copy, or lost its end: "
-                f"run {number} is not begun. `tidemark master fsck {self.folder.source}` looks at it."
+                f"Source {self.folder.source!r}: run {number} would end at {cut_to_json(cut)}, before the cut "
+                f"{cut_to_json(newest.cut)} of the published run {newest.run}, so it is not begun. The master dataset "
+                f"is an older copy, or lost its end: `tidemark master fsck {self.folder.source}` looks at it."
             )
 
     def _base(self, cut: Cut) -> Manifest | None:
@@ -181,7 +177,7 @@ class _Run:
         except BatchError as error:
             log.warning("recompute_all", source=self.folder.source, why=str(error))
             return None
-        if base.master != self.made_of:
+        if base.master != self.master.made_of:
             log.warning("recompute_all", source=self.folder.source, why="the master dataset was repaired or made anew")
             return None
         if missing := list(missing_of(self.folder, base)):
@@ -196,7 +192,7 @@ class _Run:
             return base, Counted(0, 0, 0, None, None)
         with told(self.spark, self.report, "looking for copies", count_between(start, cut)):
             known = base.events - base.invalid if base is not None else 0
-            found = find_copies(self.spark, self.master, start, cut, self.folder.ids, number, earlier, known)
+            found = find_copies(self.spark, self.master.table, start, cut, self.folder.ids, number, earlier, known)
         if found.why_all:
             log.warning("recompute_all", source=self.folder.source, why=found.why_all)
             return self._find_copies(number, cut, None)
@@ -211,16 +207,6 @@ class _Run:
         with told(self.spark, self.report, "merging hashes of ids", hashes):
             name = f"{number:08}-merged"
             return (merge_ids(self.spark, self.folder.ids, names, name, hashes, base.duplicates + found.copies),)
-
-    def _check_records(self, held: Coverage, records: int) -> None:
-        """The master dataset gave as many records as the proofs of its commits promise."""
-        if records != held.rows:
-            raise BatchError(
-                f"Source {self.folder.source!r}: the master dataset has {records} records below "
-                f"{cut_to_json(held.cut)}, its commits promise {held.rows}. Nothing was published. "
-                f"`tidemark master fsck {self.folder.source} --deep` looks for what is wrong; if it finds nothing, "
-                f"`tidemark batch run --full --source {self.folder.source}` begins anew."
-            )
 
     def _compute(self, number: int, view: View, cut: Cut, base: Manifest | None, found: Counted) -> ViewData:
         known = next((data for data in base.views if data.hash == view.hash), None) if base is not None else None
@@ -262,7 +248,7 @@ class _Run:
         return replace(data, index=(*before, name))
 
     def _events(self, start: Cut, end: Cut, where: DataFrame | None) -> DataFrame:
-        return without(facts_between(self.spark, self.master, start, end), where)
+        return without(facts_between(self.spark, self.master.table, start, end), where)
 
     def _manifest(
         self,
@@ -286,7 +272,7 @@ class _Run:
             invalid=found.invalid,
             views=views,
             ids=ids,
-            master=self.made_of,
+            master=self.master.made_of,
         )
         if base is None:
             return made

@@ -63,7 +63,7 @@ def up(
         ),
     ] = False,
 ) -> None:
-    """Start Kafka, Redis, the collector, the archiver and the scheduler; keep them running, here or detached."""
+    """Start Kafka, Redis and the layers' processes; keep them running, here or detached."""
     from infra import terminal, up
 
     settings = _settings()
@@ -234,6 +234,7 @@ GROUPS: dict[str, Group] = {
     "batch": Group(
         "batch_layer.batch_commands", "Compute the batch views; list, show, roll back and prune their runs."
     ),
+    "speed": Group("speed_layer.speed_commands", "Look at the speed layer: how far it is, and what Redis holds of it."),
     "dead": Group("master_dataset.dead_commands", "Look at invalid records, and send them again."),
     "demo": Group(
         "master_dataset.demo",

@@ -95,6 +95,8 @@ def build_services(settings: Settings) -> list[Service]:
         services.append(collector_service(actual, after))
     if settings.archiver_enabled:
         services.append(archiver_service(actual, (*after, "collector") if settings.collector_enabled else after))
+    if settings.speed_enabled:
+        services.append(speed_service(actual, (*after, "collector") if settings.collector_enabled else after))
     if _has_scheduler(settings):
         services.append(scheduler_service(actual, after))
     return services
@@ -308,6 +310,12 @@ def archiver_service(settings: Settings, after: tuple[str, ...]) -> Service:
     )
 
 
+def speed_service(settings: Settings, after: tuple[str, ...]) -> Service:
+    """The speed layer: from Kafka into the real-time views in Redis."""
+    # Not needed: answers get older without it, not wrong.
+    return _telling_service(settings, "speed", "speed_layer", settings.redis_url, check_sources, after, refused_sources)
+
+
 def scheduler_service(settings: Settings, after: tuple[str, ...]) -> Service:
     """The scheduler: starts batch runs when they are due. Its address is that of its metrics."""
     address = f"http://{LOOPBACK}:{settings.scheduler_metrics_port}/metrics"
@@ -356,6 +364,16 @@ def refused_sources(status_file: Path) -> str:
     """What a process that follows sources says of those that it cannot follow; empty if there are none."""
     sources = (read_json(status_file) or {}).get("sources", {})
     return "\n".join(f"source {name!r}: {said['refused']}" for name, said in sources.items() if said.get("refused"))
+
+
+def check_sources(status_file: Path, max_age_s: float = 15.0) -> str | None:
+    """As `check_heartbeat`, for a process that is ready when each of its sources goes on or said why it cannot."""
+    amiss = check_heartbeat(status_file, max_age_s)
+    if amiss is None:
+        sources = (read_json(status_file) or {})["sources"]
+        starting = [name for name, said in sources.items() if not said["starts"] and not said["refused"]]
+        amiss = f"it is starting with {', '.join(starting)}" if starting else None
+    return amiss
 
 
 def check_schedule(status_file: Path, max_age_s: float = 15.0) -> str | None:

@@ -238,9 +238,32 @@ class Settings(BaseSettings):
         ),
     )
 
+    speed_enabled: bool = Field(
+        default=True, description="Whether `up` runs the speed layer, which keeps real-time views in Redis."
+    )
+    speed_max_events: int = Field(
+        default=100_000,
+        ge=1,
+        description="Most events in one micro-batch of the speed layer: what a backlog is worked off in.",
+    )
+    speed_dedup_horizon_s: float = Field(
+        default=3600,
+        ge=0,
+        description=(
+            "Seconds, by Kafka's timestamps, within which the speed layer drops a second event of one id; 0: it drops "
+            "none. Batch runs drop all copies. A mark takes 8 bytes in Redis and in the speed layer."
+        ),
+    )
+    speed_grace_s: float = Field(
+        default=60, ge=0, description="Seconds after a run is published until speed states before it are dropped."
+    )
+
     batch_dir: Location | None = Field(default=None, description="Folder of the batch views; empty: batch in the home.")
     batch_keep_runs: int = Field(
         default=7, ge=1, description="How many of the newest runs `batch prune` keeps for rollback."
+    )
+    batch_wait_s: float = Field(
+        default=300, gt=0, description="Seconds that a batch run waits for the master dataset to reach its cut."
     )
     scheduler_enabled: bool = Field(
         default=True, description="Whether `up` runs the scheduler, which starts a batch run when one is due."

@@ -95,7 +95,9 @@ def _no_settings_from_outside(tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 def start_stack(home: Path, **overrides: Any) -> Stack:
     """Bring a stack up on `home`; the caller brings it down with `stop_stack`. What uses Spark runs only if asked."""
-    settings = load_settings(**{"archiver_enabled": False, "scheduler_enabled": False, **overrides, "home": home})
+    settings = load_settings(
+        **{"archiver_enabled": False, "scheduler_enabled": False, "speed_enabled": False, **overrides, "home": home}
+    )
     up.check_and_fetch(settings)
     secret = up.first_access_key(settings) or ""
     up.start_detached(settings, lambda _status: None)

@@ -459,10 +459,10 @@ def test_files_that_do_not_hold_what_was_computed_are_not_published(
 def test_a_master_that_holds_less_than_it_promises_is_not_computed(
     unpublished: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from batch_layer import run
+    from batch_layer import master_below
 
-    known: Callable[..., Any] = run._checked
-    monkeypatch.setattr(run, "_checked", lambda *given: (replace(known(*given)[0], rows=99), known(*given)[1]))
+    known: Callable[..., Any] = master_below.follow
+    monkeypatch.setattr(master_below, "follow", lambda proofs: replace(known(proofs), rows=99))
     with pytest.raises(BatchError, match="its commits promise 99"):
         unpublished.run()
     assert publish_log.served(unpublished.folder).run == 0

@@ -1,0 +1,242 @@
+"""What tests of the speed layer share: a source of its own, a Redis of its own that can be harmed, and the oracle."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from redis import Redis
+
+from batch_layer import publish_log
+from batch_layer.folders import BatchFolder
+from batch_layer.index import open_index
+from batch_layer.manifests import Manifest, read_manifest
+from batch_layer.run import run_batch
+from infra.local_stack import check_redis_port, find_redis_server
+from infra.ports import LOOPBACK
+from infra.settings import Settings, load_settings
+from master_dataset.archiver import open_archive
+from master_dataset.kafka_positions import read_positions
+from master_dataset.topics import apply_topics, librdkafka_config, plan_topics
+from speed_layer.keeping import Keeper
+from speed_layer.speed_views import Outcome, SpeedViews, cut_text
+from tests.conftest import Stack, wait_until
+from tests.system.redis_place import free_port
+from views import in_memory, states
+from views.declarations import declared_by
+from views.generation import Record, generate
+from views.in_memory import Event
+from views.keys import unpack_key
+from views.view import View
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DECLARED = """
+from views.aggregates import Count, Distinct, First, Last, Max, Quantiles, Sum
+from views.derived import Ratio
+from views.source import Source
+from views.view import View
+
+source = Source(
+    "{source}", fields="event_id string, event_time timestamp, user_id string, item string, cents int, ms double"
+)
+sales = View(
+    "sales", source=source, grain="1h", keys={{"item": "item"}}, where="cents is not null",
+    answers={{"orders": Count(), "large": Count(where="cents >= 99"), "share": Ratio("large", "orders"),
+             "cents": Sum("cents"), "users": Distinct("user_id"), "ms": Quantiles("ms"), "last": Last("user_id")}},
+)
+totals = View("totals", source=source, grain="1d", answers={{"events": Count(), "users": Distinct("user_id")}})
+"""
+POISON = (b"{", b"", b'{"cents": "many"}', b"\xff", b"[1]", b'{"cents": 1e400}')
+
+
+class RedisServer:
+    """A Redis with an append-only file, as `up` runs it; it can be killed, started again and set back."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.port = folder, free_port()
+        self.url = f"redis://{LOOPBACK}:{self.port}/0"
+        self.process: subprocess.Popen[bytes] | None = None
+        self.client = Redis.from_url(self.url, socket_timeout=30)
+
+    def start(self) -> None:
+        options = ["--bind", LOOPBACK, "--port", str(self.port), "--save", "", "--appendonly", "yes"]
+        with (self.folder / "redis.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [str(find_redis_server()), *options, "--dir", str(self.folder)], stdout=log, stderr=subprocess.STDOUT
+            )
+        wait_until("Redis to answer", lambda: check_redis_port(self.port) is None, deadline_s=20)
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait(timeout=20)
+
+    def saved(self) -> dict[bytes, bytes]:
+        """Everything in it, to be put back later."""
+        found: dict[bytes, Any] = {key: self.client.dump(key) for key in self.client.keys("*")}  # type: ignore[union-attr]
+        return {key: value for key, value in found.items() if value is not None}
+
+    def set_back(self, saved: dict[bytes, bytes]) -> None:
+        """As after a restart that lost what came after."""
+        with self.client.pipeline(transaction=True) as pipe:
+            pipe.flushall()
+            for key, value in saved.items():
+                pipe.restore(key, 0, value)
+            pipe.execute()
+
+
+class SpeedPlace:
+    """A source of its own on the shared broker, with its views, its table, its runs and its speed views."""
+
+    def __init__(self, stack: Stack, folder: Path, redis: RedisServer, spark: SparkSession, **overrides: Any) -> None:
+        self.name = f"s{uuid4().hex[:12]}"
+        self.views_dir = folder / "views"
+        self.views_dir.mkdir()
+        self.declare(DECLARED)
+        self.settings: Settings = load_settings(
+            home=folder / "home", views_dir=self.views_dir, with_examples=False, kafka_bootstrap=stack.kafka,
+            redis_url=redis.url, speed_grace_s=0, batch_wait_s=30, **overrides,
+        )  # fmt: skip
+        self.settings.home.mkdir()
+        self.spark, self.redis = spark, redis
+        self.source = declared_by(self.settings).source(self.name)
+        self.folder = BatchFolder.of(self.settings, self.name)
+        self.speed_views = SpeedViews(redis.client, self.name)
+        self.config = librdkafka_config(self.settings, stack.kafka)
+        self.kafka = stack.kafka
+        self.events: list[Event] = []
+        self.seed = 0
+        apply_topics(AdminClient(self.config), plan_topics([self.source]))
+
+    def declare(self, text: str) -> None:
+        (self.views_dir / "declared.py").write_text(text.format(source=self.name))
+
+    @property
+    def views(self) -> tuple[View, ...]:
+        return tuple(declared_by(self.settings).views_of(self.name))
+
+    # ---- what happens ----
+
+    def send(self, count: int = 60, poison: int = 0) -> None:
+        """Events, late and copied ones among them: some repeat events of earlier sendings."""
+        self.seed += 1
+        records = generate(self.source, count, self.seed, views=self.views, copies=0.15)
+        again = [Record(b"", event) for event in self.events[:: max(len(self.events) // 7, 1)][:7]]
+        producer = Producer({**self.config, "acks": "all", "enable.idempotence": True})
+
+        def noted(event: Event) -> Callable[[Any, Any], None]:
+            def delivered(error: Any, message: Any) -> None:
+                assert error is None, error
+                self.events.append(
+                    Event(message.partition(), message.offset(), event.event_id, event.event_time, event.fields)
+                )
+
+            return delivered
+
+        from views.generation import encode
+
+        for place, record in enumerate([*records, *again]):
+            if place < poison:
+                producer.produce(self.source.topic, POISON[place % len(POISON)], partition=place % 3)
+            value = record.value or encode(record.event.fields).encode()
+            producer.produce(
+                self.source.topic, value, partition=record.event.partition, on_delivery=noted(record.event)
+            )
+        assert producer.flush(30) == 0
+
+    @contextmanager
+    def keeping(self, failpoint: Callable[[str], None] = lambda _name: None) -> Iterator[Keeper]:
+        """A speed layer in a thread of this process, while the block runs."""
+        stopping = threading.Event()
+        keeper = Keeper(
+            self.settings, self.spark, declared_by(self.settings), self.source, stopping, failpoint=failpoint
+        )
+        thread = threading.Thread(target=keeper.run, daemon=True)
+        thread.start()
+        try:
+            yield keeper
+        finally:
+            stopping.set()
+            thread.join(timeout=60)
+            assert not thread.is_alive(), "the keeper did not stop"
+
+    def archive(self) -> None:
+        """Bring the master dataset up to Kafka's end."""
+        with ExitStack() as locks:
+            archive = open_archive(self.settings, self.kafka, self.source, self.spark, locks)
+            archive.start(self.spark, once=True).awaitTermination()
+
+    def run(self, **options: Any) -> Manifest:
+        """A batch run, of what is archived now."""
+        return run_batch(self.settings, self.name, spark=self.spark, **options)
+
+    def archive_and_run(self, **options: Any) -> Manifest:
+        """A batch run while the archiver is at work, as a nightly one is."""
+        self.archive()
+        return self.run(**options)
+
+    # ---- what must be so ----
+
+    def kafka_end(self) -> dict[int, int]:
+        return read_positions(self.settings, self.kafka, self.source).latest
+
+    def wait_until_applied(self, deadline_s: float = 60) -> None:
+        """Until the speed views hold all that Kafka does."""
+        end = cut_text(self.kafka_end())
+
+        def is_there() -> bool:
+            meta = self.speed_views.look().meta
+            return meta is not None and cut_text(meta.applied) == end
+
+        wait_until(f"{self.name} to be applied up to {end}", is_there, deadline_s)
+
+    def caught_up(self) -> None:
+        """All is applied, and every answer is the oracle's."""
+        self.wait_until_applied()
+        assert self.check() == len(self.events)
+
+    def check(self) -> int:
+        """Merged answers are those of the oracle at the cut that they report. Returns how many events that were."""
+        counted = 0
+        entry = publish_log.served(self.folder)
+        for view in self.views:
+            if view.name not in entry.catalog or entry.catalog[view.name] != view.hash:
+                continue  # it joins with the next run
+            answer = self.speed_views.answer(entry.run, entry.cut, view.hash)
+            assert answer.outcome == Outcome.OK, (entry.run, answer.outcome)
+            groups = self._batch_states(entry.run, view)
+            for bucket, key, state in answer.states:
+                group = (bucket * 1_000_000, unpack_key(key))
+                more = states.unpack(view.algebras, state)
+                groups[group] = states.merge(view.algebras, groups[group], more) if group in groups else more
+            below = [event for event in self.events if event.offset < answer.applied.get(event.partition, 0)]
+            assert_same({group: view.present(state) for group, state in groups.items()}, in_memory.answers(view, below))
+            counted = len(below)
+        return counted
+
+    def _batch_states(self, run: int, view: View) -> dict[Any, Any]:
+        if not run:
+            return {}
+        data = read_manifest(self.folder, run).view(view.name)
+        opened = open_index(self.folder.indexes / name for name in data.index)
+        found = {(row.bucket, row.key): states.unpack(view.algebras, row.state) for row in opened.between(0, 2**62)}
+        opened.close()
+        return found
+
+
+def assert_same(found: dict[Any, dict[str, Any]], expected: dict[Any, dict[str, Any]]) -> None:
+    assert found.keys() == expected.keys()
+    for group, answers in expected.items():
+        for name, answer in answers.items():
+            wanted = pytest.approx(answer, rel=1e-9, abs=1e-9) if isinstance(answer, float) else answer
+            assert found[group][name] == wanted, (group, name)

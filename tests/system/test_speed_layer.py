@@ -1,0 +1,316 @@
+"""The speed layer on real Kafka, Redis and Spark: after each fault the merged answer is the oracle's again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from batch_layer import publish_log
+from infra.settings import child_environment
+from speed_layer.speed_views import cut_text
+from tests.conftest import Stack, wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tests.system.speed_place import RedisServer, SpeedPlace
+
+pytest.register_assert_rewrite("tests.system.speed_place")
+KILLED = -signal.SIGKILL
+VICTIM = """
+import os, signal, sys
+from infra.settings import load_settings
+from speed_layer import keeping, keeping_all
+
+point, left = sys.argv[1], [int(sys.argv[2])]
+
+def failpoint(name):
+    if name == point:
+        left[0] -= 1
+        if left[0] < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+class Victim(keeping.Keeper):
+    def __post_init__(self):
+        super().__post_init__()
+        self.failpoint = failpoint
+
+keeping_all.Keeper = Victim
+sys.exit(keeping_all.main())
+"""
+
+
+@pytest.fixture(scope="module")
+def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    from tests.system.speed_place import RedisServer
+
+    server = RedisServer(tmp_path_factory.mktemp("redis"))
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def speed(stack: Stack, tmp_path: Path, redis: RedisServer, spark: SparkSession) -> SpeedPlace:
+    """A source of its own."""
+    from tests.system.speed_place import SpeedPlace
+
+    return SpeedPlace(stack, tmp_path, redis, spark)
+
+
+def test_events_are_counted_at_once_and_across_runs(speed: SpeedPlace) -> None:
+    with speed.keeping():
+        speed.send(80, poison=6)
+        speed.caught_up()
+        first = speed.archive_and_run()
+        assert cut_text(first.cut) == cut_text(speed.kafka_end())
+        speed.send(50)
+        speed.caught_up()
+        second = speed.archive_and_run()
+        assert second.base_run == first.run
+        speed.caught_up()
+        speed.send(50, poison=3)
+        speed.caught_up()
+    kept = speed.speed_views.look()
+    assert kept.meta is not None
+    assert kept.meta.published == second.run
+
+
+def test_old_generations_are_retired_and_swept(speed: SpeedPlace) -> None:
+    with speed.keeping():
+        speed.send()
+        speed.caught_up()
+        speed.archive_and_run()
+        wait_until("one generation", lambda: len(speed.speed_views.look().generations) == 1, 30)
+        wait_until("all swept", lambda: not speed.speed_views.unswept(), 30)
+        assert speed.speed_views.size()[0] == 0
+        speed.send()
+        speed.caught_up()
+
+
+def test_a_flushed_redis_is_rebuilt_from_the_last_run(speed: SpeedPlace, redis: RedisServer) -> None:
+    with speed.keeping():
+        speed.send()
+        speed.caught_up()
+        speed.archive_and_run()
+        speed.send()  # repeats events that only the run has counted: the marks must come from the master dataset
+        speed.caught_up()
+        redis.client.flushall()
+        speed.send()
+        speed.caught_up()
+
+
+def test_a_redis_set_back_goes_on_from_there(speed: SpeedPlace, redis: RedisServer) -> None:
+    with speed.keeping():
+        speed.send()
+        speed.caught_up()
+        saved = redis.saved()
+        speed.send()
+        speed.caught_up()
+        speed.archive_and_run()  # in the log, and soon forgotten by Redis
+        speed.send()
+        speed.caught_up()
+        redis.set_back(saved)
+        speed.send()
+        speed.wait_until_applied()
+        wait_until("the run to be published again, or refused", lambda: _answers(speed), 30)
+
+
+def _answers(speed: SpeedPlace) -> bool:
+    """Whether a reader of the run that Redis names is answered, and rightly."""
+    meta = speed.speed_views.look().meta
+    if meta is None:
+        return False
+    if meta.published != publish_log.last(speed.folder).run:
+        entry = publish_log.find(speed.folder, meta.published)
+        return all(speed.speed_views.answer(entry.run, entry.cut, view.hash).outcome == "OK" for view in speed.views)
+    return speed.check() > 0
+
+
+def test_a_killed_redis_and_one_that_comes_back_empty(speed: SpeedPlace, redis: RedisServer) -> None:
+    with speed.keeping() as keeper:
+        speed.send()
+        speed.caught_up()
+        redis.kill()
+        speed.send()
+        wait_until("the keeper to notice", lambda: keeper.error, 30)
+        redis.start()
+        speed.caught_up()
+        assert not keeper.error
+        redis.kill()
+        for path in redis.folder.glob("appendonly*"):
+            path.unlink() if path.is_file() else [each.unlink() for each in path.iterdir()]
+        redis.start()
+        assert redis.client.dbsize() == 0
+        speed.send()
+        speed.caught_up()
+
+
+def test_a_full_redis_takes_nothing_until_it_has_room(speed: SpeedPlace, redis: RedisServer) -> None:
+    with speed.keeping() as keeper:
+        speed.send()
+        speed.caught_up()
+        redis.client.config_set("maxmemory", "100kb")
+        try:
+            speed.send()
+            wait_until("the keeper to say so", lambda: "redis_max_memory_mb" in keeper.error, 30)
+            assert 0 < speed.check() < len(speed.events)
+        finally:
+            redis.client.config_set("maxmemory", "0")
+        speed.caught_up()
+
+
+def test_a_run_while_nobody_writes_takes_over(speed: SpeedPlace) -> None:
+    with speed.keeping():
+        speed.send()
+        speed.caught_up()
+    speed.send()
+    wait_until("the writer to be taken for dead", lambda: speed.speed_views.living_writer() is None, 30)
+    assert speed.check() < len(speed.events)
+    manifest = speed.archive_and_run()
+    assert cut_text(manifest.cut) == cut_text(speed.kafka_end())
+    assert speed.check() == len(speed.events)
+    with speed.keeping():
+        speed.send()
+        speed.caught_up()
+
+
+def test_a_view_that_changed_joins_at_the_next_cut_while_the_old_one_serves(speed: SpeedPlace) -> None:
+    from tests.system.speed_place import DECLARED
+
+    with speed.keeping():
+        speed.send()
+        speed.caught_up()
+        old = {view.name: view for view in speed.views}
+    changed = DECLARED.replace('"orders": Count(),', '"orders": Count(), "smallest": Max("cents"),')
+    more = '\nevents = View("events", source=source, answers={{"events": Count()}})\n'
+    speed.declare(changed + more)
+    with speed.keeping():  # a new process, with new declarations
+        speed.send()
+        speed.wait_until_applied()
+        entry = publish_log.served(speed.folder)
+        assert speed.speed_views.answer(entry.run, entry.cut, old["sales"].hash).states
+        assert not speed.speed_views.answer(entry.run, entry.cut, speed.views[0].hash).states
+        speed.archive_and_run()
+        assert {view.name for view in speed.views} == {"sales", "totals", "events"}
+        speed.send()
+        speed.caught_up()
+
+
+def test_a_run_killed_after_opening_its_cut_and_one_after_it(speed: SpeedPlace) -> None:
+    class Killed(BaseException):
+        pass
+
+    def kill(point: str, name: str) -> None:
+        if name == point:
+            raise Killed
+
+    with speed.keeping():
+        for point in ("run.after_open", "run.before_publish", "run.after_publish"):
+            speed.send()
+            speed.wait_until_applied()
+            speed.archive()
+            with pytest.raises(Killed):
+                speed.run(failpoint=partial(kill, point))
+            speed.send()
+            speed.wait_until_applied()
+            wait_until("a right answer", lambda: _is_right(speed), 30)
+        speed.archive_and_run()
+        speed.caught_up()
+
+
+def _is_right(speed: SpeedPlace) -> bool:
+    entry = publish_log.served(speed.folder)
+    meta = speed.speed_views.look().meta
+    return meta is not None and meta.published == entry.run and speed.check() == len(speed.events)
+
+
+def test_two_runs_at_once_never_both_publish_out_of_order(speed: SpeedPlace) -> None:
+    """The lease is taken away, as on two machines: the publish log alone decides."""
+    from batch_layer import lease
+
+    with speed.keeping():
+        speed.send()
+        speed.caught_up()
+        speed.archive()
+        waiting, go_on = threading.Event(), threading.Event()
+
+        def wait(name: str) -> None:
+            if name == "run.before_publish":
+                waiting.set()
+                go_on.wait(60)
+
+        said: list[Any] = []
+
+        def slow() -> None:
+            try:
+                said.append(speed.run(failpoint=wait))
+            except Exception as error:
+                said.append(error)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(lease.fcntl, "flock", lambda *_: None)
+            thread = threading.Thread(target=slow)
+            thread.start()
+            assert waiting.wait(120)
+            patch.undo()
+        speed.folder.lease.unlink()
+        speed.send()
+        speed.wait_until_applied()
+        newer = speed.archive_and_run()
+        go_on.set()
+        thread.join(60)
+        assert type(said[0]).__name__ == "RunRefused"
+        assert publish_log.last(speed.folder).run == newer.run
+        speed.caught_up()
+
+
+def process(speed: SpeedPlace, *arguments: str) -> subprocess.Popen[bytes]:
+    """A speed layer in a process of its own; with arguments one that kills itself."""
+    command = ["-c", VICTIM, *arguments] if arguments else ["-m", "speed_layer"]
+    environment = {**os.environ, **child_environment(speed.settings), "TIDEMARK_LOG_LEVEL": "INFO"}
+    with (speed.views_dir.parent / "speed.log").open("ab") as log:
+        return subprocess.Popen([sys.executable, *command], env=environment, stdout=log, stderr=log)
+
+
+def test_kill_9_before_and_after_the_atomic_step(speed: SpeedPlace) -> None:
+    speed.send()
+    for point in ("speed.before_apply", "speed.after_apply"):
+        victim = process(speed, point, "0")
+        assert victim.wait(timeout=120) == KILLED
+        speed.send(20)
+        meta = speed.speed_views.look().meta
+        assert meta is not None
+        assert bool(meta.applied) == (point == "speed.after_apply")
+        if meta.applied:
+            speed.check()
+    with speed.keeping():
+        speed.caught_up()
+
+
+def test_a_paused_writer_wakes_up_after_its_successor_started(speed: SpeedPlace) -> None:
+    speed.send()
+    paused = process(speed)
+    try:
+        speed.wait_until_applied(120)
+        os.kill(paused.pid, signal.SIGSTOP)
+        with speed.keeping():
+            speed.send()
+            speed.caught_up()
+            os.kill(paused.pid, signal.SIGCONT)
+            assert paused.wait(timeout=60) == 75
+            speed.send()
+            speed.caught_up()
+    finally:
+        paused.kill()
+        paused.wait(timeout=20)
+    assert b"another writer" in (speed.views_dir.parent / "speed.log").read_bytes()
