@@ -53,6 +53,7 @@ def main() -> None:
             collector_enabled=False,
             archiver_enabled=False,
             scheduler_enabled=False,
+            speed_enabled=False,
             archive_max_events=given.events,
             archive_max_mb=given.events,
         )

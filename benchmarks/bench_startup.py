@@ -43,8 +43,9 @@ def main() -> None:
     timed(["make", "--silent", "setup"])  # so that nothing has changed when it is measured
     with tempfile.TemporaryDirectory() as folder:
         settings = load_settings(
-            home=Path(folder) / "home", collector_enabled=False, archiver_enabled=False, scheduler_enabled=False
-        )
+            home=Path(folder) / "home", collector_enabled=False, archiver_enabled=False, scheduler_enabled=False,
+            speed_enabled=False,
+        )  # fmt: skip
         first_s = timed_up(settings, lambda: None)
         memory = {}
 
@@ -56,7 +57,12 @@ def main() -> None:
             floor.append(floor_up(settings))
             ours.append(timed_up(settings, remember_memory))
         whole = settings.model_copy(
-            update={"collector_enabled": True, "archiver_enabled": True, "scheduler_enabled": True}
+            update={
+                "collector_enabled": True,
+                "archiver_enabled": True,
+                "scheduler_enabled": True,
+                "speed_enabled": True,
+            }
         )
         whole_memory: dict[str, int] = {}
 

@@ -246,6 +246,14 @@ class Settings(BaseSettings):
         ge=1,
         description="Most events in one micro-batch of the speed layer: what a backlog is worked off in.",
     )
+    speed_fold_events: int = Field(
+        default=100_000,
+        ge=0,
+        description=(
+            "Micro-batches of the speed layer with more events than this are aggregated by Spark, not by its driver: "
+            "worth it where Spark has many cores."
+        ),
+    )
     speed_dedup_horizon_s: float = Field(
         default=3600,
         ge=0,

@@ -43,7 +43,8 @@ def check_and_fetch(settings: Settings, progress: Progress | None = None) -> Non
     home.check_disk(settings.min_free_disk_mb)
     if not home.is_locked():  # else the ports are its own, and `up` says who holds it
         check_free({name: port for name, port in wanted_ports(settings).items() if port})
-    if not settings.kafka_bootstrap or settings.archiver_enabled or settings.scheduler_enabled:
+    with_spark = settings.archiver_enabled or settings.speed_enabled or settings.scheduler_enabled
+    if with_spark or not settings.kafka_bootstrap:
         fetch_jars(find_java(settings.java_home), settings.jars_dir, settings.ivy_settings, progress)
 
 

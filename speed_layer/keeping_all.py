@@ -16,7 +16,7 @@ from infra.settings import Settings
 from infra.spark import spark_session
 from speed_layer.errors import Fenced
 from speed_layer.keeping import Keeper
-from speed_layer.stream import SPARK_CONF
+from speed_layer.stream import session_conf
 from views.declarations import declared_by
 
 HEARTBEAT_S = 0.5
@@ -36,7 +36,7 @@ def run_speed_layer(settings: Settings) -> None:
     Home(settings.home).prepare()
     write_status(settings, [])
     declarations = declared_by(settings)
-    spark = spark_session(settings, "tidemark-speed", SPARK_CONF)
+    spark = spark_session(settings, "tidemark-speed", session_conf(settings))
     sources = [source for source in declarations.sources.values() if list(declarations.views_of(source.name))]
     keepers = [Keeper(settings, spark, declarations, source, stopping) for source in sources]
     fenced: list[Fenced] = []

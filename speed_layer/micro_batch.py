@@ -7,7 +7,7 @@ A small one is collected as evaluated columns and folded here; of a large one Sp
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -20,19 +20,21 @@ from pyspark.sql import DataFrame
 from speed_layer.marks import Hashes, Marks
 from speed_layer.speed_views import Group
 from views import states
-from views.columns import ID, KAFKA, OFFSET, PARTITION, VALID, Columns, fold
+from views.columns import ID, KAFKA, OFFSET, PARTITION, VALID, Columns, add_rows, groups_of, zero
 from views.keys import pack_key
 from views.on_spark.columns import states_of, without_rows
 from views.view import View
 
-SMALL = 3_000
-"""Up to so many records a micro-batch is folded here."""
+Adding = Callable[[Group, dict[str, Any] | None], dict[str, Any]]
 
 
 class Delta(NamedTuple):
-    """What the events of a micro-batch add, by definition hash: (bucket, key) -> states, as values or as bytes."""
+    """What the events of a micro-batch add."""
 
-    by_view: Mapping[str, Mapping[tuple[int, bytes], Any]]
+    groups: list[Group]
+    """The states that they touch."""
+    add: Adding
+    """The states of such a group (None: there are none yet) -> those with these events; may change what it is given."""
     hashes: Hashes
     """Of the ids of the events that count."""
     oldest_ms: int
@@ -53,19 +55,31 @@ class _Counted:
         return int(len(self.keep) - self.keep.sum())
 
 
-def delta_of(rows: DataFrame, columns: Columns, marks: Marks | None, size: int) -> Delta:
-    """Evaluated rows of about `size` records, copies among them -> what they add. Without marks copies count too."""
-    return _folded(rows, columns, marks) if size <= SMALL else _aggregated(rows, columns, marks)
+def delta_of(rows: DataFrame, columns: Columns, marks: Marks | None, *, is_small: bool) -> Delta:
+    """Evaluated rows, copies and invalid ones among them -> what they add. Without marks copies count too."""
+    return _folded(rows, columns, marks) if is_small else _aggregated(rows, columns, marks)
 
 
 def _folded(rows: DataFrame, columns: Columns, marks: Marks | None) -> Delta:
-    found = rows.coalesce(1).toArrow()
+    found = rows.toArrow()
     found = found.filter(found.column(VALID))
     counted = _count(found, marks)
     table = {name: found.column(name).to_pylist() for name in found.column_names if name not in (VALID, ID, KAFKA)}
     wanted = np.flatnonzero(counted.keep).tolist()
-    by_view = {view.hash: fold(view, columns, table, wanted) for view in columns.views}
-    return _delta(by_view, counted)
+    views = {view.hash: view for view in columns.views}
+    touched = {
+        Group(view.hash, *place): each
+        for view in columns.views
+        for place, each in groups_of(view, columns, table, wanted).items()
+    }
+
+    def add(group: Group, known: dict[str, Any] | None) -> dict[str, Any]:
+        view = views[group.view]
+        states_ = zero(view) if known is None else known
+        add_rows(view, columns, table, states_, touched[group])
+        return states_
+
+    return _delta(list(touched), add, counted)
 
 
 def _aggregated(rows: DataFrame, columns: Columns, marks: Marks | None) -> Delta:
@@ -76,21 +90,29 @@ def _aggregated(rows: DataFrame, columns: Columns, marks: Marks | None) -> Delta
         counted = _count(found, marks)
         dropped = np.flatnonzero(~counted.keep)
         places = zip(_numbers(found, PARTITION)[dropped], _numbers(found, OFFSET)[dropped], strict=True)
-        positions = [(int(partition), int(offset)) for partition, offset in places]
-        events = without_rows(valid, positions)
-        by_view: dict[str, Mapping[tuple[int, bytes], Any]] = {}
+        events = without_rows(valid, [(int(partition), int(offset)) for partition, offset in places])
+        views = {view.hash: view for view in columns.views}
+        packed: dict[Group, bytes] = {}
         for view in columns.views:
-            by_view[view.hash] = _packed(states_of(events, columns, view).toArrow())
+            packed |= _packed(view, states_of(events, columns, view).toArrow())
     finally:
         kept.unpersist()
-    return _delta(by_view, counted)
+
+    def add(group: Group, known: dict[str, Any] | None) -> dict[str, Any]:
+        algebras = views[group.view].algebras
+        more = states.unpack(algebras, packed[group])
+        return more if known is None else states.merge(algebras, known, more)
+
+    return _delta(list(packed), add, counted)
 
 
-def _packed(found: pa.Table) -> dict[tuple[int, bytes], bytes]:
+def _packed(view: View, found: pa.Table) -> dict[Group, bytes]:
     keys = [found.column(name).to_pylist() for name in found.column_names if name.startswith("_key_")]
     buckets = found.column("bucket").to_pylist()
-    packed = found.column("state").to_pylist()
-    return {(buckets[row], pack_key([key[row] for key in keys])): state for row, state in enumerate(packed)}
+    return {
+        Group(view.hash, buckets[row], pack_key([key[row] for key in keys])): state
+        for row, state in enumerate(found.column("state").to_pylist())
+    }
 
 
 def _count(found: pa.Table, marks: Marks | None) -> _Counted:
@@ -117,26 +139,5 @@ def _numbers(found: pa.Table, name: str) -> Hashes:
     return numbers
 
 
-def _delta(by_view: Mapping[str, Mapping[tuple[int, bytes], Any]], counted: _Counted) -> Delta:
-    return Delta(by_view, counted.hashes, counted.oldest_ms, counted.newest_ms, counted.copies)
-
-
-def groups_of(delta: Delta) -> list[Group]:
-    """The states that it touches."""
-    return [Group(view, bucket, key) for view, groups in delta.by_view.items() for bucket, key in groups]
-
-
-def added(
-    delta: Delta, views: Mapping[str, View], groups: list[Group], known: list[bytes | None]
-) -> dict[Group, bytes]:
-    """The states as they are after it: what is known of each group now, with what the micro-batch adds."""
-    after = {}
-    for group, before in zip(groups, known, strict=True):
-        algebras = views[group.view].algebras
-        more = delta.by_view[group.view][group.bucket, group.key]
-        if before is None:
-            after[group] = more if isinstance(more, bytes) else states.pack(algebras, more)
-        else:
-            values = states.unpack(algebras, more) if isinstance(more, bytes) else more
-            after[group] = states.pack(algebras, states.merge(algebras, states.unpack(algebras, before), values))
-    return after
+def _delta(groups: list[Group], add: Adding, counted: _Counted) -> Delta:
+    return Delta(groups, add, counted.hashes, counted.oldest_ms, counted.newest_ms, counted.copies)

@@ -10,10 +10,11 @@ import json
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import structlog
 from pyspark.sql import DataFrame, SparkSession
@@ -23,29 +24,38 @@ from infra.spark import BARE_FILE_SYSTEM, kafka_source_options
 from master_dataset.cut import Cut, count_between, cut_to_json, is_below
 from speed_layer.errors import SpeedError
 from speed_layer.marks import Marks, Named, to_bytes
-from speed_layer.micro_batch import Delta, added, delta_of, groups_of
-from speed_layer.speed_views import MicroBatch, Outcome, SpeedViews, new_id
+from speed_layer.micro_batch import Delta, delta_of
+from speed_layer.speed_views import Group, MicroBatch, Outcome, SpeedViews, new_id
 from views.columns import Columns
 from views.on_spark.columns import evaluated
 from views.on_spark.events import with_event
 from views.source import Source
+from views.states import pack, unpack
+from views.view import View
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 RECORDS_A_TASK = 20_000
 """Large micro-batches are read by tasks of this size, however few partitions the topic has."""
+ONE_TASK = 3_000
+"""Up to so many records one task reads all partitions: several would each cost more than they save."""
+MOST_STATES = 20_000
+"""So many are kept to spare reading them. One with two sketches takes about 10 KB."""
 SPARK_CONF = {
-    **BARE_FILE_SYSTEM,
     "spark.sql.adaptive.enabled": "false",  # plans each stage anew, for micro-batches that have one
     "spark.sql.streaming.pollingDelay": "5ms",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.sql.streaming.minBatchesToRetain": "2",
     "spark.sql.streaming.numRecentProgressUpdates": "2",
 }
-"""For a session that writes no Delta table."""
 
 log = structlog.get_logger()
+
+
+def session_conf(settings: Settings) -> dict[str, str]:
+    """For the session of the speed layer, which writes no Delta table."""
+    return SPARK_CONF | (BARE_FILE_SYSTEM if settings.spark_master.startswith("local") else {})
 
 
 class Refused(Exception):
@@ -87,9 +97,15 @@ class Stream:
     pace: Pace = field(default_factory=Pace)
     refused: Outcome | None = None
     failure: Exception | None = None
+    states: dict[Group, dict[str, Any]] = field(default_factory=dict)
+    """Those that we wrote lately, to spare reading them again; the last written are last. Nobody else writes them."""
     applying: threading.Lock = field(default_factory=threading.Lock)
     """Held while `applied` may be another than Redis's."""
     failpoint: Callable[[str], None] = field(default=lambda _name: None)
+
+    @cached_property
+    def _views(self) -> dict[str, View]:
+        return {view.hash: view for view in self.columns.views}
 
     def start(self, spark: SparkSession, bootstrap: str, begin: Cut) -> StreamingQuery:
         """Follow Kafka from `begin` on, which is what is applied, for every partition."""
@@ -129,7 +145,8 @@ class Stream:
                 f"which is applied. Topic {self.source.topic!r} was made again, or lost its end."
             )
         size = count_between(self.applied, end)
-        delta = delta_of(rows, self.columns, self.marks, size)
+        is_small = size <= self.settings.speed_fold_events
+        delta = delta_of(rows.coalesce(1) if size <= ONE_TASK else rows, self.columns, self.marks, is_small=is_small)
         log.debug("computed", source=self.source.name, records=size, ms=round((time.monotonic() - began) * 1000))
         self.failpoint("speed.before_apply")
         self._apply(delta, end)
@@ -143,16 +160,13 @@ class Stream:
         pace.seconds, pace.at = time.monotonic() - began, time.time()
 
     def _apply(self, delta: Delta, end: Cut) -> None:
-        views = {view.hash: view for view in self.columns.views}
-        groups = groups_of(delta)
         name = new_id()
         while True:
             began = time.monotonic()
-            known = self.speed_views.read(self.gid, groups)
-            was_read = time.monotonic()
-            states = added(delta, views, groups, known)
+            states = {group: delta.add(group, known) for group, known in self._known(delta.groups)}
+            packed = {group: pack(self._views[group.view].algebras, state) for group, state in states.items()}
+            batch = MicroBatch(self.applied, end, self.gid, packed, *self._marks_of(name, delta))
             was_merged = time.monotonic()
-            batch = MicroBatch(self.applied, end, self.gid, states, *self._marks_of(name, delta))
             with self.applying:
                 outcome = self.speed_views.apply(self.token, batch)
                 if outcome in (Outcome.OK, Outcome.ALREADY):
@@ -161,9 +175,8 @@ class Stream:
                 "applied",
                 source=self.source.name,
                 said=str(outcome),
-                groups=len(groups),
-                read_ms=round((was_read - began) * 1000),
-                merge_ms=round((was_merged - was_read) * 1000),
+                groups=len(states),
+                merge_ms=round((was_merged - began) * 1000),
                 apply_ms=round((time.monotonic() - was_merged) * 1000),
             )
             if outcome == Outcome.RETRY and self._next_generation():
@@ -172,10 +185,25 @@ class Stream:
                 self.refused = outcome
                 raise Refused(outcome)
             break
+        if outcome == Outcome.OK:
+            self.states |= states
+        while len(self.states) > MOST_STATES:
+            del self.states[next(iter(self.states))]
         if self.marks is not None:
             self.marks.forget(delta.oldest_ms)
             if len(delta.hashes):
                 self.marks.add(Named(name, delta.newest_ms, delta.hashes))
+
+    def _known(self, groups: list[Group]) -> Iterator[tuple[Group, dict[str, Any] | None]]:
+        """The states of groups as Redis has them: those that we wrote lately are taken out of our copy."""
+        missing = [group for group in groups if group not in self.states]
+        read = dict(zip(missing, self.speed_views.read(self.gid, missing), strict=True))
+        for group in groups:
+            if group in read:
+                state = read[group]
+                yield group, None if state is None else unpack(self._views[group.view].algebras, state)
+            else:
+                yield group, self.states.pop(group)
 
     def _marks_of(self, name: str, delta: Delta) -> tuple[str, bytes, tuple[str, ...]]:
         if self.marks is None:
@@ -186,9 +214,10 @@ class Stream:
     def _next_generation(self) -> bool:
         """A run opened a generation since. If it computes what we do, the micro-batch goes into that one."""
         generations = self.speed_views.look().generations
-        if not generations or set(generations[-1].views) != {view.hash for view in self.columns.views}:
+        if not generations or set(generations[-1].views) != set(self._views):
             return False
         self.gid = generations[-1].gid
+        self.states.clear()
         return True
 
     def _end_of(self, batch_id: int) -> dict[int, int]:

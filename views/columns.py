@@ -39,36 +39,66 @@ class Columns:
         return self.names[expression.sql]
 
 
-def fold(view: View, columns: Columns, table: Mapping[str, Sequence[Any]], rows: Iterable[int]) -> dict[Any, Any]:
-    """(bucket in seconds, bytes of the key) -> states by answer, over these rows of the evaluated columns."""
-    at, partitions, offsets = table[AT], table[PARTITION], table[OFFSET]
-    condition = table[columns.of(view.condition)] if view.condition is not None else None
+Table = Mapping[str, Sequence[Any]]
+"""The evaluated columns by name, each with one value for each event."""
+Place = tuple[int, bytes]
+"""A group: the beginning of its bucket in seconds since 1970, and the bytes of its key."""
+
+
+def groups_of(view: View, columns: Columns, table: Table, rows: Iterable[int]) -> dict[Place, list[int]]:
+    """Which of these rows belong to which group; those that the view does not look at to none."""
+    at, micros = table[AT], view.bucket.micros
+    if view.condition is not None:
+        condition = table[columns.of(view.condition)]
+        rows = [row for row in rows if condition[row]]
     keys = [table[columns.of(key)] for key in view.key_expressions.values()]
-    measures = [
-        (
-            name,
-            measure.algebra.add,
-            table[columns.of(measure.of)] if measure.of is not None else None,
-            table[columns.of(measure.where)] if measure.where is not None else None,
-        )
-        for name, measure in view.measures.items()
-    ]
-    micros = view.bucket.micros
-    groups: dict[Any, dict[str, Any]] = {}
+    found: dict[tuple[Any, ...], list[int]] = {}
     for row in rows:
-        if condition is not None and not condition[row]:
-            continue
-        time = at[row]
-        group = ((time - time % micros) // 1_000_000, *[key[row] for key in keys])
-        state = groups.get(group)
-        if state is None:
-            state = groups[group] = {name: algebra.zero() for name, algebra in view.algebras.items()}
-        position = Position(time, partitions[row], offsets[row])
-        for name, add, values, where in measures:
-            value = True if values is None else values[row]
-            if value is not None and (where is None or where[row]):
-                state[name] = add(state[name], value, position)
-    return {(group[0], pack_key(group[1:])): state for group, state in groups.items()}
+        group = (at[row] // micros, *[key[row] for key in keys])
+        if group in found:
+            found[group].append(row)
+        else:
+            found[group] = [row]
+    seconds = view.bucket.seconds
+    return {(group[0] * seconds, pack_key(group[1:])): each for group, each in found.items()}
+
+
+def add_rows(view: View, columns: Columns, table: Table, states: dict[str, Any], rows: Sequence[int]) -> None:
+    """Add rows to the states of their group, which are changed."""
+    for name, measure in view.measures.items():
+        wanted = rows
+        if measure.where is not None:
+            where = table[columns.of(measure.where)]
+            wanted = [row for row in wanted if where[row]]
+        if measure.of is None:
+            values: Sequence[Any] = wanted  # each event is one
+        else:
+            column = table[columns.of(measure.of)]
+            values = [column[row] for row in wanted]
+            if None in values:
+                wanted = [row for row in wanted if column[row] is not None]
+                values = [value for value in values if value is not None]
+        positions = _positions(table, wanted) if measure.algebra.by_position else ()
+        states[name] = measure.algebra.add_all(states[name], values, positions)
+
+
+def zero(view: View) -> dict[str, Any]:
+    """The states of no events."""
+    return {name: algebra.zero() for name, algebra in view.algebras.items()}
+
+
+def fold(view: View, columns: Columns, table: Table, rows: Iterable[int]) -> dict[Place, dict[str, Any]]:
+    """The states of each group, over these rows."""
+    found = {}
+    for place, each in groups_of(view, columns, table, rows).items():
+        found[place] = zero(view)
+        add_rows(view, columns, table, found[place], each)
+    return found
+
+
+def _positions(table: Table, rows: Iterable[int]) -> list[Position]:
+    at, partitions, offsets = table[AT], table[PARTITION], table[OFFSET]
+    return [Position(at[row], partitions[row], offsets[row]) for row in rows]
 
 
 def _expressions(view: View) -> Iterable[Typed]:

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from speed_layer import micro_batch
 from speed_layer.marks import Marks, Named
-from speed_layer.micro_batch import Delta, added, delta_of, groups_of
+from speed_layer.micro_batch import Delta, delta_of
 from speed_layer.speed_views import Group
 from views import in_memory
 from views.columns import Columns
@@ -20,7 +19,7 @@ from views.generation import Record, generate
 from views.keys import unpack_key
 from views.on_spark.columns import evaluated
 from views.on_spark.events import with_event
-from views.states import unpack
+from views.states import pack, unpack
 from views.view import View
 
 if TYPE_CHECKING:
@@ -32,9 +31,8 @@ WAYS = ("folded", "aggregated")
 
 
 @pytest.fixture(params=WAYS)
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+def way(request: pytest.FixtureRequest) -> str:
     """Both ways, whatever the size."""
-    monkeypatch.setattr(micro_batch, "SMALL", 10**9 if request.param == "folded" else 0)
     return str(request.param)
 
 
@@ -73,9 +71,11 @@ def test_two_micro_batches_are_the_oracle(spark: SparkSession, way: str, source:
     marks, states = Marks(10**12), dict[Group, bytes]()
     for number, part in enumerate((records[:170], records[170:])):
         columns, rows = rows_of(spark, views, part)
-        delta = delta_of(rows, columns, marks, len(part))
-        groups = groups_of(delta)
-        states |= added(delta, by_hash, groups, [states.get(group) for group in groups])
+        delta = delta_of(rows, columns, marks, is_small=way == "folded")
+        for group in delta.groups:
+            algebras, known = by_hash[group.view].algebras, states.get(group)
+            added = delta.add(group, None if known is None else unpack(algebras, known))
+            states[group] = pack(algebras, added)
         remembered(marks, delta, str(number))
     found: dict[str, dict[Any, Any]] = {view.name: {} for view in views}
     for name, group, answers in presented(views, states):
@@ -96,20 +96,20 @@ def test_of_copies_the_lowest_position_counts_unless_it_is_marked(spark: SparkSe
     records = generate(views[0].source, 40, 3, views=views, copies=0)
     again = [Record(r.value, in_memory.Event(9, n, "", r.event.event_time, {})) for n, r in enumerate(records)]
     columns, rows = rows_of(spark, views, [*again, *records])
-    delta = delta_of(rows, columns, Marks(10**12), 80)
+    delta = delta_of(rows, columns, Marks(10**12), is_small=way == "folded")
     assert (len(delta.hashes), delta.copies) == (40, 40)
     marks = Marks(10**12)
     marks.add(Named("known", delta.newest_ms, delta.hashes[:15]))
-    delta = delta_of(rows, columns, marks, 80)
+    delta = delta_of(rows, columns, marks, is_small=way == "folded")
     assert (len(delta.hashes), delta.copies) == (25, 55)
     assert not marks.known(delta.hashes).any()
-    without = delta_of(rows, columns, None, 80)
+    without = delta_of(rows, columns, None, is_small=way == "folded")
     assert (len(without.hashes), without.copies) == (0, 0)
 
 
 def test_nothing_valid_adds_nothing(spark: SparkSession, way: str) -> None:
     columns, rows = rows_of(spark, views_of("logs"), [])
-    delta = delta_of(rows, columns, Marks(10**12), 4)
-    assert groups_of(delta) == []
+    delta = delta_of(rows, columns, Marks(10**12), is_small=way == "folded")
+    assert delta.groups == []
     assert (len(delta.hashes), delta.oldest_ms, delta.copies) == (0, 0, 0)
     assert delta.hashes.dtype == np.int64

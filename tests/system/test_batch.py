@@ -29,7 +29,9 @@ TIDEMARK = str(Path(sys.executable).with_name("tidemark"))
 @pytest.fixture
 def whole(tmp_path: Path) -> Iterator[Stack]:
     """Everything but the scheduler, which the test starts itself; a run is due each night."""
-    running = start_stack(tmp_path / "home", archiver_enabled=True, archive_interval_s=1)
+    running = start_stack(
+        tmp_path / "home", archiver_enabled=True, speed_enabled=True, archive_interval_s=1, start_timeout_s=180
+    )
     yield running
     stop_stack(running)
 
@@ -80,7 +82,8 @@ def send(stack: Stack, numbers: range) -> Counter[str]:
     with stack.client() as client:
         answers = client.post("/events/web", json=events).raise_for_status().json()
     ends = {answer["partition"]: answer["offset"] + 1 for answer in answers}
-    wait_until("the master dataset to have them", lambda: all(_cut(stack).get(p, 0) >= end for p, end in ends.items()))
+    for name, cut in (("master dataset", _cut), ("speed views", _applied)):
+        wait_until(f"the {name} to have them", lambda: all(cut(stack).get(p, 0) >= end for p, end in ends.items()), 90)  # noqa: B023
     return Counter(f"/{number % 5}" for number in numbers)
 
 
@@ -89,6 +92,15 @@ def _cut(stack: Stack) -> dict[int, int]:
     from master_dataset.table import table_path
 
     return coverage.of(table_path(stack.settings, "web")).cut
+
+
+def _applied(stack: Stack) -> dict[int, int]:
+    from infra.redis_clients import redis_client
+    from speed_layer.speed_views import SpeedViews
+
+    with redis_client(stack.settings, stack.redis) as client:
+        meta = SpeedViews(client, "web").look().meta
+    return dict(meta.applied) if meta is not None else {}
 
 
 def served(folder: BatchFolder) -> tuple[int, int]:

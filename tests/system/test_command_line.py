@@ -40,6 +40,7 @@ class Shell:
             "TIDEMARK_COLLECTOR_ENABLED": "false",
             "TIDEMARK_ARCHIVER_ENABLED": "false",
             "TIDEMARK_SCHEDULER_ENABLED": "false",
+            "TIDEMARK_SPEED_ENABLED": "false",
         }
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -26,6 +26,10 @@ class Position(NamedTuple):
     offset: int
 
 
+NOWHERE = Position(0, 0, 0)
+"""Where the event stands does not matter."""
+
+
 @dataclass(frozen=True)
 class Aggregate(ABC):
     """What a person declares: `Sum("ms", where="status = 200")`."""
@@ -53,6 +57,8 @@ class Algebra(ABC):
     """'t' for each text and 'b' for each blob among the parts, in order."""
     error: str | None = None
     """None: exact. Else how far the answer may be off, in words."""
+    by_position = False
+    """Whether it matters where an event stands."""
     is_number = False
     """Whether the answer is one number, so that derived answers can compute with it."""
     is_whole = False
@@ -65,6 +71,16 @@ class Algebra(ABC):
     @abstractmethod
     def add(self, state: Any, value: Any, at: Position) -> Any:
         """The state with one more value, which is not null. May change and return `state`."""
+
+    def add_all(self, state: Any, values: Sequence[Any], at: Sequence[Position]) -> Any:
+        """The same, one after another. `at` is empty unless the algebra goes `by_position`."""
+        if self.by_position:
+            for value, position in zip(values, at, strict=True):
+                state = self.add(state, value, position)
+        else:
+            for value in values:
+                state = self.add(state, value, NOWHERE)
+        return state
 
     @abstractmethod
     def merge(self, left: Any, right: Any) -> Any:

@@ -102,6 +102,9 @@ class CountAlgebra(Algebra):
     def add(self, state: int, value: Any, at: Position) -> int:
         return state + 1
 
+    def add_all(self, state: int, values: Sequence[Any], at: Sequence[Position]) -> int:
+        return state + len(values)
+
     def merge(self, left: int, right: int) -> int:
         return left + right
 

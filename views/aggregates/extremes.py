@@ -101,6 +101,8 @@ class Placed(NamedTuple):
 class EarliestAlgebra(Algebra):
     """The earliest (`min`) or latest (`max`) value."""
 
+    by_position = True
+
     def __init__(self, kind: FieldType, function: str) -> None:
         self.kind, self.function = kind, function
         self.choose = min if function == "min" else max

@@ -68,6 +68,13 @@ class QuantilesAlgebra(Algebra):
         state.counts[bucket] = state.counts.get(bucket, 0) + 1
         return state
 
+    def add_all(self, state: Items, values: Sequence[float], at: Sequence[Position]) -> Items:
+        counts, bucket = state.counts, self.bucket
+        for value in values:
+            found = bucket(float(value))
+            counts[found] = counts.get(found, 0) + 1
+        return state
+
     def bucket(self, value: float) -> int:
         """`100.0` -> 1268 (with an error of 1 %)."""
         size = abs(value)
