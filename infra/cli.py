@@ -175,6 +175,14 @@ def jars(
             help="For developers: write jars.sha256 anew from ivy.xml.",
         ),
     ] = False,
+    for_spark: Annotated[
+        bool,
+        typer.Option(
+            "--for-spark",
+            envvar="TIDEMARK_CLI_FOR_SPARK",
+            help="Print those that Spark needs, separated by commas, as `spark-submit --jars` takes them.",
+        ),
+    ] = False,
 ) -> None:
     """Fetch the jars of Kafka and Spark into the cache, or check the ones that are there."""
     from infra import terminal
@@ -188,7 +196,10 @@ def jars(
         return
     with terminal.jar_progress() as progress:
         found = fetch_jars(java, settings.jars_dir, settings.ivy_settings, progress)
-    typer.echo(f"All jars are in {found.folder}, every hash right.")
+    if for_spark:
+        typer.echo(",".join(map(str, found.spark)))
+    else:
+        typer.echo(f"All jars are in {found.folder}, every hash right.")
 
 
 @app.command()

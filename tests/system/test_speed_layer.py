@@ -392,9 +392,8 @@ def test_alone_on_a_cluster_of_two_workers(speed: SpeedPlace, spark_cluster: str
 
 def submitted(speed: SpeedPlace, master: str) -> subprocess.Popen[bytes]:
     """As docs/speed.md says."""
-    from infra.jars import cached_jars
-
-    jars = ",".join(map(str, cached_jars(speed.settings.jars_dir).spark))
+    tidemark = Path(sys.executable).with_name("tidemark")
+    jars = subprocess.check_output([tidemark, "jars", "--for-spark"], env=child_environment(speed.settings), text=True)
     script = Path(sys.modules["speed_layer.speed_views"].__file__ or "").with_name("__main__.py")
     submit = Path(sys.executable).with_name("spark-submit")
     options = [
