@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.conftest import Stack
+from tests.conftest import Stack, interpreted
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from tests.system.master_place import Place
 
 pytest.register_assert_rewrite("tests.system.master_place")
+
+
+@pytest.fixture(scope="module")
+def spark(spark: SparkSession) -> Iterator[SparkSession]:
+    """The session of all tests, interpreting: here it moves a few records at a time."""
+    with interpreted(spark) as session:
+        yield session
 
 
 @pytest.fixture
