@@ -24,7 +24,7 @@ from infra.redis_clients import redis_client
 from infra.settings import Settings
 from master_dataset.cut import cut_to_json, is_below
 from speed_layer.generations import Opening, open_cut, publish, tend
-from speed_layer.speed_views import SpeedViews
+from speed_layer.speed_views import Outcome, SpeedViews
 
 LOOK_S = 0.2
 ALONE = Opening("alone", {})
@@ -70,10 +70,21 @@ class HandOff:
             return
         try:
             said = publish(self.speed_views, opening, entry)
-            log.info("handed_off", source=self.folder.source, run=entry.run, how=opening.how, said=str(said))
+            tell = log.info if said in (Outcome.OK, Outcome.ALREADY) else log.warning
+            tell("handed_off", source=self.folder.source, run=entry.run, how=opening.how, said=str(said))
             tend(self.speed_views, self.folder, self.grace_s)
         except (RedisError, OSError) as error:
             log.warning("not_handed_off", source=self.folder.source, run=entry.run, why=str(error))
+
+    def needed_runs(self) -> set[int] | None:
+        """The runs that readers of the speed views may still ask for; None where Redis does not say."""
+        if self.speed_views is None:
+            return set()
+        try:
+            kept = self.speed_views.look()
+        except (RedisError, OSError):
+            return None
+        return {generation.run for generation in kept.generations} | ({kept.meta.published} if kept.meta else set())
 
     def _wait_until_after_last(self, views: SpeedViews, report: Report) -> None:
         """A run may not end before the last one. After one that went without the speed layer, it has to catch up."""

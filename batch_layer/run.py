@@ -70,8 +70,11 @@ def run_batch(
         session = spark or spark_session(settings, f"tidemark batch {source}")
         run = _Run(session, folder, master, hand_off, views, report, failpoint)
         manifest = run.go(full=full, unpin=unpin)
-        freed = prune(folder, max(settings.batch_keep_runs, 2))  # other engines may just be reading the one before
-        log.info("pruned", source=source, files=len(freed.files), bytes=freed.bytes)
+        needed = hand_off.needed_runs()
+        if needed is not None:
+            # Other engines may just be reading the run before.
+            freed = prune(folder, max(settings.batch_keep_runs, 2), also=needed)
+            log.info("pruned", source=source, files=len(freed.files), bytes=freed.bytes)
         return manifest
 
 
@@ -157,8 +160,9 @@ class _Run:
         if not is_below(newest.cut, cut):
             raise BatchError(
                 f"Source {self.folder.source!r}: run {number} would end at {cut_to_json(cut)}, before the cut "
-                f"{cut_to_json(newest.cut)} of the published run {newest.run}, so it is not begun. The master dataset "
-                f"is an older copy, or lost its end: `tidemark master fsck {self.folder.source}` looks at it."
+                f"{cut_to_json(newest.cut)} of the published run {newest.run}, so it is not begun. The speed layer "
+                f"is behind (`tidemark speed status`), or the master dataset is an older copy or lost its end: "
+                f"`tidemark master fsck {self.folder.source}` looks at it."
             )
 
     def _base(self, cut: Cut) -> Manifest | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
+import resource
 import statistics
 import sys
 import tempfile
@@ -42,6 +43,7 @@ CHUNK = 1_000_000
 PER_DAY = 330_000
 URLS, USERS = 10_000, 200_000
 QUANTILES = (0.5, 0.95, 0.99)
+DUCKDB_BYTES = 10 * 2**30
 WARMING = ("Tidemark, the view", "PySpark by hand")
 """What the first round, which is not counted, runs: after them the JVM is warm for the others too."""
 
@@ -239,7 +241,8 @@ def by_duckdb(files: list[str], out: Path) -> None:
     import duckdb
 
     duckdb.sql("SET threads = 2")
-    duckdb.sql("SET memory_limit = '12GB'")
+    resource.setrlimit(resource.RLIMIT_AS, (DUCKDB_BYTES, DUCKDB_BYTES))  # else it takes all that the machine has
+    duckdb.sql("SET memory_limit = '6GB'")
     duckdb.sql(f"SET temp_directory = '{out / 'duckdb_scratch'}'")
     target = out / "duckdb.parquet"
     duckdb.sql(

@@ -27,7 +27,7 @@ from infra.redis_clients import redis_client
 from infra.settings import Settings
 from master_dataset import coverage
 from master_dataset.cut import Cut, count_between, cut_to_json, join, ranges
-from master_dataset.kafka_positions import KafkaBehind, Positions, check_topic_id, read_positions
+from master_dataset.kafka_positions import Positions, check_topic_id, read_positions
 from master_dataset.table import table_path
 from speed_layer.errors import Fenced, SpeedError
 from speed_layer.generations import tend
@@ -93,8 +93,9 @@ class Keeper:
 
     def _keep_up(self) -> None:
         self._wait_for_others()
-        meta, views, gid = self._become_writer()
         positions = read_positions(self.settings, self.bootstrap, self.source)
+        self._check_way(positions)
+        meta, views, gid = self._become_writer()
         begin = self._begin(meta.applied, positions)
         marks = self._marks(meta, positions)
         checkpoint = Home(self.settings.home).spark / "checkpoints" / f"speed-{self.source.name}"
@@ -125,6 +126,26 @@ class Keeper:
                 log.info("waits", source=self.source.name, why="another writer lives")
                 said = True
             self.stopping.wait(BEAT_S)
+
+    def _check_way(self, positions: Positions) -> None:
+        """Whether we could go on. One that cannot must not start: it would look alive, and fence every takeover."""
+        kept = self.speed_views.look()
+        if kept.meta is None:
+            self._begin(publish_log.last(self.folder).cut, positions)
+        else:
+            self._begin(kept.meta.applied, positions)
+            self._views_of(kept)
+        self._check_eviction()
+
+    def _check_eviction(self) -> None:
+        """A Redis that evicts would drop states silently: answers would be wrong."""
+        told: Any = self.speed_views.client.info("memory")
+        policy = str(told.get("maxmemory_policy", ""))
+        if policy.startswith("allkeys"):
+            raise SpeedError(
+                f"Redis drops keys when its memory is full (maxmemory-policy {policy}), so speed views would silently "
+                "become wrong. Set its maxmemory-policy to noeviction."
+            )
 
     def _become_writer(self) -> tuple[Meta, tuple[View, ...], str]:
         """Steps 1 to 3 of a start: our token, the publish log as it is after that, meta."""
@@ -158,7 +179,11 @@ class Keeper:
         held = coverage.of(self.table) if self.table.is_dir() else coverage.Coverage()
         check_topic_id(self.source, positions.topic_id, held.topic_id)
         if behind := list(ranges(positions.latest, applied)):
-            raise KafkaBehind(self.source, behind)
+            raise SpeedError(
+                f"Source {self.source.name!r}: Kafka ends before what the speed views have applied: it no longer has "
+                f"{'; '.join(map(str, behind))}. Topic {self.source.topic!r} was made again, or the broker lost its "
+                f"newest records: `tidemark master status` says what the master dataset holds."
+            )
         begin = {partition: applied.get(partition, 0) for partition in positions.latest}
         gone = list(ranges(begin, positions.earliest))
         if gone and not applied:  # Kafka had forgotten them before anybody looked, so that nothing has ever seen them
@@ -210,8 +235,15 @@ class Keeper:
     def _tend(self) -> None:
         if time.monotonic() - self._tended > TEND_S:
             self._tended = time.monotonic()
-            tend(self.speed_views, self.folder, self.settings.speed_grace_s)
-            self.latest = read_positions(self.settings, self.bootstrap, self.source).latest
+            try:
+                tend(self.speed_views, self.folder, self.settings.speed_grace_s)
+                self.latest = read_positions(self.settings, self.bootstrap, self.source, timeout_s=2).latest
+            except Exception as error:  # what runs left can wait; the stream need not
+                log.warning("not_tended", source=self.source.name, why=_in_words(error))
+
+    def _behind_s(self) -> float | None:
+        """Since when the newest event that is applied is in Kafka; None: none is yet."""
+        return max(time.time() - self.pace.newest_ms / 1000, 0.0) if self.pace.newest_ms else None
 
     def status(self) -> dict[str, Any]:
         """For `tidemark speed status`."""
@@ -220,7 +252,7 @@ class Keeper:
         return {
             "applied": cut_to_json(applied),
             "behind_events": behind,
-            "behind_s": max(time.time() - self.pace.newest_ms / 1000, 0.0) if behind and self.pace.newest_ms else 0.0,
+            "behind_s": self._behind_s() if behind else 0.0,
             "micro_batches": self.pace.micro_batches,
             "last_micro_batch_s": self.pace.seconds,
             "events": self.pace.events,

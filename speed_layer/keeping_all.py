@@ -51,11 +51,14 @@ def run_speed_layer(settings: Settings) -> None:
     threads = [threading.Thread(target=keep, args=(keeper,), name=keeper.source.name) for keeper in keepers]
     for thread in threads:
         thread.start()
-    while not stopping.wait(HEARTBEAT_S):
-        write_status(settings, keepers)
-    for thread in threads:
-        thread.join()
-    spark.stop()
+    try:
+        while not stopping.wait(HEARTBEAT_S):
+            write_status(settings, keepers)
+    finally:  # a full disk, say: threads that go on would keep a process alive that tells nothing
+        stopping.set()
+        for thread in threads:
+            thread.join()
+        spark.stop()
     if fenced:
         raise fenced[0]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from pyspark.sql import functions as f
 
 from infra.settings import Settings
 from infra.spark import kafka_source_options
-from master_dataset.cut import Cut, cut_to_json
+from master_dataset.cut import Cut, count_between, cut_to_json
 from master_dataset.spark_facts import between
 from speed_layer.marks import to_bytes
 from speed_layer.speed_views import Meta, Outcome, SpeedViews, new_id
@@ -57,6 +58,8 @@ def first_time_ms(spark: SparkSession, settings: Settings, bootstrap: str, sourc
 
     0 where that cannot be told: all marks are then wanted.
     """
+    if not count_between(start, end):
+        return int(time.time() * 1000)
     upto = {p: min(offset, start.get(p, 0) + FIRST_RECORDS) for p, offset in end.items()}
     options = {
         "subscribe": source.topic,

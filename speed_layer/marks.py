@@ -57,6 +57,8 @@ class Marks:
     horizon_ms: int
     slices: dict[int, _Slice] = field(default_factory=dict)
     count: int = 0
+    newest_ms: int = 0
+    """The latest time of any."""
 
     @property
     def _slice_ms(self) -> int:
@@ -66,6 +68,7 @@ class Marks:
         """Remember."""
         into = self.slices.setdefault(marks.until_ms // self._slice_ms, _Slice())
         into.names.append(marks.name)
+        self.newest_ms = max(self.newest_ms, marks.until_ms)
         into.add(marks.hashes)
         self.count += len(marks.hashes)
 

@@ -1,7 +1,7 @@
 """One micro-batch: which of its events count, and what they add to the states.
 
-A small one is collected as evaluated columns and folded here; of a large one Spark makes the states. Both give the same
-(tests/spark/test_micro_batches.py): a small job on Spark costs more than the folding, a large one less.
+Up to `speed_fold_events` it is collected as evaluated columns and folded here; of a larger one Spark makes the states,
+which pays where it has many cores. Both give the same (tests/spark/test_micro_batches.py).
 """
 
 from __future__ import annotations
@@ -130,8 +130,9 @@ def _count(found: pa.Table, marks: Marks | None) -> _Counted:
         counted = hashes[keep]
     if not len(hashes):
         return _Counted(keep, counted, 0, 0)
-    # A time in the future would keep its marks for as long.
-    return _Counted(keep, counted, int(times.min()), min(int(times.max()), int(time.time() * 1000)))
+    # A time in the future would keep its marks for as long, and make all others look old.
+    now_ms = int(time.time() * 1000)
+    return _Counted(keep, counted, min(int(times.min()), now_ms), min(int(times.max()), now_ms))
 
 
 def _numbers(found: pa.Table, name: str) -> Hashes:

@@ -27,6 +27,8 @@ def status(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show, for each source, the applied cut, how far it is behind, its last micro-batch, its states and memory."""
+    from redis.exceptions import RedisError
+
     from infra import terminal
     from infra.home import Home, read_json
     from infra.local_stack import addresses
@@ -51,7 +53,7 @@ def status(
                 speed_views = SpeedViews(client, name)
                 said = told.get("sources", {}).get(name, {}) if is_alive else {}
                 rows.append(_row(name, speed_views, speed_views.look(), said))
-    except OSError as error:
+    except (RedisError, OSError) as error:
         raise SpeedError(f"Redis at {url} does not answer ({error}). `tidemark status` shows what runs.") from None
     terminal.print_result(rows, output, "No source has a view.", as_is=("run",))
 

@@ -124,7 +124,7 @@ class Stream:
             evaluated(with_event(records, self.source), self.columns)
             .writeStream.queryName(f"speed-{self.source.name}")
             .foreachBatch(self.take)
-            .option("checkpointLocation", str(self.checkpoint))
+            .option("checkpointLocation", self.checkpoint.as_uri())  # the driver's disk, whatever the default is
             .start()
         )
 
@@ -192,7 +192,7 @@ class Stream:
         if self.marks is not None:
             self.marks.forget(delta.oldest_ms)
             if len(delta.hashes):
-                self.marks.add(Named(name, delta.newest_ms, delta.hashes))
+                self.marks.add(Named(name, self._until(delta), delta.hashes))
 
     def _known(self, groups: list[Group]) -> Iterator[tuple[Group, dict[str, Any] | None]]:
         """The states of groups as Redis has them: those that we wrote lately are taken out of our copy."""
@@ -208,8 +208,12 @@ class Stream:
     def _marks_of(self, name: str, delta: Delta) -> tuple[str, bytes, tuple[str, ...]]:
         if self.marks is None:
             return name, b"", ()
-        marks = to_bytes(delta.newest_ms, delta.hashes) if len(delta.hashes) else b""
+        marks = to_bytes(self._until(delta), delta.hashes) if len(delta.hashes) else b""
         return name, marks, self.marks.outdated(delta.oldest_ms)
+
+    def _until(self, delta: Delta) -> int:
+        """When its marks were new: not before the others', though records that are sent again have old timestamps."""
+        return max(delta.newest_ms, self.marks.newest_ms if self.marks is not None else 0)
 
     def _next_generation(self) -> bool:
         """A run opened a generation since. If it computes what we do, the micro-batch goes into that one."""

@@ -15,7 +15,11 @@ local function take(catalog)
 end
 take(ARGV[3])
 for _, each in ipairs(redis.call('LRANGE', KEYS[3], 0, -1)) do
-  take(cjson.decode(each).catalog)
+  local generation = cjson.decode(each)
+  if generation.gid == ARGV[1] then
+    return generation.from -- the reply was lost, and this is the same call again
+  end
+  take(generation.catalog)
 end
 table.sort(views)
 local listed = table.concat(views, ' ')

@@ -19,6 +19,7 @@ from batch_layer import publish_log
 from batch_layer.folders import BatchFolder
 from batch_layer.index import open_index
 from batch_layer.manifests import Manifest, read_manifest
+from batch_layer.publish_log import Entry
 from batch_layer.run import run_batch
 from infra.local_stack import check_redis_port, find_redis_server
 from infra.ports import LOOPBACK
@@ -205,10 +206,10 @@ class SpeedPlace:
         self.wait_until_applied()
         assert self.check() == len(self.events)
 
-    def check(self) -> int:
+    def check(self, entry: Entry | None = None) -> int:
         """Merged answers are those of the oracle at the cut that they report. Returns how many events that were."""
         counted = 0
-        entry = publish_log.served(self.folder)
+        entry = entry or publish_log.served(self.folder)
         for view in self.views:
             if view.name not in entry.catalog or entry.catalog[view.name] != view.hash:
                 continue  # it joins with the next run

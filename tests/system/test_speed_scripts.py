@@ -472,3 +472,12 @@ def test_sources_do_not_meet(filled: SpeedViews, redis: Redis) -> None:
     other.init(token, 0, ZERO, [VIEW])
     assert other.answer(0, ZERO, VIEW).states == ()
     assert filled.answer(0, ZERO, VIEW).outcome == Outcome.OK
+
+
+def test_an_open_that_is_sent_again_opens_nothing(owned: Owned, redis: Redis) -> None:
+    script = owned.speed_views._scripts["open"]
+    first = script(keys=owned.speed_views._keys, args=["g1", 1, VIEW])
+    before = everything(redis)
+    owned_again = script(keys=owned.speed_views._keys, args=["g1", 1, VIEW])
+    assert owned_again == first
+    assert everything(redis) == before

@@ -111,7 +111,7 @@ SABOTAGES = {
         [("writer_counts", 0, ONE), ("writer_crashes", 0), ("writer_counts", 0, (3, 1))],
     ),
     "a new generation leaves out views that are still served": Sabotage(
-        "open", "take(cjson.decode(each).catalog)", "",
+        "open", "take(generation.catalog)", "",
         [("writer_counts", 0, ONE), ("run_opens", 1), ("writer_crashes", 0), ("writer_counts", 0, ONE)],
     ),
     "an older run is published after a newer one": Sabotage(

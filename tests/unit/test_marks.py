@@ -150,3 +150,10 @@ def test_marks_from_bytes_can_be_added_to() -> None:
     again = from_bytes([("m0", to_bytes(1, hashes(4, 2)))], HORIZON_MS)
     again.add(named("m1", 1, 3))
     assert known(again, 1, 2, 3, 4) == [False, True, True, True]
+
+
+def test_the_newest_time_of_any_is_known() -> None:
+    marks = Marks(1_600)
+    marks.add(Named("a", 5_000, np.array([1], dtype=np.int64)))
+    marks.add(Named("b", 4_000, np.array([2], dtype=np.int64)))
+    assert marks.newest_ms == 5_000

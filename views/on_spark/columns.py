@@ -1,6 +1,6 @@
 """The columns that views look at, evaluated once by Spark: what both ways of a micro-batch go on from.
 
-Small ones are collected and folded in Python (`views/columnar.py`), large ones are aggregated by Spark (`states`).
+Small ones are collected and folded in Python (`views/columns.py`), large ones are aggregated by Spark (`states`).
 """
 
 from __future__ import annotations
