@@ -15,5 +15,5 @@ class Fenced(SpeedError):
     exit_code = 75
 
 
-class RedisLost(SpeedError):
-    """Redis is there, but what the speed layer kept in it is not."""
+class SparkEnded(SpeedError):
+    """The JVM under this process is gone: only a new process has another."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,7 +30,7 @@ from master_dataset import coverage
 from master_dataset.cut import Cut, count_between, cut_to_json, join, ranges
 from master_dataset.kafka_positions import Positions, check_topic_id, read_positions
 from master_dataset.table import table_path
-from speed_layer.errors import Fenced, SpeedError
+from speed_layer.errors import Fenced, SparkEnded, SpeedError
 from speed_layer.generations import tend
 from speed_layer.loading import first_time_ms, load_marks
 from speed_layer.marks import from_bytes
@@ -45,6 +46,9 @@ ALIVE_S = 4.0
 """For so long a writer that said nothing is taken to live."""
 TEND_S = 5.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 10.0
+SMALLEST_LIMIT = 1_000
+ENOUGH = 20
+"""After so many micro-batches that went well the limit is the setting's again."""
 
 log = structlog.get_logger()
 
@@ -64,8 +68,11 @@ class Keeper:
     pace: Pace = field(default_factory=Pace)
     latest: Cut = field(default_factory=dict)
     starts: int = 0
+    limit: int = 0
+    """Most events of a micro-batch."""
 
     def __post_init__(self) -> None:
+        self.limit = self.limit or self.settings.speed_max_events
         where = addresses(self.settings)
         self.bootstrap = where.kafka
         self.folder = BatchFolder.of(self.settings, self.source.name)
@@ -85,6 +92,9 @@ class Keeper:
                 raise
             except Exception as error:  # Redis, Kafka, Spark, the disk: whatever it is, Redis knows where to go on
                 self.error = _in_words(error)
+                if _has_ended(self.spark):
+                    raise SparkEnded(f"Spark ended under the speed layer: {self.error}") from error
+                self._adapt()
                 log.warning("begins_again", source=self.source.name, why=self.error, pause_s=round(pause, 1))
                 if not isinstance(error, SpeedError | RedisError | BatchError):
                     log.debug("why", source=self.source.name, exc_info=True)
@@ -96,12 +106,16 @@ class Keeper:
         positions = read_positions(self.settings, self.bootstrap, self.source)
         self._check_way(positions)
         meta, views, gid = self._become_writer()
+        with self._beating():
+            self._follow(meta, views, gid, positions)
+
+    def _follow(self, meta: Meta, views: tuple[View, ...], gid: str, positions: Positions) -> None:
         begin = self._begin(meta.applied, positions)
         marks = self._marks(meta, positions)
         checkpoint = Home(self.settings.home).spark / "checkpoints" / f"speed-{self.source.name}"
         stream = Stream(
             self.settings, self.source, Columns(views), self.speed_views, self._token, meta.applied, gid,
-            marks, checkpoint, self.pace, failpoint=self.failpoint,
+            marks, checkpoint, self.limit, self.pace, failpoint=self.failpoint,
         )  # fmt: skip
         query = stream.start(self.spark, self.bootstrap, begin)
         self.stream, self.starts = stream, self.starts + 1
@@ -117,6 +131,33 @@ class Keeper:
             self._check_fence()
         elif stream.refused is None and (failure := stream.failure or query.exception()) is not None:
             raise failure
+
+    @contextmanager
+    def _beating(self) -> Iterator[None]:
+        """Say that we live, from a thread of its own: loading marks, or a slow Kafka, must not look like death."""
+        done, token = threading.Event(), self._token
+
+        def beat() -> None:
+            while not done.wait(BEAT_S):
+                with suppress(RedisError, OSError):
+                    self.speed_views.beat(token, ALIVE_S)
+
+        thread = threading.Thread(target=beat, name=f"beat-{self.source.name}", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
+    def _adapt(self) -> None:
+        """A large micro-batch that failed may have been too large: the next are smaller, until some went well."""
+        stream = self.stream
+        tried = stream.size if stream is not None and stream.failure is not None else 0
+        if stream is not None and tried > SMALLEST_LIMIT:
+            stream.failure = None  # it is judged once
+            self.limit = max(min(self.limit, tried) // 2, SMALLEST_LIMIT)
+            log.warning("smaller_micro_batches", source=self.source.name, most_events=self.limit)
 
     def _wait_for_others(self) -> None:
         """Two writers would be safe, but each would stop the other for ever."""
@@ -212,13 +253,15 @@ class Keeper:
         return from_bytes(self.speed_views.marks(), horizon_ms)
 
     def _is_as_we_left_it(self, stream: Stream) -> bool:
-        """Say that we live. False where Redis is no longer at our epoch or our cut: it was lost or taken over."""
-        if self.speed_views.beat(self._token, ALIVE_S) != Outcome.OK:
-            stream.refused = stream.refused or Outcome.FENCED
-            return False
+        """False where Redis is no longer at our epoch or our cut: it was lost or taken over."""
         with stream.applying:
-            meta = self.speed_views.look().meta
-            return meta is not None and cut_text(meta.applied) == cut_text(stream.applied)
+            kept = self.speed_views.look()
+            if kept.epoch != self._token:
+                stream.refused = stream.refused or Outcome.FENCED
+                return False
+            if stream.applied_well > ENOUGH and self.limit < self.settings.speed_max_events:
+                self.limit = self.settings.speed_max_events  # from the next start on
+            return kept.meta is not None and cut_text(kept.meta.applied) == cut_text(stream.applied)
 
     def _check_fence(self) -> None:
         """Whoever has the epoch now: a takeover, or a Redis that was lost, is no reason to end; a living writer is."""
@@ -261,6 +304,15 @@ class Keeper:
             "starts": self.starts,
             "refused": self.error,
         }
+
+
+def _has_ended(spark: SparkSession) -> bool:
+    """Whether the session is of no use any more."""
+    try:
+        context: Any = spark.sparkContext
+        return bool(context._jsc.sc().isStopped())
+    except Exception:
+        return True
 
 
 def _in_words(error: Exception) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
@@ -14,7 +15,7 @@ from infra.home import Home, write_json
 from infra.process import run_process
 from infra.settings import Settings
 from infra.spark import spark_session
-from speed_layer.errors import Fenced
+from speed_layer.errors import Fenced, SparkEnded, SpeedError
 from speed_layer.keeping import Keeper
 from speed_layer.stream import session_conf
 from views.declarations import declared_by
@@ -39,13 +40,13 @@ def run_speed_layer(settings: Settings) -> None:
     spark = spark_session(settings, "tidemark-speed", session_conf(settings))
     sources = [source for source in declarations.sources.values() if list(declarations.views_of(source.name))]
     keepers = [Keeper(settings, spark, declarations, source, stopping) for source in sources]
-    fenced: list[Fenced] = []
+    ended: list[SpeedError] = []
 
     def keep(keeper: Keeper) -> None:
         try:
             keeper.run()
-        except Fenced as error:
-            fenced.append(error)
+        except (Fenced, SparkEnded) as error:
+            ended.append(error)
             stopping.set()
 
     threads = [threading.Thread(target=keep, args=(keeper,), name=keeper.source.name) for keeper in keepers]
@@ -58,9 +59,10 @@ def run_speed_layer(settings: Settings) -> None:
         stopping.set()
         for thread in threads:
             thread.join()
-        spark.stop()
-    if fenced:
-        raise fenced[0]
+        with suppress(Exception):  # whatever state Spark is in now, Redis knows where to go on
+            spark.stop()
+    if ended:
+        raise ended[0]
 
 
 def status_file(settings: Settings) -> Path:

@@ -40,8 +40,8 @@ RECORDS_A_TASK = 20_000
 """Large micro-batches are read by tasks of this size, however few partitions the topic has."""
 ONE_TASK = 3_000
 """Up to so many records one task reads all partitions: several would each cost more than they save."""
-MOST_STATES = 20_000
-"""So many are kept to spare reading them. One with two sketches takes about 10 KB."""
+MOST_BYTES = 32 * 2**20
+"""Packed size of the states that are kept to spare reading them; unpacked they take several times as much."""
 SPARK_CONF = {
     "spark.sql.adaptive.enabled": "false",  # plans each stage anew, for micro-batches that have one
     "spark.sql.streaming.pollingDelay": "5ms",
@@ -94,11 +94,19 @@ class Stream:
     gid: str
     marks: Marks | None
     checkpoint: Path
+    limit: int
+    """Most events of a micro-batch."""
     pace: Pace = field(default_factory=Pace)
     refused: Outcome | None = None
+    size: int = 0
+    """Of the micro-batch that was tried last."""
+    applied_well: int = 0
+    """How many micro-batches went through."""
     failure: Exception | None = None
-    states: dict[Group, dict[str, Any]] = field(default_factory=dict)
-    """Those that we wrote lately, to spare reading them again; the last written are last. Nobody else writes them."""
+    states: dict[Group, tuple[dict[str, Any], int]] = field(default_factory=dict)
+    kept_bytes: int = 0
+    """States that we wrote lately, with their packed sizes, to spare reading them again; the last written are last.
+    Nobody else writes them."""
     applying: threading.Lock = field(default_factory=threading.Lock)
     """Held while `applied` may be another than Redis's."""
     failpoint: Callable[[str], None] = field(default=lambda _name: None)
@@ -115,7 +123,7 @@ class Stream:
             .options(**kafka_source_options(self.settings, bootstrap))
             .option("subscribe", self.source.topic)
             .option("startingOffsets", json.dumps({self.source.topic: cut_to_json(begin)}))
-            .option("maxOffsetsPerTrigger", self.settings.speed_max_events)
+            .option("maxOffsetsPerTrigger", self.limit)
             .option("maxRecordsPerPartition", RECORDS_A_TASK)
             .option("failOnDataLoss", "true")
             .load()
@@ -144,7 +152,7 @@ class Stream:
                 f"Source {self.source.name!r}: Kafka ends at {cut_to_json(end)}, before {cut_to_json(self.applied)}, "
                 f"which is applied. Topic {self.source.topic!r} was made again, or lost its end."
             )
-        size = count_between(self.applied, end)
+        self.size = size = count_between(self.applied, end)
         is_small = size <= self.settings.speed_fold_events
         delta = delta_of(rows.coalesce(1) if size <= ONE_TASK else rows, self.columns, self.marks, is_small=is_small)
         log.debug("computed", source=self.source.name, records=size, ms=round((time.monotonic() - began) * 1000))
@@ -152,6 +160,7 @@ class Stream:
         self._apply(delta, end)
         self.failpoint("speed.after_apply")
         pace = self.pace
+        self.applied_well += 1
         pace.micro_batches += 1
         pace.records += size
         pace.events += len(delta.hashes)
@@ -186,9 +195,11 @@ class Stream:
                 raise Refused(outcome)
             break
         if outcome == Outcome.OK:
-            self.states |= states
-        while len(self.states) > MOST_STATES:
-            del self.states[next(iter(self.states))]
+            for group, state in states.items():
+                self.states[group] = (state, len(packed[group]))
+                self.kept_bytes += len(packed[group])
+        while self.kept_bytes > MOST_BYTES:
+            self._take_out(next(iter(self.states)))
         if self.marks is not None:
             self.marks.forget(delta.oldest_ms)
             if len(delta.hashes):
@@ -203,7 +214,12 @@ class Stream:
                 state = read[group]
                 yield group, None if state is None else unpack(self._views[group.view].algebras, state)
             else:
-                yield group, self.states.pop(group)
+                yield group, self._take_out(group)
+
+    def _take_out(self, group: Group) -> dict[str, Any]:
+        state, size = self.states.pop(group)
+        self.kept_bytes -= size
+        return state
 
     def _marks_of(self, name: str, delta: Delta) -> tuple[str, bytes, tuple[str, ...]]:
         if self.marks is None:
@@ -222,6 +238,7 @@ class Stream:
             return False
         self.gid = generations[-1].gid
         self.states.clear()
+        self.kept_bytes = 0
         return True
 
     def _end_of(self, batch_id: int) -> dict[int, int]:

@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,6 @@ import psutil
 import pytest
 
 from batch_layer import publish_log
-from infra.ports import LOOPBACK
 from infra.settings import child_environment
 from speed_layer.speed_views import cut_text
 from tests.conftest import Stack, wait_until
@@ -335,78 +333,3 @@ def test_kafka_away_for_a_while(speed: SpeedPlace, stack: Stack) -> None:
                 each.resume()
         speed.send()
         speed.caught_up()
-
-
-@pytest.fixture
-def spark_cluster(tmp_path: Path) -> Iterator[str]:
-    """A standalone master and two workers, from the installed PySpark. Gives the master's address."""
-    import pyspark
-
-    from infra.java import find_java
-    from tests.system.redis_place import free_port
-
-    home, port = Path(pyspark.__file__).parent, free_port()
-    address = f"spark://{LOOPBACK}:{port}"
-    java = [str(find_java(None).program), "-cp", f"{home}/jars/*", "-Xmx256m"]
-    master = ["org.apache.spark.deploy.master.Master", "--host", LOOPBACK, "--port", str(port), "--webui-port", "0"]
-    worker = ["org.apache.spark.deploy.worker.Worker", "--host", LOOPBACK, "--webui-port", "0", "--cores", "1"]
-    worker += ["--memory", "1g", "--work-dir", str(tmp_path / "work"), address]
-    environment = {**os.environ, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": LOOPBACK}
-    with (tmp_path / "cluster.log").open("ab") as log:
-        running = [
-            subprocess.Popen([*java, *program], env=environment, stdout=log, stderr=log)
-            for program in (master, worker, worker)
-        ]
-    try:
-        wait_until("two workers", lambda: (tmp_path / "cluster.log").read_text().count("Registering worker") >= 2, 60)
-        yield address
-    finally:
-        for each in running:
-            for child in psutil.Process(each.pid).children(recursive=True):
-                with suppress(psutil.Error):
-                    child.kill()
-            each.kill()
-            each.wait(timeout=20)
-
-
-@pytest.mark.parametrize("way", ["python -m speed_layer", "spark-submit"])
-def test_alone_on_a_cluster_of_two_workers(speed: SpeedPlace, spark_cluster: str, way: str) -> None:
-    speed.settings = speed.settings.model_copy(
-        update={
-            "spark_master": spark_cluster,
-            "spark_executor_memory": "512m",
-            "spark_conf": {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK},
-        }
-    )
-    speed.send()
-    running = process(speed) if way != "spark-submit" else submitted(speed, spark_cluster)
-    try:
-        speed.wait_until_applied(150)
-        speed.send()
-        speed.caught_up()
-    finally:
-        running.kill()
-        running.wait(timeout=20)
-
-
-def submitted(speed: SpeedPlace, master: str) -> subprocess.Popen[bytes]:
-    """As docs/speed.md says."""
-    tidemark = Path(sys.executable).with_name("tidemark")
-    jars = subprocess.check_output([tidemark, "jars", "--for-spark"], env=child_environment(speed.settings), text=True)
-    script = Path(sys.modules["speed_layer.speed_views"].__file__ or "").with_name("__main__.py")
-    submit = Path(sys.executable).with_name("spark-submit")
-    options = [
-        "--master",
-        master,
-        "--jars",
-        jars,
-        "--executor-memory",
-        "512m",
-        "--conf",
-        f"spark.driver.host={LOOPBACK}",
-    ]
-    environment = {**os.environ, **child_environment(speed.settings), "PYSPARK_PYTHON": sys.executable}
-    with (speed.views_dir.parent / "speed.log").open("ab") as log:
-        return subprocess.Popen(
-            [str(submit), *options, str(script)], env=environment, stdout=log, stderr=log, start_new_session=True
-        )
