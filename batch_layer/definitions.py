@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from batch_layer.errors import BatchError
 from batch_layer.folders import BatchFolder
 from infra.disk import make_folder, write_once
-from views import stored
 from views.errors import DeclarationError
-from views.source import Source
-from views.view import View
+
+if TYPE_CHECKING:
+    from views.source import Source
+    from views.view import View
 
 HASH = re.compile(r"[0-9a-zA-Z]{8,128}")
 
 
 def keep(folder: BatchFolder, view: View) -> None:
     """Keep the definition of a view; it is on the disk when this returns."""
+    from views import stored  # which reads declarations: readers of batch views need no part of that
+
     store(folder, view.hash, view.definition())
     write_once(_declared(folder, view.hash), stored.to_text(view))
 
@@ -31,6 +35,8 @@ def restore(folder: BatchFolder, definition_hash: str, source: Source) -> View:
 
     BatchError where that is not possible: the declaration is gone, or the source's fields mean something else now.
     """
+    from views import stored
+
     try:
         view = stored.from_text(_declared(folder, definition_hash).read_text(encoding="utf-8"), source)
     except (OSError, UnicodeDecodeError, DeclarationError) as error:
