@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from pathlib import Path
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
@@ -17,7 +16,7 @@ from redis import Redis
 
 from infra.home import Home
 from infra.settings import load_settings
-from infra.spark import kafka_source_options, spark_session
+from infra.spark import kafka_source_options, planned_end, spark_session
 from speed_layer.stream import RECORDS_A_TASK, session_conf
 
 FIELDS = "event_id string, event_time timestamp, url string, user_id string, ms double"
@@ -48,18 +47,11 @@ def main() -> None:
             for row in rows:
                 pipe.hincrby(f"plain:{row['hour']}:hits", row["url"], row["hits"])
                 pipe.hincrbyfloat(f"plain:{row['hour']}:ms", row["url"], row["ms"])
-            pipe.set(APPLIED, json.dumps(end_of(checkpoint, batch_id)))
+            pipe.set(APPLIED, json.dumps(planned_end(checkpoint, batch_id, "hits")))
             pipe.execute()
 
     query = events.writeStream.foreachBatch(add).option("checkpointLocation", str(checkpoint)).start()
     query.awaitTermination()
-
-
-def end_of(checkpoint: Path, batch_id: int) -> dict[str, int]:
-    """Where the micro-batch ends."""
-    planned = (checkpoint / "offsets" / str(batch_id)).read_text(encoding="utf-8").splitlines()[-1]
-    offsets: dict[str, int] = json.loads(planned)["hits"]
-    return offsets
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Mapping
@@ -111,6 +112,12 @@ def kafka_source_options(settings: Settings, bootstrap: str) -> dict[str, str]:
             "kafka.ssl.truststore.location": str(settings.kafka_ca_file),
         }
     return options
+
+
+def planned_end(checkpoint: Path, batch_id: int, topic: str) -> dict[int, int]:
+    """Where Spark planned a micro-batch to end: in its offset log, which it writes before the batch runs."""
+    planned = (checkpoint / "offsets" / str(batch_id)).read_text(encoding="utf-8").splitlines()[-1]
+    return {int(p): int(o) for p, o in json.loads(planned)[topic].items()}
 
 
 def _jaas(text: str) -> str:

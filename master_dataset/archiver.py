@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from infra.home import Home
 from infra.settings import Settings
-from infra.spark import kafka_source_options
+from infra.spark import kafka_source_options, planned_end
 from master_dataset.commit_size import next_end
 from master_dataset.commits import Kind, Proof, complete_ledger, remember
 from master_dataset.coverage import effective_proofs, follow
@@ -163,12 +163,6 @@ class Archive:
 def checkpoint_folder(settings: Settings, source: str) -> Path:
     """Where Spark keeps its checkpoint of a source's query."""
     return Home(settings.home).spark / "checkpoints" / f"archive-{source}"
-
-
-def planned_end(checkpoint: Path, batch_id: int, topic: str) -> dict[int, int]:
-    """Where Spark planned a micro-batch to end: in its offset log, which it writes before the batch runs."""
-    planned = (checkpoint / "offsets" / str(batch_id)).read_text(encoding="utf-8").splitlines()[-1]
-    return {int(p): int(o) for p, o in json.loads(planned)[topic].items()}
 
 
 def open_archive(settings: Settings, bootstrap: str, source: Source, spark: SparkSession, locks: ExitStack) -> Archive:

@@ -9,8 +9,6 @@ from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
-import structlog
-
 from infra.home import Home, write_json
 from infra.process import run_process
 from infra.settings import Settings
@@ -21,8 +19,6 @@ from speed_layer.stream import session_conf
 from views.declarations import declared_by
 
 HEARTBEAT_S = 0.5
-
-log = structlog.get_logger()
 
 
 def run_speed_layer(settings: Settings) -> None:

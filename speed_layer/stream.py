@@ -20,7 +20,7 @@ import structlog
 from pyspark.sql import DataFrame, SparkSession
 
 from infra.settings import Settings
-from infra.spark import BARE_FILE_SYSTEM, kafka_source_options
+from infra.spark import BARE_FILE_SYSTEM, kafka_source_options, planned_end
 from master_dataset.cut import Cut, count_between, cut_to_json, is_below
 from speed_layer.errors import SpeedError
 from speed_layer.marks import Marks, Named, to_bytes
@@ -73,12 +73,10 @@ class Pace:
     micro_batches: int = 0
     events: int = 0
     copies: int = 0
-    records: int = 0
     seconds: float = 0.0
     """Of the last micro-batch, from where Spark hands it over until Redis has it."""
     newest_ms: int = 0
     """Kafka's timestamp of the newest record that is applied."""
-    at: float = 0.0
 
 
 @dataclass
@@ -146,7 +144,7 @@ class Stream:
 
     def _take(self, rows: DataFrame, batch_id: int) -> None:
         began = time.monotonic()
-        end = self._end_of(batch_id)
+        end = planned_end(self.checkpoint, batch_id, self.source.topic)
         if not is_below(self.applied, end):
             raise SpeedError(
                 f"Source {self.source.name!r}: Kafka ends at {cut_to_json(end)}, before {cut_to_json(self.applied)}, "
@@ -162,11 +160,10 @@ class Stream:
         pace = self.pace
         self.applied_well += 1
         pace.micro_batches += 1
-        pace.records += size
         pace.events += len(delta.hashes)
         pace.copies += delta.copies
         pace.newest_ms = max(pace.newest_ms, delta.newest_ms)
-        pace.seconds, pace.at = time.monotonic() - began, time.time()
+        pace.seconds = time.monotonic() - began
 
     def _apply(self, delta: Delta, end: Cut) -> None:
         name = new_id()
@@ -240,8 +237,3 @@ class Stream:
         self.states.clear()
         self.kept_bytes = 0
         return True
-
-    def _end_of(self, batch_id: int) -> dict[int, int]:
-        """Where Spark planned this micro-batch to end: in its offset log, which it writes before the batch runs."""
-        planned = (self.checkpoint / "offsets" / str(batch_id)).read_text(encoding="utf-8").splitlines()[-1]
-        return {int(p): int(o) for p, o in json.loads(planned)[self.source.topic].items()}

@@ -76,6 +76,15 @@ def wait_until(what: str, condition: Callable[[], Any], deadline_s: float = 60) 
         time.sleep(0.05)
 
 
+def assert_same(found: dict[Any, dict[str, Any]], expected: dict[Any, dict[str, Any]]) -> None:
+    """Answers by group and name are these; of floats all but the last digits."""
+    assert found.keys() == expected.keys()
+    for group, answers in expected.items():
+        for name, answer in answers.items():
+            wanted = pytest.approx(answer, rel=1e-9, abs=1e-9) if isinstance(answer, float) else answer
+            assert found[group][name] == wanted, (group, name)
+
+
 KEPT = ("TIDEMARK_JAVA_HOME", "TIDEMARK_JARS_DIR", "TIDEMARK_IVY_SETTINGS")
 """What says where this machine has its Java and its jars."""
 

@@ -23,7 +23,7 @@ from batch_layer.run import run_batch
 from infra.settings import Settings, load_settings
 from master_dataset.commits import Kind, Proof
 from master_dataset.table import append, commit_lock, create_table, table_path
-from tests.conftest import interpreted
+from tests.conftest import assert_same, interpreted
 from views import in_memory
 from views.generation import Record, generate
 from views.in_memory import Event
@@ -185,14 +185,6 @@ class Shop:
 def row_of(opened: Index, key: tuple[Any, ...], bucket: int) -> Any:
     (row,) = opened.of_key(key, bucket, bucket + 1)
     return row.state
-
-
-def assert_same(found: dict[Any, dict[str, Any]], expected: dict[Any, dict[str, Any]]) -> None:
-    assert found.keys() == expected.keys()
-    for group, answers in expected.items():
-        for name, answer in answers.items():
-            wanted = pytest.approx(answer, rel=1e-9, abs=1e-9) if isinstance(answer, float) else answer
-            assert found[group][name] == wanted, (group, name)
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from redis import Redis
@@ -29,7 +28,7 @@ from master_dataset.kafka_positions import read_positions
 from master_dataset.topics import apply_topics, librdkafka_config, plan_topics
 from speed_layer.keeping import Keeper
 from speed_layer.speed_views import Outcome, SpeedViews, cut_text
-from tests.conftest import Stack, wait_until
+from tests.conftest import Stack, assert_same, wait_until
 from tests.system.redis_place import free_port
 from views import in_memory, states
 from views.declarations import declared_by
@@ -233,11 +232,3 @@ class SpeedPlace:
         found = {(row.bucket, row.key): states.unpack(view.algebras, row.state) for row in opened.between(0, 2**62)}
         opened.close()
         return found
-
-
-def assert_same(found: dict[Any, dict[str, Any]], expected: dict[Any, dict[str, Any]]) -> None:
-    assert found.keys() == expected.keys()
-    for group, answers in expected.items():
-        for name, answer in answers.items():
-            wanted = pytest.approx(answer, rel=1e-9, abs=1e-9) if isinstance(answer, float) else answer
-            assert found[group][name] == wanted, (group, name)

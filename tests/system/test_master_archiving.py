@@ -15,8 +15,9 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from infra.home import read_json
+from infra.spark import planned_end
 from master_dataset import coverage
-from master_dataset.archiver import Archive, checkpoint_folder, open_archive, planned_end
+from master_dataset.archiver import Archive, checkpoint_folder, open_archive
 from master_dataset.archiver_status import status_file
 from master_dataset.commits import read_commits, read_ledger
 from master_dataset.compaction import compact
