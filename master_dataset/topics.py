@@ -39,8 +39,14 @@ PARTITIONER = "murmur2_random"
 PAUSE_S = 0.05
 NEWS_TAKE_S = 5.0
 Answer = TypeVar("Answer")
-NO_LEADER_YET = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART)
-"""What a broker answers for a new partition until it has a leader."""
+NO_LEADER_YET = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.FENCED_LEADER_EPOCH,
+)
+"""What a broker answers until it knows the leader of a partition that is new, or whose leader was away."""
 
 
 class TopicError(MasterDatasetError):
@@ -179,7 +185,7 @@ def describe_configs(admin: AdminClient, topics: Iterable[str], timeout_s: float
 
 
 def _patiently(ask: Callable[[], Answer], what: str) -> Answer:
-    """The answer, asked for again while the brokers are still telling each other about a new topic."""
+    """The answer, asked for again while the brokers are still telling each other who leads what."""
     deadline = time.monotonic() + NEWS_TAKE_S
     while True:
         try:
