@@ -90,12 +90,18 @@ def spark_conf(settings: Settings, jars: JarSet) -> dict[str, str]:
     return conf
 
 
+FETCH_WAIT_MS = "10"
+"""How long a broker may hold back its answer to a consumer at the end of a partition. Spark asks for the ends over the same
+connection right after it has read, and waits for that answer: by default half a second, for each partition."""
+
+
 def kafka_source_options(settings: Settings, bootstrap: str) -> dict[str, str]:
     """Connection options for Spark's Kafka source and sink. Records of an aborted transaction are never read."""
     options = {
         "kafka.bootstrap.servers": bootstrap,
         "kafka.security.protocol": settings.kafka_security_protocol,
         "kafka.isolation.level": "read_committed",
+        "kafka.fetch.max.wait.ms": FETCH_WAIT_MS,
     }
     if settings.kafka_security_protocol.startswith("SASL") and settings.kafka_password:
         login = "plain.PlainLoginModule" if settings.kafka_sasl_mechanism == "PLAIN" else "scram.ScramLoginModule"

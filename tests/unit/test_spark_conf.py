@@ -58,6 +58,7 @@ def test_plaintext_needs_nothing_but_addresses() -> None:
         "kafka.bootstrap.servers": "127.0.0.1:9092",
         "kafka.security.protocol": "PLAINTEXT",
         "kafka.isolation.level": "read_committed",
+        "kafka.fetch.max.wait.ms": "10",
     }
     assert kafka_config(settings, "a:1,b:2") == {"bootstrap_servers": ["a:1", "b:2"], "security_protocol": "PLAINTEXT"}
 
