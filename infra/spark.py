@@ -91,8 +91,8 @@ def spark_conf(settings: Settings, jars: JarSet) -> dict[str, str]:
 
 
 FETCH_WAIT_MS = "10"
-"""How long a broker may hold back its answer to a consumer at the end of a partition. Spark asks for the ends over the same
-connection right after it has read, and waits for that answer: by default half a second, for each partition."""
+"""How long a broker may hold back its answer to a consumer that is at the end of a partition. Spark asks for the ends
+over the same connection right after it has read, and waits behind that: by default half a second, each time."""
 
 
 def kafka_source_options(settings: Settings, bootstrap: str) -> dict[str, str]:

@@ -40,6 +40,8 @@ RECORDS_A_TASK = 20_000
 """Large micro-batches are read by tasks of this size, however few partitions the topic has."""
 ONE_TASK = 3_000
 """Up to so many records one task reads all partitions: several would each cost more than they save."""
+INTERPRETED = 500
+"""Up to so many records Spark's plan is interpreted: writing code for it, for each task anew, takes longer."""
 MOST_BYTES = 32 * 2**20
 """Packed size of the states that are kept to spare reading them; unpacked they take several times as much."""
 SPARK_CONF = {
@@ -48,6 +50,10 @@ SPARK_CONF = {
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.sql.streaming.minBatchesToRetain": "2",
     "spark.sql.streaming.numRecentProgressUpdates": "2",
+    # Plans are written out for Spark's own pages, which nobody looks at here, in each micro-batch.
+    "spark.sql.ui.explainMode": "simple",
+    "spark.sql.maxPlanStringLength": "100",
+    "spark.sql.debug.maxToStringFields": "1",
 }
 
 log = structlog.get_logger()
@@ -56,6 +62,13 @@ log = structlog.get_logger()
 def session_conf(settings: Settings) -> dict[str, str]:
     """For the session of the speed layer, which writes no Delta table."""
     return SPARK_CONF | (BARE_FILE_SYSTEM if settings.spark_master.startswith("local") else {})
+
+
+def _compile(spark: SparkSession, wanted: bool) -> None:
+    """Whether Spark shall write code for the next plan of this session."""
+    if spark.conf.get("spark.sql.codegen.wholeStage") != str(wanted).lower():
+        spark.conf.set("spark.sql.codegen.wholeStage", str(wanted).lower())
+        spark.conf.set("spark.sql.codegen.factoryMode", "FALLBACK" if wanted else "NO_CODEGEN")
 
 
 class Refused(Exception):
@@ -127,7 +140,7 @@ class Stream:
             .load()
         )
         return (
-            evaluated(with_event(records, self.source), self.columns)
+            evaluated(with_event(records, self.source, reasons=False), self.columns)
             .writeStream.queryName(f"speed-{self.source.name}")
             .foreachBatch(self.take)
             .option("checkpointLocation", self.checkpoint.as_uri())  # the driver's disk, whatever the default is
@@ -152,6 +165,7 @@ class Stream:
             )
         self.size = size = count_between(self.applied, end)
         is_small = size <= self.settings.speed_fold_events
+        _compile(rows.sparkSession, size > INTERPRETED)
         delta = delta_of(rows.coalesce(1) if size <= ONE_TASK else rows, self.columns, self.marks, is_small=is_small)
         log.debug("computed", source=self.source.name, records=size, ms=round((time.monotonic() - began) * 1000))
         self.failpoint("speed.before_apply")

@@ -127,6 +127,15 @@ def test_invalid_records_say_why(spark: SparkSession) -> None:
     assert {row["event"] for row in rows} == {None}
 
 
+def test_without_reasons_the_same_records_are_valid_and_say_the_same(spark: SparkSession) -> None:
+    values = [value for value, _ in (*VALID, *INVALID)]
+    columns = ("offset", "event_id", "event_time", "invalid is null as valid", "to_json(event) as event")
+    found = [with_event(records(spark, values), SOURCE, reasons=each).selectExpr(*columns) for each in (True, False)]
+    with_reasons, without = (sorted(each.collect(), key=lambda row: row["offset"]) for each in found)
+    assert without == with_reasons
+    assert [row["valid"] for row in without] == [True] * len(VALID) + [False] * len(INVALID)
+
+
 def test_an_event_without_id_or_time_gets_its_position_and_kafkas_timestamp(spark: SparkSession) -> None:
     rows = read(
         spark, [b"{}", b'{"event_id":""}', b'{"event_id":"a","event_time":"2026-01-01T05:30:00.25+05:30"}', b"["]

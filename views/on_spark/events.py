@@ -29,17 +29,18 @@ LAST_YEAR = 9999
 """Dates and times go from the year 1 to this one: what Python, SQL and JSON can write."""
 
 
-def with_event(records: DataFrame, source: Source) -> DataFrame:
+def with_event(records: DataFrame, source: Source, *, reasons: bool = True) -> DataFrame:
     """Records of Kafka -> the same with `event_id`, `event_time`, `invalid` (why, or null) and `event` (null then).
 
     `{"event_id": "a", "properties": {"ms": 5}}` -> event_id a, event_time = the record's timestamp, event = the struct.
-    An event without an id gets `topic/partition/offset`, one without a time the record's timestamp.
+    An event without an id gets `topic/partition/offset`, one without a time the record's timestamp. Without `reasons`,
+    `invalid` does not say what is wrong with a record that is no such JSON: most of the expression is for that.
     """
     parsed = (
         records.withColumn("_text", f.col("value").cast("string"))
         .withColumn("_parsed", _parse(source))
         .withColumn("_event", f.get(f.col(f"_parsed.{WRAPPER}"), f.lit(0)))
-        .withColumn("invalid", _why_invalid(source))
+        .withColumn("invalid", _why_invalid(source, _why_corrupt(source) if reasons else f.lit("corrupt")))
     )
     is_valid = f.col("invalid").isNull()
     made_id = f.concat_ws("/", "topic", f.col("partition").cast("string"), f.col("offset").cast("string"))
@@ -67,7 +68,7 @@ def _parse(source: Source) -> Column:
     return f.from_json(wrapped, f"{WRAPPER} array<{event_ddl(source)}>, {CORRUPT} string", JSON_OPTIONS)
 
 
-def _why_invalid(source: Source) -> Column:
+def _why_invalid(source: Source, why_corrupt: Column) -> Column:
     """One expression: the first thing that is wrong with a record, or null. Cheap questions first."""
     text, event = f.col("_text"), f.col("_event")
     id_given, time_given = f.col(f"_event.`{source.id_field}`"), f.col(f"_event.`{source.time_field}`")
@@ -75,7 +76,7 @@ def _why_invalid(source: Source) -> Column:
     reason = (
         f.when(f.col("value").isNull(), "no value (a tombstone)")
         .when(~f.is_valid_utf8(text), "not UTF-8")
-        .when(f.col(f"_parsed.{CORRUPT}").isNotNull(), _why_corrupt(source))
+        .when(f.col(f"_parsed.{CORRUPT}").isNotNull(), why_corrupt)
         .when(f.size(f"_parsed.{WRAPPER}") > 1, "more than one JSON value")
         .when(event.isNull(), "empty")
         # Java replaces half a surrogate pair by '?': two ids could become one.
