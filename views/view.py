@@ -121,16 +121,32 @@ class View:
     @cached_property
     def derived(self) -> dict[str, Typed]:
         """Its derived answers."""
-        numbers = {
-            name: Typed(kind := _kind_of_answer(algebra), f"try_cast(`{name}` AS {kind.ddl()})", _reader(name))
+        scope = Scope(self._stored_numbers, "numeric answer")
+        return {
+            name: self._derived(name, answer, scope)
+            for name, answer in self.answers.items()
+            if isinstance(answer, Derived)
+        }
+
+    @cached_property
+    def _stored_numbers(self) -> dict[str, Typed]:
+        return {
+            name: _number(name, BIGINT if algebra.is_whole else DOUBLE)
             for name, algebra in self.algebras.items()
             if algebra.is_number
         }
-        found = {}
-        for name, answer in self.answers.items():
-            if isinstance(answer, Derived):
-                found[name] = self._derived(name, answer, Scope(numbers, "numeric answer"))
-        return found
+
+    @cached_property
+    def answer_types(self) -> dict[str, FieldType | None]:
+        """The type of each answer, in the order in which they were declared; None: a list or an object."""
+        return {
+            name: self.derived[name].type if name in self.derived else self.algebras[name].type for name in self.answers
+        }
+
+    def answer_scope(self) -> Scope:
+        """What names mean in a condition over its answers: those that are numbers or derived. See `numbers`."""
+        derived = {name: _number(name, answer.type) for name, answer in self.derived.items()}
+        return Scope({**self._stored_numbers, **derived}, "numeric answer")
 
     def _derived(self, name: str, answer: Derived, scope: Scope) -> Typed:
         found = finite(self._parsed(f"answer {name!r}", answer.of, scope))
@@ -184,16 +200,19 @@ class View:
 
     def present(self, states: Mapping[str, Any]) -> dict[str, Any]:
         """The states of a group -> its answers, in the order in which they were declared."""
-        stored = {name: algebra.present(states[name]) for name, algebra in self.algebras.items()}
-        return {name: stored[name] if name in stored else self._derive(name, states) for name in self.answers}
+        found = {name: algebra.present(states[name]) for name, algebra in self.algebras.items()}
+        if self.derived:
+            numbers = self.numbers(found)
+            found |= {name: answer.evaluate(numbers) for name, answer in self.derived.items()}
+        return {name: found[name] for name in self.answers}
 
-    def _derive(self, name: str, states: Mapping[str, Any]) -> Any:
-        numbers = {
-            each: _as_number(algebra.present(states[each]), algebra)
-            for each, algebra in self.algebras.items()
-            if algebra.is_number
+    def numbers(self, answers: Mapping[str, Any]) -> dict[str, Any]:
+        """What a condition over answers computes with: presented answers as numbers, a derived one as it is."""
+        return {
+            name: _as_number(value, self.algebras[name]) if name in self.algebras else value
+            for name, value in answers.items()
+            if name in self._stored_numbers or name in self.derived
         }
-        return self.derived[name].evaluate(numbers)
 
     # ---- checks ----
 
@@ -279,9 +298,9 @@ def _reader(name: str) -> Any:
     return lambda row: row.get(name)
 
 
-def _kind_of_answer(algebra: Algebra) -> FieldType:
-    """Whole numbers stay whole; everything else that is a number is a double in derived answers."""
-    return BIGINT if algebra.is_whole else DOUBLE
+def _number(name: str, kind: FieldType) -> Typed:
+    """An answer inside an expression: whole numbers stay whole, any other stored number is a double."""
+    return Typed(kind, f"try_cast(`{name}` AS {kind.ddl()})", _reader(name))
 
 
 def _as_number(value: Any, algebra: Algebra) -> int | float | None:

@@ -384,6 +384,14 @@ def test_every_share_is_the_nearest_rank() -> None:
         assert round(log(got, 1.2)) == ceil(Fraction(share, 1000) * 100), share
 
 
+def test_quantiles_can_be_asked_at_any_shares_by_their_texts() -> None:
+    algebra: Any = algebra_of(Case(Quantiles("x", error=0.001)))
+    state = fold(algebra, [(float(n), Position(0, 0, n)) for n in range(1, 101)])
+    got = algebra.present_by_share(state, [0, 0.5, 0.999, 1.0])
+    assert {share: round(value) for share, value in got.items()} == {"0": 1, "0.5": 50, "0.999": 100, "1": 100}
+    assert algebra.present_by_share(algebra.zero(), [0.5]) == {"0.5": None}
+
+
 @settings(max_examples=60, deadline=None)
 @given(values=st.lists(VALUES["many"] | st.sampled_from("ab"), min_size=30, max_size=150), chance=st.randoms())
 def test_top_k_beyond_its_room_is_off_by_at_most_n_by_room(values: Values, chance: Random) -> None:

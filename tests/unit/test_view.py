@@ -29,8 +29,8 @@ from views.aggregates import (
     Variance,
 )
 from views.derived import Derived, Ratio
-from views.errors import ViewError
-from views.expressions import parse
+from views.errors import ExpressionError, ViewError
+from views.expressions import parse, parse_condition
 from views.in_memory import Event
 from views.kinds import CASTS
 from views.source import Source
@@ -198,6 +198,51 @@ def test_ratio_is_null_on_division_by_zero_and_never_an_average_of_averages() ->
              for rows in ([(0, {"flag": True, "status": 1})], [(n, {"status": 1}) for n in range(1, 4)])]  # fmt: skip
     (found,) = in_memory.present(view, in_memory.merge(view, *parts)).values()
     assert found == {"ok": 1, "all": 4, "rate": 0.25}
+
+
+# ---- answers as numbers --------------------------------------------------------
+
+ALL_KINDS = View("v", WEB, {
+    "hits": Count(), "big": Sum("big"), "spend": Sum("price"), "mean": Average("ms"), "spread": StdDev("ms"),
+    "users": Distinct("user_id"), "few": Distinct("user_id", exact=True), "name": Max("user_id"), "on": Last("day"),
+    "at": First("event_time"), "flagged": Min("flag"), "p50": Quantiles("ms", at=0.5), "ps": Quantiles("ms"),
+    "top": TopK("user_id"), "sizes": Histogram("ms", bounds=(1,)), "rate": Ratio("spend", "hits"),
+    "some": Derived("hits > 1"),
+})  # fmt: skip
+
+
+def test_every_answer_has_the_type_that_it_is_presented_as() -> None:
+    types = {name: kind and kind.ddl() for name, kind in ALL_KINDS.answer_types.items()}
+    assert types == {
+        "hits": "bigint", "big": "bigint", "spend": "decimal(10,2)", "mean": "double", "spread": "double",
+        "users": "bigint", "few": "bigint", "name": "string", "on": "date", "at": "timestamp", "flagged": "boolean",
+        "p50": "double", "ps": None, "top": None, "sizes": None, "rate": "double", "some": "boolean",
+    }  # fmt: skip
+    assert [*types] == [*ALL_KINDS.answers]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("hits = 2", True),
+        ("HITS > 2", False),
+        ("spend > 9.5", True),  # presented as the text "10.50", which is less than "9.5"
+        ("rate = 5.25 and some", True),
+        ("mean > 1 or p50 > 1", None),  # of no values
+        ("big > 0", None),  # beyond 64 bits
+        ("mean is null", True),
+    ],
+)
+def test_a_condition_over_answers_computes_with_numbers(text: str, expected: Any) -> None:
+    rows = [{"price": Decimal("10.50"), "big": LARGE}, {"big": 1}]
+    numbers = ALL_KINDS.numbers(present(ALL_KINDS, rows))
+    assert parse_condition(text, ALL_KINDS.answer_scope()).evaluate(numbers) is expected
+
+
+@pytest.mark.parametrize("name", ["name", "on", "at", "flagged", "ps", "top", "sizes", "hitz"])
+def test_what_is_no_number_has_no_place_in_a_condition_over_answers(name: str) -> None:
+    with pytest.raises(ExpressionError, match=f"no numeric answer '{name}'"):
+        parse_condition(f"`{name}` is null", ALL_KINDS.answer_scope())
 
 
 # ---- the definition hash -----------------------------------------------------

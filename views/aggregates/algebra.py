@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from views.errors import ExpressionError
+from views.field_types import FieldType
+from views.kinds import BIGINT
 from views.typed import Typed
 
 Part = str | bytes | None
@@ -59,10 +61,18 @@ class Algebra(ABC):
     """None: exact. Else how far the answer may be off, in words."""
     by_position = False
     """Whether it matters where an event stands."""
-    is_number = False
-    """Whether the answer is one number, so that derived answers can compute with it."""
-    is_whole = False
-    """Whether that number is a whole one."""
+    type: FieldType | None = None
+    """The type of the answer, where it is one value; None: a list or an object. Decimals and times become texts."""
+
+    @property
+    def is_number(self) -> bool:
+        """Whether the answer is one number, so that derived answers can compute with it."""
+        return self.type is not None and self.type.kind in ("bigint", "double", "decimal")
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether that number is a whole one."""
+        return self.type == BIGINT
 
     @abstractmethod
     def zero(self) -> Any:

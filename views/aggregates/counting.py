@@ -94,7 +94,7 @@ def _number(name: str, measure: Typed | None) -> Typed:
 
 class CountAlgebra(Algebra):
     kinds = "t"
-    is_number = is_whole = True
+    type = BIGINT
 
     def zero(self) -> int:
         return 0
@@ -129,16 +129,15 @@ class CountAlgebra(Algebra):
 
 class SumAlgebra(Algebra):
     kinds = "t"
-    is_number = True
+    type: FieldType
 
     def __init__(self, measure: Typed) -> None:
-        self.kind = measure.type
+        self.type = measure.type
         self.is_small = measure.is_small
-        self.error = ROUNDED if self.kind == DOUBLE else None
-        self.is_whole = self.kind == BIGINT
+        self.error = ROUNDED if self.type == DOUBLE else None
 
     def zero(self) -> Any:
-        return 0.0 if self.kind == DOUBLE else Decimal(0).scaleb(-self.kind.scale) if self._is_decimal else 0
+        return 0.0 if self.type == DOUBLE else Decimal(0).scaleb(-self.type.scale) if self._is_decimal else 0
 
     def add(self, state: Any, value: Any, at: Position) -> Any:
         if not is_summable(value):
@@ -157,18 +156,18 @@ class SumAlgebra(Algebra):
     def from_parts(self, parts: Sequence[Part]) -> Any:
         if parts[0] is None:
             raise StateError("A sum has no value; that of no events is 0.")
-        return numbers.from_part(parts[0], self.kind)
+        return numbers.from_part(parts[0], self.type)
 
     def aggregate(self, measure: str, only: str) -> list[str]:
-        return sum_sql(summable(measure, self.kind), only, is_split=self._is_split)
+        return sum_sql(summable(measure, self.type), only, is_split=self._is_split)
 
     def parts(self, columns: Sequence[str]) -> list[str]:
-        return [numbers.part_sql(self.column(columns), self.kind)]
+        return [numbers.part_sql(self.column(columns), self.type)]
 
     def column(self, columns: Sequence[str]) -> str:
         if self._is_split:
             return joined_sql(columns)
-        zero = {"double": "0D", "bigint": "0L"}.get(self.kind.kind, "0")
+        zero = {"double": "0D", "bigint": "0L"}.get(self.type.kind, "0")
         return f"coalesce({columns[0]}, {zero})"
 
     def column_value(self, state: Any) -> Any:
@@ -176,11 +175,11 @@ class SumAlgebra(Algebra):
 
     @property
     def _is_decimal(self) -> bool:
-        return self.kind.kind == "decimal"
+        return self.type.kind == "decimal"
 
     @property
     def _is_split(self) -> bool:
-        return self.kind == BIGINT and not self.is_small
+        return self.type == BIGINT and not self.is_small
 
 
 def is_summable(value: Any) -> bool:
@@ -208,7 +207,7 @@ def joined_sql(columns: Sequence[str]) -> str:
 
 class AverageAlgebra(Algebra):
     kinds = "tt"
-    is_number = True
+    type = DOUBLE
 
     def __init__(self, measure: Typed) -> None:
         self.sum = SumAlgebra(measure)
@@ -236,7 +235,7 @@ class AverageAlgebra(Algebra):
         return int(parts[0] or 0), self.sum.from_parts(parts[1:])
 
     def aggregate(self, measure: str, only: str) -> list[str]:
-        return [f"count({summable(measure, self.sum.kind)}){only}", *self.sum.aggregate(measure, only)]
+        return [f"count({summable(measure, self.sum.type)}){only}", *self.sum.aggregate(measure, only)]
 
     def parts(self, columns: Sequence[str]) -> list[str]:
         return [f"cast({columns[0]} AS string)", *self.sum.parts(columns[1:])]
@@ -249,7 +248,7 @@ class ExactVariance(Algebra):
     """Of whole numbers of at most 32 bits: count, sum and sum of squares, all exact."""
 
     kinds = "ttt"
-    is_number = True
+    type = DOUBLE
 
     def __init__(self, *, population: bool, root: bool = False) -> None:
         self.population, self.root = population, root
@@ -297,7 +296,7 @@ class RoundedVariance(Algebra):
     """Of doubles: count, mean and the sum of squared distances from it, merged in the way of Chan."""
 
     kinds = "ttt"
-    is_number = True
+    type = DOUBLE
     error = "the sum of squared distances is off by at most n * 2^-50 of the sum of squares"
 
     def __init__(self, *, population: bool, root: bool = False) -> None:

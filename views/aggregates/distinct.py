@@ -16,7 +16,7 @@ from views.aggregates.algebra import Aggregate, Algebra, Part, Position, check_k
 from views.aggregates.items import Items, Room
 from views.errors import ExpressionError
 from views.field_types import FieldType
-from views.kinds import EPOCH, MICROSECOND
+from views.kinds import BIGINT, EPOCH, MICROSECOND
 from views.typed import Typed
 
 COUNTABLE = ("string", "bigint", "timestamp", "boolean")
@@ -70,7 +70,7 @@ def _plain_sql(measure: str, kind: FieldType) -> str:
 
 class SketchedDistinct(Algebra):
     kinds = "b"
-    is_number = is_whole = True
+    type = BIGINT
 
     def __init__(self, kind: FieldType, precision: int) -> None:
         self.kind, self.precision = kind, precision
@@ -131,7 +131,7 @@ class ExactDistinct(Algebra):
     """
 
     kinds = "tb"
-    is_number = is_whole = True
+    type = BIGINT
 
     def __init__(self, kind: FieldType, at_most: int) -> None:
         self.kind, self.at_most = kind, at_most

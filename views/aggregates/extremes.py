@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from views.aggregates import numbers
 from views.aggregates.algebra import Aggregate, Algebra, Part, Position, check_kind
 from views.field_types import FieldType
-from views.kinds import BIGINT
 from views.typed import Typed
 
 ORDERED = ("bigint", "double", "decimal", "string", "date", "timestamp", "boolean")
@@ -48,15 +47,15 @@ class Last(Aggregate):
 
 
 class ExtremeAlgebra(Algebra):
+    type: FieldType
+
     def __init__(self, kind: FieldType, function: str) -> None:
-        self.kind, self.function = kind, function
+        self.type, self.function = kind, function
         self.choose = min if function == "min" else max
-        self.is_number = kind.kind in ("bigint", "double", "decimal")
-        self.is_whole = kind == BIGINT
 
     @property
     def kinds(self) -> str:  # type: ignore[override]  # it depends on the type
-        return numbers.part_kind(self.kind)
+        return numbers.part_kind(self.type)
 
     def zero(self) -> Any:
         return None
@@ -76,13 +75,13 @@ class ExtremeAlgebra(Algebra):
         return (numbers.to_part(state),)
 
     def from_parts(self, parts: Sequence[Part]) -> Any:
-        return numbers.from_part(parts[0], self.kind)
+        return numbers.from_part(parts[0], self.type)
 
     def aggregate(self, measure: str, only: str) -> list[str]:
         return [f"{self.function}({measure}){only}"]
 
     def parts(self, columns: Sequence[str]) -> list[str]:
-        return [numbers.part_sql(columns[0], self.kind)]
+        return [numbers.part_sql(columns[0], self.type)]
 
     def column(self, columns: Sequence[str]) -> str:
         return columns[0]
@@ -102,16 +101,15 @@ class EarliestAlgebra(Algebra):
     """The earliest (`min`) or latest (`max`) value."""
 
     by_position = True
+    type: FieldType
 
     def __init__(self, kind: FieldType, function: str) -> None:
-        self.kind, self.function = kind, function
+        self.type, self.function = kind, function
         self.choose = min if function == "min" else max
-        self.is_number = kind.kind in ("bigint", "double", "decimal")
-        self.is_whole = kind == BIGINT
 
     @property
     def kinds(self) -> str:  # type: ignore[override]
-        return "ttt" + numbers.part_kind(self.kind)
+        return "ttt" + numbers.part_kind(self.type)
 
     def zero(self) -> Placed | None:
         return None
@@ -136,7 +134,7 @@ class EarliestAlgebra(Algebra):
         if parts[0] is None:
             return None
         micros, partition, offset = (int(part or 0) for part in parts[:3])
-        return Placed(Position(micros, partition, offset), numbers.from_part(parts[3], self.kind))
+        return Placed(Position(micros, partition, offset), numbers.from_part(parts[3], self.type))
 
     def aggregate(self, measure: str, only: str) -> list[str]:
         also = f"{only[:-1]} AND {measure} IS NOT NULL)" if only else f" FILTER (WHERE {measure} IS NOT NULL)"
@@ -146,7 +144,7 @@ class EarliestAlgebra(Algebra):
 
     def parts(self, columns: Sequence[str]) -> list[str]:
         places = [f"cast({columns[0]}.{name} AS string)" for name in ("t", "p", "o")]
-        return [*places, numbers.part_sql(f"{columns[0]}.v", self.kind)]
+        return [*places, numbers.part_sql(f"{columns[0]}.v", self.type)]
 
     def column(self, columns: Sequence[str]) -> str:
         return f"{columns[0]}.v"

@@ -13,6 +13,7 @@ from views.aggregates.algebra import Aggregate, Algebra, Part, Position, check_k
 from views.aggregates.distinct import accumulated, blob
 from views.aggregates.items import Items, Room
 from views.errors import ExpressionError, StateError
+from views.kinds import DOUBLE
 from views.typed import Typed
 
 SMALLEST, LARGEST = 1e-9, 1e15
@@ -52,7 +53,7 @@ class QuantilesAlgebra(Algebra):
 
     def __init__(self, shares: tuple[float, ...], error: float, *, is_one: bool) -> None:
         self.shares, self.is_one = shares, is_one
-        self.is_number = is_one
+        self.type = DOUBLE if is_one else None
         self.error = f"within {error:.1%} of a value of that rank"
         self.growth = (1 + error) / (1 - error)
         self.per_log = 1 / log(self.growth)
@@ -103,6 +104,10 @@ class QuantilesAlgebra(Algebra):
         total = items.total(state.counts)
         return [self._at_rank(buckets, rank_of(share, total)) if total else None for share in shares]
 
+    def present_by_share(self, state: Items, shares: Sequence[float]) -> dict[str, float | None]:
+        """The same by the text of each share: {"0.5": 12.1, "0.999": 804.0}."""
+        return dict(zip(map(text_of, shares), self.present_at(state, shares), strict=True))
+
     def _at_rank(self, buckets: list[tuple[int, int]], rank: int) -> float | None:
         seen = 0
         for bucket, count in buckets:
@@ -141,3 +146,8 @@ def rank_of(share: float, total: int) -> int:
 def name_of(share: float) -> str:
     """`0.95` -> `p95`, `0.999` -> `p99.9`."""
     return f"p{share * 100:.10g}"
+
+
+def text_of(share: float) -> str:
+    """`0.95` -> `0.95`, `1.0` -> `1`: as one writes it in a question."""
+    return repr(float(share)).removesuffix(".0")
