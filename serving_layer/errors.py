@@ -26,6 +26,13 @@ class BadParameter(ServingError):
         super().__init__(detail, parameter=parameter, given=given, allowed=allowed)
 
 
+class NotAcceptable(ServingError):
+    """None of the formats that the asker accepts can be given: `allowed` are those that can."""
+
+    status = 406
+    kind = "not-acceptable"
+
+
 class UnknownView(ServingError):
     """There is no such view, or the key may not see it."""
 
