@@ -123,7 +123,7 @@ def _question(view: View, given: Given, filters: tuple[Filter, ...], now: float,
         explain=parameters.flag("explain", given.get("explain", False)),
         freshness=_freshness(given, limits),
     )
-    for each in (question.periods, question.windows, question.previous or ()):
+    for each in (question.periods, question.windows if window else (), question.previous or ()):
         periods.check_buckets(each, view.bucket, grain, zone)
     _check_room(question)
     if cursor:

@@ -75,7 +75,7 @@ def cut(whole: Period, step: Step, zone: tzinfo, most: int) -> tuple[Period, ...
             limit="max_periods",
         )
     inner = beginnings(step, zone, whole.start, whole.end)[1:]
-    return tuple(Period(*each) for each in pairwise([whole.start, *inner, whole.end]))
+    return tuple(map(Period._make, pairwise([whole.start, *inner, whole.end])))
 
 
 def beginnings(step: Step, zone: tzinfo, start: int, end: int) -> list[int]:
@@ -176,8 +176,10 @@ def check_buckets(of: Iterable[Period], bucket: Grain, grain: str, zone: tzinfo)
         )  # fmt: skip
 
 
-def within_events(of: Iterable[Period]) -> tuple[Period, ...]:
-    """The periods without what lies before 1970, where no events are."""
+def within_events(of: Sequence[Period]) -> tuple[Period, ...]:
+    """The periods, which are in order, without what lies before 1970, where no events are."""
+    if of[0].start >= 0:
+        return tuple(of)
     return tuple(Period(max(each.start, 0), max(each.end, 0)) for each in of)
 
 

@@ -18,6 +18,7 @@ from serving_layer.parameters import did_you_mean, shown, text, wrong
 from views.grain import DAY
 from views.kinds import EPOCH, MICROSECOND
 
+NAIVE_EPOCH = datetime(1970, 1, 1)
 SECOND = 1_000_000
 """In microseconds, in which times are read."""
 LATEST = 7_258_118_400
@@ -159,15 +160,19 @@ def wall_clock(seconds: int, zone: tzinfo) -> datetime:
 
 def moments(wall: datetime, zone: tzinfo) -> list[int]:
     """When clocks show this time: once, twice when they are set back, never when they are set forward over it."""
-    return [each for each in sorted(set(_readings(wall, zone))) if wall_clock(each, zone) == wall]
+    before, after = _readings(wall, zone)
+    if before == after:
+        return [before]
+    return [each for each in sorted((before, after)) if wall_clock(each, zone) == wall]
 
 
+@lru_cache(maxsize=10_000)  # the days of the last months are asked for again and again
 def first_moment(wall: datetime, zone: tzinfo) -> int:
     """When clocks first show this time; where they leave it out, when they have left it out."""
     found = moments(wall, zone)
     if found:
         return found[0]
-    before, after = sorted(_readings(wall, zone))  # the clocks were set forward between the two
+    after, before = _readings(wall, zone)  # the clocks were set forward between the two
     while after - before > 1:
         middle = (before + after) // 2
         if wall_clock(middle, zone) < wall:
@@ -177,9 +182,16 @@ def first_moment(wall: datetime, zone: tzinfo) -> int:
     return after
 
 
-def _readings(wall: datetime, zone: tzinfo) -> list[int]:
-    """The moment that this time means with the offset before, and with that after, a change of clocks."""
-    return [_micros(wall.replace(tzinfo=zone, fold=fold)) // SECOND for fold in (0, 1)]
+def _readings(wall: datetime, zone: tzinfo) -> tuple[int, int]:
+    """The moment that this time means with the offset before, and with that after, a change of clocks around it."""
+    since = wall - NAIVE_EPOCH
+    seconds = since.days * DAY + since.seconds
+    before, after = zone.utcoffset(wall), zone.utcoffset(wall.replace(fold=1))
+    return seconds - _seconds(before), seconds - _seconds(after)
+
+
+def _seconds(offset: timedelta | None) -> int:
+    return 0 if offset is None else offset.days * DAY + offset.seconds
 
 
 def earlier(micros: int, by: Duration, zone: tzinfo) -> int:
