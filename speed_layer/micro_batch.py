@@ -64,7 +64,7 @@ def _folded(rows: DataFrame, columns: Columns, marks: Marks | None) -> Delta:
     found = rows.toArrow()
     found = found.filter(found.column(VALID))
     counted = _count(found, marks)
-    table = {name: found.column(name).to_pylist() for name in found.column_names if name not in (VALID, ID, KAFKA)}
+    table = {name: _listed(found.column(name)) for name in found.column_names if name not in (VALID, ID, KAFKA)}
     wanted = np.flatnonzero(counted.keep).tolist()
     views = {view.hash: view for view in columns.views}
     touched = {
@@ -133,6 +133,16 @@ def _count(found: pa.Table, marks: Marks | None) -> _Counted:
     # A time in the future would keep its marks for as long, and make all others look old.
     now_ms = int(time.time() * 1000)
     return _Counted(keep, counted, min(int(times.min()), now_ms), min(int(times.max()), now_ms))
+
+
+def _listed(column: pa.ChunkedArray) -> list[Any]:
+    """A column's values as Python has them. By way of numpy a tenth of the time, where that can say the same."""
+    kind = column.type
+    is_plain = pa.types.is_string(kind) or pa.types.is_integer(kind) or pa.types.is_float64(kind)
+    if is_plain and not column.null_count:
+        values: list[Any] = column.to_numpy().tolist()
+        return values
+    return list(column.to_pylist())
 
 
 def _numbers(found: pa.Table, name: str) -> Hashes:

@@ -6,6 +6,7 @@ the states are made here with the aggregates' own `add`, which is also the oracl
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -47,19 +48,16 @@ Place = tuple[int, bytes]
 
 def groups_of(view: View, columns: Columns, table: Table, rows: Iterable[int]) -> dict[Place, list[int]]:
     """Which of these rows belong to which group; those that the view does not look at to none."""
-    at, micros = table[AT], view.bucket.micros
+    micros, seconds = view.bucket.micros, view.bucket.seconds
     if view.condition is not None:
         condition = table[columns.of(view.condition)]
         rows = [row for row in rows if condition[row]]
-    keys = [table[columns.of(key)] for key in view.key_expressions.values()]
-    found: dict[tuple[Any, ...], list[int]] = {}
-    for row in rows:
-        group = (at[row] // micros, *[key[row] for key in keys])
-        if group in found:
-            found[group].append(row)
-        else:
-            found[group] = [row]
-    seconds = view.bucket.seconds
+    rows = list(rows)
+    buckets = [at // micros for at in map(table[AT].__getitem__, rows)]
+    keys = (map(table[columns.of(key)].__getitem__, rows) for key in view.key_expressions.values())
+    found: defaultdict[tuple[Any, ...], list[int]] = defaultdict(list)
+    for row, group in zip(rows, zip(buckets, *keys, strict=True), strict=True):
+        found[group].append(row)
     return {(group[0] * seconds, pack_key(group[1:])): each for group, each in found.items()}
 
 
@@ -74,7 +72,7 @@ def add_rows(view: View, columns: Columns, table: Table, states: dict[str, Any],
             values: Sequence[Any] = wanted  # each event is one
         else:
             column = table[columns.of(measure.of)]
-            values = [column[row] for row in wanted]
+            values = list(map(column.__getitem__, wanted))
             if None in values:
                 wanted = [row for row in wanted if column[row] is not None]
                 values = [value for value in values if value is not None]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from functools import reduce
 from math import sqrt
 from typing import Any
 
@@ -143,6 +144,13 @@ class SumAlgebra(Algebra):
         if not is_summable(value):
             return state
         return EXACT.add(state, value) if self._is_decimal else state + value
+
+    def add_all(self, state: Any, values: Sequence[Any], at: Sequence[Position]) -> Any:
+        if self._is_decimal:
+            return reduce(EXACT.add, values, state)
+        if self.type == DOUBLE:
+            values = [value for value in values if -LARGEST_DOUBLE <= value <= LARGEST_DOUBLE]
+        return sum(values, state)
 
     def merge(self, left: Any, right: Any) -> Any:
         return EXACT.add(left, right) if self._is_decimal else left + right
