@@ -109,6 +109,25 @@ def test_rows_are_in_the_order_asked_for_null_first(rows: list[Row], order: str)
     assert sorted_rows(question_of(order), rows) == expected
 
 
+RISING: list[tuple[str, list[Any]]] = [
+    ("spend", [None, "-10.00", "-9.50", "9.50", "10.50", "123456789012345678901234567890.24",
+               "123456789012345678901234567890.25"]),
+    ("first", [None, "2026-01-01T00:00:00Z", "2026-01-01T00:00:00.500000Z", "2026-01-01T00:00:01Z"]),
+    ("latest", [None, "2025-12-31", "2026-01-01"]),
+    ("longest", [None, "", "9", "90", "Z", "a", "é", "\uffff", "\U0001f600"]),
+    ("fine", [None, False, True]),
+    ("rate", [None, -1.5, 0, 0.5, 2]),
+    ("total", [None, -(2**70), -1, 2**70, 2**70 + 1]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "values"), RISING, ids=[name for name, _ in RISING])
+def test_answers_are_sorted_by_their_values_not_their_texts(name: str, values: list[Any]) -> None:
+    rows = [replace(ROW, answers={**ROW_OF_ALL.answers, name: value}) for value in values]
+    assert [row.answers[name] for row in sorted_rows(question_of(name), rows[::-1])] == values
+    assert [row.answers[name] for row in sorted_rows(question_of(f"-{name}"), rows)] == values[::-1]
+
+
 @settings(max_examples=100, deadline=None)
 @given(ROWS, ORDERS, st.integers(1, 7))
 def test_pages_together_are_all_rows_in_order(rows: list[Row], order: str, limit: int) -> None:
