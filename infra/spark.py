@@ -28,7 +28,10 @@ BARE_FILE_SYSTEM = {
 
 
 def spark_session(settings: Settings, app_name: str, conf: Mapping[str, str] | None = None) -> SparkSession:
-    """Start Spark with Delta and the Kafka source. `conf` and then settings.spark_conf overrule what is set here."""
+    """Start Spark with Delta and the Kafka source.
+
+    `conf` and then settings.spark_conf overrule what is set here, and all of it what spark-submit was told.
+    """
     import pyspark
     from pyspark.sql import SparkSession
 
@@ -42,13 +45,29 @@ def spark_session(settings: Settings, app_name: str, conf: Mapping[str, str] | N
     for name in ("PYSPARK_SUBMIT_ARGS", "SPARK_CONF_DIR"):
         os.environ.pop(name, None)
     jars = fetch_jars(java, settings.jars_dir, settings.ivy_settings)
-    merged = spark_conf(settings, jars) | dict(conf or {})
+    merged = spark_conf(settings, jars) | dict(conf or {}) | settings.spark_conf
     builder = SparkSession.builder.appName(app_name)
-    for name, value in (merged | settings.spark_conf).items():
+    for name, value in (merged | told_by_spark_submit()).items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("WARN")
     return session
+
+
+def told_by_spark_submit() -> dict[str, str]:
+    """The options that spark-submit was given, where it started this process; else none."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return {}
+    from pyspark import SparkConf, SparkContext
+
+    SparkContext._ensure_initialized()  # SparkConf() asks the JVM
+    return {name: value for name, value in SparkConf().getAll() if name != "spark.app.name"}
+
+
+def as_submitted(settings: Settings) -> Settings:
+    """The settings with the master that spark-submit was told, where it started this process."""
+    told = told_by_spark_submit()
+    return settings.model_copy(update={"spark_master": told["spark.master"]}) if told else settings
 
 
 def spark_conf(settings: Settings, jars: JarSet) -> dict[str, str]:

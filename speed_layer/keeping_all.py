@@ -12,7 +12,7 @@ from types import FrameType
 from infra.home import Home, write_json
 from infra.process import run_process
 from infra.settings import Settings
-from infra.spark import spark_session
+from infra.spark import as_submitted, spark_session
 from speed_layer.errors import Fenced, SparkEnded, SpeedError
 from speed_layer.keeping import Keeper
 from speed_layer.stream import session_conf
@@ -23,6 +23,7 @@ HEARTBEAT_S = 0.5
 
 def run_speed_layer(settings: Settings) -> None:
     """Keep up with every source until told to stop. A source that cannot go on is tried again; the others go on."""
+    settings = as_submitted(settings)
     stopping = threading.Event()
 
     def handle(_number: int, _frame: FrameType | None) -> None:

@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tests.system.master_place import Place
+    from tests.system.speed_place import RedisServer, SpeedPlace
 
 pytest.register_assert_rewrite("tests.system.master_place")
+pytest.register_assert_rewrite("tests.system.speed_place")
 
 
 @pytest.fixture(scope="module")
@@ -31,3 +33,22 @@ def place(stack: Stack, tmp_path: Path) -> Place:
     from tests.system.master_place import Place  # its imports are heavy, and most tests need none of them
 
     return Place(stack, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """A Redis that tests of the speed layer may harm."""
+    from tests.system.speed_place import RedisServer
+
+    server = RedisServer(tmp_path_factory.mktemp("redis"))
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def speed(stack: Stack, tmp_path: Path, redis: RedisServer, spark: SparkSession) -> SpeedPlace:
+    """A source of its own, with its speed views."""
+    from tests.system.speed_place import SpeedPlace
+
+    return SpeedPlace(stack, tmp_path, redis, spark)

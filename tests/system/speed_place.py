@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import subprocess
+import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -22,7 +26,7 @@ from batch_layer.publish_log import Entry
 from batch_layer.run import run_batch
 from infra.local_stack import check_redis_port, find_redis_server
 from infra.ports import LOOPBACK
-from infra.settings import Settings, load_settings
+from infra.settings import Settings, child_environment, load_settings
 from master_dataset.archiver import open_archive
 from master_dataset.kafka_positions import read_positions
 from master_dataset.topics import apply_topics, librdkafka_config, plan_topics
@@ -32,7 +36,7 @@ from tests.conftest import Stack, assert_same, wait_until
 from tests.system.redis_place import free_port
 from views import in_memory, states
 from views.declarations import declared_by
-from views.generation import Record, generate
+from views.generation import encode, generate
 from views.in_memory import Event
 from views.keys import unpack_key
 from views.view import View
@@ -55,6 +59,26 @@ sales = View(
              "cents": Sum("cents"), "users": Distinct("user_id"), "ms": Quantiles("ms"), "last": Last("user_id")}},
 )
 totals = View("totals", source=source, grain="1d", answers={{"events": Count(), "users": Distinct("user_id")}})
+"""
+VICTIM = """
+import os, signal, sys
+from speed_layer import keeping, keeping_all
+
+point, left = sys.argv[1], [int(sys.argv[2])]
+
+def failpoint(name):
+    if name == point:
+        left[0] -= 1
+        if left[0] < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+class Victim(keeping.Keeper):
+    def __post_init__(self):
+        super().__post_init__()
+        self.failpoint = failpoint
+
+keeping_all.Keeper = Victim
+sys.exit(keeping_all.main())
 """
 POISON = (b"{", b"", b'{"cents": "many"}', b"\xff", b"[1]", b'{"cents": 1e400}')
 
@@ -95,10 +119,51 @@ class RedisServer:
             pipe.execute()
 
 
+class Proxy:
+    """Between clients and a Redis. `request` sees what they send, and says what goes on. `is_deaf`: no reply comes."""
+
+    def __init__(self, redis: RedisServer) -> None:
+        self.redis = redis
+        self.request: Callable[[bytes], bytes] = lambda sent: sent
+        self.is_deaf = False
+        self._listening = socket.create_server((LOOPBACK, 0))
+        self.url = f"redis://{LOOPBACK}:{self._listening.getsockname()[1]}/0"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self._listening.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client = self._listening.accept()[0]
+                try:
+                    server = socket.create_connection((LOOPBACK, self.redis.port))
+                except OSError:
+                    client.close()
+                    continue
+                for ends in ((client, server, lambda sent: self.request(sent)), (server, client, self._reply)):
+                    threading.Thread(target=self._pump, args=ends, daemon=True).start()
+
+    def _reply(self, sent: bytes) -> bytes:
+        return b"" if self.is_deaf else sent
+
+    @staticmethod
+    def _pump(from_: socket.socket, to: socket.socket, through: Callable[[bytes], bytes]) -> None:
+        with suppress(OSError):
+            while sent := from_.recv(65536):
+                to.sendall(through(sent))
+        for each in (from_, to):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+
 class SpeedPlace:
     """A source of its own on the shared broker, with its views, its table, its runs and its speed views."""
 
-    def __init__(self, stack: Stack, folder: Path, redis: RedisServer, spark: SparkSession, **overrides: Any) -> None:
+    def __init__(
+        self, stack: Stack, folder: Path, redis: RedisServer, spark: SparkSession | None, **overrides: Any
+    ) -> None:
         self.name = f"s{uuid4().hex[:12]}"
         self.views_dir = folder / "views"
         self.views_dir.mkdir()
@@ -116,6 +181,7 @@ class SpeedPlace:
         self.kafka = stack.kafka
         self.events: list[Event] = []
         self.seed = 0
+        self.log = folder / "speed.log"
         apply_topics(AdminClient(self.config), plan_topics([self.source]))
 
     def declare(self, text: str) -> None:
@@ -127,31 +193,31 @@ class SpeedPlace:
 
     # ---- what happens ----
 
-    def send(self, count: int = 60, poison: int = 0) -> None:
+    def send(self, count: int = 60, poison: int = 0, *, copies: float = 0.15, partitions: int = 3) -> None:
         """Events, late and copied ones among them: some repeat events of earlier sendings."""
         self.seed += 1
-        records = generate(self.source, count, self.seed, views=self.views, copies=0.15)
-        again = [Record(b"", event) for event in self.events[:: max(len(self.events) // 7, 1)][:7]]
+        records = generate(self.source, count, self.seed, views=self.views, copies=copies, partitions=partitions)
+        again = self.events[:: max(len(self.events) // 7, 1)][:7] if copies else []
+        with self.producing() as produce:
+            for place, event in enumerate([*(record.event for record in records), *again]):
+                if place < poison:
+                    produce(None, POISON[place % len(POISON)], partition=place % 3)
+                produce(event, encode(event.fields).encode(), partition=event.partition)
+
+    @contextmanager
+    def producing(self) -> Iterator[Callable[..., None]]:
+        """Gives what sends an event; all are acknowledged, and remembered where they are, when the block ends."""
         producer = Producer({**self.config, "acks": "all", "enable.idempotence": True})
 
-        def noted(event: Event) -> Callable[[Any, Any], None]:
+        def produce(event: Event | None, value: bytes, **options: Any) -> None:
             def delivered(error: Any, message: Any) -> None:
                 assert error is None, error
-                self.events.append(
-                    Event(message.partition(), message.offset(), event.event_id, event.event_time, event.fields)
-                )
+                if event is not None:
+                    self.events.append(replace(event, partition=message.partition(), offset=message.offset()))
 
-            return delivered
+            producer.produce(self.source.topic, value, on_delivery=delivered, **options)
 
-        from views.generation import encode
-
-        for place, record in enumerate([*records, *again]):
-            if place < poison:
-                producer.produce(self.source.topic, POISON[place % len(POISON)], partition=place % 3)
-            value = record.value or encode(record.event.fields).encode()
-            producer.produce(
-                self.source.topic, value, partition=record.event.partition, on_delivery=noted(record.event)
-            )
+        yield produce
         assert producer.flush(30) == 0
 
     @contextmanager
@@ -169,6 +235,17 @@ class SpeedPlace:
             stopping.set()
             thread.join(timeout=60)
             assert not thread.is_alive(), "the keeper did not stop"
+
+    def process(self, *arguments: str) -> subprocess.Popen[bytes]:
+        """A speed layer in a process of its own; with arguments one that kills itself there, after so many times."""
+        command = ["-c", VICTIM, *arguments] if arguments else ["-m", "speed_layer"]
+        return self.spawn([sys.executable, *command])
+
+    def spawn(self, command: Sequence[str], **more: str) -> subprocess.Popen[bytes]:
+        """A program that sees our settings."""
+        environment = {**os.environ, **child_environment(self.settings), "TIDEMARK_LOG_LEVEL": "INFO", **more}
+        with self.log.open("ab") as log:
+            return subprocess.Popen([*command], env=environment, stdout=log, stderr=log)
 
     def archive(self) -> None:
         """Bring the master dataset up to Kafka's end."""

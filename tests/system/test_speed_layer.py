@@ -4,70 +4,23 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
 
 from batch_layer import publish_log
-from infra.settings import child_environment
 from speed_layer.speed_views import cut_text
 from tests.conftest import Stack, wait_until
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from tests.system.speed_place import RedisServer, SpeedPlace
 
-pytest.register_assert_rewrite("tests.system.speed_place")
 KILLED = -signal.SIGKILL
-AWAY_S = 20
-VICTIM = """
-import os, signal, sys
-from infra.settings import load_settings
-from speed_layer import keeping, keeping_all
-
-point, left = sys.argv[1], [int(sys.argv[2])]
-
-def failpoint(name):
-    if name == point:
-        left[0] -= 1
-        if left[0] < 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-class Victim(keeping.Keeper):
-    def __post_init__(self):
-        super().__post_init__()
-        self.failpoint = failpoint
-
-keeping_all.Keeper = Victim
-sys.exit(keeping_all.main())
-"""
-
-
-@pytest.fixture(scope="module")
-def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    from tests.system.speed_place import RedisServer
-
-    server = RedisServer(tmp_path_factory.mktemp("redis"))
-    server.start()
-    yield server
-    server.kill()
-
-
-@pytest.fixture
-def speed(stack: Stack, tmp_path: Path, redis: RedisServer, spark: SparkSession) -> SpeedPlace:
-    """A source of its own."""
-    from tests.system.speed_place import SpeedPlace
-
-    return SpeedPlace(stack, tmp_path, redis, spark)
+AWAY_S = 60
 
 
 def test_events_are_counted_at_once_and_across_runs(speed: SpeedPlace) -> None:
@@ -276,18 +229,10 @@ def test_two_runs_at_once_never_both_publish_out_of_order(speed: SpeedPlace) -> 
         speed.caught_up()
 
 
-def process(speed: SpeedPlace, *arguments: str) -> subprocess.Popen[bytes]:
-    """A speed layer in a process of its own; with arguments one that kills itself."""
-    command = ["-c", VICTIM, *arguments] if arguments else ["-m", "speed_layer"]
-    environment = {**os.environ, **child_environment(speed.settings), "TIDEMARK_LOG_LEVEL": "INFO"}
-    with (speed.views_dir.parent / "speed.log").open("ab") as log:
-        return subprocess.Popen([sys.executable, *command], env=environment, stdout=log, stderr=log)
-
-
 def test_kill_9_before_and_after_the_atomic_step(speed: SpeedPlace) -> None:
     speed.send()
     for point in ("speed.before_apply", "speed.after_apply"):
-        victim = process(speed, point, "0")
+        victim = speed.process(point, "0")
         assert victim.wait(timeout=120) == KILLED
         speed.send(20)
         meta = speed.speed_views.look().meta
@@ -301,7 +246,7 @@ def test_kill_9_before_and_after_the_atomic_step(speed: SpeedPlace) -> None:
 
 def test_a_paused_writer_wakes_up_after_its_successor_started(speed: SpeedPlace) -> None:
     speed.send()
-    paused = process(speed)
+    paused = speed.process()
     try:
         speed.wait_until_applied(120)
         os.kill(paused.pid, signal.SIGSTOP)
@@ -315,7 +260,7 @@ def test_a_paused_writer_wakes_up_after_its_successor_started(speed: SpeedPlace)
     finally:
         paused.kill()
         paused.wait(timeout=20)
-    assert b"another writer" in (speed.views_dir.parent / "speed.log").read_bytes()
+    assert b"another writer" in speed.log.read_bytes()
 
 
 def test_kafka_away_for_a_while(speed: SpeedPlace, stack: Stack) -> None:
