@@ -159,16 +159,19 @@ def prune(
     ] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Delete the data of old runs. The newest and the served one always stay. Exit code 75: a run is at work."""
+    """Delete the data of old runs. The newest, the served one and those that the speed views need always stay.
+
+    Exit code 75: a run is at work.
+    """
+    from batch_layer.hand_off import HandOff
     from batch_layer.lease import lease
-    from batch_layer.pruning import prune as delete
     from infra import terminal
 
     settings = _settings()
     rows = []
     for folder in _folders(sources):
-        with lease(folder, "batch prune"):
-            done = delete(folder, settings.batch_keep_runs if keep is None else keep, dry_run=dry_run)
+        with lease(folder, "batch prune"), HandOff.of(settings, folder) as hand_off:
+            done = hand_off.prune(settings.batch_keep_runs if keep is None else keep, dry_run=dry_run)
         rows.append(
             {
                 "source": folder.source,

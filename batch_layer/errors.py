@@ -26,6 +26,10 @@ class RunRefused(BatchError):
         self.last_cut = last_cut
 
 
+class RunsUnknown(BatchError):
+    """Redis does not say which runs the speed views still need."""
+
+
 class LeaseHeld(BatchError):
     """Another process works on the batch data of this source."""
 

@@ -15,9 +15,10 @@ import structlog
 from redis.exceptions import RedisError
 
 from batch_layer import publish_log
-from batch_layer.errors import BatchError
+from batch_layer.errors import BatchError, RunsUnknown
 from batch_layer.folders import BatchFolder
 from batch_layer.progress import Report
+from batch_layer.pruning import Plan, prune
 from batch_layer.publish_log import Entry
 from infra.local_stack import addresses
 from infra.redis_clients import redis_client
@@ -45,11 +46,11 @@ class HandOff:
     @contextmanager
     def of(cls, settings: Settings, folder: BatchFolder) -> Iterator[HandOff]:
         """By the settings."""
-        url = addresses(settings).redis
-        if not settings.speed_enabled or url.endswith(":0/0"):  # nothing was ever started on this home
+        where = addresses(settings)
+        if not settings.speed_enabled or not where.has_redis:
             yield cls(folder, None, settings.batch_wait_s)
             return
-        with redis_client(settings, url, timeout_s=30) as client:
+        with redis_client(settings, where.redis, timeout_s=30) as client:
             yield cls(folder, SpeedViews(client, folder.source), settings.batch_wait_s, settings.speed_grace_s)
 
     def open(self, run: int, catalog: Iterable[str], report: Report) -> Opening:
@@ -76,14 +77,21 @@ class HandOff:
         except (RedisError, OSError) as error:
             log.warning("not_handed_off", source=self.folder.source, run=entry.run, why=str(error))
 
-    def needed_runs(self) -> set[int] | None:
-        """The runs that readers of the speed views may still ask for; None where Redis does not say."""
+    def prune(self, keep: int, *, dry_run: bool = False) -> Plan:
+        """Delete the data of old runs, none that a reader of the speed views may still ask for."""
+        return prune(self.folder, keep, also=self._needed_runs(), dry_run=dry_run)
+
+    def _needed_runs(self) -> set[int]:
         if self.speed_views is None:
             return set()
         try:
             kept = self.speed_views.look()
-        except (RedisError, OSError):
-            return None
+        except (RedisError, OSError) as error:
+            raise RunsUnknown(
+                f"Source {self.folder.source!r}: Redis does not answer ({error}), so it is not known which runs the "
+                "speed views still need, and nothing was deleted. `tidemark status` shows what runs; without a speed "
+                "layer set speed_enabled to false."
+            ) from None
         return {generation.run for generation in kept.generations} | ({kept.meta.published} if kept.meta else set())
 
     def _wait_until_after_last(self, views: SpeedViews, report: Report) -> None:

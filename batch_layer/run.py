@@ -19,14 +19,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from batch_layer import copies, definitions, index, publish_log
 from batch_layer.copies import Counted, all_copies, find_copies, merge_ids
-from batch_layer.errors import BatchError
+from batch_layer.errors import BatchError, RunsUnknown
 from batch_layer.folders import BatchFolder
 from batch_layer.hand_off import HandOff
 from batch_layer.lease import lease
 from batch_layer.manifests import Manifest, ViewData, missing_of, read_manifest, write_manifest
 from batch_layer.master_below import MasterBelow
 from batch_layer.progress import Report, quiet, told
-from batch_layer.pruning import prune
 from batch_layer.publish_log import Entry
 from batch_layer.recompute import Job, compute_all, compute_more
 from batch_layer.tables import expose
@@ -70,11 +69,11 @@ def run_batch(
         session = spark or spark_session(settings, f"tidemark batch {source}")
         run = _Run(session, folder, master, hand_off, views, report, failpoint)
         manifest = run.go(full=full, unpin=unpin)
-        needed = hand_off.needed_runs()
-        if needed is not None:
-            # Other engines may just be reading the run before.
-            freed = prune(folder, max(settings.batch_keep_runs, 2), also=needed)
+        try:
+            freed = hand_off.prune(max(settings.batch_keep_runs, 2))  # other engines may just be reading the run before
             log.info("pruned", source=source, files=len(freed.files), bytes=freed.bytes)
+        except RunsUnknown as error:  # the run is published all the same, and the next one prunes
+            log.warning("not_pruned", source=source, why=str(error))
         return manifest
 
 

@@ -38,6 +38,8 @@ class Addresses(NamedTuple):
     kafka: str
     redis: str
     collector: str
+    has_redis: bool
+    """False: none is named, and none was ever started on this home."""
 
 
 def wanted_ports(settings: Settings) -> dict[str, int]:
@@ -68,6 +70,7 @@ def addresses(settings: Settings) -> Addresses:
         kafka=settings.kafka_bootstrap or f"{LOOPBACK}:{kafka_port}",
         redis=settings.redis_url or f"redis://{LOOPBACK}:{redis_port}/0",
         collector=f"http://{_reachable(settings.collector_host)}:{collector_port}",
+        has_redis=bool(settings.redis_url or redis_port),
     )
 
 

@@ -1,0 +1,90 @@
+"""What batch runs and the speed views of a source need of each other, on a real Redis."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from batch_layer import publish_log
+from batch_layer.folders import BatchFolder
+from batch_layer.publish_log import Entry
+from infra.settings import Settings, child_environment, load_settings
+from speed_layer.generations import open_cut, publish, tend
+from speed_layer.speed_views import SpeedViews
+from tests.system.redis_place import redis_server
+from tests.unit.test_batch_commands import make_runs
+
+TIDEMARK = str(Path(sys.executable).with_name("tidemark"))
+CATALOG = {"v": "a" * 64}
+
+
+@pytest.fixture(scope="module")
+def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
+    with redis_server(tmp_path_factory.mktemp("redis")) as client:
+        yield client
+
+
+@pytest.fixture
+def speed_views(redis: Redis) -> SpeedViews:
+    """At run 0, with a writer that lives."""
+    redis.flushdb()
+    found = SpeedViews(redis, "web")
+    token, _ = found.start()
+    found.init(token, 0, {}, CATALOG.values())
+    found.beat(token, 60)
+    return found
+
+
+def runs(speed_views: SpeedViews) -> list[int]:
+    return [generation.run for generation in speed_views.look().generations]
+
+
+def test_generations_of_runs_that_failed_go_when_a_later_run_is_published(
+    speed_views: SpeedViews, tmp_path: Path
+) -> None:
+    folder = BatchFolder(tmp_path / "web")
+    publish_log.begin(folder, CATALOG, 0.0)
+    for run in (1, 2, 3):
+        open_cut(speed_views, run, CATALOG.values())
+        tend(speed_views, folder, grace_s=0)
+    assert runs(speed_views) == [0, 1, 2, 3], "readers of run 0 need them all"
+    opening = open_cut(speed_views, 4, CATALOG.values())
+    entry = publish_log.append(folder, Entry(4, opening.cut, CATALOG, 1.0))
+    publish(speed_views, opening, entry)
+    open_cut(speed_views, 5, CATALOG.values())  # the next run is at work
+    tend(speed_views, folder, grace_s=0)
+    tend(speed_views, folder, grace_s=0)
+    assert runs(speed_views) == [4, 5]
+    assert speed_views.unswept() == []
+
+
+def prune(settings: Settings) -> tuple[int, str]:
+    done = subprocess.run(
+        [TIDEMARK, "batch", "prune", "--keep", "1"],
+        env={**os.environ, **child_environment(settings)}, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    return done.returncode, done.stderr
+
+
+def test_prune_keeps_runs_that_readers_of_the_speed_views_may_ask_for(
+    speed_views: SpeedViews, redis: Redis, tmp_path: Path
+) -> None:
+    port = redis.connection_pool.connection_kwargs["port"]
+    settings = load_settings(home=tmp_path / "home", redis_url=f"redis://127.0.0.1:{port}/0")
+    folder = make_runs(BatchFolder.of(settings, "web"))
+    speed_views.open(2, CATALOG.values())
+    away = settings.model_copy(update={"redis_url": "redis://127.0.0.1:1/0"})
+    code, said = prune(away)
+    assert code == 1
+    assert "nothing was deleted" in said
+    assert [folder.manifest(run).is_file() for run in (1, 2, 3)] == [True, True, True]
+    assert prune(settings)[0] == 0
+    assert [folder.manifest(run).is_file() for run in (1, 2, 3)] == [False, True, True]
+    assert prune(away.model_copy(update={"speed_enabled": False}))[0] == 0
+    assert [folder.manifest(run).is_file() for run in (1, 2, 3)] == [False, False, True]
