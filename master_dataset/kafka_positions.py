@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka import IsolationLevel, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from infra.settings import Settings
@@ -20,6 +20,7 @@ class Positions(NamedTuple):
     topic_id: str
     earliest: dict[int, int]
     latest: dict[int, int]
+    """Where we can read up to: what an open transaction has sent, and all after it, is not there yet."""
 
 
 class TopicMissing(MasterDatasetError):
@@ -72,7 +73,7 @@ def read_positions(settings: Settings, bootstrap: str, source: Source, timeout_s
         )
     places = [(source.topic, number) for number in range(count)]
     earliest = read_offsets(admin, places, EARLIEST, timeout_s)
-    latest = read_offsets(admin, places, LATEST, timeout_s)
+    latest = read_offsets(admin, places, LATEST, timeout_s, IsolationLevel.READ_COMMITTED)
     return Positions(
         topic_id=read_topic_id(admin, source.topic, timeout_s),
         earliest={number: offset for (_, number), offset in earliest.items()},

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented there, exported without __all__
     AdminClient,
     AlterConfigOpType,
@@ -261,15 +261,19 @@ def delete_topic(admin: AdminClient, topic: str, timeout_s: float = 15) -> None:
 
 
 def read_offsets(
-    admin: AdminClient, places: Iterable[tuple[str, int]], at: OffsetSpec, timeout_s: float = 15
+    admin: AdminClient,
+    places: Iterable[tuple[str, int]],
+    at: OffsetSpec,
+    timeout_s: float = 15,
+    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
 ) -> dict[tuple[str, int], int]:
-    """The offset at the beginning or end of partitions."""
+    """The offset at the beginning or end of partitions; with READ_COMMITTED an open transaction is an end."""
     asked = {TopicPartition(topic, number): at for topic, number in places}
     if not asked:
         return {}
 
     def ask() -> dict[tuple[str, int], int]:
-        futures = admin.list_offsets(asked, request_timeout=timeout_s)
+        futures = admin.list_offsets(asked, isolation_level=isolation, request_timeout=timeout_s)
         return {(place.topic, place.partition): int(future.result().offset) for place, future in futures.items()}
 
     return _patiently(ask, "Offsets could not be read")
