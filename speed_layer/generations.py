@@ -53,7 +53,12 @@ def publish(speed_views: SpeedViews, opening: Opening, entry: Entry) -> Outcome:
 
 
 def tend(speed_views: SpeedViews, folder: BatchFolder, grace_s: float, now: Callable[[], float] = time.time) -> None:
-    """Finish what runs left: publish the last entry of the log, retire generations nobody needs, sweep their states."""
+    """Finish what runs left: publish the last entry of the log, retire generations nobody needs, sweep their states.
+
+    A run that fails after it opened a generation leaves that one, which takes part in every answer from then on: it can
+    go only with those before a later run that is published. So there are as many as runs failed since, and together
+    they hold at most so many states of each group.
+    """
     entries = publish_log.read(folder)
     newest = entries[-1]
     kept = speed_views.look()
@@ -66,9 +71,8 @@ def tend(speed_views: SpeedViews, folder: BatchFolder, grace_s: float, now: Call
     published = next((entry for entry in entries if kept.meta and entry.run == kept.meta.published), None)
     if published is not None and now() - published.at > grace_s:
         needed = {published.run} | ({pinned.run} if pinned is not None else set())
-        runs = [generation.run for generation in kept.generations]
-        first = next((place for place, run in enumerate(runs) if run in needed), 0)
-        if first and (dropped := speed_views.retire(first)):
+        first = next((generation.gid for generation in kept.generations if generation.run in needed), "")
+        if dropped := speed_views.retire(first):
             log.info("retired", source=folder.source, generations=dropped)
     for gid in speed_views.unswept():
         swept = speed_views.sweep(gid)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import structlog
@@ -32,7 +33,7 @@ from master_dataset.kafka_positions import Positions, check_topic_id, read_posit
 from master_dataset.table import table_path
 from speed_layer.errors import Fenced, SparkEnded, SpeedError
 from speed_layer.generations import tend
-from speed_layer.loading import first_time_ms, load_marks
+from speed_layer.loading import first_time_ms, is_lacking, load_marks
 from speed_layer.marks import from_bytes
 from speed_layer.speed_views import Kept, Meta, Outcome, SpeedViews, cut_text
 from speed_layer.stream import Pace, Stream
@@ -77,6 +78,7 @@ class Keeper:
         self.bootstrap = where.kafka
         self.folder = BatchFolder.of(self.settings, self.source.name)
         self.table = table_path(self.settings, self.source.name)
+        self.horizon_ms = int(self.settings.speed_dedup_horizon_s * 1000)
         self.speed_views = SpeedViews(redis_client(self.settings, where.redis, timeout_s=30), self.source.name)
         self._token = ""
         self._tended = 0.0
@@ -105,7 +107,7 @@ class Keeper:
         self._wait_for_others()
         positions = read_positions(self.settings, self.bootstrap, self.source)
         self._check_way(positions)
-        meta, views, gid = self._become_writer()
+        meta, views, gid = self._become_writer(positions)
         with self._beating():
             self._follow(meta, views, gid, positions)
 
@@ -170,11 +172,19 @@ class Keeper:
 
     def _check_way(self, positions: Positions) -> None:
         """Whether we could go on. One that cannot must not start: it would look alive, and fence every takeover."""
+        held = coverage.of(self.table) if self.table.is_dir() else coverage.Coverage()
+        check_topic_id(self.source, positions.topic_id, held.topic_id)
         kept = self.speed_views.look()
-        if kept.meta is None:
-            self._begin(publish_log.last(self.folder).cut, positions)
-        else:
-            self._begin(kept.meta.applied, positions)
+        meta = kept.meta or Meta(publish_log.last(self.folder).cut, {}, 0)
+        check_topic_id(self.source, positions.topic_id, meta.topic_id)
+        self._begin(meta.applied, positions)
+        if is_lacking(meta, self.horizon_ms) and (lacking := list(ranges(held.cut, meta.applied))):
+            raise SpeedError(
+                f"Source {self.source.name!r}: the speed views lack marks for a speed_dedup_horizon_s of "
+                f"{self.horizon_ms / 1000:g} (theirs reach back {meta.horizon_ms / 1000:g} s), and the master dataset, "
+                f"which has them, lacks {'; '.join(map(str, lacking))}. They go on once the archiver is there."
+            )
+        if kept.meta is not None:
             self._views_of(kept)
         self._check_eviction()
 
@@ -188,7 +198,7 @@ class Keeper:
                 "become wrong. Set its maxmemory-policy to noeviction."
             )
 
-    def _become_writer(self) -> tuple[Meta, tuple[View, ...], str]:
+    def _become_writer(self, positions: Positions) -> tuple[Meta, tuple[View, ...], str]:
         """Steps 1 to 3 of a start: our token, the publish log as it is after that, meta."""
         declared = list(self.declarations.views_of(self.source.name))
         for view in declared:
@@ -198,7 +208,7 @@ class Keeper:
         newest = publish_log.last(self.folder)
         if kept.meta is None:
             log.warning("redis_is_empty", source=self.source.name, begins_at=cut_to_json(newest.cut), run=newest.run)
-            self.speed_views.init(self._token, newest.run, newest.cut, newest.catalog.values())
+            self.speed_views.init(self._token, newest.run, newest.cut, newest.catalog.values(), positions.topic_id)
         elif newest.run > kept.meta.published:
             self.speed_views.publish(newest.run, newest.cut)
         self.speed_views.beat(self._token, ALIVE_S)
@@ -217,8 +227,6 @@ class Keeper:
 
     def _begin(self, applied: Cut, positions: Positions) -> Cut:
         """Where to read from: what is applied, for every partition. Refuses what would skip a record."""
-        held = coverage.of(self.table) if self.table.is_dir() else coverage.Coverage()
-        check_topic_id(self.source, positions.topic_id, held.topic_id)
         if behind := list(ranges(positions.latest, applied)):
             raise SpeedError(
                 f"Source {self.source.name!r}: Kafka ends before what the speed views have applied: it no longer has "
@@ -238,17 +246,15 @@ class Keeper:
         return begin
 
     def _marks(self, meta: Meta, positions: Positions) -> Any:
-        horizon_ms = int(self.settings.speed_dedup_horizon_s * 1000)
+        horizon_ms = self.horizon_ms
         if not horizon_ms:
-            if cut_text(meta.marked) != cut_text(meta.applied):
-                self.speed_views.load(self._token, 1, is_last=True, name="none", marks=b"")
             return None
-        if cut_text(meta.marked) != cut_text(meta.applied):
-            first = first_time_ms(
-                self.spark, self.settings, self.bootstrap, self.source, meta.applied, positions.latest
-            )
+        if is_lacking(meta, horizon_ms):
             began = time.monotonic()
-            outcome = load_marks(self.spark, self.speed_views, self._token, meta, self.table, first - horizon_ms)
+            first = partial(
+                first_time_ms, self.spark, self.settings, self.bootstrap, self.source, meta.applied, positions.latest
+            )
+            outcome = load_marks(self.spark, self.speed_views, self._token, meta, self.table, horizon_ms, first)
             log.info("marks_loaded", source=self.source.name, said=outcome, seconds=round(time.monotonic() - began, 1))
         return from_bytes(self.speed_views.marks(), horizon_ms)
 

@@ -1,10 +1,10 @@
-"""After Redis was lost or taken over: the marks of events that a batch run counted, from the master dataset."""
+"""Marks from the master dataset: after Redis was lost or taken over, and where the horizon has grown."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,7 @@ from infra.spark import kafka_source_options
 from master_dataset.cut import Cut, count_between, cut_to_json
 from master_dataset.spark_facts import between
 from speed_layer.marks import to_bytes
-from speed_layer.speed_views import Meta, Outcome, SpeedViews, new_id
+from speed_layer.speed_views import Meta, Outcome, SpeedViews, cut_text, new_id
 from views.source import Source
 
 CHUNK = 500_000
@@ -24,24 +24,39 @@ FIRST_RECORDS = 1_000
 """Of each partition, to find one that has a time: offsets may have no record."""
 
 
+def is_lacking(meta: Meta, horizon_ms: int) -> bool:
+    """Whether marks that a writer with this horizon needs are not in Redis."""
+    return horizon_ms > 0 and (cut_text(meta.marked) != cut_text(meta.applied) or meta.horizon_ms < horizon_ms)
+
+
 def load_marks(
-    spark: SparkSession, speed_views: SpeedViews, token: str, meta: Meta, table: Path, since_ms: int
+    spark: SparkSession,
+    speed_views: SpeedViews,
+    token: str,
+    meta: Meta,
+    table: Path,
+    horizon_ms: int,
+    first_ms: Callable[[], int],
 ) -> Outcome:
-    """Marks of the valid records of the master dataset in [marked, applied) that Kafka got from `since_ms` on."""
+    """Marks of the valid records of the master dataset that Redis lacks, as old as the horizon before `first_ms`."""
     outcome = Outcome.OK
-    chunks = list(_chunks(spark, table, meta, since_ms)) or [b""]
-    for number, marks in enumerate(chunks, start=1):
-        outcome = speed_views.load(token, number, is_last=number == len(chunks), name=new_id(), marks=marks)
+    start: Cut = meta.marked if meta.horizon_ms >= horizon_ms else {}  # marks that reach back less far are of no use
+    is_empty = not count_between(start, meta.applied)
+    chunks = [] if is_empty else list(_chunks(spark, table, start, meta.applied, first_ms() - horizon_ms))
+    for number, marks in enumerate(chunks or [b""], start=1):
+        outcome = speed_views.load(
+            token, number, is_last=number >= len(chunks), name=new_id(), marks=marks, horizon_ms=horizon_ms
+        )
         if outcome != Outcome.OK:
             return outcome
     return outcome
 
 
-def _chunks(spark: SparkSession, table: Path, meta: Meta, since_ms: int) -> Iterator[bytes]:
+def _chunks(spark: SparkSession, table: Path, start: Cut, end: Cut, since_ms: int) -> Iterator[bytes]:
     rows = (
         spark.read.format("delta")
         .load(str(table))
-        .where(between(meta.marked, meta.applied))
+        .where(between(start, end))
         .where((f.unix_millis("timestamp") >= since_ms) & f.col("invalid").isNull())
         .select(f.xxhash64("event_id").alias("hash"), f.unix_millis("timestamp").alias("at"))
     )

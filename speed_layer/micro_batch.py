@@ -36,10 +36,12 @@ class Delta(NamedTuple):
     add: Adding
     """The states of such a group (None: there are none yet) -> those with these events; may change what it is given."""
     hashes: Hashes
-    """Of the ids of the events that count."""
+    """Of the ids of the events that count; none where copies count too."""
     oldest_ms: int
     newest_ms: int
     """Kafka's timestamps of the records; 0 where there are none."""
+    events: int
+    """How many count."""
     copies: int
 
 
@@ -51,8 +53,8 @@ class _Counted:
     newest_ms: int
 
     @property
-    def copies(self) -> int:
-        return int(len(self.keep) - self.keep.sum())
+    def events(self) -> int:
+        return int(self.keep.sum())
 
 
 def delta_of(rows: DataFrame, columns: Columns, marks: Marks | None, *, is_small: bool) -> Delta:
@@ -151,4 +153,5 @@ def _numbers(found: pa.Table, name: str) -> Hashes:
 
 
 def _delta(groups: list[Group], add: Adding, counted: _Counted) -> Delta:
-    return Delta(groups, add, counted.hashes, counted.oldest_ms, counted.newest_ms, counted.copies)
+    copies = len(counted.keep) - counted.events
+    return Delta(groups, add, counted.hashes, counted.oldest_ms, counted.newest_ms, counted.events, copies)

@@ -1,7 +1,8 @@
 """The speed views of a source in Redis: their layout, and each step of the hand-off as one atomic script.
 
     tidemark:{web}:epoch                        token of whoever may change what is applied
-    tidemark:{web}:meta                         applied and marked (cuts), published (a run); missing: Redis was lost
+    tidemark:{web}:meta                         applied and marked (cuts), published (a run), how far back marks reach,
+                                                the topic's id; missing: Redis was lost
     tidemark:{web}:gens                         the generations in order, as JSON; the last one is written
     tidemark:{web}:seen                         name -> marks: 64-bit hashes of the ids of counted events
     tidemark:{web}:gids                         generation -> its views, until its states are swept
@@ -73,7 +74,12 @@ class Meta(NamedTuple):
 
     applied: Cut
     marked: Cut
+    """Below it, the marks of all events are there that are not older than the horizon."""
     published: int
+    horizon_ms: int = 0
+    """With which the marks were kept: 0 where they were not."""
+    topic_id: str = ""
+    """Of which the offsets are."""
 
 
 class Kept(NamedTuple):
@@ -113,6 +119,8 @@ class MicroBatch:
     states: Mapping[Group, bytes]
     marks_name: str = ""
     marks: bytes = b""
+    horizon_ms: int = 0
+    """How far back the marks must reach by which copies were dropped; 0: none were, and there are no marks any more."""
     forget: tuple[str, ...] = ()
     """Names of marks that are older than the horizon."""
 
@@ -134,14 +142,14 @@ class SpeedViews:
         meta, generations = self._run("start", token)
         return token, Kept(token, _meta(meta), _generations(generations))
 
-    def init(self, token: str, run: int, cut: Cut, catalog: Iterable[str]) -> Outcome:
+    def init(self, token: str, run: int, cut: Cut, catalog: Iterable[str], topic_id: str = "") -> Outcome:
         """Make meta after Redis was lost, from the last entry of the publish log."""
         made = _generation_json(run, cut, catalog)
-        return Outcome(self._said("init", token, cut_text(cut), run, made))
+        return Outcome(self._said("init", token, cut_text(cut), run, made, topic_id))
 
-    def load(self, token: str, chunk: int, *, is_last: bool, name: str, marks: bytes) -> Outcome:
-        """Marks of events that were counted by a batch run, chunk by chunk from 1."""
-        return Outcome(self._said("load", token, chunk, int(is_last), name, marks))
+    def load(self, token: str, chunk: int, *, is_last: bool, name: str, marks: bytes, horizon_ms: int) -> Outcome:
+        """Marks of events that were counted without them, not older than the horizon, chunk by chunk from 1."""
+        return Outcome(self._said("load", token, chunk, int(is_last), name, marks, horizon_ms))
 
     def read(self, gid: str, groups: Sequence[Group]) -> list[bytes | None]:
         """The states of these groups now."""
@@ -162,7 +170,7 @@ class SpeedViews:
         """The states, the marks and the cut of a micro-batch, all or nothing."""
         keys: list[str] = []
         arguments: list[Any] = [token, cut_text(batch.start), cut_text(batch.end), batch.gid]
-        arguments += [batch.marks_name, batch.marks, len(batch.forget), *batch.forget]
+        arguments += [batch.marks_name, batch.marks, batch.horizon_ms, len(batch.forget), *batch.forget]
         by_bucket: dict[tuple[str, int], list[bytes]] = {}
         for group, state in batch.states.items():
             by_bucket.setdefault((group.view, group.bucket), []).extend((group.key, state))
@@ -206,9 +214,9 @@ class SpeedViews:
         """The second step, after the durable append: the speed views begin anew at the run's cut."""
         return Outcome(self._said("takeover", token, run, cut_text(cut), _generation_json(run, cut, catalog)))
 
-    def retire(self, count: int) -> int:
-        """Drop up to so many of the first generations, none that is still needed. Returns how many went."""
-        return int(self._run("retire", count))
+    def retire(self, first: str) -> int:
+        """Drop the generations before this one, none that is still needed. Returns how many went."""
+        return int(self._run("retire", first))
 
     def unswept(self) -> list[str]:
         """Generations that are no longer there, but whose states are."""
@@ -343,10 +351,10 @@ def _generation_json(run: int, cut: Cut, catalog: Iterable[str]) -> str:
 
 
 def _meta(found: Sequence[bytes | None]) -> Meta | None:
-    applied, marked, published = found
+    applied, marked, published, horizon_ms, topic_id = found
     if applied is None or marked is None or published is None:
         return None
-    return Meta(cut_of(applied), cut_of(marked), int(published))
+    return Meta(cut_of(applied), cut_of(marked), int(published), int(horizon_ms or 0), (topic_id or b"").decode())
 
 
 def _generations(found: Iterable[bytes]) -> tuple[Generation, ...]:

@@ -174,7 +174,7 @@ class Stream:
         pace = self.pace
         self.applied_well += 1
         pace.micro_batches += 1
-        pace.events += len(delta.hashes)
+        pace.events += delta.events
         pace.copies += delta.copies
         pace.newest_ms = max(pace.newest_ms, delta.newest_ms)
         pace.seconds = time.monotonic() - began
@@ -232,11 +232,11 @@ class Stream:
         self.kept_bytes -= size
         return state
 
-    def _marks_of(self, name: str, delta: Delta) -> tuple[str, bytes, tuple[str, ...]]:
+    def _marks_of(self, name: str, delta: Delta) -> tuple[str, bytes, int, tuple[str, ...]]:
         if self.marks is None:
-            return name, b"", ()
+            return name, b"", 0, ()
         marks = to_bytes(self._until(delta), delta.hashes) if len(delta.hashes) else b""
-        return name, marks, self.marks.outdated(delta.oldest_ms)
+        return name, marks, self.marks.horizon_ms, self.marks.outdated(delta.oldest_ms)
 
     def _until(self, delta: Delta) -> int:
         """When its marks were new: not before the others', though records that are sent again have old timestamps."""

@@ -1,11 +1,11 @@
--- apply(token, from, to, gid, name of the marks, marks, how many marks to forget, their names...,
+-- apply(token, from, to, gid, name of the marks, marks, horizon, how many marks to forget, their names...,
 --       then for each bucket: its time in seconds, how many states, key, state, key, state...)
 -- KEYS: epoch, meta, gens, seen, gids, then for each bucket the index of its view and its data.
 -- One micro-batch: the states as they are after it, its marks, and the cut, all or nothing.
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then
   return 'FENCED'
 end
-local applied, marked = unpack(redis.call('HMGET', KEYS[2], 'applied', 'marked'))
+local applied, marked, horizon = unpack(redis.call('HMGET', KEYS[2], 'applied', 'marked', 'horizon'))
 if not applied then
   return 'FENCED'
 end
@@ -15,7 +15,9 @@ end
 if applied ~= ARGV[2] then
   return 'RESTART'
 end
-if marked ~= applied then
+-- Marks that end elsewhere, or reach back less far than the writer means. One that drops no copies needs none.
+local wanted = tonumber(ARGV[7])
+if wanted > 0 and (marked ~= applied or tonumber(horizon or 0) < wanted) then
   return 'LOAD'
 end
 local newest = redis.call('LINDEX', KEYS[3], -1)
@@ -23,12 +25,15 @@ if not newest or cjson.decode(newest).gid ~= ARGV[4] then
   return 'RETRY'
 end
 -- The first write is one that Redis refuses when its memory is full; after it, none is refused.
-redis.call('HSET', KEYS[2], 'applied', ARGV[3], 'marked', ARGV[3])
+redis.call('HSET', KEYS[2], 'applied', ARGV[3], 'marked', ARGV[3], 'horizon', ARGV[7])
+if wanted == 0 then
+  redis.call('UNLINK', KEYS[4])
+end
 if ARGV[6] ~= '' then
   redis.call('HSET', KEYS[4], ARGV[5], ARGV[6])
 end
-local at = 8
-for _ = 1, tonumber(ARGV[7]) do
+local at = 9
+for _ = 1, tonumber(ARGV[8]) do
   redis.call('HDEL', KEYS[4], ARGV[at])
   at = at + 1
 end

@@ -29,6 +29,7 @@ from batch_layer.publish_log import Entry
 from master_dataset.cut import Cut, is_below, ranges
 from speed_layer import generations
 from speed_layer.generations import Opening
+from speed_layer.loading import is_lacking
 from speed_layer.marks import Marks, Named, from_bytes, to_bytes
 from speed_layer.speed_views import Group, Kept, Meta, MicroBatch, Outcome, SpeedViews, new_id
 
@@ -101,6 +102,7 @@ class Writer:
     folder: BatchFolder
     token: str = ""
     step: Callable[[More], None] = field(init=False)
+    horizon_ms: int = ENDLESS_MS
     is_up: bool = False
     has_read: bool = False
 
@@ -125,7 +127,7 @@ class Writer:
             return
         self.applied, self.gid = kept.meta.applied, kept.generations[-1].gid
         self.views = kept.generations[-1].views
-        self.chunks = list(_chunks(kept.meta))
+        self.chunks = list(_chunks(kept.meta, self.horizon_ms))
         self.chunk = 1
         self.step = self.load if self.chunks else self.read_marks
 
@@ -133,7 +135,7 @@ class Writer:
         """One chunk of the marks that only the master dataset has. What Redis says to it shows at the next apply."""
         said = self.speed_views.load(
             self.token, self.chunk, is_last=self.chunk == len(self.chunks), name=new_id(),
-            marks=self.chunks[self.chunk - 1],
+            marks=self.chunks[self.chunk - 1], horizon_ms=self.horizon_ms,
         )  # fmt: skip
         self.chunk += 1
         if said != Outcome.OK or self.chunk > len(self.chunks):
@@ -150,7 +152,7 @@ class Writer:
         if is_below(self.end, self.applied):
             return
         copies = first_copies(self.applied, self.end)
-        known = self.marks.known(np.array([mark(each) for each in copies], dtype=np.int64))
+        known = self.marks.known(np.array([mark(each) for each in copies], dtype=np.int64)) & bool(self.horizon_ms)
         self.counted = {each: copies[each] for each, is_known in zip(copies, known, strict=True) if not is_known}
         self.deltas = {view: fold(view, self.counted.values()) for view in self.views}
         self.marks_name = new_id()
@@ -165,8 +167,8 @@ class Writer:
             group: added((before or b"").decode(), self.deltas[group.view][group.bucket, group.key]).encode()
             for group, before in zip(groups, known, strict=True)
         }
-        marks = marks_of(self.counted) if self.counted else b""
-        self.batch = MicroBatch(self.applied, self.end, self.gid, states, self.marks_name, marks)
+        marks = marks_of(self.counted) if self.counted and self.horizon_ms else b""
+        self.batch = MicroBatch(self.applied, self.end, self.gid, states, self.marks_name, marks, self.horizon_ms)
 
     def apply(self, _more: More) -> None:
         said = self.speed_views.apply(self.token, self.batch)
@@ -196,10 +198,10 @@ class Writer:
         self.step, self.is_up, self.has_read = self.start, False, False
 
 
-def _chunks(meta: Meta) -> Iterator[bytes]:
-    """The ids between marked and applied, in two parts where there are two."""
-    if meta.marked != meta.applied:
-        ids = sorted(first_copies(meta.marked, meta.applied))
+def _chunks(meta: Meta, horizon_ms: int) -> Iterator[bytes]:
+    """The ids below applied that lack marks, in two parts where there are two."""
+    if is_lacking(meta, horizon_ms):
+        ids = sorted(first_copies(meta.marked if meta.horizon_ms else {}, meta.applied))
         for part in (ids[::2], ids[1::2]) if len(ids) > 1 else (ids,):
             yield marks_of(part) if part else b""
 
@@ -309,6 +311,10 @@ class HandOff(RuleBasedStateMachine):
     def writer_crashes(self, who: int) -> None:
         self.writers[who].crash()
 
+    def copies_count(self, who: int) -> None:
+        """From its next start on a writer drops no copies. For stories that have none then."""
+        self.writers[who].horizon_ms = 0
+
     def begin_writing(self, writer: Writer) -> None:
         for _ in range(8):
             if writer.is_up:
@@ -373,7 +379,9 @@ class HandOff(RuleBasedStateMachine):
     # ---- tidying ----
 
     def retire(self, count: int) -> None:
-        self.speed_views.retire(count)
+        """So many generations, some of which may be needed."""
+        if kept := self.speed_views.look().generations:
+            self.speed_views.retire(kept[min(count, len(kept) - 1)].gid)
 
     def sweep(self, which: int) -> None:
         """Any generation that there ever was: it must refuse those in use."""
@@ -430,7 +438,7 @@ class HandOff(RuleBasedStateMachine):
         found = from_bytes(self.speed_views.marks(), ENDLESS_MS)
         ids = sorted({letter.lower() for letters in LOG.values() for letter in letters})
         marked = {each for each in ids if found.known(np.array([mark(each)], dtype=np.int64))[0]}
-        assert marked >= first_copies({}, kept.meta.marked).keys()
+        assert not kept.meta.horizon_ms or marked >= first_copies({}, kept.meta.marked).keys()
         assert marked <= first_copies({}, kept.meta.applied).keys()
 
     def check_readers(self, kept: Kept) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 from redis import Redis
@@ -13,6 +14,7 @@ from master_dataset.cut import Cut
 from speed_layer.speed_views import Group, MicroBatch, Outcome, SpeedViews, cut_of, cut_text
 from tests.system.redis_place import redis_server
 
+HORIZON_MS = 3_600_000
 VIEW, OTHER = "a" * 64, "b" * 64
 ZERO: Cut = {}
 ONE: Cut = {0: 1}
@@ -38,6 +40,7 @@ class Owned:
         self.speed_views = speed_views
         self.token, _ = speed_views.start()
         assert speed_views.init(self.token, 0, ZERO, [VIEW]) == Outcome.OK
+        assert load(self, 1, is_last=True, marks=b"") == Outcome.OK
 
     @property
     def gid(self) -> str:
@@ -45,7 +48,7 @@ class Owned:
 
     def batch(self, start: Cut, end: Cut, *states: tuple[int, bytes, bytes], gid: str = "") -> MicroBatch:
         written = {Group(VIEW, bucket, key): state for bucket, key, state in states}
-        return MicroBatch(start, end, gid or self.gid, written, f"m{cut_text(end)}", b"marks")
+        return MicroBatch(start, end, gid or self.gid, written, f"m{cut_text(end)}", b"marks", HORIZON_MS)
 
     def apply(self, start: Cut, end: Cut, *states: tuple[int, bytes, bytes]) -> Outcome:
         return self.speed_views.apply(self.token, self.batch(start, end, *states))
@@ -91,16 +94,16 @@ def test_redis_that_was_lost_has_no_meta(empty: SpeedViews) -> None:
     assert empty.look().epoch == token, "a fence without meta fences nobody"
     assert empty.publish(1, ZERO) == Outcome.NO_META
     assert empty.takeover(token, 1, ZERO, [VIEW]) == Outcome.NO_META
-    assert empty.load(token, 1, is_last=True, name="m", marks=b"marks") == Outcome.FENCED
+    assert empty.load(token, 1, is_last=True, name="m", marks=b"marks", horizon_ms=1) == Outcome.FENCED
     assert empty.apply(token, MicroBatch(ZERO, ONE, "g", {})) == Outcome.FENCED
-    assert empty.retire(3) == 0
+    assert empty.retire("g") == 0
 
 
 def test_init_is_what_the_log_says_with_marks_still_to_be_loaded(empty: SpeedViews) -> None:
     token, _ = empty.start()
-    assert empty.init(token, 3, {1: 5, 0: 2}, [OTHER, VIEW]) == Outcome.OK
+    assert empty.init(token, 3, {1: 5, 0: 2}, [OTHER, VIEW], "topic") == Outcome.OK
     kept = empty.look()
-    assert kept.meta == ({0: 2, 1: 5}, {}, 3)
+    assert kept.meta == ({0: 2, 1: 5}, {}, 3, 0, "topic")
     (only,) = kept.generations
     assert (only.run, only.start, only.catalog, only.views) == (3, {0: 2, 1: 5}, (VIEW, OTHER), (VIEW, OTHER))
 
@@ -127,7 +130,7 @@ def test_whoever_starts_fences_the_one_before(owned: Owned) -> None:
     token, kept = owned.speed_views.start()
     assert kept.meta is not None
     assert owned.speed_views.apply(owned.token, batch) == Outcome.FENCED
-    assert owned.speed_views.load(owned.token, 1, is_last=True, name="m", marks=b"marks") == Outcome.FENCED
+    assert load(owned, 1, is_last=True) == Outcome.FENCED
     assert owned.speed_views.beat(owned.token, 5) == Outcome.FENCED
     assert owned.speed_views.living_writer() is None
     assert owned.speed_views.apply(token, batch) == Outcome.OK
@@ -142,8 +145,12 @@ def test_a_writer_that_beats_lives_for_so_long(owned: Owned, redis: Redis) -> No
 # ---- load --------------------------------------------------------------------
 
 
-def load(owned: Owned, chunk: int, *, is_last: bool = False, marks: bytes = b"marks") -> Outcome:
-    return owned.speed_views.load(owned.token, chunk, is_last=is_last, name=f"c{chunk}", marks=marks)
+def load(
+    owned: Owned, chunk: int, *, is_last: bool = False, marks: bytes = b"marks", horizon_ms: int = HORIZON_MS
+) -> Outcome:
+    return owned.speed_views.load(
+        owned.token, chunk, is_last=is_last, name=f"c{chunk}", marks=marks, horizon_ms=horizon_ms
+    )
 
 
 @pytest.fixture
@@ -177,6 +184,24 @@ def test_a_chunk_that_does_not_follow_the_one_before_begins_all_anew(unmarked: O
     assert unmarked.apply(TWO, {0: 3}) == Outcome.OK
 
 
+def test_marks_that_reach_back_less_far_than_a_writer_means_are_loaded_first(owned: Owned) -> None:
+    shorter = replace(owned.batch(ZERO, ONE), horizon_ms=HORIZON_MS // 2)
+    assert owned.speed_views.apply(owned.token, shorter) == Outcome.OK
+    assert owned.apply(ONE, TWO) == Outcome.LOAD
+    assert load(owned, 1, horizon_ms=HORIZON_MS) == Outcome.OK
+    assert owned.apply(ONE, TWO) == Outcome.LOAD, "not yet"
+    assert load(owned, 2, is_last=True, horizon_ms=HORIZON_MS) == Outcome.OK
+    assert owned.apply(ONE, TWO) == Outcome.OK
+
+
+def test_a_writer_that_drops_no_copies_needs_no_marks_and_leaves_none(unmarked: Owned) -> None:
+    load(unmarked, 1)
+    without = MicroBatch(TWO, {0: 3}, unmarked.gid, {})
+    assert unmarked.speed_views.apply(unmarked.token, without) == Outcome.OK
+    assert list(unmarked.speed_views.marks()) == []
+    assert unmarked.apply({0: 3}, {0: 4}) == Outcome.LOAD, "marks that were not written are not there"
+
+
 def test_nothing_to_load_is_one_empty_chunk(unmarked: Owned) -> None:
     assert load(unmarked, 1, is_last=True, marks=b"") == Outcome.OK
     assert list(unmarked.speed_views.marks()) == []
@@ -193,7 +218,7 @@ def test_a_micro_batch_is_applied_once(owned: Owned) -> None:
     groups = [Group(VIEW, 120, b"k"), Group(VIEW, 60, b"l"), Group(VIEW, 60, b"none"), Group(OTHER, 60, b"k")]
     assert owned.speed_views.read(owned.gid, groups) == [b"3", b"2", None, None]
     assert owned.speed_views.read(owned.gid, []) == []
-    assert owned.speed_views.look().meta == (ONE, ONE, 0)
+    assert owned.speed_views.look().meta == (ONE, ONE, 0, HORIZON_MS, "")
     assert dict(owned.speed_views.marks()) == {'m{"0":1}': b"marks"}
 
 
@@ -215,7 +240,7 @@ def test_a_micro_batch_for_an_older_generation_is_tried_again(owned: Owned, redi
 
 def test_old_marks_are_forgotten_with_the_micro_batch_that_says_so(owned: Owned) -> None:
     owned.apply(ZERO, ONE)
-    batch = MicroBatch(ONE, TWO, owned.gid, {}, "m2", b"more", forget=('m{"0":1}', "unknown"))
+    batch = MicroBatch(ONE, TWO, owned.gid, {}, "m2", b"more", HORIZON_MS, forget=('m{"0":1}', "unknown"))
     assert owned.speed_views.apply(owned.token, batch) == Outcome.OK
     assert dict(owned.speed_views.marks()) == {"m2": b"more"}
 
@@ -269,7 +294,7 @@ def test_a_run_frees_memory_that_is_full(owned: Owned, redis: Redis) -> None:
         assert speed_views.beat(token, 60) == Outcome.OK
         assert speed_views.open(1, [VIEW]) == ONE
         assert speed_views.publish(1, ONE) == Outcome.OK
-        assert speed_views.retire(1) == 1
+        assert speed_views.retire(speed_views.look().generations[1].gid) == 1
         assert speed_views.sweep(old) == 1
     assert redis.keys(f"*{old}*") == []
     assert speed_views.answer(1, ONE, VIEW).outcome == Outcome.OK
@@ -322,7 +347,7 @@ def test_a_takeover_begins_anew_at_its_cut(owned: Owned) -> None:
     assert owned.apply(ONE, TWO) == Outcome.FENCED
     assert owned.speed_views.takeover(token, 1, {0: 5}, [OTHER]) == Outcome.OK
     kept = owned.speed_views.look()
-    assert kept.meta == ({0: 5}, ONE, 1), "the marks of what was skipped are still to be loaded"
+    assert kept.meta == ({0: 5}, ONE, 1, HORIZON_MS, ""), "the marks of what was skipped are still to be loaded"
     assert [(each.run, each.start, each.views) for each in kept.generations] == [(1, {0: 5}, (OTHER,))]
     assert owned.speed_views.unswept() == [old]
     assert owned.speed_views.answer(0, ZERO, VIEW).outcome == Outcome.REFUSED
@@ -362,19 +387,21 @@ def test_a_takeover_does_not_undo_a_newer_run(owned: Owned) -> None:
 def test_generations_before_that_of_the_published_run_are_retired(owned: Owned) -> None:
     for run in (1, 2, 3):
         owned.speed_views.open(run, [VIEW])
-    assert owned.speed_views.retire(9) == 0, "run 0 is published"
+    gids = [each.gid for each in owned.speed_views.look().generations]
+    assert owned.speed_views.retire(gids[3]) == 0, "run 0 is published"
     owned.speed_views.publish(2, ZERO)
-    assert owned.speed_views.retire(0) == 0
-    assert owned.speed_views.retire(1) == 1
+    assert owned.speed_views.retire(gids[0]) == owned.speed_views.retire("unknown") == 0
+    assert owned.speed_views.retire(gids[1]) == 1
+    assert owned.speed_views.retire(gids[1]) == 0, "the same call again"
     assert [each.run for each in owned.speed_views.look().generations] == [1, 2, 3]
-    assert owned.speed_views.retire(9) == 1
+    assert owned.speed_views.retire(gids[3]) == 1
     assert [each.run for each in owned.speed_views.look().generations] == [2, 3]
 
 
 def test_retired_views_are_computed_no_more_from_the_next_run_on(owned: Owned) -> None:
     owned.speed_views.open(1, [OTHER])
     owned.speed_views.publish(1, ZERO)
-    owned.speed_views.retire(1)
+    owned.speed_views.retire(owned.gid)
     assert owned.speed_views.look().generations[-1].views == (VIEW, OTHER)
     owned.speed_views.open(2, [OTHER])
     assert owned.speed_views.look().generations[-1].views == (OTHER,)
@@ -395,7 +422,7 @@ def test_all_of_a_retired_generation_is_swept(owned: Owned, redis: Redis, bucket
     owned.speed_views.open(1, [VIEW])
     owned.apply(ONE, TWO, (0, b"k", b"2"))
     owned.speed_views.publish(1, ONE)
-    owned.speed_views.retire(1)
+    owned.speed_views.retire(owned.gid)
     assert owned.speed_views.unswept() == [old]
     assert owned.speed_views.size()[0] == buckets + 1
     assert owned.speed_views.sweep(old) == buckets

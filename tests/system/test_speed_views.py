@@ -16,7 +16,7 @@ from tests.system.redis_place import redis_server
 
 pytest.register_assert_rewrite("tests.system.handoff_machine")
 
-from tests.system.handoff_machine import HandOff, Happening  # noqa: E402  # after its asserts are to be rewritten
+from tests.system.handoff_machine import ENDLESS_MS, HandOff, Happening  # noqa: E402  # after its asserts are to be rewritten
 
 SETTINGS = settings(
     max_examples=60,
@@ -41,6 +41,7 @@ def test_a_reader_of_any_run_is_answered_rightly_or_refused(redis: Redis, tmp_pa
 # ---- each rule is there for a reason ---------------------------------------------
 
 ONE, TWO = (1, 0), (2, 0)
+ENDLESS = f"'{ENDLESS_MS}'"
 EPOCH = "redis.call('GET', KEYS[1]) ~= ARGV[1]"
 
 
@@ -68,7 +69,8 @@ SABOTAGES = {
         ],
     ),
     "what a run counted has no marks after a flush": Sabotage(
-        "init", "'marked', '{}'", "'marked', ARGV[2]",
+        "init", "'marked', '{}', 'published', ARGV[3], 'horizon', 0",
+        f"'marked', ARGV[2], 'published', ARGV[3], 'horizon', {ENDLESS}",
         [
             ("writer_counts", 0, ONE), ("run_opens", 0), ("run_ends", 0), ("redis_is_flushed",),
             ("writer_counts", 1, (3, 0)),
@@ -98,6 +100,17 @@ SABOTAGES = {
             *TAKEN_OVER, *[("writer_steps", 1)] * 2, ("redis_is_saved",), *[("writer_steps", 1)] * 3,
             ("writer_steps", 1, ONE), ("redis_falls_back",), ("writer_steps", 1),
         ],
+    ),
+    "marks that were not kept for a while are taken for all": Sabotage(
+        "apply", "tonumber(horizon or 0) < wanted", "false",
+        [
+            ("copies_count", 0), ("writer_counts", 0, ONE), *[("writer_steps", 1)] * 2, ("redis_is_saved",),
+            *[("writer_steps", 1)] * 2, ("writer_steps", 1, ONE), ("redis_falls_back",), ("writer_steps", 1),
+        ],
+    ),
+    "a writer that keeps no marks says that they are all": Sabotage(
+        "apply", "'horizon', ARGV[7]", f"'horizon', {ENDLESS}",
+        [("copies_count", 0), ("writer_counts", 0, ONE), ("writer_counts", 1, (3, 0))],
     ),
     "a micro-batch goes into a generation that has ended": Sabotage(
         "apply", "not newest or cjson.decode(newest).gid ~= ARGV[4]", "false",
@@ -142,7 +155,7 @@ SABOTAGES = {
         "takeover", "'applied', ARGV[3],", "'applied', ARGV[3], 'marked', ARGV[3],", TAKEN_OVER
     ),
     "the generation of the published run is retired": Sabotage(
-        "retire", "cjson.decode(each).run == published", "true",
+        "retire", "generation.run == published", "true",
         [("writer_counts", 0, ONE), ("run_opens", 0), ("retire", 1)],
     ),
     "states of a generation in use are swept": Sabotage(

@@ -55,7 +55,7 @@ def test_every_command_and_option_named_in_a_document_exists() -> None:
     cli._add_groups(list(cli.GROUPS))
     root: Any = typer.main.get_command(cli.app)
     for name, text in documents().items():
-        for line in re.findall(r"(?:^|[\s;&(])tidemark ([a-z-][^\n`|;&#]*)", code_in(text), re.MULTILINE):
+        for line in re.findall(r"(?:^|[\s;&(])tidemark ([a-z-][^\n`|;&#)]*)", code_in(text), re.MULTILINE):
             assert_is_command(root, line.split(), f"{name}: tidemark {line}")
 
 
