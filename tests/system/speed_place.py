@@ -126,24 +126,32 @@ class Proxy:
         self.redis = redis
         self.request: Callable[[bytes], bytes] = lambda sent: sent
         self.is_deaf = False
-        self._listening = socket.create_server((LOOPBACK, 0))
-        self.url = f"redis://{LOOPBACK}:{self._listening.getsockname()[1]}/0"
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._open = [socket.create_server((LOOPBACK, 0))]
+        self.url = f"redis://{LOOPBACK}:{self._open[0].getsockname()[1]}/0"
+        self._threads = [threading.Thread(target=self._accept)]
+        self._threads[0].start()
 
     def close(self) -> None:
-        self._listening.close()
+        _shut(*self._open)
+        for thread in self._threads:
+            thread.join(timeout=20)
+        for each in self._open:
+            each.close()
 
     def _accept(self) -> None:
         with suppress(OSError):
             while True:
-                client = self._listening.accept()[0]
+                client = self._open[0].accept()[0]
+                self._open.append(client)
                 try:
                     server = socket.create_connection((LOOPBACK, self.redis.port))
                 except OSError:
-                    client.close()
+                    _shut(client)
                     continue
+                self._open.append(server)
                 for ends in ((client, server, lambda sent: self.request(sent)), (server, client, self._reply)):
-                    threading.Thread(target=self._pump, args=ends, daemon=True).start()
+                    self._threads.append(threading.Thread(target=self._pump, args=ends))
+                    self._threads[-1].start()
 
     def _reply(self, sent: bytes) -> bytes:
         return b"" if self.is_deaf else sent
@@ -153,9 +161,14 @@ class Proxy:
         with suppress(OSError):
             while sent := from_.recv(65536):
                 to.sendall(through(sent))
-        for each in (from_, to):
-            with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
+        _shut(from_, to)
+
+
+def _shut(*sockets: socket.socket) -> None:
+    """Whoever waits at them goes on."""
+    for each in sockets:
+        with suppress(OSError):
+            each.shutdown(socket.SHUT_RDWR)
 
 
 class SpeedPlace:
