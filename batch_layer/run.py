@@ -11,17 +11,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import structlog
 from pyspark.sql import DataFrame, SparkSession
 
-from batch_layer import copies, definitions, index, publish_log
+from batch_layer import copies, definitions, publish_log
 from batch_layer.copies import Counted, all_copies, find_copies, merge_ids
 from batch_layer.errors import BatchError, RunsUnknown
 from batch_layer.folders import BatchFolder
 from batch_layer.hand_off import HandOff
+from batch_layer.index import Index, open_index
+from batch_layer.index.building import MOST_FILES, build
+from batch_layer.index.workers import SparkWorkers
 from batch_layer.lease import lease
 from batch_layer.manifests import Manifest, ViewData, missing_of, read_manifest, write_manifest
 from batch_layer.master_below import MasterBelow
@@ -39,6 +43,8 @@ from views.view import View
 
 log = structlog.get_logger()
 Failpoint = Callable[[str], None]
+WORTH_WORKERS = 20_000
+"""So many groups are indexed by several processes; fewer are done before those have begun."""
 
 
 def run_batch(
@@ -214,7 +220,7 @@ class _Run:
     def _compute(self, number: int, view: View, cut: Cut, base: Manifest | None, found: Counted) -> ViewData:
         known = next((data for data in base.views if data.hash == view.hash), None) if base is not None else None
         if known is not None and found.ids is None:
-            return replace(known, kind="continued", seconds=0.0)
+            return self._indexed(number, view, replace(known, kind="continued", seconds=0.0), known)
         table = self.folder.table(view.name, view.hash)
         counted = found.records - found.invalid - found.copies
         if base is None or known is not None:
@@ -234,21 +240,52 @@ class _Run:
 
     def _indexed(self, number: int, view: View, data: ViewData, known: ViewData | None) -> ViewData:
         """The view with its read index: a new file for the days that were written, after those of the run before."""
-        before = known.index if known is not None and len(known.index) < index.MOST_FILES else ()
-        taken_over = set(known.files) if known is not None and before else set()
+        before = self._index_before(known)
+        try:
+            names = self._build_index(number, view, data, known if before is not None else None, before)
+            with closing(open_index(self.folder.indexes / name for name in names)) as made:
+                if made.groups != data.rows:
+                    raise BatchError(
+                        f"View {view.name!r}: its index has {made.groups} groups, its files {data.rows}. Nothing was "
+                        "published. Run again with `tidemark batch run --full`."
+                    )
+        finally:
+            if before is not None:
+                before.close()
+        return replace(data, index=names)
+
+    def _index_before(self, known: ViewData | None) -> Index | None:
+        """The index of the run before, if it can be gone on from; else all days are indexed anew, from their files."""
+        if known is None or not known.index:
+            return None
+        try:
+            return open_index(self.folder.indexes / name for name in known.index)
+        except BatchError as error:
+            log.warning("index_anew", source=self.folder.source, view=known.name, why=str(error))
+            return None
+
+    def _build_index(
+        self, number: int, view: View, data: ViewData, known: ViewData | None, before: Index | None
+    ) -> tuple[str, ...]:
+        """Index the days whose files the run before did not have. Returns the names of all files of the index."""
+        taken_over = set(known.files) if known is not None else set()
+        earlier = known.index if known is not None else ()
         table = self.folder.table(view.name, view.hash)
         days: dict[str, list[Path]] = {}
-        for file in data.files:
-            if file not in taken_over:
-                days.setdefault(file.day, []).append(table / file.path)
+        new = [file for file in data.files if file not in taken_over]
+        for file in new:
+            days.setdefault(file.day, []).append(table / file.path)
         if not days:
-            return replace(data, index=before)
-        self.report(f"{view.name}: index", 0, 0)
+            return earlier
         name = f"{table.name}/{number:08}.mdb"
-        groups = index.build(self.folder.indexes / name, days, list(view.keys))
-        if groups != sum(file.rows for file in data.files if file not in taken_over):
-            raise BatchError(f"View {view.name!r}: its index has {groups} groups, its files another number. Run again.")
-        return replace(data, index=(*before, name))
+        rows = sum(file.rows for file in new)
+        is_whole = len(earlier) >= MOST_FILES
+        begin = time.monotonic()
+        with told(self.spark, self.report, f"{view.name}: index", rows):
+            each = map if rows < WORTH_WORKERS else SparkWorkers(self.spark.sparkContext)
+            build(self.folder.indexes / name, view, days, before, is_whole=is_whole, each=each)
+        log.info("index_built", view=view.name, days=len(days), rows=rows, seconds=round(time.monotonic() - begin, 1))
+        return (name,) if is_whole else (*earlier, name)
 
     def _events(self, start: Cut, end: Cut, where: DataFrame | None) -> DataFrame:
         return without(facts_between(self.spark, self.master.table, start, end), where)

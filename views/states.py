@@ -16,26 +16,50 @@ from views.errors import StateError
 
 VERSION = b"\x01"
 NOTHING = "-"
+UNREADABLE = (ValueError, LookupError, ArithmeticError, RuntimeError, MemoryError, struct.error)
+"""What reading damaged bytes may raise."""
 
 
 def pack(algebras: Mapping[str, Algebra], states: Mapping[str, Any]) -> bytes:
     """The states of a group, by answer -> bytes."""
+    return join([part for name in sorted(algebras) for part in algebras[name].to_parts(states[name])])
+
+
+def join(parts: Sequence[Part]) -> bytes:
+    """The parts of all answers of a group, in the order of their names -> bytes."""
     words: list[str] = []
     blobs: list[bytes] = []
-    for name in sorted(algebras):
-        for part in algebras[name].to_parts(states[name]):
-            if part is None:
-                words.append(NOTHING)
-            elif isinstance(part, bytes):
-                words.append(str(len(part)))
-                blobs.append(part)
-            else:
-                words.append(part)
+    for part in parts:
+        if part is None:
+            words.append(NOTHING)
+        elif isinstance(part, bytes):
+            words.append(str(len(part)))
+            blobs.append(part)
+        else:
+            words.append(part)
     return VERSION + " ".join(words).encode("ascii") + b"\n" + b"".join(blobs)
 
 
 def unpack(algebras: Mapping[str, Algebra], packed: bytes) -> dict[str, Any]:
-    """The inverse. StateError where the bytes are not such a state."""
+    """The inverse of `pack`. StateError where the bytes are not such a state."""
+    parts, found, at = split(kinds_of(algebras), packed), {}, 0
+    try:
+        for name in sorted(algebras):
+            algebra = algebras[name]
+            found[name] = algebra.from_parts(parts[at : at + len(algebra.kinds)])
+            at += len(algebra.kinds)
+    except UNREADABLE as error:
+        raise _unreadable(packed, error) from error
+    return found
+
+
+def kinds_of(algebras: Mapping[str, Algebra]) -> str:
+    """The kinds of the parts of all answers, in the order of their names: what `split` goes by."""
+    return "".join([algebras[name].kinds for name in sorted(algebras)])
+
+
+def split(kinds: str, packed: bytes) -> list[Part]:
+    """The inverse of `join`. StateError where the bytes are no state with such parts."""
     if packed[:1] != VERSION:
         raise StateError(
             f"A state begins with version {packed[:1].hex() or 'nothing'}; this Tidemark knows {VERSION.hex()}. "
@@ -44,20 +68,9 @@ def unpack(algebras: Mapping[str, Algebra], packed: bytes) -> dict[str, Any]:
     try:
         end = packed.index(b"\n")
         words = packed[1:end].decode("ascii").split(" ")
-        return _read(algebras, words, packed, end + 1)
-    except StateError:
-        raise
-    except (ValueError, LookupError, ArithmeticError, RuntimeError, MemoryError, struct.error) as error:
-        raise StateError(f"A state of {len(packed)} bytes cannot be read ({error}). Recompute the view.") from error
-
-
-def _read(algebras: Mapping[str, Algebra], words: Sequence[str], packed: bytes, at: int) -> dict[str, Any]:
-    found, next_word = {}, 0
-    for name in sorted(algebras):
         parts: list[Part] = []
-        for kind in algebras[name].kinds:
-            word = words[next_word]
-            next_word += 1
+        at = end + 1
+        for word, kind in zip(words, kinds, strict=False):
             if word == NOTHING:
                 parts.append(None)
             elif kind == "t":
@@ -66,18 +79,43 @@ def _read(algebras: Mapping[str, Algebra], words: Sequence[str], packed: bytes, 
                 size = int(word)
                 parts.append(packed[at : at + size])
                 at += size
-        found[name] = algebras[name].from_parts(parts)
-    if next_word != len(words) or at != len(packed):
+    except UNREADABLE as error:
+        raise _unreadable(packed, error) from error
+    if len(words) != len(kinds) or at != len(packed):
         raise StateError(
-            f"A state has {len(words)} words and {len(packed)} bytes, where {next_word} and {at} were expected: "
+            f"A state has {len(words)} words and {len(packed)} bytes, where {len(kinds)} and {at} were expected: "
             "it is damaged, or of another definition of the view."
         )
-    return found
+    return parts
+
+
+def _unreadable(packed: bytes, error: Exception) -> StateError:
+    return StateError(f"A state of {len(packed)} bytes cannot be read ({error}). Recompute the view.")
 
 
 def merge(algebras: Mapping[str, Algebra], left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, Any]:
     """The states of both sides' events, answer by answer."""
     return {name: algebra.merge(left[name], right[name]) for name, algebra in algebras.items()}
+
+
+def merge_parts(algebras: Mapping[str, Algebra], many: Sequence[Sequence[Part]]) -> list[Part]:
+    """The parts of many groups, as `split` gives them -> those of all their events; there is at least one group.
+
+    For whoever only hands states on: no Python value is made of a part that can be merged without.
+    """
+    merged: list[Part] = []
+    columns = list(zip(*many, strict=True))
+    for name in sorted(algebras):
+        algebra = algebras[name]
+        of_algebra = columns[len(merged) : len(merged) + len(algebra.kinds)]
+        merged += algebra.merge_parts(of_algebra)
+    return merged
+
+
+def merge_packed(algebras: Mapping[str, Algebra], packed: Sequence[bytes]) -> bytes:
+    """The same, from bytes to bytes."""
+    kinds = kinds_of(algebras)
+    return join(merge_parts(algebras, [split(kinds, state) for state in packed])) if len(packed) > 1 else packed[0]
 
 
 def pack_sql(parts: Sequence[tuple[str, str]]) -> str:

@@ -255,6 +255,9 @@ def test_any_split_order_and_merge_tree_gives_the_same_answer(case: Case) -> Non
         assert_right(case, placed, algebra.present(merge_in_any_tree(algebra, parts, chance)), wanted)
         through_bytes = [algebra.from_parts(algebra.to_parts(part)) for part in parts]
         assert_right(case, placed, algebra.present(merge_in_any_tree(algebra, through_bytes, chance)), wanted)
+        assert_right(case, placed, algebra.present(algebra.merge_all(parts)), wanted)
+        merged = algebra.merge_parts(list(zip(*(algebra.to_parts(part) for part in parts), strict=True)))
+        assert_right(case, placed, algebra.present(algebra.from_parts(merged)), wanted)
 
     law()
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import lmdb
 import pytest
 
 from batch_layer import copies, publish_log
 from batch_layer.errors import BatchError, LeaseHeld, RunRefused
 from batch_layer.folders import BatchFolder
-from batch_layer.index import Index, open_index
+from batch_layer.index import Index, Level, Tile, open_index
+from batch_layer.index.workers import SparkWorkers
 from batch_layer.lease import lease
 from batch_layer.manifests import Manifest, read_manifest
 from batch_layer.pruning import prune
@@ -27,6 +30,7 @@ from tests.conftest import assert_same, interpreted
 from views import in_memory
 from views.generation import Record, generate
 from views.in_memory import Event
+from views.keys import unpack_key
 from views.on_spark.events import with_event
 from views.source import Source
 from views.states import unpack
@@ -170,21 +174,24 @@ class Shop:
             assert_same(self.indexed(name), expected)
 
     def indexed(self, view: str) -> dict[Any, dict[str, Any]]:
-        """What the read index of the served run says; each key is also asked for alone."""
-        data = read_manifest(self.folder, publish_log.served(self.folder).run).view(view)
+        """What the read index of the served run says of the groups; its months must hold the same events."""
         declared, found = self.views[view], {}
-        opened = open_index(self.folder.indexes / name for name in data.index)
-        for row in opened.between(0, 2**62):
-            found[(row.bucket, row.key)] = declared.present(unpack(declared.algebras, row.state))
-        for bucket, key in list(found)[:20]:
-            assert row_of(opened, key, bucket) is not None
-        opened.close()
+        with closing(self.open_index(view)) as opened:
+            for tile in opened.of_prefix(Level.GRAIN, b"", 0, 2**40):
+                found[(tile.bucket * 1_000_000, unpack_key(tile.key))] = self.presented(declared, tile)
+            assert opened.groups == len(found)
+            months = [self.presented(declared, tile) for tile in opened.totals(Level.MONTH, 0, 2**40)]
+            for name in {"orders", "events", "n"} & {*declared.answers}:
+                assert sum(month[name] for month in months) == sum(group[name] for group in found.values())
         return found
 
+    def open_index(self, view: str) -> Index:
+        data = read_manifest(self.folder, publish_log.served(self.folder).run).view(view)
+        return open_index(self.folder.indexes / name for name in data.index)
 
-def row_of(opened: Index, key: tuple[Any, ...], bucket: int) -> Any:
-    (row,) = opened.of_key(key, bucket, bucket + 1)
-    return row.state
+    @staticmethod
+    def presented(view: View, tile: Tile) -> dict[str, Any]:
+        return view.present(unpack(view.algebras, tile.state))
 
 
 @pytest.fixture(scope="module")
@@ -266,6 +273,49 @@ def test_only_touched_days_are_written_anew(grown: Grown) -> None:
     assert third.view("sales").files == grown.second.view("sales").files, "no news"
     assert third.run > grown.second.run
     grown.shop.check()
+
+
+def test_the_index_goes_on_from_file_to_file_and_begins_anew_where_it_must(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file a run, all of them as one when they are too many; all from the Parquet files where one cannot be read.
+
+    Spark's workers build it, as if there were many groups.
+    """
+    monkeypatch.setattr("batch_layer.run.WORTH_WORKERS", 0)
+    monkeypatch.setattr("batch_layer.run.MOST_FILES", 2)
+    names = []
+    for number in range(4):
+        shop.archive(later(made(shop, 30, 40 + number), number))
+        names.append(shop.run().view("sales").index)
+        shop.check()
+    assert list(map(len, names)) == [1, 2, 1, 2]
+    assert names[0] == names[1][:1]
+    first, second = (shop.folder.indexes / name for name in names[3])
+    second.write_bytes(b"")
+    assert shop.run().view("sales").index == (names[3][0].replace("00000003", "00000005"),), "without news, too"
+    shop.check()
+    old = shop.folder.indexes / read_manifest(shop.folder, 5).view("sales").index[0]
+    old.unlink()
+    with lmdb.open(str(old), subdir=False, lock=False) as file, file.begin(write=True) as transaction:
+        transaction.put(b"m", json.dumps({"format": 1, "days": ["2026-03-01"], "groups": 3}).encode())
+    shop.archive(made(shop, 5, 45))
+    last = shop.run()
+    assert (last.kind, len(last.view("sales").index)) == ("continued", 1)
+    assert first.exists(), "runs before are kept"
+    shop.check()
+
+
+def test_a_problem_of_a_worker_is_told_as_it_is(spark: SparkSession, tmp_path: Path) -> None:
+    def refuse(task: int) -> int:
+        if task == 3:
+            raise BatchError("1 groups stand twice")
+        return task * 2
+
+    each = SparkWorkers(spark.sparkContext)
+    assert each(refuse, [1, 2]) == [2, 4]
+    with pytest.raises(BatchError, match=r"^1 groups stand twice$"):
+        each(refuse, [1, 2, 3])
 
 
 def test_events_that_no_view_looks_at_are_read_all_the_same(shop: Shop) -> None:

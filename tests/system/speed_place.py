@@ -20,7 +20,7 @@ from redis import Redis
 
 from batch_layer import publish_log
 from batch_layer.folders import BatchFolder
-from batch_layer.index import open_index
+from batch_layer.index import Level, open_index
 from batch_layer.manifests import Manifest, read_manifest
 from batch_layer.publish_log import Entry
 from batch_layer.run import run_batch
@@ -319,6 +319,9 @@ class SpeedPlace:
             return {}
         data = read_manifest(self.folder, run).view(view.name)
         opened = open_index(self.folder.indexes / name for name in data.index)
-        found = {(row.bucket, row.key): states.unpack(view.algebras, row.state) for row in opened.between(0, 2**62)}
+        found = {
+            (tile.bucket * 1_000_000, unpack_key(tile.key)): states.unpack(view.algebras, tile.state)
+            for tile in opened.of_prefix(Level.GRAIN, b"", 0, 2**62)
+        }
         opened.close()
         return found

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, ClassVar, NamedTuple
 
 from views.errors import ExpressionError
@@ -95,6 +96,14 @@ class Algebra(ABC):
     @abstractmethod
     def merge(self, left: Any, right: Any) -> Any:
         """The state of both sides' events. Pure, associative, commutative."""
+
+    def merge_all(self, states: Sequence[Any]) -> Any:
+        """The state of the events of all of them, of which there is at least one: as `merge`, one after the other."""
+        return reduce(self.merge, states)
+
+    def merge_parts(self, columns: Sequence[Sequence[Part]]) -> tuple[Part, ...]:
+        """The same, from parts to parts; for each of the `kinds` there is a column with that part of every state."""
+        return self.to_parts(self.merge_all([self.from_parts(parts) for parts in zip(*columns, strict=True)]))
 
     @abstractmethod
     def present(self, state: Any) -> Any:

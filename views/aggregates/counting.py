@@ -109,6 +109,9 @@ class CountAlgebra(Algebra):
     def merge(self, left: int, right: int) -> int:
         return left + right
 
+    def merge_all(self, states: Sequence[int]) -> int:
+        return sum(states)
+
     def present(self, state: int) -> int:
         return state
 

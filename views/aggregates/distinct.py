@@ -97,6 +97,13 @@ class SketchedDistinct(Algebra):
         both.update(right)
         return both.get_result(tgt_hll_type.HLL_8)
 
+    def merge_all(self, states: Sequence[Any]) -> Any:
+        # One union for all: a union for each two would build the registers again and again.
+        union = hll_union(self.precision)
+        for state in states:
+            union.update(state)
+        return union.get_result(tgt_hll_type.HLL_8)
+
     def present(self, state: Any) -> int:
         # The estimate of a sketch depends on how it was made; that of its union with itself on its registers alone.
         estimate: float = self.merge(state, state).get_estimate()

@@ -7,10 +7,12 @@ addition: TopK is approximate beyond that, Quantiles and exact Distinct never go
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import NamedTuple
+
+import numpy as np
 
 from views.errors import StateError
 
@@ -19,6 +21,9 @@ FAMILY, VERSION, EMPTY = 10, 1, 5
 INTEGER = 9
 """The type byte before each 32-bit number."""
 LOAD = 0.75
+SMALLEST_LG = 3
+HEAD = struct.Struct("<BBBBBBHiiqq")
+NUMBERS = np.dtype([("type", "u1"), ("item", "<i4")])
 
 
 class Items(NamedTuple):
@@ -37,7 +42,7 @@ class Room:
     @property
     def lg_size(self) -> int:
         """The table has 2 ** lg_size places."""
-        return max(3, (ceil(self.items / LOAD) - 1).bit_length())
+        return max(SMALLEST_LG, (ceil(self.items / LOAD) - 1).bit_length())
 
     @property
     def capacity(self) -> int:
@@ -53,6 +58,39 @@ def merge(left: Items, right: Items, room: Room) -> Items:
     return shrink(Items(counts, left.offset + right.offset), room)
 
 
+def merge_all(tables: Sequence[Items], room: Room) -> Items:
+    """The same of many tables at once: items give way at the end, if they must."""
+    counts = dict(tables[0].counts)
+    for table in tables[1:]:
+        for item, count in table.counts.items():
+            counts[item] = counts.get(item, 0) + count
+    return shrink(Items(counts, sum(table.offset for table in tables)), room)
+
+
+def merge_numbers(images: Sequence[bytes], room: Room) -> bytes | None:
+    """The same of tables of numbers, from bytes to bytes and many times as fast; None where it is not mere addition."""
+    counts, items = [], []
+    for image in images:
+        if len(image) < HEAD.size or image[1] != VERSION or image[2] != FAMILY:
+            return None
+        *_, count, _, _, offset = HEAD.unpack_from(image)
+        if offset:
+            return None
+        at = HEAD.size + 8 * count
+        counts.append(image[HEAD.size : at])
+        items.append(image[at : at + 5 * count])
+    found = np.frombuffer(b"".join(items), NUMBERS)["item"]
+    order = np.argsort(found, kind="stable")
+    found = found[order]
+    starts = np.flatnonzero(np.concatenate(([True], found[1:] != found[:-1])))
+    if len(starts) > room.capacity:
+        return None
+    totals = np.add.reduceat(np.frombuffer(b"".join(counts), "<i8")[order], starts)
+    named = np.empty(len(starts), NUMBERS)
+    named["type"], named["item"] = INTEGER, found[starts]
+    return _head(len(starts), int(totals.sum()), 0, room) + totals.tobytes() + named.tobytes()
+
+
 def shrink(items: Items, room: Room) -> Items:
     """Take the count of the first item that has no room from all; those that are left with nothing go."""
     if len(items.counts) <= room.capacity:
@@ -64,15 +102,16 @@ def shrink(items: Items, room: Room) -> Items:
 
 def to_bytes(items: Items, room: Room) -> bytes:
     """As DataSketches writes it."""
-    lg_now = max(3, (max(int(len(items.counts) / LOAD), 1)).bit_length())
     if items == Items({}):
-        return struct.pack("<BBBBBBH", 1, VERSION, FAMILY, room.lg_size, lg_now, EMPTY, 0)
-    head = struct.pack("<BBBBBBH", 4, VERSION, FAMILY, room.lg_size, lg_now, 0, 0)
-    total = sum(items.counts.values()) + items.offset
-    counts = struct.pack(
-        f"<iiqq{len(items.counts)}q", len(items.counts), 0, total, items.offset, *items.counts.values()
-    )
+        return struct.pack("<BBBBBBH", 1, VERSION, FAMILY, room.lg_size, SMALLEST_LG, EMPTY, 0)
+    head = _head(len(items.counts), total(items.counts), items.offset, room)
+    counts = struct.pack(f"<{len(items.counts)}q", *items.counts.values())
     return head + counts + b"".join(map(_item_to_bytes, items.counts))
+
+
+def _head(count: int, counted: int, offset: int, room: Room) -> bytes:
+    lg_now = max(SMALLEST_LG, (max(int(count / LOAD), 1)).bit_length())
+    return HEAD.pack(4, VERSION, FAMILY, room.lg_size, lg_now, 0, 0, count, 0, counted + offset, offset)
 
 
 def _item_to_bytes(item: Item) -> bytes:
@@ -88,10 +127,9 @@ def from_bytes(image: bytes | None, *, is_text: bool) -> Items:
         return Items({})
     if image[1] != VERSION or image[2] != FAMILY:
         raise StateError(f"These bytes are no table of items: {image[:8].hex()}…")
-    (count,) = struct.unpack_from("<i", image, 8)
-    (offset,) = struct.unpack_from("<q", image, 24)
-    counts = struct.unpack_from(f"<{count}q", image, 32)
-    at = 32 + 8 * count
+    *_, count, _, _, offset = HEAD.unpack_from(image)
+    counts = struct.unpack_from(f"<{count}q", image, HEAD.size)
+    at = HEAD.size + 8 * count
     names = _texts(image, at, count) if is_text else _numbers(image, at, count)
     return Items(dict(zip(names, counts, strict=True)), offset)
 

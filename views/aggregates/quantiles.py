@@ -95,6 +95,14 @@ class QuantilesAlgebra(Algebra):
     def merge(self, left: Items, right: Items) -> Items:
         return items.merge(left, right, self.room)
 
+    def merge_all(self, states: Sequence[Items]) -> Items:
+        return items.merge_all(states, self.room)
+
+    def merge_parts(self, columns: Sequence[Sequence[Part]]) -> tuple[Part, ...]:
+        images = [image for image in columns[0] if isinstance(image, bytes)]
+        merged = items.merge_numbers(images, self.room) if images else None
+        return super().merge_parts(columns) if merged is None else (merged,)
+
     def present(self, state: Items) -> Any:
         found = self.present_at(state, self.shares)
         return found[0] if self.is_one else dict(zip(map(name_of, self.shares), found, strict=True))

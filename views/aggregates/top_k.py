@@ -58,6 +58,9 @@ class TopKAlgebra(Algebra):
     def merge(self, left: tuple[int, Items], right: tuple[int, Items]) -> tuple[int, Items]:
         return left[0] + right[0], items.merge(left[1], right[1], self.table)
 
+    def merge_all(self, states: Sequence[tuple[int, Items]]) -> tuple[int, Items]:
+        return sum(count for count, _ in states), items.merge_all([table for _, table in states], self.table)
+
     def present(self, state: tuple[int, Items]) -> list[dict[str, Any]]:
         table = state[1]
         first = sorted(table.counts.items(), key=lambda each: (-each[1], each[0]))[: self.k]

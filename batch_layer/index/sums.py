@@ -1,0 +1,144 @@
+"""What top-n needs: whole numbers of many keys, in blocks of a file, that numpy adds up without touching a state.
+
+    part 0    how many buckets, for each where it begins and how many numbers it has, then the keys of all numbers
+    part n    the numbers of an answer, in as few bytes as the largest needs
+
+A block is of one period (a day; a month, of tiles of months) and has its numbers in the order of their buckets.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+BLOCK_ROWS = 2**18
+HEAD = struct.Struct("<q")
+WIDTHS = ("<i1", "<i2", "<i4", "<i8")
+TOO_LARGE = 2**63
+DOUBLE_EXACT = 2**53
+"""Up to here whole numbers are doubles too, and numpy adds those up three times as fast."""
+HALF = 32
+HALF_ROWS = 2**20
+"""So many lower halves (of 32 bits) can be added as doubles."""
+SPARSE = 8
+"""Where there are so many times more keys than numbers, room is made for the keys that are there alone."""
+
+
+class Rows(NamedTuple):
+    """Numbers that are to become a block: of which key, where its bucket begins, and the numbers of each answer.
+
+    An answer is None where one of its numbers is beyond 64 bits.
+    """
+
+    ids: NDArray[np.uint32]
+    begins: NDArray[np.uint32]
+    answers: list[NDArray[np.int64] | None]
+
+
+def parts_of(rows: Rows) -> list[bytes]:
+    """The parts of a block."""
+    order = np.argsort(rows.begins, kind="stable")
+    begins, counts = np.unique(rows.begins, return_counts=True)
+    places = (begins.astype("<u4"), counts.astype("<u4"), rows.ids[order].astype("<u4"))
+    answers = (None if values is None else values[order] for values in rows.answers)
+    return [HEAD.pack(len(begins)) + b"".join(each.tobytes() for each in places), *map(_packed, answers)]
+
+
+def _packed(values: NDArray[np.int64] | None) -> bytes:
+    """The size of the largest number, then the numbers; -1 and nothing where one of them is too large."""
+    if values is None:
+        return HEAD.pack(-1)
+    largest = max(abs(int(values.min(initial=0))), abs(int(values.max(initial=0))))
+    if largest >= TOO_LARGE:  # -2^63 has no positive counterpart
+        return HEAD.pack(-1)
+    width = next(width for width in WIDTHS if largest <= np.iinfo(width).max)
+    return HEAD.pack(largest) + values.astype(width).tobytes()
+
+
+class Chosen(NamedTuple):
+    """Numbers of one block: of which keys; `bound` is what those of one key cannot exceed together."""
+
+    ids: NDArray[np.uint32]
+    values: NDArray[np.int64]
+    bound: int
+
+
+def choose(places: bytes, numbers: bytes, start: int, end: int) -> Chosen | None:
+    """The numbers of a block whose buckets begin in [start, end), from its period on; None where one is too large."""
+    (count,) = HEAD.unpack_from(places)
+    (largest,) = HEAD.unpack_from(numbers)
+    begins = np.frombuffer(places, "<u4", count, HEAD.size)
+    ends = np.concatenate(([0], np.cumsum(np.frombuffer(places, "<u4", count, HEAD.size + 4 * count), dtype=np.int64)))
+    first, last = np.searchsorted(begins, [max(start, 0), max(end, 0)])
+    chosen = slice(ends[first], ends[last])
+    ids = np.frombuffer(places, "<u4", offset=HEAD.size + 8 * count)[chosen]
+    if largest < 0:
+        return None if len(ids) else Chosen(ids, ids.astype(np.int64), 0)
+    width = (len(numbers) - HEAD.size) // int(ends[-1])
+    values = np.frombuffer(numbers, f"<i{width}", offset=HEAD.size)[chosen]
+    return Chosen(ids, values, largest * int(last - first))
+
+
+class Keys(Protocol):
+    """Who knows the keys by their numbers."""
+
+    def key_of(self, number: int) -> bytes:
+        """The packed key of a number."""
+
+    def number_of(self, key: bytes) -> int | None:
+        """The number of a packed key."""
+
+
+class Sums:
+    """The sum of an answer for each key that has groups in a stretch of time. A place counts from 0, in no order."""
+
+    def __init__(self, keys: Keys, numbers: NDArray[np.int64], values: NDArray[np.int64]) -> None:
+        self.values = values
+        self._keys, self._numbers = keys, numbers
+
+    def key(self, place: int) -> bytes:
+        """The packed key of a place."""
+        return self._keys.key_of(int(self._numbers[place]))
+
+    def place(self, key: bytes) -> int | None:
+        """Where a packed key stands; None where it has no group in that time."""
+        number = self._keys.number_of(key)
+        if number is None:
+            return None
+        place = int(np.searchsorted(self._numbers, number))
+        return place if place < len(self._numbers) and self._numbers[place] == number else None
+
+
+def added(keys: Keys, key_count: int, found: Sequence[Chosen]) -> Sums | None:
+    """The sums over what was chosen; None where one could pass 64 bits."""
+    bound = sum(chosen.bound for chosen in found)
+    if bound >= TOO_LARGE:
+        return None
+    if not found:
+        return Sums(keys, np.zeros(0, np.int64), np.zeros(0, np.int64))
+    ids = np.concatenate([chosen.ids for chosen in found])
+    values = np.concatenate([chosen.values for chosen in found])
+    if key_count > SPARSE * len(ids):
+        numbers, places = np.unique(ids, return_inverse=True)
+        return Sums(keys, numbers.astype(np.int64), _sum(places, values, len(numbers), bound))
+    numbers = np.flatnonzero(np.bincount(ids, minlength=key_count))
+    return Sums(keys, numbers, _sum(ids, values, key_count, bound)[numbers])
+
+
+def _sum(places: NDArray[np.integer], values: NDArray[np.int64], size: int, bound: int) -> NDArray[np.int64]:
+    """For each place the sum of its values, exactly."""
+    if bound < DOUBLE_EXACT:
+        return np.bincount(places, values, size).astype(np.int64)
+    total, values = np.zeros(size, np.int64), values.astype(np.int64)
+    for start in range(0, len(values), HALF_ROWS):
+        chosen = slice(start, start + HALF_ROWS)
+        upper, lower = values[chosen] >> HALF, values[chosen] & (2**HALF - 1)
+        total += np.bincount(places[chosen], upper, size).astype(np.int64) << HALF
+        total += np.bincount(places[chosen], lower, size).astype(np.int64)
+    return total
