@@ -73,12 +73,18 @@ def read_positions(settings: Settings, bootstrap: str, source: Source, timeout_s
         )
     places = [(source.topic, number) for number in range(count)]
     earliest = read_offsets(admin, places, EARLIEST, timeout_s)
-    latest = read_offsets(admin, places, LATEST, timeout_s, IsolationLevel.READ_COMMITTED)
     return Positions(
         topic_id=read_topic_id(admin, source.topic, timeout_s),
         earliest={number: offset for (_, number), offset in earliest.items()},
-        latest={number: offset for (_, number), offset in latest.items()},
+        latest=read_end(admin, source.topic, count, timeout_s),
     )
+
+
+def read_end(admin: AdminClient, topic: str, partitions: int, timeout_s: float) -> dict[int, int]:
+    """Up to where a topic can be read now: an open transaction is an end. One request, for who asks again and again."""
+    places = [(topic, number) for number in range(partitions)]
+    found = read_offsets(admin, places, LATEST, timeout_s, IsolationLevel.READ_COMMITTED)
+    return {number: offset for (_, number), offset in found.items()}
 
 
 def check_positions(source: Source, found: Positions, cut: dict[int, int], topic_id: str) -> dict[int, int]:

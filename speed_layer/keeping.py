@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any
 
 import structlog
+from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 from redis.exceptions import RedisError
 
@@ -29,10 +30,13 @@ from infra.redis_clients import redis_client
 from infra.settings import Settings
 from master_dataset import coverage
 from master_dataset.cut import Cut, count_between, cut_to_json, join, ranges
-from master_dataset.kafka_positions import Positions, check_topic_id, read_positions
+from master_dataset.errors import MasterDatasetError
+from master_dataset.kafka_positions import Positions, check_topic_id, read_end, read_positions
 from master_dataset.table import table_path
+from master_dataset.topics import existing_topics, librdkafka_config
 from speed_layer.errors import Fenced, SparkEnded, SpeedError
 from speed_layer.generations import tend
+from speed_layer.lag import Looked, Looks
 from speed_layer.loading import first_time_ms, is_lacking, load_marks
 from speed_layer.marks import from_bytes
 from speed_layer.speed_views import Kept, Meta, Outcome, SpeedViews, cut_text
@@ -46,6 +50,7 @@ BEAT_S = 0.5
 ALIVE_S = 4.0
 """For so long a writer that said nothing is taken to live."""
 TEND_S = 5.0
+LOOK_TIMEOUT_S = 2.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 10.0
 SMALLEST_LIMIT = 1_000
 ENOUGH = 20
@@ -68,6 +73,7 @@ class Keeper:
     stream: Stream | None = None
     pace: Pace = field(default_factory=Pace)
     latest: Cut = field(default_factory=dict)
+    looks: Looks = field(default_factory=Looks)
     starts: int = 0
     limit: int = 0
     """Most events of a micro-batch."""
@@ -108,7 +114,7 @@ class Keeper:
         positions = read_positions(self.settings, self.bootstrap, self.source)
         self._check_way(positions)
         meta, views, gid = self._become_writer(positions)
-        with self._beating():
+        with self._looking(len(positions.latest)), self._beating():
             self._follow(meta, views, gid, positions)
 
     def _follow(self, meta: Meta, views: tuple[View, ...], gid: str, positions: Positions) -> None:
@@ -142,7 +148,7 @@ class Keeper:
         def beat() -> None:
             while not done.wait(BEAT_S):
                 with suppress(RedisError, OSError):
-                    self.speed_views.beat(token, ALIVE_S)
+                    self.speed_views.beat(token, ALIVE_S, self._looked(token))
 
         thread = threading.Thread(target=beat, name=f"beat-{self.source.name}", daemon=True)
         thread.start()
@@ -151,6 +157,36 @@ class Keeper:
         finally:
             done.set()
             thread.join()
+
+    def _looked(self, token: str) -> Looked | None:
+        """How far we are, for readers; None before a stream of ours has begun."""
+        stream = self.stream
+        if stream is None or stream.token != token:
+            return None
+        return self.looks.told(stream.applied, time.monotonic())
+
+    @contextmanager
+    def _looking(self, partitions: int) -> Iterator[None]:
+        """Look where Kafka ends, from a thread of its own: a slow Kafka must stop neither the beat nor the stream."""
+        done, topic = threading.Event(), self.source.topic
+        admin = AdminClient(librdkafka_config(self.settings, self.bootstrap))
+        looks = self.looks = Looks()
+
+        def look() -> None:
+            count, counted = partitions, time.monotonic()
+            while not done.wait(BEAT_S):
+                at = time.monotonic()
+                with suppress(MasterDatasetError):  # it is asked again; what is known only gets older
+                    if at - counted > TEND_S:  # some may have been added
+                        count, counted = existing_topics(admin, LOOK_TIMEOUT_S).get(topic, count), at
+                    self.latest = read_end(admin, topic, count, LOOK_TIMEOUT_S)
+                    looks.add(self.latest, at)
+
+        threading.Thread(target=look, name=f"look-{self.source.name}", daemon=True).start()
+        try:
+            yield
+        finally:
+            done.set()  # and no waiting for it: Kafka may be why we begin again
 
     def _adapt(self) -> None:
         """A large micro-batch that failed may have been too large: the next are smaller, until some went well."""
@@ -286,7 +322,6 @@ class Keeper:
             self._tended = time.monotonic()
             try:
                 tend(self.speed_views, self.folder, self.settings.speed_grace_s)
-                self.latest = read_positions(self.settings, self.bootstrap, self.source, timeout_s=2).latest
             except Exception as error:  # what runs left can wait; the stream need not
                 log.warning("not_tended", source=self.source.name, why=_in_words(error))
 

@@ -7,6 +7,7 @@
     tidemark:{web}:seen                         name -> marks: 64-bit hashes of the ids of counted events
     tidemark:{web}:gids                         generation -> its views, until its states are swept
     tidemark:{web}:alive                        the token of a writer that lives
+    tidemark:{web}:looked                       Kafka's end when the writer last looked, and when all of it was applied
     tidemark:{web}:v:<gid>:<view>               buckets of a view that have states, by time
     tidemark:{web}:v:<gid>:<view>:<bucket>      key -> state
 
@@ -21,10 +22,12 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from master_dataset.cut import Cut, cut_from_json, cut_to_json
+from speed_layer.lag import Lag, Looked, lag
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -98,15 +101,40 @@ class Group(NamedTuple):
     key: bytes
 
 
+class Stretch(NamedTuple):
+    """What a reader asks for: the buckets of a view in [begin, end), seconds since 1970.
+
+    Of these the keys that begin with `beginning`, or just `keys`.
+    """
+
+    view: str
+    begin: int = -(2**40)
+    end: int = 2**40
+    keys: Sequence[bytes] | None = None
+    beginning: bytes = b""
+
+
+State = tuple[int, bytes, bytes]
+"""(bucket, key, state)."""
+
+
 @dataclass(frozen=True)
 class Answer:
-    """What a reader adds to the batch view of its run. `states` may name a group once for each generation."""
+    """What a reader adds to the batch views of its run, for each stretch that it asked for.
+
+    States may name a group once for each generation. `lag` is None where the writer said nothing of it.
+    """
 
     outcome: Outcome
     applied: Cut
     published: int
-    states: tuple[tuple[int, bytes, bytes], ...] = ()
-    """(bucket, key, state)."""
+    lag: Lag | None = None
+    stretches: tuple[list[State], ...] = ()
+
+    @property
+    def states(self) -> list[State]:
+        """All together."""
+        return [state for stretch in self.stretches for state in stretch]
 
 
 @dataclass(frozen=True)
@@ -131,7 +159,7 @@ class SpeedViews:
     def __init__(self, client: Redis, source: str) -> None:
         self.client, self.source = client, source
         self.prefix = f"tidemark:{{{source}}}:"
-        self._keys = [self.prefix + name for name in ("epoch", "meta", "gens", "seen", "gids", "alive")]
+        self._keys = [self.prefix + name for name in ("epoch", "meta", "gens", "seen", "gids", "alive", "looked")]
         self._scripts = {name: client.register_script(_script(name)) for name in SCRIPTS}
 
     # ---- the writer ----
@@ -184,9 +212,14 @@ class SpeedViews:
         for name, marks in self.client.hscan_iter(self._keys[3], count=100):
             yield name.decode(), marks
 
-    def beat(self, token: str, seconds: float) -> Outcome:
-        """Say that the writer lives; the others see it for so long."""
-        return Outcome(self._said("beat", token, int(seconds * 1000)))
+    def beat(self, token: str, seconds: float, looked: Looked | None = None) -> Outcome:
+        """Say that the writer lives, and how far it is; the others see it for so long."""
+        said = (
+            [cut_text(looked.end), _ms(looked.age_s), cut_text(looked.applied), _ms(looked.applied_age_s)]
+            if looked
+            else [""] * 4
+        )
+        return Outcome(self._said("beat", token, int(seconds * 1000), *said))
 
     def living_writer(self) -> str | None:
         """The token of the writer that last said so, if that is not too long ago."""
@@ -252,26 +285,28 @@ class SpeedViews:
         self,
         run: int,
         cut: Cut,
-        view: str,
+        stretches: Sequence[Stretch],
         *,
-        begin: int = -(2**40),
-        end: int = 2**40,
-        keys: Sequence[bytes] = (),
         most_buckets: int = 100_000,
+        most_states: int = 10_000_000,
     ) -> Answer:
-        """What stands since the cut of a run, for the buckets in [begin, end): all keys of them, or the given ones."""
-        found = self._run(
-            "answer", run, cut_text(cut), self.prefix + "v:", view[:VIEW_HASH], begin, end, most_buckets, *keys
-        )
-        outcome = Outcome(found[0].decode())
-        if outcome == Outcome.LOST:
-            return Answer(outcome, {}, 0)
-        states = tuple(
-            (int(bucket), rows[place], rows[place + 1])
-            for bucket, rows in _pairs(found[3] if outcome == Outcome.OK else [])
-            for place in range(0, len(rows), 2)
-        )
-        return Answer(outcome, cut_of(found[1]), int(found[2]), states)
+        """What stands since the cut of a run, of one or several views, all of one moment.
+
+        TOO MANY where that is more buckets or states than wanted, generation by generation, all stretches together.
+        """
+        arguments: list[Any] = [run, cut_text(cut), self.prefix + "v:", most_buckets, most_states]
+        for each in stretches:
+            keys = [-1] if each.keys is None else [len(each.keys), *each.keys]
+            arguments += [each.view[:VIEW_HASH], each.begin, each.end, each.beginning, *keys]
+        outcome, *found = self._run("answer", *arguments)
+        if outcome == b"LOST":
+            return Answer(Outcome.LOST, {}, 0)
+        applied, published, now_ms, said, *states = found
+        applied = cut_of(applied)
+        return Answer(
+            Outcome(outcome.decode()), applied, int(published), _lag(applied, now_ms, *said),
+            tuple(map(_states, states[0])) if states else (),
+        )  # fmt: skip
 
     def size(self) -> tuple[int, int]:
         """How many states there are, and about how many bytes of Redis they take: some are measured, for people."""
@@ -370,5 +405,20 @@ def _generations(found: Iterable[bytes]) -> tuple[Generation, ...]:
     )
 
 
-def _pairs(flat: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
-    return zip(flat[::2], flat[1::2], strict=True)
+def _states(flat: Sequence[Any]) -> list[State]:
+    return [
+        (bucket, key, state)
+        for bucket, rows in zip(map(int, flat[::2]), flat[1::2], strict=True)
+        for key, state in zip(rows[::2], rows[1::2], strict=True)
+    ]
+
+
+def _lag(applied: Cut, now_ms: int, end: bytes | None, at: bytes, then: bytes, then_at: bytes) -> Lag | None:
+    if end is None:
+        return None
+    age_s, then_age_s = (max(now_ms - int(ms), 0) / 1000 if ms else None for ms in (at, then_at))
+    return lag(applied, Looked(cut_of(end), age_s or 0.0, cut_of(then), then_age_s))
+
+
+def _ms(seconds: float | None) -> int | str:
+    return "" if seconds is None else ceil(seconds * 1000)

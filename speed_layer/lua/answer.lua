@@ -1,10 +1,16 @@
--- answer(run, cut, prefix of data keys, view, first bucket, end of buckets, most buckets, key...): what a reader adds
--- to the batch view of a run: the states of the generations from its own on, all of one moment.
--- Without keys: all of each bucket. Returns OK, applied, published, then for each bucket: its time, {key, state, ...}.
+-- answer(run, cut, prefix of data keys, most buckets, most states, then for each stretch: view, first bucket, end of
+--        buckets, beginning of keys, how many keys, key...)
+-- What a reader adds to the batch views of a run: the states of the generations from its own on, of one or several views,
+-- all of one moment. How many keys is -1: all that begin so.
+-- Returns OK, applied, published, now in ms, what the writer last said of Kafka's end, then for each stretch
+-- {bucket, {key, state, ...}, bucket, ...}.
 local applied, published = unpack(redis.call('HMGET', KEYS[2], 'applied', 'published'))
 if not applied then
   return {'LOST'}
 end
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local looked = redis.call('HMGET', KEYS[7], 'end', 'at', 'applied', 'applied_at')
 local found, gids = false, {}
 for _, each in ipairs(redis.call('LRANGE', KEYS[3], 0, -1)) do
   local generation = cjson.decode(each)
@@ -15,15 +21,14 @@ for _, each in ipairs(redis.call('LRANGE', KEYS[3], 0, -1)) do
   gids[#gids + 1] = generation.gid
 end
 if not found then
-  return {'REFUSED', applied, published}
+  return {'REFUSED', applied, published, now, looked}
 end
-local FIRST_KEY = 8
 local MOST = 2000 -- arguments that Lua can hand to one command, safely
-local function of_keys(bucket)
+local function of_keys(data, first_key, last_key)
   local rows = {}
-  for first = FIRST_KEY, #ARGV, MOST do
-    local last = math.min(first + MOST - 1, #ARGV)
-    for place, state in ipairs(redis.call('HMGET', bucket, unpack(ARGV, first, last))) do
+  for first = first_key, last_key, MOST do
+    local last = math.min(first + MOST - 1, last_key)
+    for place, state in ipairs(redis.call('HMGET', data, unpack(ARGV, first, last))) do
       if state then
         rows[#rows + 1] = ARGV[first + place - 1]
         rows[#rows + 1] = state
@@ -32,20 +37,45 @@ local function of_keys(bucket)
   end
   return rows
 end
-local states = {}
-for _, gid in ipairs(gids) do
-  local view = ARGV[3] .. gid .. ':' .. ARGV[4]
-  local buckets = redis.call('ZRANGEBYSCORE', view, ARGV[5], '(' .. ARGV[6], 'LIMIT', 0, ARGV[7] + 1)
-  if #buckets > tonumber(ARGV[7]) then
-    return {'TOO MANY', applied, published}
+local function of_beginning(data, beginning)
+  local all, rows = redis.call('HGETALL', data), {}
+  if beginning == '' then
+    return all
   end
-  for _, bucket in ipairs(buckets) do
-    local data = view .. ':' .. bucket
-    local rows = #ARGV < FIRST_KEY and redis.call('HGETALL', data) or of_keys(data)
-    if #rows > 0 then
-      states[#states + 1] = bucket
-      states[#states + 1] = rows
+  for place = 1, #all, 2 do
+    if string.sub(all[place], 1, #beginning) == beginning then
+      rows[#rows + 1] = all[place]
+      rows[#rows + 1] = all[place + 1]
     end
   end
+  return rows
 end
-return {'OK', applied, published, states}
+local buckets_left, states_left = tonumber(ARGV[4]), tonumber(ARGV[5])
+local answers, at = {}, 6
+while at <= #ARGV do
+  local states, count = {}, tonumber(ARGV[at + 4])
+  for _, gid in ipairs(gids) do
+    local view = ARGV[3] .. gid .. ':' .. ARGV[at]
+    local buckets = redis.call('ZRANGEBYSCORE', view, ARGV[at + 1], '(' .. ARGV[at + 2], 'LIMIT', 0, buckets_left + 1)
+    buckets_left = buckets_left - #buckets
+    if buckets_left < 0 then
+      return {'TOO MANY', applied, published, now, looked}
+    end
+    for _, bucket in ipairs(buckets) do
+      local data = view .. ':' .. bucket
+      -- Counted before they are read: a reader must not stop the writer for long.
+      states_left = states_left - (count < 0 and redis.call('HLEN', data) or count)
+      if states_left < 0 then
+        return {'TOO MANY', applied, published, now, looked}
+      end
+      local rows = count < 0 and of_beginning(data, ARGV[at + 3]) or of_keys(data, at + 5, at + 4 + count)
+      if #rows > 0 then
+        states[#states + 1] = bucket
+        states[#states + 1] = rows
+      end
+    end
+  end
+  answers[#answers + 1] = states
+  at = at + 5 + math.max(count, 0)
+end
+return {'OK', applied, published, now, looked, answers}

@@ -31,7 +31,7 @@ from speed_layer import generations
 from speed_layer.generations import Opening
 from speed_layer.loading import is_lacking
 from speed_layer.marks import Marks, Named, from_bytes, to_bytes
-from speed_layer.speed_views import Group, Kept, Meta, MicroBatch, Outcome, SpeedViews, new_id
+from speed_layer.speed_views import Group, Kept, Meta, MicroBatch, Outcome, SpeedViews, Stretch, new_id
 
 ENDLESS_MS = 2**60
 LOG = {0: "adbaDfcgibhk", 1: "cabehajC"}
@@ -448,7 +448,7 @@ class HandOff(RuleBasedStateMachine):
                 self.check_reader(kept, entry, view)
 
     def check_reader(self, kept: Kept, entry: Entry, view: str) -> None:
-        found = self.speed_views.answer(entry.run, entry.cut, view)
+        found = self.speed_views.answer(entry.run, entry.cut, [Stretch(view)])
         if found.outcome != Outcome.OK:
             assert found.outcome == (Outcome.REFUSED if kept.meta else Outcome.LOST)
             assert kept.meta is None or kept.meta.published != entry.run, f"I6: run {entry.run} has no generation"

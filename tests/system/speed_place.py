@@ -31,7 +31,7 @@ from master_dataset.archiver import open_archive
 from master_dataset.kafka_positions import read_positions
 from master_dataset.topics import apply_topics, librdkafka_config, plan_topics
 from speed_layer.keeping import Keeper
-from speed_layer.speed_views import Outcome, SpeedViews, cut_text
+from speed_layer.speed_views import Outcome, SpeedViews, Stretch, cut_text
 from tests.conftest import Stack, assert_same, wait_until
 from tests.system.redis_place import free_port
 from views import in_memory, states
@@ -302,7 +302,7 @@ class SpeedPlace:
         for view in self.views:
             if view.name not in entry.catalog or entry.catalog[view.name] != view.hash:
                 continue  # it joins with the next run
-            answer = self.speed_views.answer(entry.run, entry.cut, view.hash)
+            answer = self.speed_views.answer(entry.run, entry.cut, [Stretch(view.hash)])
             assert answer.outcome == Outcome.OK, (entry.run, answer.outcome)
             groups = self._batch_states(entry.run, view)
             for bucket, key, state in answer.states:

@@ -22,7 +22,7 @@ from infra.settings import child_environment
 from master_dataset.topics import apply_topics, delete_topic, plan_topics
 from speed_layer import stream
 from speed_layer.keeping_all import write_status
-from speed_layer.speed_views import cut_text
+from speed_layer.speed_views import Stretch, cut_text
 from tests.conftest import Stack, wait_until
 from tests.system.master_place import drop_before
 from views import states
@@ -147,7 +147,7 @@ def total(speed: SpeedPlace) -> int:
 
     view = next(view for view in speed.views if view.name == "totals")
     entry = publish_log.served(speed.folder)
-    answer = speed.speed_views.answer(entry.run, entry.cut, view.hash)
+    answer = speed.speed_views.answer(entry.run, entry.cut, [Stretch(view.hash)])
     found = [states.unpack(view.algebras, state) for _, _, state in answer.states]
     if entry.run:
         found += speed._batch_states(entry.run, view).values()

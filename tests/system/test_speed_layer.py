@@ -13,7 +13,8 @@ import psutil
 import pytest
 
 from batch_layer import publish_log
-from speed_layer.speed_views import cut_text
+from speed_layer.lag import Lag
+from speed_layer.speed_views import Stretch, cut_text
 from tests.conftest import Stack, wait_until
 
 if TYPE_CHECKING:
@@ -39,6 +40,26 @@ def test_events_are_counted_at_once_and_across_runs(speed: SpeedPlace) -> None:
     kept = speed.speed_views.look()
     assert kept.meta is not None
     assert kept.meta.published == second.run
+
+
+def test_readers_are_told_how_far_it_is(speed: SpeedPlace) -> None:
+    def lag() -> Lag | None:
+        return speed.speed_views.answer(0, {}, []).lag
+
+    def keeps_up() -> bool:
+        told = lag()
+        return told is not None and told.events == 0 and told.seconds is not None and told.seconds < 3
+
+    with speed.keeping():
+        assert lag() is None
+        speed.send()
+        speed.caught_up()
+        wait_until("the writer to say that it has all", keeps_up, deadline_s=20)
+    speed.send()
+    wait_until("the news to get old", lambda: ((lag() or Lag(0, 0.0)).seconds or 0.0) > 3, deadline_s=20)
+    with speed.keeping():
+        wait_until("the next writer to catch up", keeps_up, deadline_s=60)
+        speed.caught_up()
 
 
 def test_old_generations_are_retired_and_swept(speed: SpeedPlace) -> None:
@@ -153,8 +174,8 @@ def test_a_view_that_changed_joins_at_the_next_cut_while_the_old_one_serves(spee
         speed.send()
         speed.wait_until_applied()
         entry = publish_log.served(speed.folder)
-        assert speed.speed_views.answer(entry.run, entry.cut, old["sales"].hash).states
-        assert not speed.speed_views.answer(entry.run, entry.cut, speed.views[0].hash).states
+        assert speed.speed_views.answer(entry.run, entry.cut, [Stretch(old["sales"].hash)]).states
+        assert not speed.speed_views.answer(entry.run, entry.cut, [Stretch(speed.views[0].hash)]).states
         speed.archive_and_run()
         assert {view.name for view in speed.views} == {"sales", "totals", "events"}
         speed.send()

@@ -11,7 +11,8 @@ from redis import Redis
 from redis.exceptions import ResponseError
 
 from master_dataset.cut import Cut
-from speed_layer.speed_views import Group, MicroBatch, Outcome, SpeedViews, cut_of, cut_text
+from speed_layer.lag import Looked
+from speed_layer.speed_views import Group, MicroBatch, Outcome, SpeedViews, Stretch, cut_of, cut_text
 from tests.system.redis_place import redis_server
 
 HORIZON_MS = 3_600_000
@@ -88,7 +89,7 @@ def test_redis_that_was_lost_has_no_meta(empty: SpeedViews) -> None:
     token, kept = empty.start()
     assert kept.meta is None
     assert empty.look().epoch == token
-    assert empty.answer(0, ZERO, VIEW).outcome == Outcome.LOST
+    assert empty.answer(0, ZERO, [Stretch(VIEW)]).outcome == Outcome.LOST
     assert empty.open(1, [VIEW]) is None
     assert empty.fence() is None
     assert empty.look().epoch == token, "a fence without meta fences nobody"
@@ -250,7 +251,7 @@ def test_a_micro_batch_may_be_large(owned: Owned) -> None:
     wide = [(0, b"k%d" % number, b"%d" % number) for number in range(9_001)]
     long = [(60 * number, b"k", b"1") for number in range(1, 9_001)]
     assert owned.apply(ZERO, ONE, *wide, *long) == Outcome.OK
-    found = owned.speed_views.answer(0, ZERO, VIEW)
+    found = owned.speed_views.answer(0, ZERO, [Stretch(VIEW)])
     assert sorted(found.states) == sorted([*wide, *long])
 
 
@@ -271,9 +272,9 @@ def test_memory_that_is_full_takes_nothing_of_a_micro_batch(owned: Owned, redis:
         with pytest.raises(ResponseError, match="used memory > 'maxmemory'"):
             owned.speed_views.apply(owned.token, batch)
         assert everything(redis) == before
-        assert owned.speed_views.answer(0, ZERO, VIEW).states == ((0, b"k", b"1"),), "readers are answered"
+        assert owned.speed_views.answer(0, ZERO, [Stretch(VIEW)]).states == [(0, b"k", b"1")], "readers are answered"
     assert owned.speed_views.apply(owned.token, batch) == Outcome.OK
-    assert owned.speed_views.answer(0, ZERO, VIEW).states == ((0, b"k", b"2"), (60, b"k", b"1"))
+    assert owned.speed_views.answer(0, ZERO, [Stretch(VIEW)]).states == [(0, b"k", b"2"), (60, b"k", b"1")]
 
 
 def test_memory_that_is_full_takes_no_marks(unmarked: Owned, redis: Redis) -> None:
@@ -297,7 +298,7 @@ def test_a_run_frees_memory_that_is_full(owned: Owned, redis: Redis) -> None:
         assert speed_views.retire(speed_views.look().generations[1].gid) == 1
         assert speed_views.sweep(old) == 1
     assert redis.keys(f"*{old}*") == []
-    assert speed_views.answer(1, ONE, VIEW).outcome == Outcome.OK
+    assert speed_views.answer(1, ONE, [Stretch(VIEW)]).outcome == Outcome.OK
 
 
 def test_a_takeover_frees_memory_that_is_full(owned: Owned, redis: Redis) -> None:
@@ -308,7 +309,7 @@ def test_a_takeover_frees_memory_that_is_full(owned: Owned, redis: Redis) -> Non
         assert fenced is not None
         assert owned.speed_views.takeover(fenced[0], 1, TWO, [VIEW]) == Outcome.OK
         assert owned.speed_views.sweep(old) == 1
-    assert owned.speed_views.answer(1, TWO, VIEW).outcome == Outcome.OK
+    assert owned.speed_views.answer(1, TWO, [Stretch(VIEW)]).outcome == Outcome.OK
 
 
 # ---- open and publish ------------------------------------------------------------
@@ -350,7 +351,7 @@ def test_a_takeover_begins_anew_at_its_cut(owned: Owned) -> None:
     assert kept.meta == ({0: 5}, ONE, 1, HORIZON_MS, ""), "the marks of what was skipped are still to be loaded"
     assert [(each.run, each.start, each.views) for each in kept.generations] == [(1, {0: 5}, (OTHER,))]
     assert owned.speed_views.unswept() == [old]
-    assert owned.speed_views.answer(0, ZERO, VIEW).outcome == Outcome.REFUSED
+    assert owned.speed_views.answer(0, ZERO, [Stretch(VIEW)]).outcome == Outcome.REFUSED
 
 
 def test_a_takeover_is_refused_once_a_writer_started(owned: Owned, redis: Redis) -> None:
@@ -428,7 +429,7 @@ def test_all_of_a_retired_generation_is_swept(owned: Owned, redis: Redis, bucket
     assert owned.speed_views.sweep(old) == buckets
     assert owned.speed_views.unswept() == []
     assert redis.keys(f"*{old}*") == []
-    assert owned.speed_views.answer(1, ONE, VIEW).states == ((0, b"k", b"2"),)
+    assert owned.speed_views.answer(1, ONE, [Stretch(VIEW)]).states == [(0, b"k", b"2")]
     assert owned.speed_views.sweep(old) == 0
 
 
@@ -449,17 +450,17 @@ SECOND = [(0, b"a", b"5"), (120, b"c", b"6")]
 
 
 def test_a_reader_gets_the_generations_from_that_of_its_run_on(filled: SpeedViews) -> None:
-    found = filled.answer(0, ZERO, VIEW)
+    found = filled.answer(0, ZERO, [Stretch(VIEW)])
     assert (found.outcome, found.applied, found.published) == (Outcome.OK, TWO, 0)
     assert sorted(found.states) == sorted([*FIRST, *SECOND])
-    assert sorted(filled.answer(1, ONE, VIEW).states) == SECOND
-    assert filled.answer(1, ONE, OTHER).states == ()
+    assert sorted(filled.answer(1, ONE, [Stretch(VIEW)]).states) == SECOND
+    assert filled.answer(1, ONE, [Stretch(OTHER)]).states == []
 
 
 @pytest.mark.parametrize(("run", "cut"), [(0, ONE), (1, ZERO), (1, TWO), (2, TWO)])
 def test_a_reader_without_the_generation_of_its_run_is_refused(filled: SpeedViews, run: int, cut: Cut) -> None:
-    found = filled.answer(run, cut, VIEW)
-    assert (found.outcome, found.applied, found.published, found.states) == (Outcome.REFUSED, TWO, 0, ())
+    found = filled.answer(run, cut, [Stretch(VIEW)])
+    assert (found.outcome, found.applied, found.published, found.states) == (Outcome.REFUSED, TWO, 0, [])
 
 
 @pytest.mark.parametrize(
@@ -470,35 +471,102 @@ def test_a_reader_gets_the_buckets_it_asks_for(
     filled: SpeedViews, begin: int, end: int, buckets: set[int] | None
 ) -> None:
     expected = [each for each in (*FIRST, *SECOND) if buckets is None or each[0] in buckets]
-    assert sorted(filled.answer(0, ZERO, VIEW, begin=begin, end=end).states) == sorted(expected)
+    assert sorted(filled.answer(0, ZERO, [Stretch(VIEW, begin, end)]).states) == sorted(expected)
 
 
 @pytest.mark.parametrize("keys", [[b"a"], [b"b", b"c"], [b"none"], [b"c", b"none", b"a"]])
 def test_a_reader_gets_the_keys_it_asks_for(filled: SpeedViews, keys: list[bytes]) -> None:
     expected = [each for each in (*FIRST, *SECOND) if each[1] in keys]
-    assert sorted(filled.answer(0, ZERO, VIEW, keys=keys).states) == sorted(expected)
+    assert sorted(filled.answer(0, ZERO, [Stretch(VIEW, keys=keys)]).states) == sorted(expected)
 
 
 def test_a_reader_may_ask_for_many_keys(filled: SpeedViews) -> None:
     """More than Lua hands to one command."""
     keys = [b"no%d" % number for number in range(20_000)]
-    assert sorted(filled.answer(0, ZERO, VIEW, keys=[*keys, b"c"]).states) == [(120, b"c", b"6")]
+    assert sorted(filled.answer(0, ZERO, [Stretch(VIEW, keys=[*keys, b"c"])]).states) == [(120, b"c", b"6")]
 
 
 def test_more_buckets_than_wanted_are_not_an_answer(filled: SpeedViews) -> None:
-    assert filled.answer(0, ZERO, VIEW, most_buckets=3).outcome == Outcome.OK
-    found = filled.answer(0, ZERO, VIEW, most_buckets=2)
-    assert (found.outcome, found.states) == (Outcome.TOO_MANY, ())
-    assert filled.answer(0, ZERO, VIEW, begin=0, most_buckets=2).outcome == Outcome.OK
+    """Those of each generation count."""
+    everything = [Stretch(VIEW)]
+    assert filled.answer(0, ZERO, everything, most_buckets=5).outcome == Outcome.OK
+    found = filled.answer(0, ZERO, everything, most_buckets=4)
+    assert (found.outcome, found.applied, found.states) == (Outcome.TOO_MANY, TWO, [])
+    assert filled.answer(0, ZERO, [Stretch(VIEW, begin=0)], most_buckets=4).outcome == Outcome.OK
+    assert filled.answer(0, ZERO, [Stretch(VIEW, begin=0), *everything], most_buckets=8).outcome == Outcome.TOO_MANY
+    assert filled.answer(0, ZERO, [Stretch(VIEW, begin=0), *everything], most_buckets=9).outcome == Outcome.OK
+
+
+@pytest.mark.parametrize(
+    ("stretch", "looked_at"),
+    [
+        (Stretch(VIEW), 6),
+        (Stretch(VIEW, beginning=b"c"), 6),
+        (Stretch(VIEW, begin=0, end=60), 3),
+        (Stretch(VIEW, keys=[b"none"]), 5),
+        (Stretch(VIEW, keys=[b"a", b"b"]), 10),
+        (Stretch(VIEW, keys=[]), 0),
+    ],
+)
+def test_more_states_than_wanted_are_not_an_answer(filled: SpeedViews, stretch: Stretch, looked_at: int) -> None:
+    """What is looked at counts, found or not: it is what takes the time of Redis."""
+    assert filled.answer(0, ZERO, [stretch], most_states=looked_at).outcome == Outcome.OK
+    assert filled.answer(0, ZERO, [stretch] * 2, most_states=2 * looked_at).outcome == Outcome.OK
+    for most in (looked_at - 1, 2 * looked_at - 1):
+        found = filled.answer(0, ZERO, [stretch] * 2, most_states=most)
+        assert (found.outcome, found.stretches) == (Outcome.TOO_MANY, ()) or not looked_at
+
+
+def test_a_reader_gets_the_keys_that_begin_so(owned: Owned) -> None:
+    owned.apply(ZERO, ONE, *[(0, key, key) for key in (b"\x06a", b"\x06ab", b"\x06a\x00\x01", b"\x06b", b"\x06", b"")])
+    for beginning, count in [(b"", 6), (b"\x06", 5), (b"\x06a", 3), (b"\x06a\x00", 1), (b"\x06abc", 0), (b"%s", 0)]:
+        found = owned.speed_views.answer(0, ZERO, [Stretch(VIEW, beginning=beginning)])
+        assert len(found.states) == count
+        assert all(key.startswith(beginning) for _, key, _ in found.states)
+
+
+def test_several_stretches_are_answered_each_for_itself(filled: SpeedViews) -> None:
+    asked = [
+        Stretch(VIEW, keys=[b"b"]), Stretch(OTHER), Stretch(VIEW, 0, 60), Stretch(VIEW, keys=[]),
+        Stretch(VIEW, keys=[b"c", b"a"], begin=1), Stretch(VIEW, beginning=b"b", end=60),
+    ]  # fmt: skip
+    found = filled.answer(0, ZERO, asked)
+    assert [sorted(states) for states in found.stretches] == [
+        [(0, b"b", b"3"), (60, b"b", b"4")], [], [(0, b"a", b"2"), (0, b"a", b"5"), (0, b"b", b"3")], [],
+        [(120, b"c", b"6")], [(0, b"b", b"3")],
+    ]  # fmt: skip
+    nothing = filled.answer(0, ZERO, [])
+    assert (nothing.outcome, nothing.applied, nothing.stretches) == (Outcome.OK, TWO, ())
+
+
+# ---- how old the news are ----------------------------------------------------------
+
+
+def test_a_reader_is_told_how_old_the_news_are(filled: SpeedViews, owned: Owned) -> None:
+    """Of what the writer said last, by the clock of Redis."""
+    assert filled.answer(0, ZERO, []).lag is None, "nobody said"
+    all_of_it = Looked({0: 2, 1: 0}, 3.0, ONE, 8.0)
+    assert filled.beat(owned.token, 5, all_of_it) == Outcome.OK
+    assert filled.answer(0, ZERO, []).lag == (0, pytest.approx(3, abs=0.5))
+    assert filled.beat(owned.token, 5, all_of_it._replace(end={0: 4, 1: 1})) == Outcome.OK
+    assert filled.answer(0, ZERO, []).lag == (3, pytest.approx(8, abs=0.5))
+    assert filled.answer(9, ZERO, []).lag == (3, pytest.approx(8, abs=0.5)), "a reader that is refused too"
+    assert filled.beat("somebody", 5, all_of_it) == Outcome.FENCED
+    assert filled.beat(owned.token, 5) == Outcome.OK, "which says nothing of it"
+    assert filled.answer(0, ZERO, []).lag == (3, pytest.approx(8, abs=0.5))
+    assert filled.beat(owned.token, 5, Looked({0: 4}, 0.5, {0: 3}, 1.0)) == Outcome.OK
+    assert filled.answer(0, ZERO, []).lag == (2, None), "Redis fell back since"
+    assert filled.beat(owned.token, 5, Looked({0: 4}, 0.5, TWO, None)) == Outcome.OK
+    assert filled.answer(0, ZERO, []).lag == (2, None), "it never had all"
 
 
 def test_sources_do_not_meet(filled: SpeedViews, redis: Redis) -> None:
     other = SpeedViews(redis, "web2")
-    assert other.answer(0, ZERO, VIEW).outcome == Outcome.LOST
+    assert other.answer(0, ZERO, [Stretch(VIEW)]).outcome == Outcome.LOST
     token, _ = other.start()
     other.init(token, 0, ZERO, [VIEW])
-    assert other.answer(0, ZERO, VIEW).states == ()
-    assert filled.answer(0, ZERO, VIEW).outcome == Outcome.OK
+    assert other.answer(0, ZERO, [Stretch(VIEW)]).states == []
+    assert filled.answer(0, ZERO, [Stretch(VIEW)]).outcome == Outcome.OK
 
 
 def test_an_open_that_is_sent_again_opens_nothing(owned: Owned, redis: Redis) -> None:

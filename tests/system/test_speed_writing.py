@@ -16,7 +16,7 @@ from infra.settings import load_settings
 from speed_layer import stream
 from speed_layer.marks import Marks
 from speed_layer.micro_batch import Delta
-from speed_layer.speed_views import Group, MicroBatch, Outcome, SpeedViews
+from speed_layer.speed_views import Group, MicroBatch, Outcome, SpeedViews, Stretch
 from speed_layer.stream import Refused, Stream
 from tests.system.redis_place import redis_server
 from views import states
@@ -88,7 +88,7 @@ class Writer:
 
     def check(self) -> None:
         """A reader gets what was written, and what the writer remembers is what Redis has."""
-        found = self.speed_views.answer(0, {}, VIEW.hash)
+        found = self.speed_views.answer(0, {}, [Stretch(VIEW.hash)])
         assert found.applied == ({0: self.end} if self.end else {})
         hits: Counter[bytes] = Counter()
         for _bucket, key, state in found.states:
