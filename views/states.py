@@ -8,7 +8,7 @@ The word of a text is the text, that of a blob its length; "-" is nothing.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from views.aggregates.algebra import Algebra, Part
@@ -42,15 +42,35 @@ def join(parts: Sequence[Part]) -> bytes:
 
 def unpack(algebras: Mapping[str, Algebra], packed: bytes) -> dict[str, Any]:
     """The inverse of `pack`. StateError where the bytes are not such a state."""
-    parts, found, at = split(kinds_of(algebras), packed), {}, 0
-    try:
+    return Reader(algebras).unpack(packed)
+
+
+class Reader:
+    """Reads the states of a view again and again: those of all its answers, or of some."""
+
+    def __init__(self, algebras: Mapping[str, Algebra], names: Container[str] | None = None) -> None:
+        self.algebras = {name: algebras[name] for name in sorted(algebras) if names is None or name in names}
+        self._kinds, self._steps, at = kinds_of(algebras), [], 0
         for name in sorted(algebras):
-            algebra = algebras[name]
-            found[name] = algebra.from_parts(parts[at : at + len(algebra.kinds)])
-            at += len(algebra.kinds)
-    except UNREADABLE as error:
-        raise _unreadable(packed, error) from error
-    return found
+            end = at + len(algebras[name].kinds)
+            if name in self.algebras:
+                self._steps.append((name, slice(at, end), algebras[name].from_parts))
+            at = end
+
+    def unpack(self, packed: bytes) -> dict[str, Any]:
+        """The states by answer. StateError where the bytes are no state of this view."""
+        parts = split(self._kinds, packed)
+        try:
+            return {name: from_parts(parts[places]) for name, places, from_parts in self._steps}
+        except UNREADABLE as error:
+            raise _unreadable(packed, error) from error
+
+    def merged(self, packed: Sequence[bytes]) -> dict[str, Any]:
+        """The states of all their events, of one or more packed ones."""
+        if len(packed) == 1:
+            return self.unpack(packed[0])
+        every = [self.unpack(each) for each in packed]
+        return {name: algebra.merge_all([states[name] for states in every]) for name, algebra in self.algebras.items()}
 
 
 def kinds_of(algebras: Mapping[str, Algebra]) -> str:

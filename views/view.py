@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -121,12 +121,21 @@ class View:
     @cached_property
     def derived(self) -> dict[str, Typed]:
         """Its derived answers."""
-        scope = Scope(self._stored_numbers, "numeric answer")
-        return {
-            name: self._derived(name, answer, scope)
-            for name, answer in self.answers.items()
-            if isinstance(answer, Derived)
-        }
+        return {name: found for name, (found, _) in self._derived_answers.items()}
+
+    @cached_property
+    def derived_from(self) -> dict[str, frozenset[str]]:
+        """The stored answers that each derived one is computed from."""
+        return {name: used for name, (_, used) in self._derived_answers.items()}
+
+    @cached_property
+    def _derived_answers(self) -> dict[str, tuple[Typed, frozenset[str]]]:
+        found = {}
+        for name, answer in self.answers.items():
+            if isinstance(answer, Derived):
+                scope = Scope(self._stored_numbers, "numeric answer")
+                found[name] = self._derived(name, answer, scope), frozenset(path[0] for path in scope.used)
+        return found
 
     @cached_property
     def _stored_numbers(self) -> dict[str, Typed]:
@@ -198,13 +207,23 @@ class View:
 
     # ---- answers ----
 
-    def present(self, states: Mapping[str, Any]) -> dict[str, Any]:
-        """The states of a group -> its answers, in the order in which they were declared."""
-        found = {name: algebra.present(states[name]) for name, algebra in self.algebras.items()}
-        if self.derived:
-            numbers = self.numbers(found)
-            found |= {name: answer.evaluate(numbers) for name, answer in self.derived.items()}
-        return {name: found[name] for name in self.answers}
+    def present(self, states: Mapping[str, Any], names: Iterable[str] | None = None) -> dict[str, Any]:
+        """The states of a group -> its answers: all, in the order in which they were declared, or those of `names`.
+
+        For those of `names` the states of `stored_for(names)` are enough.
+        """
+        stored = {name: self.algebras[name].present(state) for name, state in states.items()}
+        numbers = self.numbers(stored) if self.derived else {}
+        wanted = self.answers if names is None else names
+        return {name: stored[name] if name in stored else self.derived[name].evaluate(numbers) for name in wanted}
+
+    def stored_for(self, names: Iterable[str]) -> frozenset[str]:
+        """The stored answers that these answers are, or are derived from."""
+        return frozenset(each for name in names for each in self.derived_from.get(name, (name,)))
+
+    def answers_in(self, condition: Typed) -> frozenset[str]:
+        """The answers that a condition over answers looks at."""
+        return frozenset(re.findall(r"`(\w+)`", condition.sql)) & self.answers.keys()
 
     def numbers(self, answers: Mapping[str, Any]) -> dict[str, Any]:
         """What a condition over answers computes with: presented answers as numbers, a derived one as it is."""

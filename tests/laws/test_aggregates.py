@@ -255,9 +255,11 @@ def test_any_split_order_and_merge_tree_gives_the_same_answer(case: Case) -> Non
         assert_right(case, placed, algebra.present(merge_in_any_tree(algebra, parts, chance)), wanted)
         through_bytes = [algebra.from_parts(algebra.to_parts(part)) for part in parts]
         assert_right(case, placed, algebra.present(merge_in_any_tree(algebra, through_bytes, chance)), wanted)
+        before = [algebra.to_parts(part) for part in parts]
         assert_right(case, placed, algebra.present(algebra.merge_all(parts)), wanted)
-        merged = algebra.merge_parts(list(zip(*(algebra.to_parts(part) for part in parts), strict=True)))
+        merged = algebra.merge_parts(list(zip(*before, strict=True)))
         assert_right(case, placed, algebra.present(algebra.from_parts(merged)), wanted)
+        assert [algebra.to_parts(part) for part in parts] == before, "merging all of them changed one"
 
     law()
 
@@ -327,6 +329,26 @@ def test_damaged_bytes_are_refused_or_are_a_state(case: Case) -> None:
                 algebra.present(algebra.merge(state, algebra.zero()))
 
     law()
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_the_states_of_some_answers_are_read_without_the_others(data: st.DataObject) -> None:
+    view = View("v", SOURCE, {f"a{number}": case.declared for number, case in enumerate(CASES[:60])})
+    names = data.draw(st.sets(st.sampled_from(sorted(view.algebras)), max_size=5))
+    parts = [
+        {name: fold(algebra, data.draw(values_of(CASES[int(name[1:])])) if name in names else []) for name, algebra
+         in view.algebras.items()}
+        for _ in range(data.draw(st.integers(1, 3)))
+    ]  # fmt: skip
+    reader = states.Reader(view.algebras, names)
+    packed = [states.pack(view.algebras, part) for part in parts]
+    found = reader.merged(packed)
+    assert found.keys() == names == reader.algebras.keys()
+    for name, algebra in reader.algebras.items():
+        assert algebra.present(found[name]) == algebra.present(algebra.merge_all([part[name] for part in parts]))
+    with pytest.raises(StateError, match="words"):
+        reader.unpack(packed[0].replace(b"\n", b" 1\n", 1))
 
 
 def test_the_states_of_many_answers_survive_together() -> None:

@@ -191,6 +191,21 @@ def test_derived_answer_is_computed_from_merged_answers(
     assert type(found) is type(expected)
 
 
+def test_some_answers_are_presented_from_the_states_that_they_need() -> None:
+    view = View(
+        "v", WEB,
+        {"hits": Count(), "users": Distinct("user_id"), "bytes": Sum("price"),
+         "mean": Derived("bytes / hits"), "more": Derived("users > 2")},
+    )  # fmt: skip
+    assert view.derived_from == {"mean": {"bytes", "hits"}, "more": {"users"}}
+    assert view.stored_for(["mean", "hits"]) == {"bytes", "hits"}
+    assert view.stored_for([]) == set()
+    states = {"hits": 4, "bytes": Decimal("6.00")}
+    assert view.present(states, ["mean", "hits"]) == {"mean": 1.5, "hits": 4}
+    assert list(view.present(states, ["mean", "hits"])) == ["mean", "hits"]
+    assert view.numbers({"mean": 1.5, "bytes": "6.00", "hits": 4}) == {"mean": 1.5, "bytes": 6.0, "hits": 4}
+
+
 def test_ratio_is_null_on_division_by_zero_and_never_an_average_of_averages() -> None:
     view = View("v", WEB, {"ok": Count(where="flag"), "all": Count("status"), "rate": Ratio("ok", "all")})
     assert present(view, [{}])["rate"] is None

@@ -99,6 +99,8 @@ class SketchedDistinct(Algebra):
 
     def merge_all(self, states: Sequence[Any]) -> Any:
         # One union for all: a union for each two would build the registers again and again.
+        if len(states) == 1:
+            return states[0]
         union = hll_union(self.precision)
         for state in states:
             union.update(state)
@@ -106,7 +108,15 @@ class SketchedDistinct(Algebra):
 
     def present(self, state: Any) -> int:
         # The estimate of a sketch depends on how it was made; that of its union with itself on its registers alone.
-        estimate: float = self.merge(state, state).get_estimate()
+        # One that still lists its values (it is shorter than its registers would be) has one, however it was made.
+        estimate: float
+        if state.get_compact_serialization_bytes() < 2**self.precision:
+            estimate = state.get_estimate()
+        else:
+            union = hll_union(self.precision)
+            union.update(state)
+            union.update(state)
+            estimate = union.get_estimate()
         return round(estimate)
 
     def to_parts(self, state: Any) -> tuple[Part, ...]:
@@ -122,8 +132,7 @@ class SketchedDistinct(Algebra):
         return [columns[0]]
 
     def column(self, columns: Sequence[str]) -> str:
-        # As `present`. A sketch that still lists its values (it is shorter than its registers would be) has one
-        # estimate, however it was made: most groups are small, and a union costs more than the rest of such a row.
+        # As `present`: most groups are small, and a union costs more than the rest of such a row.
         sketch = columns[0]
         return (
             f"coalesce(hll_sketch_estimate(CASE WHEN length({sketch}) < {2**self.precision} THEN {sketch} "

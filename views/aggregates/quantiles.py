@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
+from itertools import accumulate
 from math import ceil, exp, log
-from typing import Any
+from typing import Any, cast
 
 from views.aggregates import items
 from views.aggregates.algebra import Aggregate, Algebra, Part, Position, check_kind
@@ -109,29 +112,26 @@ class QuantilesAlgebra(Algebra):
 
     def present_at(self, state: Items, shares: Sequence[float]) -> list[float | None]:
         """The quantiles at any shares."""
-        buckets = sorted((int(bucket), count) for bucket, count in state.counts.items())
-        total = items.total(state.counts)
-        return [self._at_rank(buckets, rank_of(share, total)) if total else None for share in shares]
+        buckets = sorted(map(int, state.counts))
+        seen = list(accumulate(state.counts[bucket] for bucket in buckets))
+        if not seen:
+            return [None] * len(shares)
+        return [self.value(buckets[bisect_left(seen, rank_of(share, seen[-1]))]) for share in shares]
 
     def present_by_share(self, state: Items, shares: Sequence[float]) -> dict[str, float | None]:
         """The same by the text of each share: {"0.5": 12.1, "0.999": 804.0}."""
         return dict(zip(map(text_of, shares), self.present_at(state, shares), strict=True))
-
-    def _at_rank(self, buckets: list[tuple[int, int]], rank: int) -> float | None:
-        seen = 0
-        for bucket, count in buckets:
-            seen += count
-            if seen >= rank:
-                return self.value(bucket)
-        return None
 
     def to_parts(self, state: Items) -> tuple[Part, ...]:
         return (items.to_bytes(state, self.room) if state.counts else None,)
 
     def from_parts(self, parts: Sequence[Part]) -> Items:
         found = items.from_bytes(blob(parts[0]), is_text=False)
-        if any(abs(int(bucket)) > self.largest for bucket in found.counts):
+        buckets = cast("Mapping[int, int]", found.counts)
+        if buckets and not -self.largest <= min(buckets) <= max(buckets) <= self.largest:
             raise StateError(f"Quantiles have buckets beyond {self.largest}.")
+        if buckets and min(buckets.values()) < 1:
+            raise StateError("Quantiles have a bucket without values.")
         return found
 
     def aggregate(self, measure: str, only: str) -> list[str]:
@@ -149,7 +149,13 @@ class QuantilesAlgebra(Algebra):
 
 def rank_of(share: float, total: int) -> int:
     """The nearest rank, from 1: `0.07` of 100 is the 7th, though 0.07 * 100 is a little more than 7."""
-    return max(ceil(Fraction(repr(share)) * total), 1)
+    part, whole = _as_written(share)
+    return max(-(-part * total // whole), 1)
+
+
+@lru_cache(1_000)
+def _as_written(share: float) -> tuple[int, int]:
+    return Fraction(repr(share)).as_integer_ratio()
 
 
 def name_of(share: float) -> str:

@@ -1,0 +1,214 @@
+"""Make one answer of what was read of both sides: its rows, page by page, and what they are made of."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from master_dataset.cut import Cut, cut_to_json, is_below
+from serving_layer import cursors, rows, top
+from serving_layer.answer import Answer, BatchPart, Meta, Row, SpeedPart
+from serving_layer.batch_side import OpenRun, read_errors, tiles
+from serving_layer.bounds import Budget
+from serving_layer.cursors import Cursor
+from serving_layer.filters import Wanted, wanted
+from serving_layer.merge import Cells, Groups, gather
+from serving_layer.ordering import BUCKET, Position
+from serving_layer.plan import segments
+from serving_layer.question import Period, Question
+from serving_layer.rows import Gathered, Presenting
+from serving_layer.speed_side import Reading, behind
+from speed_layer.speed_views import State, Stretch
+from views.states import Reader
+from views.view import View
+
+MOST_KEYS = 10_000
+"""Keys that are looked up one by one; where filters name more, all keys are read and compared."""
+
+
+class Asked(NamedTuple):
+    """A question, and what it needs of the speed side."""
+
+    question: Question
+    wanted: Wanted
+    cursor: Cursor | None
+    ranges: tuple[Period, ...]
+
+    @property
+    def stretches(self) -> list[Stretch]:
+        """What is asked of the speed side."""
+        keys, beginning = self.wanted.keys, self.wanted.prefix
+        return [Stretch(self.question.view.hash, *each, keys, beginning) for each in self.ranges]
+
+    @property
+    def after(self) -> Position | None:
+        """The position of the last row of the page before."""
+        return self.cursor.after if self.cursor is not None else None
+
+
+class Read(NamedTuple):
+    """Both sides as they are together: a run, and what the speed side has since its cut, or why it has nothing."""
+
+    run: OpenRun
+    reading: Reading
+
+    @property
+    def cut(self) -> Cut:
+        """An answer holds exactly the events below it."""
+        return self.run.cut if self.reading.answer is None else self.reading.answer.applied
+
+
+def asked(question: Question) -> Asked:
+    """What a question needs."""
+    return Asked(
+        question,
+        wanted(question.view, question.filters, MOST_KEYS),
+        cursors.read(question.cursor) if question.cursor else None,
+        tuple(segments((*question.windows, *(question.previous or ()))).ranges()),
+    )
+
+
+def make(asked: Asked, read: Read, speed: Sequence[State], budget: Budget) -> Answer:
+    """The answer. `speed` are the states that the speed side has for this question."""
+    question, run = asked.question, read.run
+    presenting = Presenting(question)
+    page: list[Row] = []
+    has_more = False
+    with read_errors(run):
+        for part in _parts(asked):
+            part = replace(part, limit=question.limit - len(page)) if page else part
+            gathered = _gathered(part, asked, run, speed, budget)
+            made, has_more = rows.page(rows.rows_of(part, presenting, gathered, budget), part, asked.after)
+            page += rows.with_more(made, part, presenting, gathered, budget)
+            if has_more:
+                break
+    first_run, first_cut = (asked.cursor.run, asked.cursor.applied) if asked.cursor else (run.run, read.cut)
+    following = cursors.write(question, page[-1], first_run, first_cut) if has_more else None
+    return Answer(question.by, page, _meta(asked, read, speed), following)
+
+
+# ---- what is read --------------------------------------------------------------
+
+
+def _parts(asked: Asked) -> Iterator[Question]:
+    """The question in parts, in the order of its rows, so that not much more is read than a page needs.
+
+    That works where rows are ordered by time first. How many rows a period has is not known unless keys are listed.
+    """
+    question, after, first = asked.question, asked.after, asked.question.order[0]
+    if first.name != BUCKET or question.fill or len(question.periods) < 2:
+        yield question
+        return
+    places = list(range(len(question.periods)))
+    if first.descending:
+        places.reverse()
+    if after is not None:
+        starts = [question.periods[place].start for place in places]
+        places = [place for place, start in zip(places, starts, strict=True)
+                  if start == after[0] or (start < after[0]) == first.descending]  # fmt: skip
+    keys = asked.wanted.keys
+    groups = 1 if not question.by else None if keys is None else max(len(keys), 1)
+    size = 1 if groups is None else question.limit // groups + 1
+    while places:
+        chosen, places, size = sorted(places[:size]), places[size:], 2 * size
+        if len(chosen) == len(question.periods):
+            yield question
+            return
+        yield replace(
+            question,
+            periods=tuple(question.periods[place] for place in chosen),
+            windows=tuple(question.windows[place] for place in chosen),
+            previous=question.previous and tuple(question.previous[place] for place in chosen),
+        )
+
+
+def _gathered(part: Question, asked: Asked, run: OpenRun, speed: Sequence[State], budget: Budget) -> Gathered:
+    """The packed states of both sides that (a part of) a question is about."""
+    view, of = part.view, asked.wanted
+    pieces = segments((*part.windows, *(part.previous or ())))
+    ranges = tuple(pieces.ranges())
+    if ranges != asked.ranges:
+        speed = [state for state in speed if any(start <= state[0] < end for start, end in ranges)]
+    index = run.index(view.name) if run.has_days(view.name, ranges) else None
+    if index is not None and (name := top.rank_by(part, of)) is not None:
+        keys = top.candidates(
+            index.sums(name, *ranges[0]), speed, Reader(view.algebras, [name]), of.prefix,
+            count=part.limit + 1, highest=asked.after[0] if asked.after is not None else None,
+        )  # fmt: skip
+        if keys is not None:
+            of = Wanted(tuple(keys), b"")
+            chosen = frozenset(keys)
+            speed = [state for state in speed if state[1] in chosen]
+    groups = Groups(view, part.by, of.matches)
+    batch: Cells = {}
+    ours: Cells = {}
+    if index is not None:
+        is_total = not part.by and not part.filters
+        if is_total:
+            groups.known[b""] = ()
+        gather(batch, tiles(index, pieces.stretches(index.levels), of, is_total=is_total), pieces, groups, budget)
+    gather(ours, speed, pieces, groups, budget)
+    return Gathered(batch, ours, pieces)
+
+
+# ---- what it is made of --------------------------------------------------------
+
+
+def _meta(asked: Asked, read: Read, speed: Sequence[State]) -> Meta:
+    question, run, reading = asked.question, read.run, read.reading
+    view, cut, answer = question.view, read.cut, reading.answer
+    why = _why(asked, read)
+    part = None
+    if answer is not None:
+        lag = answer.lag
+        part = SpeedPart(
+            applied=answer.applied, published_run=answer.published, lag_events=lag and lag.events,
+            lag_s=lag and lag.seconds, read=bool(speed),
+        )  # fmt: skip
+    return Meta(
+        view=view.name,
+        version=view.hash[:16],
+        source=view.source.name,
+        range=question.range,
+        grain=question.grain,
+        tz=question.tz,
+        batch=BatchPart(run.run, run.cut, run.published, read=run.has_days(view.name, asked.ranges)),
+        speed=part,
+        cut=cut,
+        complete=why is None,
+        degraded=why is not None,
+        why=why,
+        answers={name: _described(view, name) for name in question.answers},
+        etag=_etag(question, run, cut, why),
+    )
+
+
+def _why(asked: Asked, read: Read) -> str | None:
+    """Why an answer is degraded; None: it is not."""
+    if read.reading.why is not None:
+        return (
+            f"{read.reading.why}. This is run {read.run.run} of the batch views alone: "
+            "what came after its cut is missing."
+        )
+    if not is_below(read.reading.before, read.cut):
+        return behind(read.cut, read.reading.before)
+    if asked.cursor is not None and not is_below(asked.cursor.applied, read.cut):
+        return f"{behind(read.cut, asked.cursor.applied)} Begin again with the first page."
+    return None
+
+
+def _described(view: View, name: str) -> dict[str, Any]:
+    stored = [view.algebras[each] for each in sorted(view.stored_for([name]))]
+    errors = dict.fromkeys(algebra.error for algebra in stored if algebra.error)
+    found: dict[str, Any] = {"kind": type(view.answers[name]).__name__.lower(), "exact": not errors}
+    return {**found, "error": "; ".join(errors)} if errors else found
+
+
+def _etag(question: Question, run: OpenRun, cut: Cut, why: str | None) -> str:
+    parts = (
+        question.view.hash, run.run, cut_to_json(cut), question.without_page(), question.limit, question.cursor,
+        question.explain, why is not None,
+    )  # fmt: skip
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]

@@ -1,0 +1,145 @@
+"""Rows: merged states, presented, filtered by `having`, ordered and cut into pages. Pure."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from itertools import product
+from typing import Any, NamedTuple
+
+from serving_layer import ordering
+from serving_layer.answer import Row
+from serving_layer.bounds import CHECK_EVERY, Budget
+from serving_layer.merge import Cells, Group, State, Windows, both, over_windows
+from serving_layer.ordering import Position
+from serving_layer.plan import Segments
+from serving_layer.question import Period, Question
+from views.aggregates.quantiles import QuantilesAlgebra
+from views.states import Reader
+
+
+class Presenting:
+    """How states become the answers of a question."""
+
+    def __init__(self, question: Question) -> None:
+        view, having = question.view, question.having
+        self.view, self.shown, self._having, self._shares = view, question.answers, having, question.quantiles
+        more = view.answers_in(having) if having is not None else ()
+        self._names = tuple(dict.fromkeys((*question.answers, *more)))
+        self.reader = Reader(view.algebras, view.stored_for(self._names))
+        self._quantiles = [
+            (name, algebra)
+            for name, algebra in self.reader.algebras.items()
+            if question.quantiles and name in question.answers and isinstance(algebra, QuantilesAlgebra)
+        ]
+
+    def answers(self, states: State) -> dict[str, Any] | None:
+        """The answers of a group; None where `having` leaves it out."""
+        found = self.view.present(states, self._names)
+        if self._having is not None and not self._having.evaluate(self.view.numbers(found)):
+            return None
+        return self._finished(found, states)
+
+    def answers_anyway(self, states: State) -> dict[str, Any]:
+        """The same, whatever `having` says: what stands beside the answers of a row."""
+        return self._finished(self.view.present(states, self._names), states)
+
+    def _finished(self, found: dict[str, Any], states: State) -> dict[str, Any]:
+        if len(self._names) > len(self.shown):
+            found = {name: found[name] for name in self.shown}
+        for name, algebra in self._quantiles:
+            found[f"{name}.quantiles"] = algebra.present_by_share(states[name], self._shares)
+        return found
+
+    @cached_property
+    def zero(self) -> State:
+        """The states of no events."""
+        return {name: algebra.zero() for name, algebra in self.reader.algebras.items()}
+
+
+class Gathered(NamedTuple):
+    """The packed states of both sides, for some of the periods of a question."""
+
+    batch: Cells
+    speed: Cells
+    segments: Segments
+
+    def windows(self, of: Sequence[Period]) -> Windows:
+        """Some windows, as spans of these segments."""
+        return Windows([self.segments.span(window) for window in of])
+
+
+def rows_of(question: Question, presenting: Presenting, gathered: Gathered, budget: Budget) -> Iterator[Row]:
+    """The rows of a question, in no order."""
+    cells = both(gathered.batch, gathered.speed)
+    windows = gathered.windows(question.windows)
+    groups = dict.fromkeys((*cells, *named_groups(question))) if question.fill else cells
+    zero = presenting.answers(presenting.zero) if question.fill else None
+    made = 0
+    for group in groups:
+        filled: set[int] = set()
+        for number, states in over_windows(cells.get(group, {}), windows, presenting.reader, budget):
+            made += 1
+            if not made % CHECK_EVERY:
+                budget.spend(CHECK_EVERY)
+            filled.add(number)
+            answers = presenting.answers(states)
+            if answers is not None:
+                yield Row(question.periods[number], group, answers)
+        if zero is not None:
+            budget.spend(len(question.periods) - len(filled))
+            for number, period in enumerate(question.periods):
+                if number not in filled:
+                    yield Row(period, group, dict(zero))
+
+
+def with_more(
+    rows: Sequence[Row], question: Question, presenting: Presenting, gathered: Gathered, budget: Budget
+) -> list[Row]:
+    """The rows of a page with what else is asked for: what they were a range before, and what they are made of."""
+    if question.previous is None and not question.explain:
+        return list(rows)
+    groups = dict.fromkeys(row.key for row in rows)
+
+    def answers(cells: Cells, of: Sequence[Period]) -> dict[tuple[int, Group], dict[str, Any]]:
+        windows = gathered.windows(of)
+        return {
+            (number, group): presenting.answers_anyway(states)
+            for group in groups
+            for number, states in over_windows(cells.get(group, {}), windows, presenting.reader, budget)
+        }
+
+    before = answers(both(gathered.batch, gathered.speed), question.previous or ())
+    batch, speed = (answers(cells, question.windows) if question.explain else {} for cells in gathered[:2])
+    nothing = presenting.answers_anyway(presenting.zero)
+    number_of = {period: number for number, period in enumerate(question.periods)}
+    found = []
+    for row in rows:
+        at = number_of[row.period], row.key
+        previous = None if question.previous is None else before.get(at, nothing)
+        sides = {"batch": batch.get(at, nothing), "speed": speed.get(at, nothing), "merged": row.answers}
+        found.append(Row(row.period, row.key, row.answers, previous, sides if question.explain else None))
+    return found
+
+
+def named_groups(question: Question) -> Iterator[Group]:
+    """The groups that a question names by its filters, whether there are events of them or not."""
+    named: dict[str, Sequence[Any]] = {}
+    for each in question.filters:
+        if each.kind == "is":
+            named[each.key] = each.values
+    tests = [each for each in question.filters if each.kind != "is" and each.key in question.by]
+    if not tests and named.keys() >= {*question.by}:
+        yield from product(*(named[name] for name in question.by))
+
+
+def page(rows: Iterable[Row], question: Question, after: Position | None) -> tuple[list[Row], bool]:
+    """The first rows after a position, in the question's order, and whether there are more."""
+    position, sorted_by = ordering.positions(question), ordering.sort_key(question)
+    ranked = ((sorted_by(position(row)), row) for row in rows)
+    if after is not None:
+        first = sorted_by(after)
+        ranked = (each for each in ranked if each[0] > first)
+    found = heapq.nsmallest(question.limit + 1, ranked, key=lambda each: each[0])
+    return [row for _, row in found[: question.limit]], len(found) > question.limit

@@ -1,0 +1,127 @@
+"""The first n keys by a count or a sum, without reading the states of all others.
+
+The read index has the whole numbers of all keys apart from their states, and adds them up by itself. With those of the
+speed side added, they say which keys can be on a page. Only these are then read, merged and presented as always.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from batch_layer.index import Sums
+from serving_layer.filters import Wanted
+from serving_layer.question import Question
+from views.aggregates.counting import CountAlgebra, SumAlgebra
+from views.states import Reader
+
+LARGEST = 2**62
+"""Numbers of both sides are added while neither passes this, so that the sum fits into 64 bits."""
+MOST = 20_000
+"""More candidates than these (of equal numbers, mostly) are not looked up one by one."""
+
+
+def rank_by(question: Question, wanted: Wanted) -> str | None:
+    """The answer that decides which keys are on a page; None where it takes more than that.
+
+    One period, all keys apart, not filtered but by what their bytes begin with, the largest of a number first.
+    """
+    first = question.order[0]
+    algebra = question.view.algebras.get(first.name)
+    is_number = isinstance(algebra, CountAlgebra) or (isinstance(algebra, SumAlgebra) and algebra.is_whole)
+    is_plain = (
+        len(question.windows) == 1
+        and question.previous is None
+        and question.having is None
+        and not question.fill
+        and {*question.by} == {*question.view.keys}
+        and wanted.keys is None
+        and _is_beginning(question)
+    )
+    return first.name if is_plain and is_number and first.descending else None
+
+
+def _is_beginning(question: Question) -> bool:
+    """Whether the filters say no more than what the bytes of a key begin with: first keys, and a prefix of the next."""
+    names = list(question.view.keys)
+    filters = sorted(question.filters, key=lambda each: names.index(each.key))
+    return [each.key for each in filters] == names[: len(filters)] and all(
+        len(each.values) == 1 and each.kind == ("is" if place < len(filters) - 1 else each.kind) and each.kind != "not"
+        for place, each in enumerate(filters)
+    )
+
+
+def candidates(
+    sums: Sums | None,
+    speed: Iterable[tuple[int, bytes, bytes]],
+    reader: Reader,
+    beginning: bytes,
+    *,
+    count: int,
+    highest: int | None,
+) -> list[bytes] | None:
+    """The packed keys that can be among the first `count` rows; None where they are too many to be looked up.
+
+    `highest`: the rows after a position that has this number. `reader` reads the number, and nothing else. A key that
+    is not among them has more than `highest`, or less than all the rows of the page.
+    """
+    if sums is None:
+        return None
+    numbers, more = _numbers(sums, speed, reader)
+    if numbers is None:
+        return None
+    if highest is not None:
+        highest = max(min(highest, LARGEST), -LARGEST)  # a stranger's cursor may say anything
+
+    def key(place: int) -> bytes:
+        return sums.key(place) if place < len(sums.values) else more[place - len(sums.values)]
+
+    places = np.arange(len(numbers)) if highest is None else np.flatnonzero(numbers <= highest)
+    if not beginning:
+        chosen = places[numbers[places] >= _least(numbers[places], count, highest)]
+        return [key(int(place)) for place in chosen] if len(chosen) <= MOST else None
+    found: list[bytes] = []
+    least: int | None = None
+    after = 0
+    for looked, place in enumerate(places[np.argsort(numbers[places], kind="stable")[::-1]]):
+        number = int(numbers[place])
+        if least is not None and number < least:
+            break
+        if looked >= MOST:
+            return None
+        each = key(int(place))
+        if each.startswith(beginning):
+            found.append(each)
+            after += highest is None or number < highest
+            least = number if after >= count and least is None else least
+    return found
+
+
+def _least(numbers: np.ndarray[tuple[int], np.dtype[np.int64]], count: int, highest: int | None) -> int:
+    """The smallest number of the first `count` that are below `highest`: those that are equal to it may come first."""
+    below = numbers if highest is None else numbers[numbers < highest]
+    if len(below) <= count:
+        return -(2**63)
+    return int(np.partition(below, len(below) - count)[len(below) - count])
+
+
+def _numbers(
+    sums: Sums, speed: Iterable[tuple[int, bytes, bytes]], reader: Reader
+) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]] | None, list[bytes]]:
+    """The numbers of both sides by place, and the keys of the last places, which the batch side does not have."""
+    (name,) = reader.algebras
+    added: dict[bytes, int] = {}
+    for _, packed, state in speed:
+        added[packed] = added.get(packed, 0) + reader.unpack(state)[name]
+    largest = int(np.abs(sums.values).max(initial=0))
+    if max(largest, *map(abs, added.values()), 0) > LARGEST:
+        return None, []
+    numbers, more = sums.values.copy(), []
+    for packed, number in added.items():
+        place = sums.place(packed)
+        if place is None:
+            more.append(packed)
+        else:
+            numbers[place] += number
+    return np.concatenate([numbers, np.array([added[packed] for packed in more], np.int64)]), more

@@ -1,0 +1,374 @@
+"""The law of answers: whatever is asked, both sides merged give what one look at every event gives.
+
+For made-up events, any cut between the batch side and the speed side, late events and copies on both sides of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise, product
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from batch_layer.index import Index
+from serving_layer import ordering, top
+from serving_layer.answer import Answer, Row
+from serving_layer.asking import Limits, ask
+from serving_layer.batch_side import BatchSide, OpenRun
+from serving_layer.bounds import Bounds, Budget
+from serving_layer.making import Read, asked, make
+from serving_layer.merge import Windows, over_windows
+from serving_layer.plan import Span
+from serving_layer.question import Question
+from serving_layer.speed_side import Reading
+from speed_layer import speed_views
+from speed_layer.speed_views import Outcome
+from tests.answering_place import (
+    FIRST,
+    GIFTS,
+    SALES,
+    SPAN_DAYS,
+    TOTALS,
+    VIEWS,
+    Place,
+    below,
+    end_of,
+    events,
+    fresh,
+    naive,
+    same,
+    speed_states,
+    zero,
+)
+from views.in_memory import Event
+from views.states import Reader, pack
+from views.view import View
+
+NOW = FIRST.timestamp() + SPAN_DAYS * 86400
+LIMITS = Limits()
+SETTINGS = settings(
+    max_examples=60,
+    deadline=None,
+    database=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+
+@dataclass
+class World:
+    """Events, a run over those below a cut, and the states of the others in two generations."""
+
+    events: list[Event]
+    run: OpenRun
+    speed: dict[str, list[list[tuple[int, bytes, bytes]]]]
+
+    def read(self, view: View) -> tuple[Read, list[tuple[int, bytes, bytes]]]:
+        applied = end_of(self.events)
+        states = [state for generation in self.speed[view.name] for state in generation]
+        reading = Reading(speed_views.Answer(Outcome.OK, applied, self.run.run, None, ()), None, {})
+        return Read(self.run, reading), states
+
+    def answer(self, question: Question) -> Answer:
+        """As Answering makes it, of the states that Redis would have given."""
+        each = asked(question)
+        read, states = self.read(question.view)
+        inside = [
+            state
+            for start, end in each.ranges
+            for state in states
+            if start <= state[0] < end
+            and (
+                state[1] in each.wanted.keys
+                if each.wanted.keys is not None
+                else state[1].startswith(each.wanted.prefix)
+            )
+        ]
+        return make(each, read, inside, Budget(Bounds(), math.inf))
+
+
+@pytest.fixture(scope="module", params=[(0, 0.5), (1, 0.0), (2, 1.0), (3, 0.8)], ids=str)
+def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    seed, share = request.param
+    made = events(260, seed)
+    chance = Random(seed)  # noqa: S311
+    end = end_of(made)
+    cut = {p: round(offset * share * chance.uniform(0.8, 1.2)) if 0 < share < 1 else round(offset * share)
+           for p, offset in end.items()}  # fmt: skip
+    middle = {p: chance.randint(cut[p], max(end[p], cut[p])) for p in end}
+    place = Place(tmp_path_factory.mktemp("home"))
+    place.begin()
+    if any(cut.values()):
+        place.publish(1, {p: offset // 2 for p, offset in cut.items()}, made)
+        place.publish(2, cut, made, base=1)
+    later = fresh(made, cut)
+    parts = below(later, middle), [event for event in later if event not in below(later, middle)]
+    speed = {view.name: [speed_states(view, part) for part in parts] for view in VIEWS}
+    side = BatchSide(place.settings, place.source, place.declarations.views)
+    with side.current() as run:
+        yield World(made, run, speed)
+    side.close()
+
+
+# ---- questions -----------------------------------------------------------------
+
+ITEMS = [None, "a", "/docs/a.html", "Ünï ✓", "", "nowhere"]
+SIZES = [None, 0, 1, 99, -(2**31), 7777]
+
+
+@st.composite
+def times(draw: st.DrawFn) -> list[tuple[str, str]]:
+    start = draw(st.integers(-2, SPAN_DAYS)) * 24 + draw(st.just(0) | st.integers(0, 23))
+    hours = draw(st.sampled_from([1, 5, 24, 48, 31 * 24, 70 * 24]) | st.integers(1, 100))
+    begin = int(FIRST.timestamp()) + start * 3600
+    return [("from", str(begin * 1000)), ("to", str((begin + hours * 3600) * 1000))]
+
+
+@st.composite
+def questions(draw: st.DrawFn, view: View) -> Question:
+    given = draw(times())
+    grains = ["all", "day", "week", "month"] + (["hour", "6h"] if view is not TOTALS else [])
+    grain = draw(st.sampled_from(grains))
+    given.append(("grain", grain))
+    if view is not TOTALS:
+        given.append(("tz", draw(st.sampled_from(["UTC", "Europe/Berlin", "America/New_York"]))))
+    if grain in ("day", "6h", "hour") and draw(st.booleans()):
+        given.append(("window", draw(st.sampled_from(["2d", "7d"]))))
+    given += draw(filters(view))
+    by = draw(st.permutations(list(view.keys)))[: draw(st.integers(0, len(view.keys)))]
+    given.append(("by", ",".join(by)))
+    if draw(st.booleans()):
+        names = draw(st.sets(st.sampled_from(sorted(view.answers)), min_size=1))
+        given.append(("answers", ",".join(sorted({*names, "orders"}))))
+    order = draw(st.lists(st.sampled_from(["bucket", "orders", *by]), unique=True))
+    signs = [draw(st.sampled_from(["", "-"])) for _ in order]
+    if order:
+        given.append(("order", ",".join(map("".join, zip(signs, order, strict=True)))))
+    if draw(st.booleans()):
+        given.append(("compare", "previous_period"))
+    if draw(st.booleans()) and grain != "hour":
+        given.append(("fill", "zero"))
+    if draw(st.sampled_from([True, False, False])):
+        given.append(("having", draw(st.sampled_from(["orders > 1", "orders >= 2 or orders = 0", "orders < 0"]))))
+    given.append(("explain", draw(st.sampled_from(["true", "false"]))))
+    given.append(("limit", draw(st.sampled_from(["1", "3", "50", "10000"]))))
+    return ask(view, given, now=NOW, limits=LIMITS)
+
+
+@st.composite
+def filters(draw: st.DrawFn, view: View) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    if view is SALES:
+        kind = draw(st.sampled_from(["", "", "", "is", "not", "prefix"]))
+        values = draw(st.lists(st.sampled_from(ITEMS), min_size=1, max_size=3, unique=True))
+        if kind == "prefix":
+            found += [("item.prefix", draw(st.sampled_from(["", "/", "/docs", "a", "x"])))]
+        elif kind:
+            found += [("item" if kind == "is" else "item.not", value) for value in values if value is not None]
+        if draw(st.sampled_from([True, False, False])):
+            found += [
+                ("size", str(value)) for value in draw(st.sets(st.sampled_from(SIZES), min_size=1)) if value is not None
+            ]
+    if view is GIFTS and draw(st.booleans()):
+        found += [("gift", draw(st.sampled_from(["true", "false"])))]
+    return found
+
+
+def passes(question: Question, key: dict[str, Any]) -> bool:
+    for each in question.filters:
+        value = key[each.key]
+        match each.kind:
+            case "is":
+                is_right = value in each.values
+            case "not":
+                is_right = value not in each.values
+            case "prefix":
+                is_right = value is not None and any(value.startswith(text) for text in each.values)
+        if not is_right:
+            return False
+    return True
+
+
+# ---- what must come out --------------------------------------------------------
+
+
+def expected_rows(question: Question, of: list[Event]) -> dict[Any, Row]:
+    """Every row, by period and key."""
+
+    def over(windows: Any) -> list[dict[Any, Any]]:
+        return [naive(question.view, of, window, question.by, lambda key: passes(question, key)) for window in windows]
+
+    zeros = question.view.present({name: each.zero() for name, each in question.view.algebras.items()})
+    now, before = over(question.windows), over(question.previous or ())
+    every = {group for found in (*now, *before) for group in found}
+    if question.fill:
+        values = {each.key: each.values for each in question.filters if each.kind == "is"}
+        others = [each.key for each in question.filters if each.kind != "is"]
+        if all(name in values and name not in others for name in question.by):
+            every |= set(product(*(values[name] for name in question.by)))
+    found = {}
+    for place, period in enumerate(question.periods):
+        for group in every if question.fill else now[place]:
+            answers = now[place].get(group, zeros)
+            if question.having is not None and not question.having.evaluate(question.view.numbers(answers)):
+                continue
+            previous = before[place].get(group, zeros) if question.previous is not None else None
+            found[period, group] = Row(period, group, answers, previous)
+    return found
+
+
+def asked_of(question: Question, answers: dict[str, Any] | None) -> dict[str, Any] | None:
+    return None if answers is None else {name: answers[name] for name in question.answers}
+
+
+def all_pages(world: World, question: Question) -> list[Row]:
+    """Page after page."""
+    found: list[Row] = []
+    while True:
+        page = world.answer(question)
+        assert len(page.rows) <= question.limit
+        found += page.rows
+        if page.next is None:
+            return found
+        assert len(page.rows) == question.limit
+        question = replace(question, cursor=page.next)
+
+
+def check(world: World, question: Question) -> None:
+    expected = expected_rows(question, world.events)
+    limit = question.limit if len(expected) < 40 * question.limit else 10_000
+    found = all_pages(world, replace(question, limit=limit))
+    places = [(row.period, row.key) for row in found]
+    assert sorted(map(repr, places)) == sorted(map(repr, expected)), "not the rows that there are"
+    for row in found:
+        wanted = expected[row.period, row.key]
+        assert same(row.answers, asked_of(question, wanted.answers)), (row, wanted)
+        assert same(row.previous, asked_of(question, wanted.previous)), (row, wanted)
+        assert (row.explain is not None) == question.explain
+        if row.explain is not None:
+            assert same(row.explain["merged"], row.answers)
+    position, sorted_by = ordering.positions(question), ordering.sort_key(question)
+    ranks = [sorted_by(position(row)) for row in found]
+    assert all(left < right for left, right in pairwise(ranks)), "not in order, or twice"
+
+
+@pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.name)
+@SETTINGS
+@given(data=st.data())
+def test_an_answer_is_that_of_every_event_looked_at(world: World, view: View, data: st.DataObject) -> None:
+    check(world, data.draw(questions(view)))
+
+
+# ---- pages ---------------------------------------------------------------------
+
+
+@SETTINGS
+@given(data=st.data())
+def test_pages_together_are_all_rows(world: World, data: st.DataObject) -> None:
+    """However small they are, in whatever order: ties, nulls, periods with many rows and with one."""
+    by = data.draw(st.sampled_from([["item"], ["size", "item"], ["size"]]))
+    names = data.draw(st.permutations(["bucket", "orders", "least", "latest", "share", "many", *by]))[:3]
+    order = ",".join(data.draw(st.sampled_from(["", "-"])) + name for name in names)
+    given = [
+        *data.draw(times()), ("grain", data.draw(st.sampled_from(["all", "day", "month"]))), ("by", ",".join(by)),
+        ("order", order), ("answers", "orders,least,latest,share,many"), ("limit", data.draw(st.sampled_from("123"))),
+    ]  # fmt: skip
+    question = ask(SALES, given, now=NOW, limits=LIMITS)
+    whole = world.answer(replace(question, limit=10_000))
+    assert whole.next is None
+    assert all_pages(world, question) == whole.rows
+
+
+# ---- the first n ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("view", [SALES, GIFTS], ids=lambda view: view.name)
+@SETTINGS
+@given(data=st.data())
+def test_the_first_by_a_number_are_found_without_reading_all(world: World, view: View, data: st.DataObject) -> None:
+    by = data.draw(st.permutations(list(view.keys)))
+    order = data.draw(st.sampled_from(["-orders", "-cents", "-orders,-cents", "-cents,bucket", f"-orders,-{by[0]}"]))
+    beginning = data.draw(st.sampled_from([None, None, "", "/", "a", "/docs/a.html"])) if view is SALES else None
+    given = [
+        *data.draw(times()), ("by", ",".join(by)), ("order", order),
+        ("explain", data.draw(st.sampled_from(["true", "false"]))),
+        ("limit", str(data.draw(st.integers(1, 6)))),
+        *([] if beginning is None else [("item.prefix", beginning)]),
+    ]  # fmt: skip
+    question = ask(view, given, now=NOW, limits=LIMITS)
+    assert top.rank_by(question, asked(question).wanted) == question.order[0].name
+    with pytest.MonkeyPatch.context() as patch:
+        if world.run.run:
+            patch.setattr(Index, "of_prefix", _must_not_be_read)
+        check(world, question)
+        found = all_pages(world, question)
+        patch.undo()
+        patch.setattr(top, "MOST", -1)  # too many candidates: everything is read
+        assert found == all_pages(world, question)
+
+
+def _must_not_be_read(*_arguments: Any) -> Any:
+    raise AssertionError("the tiles of all keys were read")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        [("order", "orders")],
+        [("order", "-users")],
+        [("order", "bucket,-orders")],
+        [("by", "item")],
+        [("by", "")],
+        [("having", "orders > 1")],
+        [("fill", "zero")],
+        [("compare", "previous_period")],
+        [("item", "a"), ("item", "")],
+        [("item.not", "a")],
+        [("size", "1")],
+        [("grain", "day")],
+        [("order", "-mean")],
+        [("order", "-spent")],
+    ],
+    ids=str,
+)
+def test_other_questions_are_not_ranked_by_one_number(more: list[tuple[str, str]]) -> None:
+    given = {"from": "-48h", "by": "item,size", "order": "-orders"}
+    plain = ask(SALES, list(given.items()), now=NOW, limits=LIMITS)
+    assert top.rank_by(plain, asked(plain).wanted) == "orders"
+    one = ask(SALES, [*given.items(), ("item", "a")], now=NOW, limits=LIMITS)
+    assert top.rank_by(one, asked(one).wanted) == "orders", "an equal first key is what its bytes begin with"
+    items = [*(each for each in given.items() if each[0] not in dict(more)), *more]
+    question = ask(SALES, items, now=NOW, limits=LIMITS)
+    assert top.rank_by(question, asked(question).wanted) is None
+
+
+# ---- windows -------------------------------------------------------------------
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    cells=st.dictionaries(st.integers(0, 30), st.lists(st.integers(1, 9), min_size=1, max_size=3)),
+    steps=st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=12),
+)
+def test_windows_hold_the_segments_that_are_theirs(cells: dict[int, list[int]], steps: list[tuple[int, int]]) -> None:
+    first = end = 0
+    spans = []
+    for later_first, later_end in steps:
+        first, end = first + later_first, max(end + later_end, first + later_first)
+        spans.append(Span(first, end))
+    packed = {
+        segment: [pack(TOTALS.algebras, {**zero(TOTALS), "orders": count}) for count in counts]
+        for segment, counts in cells.items()
+    }
+    reader = Reader(TOTALS.algebras, ["orders"])
+    found = list(over_windows(packed, Windows(spans), reader, Budget(Bounds(), math.inf)))
+    sums = [[sum(cells[segment]) for segment in range(*span) if segment in cells] for span in spans]
+    assert [(number, states["orders"]) for number, states in found] == [
+        (number, sum(counts)) for number, counts in enumerate(sums) if counts
+    ]
