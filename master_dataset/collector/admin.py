@@ -11,8 +11,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from infra.problems import Problem
+from infra.rest import json_response
 from master_dataset.collector.bodies import beside_loop, invalid_body, parse_body, read_body
-from master_dataset.collector.context import Collector, json_response
+from master_dataset.collector.context import Collector
 from master_dataset.collector.parameters import flag, query
 from master_dataset.errors import MasterDatasetError
 from master_dataset.groups import delete_group, describe_group, list_groups

@@ -11,24 +11,24 @@ import structlog
 from confluent_kafka.admin import AdminClient
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
-from starlette.responses import Response
 
+from infra.access import SECURITY_SCHEMES, Access
 from infra.local_stack import addresses
 from infra.problems import Problem, install_problems
+from infra.rest import add_health
 from infra.settings import Settings
+from infra.threads import Threads
 from infra.version import VERSION
-from master_dataset.collector.access import Access
 from master_dataset.collector.admin import admin_routes
 from master_dataset.collector.consumers import Consumers
 from master_dataset.collector.consuming import consuming_routes
-from master_dataset.collector.context import Collector, json_response
+from master_dataset.collector.context import Collector
 from master_dataset.collector.dead import dead_routes
 from master_dataset.collector.events import event_routes
 from master_dataset.collector.limits import Budget, Limits
 from master_dataset.collector.produce import produce_routes
 from master_dataset.collector.producer import AckedProducer
 from master_dataset.collector.reading import reading_routes
-from master_dataset.collector.threads import Threads
 from master_dataset.collector.topic_cache import TopicCache
 from master_dataset.errors import MasterDatasetError
 from master_dataset.event import compile_validator
@@ -100,7 +100,7 @@ def create_app(settings: Settings, declarations: Declarations) -> FastAPI:
         admin_routes(collector),
     ):
         app.include_router(routes)
-    _add_health(app, collector, has_topics)
+    add_health(app, lambda: _ready(collector, has_topics), "/healthz")
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]  # FastAPI's own way to change it
     return app
 
@@ -125,32 +125,22 @@ async def _make_topics(collector: Collector, done: asyncio.Event) -> None:
         return
 
 
-def _add_health(app: FastAPI, collector: Collector, has_topics: asyncio.Event) -> None:
-    @app.get("/healthz", tags=["health"])
-    async def healthz() -> Response:
-        """Whether this process runs."""
-        return json_response({"status": "ok"})
-
-    @app.get("/ready", tags=["health"])
-    async def ready() -> Response:
-        """Whether events can be stored: Kafka answers and the declared topics exist."""
-        if not has_topics.is_set():
-            raise Problem(503, "not-ready", "The declared topics are not made yet.", retry_after_s=1)
-        try:
-            await asyncio.to_thread(existing_topics, collector.admin, READY_TIMEOUT_S)
-        except MasterDatasetError as error:
-            raise Problem(503, "not-ready", f"Kafka does not answer. {error}", retry_after_s=1) from None
-        return json_response({"status": "ready"})
+async def _ready(collector: Collector, has_topics: asyncio.Event) -> dict[str, Any]:
+    """Whether events can be stored: Kafka answers and the declared topics exist."""
+    if not has_topics.is_set():
+        raise Problem(503, "not-ready", "The declared topics are not made yet.", retry_after_s=1)
+    try:
+        await asyncio.to_thread(existing_topics, collector.admin, READY_TIMEOUT_S)
+    except MasterDatasetError as error:
+        raise Problem(503, "not-ready", f"Kafka does not answer. {error}", retry_after_s=1) from None
+    return {}
 
 
 def _openapi(app: FastAPI) -> dict[str, Any]:
     """FastAPI's description, and that everything needs a key."""
     if not app.openapi_schema:
         schema = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
-        schema.setdefault("components", {})["securitySchemes"] = {
-            "basic": {"type": "http", "scheme": "basic", "description": "A key's name and secret."},
-            "bearer": {"type": "http", "scheme": "bearer", "description": "A key's secret."},
-        }
+        schema.setdefault("components", {})["securitySchemes"] = SECURITY_SCHEMES
         schema["security"] = [{"basic": []}, {"bearer": []}]
         app.openapi_schema = schema
     return app.openapi_schema

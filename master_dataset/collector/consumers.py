@@ -14,9 +14,9 @@ import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from infra.problems import Problem
+from infra.threads import P, T, Threads
 from master_dataset.collector.reading import kafka_problem
 from master_dataset.collector.records import as_json, take
-from master_dataset.collector.threads import P, T, Threads
 
 ASSIGNMENT_TIMEOUT_S = 15.0
 SWEEP_EVERY_S = 5.0

@@ -10,10 +10,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from infra.problems import Problem
+from infra.rest import json_response, wrong_parameter
 from master_dataset.collector.bodies import invalid_body
 from master_dataset.collector.consumers import Consumers
-from master_dataset.collector.context import Collector, get_and_post, json_response
-from master_dataset.collector.parameters import flag, one_of, path_parts, wrong_parameter
+from master_dataset.collector.context import Collector, get_and_post
+from master_dataset.collector.parameters import flag, one_of, path_parts
 from master_dataset.collector.requests import asked_places, check_places, parameters_and_body, waiting
 
 NAME = re.compile(r"[A-Za-z0-9._:-]{1,200}")

@@ -6,18 +6,17 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
 from confluent_kafka.admin import AdminClient
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from infra.access import Access
 from infra.problems import Problem
 from infra.settings import Settings
-from master_dataset.collector.access import Access
+from infra.threads import Threads
 from master_dataset.collector.limits import Budget, Limits
 from master_dataset.collector.producer import AckedProducer
-from master_dataset.collector.threads import Threads
 from master_dataset.collector.topic_cache import TopicCache
 from views.declarations import Declarations
 from views.source import Source
@@ -64,8 +63,3 @@ def get_and_post(routes: APIRouter, path: str, **options: Any) -> Callable[[Hand
         return handler
 
     return register
-
-
-def json_response(value: Any, status: int = 200) -> Response:
-    """An answer, written by orjson."""
-    return Response(orjson.dumps(value), status, media_type="application/json")

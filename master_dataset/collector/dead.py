@@ -11,7 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from infra.problems import Problem
-from master_dataset.collector.context import Collector, json_response
+from infra.rest import json_response
+from master_dataset.collector.context import Collector
 from master_dataset.collector.parameters import query, whole_number
 from master_dataset.collector.requests import DEFAULT_LIMIT, MAX_LIMIT, MAX_OFFSET
 from master_dataset.dead_letters import DeadLetter, ValueLeftOut, newest_first, read_letters, replay, watermarks, whole

@@ -10,8 +10,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from infra.problems import Problem
+from infra.rest import json_response
 from master_dataset.collector.bodies import beside_loop, check_batch, parse_body, read_body
-from master_dataset.collector.context import Collector, json_response
+from master_dataset.collector.context import Collector
 from master_dataset.collector.outcomes import describe, problem_of
 from master_dataset.collector.parameters import acks_of, flag, query
 from master_dataset.collector.produce import ACKS_PARAMETER

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from infra.bodies import BodyLimits
 from infra.problems import Problem
 from infra.settings import Settings
 
@@ -33,6 +34,11 @@ class Limits:
             buffer=int(settings.collector_buffer_mb * 1_000_000),
             body_timeout_s=settings.collector_body_timeout_s,
         )
+
+    @property
+    def of_body(self) -> BodyLimits:
+        """The limits of one body."""
+        return BodyLimits(self.body, self.body_timeout_s, "collector_max_body_mb", "Nothing was stored.")
 
 
 class Budget:

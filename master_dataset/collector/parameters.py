@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import cast
-from urllib.parse import parse_qsl, unquote_to_bytes
+from urllib.parse import unquote_to_bytes
 
 from starlette.requests import Request
 
-from infra.problems import Problem
+from infra.rest import query_pairs, wrong_parameter
 from master_dataset.collector.producer import Acks
 
 ACKS: dict[str, Acks] = {"0": "0", "1": "1", "all": "all", "-1": "all"}
@@ -17,14 +17,8 @@ NO = frozenset({"false", "0", "no", "off", ""})
 
 
 def query(request: Request) -> dict[str, str]:
-    """The query string. Starlette would replace what is not UTF-8; here it is refused."""
-    raw = cast(bytes, request.scope.get("query_string", b""))
-    if not raw:
-        return {}
-    try:
-        return dict(parse_qsl(raw.decode("ascii"), keep_blank_values=True, errors="strict"))
-    except ValueError:
-        raise wrong_parameter("query string", "percent-encoded UTF-8", raw.decode("latin-1")) from None
+    """The query string."""
+    return dict(query_pairs(request))
 
 
 def acks_of(parameters: Mapping[str, str]) -> Acks:
@@ -61,12 +55,6 @@ def one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
     if value.lower() not in allowed:
         raise wrong_parameter(name, " or ".join(allowed), value)
     return value.lower()
-
-
-def wrong_parameter(name: str, right: str, given: str) -> Problem:
-    """The problem for a parameter."""
-    given = given if len(given) <= 100 else f"{given[:97]}..."
-    return Problem(400, "invalid-parameter", f"{name} is {given!r}; it should be {right}.", where=name)
 
 
 def path_parts(request: Request, prefix: bytes, count: int) -> list[str]:

@@ -7,11 +7,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from infra.problems import Problem
+from infra.rest import json_response, wrong_parameter
 from master_dataset.collector.bodies import beside_loop, check_batch, check_record_size, parse_body, read_body
-from master_dataset.collector.context import Collector, get_and_post, json_response
+from master_dataset.collector.context import Collector, get_and_post
 from master_dataset.collector.messages import read_messages, record_size
 from master_dataset.collector.outcomes import place, problem_of
-from master_dataset.collector.parameters import acks_of, path_parts, query, wrong_parameter
+from master_dataset.collector.parameters import acks_of, path_parts, query
 from master_dataset.collector.producer import ANY_PARTITION, Acks, Outcome, Record
 
 ACKS_TEXT = """

@@ -13,8 +13,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from infra.problems import Problem
-from master_dataset.collector.context import Collector, get_and_post, json_response
-from master_dataset.collector.parameters import path_parts, wrong_parameter
+from infra.rest import json_response, wrong_parameter
+from master_dataset.collector.context import Collector, get_and_post
+from master_dataset.collector.parameters import path_parts
 from master_dataset.collector.records import as_json, size_of, take
 from master_dataset.collector.requests import asked_places, check_places, parameters_and_body, waiting
 

@@ -58,7 +58,7 @@ def test_every_route_wants_a_key_with_its_scope(
 def test_every_route_of_the_description_is_in_the_table(stack: Stack) -> None:
     described = httpx.get(f"{stack.collector}/openapi.json").json()
     paths = {path.split("/")[1] for path in described["paths"]}
-    assert paths - {"healthz", "ready"} == {path.split("/")[1].split("?")[0] for _, path, _ in ROUTES}
+    assert paths - {"health", "ready"} == {path.split("/")[1].split("?")[0] for _, path, _ in ROUTES}
     assert described["security"] == [{"basic": []}, {"bearer": []}]
 
 
@@ -74,7 +74,8 @@ def test_a_wrong_secret_is_refused_and_a_removed_key_too(stack: Stack) -> None:
 
 
 def test_health_needs_no_key(stack: Stack) -> None:
-    assert httpx.get(f"{stack.collector}/healthz").json() == {"status": "ok"}
+    for path in ("/health", "/healthz"):
+        assert httpx.get(stack.collector + path).json() == {"status": "ok"}
     assert httpx.get(f"{stack.collector}/ready").json() == {"status": "ready"}
 
 

@@ -1,4 +1,4 @@
-"""The collector's parts that need no broker: bodies, threads, and what a consumer instance gives."""
+"""The collector's parts that need no broker: bodies, and what a consumer instance gives."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
 from infra.problems import Problem
+from infra.threads import Threads
 from master_dataset.collector.bodies import LARGE_BODY, beside_loop, parse_body
 from master_dataset.collector.consumers import Consumers, Instance
 from master_dataset.collector.events import read_events
 from master_dataset.collector.reading import gather
-from master_dataset.collector.threads import Threads
 from master_dataset.errors import InvalidEvent
 
 # ---- bodies ------------------------------------------------------------------
@@ -46,26 +46,6 @@ def test_large_bodies_leave_the_event_loop_and_small_ones_do_not() -> None:
     small, below, large = asyncio.run(used_threads())
     assert small == below == threading.get_ident()
     assert large != threading.get_ident()
-
-
-# ---- threads -----------------------------------------------------------------
-
-
-def test_more_work_than_threads_is_refused_with_the_time_to_try_again() -> None:
-    async def crowd() -> tuple[Any, ...]:
-        threads, may_end = Threads("fetch", 2), threading.Event()
-        busy = [asyncio.create_task(threads.run_now(may_end.wait, 30)) for _ in range(2)]
-        await asyncio.sleep(0)
-        with pytest.raises(Problem) as refused:
-            await threads.run_now(may_end.wait, 30)
-        # What has nothing to do with it does not wait.
-        assert await asyncio.to_thread(lambda: "ready") == "ready"
-        may_end.set()
-        return refused.value, await asyncio.gather(*busy), await threads.run_now(lambda: "again")
-
-    refused, ended, again = asyncio.run(crowd())
-    assert (refused.status, refused.headers["Retry-After"]) == (429, "1")
-    assert (ended, again) == ([True, True], "again")
 
 
 # ---- consumer instances ------------------------------------------------------

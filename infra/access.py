@@ -1,14 +1,19 @@
-"""Who may use the collector: every request but the health checks proves a key with the right scope."""
+"""Who may use a REST server of ours: every request but the health checks proves a key with the right scope."""
 
 from __future__ import annotations
 
-from starlette.requests import Request
+from starlette.requests import HTTPConnection
 
-from infra.access_keys import AccessKeyError, AccessKeys
+from infra.access_keys import AccessKey, AccessKeyError, AccessKeys
 from infra.problems import Problem
 from infra.settings import Settings
 
 CHALLENGE = {"WWW-Authenticate": 'Basic realm="tidemark", charset="UTF-8", Bearer realm="tidemark"'}
+SECURITY_SCHEMES = {
+    "basic": {"type": "http", "scheme": "basic", "description": "A key's name and secret."},
+    "bearer": {"type": "http", "scheme": "bearer", "description": "A key's secret."},
+}
+"""The same for OpenAPI."""
 
 
 class Access:
@@ -18,11 +23,14 @@ class Access:
         self._keys = AccessKeys(settings.home)
         self._required = settings.access_required
 
-    def check(self, request: Request, *scopes: str) -> None:
-        """Raise the problem 401 or 403 unless the request's key has one of the scopes."""
+    def check(self, connection: HTTPConnection, *scopes: str) -> AccessKey | None:
+        """The key of a request or WebSocket, None where none is needed; the problem 401 or 403 unless it has a scope.
+
+        A key comes in the Authorization header alone: an address is written into logs and histories.
+        """
         if not self._required:
-            return
-        given = request.headers.get("authorization", "")
+            return None
+        given = connection.headers.get("authorization", "")
         try:
             key = self._keys.find(given)
         except AccessKeyError as error:
@@ -45,3 +53,4 @@ class Access:
                 f"{' or '.join(scopes)}.",
                 scopes=sorted(scopes),
             )
+        return key
