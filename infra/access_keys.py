@@ -24,8 +24,8 @@ from typing import Any
 from infra.errors import InfraError
 from infra.home import read_json, write_json
 
-SCOPES = ("produce", "consume", "query", "admin")
-"""What a key may be allowed: send events, read topics back, ask views, and administer."""
+SCOPES = ("produce", "consume", "query", "metrics", "admin")
+"""What a key may be allowed: send events, read topics back, ask views, read what servers measure, and administer."""
 FIRST_KEY = "admin"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 FILE_NAME = "access_keys.json"

@@ -28,6 +28,8 @@ from infra.redis_clients import OLDEST
 from infra.service import Service
 from infra.settings import Settings, child_environment
 
+OF_SERVERS = ("kafka_port", "kafka_controller_port", "redis_port")
+"""The layers' processes have addresses instead."""
 UTF8 = {"LC_ALL": "C.UTF-8"}
 """Under another locale Java cannot open a path like `/home/jürgen`."""
 
@@ -51,6 +53,10 @@ def wanted_ports(settings: Settings) -> dict[str, int]:
         ports |= {"redis_port": settings.redis_port}
     if settings.collector_enabled:
         ports |= {"collector_port": settings.collector_port}
+    if settings.archiver_enabled:
+        ports |= {"archiver_metrics_port": settings.archiver_metrics_port}
+    if settings.speed_enabled:
+        ports |= {"speed_metrics_port": settings.speed_metrics_port}
     if _has_scheduler(settings):
         ports |= {"scheduler_metrics_port": settings.scheduler_metrics_port}
     return ports
@@ -91,7 +97,7 @@ def build_services(settings: Settings) -> list[Service]:
         update={
             "kafka_bootstrap": addresses(settings).kafka,
             "redis_url": addresses(settings).redis,
-            **{name: port for name, port in ports.items() if name in ("collector_port", "scheduler_metrics_port")},
+            **{name: port for name, port in ports.items() if name not in OF_SERVERS},
         }
     )
     if settings.collector_enabled:

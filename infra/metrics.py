@@ -1,11 +1,17 @@
-"""What a process measures of itself, in the text format of Prometheus: `GET /metrics` on a loopback port of its own."""
+"""What a process measures of itself, in the text format of Prometheus.
+
+A REST server answers `GET /metrics` itself (`infra/rest.py`); other processes do so on a loopback port of their own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 from prometheus_client import CollectorRegistry, Info, ProcessCollector, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 from infra.errors import InfraError
 from infra.ports import holder_of
@@ -23,6 +29,35 @@ def new_registry(process: str) -> CollectorRegistry:
     )
     ProcessCollector(registry=registry)
     return registry
+
+
+class PerSource(NamedTuple):
+    """One number of each source, from what a process says of the source and the time now; None: it has none."""
+
+    name: str
+    help: str
+    value: Callable[[Mapping[str, Any], float], float | None]
+    is_counter: bool = False
+
+
+class SourceMetrics(Collector):
+    """Reads a process's status when asked, so that the numbers are those of this moment."""
+
+    def __init__(self, prefix: str, numbers: Sequence[PerSource], status: Callable[[], Mapping[str, Any]]) -> None:
+        self._prefix, self._numbers, self._status = prefix, numbers, status
+
+    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+        """For the registry."""
+        yield from self._families(self._status())
+
+    def _families(self, status: Mapping[str, Any]) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+        for number in self._numbers:
+            made = CounterMetricFamily if number.is_counter else GaugeMetricFamily
+            family = made(f"{self._prefix}_{number.name}", number.help, labels=["source"])
+            for name, source in status["sources"].items():
+                if (value := number.value(source, status["at"])) is not None:
+                    family.add_metric([name], value)
+            yield family
 
 
 @contextmanager

@@ -20,6 +20,8 @@ FIRST = {
     "redis_port": 6379,
     "collector_port": 8080,
     "scheduler_metrics_port": 9464,
+    "archiver_metrics_port": 9465,
+    "speed_metrics_port": 9466,
 }
 """Where the search for a free port begins, for each setting."""
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 from urllib.parse import parse_qsl
 
 import orjson
 from fastapi import FastAPI
-from starlette.requests import HTTPConnection
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 
+from infra.access import Access
 from infra.problems import Problem
 
 
@@ -51,3 +54,15 @@ def add_health(app: FastAPI, is_ready: Callable[[], Awaitable[dict[str, Any]]], 
     for alias in aliases:
         app.add_api_route(alias, health, include_in_schema=False)
     app.add_api_route("/ready", ready, tags=["health"])
+
+
+def add_metrics(app: FastAPI, access: Access, registry: Callable[[], CollectorRegistry]) -> None:
+    """`/metrics`, for a key with the scope `metrics`: unlike a port on loopback, this address may be anybody's."""
+
+    async def metrics(request: Request) -> Response:
+        """What this server measures of itself, for Prometheus."""
+        access.check(request, "metrics", "admin")
+        text = await asyncio.to_thread(lambda: generate_latest(registry()))
+        return Response(text, media_type=CONTENT_TYPE_LATEST)
+
+    app.add_api_route("/metrics", metrics, tags=["health"])

@@ -238,6 +238,10 @@ class Settings(BaseSettings):
         ),
     )
 
+    archiver_metrics_port: Port = Field(
+        default=0, description="Loopback port of the archiver's /metrics; 0: chosen once for the home, from 9465 on."
+    )
+
     speed_enabled: bool = Field(
         default=True, description="Whether `up` runs the speed layer, which keeps real-time views in Redis."
     )
@@ -264,6 +268,10 @@ class Settings(BaseSettings):
     )
     speed_grace_s: float = Field(
         default=60, ge=0, description="Seconds after a run is published until speed states before it are dropped."
+    )
+
+    speed_metrics_port: Port = Field(
+        default=0, description="Loopback port of the speed layer's /metrics; 0: chosen once for the home, from 9466 on."
     )
 
     batch_dir: Location | None = Field(default=None, description="Folder of the batch views; empty: batch in the home.")

@@ -70,6 +70,8 @@ class Archive:
     last: Proof = field(default_factory=lambda: Proof(Kind.APPEND))
     last_commit_at: float = 0.0
     commits: int = 0
+    invalid: int = 0
+    """Invalid records among those that were archived since it was opened."""
     failpoint: Callable[[str], None] = field(default=lambda _name: None)
 
     def start(self, spark: SparkSession, *, once: bool = False) -> StreamingQuery:
@@ -125,6 +127,7 @@ class Archive:
         self.cut, self.rows, self.last_commit_at = end, self.rows + done.proof.rows, time.time()
         self.last = done.proof if done.proof.rows else self.last  # a commit of holes tells nothing of sizes
         self.commits += 1
+        self.invalid += done.proof.invalid
         self.dead_letters.send(done.version, done.proof)
         log.info(
             "archived",

@@ -11,9 +11,12 @@ from types import FrameType
 from confluent_kafka.admin import AdminClient
 
 from infra.local_stack import addresses
+from infra.metrics import new_registry, serve_metrics
+from infra.ports import LOOPBACK
 from infra.process import run_process
 from infra.settings import Settings
 from infra.spark import spark_session
+from master_dataset.archiver_metrics import archiver_metrics
 from master_dataset.archiver_status import write_status
 from master_dataset.following import Follower, check_any_is_followed
 from master_dataset.topics import existing_topics, librdkafka_config
@@ -37,14 +40,17 @@ def run_archiver(settings: Settings) -> None:
     write_status(settings, {})
     spark = spark_session(settings, "tidemark-archiver")
     followers = [Follower(settings, bootstrap, spark, source) for source in sources]
+    registry = new_registry("archiver")
+    registry.register(archiver_metrics(followers))
     try:
-        while not stopping:
-            for follower in followers:
-                if not stopping:
-                    follower.attend()
-            check_any_is_followed(followers)
-            write_status(settings, {follower.source.name: follower.describe() for follower in followers})
-            time.sleep(HEARTBEAT_S)
+        with serve_metrics(registry, LOOPBACK, settings.archiver_metrics_port):
+            while not stopping:
+                for follower in followers:
+                    if not stopping:
+                        follower.attend()
+                check_any_is_followed(followers)
+                write_status(settings, {follower.source.name: follower.describe() for follower in followers})
+                time.sleep(HEARTBEAT_S)
     finally:
         with suppress(Exception):  # whatever state Spark is in now, the table has its own position
             for follower in followers:

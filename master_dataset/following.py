@@ -99,6 +99,7 @@ class Follower:
             "cut": cut_to_json(held.cut) if held else {},
             "rows": held.rows if held else 0,
             "commits": held.commits if held else 0,
+            "invalid": held.invalid if held else 0,
             "last_commit_at": held.last_commit_at if held else 0.0,
             "refused": "" if self.refusal is None else str(self.refusal),
         }

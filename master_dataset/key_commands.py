@@ -20,7 +20,7 @@ def add(
             "--scope",
             "-s",
             envvar="TIDEMARK_CLI_SCOPE",
-            help="What it may do: produce, consume, query, admin. May be given several times.",
+            help="What it may do: produce, consume, query, metrics, admin. May be given several times.",
         ),
     ],
     view: Annotated[

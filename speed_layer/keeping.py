@@ -339,12 +339,20 @@ class Keeper:
             "behind_s": self._behind_s() if behind else 0.0,
             "micro_batches": self.pace.micro_batches,
             "last_micro_batch_s": self.pace.seconds,
+            "micro_batches_s": self.pace.all_seconds,
             "events": self.pace.events,
             "copies": self.pace.copies,
             "marks": self.stream.marks.count if self.stream is not None and self.stream.marks is not None else 0,
             "starts": self.starts,
             "refused": self.error,
         }
+
+    def measure(self) -> dict[str, Any]:
+        """The status, and what Redis holds, for which it is asked; None where it does not answer."""
+        states = size = None
+        with suppress(RedisError, OSError):
+            states, size = self.speed_views.size()
+        return {**self.status(), "states": states, "state_bytes": size}
 
 
 def _has_ended(spark: SparkSession) -> bool:

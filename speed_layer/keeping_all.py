@@ -10,11 +10,14 @@ from pathlib import Path
 from types import FrameType
 
 from infra.home import Home, write_json
+from infra.metrics import new_registry, serve_metrics
+from infra.ports import LOOPBACK
 from infra.process import run_process
 from infra.settings import Settings
 from infra.spark import as_submitted, spark_session
 from speed_layer.errors import Fenced, SparkEnded, SpeedError
 from speed_layer.keeping import Keeper
+from speed_layer.metrics import speed_metrics
 from speed_layer.stream import session_conf
 from views.declarations import declared_by
 
@@ -49,9 +52,12 @@ def run_speed_layer(settings: Settings) -> None:
     threads = [threading.Thread(target=keep, args=(keeper,), name=keeper.source.name) for keeper in keepers]
     for thread in threads:
         thread.start()
+    registry = new_registry("speed")
+    registry.register(speed_metrics(lambda: {keeper.source.name: keeper.measure() for keeper in keepers}))
     try:
-        while not stopping.wait(HEARTBEAT_S):
-            write_status(settings, keepers)
+        with serve_metrics(registry, LOOPBACK, settings.speed_metrics_port):
+            while not stopping.wait(HEARTBEAT_S):
+                write_status(settings, keepers)
     finally:  # a full disk, say: threads that go on would keep a process alive that tells nothing
         stopping.set()
         for thread in threads:

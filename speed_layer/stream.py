@@ -88,6 +88,8 @@ class Pace:
     copies: int = 0
     seconds: float = 0.0
     """Of the last micro-batch, from where Spark hands it over until Redis has it."""
+    all_seconds: float = 0.0
+    """Of all of them."""
     newest_ms: int = 0
     """Kafka's timestamp of the newest record that is applied."""
 
@@ -178,6 +180,7 @@ class Stream:
         pace.copies += delta.copies
         pace.newest_ms = max(pace.newest_ms, delta.newest_ms)
         pace.seconds = time.monotonic() - began
+        pace.all_seconds += pace.seconds
 
     def _apply(self, delta: Delta, end: Cut) -> None:
         name = new_id()

@@ -14,8 +14,9 @@ from fastapi.openapi.utils import get_openapi
 
 from infra.access import SECURITY_SCHEMES, Access
 from infra.local_stack import addresses
+from infra.metrics import new_registry
 from infra.problems import Problem, install_problems
-from infra.rest import add_health
+from infra.rest import add_health, add_metrics
 from infra.settings import Settings
 from infra.threads import Threads
 from infra.version import VERSION
@@ -26,6 +27,7 @@ from master_dataset.collector.context import Collector
 from master_dataset.collector.dead import dead_routes
 from master_dataset.collector.events import event_routes
 from master_dataset.collector.limits import Budget, Limits
+from master_dataset.collector.metrics import CollectorMetrics
 from master_dataset.collector.produce import produce_routes
 from master_dataset.collector.producer import AckedProducer
 from master_dataset.collector.reading import reading_routes
@@ -48,18 +50,20 @@ def create_app(settings: Settings, declarations: Declarations) -> FastAPI:
     config = librdkafka_config(settings, addresses(settings).kafka)
     admin = AdminClient(config)
     limits = Limits.of(settings)
+    budget, registry, access = Budget(limits.buffer), new_registry("collector"), Access(settings)
     collector = Collector(
         settings=settings,
         declarations=declarations,
         kafka_config=config,
         admin=admin,
-        access=Access(settings),
+        access=access,
         limits=limits,
-        budget=Budget(limits.buffer),
+        budget=budget,
         producer=AckedProducer(config, settings.collector_ack_timeout_s, limits.buffer),
         topics=TopicCache(admin),
         parsing=Threads("parse", PARSING_THREADS),
         fetching=Threads("fetch", MOST_FETCHES),
+        metrics=CollectorMetrics(registry, budget),
         validators={source.name: compile_validator(source) for source in declarations.sources.values()},
     )
     consumers = Consumers(
@@ -101,6 +105,7 @@ def create_app(settings: Settings, declarations: Declarations) -> FastAPI:
     ):
         app.include_router(routes)
     add_health(app, lambda: _ready(collector, has_topics), "/healthz")
+    add_metrics(app, access, lambda: registry)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]  # FastAPI's own way to change it
     return app
 

@@ -16,6 +16,7 @@ from infra.problems import Problem
 from infra.settings import Settings
 from infra.threads import Threads
 from master_dataset.collector.limits import Budget, Limits
+from master_dataset.collector.metrics import CollectorMetrics
 from master_dataset.collector.producer import AckedProducer
 from master_dataset.collector.topic_cache import TopicCache
 from views.declarations import Declarations
@@ -39,6 +40,7 @@ class Collector:
     topics: TopicCache
     parsing: Threads  # of large bodies
     fetching: Threads
+    metrics: CollectorMetrics
     validators: dict[str, Callable[[Any], None]]
 
     def source(self, name: str) -> Source:

@@ -135,10 +135,12 @@ async def _store(
 ) -> Response:
     topic = source.topic
     valid = [event for event in prepared if isinstance(event, PreparedEvent)]
+    collector.metrics.count_invalid(topic, len(prepared) - len(valid))
     if len(valid) < len(prepared) and (is_atomic or not valid):
         raise _refused(prepared, is_atomic=is_atomic)
     await collector.topics.partitions(topic)
     outcomes = await collector.producer.send_values(topic, valid, acks)
+    collector.metrics.count(topic, outcomes)
     stored: list[dict[str, Any]] = [
         {"event_id": event.event_id, "topic": topic, "error": describe(outcome)}
         if isinstance(outcome, Refusal)

@@ -114,6 +114,7 @@ async def send(collector: Collector, records: list[Record], acks: Acks) -> list[
         if partition != ANY_PARTITION:
             await collector.topics.check_partition(topic, partition)
     outcomes = await collector.producer.send(records, acks)
+    collector.metrics.count([record.topic for record in records], outcomes)
     results = [place(record.topic, outcome) for record, outcome in zip(records, outcomes, strict=True)]
     if problem := problem_of(outcomes, results):
         for topic in {record.topic for record in records} if problem.status == 404 else ():

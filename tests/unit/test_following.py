@@ -66,7 +66,7 @@ class World:
         locks.callback(self.held.remove, source.name)
         if source.name in self.refused:
             raise self.refused[source.name]
-        return SimpleNamespace(cut={0: 5}, rows=5, commits=1, last_commit_at=0.0, start=lambda _spark: Query())
+        return SimpleNamespace(cut={0: 5}, rows=5, commits=1, invalid=0, last_commit_at=0.0, start=lambda _: Query())
 
     def pass_by(self, seconds: float) -> None:
         self.now += seconds

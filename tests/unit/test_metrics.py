@@ -1,17 +1,34 @@
-"""Metrics over HTTP: served on the port that was asked for, and gone with their process."""
+"""Metrics: over HTTP on the port that was asked for, gone with their process; and what each layer counts."""
 
 from __future__ import annotations
 
+import asyncio
 import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
-from prometheus_client import Gauge
+from confluent_kafka import KafkaError
+from fastapi import FastAPI
+from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client.parser import text_string_to_metric_families
 
+from infra.access import Access
+from infra.access_keys import add_key
 from infra.errors import InfraError
-from infra.metrics import new_registry, serve_metrics
+from infra.metrics import PerSource, SourceMetrics, new_registry, serve_metrics
 from infra.ports import LOOPBACK, is_free
+from infra.problems import install_problems
+from infra.rest import add_metrics
+from infra.settings import load_settings
 from infra.version import VERSION
+from master_dataset import archiver_metrics
+from master_dataset.collector.limits import Budget
+from master_dataset.collector.metrics import CollectorMetrics
+from master_dataset.collector.producer import UNANSWERED, Ack, Outcome, Refusal
+from speed_layer import metrics as speed_metrics
 
 
 def test_registry_is_served_as_text_and_read_anew_each_time() -> None:
@@ -38,3 +55,106 @@ def test_taken_port_is_refused_with_its_holder() -> None:
         said = rf"127.0.0.1:{port} .*, which is held by python"
         with pytest.raises(InfraError, match=said), serve_metrics(new_registry("speed"), LOOPBACK, port):
             pass
+
+
+def test_metrics_of_a_server_want_a_key_that_may_read_them(tmp_path: Path) -> None:
+    app, registry = FastAPI(), new_registry("collector")
+    install_problems(app)
+    add_metrics(app, Access(load_settings(home=tmp_path)), lambda: registry)
+    assert scrape(app).status_code == 401
+    for scope, status in (("produce", 403), ("query", 403), ("metrics", 200), ("admin", 200)):
+        assert scrape(app, scope, add_key(tmp_path, scope, [scope])).status_code == status, scope
+    answer = scrape(app, "prometheus", add_key(tmp_path, "prometheus", ["metrics"]))
+    assert answer.headers["content-type"].startswith("text/plain; version=")
+    assert 'tidemark_info{process="collector"' in answer.text
+
+
+def scrape(app: FastAPI, *key: str) -> httpx.Response:
+    async def ask() -> httpx.Response:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+            return await client.get("/metrics", auth=(key[0], key[1]) if key else None)
+
+    return asyncio.run(ask())
+
+
+# ---- what the layers count -----------------------------------------------------
+
+
+def samples(registry: CollectorRegistry) -> dict[tuple[str, ...], float]:
+    """Name and values of labels -> value."""
+    return {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in registry.collect()
+        for sample in family.samples
+        if not sample.name.endswith("_created")
+    }
+
+
+ACK = Ack(0, 7, 1)
+TOO_LARGE = Refusal(KafkaError.MSG_SIZE_TOO_LARGE, "too large")
+
+
+@pytest.mark.parametrize(
+    ("topics", "outcomes", "expected"),
+    [
+        ("web", [], {}),
+        ("web", [ACK, ACK], {("events", "web"): 2}),
+        ("web", [ACK, UNANSWERED, ACK], {("events", "web"): 2, ("refused", "web", "outcome-unknown"): 1}),
+        ("web", [TOO_LARGE], {("refused", "web", "event-too-large"): 1}),
+        (["web", "shop", "web"], [ACK, ACK, ACK], {("events", "web"): 2, ("events", "shop"): 1}),
+        (["web", "shop"], [ACK, TOO_LARGE], {("events", "web"): 1, ("refused", "shop", "event-too-large"): 1}),
+    ],
+)
+def test_collector_counts_what_became_of_records_by_topic(
+    topics: Sequence[str] | str, outcomes: list[Outcome], expected: dict[tuple[str, ...], float]
+) -> None:
+    registry, budget = CollectorRegistry(), Budget(1000)
+    metrics = CollectorMetrics(registry, budget)
+    metrics.count(topics, outcomes)
+    metrics.count_invalid("web", 0)
+    with budget.charge() as charge:
+        charge.add(10)
+        found = samples(registry)
+    assert found.pop(("tidemark_collector_unacknowledged_bytes",)) == 10
+    assert found == {
+        (f"tidemark_collector_{name}_total", *labels): count for (name, *labels), count in expected.items()
+    }
+
+
+def test_collector_counts_events_that_are_not_valid() -> None:
+    registry = CollectorRegistry()
+    CollectorMetrics(registry, Budget(1)).count_invalid("web", 3)
+    assert samples(registry)["tidemark_collector_refused_total", "web", "invalid-event"] == 3
+
+
+def test_number_that_a_source_does_not_have_is_left_out() -> None:
+    numbers = (
+        PerSource("rows", "Rows.", lambda source, _now: source["rows"], is_counter=True),
+        PerSource("age", "Age.", lambda source, now: None if source["at"] is None else now - source["at"]),
+    )
+    registry = CollectorRegistry()
+    status = {"at": 100.0, "sources": {"web": {"rows": 5, "at": 40.0}, "shop": {"rows": 0, "at": None}}}
+    registry.register(SourceMetrics("tidemark_x", numbers, lambda: status))
+    assert samples(registry) == {
+        ("tidemark_x_rows_total", "web"): 5,
+        ("tidemark_x_rows_total", "shop"): 0,
+        ("tidemark_x_age", "web"): 60.0,
+    }
+
+
+@pytest.mark.parametrize("layer", [archiver_metrics, speed_metrics])
+def test_every_number_of_a_layer_is_told_with_its_help_and_a_name_that_prometheus_takes(layer: Any) -> None:
+    """The status is the layer's own only in the system tests; here each number is read from one that says 1."""
+
+    class Ones(dict[str, Any]):
+        def __missing__(self, _name: str) -> int:
+            return 1
+
+    registry = CollectorRegistry()
+    registry.register(SourceMetrics("tidemark_x", layer.PER_SOURCE, lambda: {"at": 3.0, "sources": {"web": Ones()}}))
+    with serve_metrics(registry, LOOPBACK, 0) as address:
+        families = list(text_string_to_metric_families(httpx.get(address).text))
+    assert len(families) == len(layer.PER_SOURCE)
+    for family, number in zip(families, layer.PER_SOURCE, strict=True):
+        assert family.documentation == number.help
+        assert [sample.labels for sample in family.samples] == [{"source": "web"}]

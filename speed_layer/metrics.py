@@ -1,0 +1,46 @@
+"""The speed layer's metrics: how far each source is behind, how long micro-batches take, and what Redis holds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from infra.metrics import PerSource, SourceMetrics
+
+PER_SOURCE = (
+    PerSource(
+        "behind_events", "Events in Kafka that are not applied yet.", lambda source, _now: source["behind_events"]
+    ),
+    PerSource(
+        "behind_seconds",
+        "Age of the newest applied event while others wait; 0: none does.",
+        lambda source, _now: source["behind_s"],
+    ),
+    PerSource("events", "Events counted since the start.", lambda source, _now: source["events"], is_counter=True),
+    PerSource(
+        "copies",
+        "Events dropped since the start: their id was counted.",
+        lambda source, _now: source["copies"],
+        is_counter=True,
+    ),
+    PerSource(
+        "micro_batches", "Micro-batches since the start.", lambda source, _now: source["micro_batches"], is_counter=True
+    ),
+    PerSource(
+        "micro_batch_seconds",
+        "What all micro-batches took, from where Spark hands one over until Redis has it.",
+        lambda source, _now: source["micro_batches_s"],
+        is_counter=True,
+    ),
+    PerSource("last_micro_batch_seconds", "What the last one took.", lambda source, _now: source["last_micro_batch_s"]),
+    PerSource("states", "States in Redis, of all generations.", lambda source, _now: source["states"]),
+    PerSource("state_bytes", "About what they take of its memory.", lambda source, _now: source["state_bytes"]),
+    PerSource("starts", "How often its query was started.", lambda source, _now: source["starts"], is_counter=True),
+    PerSource("refused", "1 where the source cannot go on now.", lambda source, _now: float(bool(source["refused"]))),
+)
+
+
+def speed_metrics(say: Callable[[], Mapping[str, Mapping[str, Any]]]) -> SourceMetrics:
+    """What the keepers say of their sources."""
+    return SourceMetrics("tidemark_speed", PER_SOURCE, lambda: {"at": time.time(), "sources": say()})
