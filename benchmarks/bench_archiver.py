@@ -54,6 +54,7 @@ def main() -> None:
             archiver_enabled=False,
             scheduler_enabled=False,
             speed_enabled=False,
+            serving_enabled=False,
             archive_max_events=given.events,
             archive_max_mb=given.events,
         )

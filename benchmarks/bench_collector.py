@@ -251,7 +251,11 @@ def main() -> None:
     os.environ["TIDEMARK_CONFIG"] = os.devnull
     with tempfile.TemporaryDirectory(prefix="collector-bench-", ignore_cleanup_errors=True) as folder:
         settings = load_settings(
-            home=Path(folder) / "home", archiver_enabled=False, scheduler_enabled=False, speed_enabled=False
+            home=Path(folder) / "home",
+            archiver_enabled=False,
+            scheduler_enabled=False,
+            speed_enabled=False,
+            serving_enabled=False,
         )
         up.check_and_fetch(settings)
         up.start_detached(settings, lambda _status: None)

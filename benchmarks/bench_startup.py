@@ -44,7 +44,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         settings = load_settings(
             home=Path(folder) / "home", collector_enabled=False, archiver_enabled=False, scheduler_enabled=False,
-            speed_enabled=False,
+            speed_enabled=False, serving_enabled=False,
         )  # fmt: skip
         first_s = timed_up(settings, lambda: None)
         memory = {}
@@ -62,6 +62,7 @@ def main() -> None:
                 "archiver_enabled": True,
                 "scheduler_enabled": True,
                 "speed_enabled": True,
+                "serving_enabled": True,
             }
         )
         whole_memory: dict[str, int] = {}

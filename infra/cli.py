@@ -246,6 +246,11 @@ GROUPS: dict[str, Group] = {
         "batch_layer.batch_commands", "Compute the batch views; list, show, roll back and prune their runs."
     ),
     "speed": Group("speed_layer.speed_commands", "Look at the speed layer: how far it is, and what Redis holds of it."),
+    "query": Group(
+        "serving_layer.query_commands",
+        "Ask a view: a table, its course as bars, and what the answer is made of.",
+        is_command=True,
+    ),
     "dead": Group("master_dataset.dead_commands", "Look at invalid records, and send them again."),
     "demo": Group(
         "master_dataset.demo",

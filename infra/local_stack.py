@@ -40,6 +40,7 @@ class Addresses(NamedTuple):
     kafka: str
     redis: str
     collector: str
+    serving: str
     has_redis: bool
     """False: none is named, and none was ever started on this home."""
 
@@ -53,6 +54,8 @@ def wanted_ports(settings: Settings) -> dict[str, int]:
         ports |= {"redis_port": settings.redis_port}
     if settings.collector_enabled:
         ports |= {"collector_port": settings.collector_port}
+    if settings.serving_enabled:
+        ports |= {"serving_port": settings.serving_port}
     if settings.archiver_enabled:
         ports |= {"archiver_metrics_port": settings.archiver_metrics_port}
     if settings.speed_enabled:
@@ -72,10 +75,12 @@ def addresses(settings: Settings) -> Addresses:
     kafka_port = settings.kafka_port or ports.get("kafka_port", 0)
     redis_port = settings.redis_port or ports.get("redis_port", 0)
     collector_port = settings.collector_port or ports.get("collector_port", 0)
+    serving_port = settings.serving_port or ports.get("serving_port", 0)
     return Addresses(
         kafka=settings.kafka_bootstrap or f"{LOOPBACK}:{kafka_port}",
         redis=settings.redis_url or f"redis://{LOOPBACK}:{redis_port}/0",
         collector=f"http://{_reachable(settings.collector_host)}:{collector_port}",
+        serving=f"http://{_reachable(settings.serving_host)}:{serving_port}",
         has_redis=bool(settings.redis_url or redis_port),
     )
 
@@ -108,6 +113,8 @@ def build_services(settings: Settings) -> list[Service]:
         services.append(speed_service(actual, (*after, "collector") if settings.collector_enabled else after))
     if _has_scheduler(settings):
         services.append(scheduler_service(actual, after))
+    if settings.serving_enabled:
+        services.append(serving_service(actual, tuple(name for name in after if name == "redis")))
     return services
 
 
@@ -330,6 +337,19 @@ def scheduler_service(settings: Settings, after: tuple[str, ...]) -> Service:
     address = f"http://{LOOPBACK}:{settings.scheduler_metrics_port}/metrics"
     # Not needed: answers get older without it, not wrong.
     return _telling_service(settings, "scheduler", "batch_layer.scheduling", address, check_schedule, after)
+
+
+def serving_service(settings: Settings, after: tuple[str, ...]) -> Service:
+    """The serving layer: answers by REST, from the batch views' files and the speed views in Redis."""
+    address = addresses(settings).serving
+    return Service(
+        name="serving",
+        command=(sys.executable, "-P", "-m", "serving_layer"),
+        address=address,
+        check=lambda: check_http(address, "/ready"),
+        after=after,
+        environment=child_environment(settings),
+    )
 
 
 def _telling_service(

@@ -19,6 +19,7 @@ FIRST = {
     "kafka_controller_port": 9192,
     "redis_port": 6379,
     "collector_port": 8080,
+    "serving_port": 8090,
     "scheduler_metrics_port": 9464,
     "archiver_metrics_port": 9465,
     "speed_metrics_port": 9466,

@@ -58,9 +58,13 @@ class Problem(Exception):
             **self.more,
         }
 
+    def to_json(self) -> bytes:
+        """The document as bytes. Whatever a member holds, there is a text for it: an error must not fail."""
+        return orjson.dumps(self.document(), default=str)
+
     def response(self) -> Response:
         """The problem as an answer."""
-        return Response(orjson.dumps(self.document()), self.status, self.headers, MEDIA_TYPE)
+        return Response(self.to_json(), self.status, self.headers, MEDIA_TYPE)
 
 
 def install_problems(app: FastAPI) -> None:

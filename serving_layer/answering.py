@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain
+from typing import NamedTuple
 
 from batch_layer import publish_log
 from batch_layer.errors import BatchError
@@ -14,11 +15,11 @@ from infra.local_stack import addresses
 from infra.redis_clients import pooled_redis_client
 from infra.settings import Settings
 from master_dataset.cut import count_between, cut_to_json, is_below
-from serving_layer.answer import Answer
+from serving_layer.answer import Answer, BatchPart, SpeedPart
 from serving_layer.batch_side import BatchSide, OpenRun
 from serving_layer.bounds import Bounds, Budget
 from serving_layer.errors import NoBatchSide, NotComputedYet, NotYet, ServingError, Stale, UnknownView
-from serving_layer.making import Asked, Read, asked, make
+from serving_layer.making import Asked, Read, asked, batch_part, etag, make, speed_part
 from serving_layer.question import Freshness, Question
 from serving_layer.speed_side import Reading, SpeedSide
 from views.declarations import Declarations
@@ -36,6 +37,14 @@ class Sides:
     source: str
     batch: BatchSide
     speed: SpeedSide
+
+
+class Standing(NamedTuple):
+    """How a source stands. `why`: why answers lack what came since the run; None: they do not."""
+
+    batch: BatchPart
+    speed: SpeedPart | None
+    why: str | None
 
 
 class Answering:
@@ -76,7 +85,29 @@ class Answering:
                     return run.view(name)
         raise UnknownView(f"There is no view {name!r}. There are: {', '.join(sorted(self._declarations.views))}.")
 
+    def groups(self, name: str) -> int:
+        """How many groups (buckets and keys) the batch view has that is served."""
+        view = self.latest(name)
+        with self._sides[view.source.name].batch.current() as run:
+            return run.index(name).groups
+
+    def standing(self, source: str) -> Standing:
+        """How a source stands: the run that is served, and how far the speed side is since."""
+        sides = self._sides[source]
+        with sides.batch.current() as run:
+            reading = sides.speed.read(run.run, run.cut, ())
+            return Standing(batch_part(run, read=False), speed_part(reading, read=False), reading.why)
+
     # ---- answers ----
+
+    def etag(self, question: Question) -> str | None:
+        """The ETag that the answer has now; None where only the answer itself can tell. Much cheaper than that."""
+        sides = self._sides[question.view.source.name]
+        with ExitStack() as held:
+            one = asked(question)
+            run = _run_for(sides, [one], held)
+            reading = sides.speed.read(run.run, run.cut, ())
+            return None if reading.is_refused else etag(one, Read(run, reading))
 
     def answer(self, question: Question) -> Answer:
         """The answer to one question."""

@@ -158,15 +158,8 @@ def _gathered(part: Question, asked: Asked, run: OpenRun, speed: Sequence[State]
 
 def _meta(asked: Asked, read: Read, speed: Sequence[State]) -> Meta:
     question, run, reading = asked.question, read.run, read.reading
-    view, cut, answer = question.view, read.cut, reading.answer
+    view, cut = question.view, read.cut
     why = _why(asked, read)
-    part = None
-    if answer is not None:
-        lag = answer.lag
-        part = SpeedPart(
-            applied=answer.applied, published_run=answer.published, lag_events=lag and lag.events,
-            lag_s=lag and lag.seconds, read=bool(speed),
-        )  # fmt: skip
     return Meta(
         view=view.name,
         version=view.hash[:16],
@@ -174,15 +167,36 @@ def _meta(asked: Asked, read: Read, speed: Sequence[State]) -> Meta:
         range=question.range,
         grain=question.grain,
         tz=question.tz,
-        batch=BatchPart(run.run, run.cut, run.published, read=run.has_days(view.name, asked.ranges)),
-        speed=part,
+        batch=batch_part(run, read=run.has_days(view.name, asked.ranges)),
+        speed=speed_part(reading, read=bool(speed)),
         cut=cut,
         complete=why is None,
         degraded=why is not None,
         why=why,
-        answers={name: _described(view, name) for name in question.answers},
+        answers={name: how_exact(view, name) for name in question.answers},
         etag=_etag(question, run, cut, why),
     )
+
+
+def batch_part(run: OpenRun, *, read: bool) -> BatchPart:
+    """The run, as an answer names it."""
+    return BatchPart(run.run, run.cut, run.published, read)
+
+
+def speed_part(reading: Reading, *, read: bool) -> SpeedPart | None:
+    """What the speed side said, as an answer names it."""
+    if reading.answer is None:
+        return None
+    lag = reading.answer.lag
+    return SpeedPart(
+        applied=reading.answer.applied, published_run=reading.answer.published, lag_events=lag and lag.events,
+        lag_s=lag and lag.seconds, read=read,
+    )  # fmt: skip
+
+
+def etag(asked: Asked, read: Read) -> str:
+    """The ETag of the answer that would be made of this."""
+    return _etag(asked.question, read.run, read.cut, _why(asked, read))
 
 
 def _why(asked: Asked, read: Read) -> str | None:
@@ -199,7 +213,8 @@ def _why(asked: Asked, read: Read) -> str | None:
     return None
 
 
-def _described(view: View, name: str) -> dict[str, Any]:
+def how_exact(view: View, name: str) -> dict[str, Any]:
+    """What kind an answer is, whether it is exact, and if not, how far it may be off, in words."""
     stored = [view.algebras[each] for each in sorted(view.stored_for([name]))]
     errors = dict.fromkeys(algebra.error for algebra in stored if algebra.error)
     found: dict[str, Any] = {"kind": type(view.answers[name]).__name__.lower(), "exact": not errors}

@@ -15,7 +15,6 @@ from typing import NamedTuple
 from batch_layer.index.layout import DAY_S, Level, Stretch, cover
 from serving_layer.question import Period
 
-
 SHORTEST_MONTH_S = 28 * DAY_S
 
 

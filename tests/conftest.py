@@ -30,12 +30,17 @@ class Stack(NamedTuple):
     kafka: str
     redis: str
     collector: str
+    serving: str
     secret: str
     """Of the access key `admin`, which may do everything."""
 
     def client(self, timeout_s: float = 30) -> httpx.Client:
         """Asks the collector with the key `admin`. The caller closes it."""
         return httpx.Client(base_url=self.collector, auth=("admin", self.secret), timeout=timeout_s)
+
+    def asking(self, timeout_s: float = 30) -> httpx.Client:
+        """Asks the serving layer with the key `admin`. The caller closes it."""
+        return httpx.Client(base_url=self.serving, auth=("admin", self.secret), timeout=timeout_s)
 
     def status(self) -> dict[str, Any]:
         """What its supervisor says now."""
@@ -103,15 +108,14 @@ def _no_settings_from_outside(tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 def start_stack(home: Path, **overrides: Any) -> Stack:
-    """Bring a stack up on `home`; the caller brings it down with `stop_stack`. What uses Spark runs only if asked."""
-    settings = load_settings(
-        **{"archiver_enabled": False, "scheduler_enabled": False, "speed_enabled": False, **overrides, "home": home}
-    )
+    """Bring a stack up on `home`; the caller brings it down with `stop_stack`. What is behind Kafka runs if asked."""
+    layers = ("archiver", "scheduler", "speed", "serving")
+    settings = load_settings(**({f"{layer}_enabled": False for layer in layers} | overrides | {"home": home}))
     up.check_and_fetch(settings)
     secret = up.first_access_key(settings) or ""
     up.start_detached(settings, lambda _status: None)
     where = addresses(settings)
-    return Stack(settings, where.kafka, where.redis, where.collector, secret)
+    return Stack(settings, where.kafka, where.redis, where.collector, where.serving, secret)
 
 
 def stop_stack(stack: Stack) -> None:

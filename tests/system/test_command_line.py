@@ -41,6 +41,7 @@ class Shell:
             "TIDEMARK_ARCHIVER_ENABLED": "false",
             "TIDEMARK_SCHEDULER_ENABLED": "false",
             "TIDEMARK_SPEED_ENABLED": "false",
+            "TIDEMARK_SERVING_ENABLED": "false",
         }
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -122,7 +122,7 @@ def test_command_runs_from_the_wheel(installed: Installed) -> None:
 @pytest.mark.slow
 def test_stack_comes_up_from_the_wheel(installed: Installed) -> None:
     """Real Kafka and real Redis, from a folder that is not the repository."""
-    bare = {f"TIDEMARK_{name}_ENABLED": "false" for name in ("COLLECTOR", "ARCHIVER", "SPEED", "SCHEDULER")}
+    bare = {f"TIDEMARK_{name}_ENABLED": "false" for name in ("COLLECTOR", "ARCHIVER", "SPEED", "SCHEDULER", "SERVING")}
     said = installed.run("tidemark", "up", "--detach", **bare)
     try:
         assert "kafka ready" in said

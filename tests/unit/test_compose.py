@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +11,9 @@ import pytest
 import yaml
 
 from infra.home import Home
-from infra.local_stack import _server_properties, redis_service
+from infra.local_stack import _server_properties, addresses, redis_service
 from infra.settings import Settings, load_settings
+from infra.version import VERSION
 
 ROOT = Path(__file__).parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
@@ -24,7 +27,10 @@ def test_service_is_pinned_checked_kept_and_on_loopback_only(name: str) -> None:
     assert service["healthcheck"]["test"][0] == "CMD"
     assert all(port.startswith("127.0.0.1:") for port in service["ports"])
     for volume in service["volumes"]:
-        assert volume.partition(":")[0] in COMPOSE["volumes"]
+        if isinstance(volume, str):
+            assert volume.partition(":")[0] in COMPOSE["volumes"]
+        else:
+            assert (volume["type"], volume["read_only"]) == ("bind", True)
 
 
 def test_kafka_and_redis_are_the_versions_that_we_lock() -> None:
@@ -67,3 +73,19 @@ def test_the_addresses_in_its_heading_are_valid_settings(monkeypatch: pytest.Mon
     settings = load_settings()
     assert settings.kafka_bootstrap == SERVICES["kafka"]["ports"][0].rpartition(":")[0]
     assert settings.redis_url == f"redis://{SERVICES['redis']['ports'][0].rpartition(':')[0]}/0"
+
+
+def test_serving_layer_gets_settings_that_there_are_and_listens_where_its_port_leads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    service = SERVICES["serving"]
+    for name, value in service["environment"].items():
+        monkeypatch.setenv(name, str(value))
+    settings = load_settings()
+    assert service["ports"] == [f"127.0.0.1:{settings.serving_port}:{settings.serving_port}"]
+    assert addresses(settings).serving in service["healthcheck"]["test"][-1]
+    assert str(settings.home) == service["volumes"][0]["target"]
+    assert find_spec(service["command"][-1]) is not None
+    assert service["image"] == f"tidemark:{VERSION}"
+    copied = service["build"]["dockerfile_inline"]
+    assert all((ROOT / name).is_file() for name in re.findall(r"-r (\S+)", copied))

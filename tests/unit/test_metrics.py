@@ -15,6 +15,7 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.parser import text_string_to_metric_families
 
+from batch_layer import metrics as batch_metrics
 from infra.access import Access
 from infra.access_keys import add_key
 from infra.errors import InfraError
@@ -28,6 +29,8 @@ from master_dataset import archiver_metrics
 from master_dataset.collector.limits import Budget
 from master_dataset.collector.metrics import CollectorMetrics
 from master_dataset.collector.producer import UNANSWERED, Ack, Outcome, Refusal
+from serving_layer import metrics as serving_metrics
+from serving_layer.metrics import ServingMetrics
 from speed_layer import metrics as speed_metrics
 
 
@@ -158,3 +161,22 @@ def test_every_number_of_a_layer_is_told_with_its_help_and_a_name_that_prometheu
     for family, number in zip(families, layer.PER_SOURCE, strict=True):
         assert family.documentation == number.help
         assert [sample.labels for sample in family.samples] == [{"source": "web"}]
+
+
+def test_page_about_metrics_names_those_that_there_are_and_no_others() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
+    named = {line.split("`")[1] for line in page.splitlines() if line.startswith("| `tidemark_")}
+    layers = {
+        "archiver": archiver_metrics.PER_SOURCE, "speed": speed_metrics.PER_SOURCE, "batch": batch_metrics.PER_SOURCE,
+        "serving": serving_metrics.PER_SOURCE,
+    }  # fmt: skip
+    there = {
+        f"tidemark_{layer}_{number.name}{'_total' * number.is_counter}"
+        for layer, numbers in layers.items()
+        for number in numbers
+    }
+    own = CollectorRegistry()
+    CollectorMetrics(own, Budget(1))
+    ServingMetrics(dict, own)
+    there |= {f"{each.name}{'_total' * (each.type == 'counter')}" for each in own.collect()}
+    assert named == there | {"tidemark_batch_failed_tries"}

@@ -1,0 +1,116 @@
+"""Run the serving layer: `python -m serving_layer`. One process, or with `serving_workers` several on one port."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from types import FrameType
+from typing import Any
+
+import structlog
+import uvicorn
+from fastapi import FastAPI
+
+from infra.errors import InfraError
+from infra.local_stack import addresses
+from infra.logs import configure_logging
+from infra.settings import Settings, load_settings
+from views.declarations import declared_by
+from views.errors import DeclarationError
+
+FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
+"""Where several processes write what they count; read by prometheus-client when that is imported."""
+GC_THRESHOLD = 50_000
+LOOK_S = 0.5
+MOST_OF_MESSAGE = 64 * 1024
+"""What a WebSocket takes at once: a client has nothing to say."""
+
+log = structlog.get_logger()
+
+
+def application() -> FastAPI:
+    """What each process serves. Called by uvicorn, inside its event loop."""
+    from serving_layer.app import create_app
+
+    settings = load_settings()
+    configure_logging(settings.log_level)
+    app = create_app(settings, declared_by(settings))
+    # What was loaded stays: the cycle collector need not look through it again and again.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GC_THRESHOLD, 50, 50)
+    _end_streams_first(app)
+    if settings.serving_workers > 1:
+        threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    return app
+
+
+def _end_streams_first(app: FastAPI) -> None:
+    """At a signal uvicorn waits for open connections, and live ones would never end by themselves."""
+    loop = asyncio.get_running_loop()
+
+    def closing(then: Any) -> Callable[[int, FrameType | None], None]:
+        def handle(number: int, frame: FrameType | None) -> None:
+            loop.call_soon_threadsafe(app.state.live.close)
+            then(number, frame)
+
+        return handle
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, closing(signal.getsignal(number)))
+
+
+def _end_with(parent: int) -> None:
+    """A worker whose parent was killed would go on alone, and hold the port."""
+    while os.getppid() == parent:
+        time.sleep(LOOK_S)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def main() -> int:
+    """Serve until a signal ends it; requests on their way are finished first."""
+    try:
+        settings = load_settings()
+        configure_logging(settings.log_level)
+        views = declared_by(settings).views  # what is wrong with them is told here, once
+    except (InfraError, DeclarationError) as error:
+        sys.stderr.write(f"tidemark serving: {error}\n")
+        return error.exit_code
+    log.info("serving", address=addresses(settings).serving, views=sorted(views), processes=settings.serving_workers)
+    with ExitStack() as stack:
+        if settings.serving_workers > 1:
+            os.environ[FOLDER_VARIABLE] = stack.enter_context(tempfile.TemporaryDirectory(prefix="tidemark-metrics-"))
+        _serve(settings)
+    return 0
+
+
+def _serve(settings: Settings) -> None:
+    uvicorn.run(
+        "serving_layer.__main__:application",
+        factory=True,
+        workers=settings.serving_workers,
+        host=settings.serving_host,
+        port=settings.serving_port,
+        loop="uvloop",
+        http="httptools",
+        ws="auto",
+        ws_max_size=MOST_OF_MESSAGE,
+        proxy_headers=False,
+        access_log=False,
+        log_level="warning",
+        server_header=False,
+        # Within the patience of a supervisor.
+        timeout_graceful_shutdown=max(1, int(min(settings.serving_timeout_s, settings.stop_timeout_s - 2))),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

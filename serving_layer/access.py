@@ -1,0 +1,52 @@
+"""Who may ask what: keys with the scope `query`, and the views that each may see."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+
+from starlette.requests import HTTPConnection
+
+from infra.access import Access
+from infra.access_keys import AccessKey
+from infra.settings import Settings
+from serving_layer.errors import UnknownView
+from views.declarations import Declarations
+from views.view import View
+
+SCOPES = ("query", "admin")
+LONGEST_SHOWN = 100
+
+
+class ViewAccess:
+    """Which declared views a request may ask about. One that its key may not see is like one that is not there."""
+
+    def __init__(self, settings: Settings, declarations: Declarations) -> None:
+        self.keys = Access(settings)
+        self._views = dict(sorted(declarations.views.items()))
+
+    def views(self, connection: HTTPConnection) -> dict[str, View]:
+        """Those that the key may see, by name; the problem 401 or 403 without a key that may ask."""
+        return self._seen_by(self.keys.check(connection, *SCOPES))
+
+    def view(self, connection: HTTPConnection, name: str) -> View:
+        """One of them, or UnknownView."""
+        key = self.keys.check(connection, *SCOPES)
+        found = self._views.get(name)
+        if found is None or not _may_see(key, name):
+            raise _unknown(name, self._seen_by(key))
+        return found
+
+    def _seen_by(self, key: AccessKey | None) -> dict[str, View]:
+        return {name: view for name, view in self._views.items() if _may_see(key, name)}
+
+
+def _may_see(key: AccessKey | None, view: str) -> bool:
+    return key is None or key.views is None or view in key.views
+
+
+def _unknown(name: str, known: dict[str, View]) -> UnknownView:
+    shown = name if len(name) <= LONGEST_SHOWN else f"{name[: LONGEST_SHOWN - 1]}…"
+    close = get_close_matches(name, known, n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    there = ", ".join(known) or "none that this key may see"
+    return UnknownView(f"There is no view {shown!r}.{hint} There are: {there}.", view=shown)

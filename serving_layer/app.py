@@ -1,0 +1,115 @@
+"""The serving layer's application: `create_app(settings, declarations)`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.docs import get_swagger_ui_html
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from infra.problems import Problem, install_problems
+from infra.rest import add_health, add_metrics, json_response
+from infra.settings import Settings
+from infra.threads import Threads
+from infra.version import VERSION
+from serving_layer.access import ViewAccess
+from serving_layer.allowed import bounds_of, limits_of
+from serving_layer.answering import Answering
+from serving_layer.context import Serving, problem_of
+from serving_layer.described import freshness
+from serving_layer.endpoints import question_routes
+from serving_layer.errors import ServingError
+from serving_layer.live import Live, live_routes
+from serving_layer.metrics import ServingMetrics
+from serving_layer.openapi import describe
+from views.declarations import Declarations
+
+
+def create_app(settings: Settings, declarations: Declarations, answering: Answering | None = None) -> FastAPI:
+    """The serving layer for these settings and views. It needs no JVM, and no Kafka."""
+    answering = answering or Answering(settings, declarations, bounds_of(settings))
+    limits = limits_of(settings)
+    serving = Serving(
+        settings=settings,
+        declarations=declarations,
+        access=ViewAccess(settings, declarations),
+        limits=limits,
+        answering=answering,
+        answers=Threads(
+            "answer", settings.serving_threads, max(0, settings.serving_max_queries - settings.serving_threads)
+        ),
+        waits=Threads("wait", settings.serving_max_waiting),
+        metrics=ServingMetrics(lambda: _standings(answering, declarations)),
+    )
+    live = Live(serving)
+
+    @asynccontextmanager
+    async def running(_app: FastAPI) -> AsyncIterator[None]:
+        yield
+        live.close()
+        serving.answers.close()
+        serving.waits.close()
+        answering.close()
+
+    app = FastAPI(
+        title="Tidemark serving layer",
+        version=VERSION,
+        lifespan=running,
+        redirect_slashes=False,
+        openapi_url=None,  # below: it shows each key its own views
+    )
+    app.state.live = live
+    install_problems(app)
+    app.add_exception_handler(ServingError, _on_serving_error)
+    app.router.routes.extend([*question_routes(serving), *live_routes(live), *_description_routes(serving)])
+    add_health(app, lambda: _ready(serving))
+    add_metrics(app, serving.access.keys, serving.metrics.registry)
+    return app
+
+
+async def _on_serving_error(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, ServingError)  # noqa: S101  registered for this class; said for the type checker
+    return problem_of(error).response()
+
+
+def _description_routes(serving: Serving) -> list[Route]:
+    """`/openapi.json`, for a key: the names of views are for those who may see them. `/docs` shows it in a browser."""
+    described: dict[tuple[str, ...], dict[str, Any]] = {}
+
+    async def openapi(request: Request) -> Response:
+        views = serving.access.views(request)
+        if tuple(views) not in described:
+            described[tuple(views)] = describe(views.values(), serving.limits)
+        return json_response(described[tuple(views)])
+
+    async def docs(_request: Request) -> Response:
+        return get_swagger_ui_html(openapi_url="openapi.json", title="Tidemark serving layer")
+
+    return [Route("/openapi.json", openapi), Route("/docs", docs)]
+
+
+def _standings(answering: Answering, declarations: Declarations) -> dict[str, dict[str, Any]]:
+    """How fresh each source is that has views."""
+    return {name: freshness(answering, name) for name in declarations.sources if declarations.views_of(name)}
+
+
+async def _ready(serving: Serving) -> dict[str, Any]:
+    """Whether questions can be answered, and from what. No key is needed for this, so it names nothing.
+
+    Without Redis answers are degraded, and still answers. Without the batch views of any source there are none.
+    """
+    standings = await asyncio.to_thread(_standings, serving.answering, serving.declarations)
+    readable = [said for said in standings.values() if said["run"] is not None]
+    if standings and not readable:
+        detail = "The batch views of no source can be read. GET /views says why, to those who have a key."
+        raise Problem(503, "not-ready", detail, retry_after_s=1)
+    return {
+        "batch": "readable" if len(readable) == len(standings) else "not of all sources",
+        "speed": "degraded" if any(said["degraded"] for said in readable) else "readable",
+    }
