@@ -25,8 +25,8 @@ setup: .venv/.installed  ## Install everything this project needs (about a secon
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-demo: setup  ## Bring the stack up, send events through it, show them, take it down
-	@$(BIN)/tidemark demo
+demo: setup  ## Bring everything up, send a day of events, ask, and prove each answer (ONCE=1: end by itself)
+	@$(BIN)/tidemark demo $(if $(ONCE),--once)
 
 test: setup  ## Run every test, on real Kafka, Redis and Spark
 	@$(BIN)/python -m pytest

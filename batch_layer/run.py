@@ -35,9 +35,9 @@ from batch_layer.recompute import Job, compute_all, compute_more
 from batch_layer.tables import expose
 from infra.settings import Settings
 from infra.spark import spark_session
+from master_dataset.commits import table_path
 from master_dataset.cut import Cut, count_between, cut_to_json, is_below
 from master_dataset.spark_facts import facts_between, without
-from master_dataset.table import table_path
 from views.declarations import declared_by
 from views.view import View
 

@@ -27,7 +27,7 @@ from infra.leash import leashed
 from infra.ports import LOOPBACK
 from infra.process import run_process
 from infra.settings import Settings, child_environment
-from master_dataset.commits import ledger_file
+from master_dataset.commits import ledger_file, table_path
 from master_dataset.cut import Cut, count_between, cut_from_json
 
 HEARTBEAT_S = 1.0
@@ -278,7 +278,7 @@ def sources_to_run(settings: Settings) -> list[str]:
 
 def _is_archived(settings: Settings, source: str) -> bool:
     """Whether a master table has more than the commit that made it. Where that is unclear, the run says what is up."""
-    table = (settings.master_dir or settings.home / "master") / source  # table_path, without its import of Spark
+    table = table_path(settings, source)
     commits = (table / "_delta_log").glob("*.json")
     return ledger_file(table).is_file() or any(path.stem != f"{0:020}" for path in commits)
 

@@ -30,8 +30,8 @@ from infra.local_stack import addresses
 from infra.settings import Settings, load_settings
 from infra.spark import kafka_source_options, spark_session
 from master_dataset.archiver import open_archive
-from master_dataset.commits import live_files, read_commits
-from master_dataset.table import measures, table_path
+from master_dataset.commits import live_files, read_commits, table_path
+from master_dataset.table import measures
 from master_dataset.topics import apply_topics, librdkafka_config, plan_topics
 from views.catalog.web import web
 from views.on_spark.events import with_event

@@ -32,9 +32,9 @@ from batch_layer.run import run_batch
 from batch_layer.tables import write_files
 from infra.settings import Settings, load_settings
 from infra.spark import spark_session
-from master_dataset.commits import Kind, Proof, live_files, read_commits
+from master_dataset.commits import Kind, Proof, live_files, read_commits, table_path
 from master_dataset.spark_facts import facts_between, without
-from master_dataset.table import append, commit_lock, create_table, table_path
+from master_dataset.table import append, commit_lock, create_table
 from views.declarations import load_declarations
 from views.on_spark.states import states
 from views.view import View

@@ -253,8 +253,8 @@ GROUPS: dict[str, Group] = {
     ),
     "dead": Group("master_dataset.dead_commands", "Look at invalid records, and send them again."),
     "demo": Group(
-        "master_dataset.demo",
-        "Bring everything up, send events by REST, show them from the master dataset, prove them, take it down.",
+        "serving_layer.demo",
+        "Bring everything up, send a day of events and more, and prove each answer by a recompute from scratch.",
         is_command=True,
     ),
     "import": Group(

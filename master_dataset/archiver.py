@@ -22,7 +22,7 @@ from infra.home import Home
 from infra.settings import Settings
 from infra.spark import kafka_source_options, planned_end
 from master_dataset.commit_size import next_end
-from master_dataset.commits import Kind, Proof, complete_ledger, remember
+from master_dataset.commits import Kind, Proof, complete_ledger, remember, table_path
 from master_dataset.coverage import effective_proofs, follow
 from master_dataset.cut import count_between, cut_to_json, ranges
 from master_dataset.dead_letters import DeadLetters
@@ -35,7 +35,7 @@ from master_dataset.kafka_positions import (
     read_positions,
     read_topic_id,
 )
-from master_dataset.table import append, archiver_lock, commit_lock, create_table, table_path
+from master_dataset.table import append, archiver_lock, commit_lock, create_table
 from master_dataset.topics import librdkafka_config
 from views.on_spark.events import with_event
 from views.source import Source

@@ -20,12 +20,18 @@ from weakref import WeakValueDictionary
 import orjson
 
 from infra.disk import sync_file, sync_folder
+from infra.settings import Settings
 from master_dataset.cut import Cut, OffsetRange, cut_from_json, cut_to_json
 from master_dataset.digest import digest_of
 from master_dataset.remembered import Entry, Stamp, add_entries, read_entries, stamp_of
 
 COMMIT_FILE = re.compile(r"(\d{20})\.json")
 PROOF_VERSION = 1
+
+
+def table_path(settings: Settings, source: str) -> Path:
+    """Where a source's table lives."""
+    return (settings.master_dir or settings.home / "master") / source
 
 
 class Kind:

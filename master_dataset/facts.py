@@ -6,11 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import reduce
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
@@ -18,7 +16,6 @@ import pyarrow.parquet as pq
 
 from master_dataset.commits import live_files, read_commits
 from master_dataset.cut import Cut
-from master_dataset.json_bytes import text_or_base64
 
 RECORD_COLUMNS = ["topic", "partition", "offset", "timestamp", "key", "headers", "value"]
 FILTER_COLUMNS = ["partition", "offset", "event_time", "invalid"]
@@ -89,43 +86,3 @@ def read_file(path: Path, wanted: Any, columns: list[str] | None) -> Iterator[pa
 
 def _row_bytes(group: Any) -> int:
     return max(1, int(group.total_byte_size) // max(1, int(group.num_rows)))
-
-
-def write_ndjson(batches: Iterator[pa.RecordBatch], out: Any) -> int:
-    """One line a record: where it stands, its key, headers and value. Returns the count."""
-    count = 0
-    for batch in batches:
-        for row in batch.to_pylist():
-            out.write(orjson.dumps(_as_json(row)) + b"\n")
-            count += 1
-    return count
-
-
-def write_parquet(batches: Iterator[pa.RecordBatch], path: Path, table: Path) -> int:
-    """The same columns as the table has, also where there is no fact. Returns the count."""
-    first = next(batches, None)
-    count = 0
-    with pq.ParquetWriter(path, facts_schema(table) if first is None else first.schema) as writer:
-        for batch in chain(() if first is None else [first], batches):
-            writer.write_batch(batch)
-            count += batch.num_rows
-    return count
-
-
-def facts_schema(table: Path) -> pa.Schema:
-    """The table's columns, by the commit that made it: a table without a fact has no file to tell them."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-    from pyspark.sql.types import StructType
-
-    lines = (table / "_delta_log" / f"{0:020}.json").read_bytes().splitlines()
-    text = next(action["metaData"]["schemaString"] for action in map(orjson.loads, lines) if "metaData" in action)
-    schema: pa.Schema = to_arrow_schema(StructType.fromJson(orjson.loads(text)), timezone="UTC")
-    return schema
-
-
-def _as_json(row: dict[str, Any]) -> dict[str, Any]:
-    headers = [{"key": header["key"], **text_or_base64("value", header["value"])} for header in row["headers"] or ()]
-    shown = {name: row[name] for name in ("topic", "partition", "offset", "timestamp", "event_time", "event_id")}
-    if row["invalid"]:
-        shown["invalid"] = row["invalid"]
-    return {**shown, **text_or_base64("key", row["key"]), "headers": headers, **text_or_base64("value", row["value"])}

@@ -67,8 +67,8 @@ def fsck(
 ) -> None:
     """Prove that nothing is lost, doubled or torn. Exit code 1 if something is."""
     from infra import terminal
+    from master_dataset.commits import table_path
     from master_dataset.fsck import deep_check, quick_check
-    from master_dataset.table import table_path
 
     settings, sources = _declared(source)
     spark = _spark(settings) if deep else None
@@ -100,10 +100,10 @@ def repair(
     from infra import terminal
     from infra.local_stack import addresses
     from master_dataset.archiver_control import without_archiver
+    from master_dataset.commits import table_path
     from master_dataset.kafka_positions import read_positions
     from master_dataset.repair import accept_loss as accept
     from master_dataset.repair import repair as mend
-    from master_dataset.table import table_path
 
     settings, (declared,) = _declared(source)
     path, bootstrap = table_path(settings, declared.name), addresses(settings).kafka
@@ -130,8 +130,8 @@ def repair(
 def compact(source: SourceArgument, output: OutputOption = Output.TABLE) -> None:
     """Rewrite many small files into few large ones; the facts stay the same, proved by their hash."""
     from infra import terminal
+    from master_dataset.commits import table_path
     from master_dataset.compaction import compact as rewrite
-    from master_dataset.table import table_path
 
     settings, (declared,) = _declared(source)
     done = rewrite(_spark(settings), table_path(settings, declared.name))
@@ -156,9 +156,10 @@ def read(
     ] = None,
 ) -> None:
     """Write the facts of a range of times or offsets as NDJSON or Parquet."""
-    from master_dataset.facts import read_facts, write_ndjson, write_parquet
+    from master_dataset.commits import table_path
+    from master_dataset.facts import read_facts
+    from master_dataset.facts_written import write_ndjson, write_parquet
     from master_dataset.fsck import check_readable
-    from master_dataset.table import table_path
 
     if file_format is Format.PARQUET and out is None:
         raise typer.BadParameter("Parquet needs a file: --out facts.parquet")
@@ -188,10 +189,10 @@ def replay(
 ) -> None:
     """Send facts from the master dataset to a topic again, byte for byte, with their keys and headers."""
     from infra.local_stack import addresses
+    from master_dataset.commits import table_path
     from master_dataset.facts import RECORD_COLUMNS, read_facts
     from master_dataset.fsck import check_readable
     from master_dataset.sending import record_of, send_records
-    from master_dataset.table import table_path
     from master_dataset.topics import librdkafka_config
 
     settings, (declared,) = _declared(source)
@@ -208,11 +209,10 @@ def _status_of(settings: Settings, source: Source) -> dict[str, Any]:
     from infra.local_stack import addresses
     from master_dataset import coverage
     from master_dataset.archiver_status import said_of
-    from master_dataset.commits import live_files, read_commits
+    from master_dataset.commits import live_files, read_commits, table_path
     from master_dataset.cut import count_between
     from master_dataset.errors import MasterDatasetError
     from master_dataset.kafka_positions import read_positions
-    from master_dataset.table import table_path
 
     path = table_path(settings, source.name)
     commits = read_commits(path)

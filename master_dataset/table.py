@@ -21,7 +21,6 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 
 from infra.disk import sync_file, sync_folder
-from infra.settings import Settings
 from master_dataset.commits import Kind, Proof, append_to_ledger, own_folder, remember_newest
 from master_dataset.errors import MasterDatasetError
 from views.field_types import FieldType
@@ -52,11 +51,6 @@ class TableBusy(MasterDatasetError):
     """Another process writes this table."""
 
     exit_code = 75
-
-
-def table_path(settings: Settings, source: str) -> Path:
-    """Where a source's table lives."""
-    return (settings.master_dir or settings.home / "master") / source
 
 
 def columns_ddl(source: Source) -> str:

@@ -29,10 +29,10 @@ from infra.local_stack import addresses
 from infra.redis_clients import redis_client
 from infra.settings import Settings
 from master_dataset import coverage
+from master_dataset.commits import table_path
 from master_dataset.cut import Cut, count_between, cut_to_json, join, ranges
 from master_dataset.errors import MasterDatasetError
 from master_dataset.kafka_positions import Positions, check_topic_id, read_end, read_positions
-from master_dataset.table import table_path
 from master_dataset.topics import existing_topics, librdkafka_config
 from speed_layer.errors import Fenced, SparkEnded, SpeedError
 from speed_layer.generations import tend

@@ -24,8 +24,8 @@ from batch_layer.manifests import Manifest, read_manifest
 from batch_layer.pruning import prune
 from batch_layer.run import run_batch
 from infra.settings import Settings, load_settings
-from master_dataset.commits import Kind, Proof
-from master_dataset.table import append, commit_lock, create_table, table_path
+from master_dataset.commits import Kind, Proof, table_path
+from master_dataset.table import append, commit_lock, create_table
 from tests.conftest import assert_same, interpreted
 from views import in_memory
 from views.generation import Record, generate

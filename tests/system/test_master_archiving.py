@@ -19,7 +19,7 @@ from infra.spark import planned_end
 from master_dataset import coverage
 from master_dataset.archiver import Archive, checkpoint_folder, open_archive
 from master_dataset.archiver_status import status_file
-from master_dataset.commits import read_commits, read_ledger
+from master_dataset.commits import read_commits, read_ledger, table_path
 from master_dataset.compaction import compact
 from master_dataset.coverage import effective_proofs, follow
 from master_dataset.cut import count_between
@@ -29,7 +29,7 @@ from master_dataset.fsck import Trouble, deep_check
 from master_dataset.kafka_positions import read_positions
 from master_dataset.repair import accept_loss
 from master_dataset.sending import Record, send_records
-from master_dataset.table import TableBusy, commit_lock, table_path
+from master_dataset.table import TableBusy, commit_lock
 from master_dataset.topics import alter_topic, librdkafka_config
 from tests.conftest import Stack, start_stack, stop_stack, wait_until
 from tests.system.master_place import (

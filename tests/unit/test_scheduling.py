@@ -35,8 +35,7 @@ from batch_layer.scheduling import (
 from infra.home import Home, read_json, write_json
 from infra.local_stack import check_schedule, scheduler_service
 from infra.settings import Settings, load_settings
-from master_dataset.commits import ledger_file
-from master_dataset.table import table_path
+from master_dataset.commits import ledger_file, table_path
 from tests.conftest import wait_until
 from tests.unit.test_schedule import DAY, HOUR, at
 

@@ -1,0 +1,290 @@
+"""While events flow, runs are made and processes are killed, every answer is the reference interpreter's at its cut."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from confluent_kafka import Producer
+
+from infra.settings import child_environment
+from master_dataset.cut import cut_from_json
+from master_dataset.topics import librdkafka_config
+from serving_layer.asking import Limits, ask
+from serving_layer.recompute import recompute
+from tests.conftest import Stack, assert_same, start_stack, stop_stack, wait_until
+from tests.system.speed_place import POISON
+from views.declarations import declared_by
+from views.generation import generate
+from views.in_memory import Event
+
+DECLARED = """
+from views.aggregates import Average, Count, Distinct, First, Last, Max, Min, Quantiles, Sum, TopK
+from views.derived import Ratio
+from views.source import Source
+from views.view import View
+
+shop = Source(
+    "shop",
+    fields="event_id string, event_time timestamp, user_id string, item string, paid boolean, cents int, ms double",
+)
+sales = View(
+    "sales", source=shop, grain="1h", keys={"item": "item", "paid": "paid"},
+    answers={"orders": Count(), "large": Count(where="cents >= 99"), "share": Ratio("large", "orders"),
+             "cents": Sum("cents"), "users": Distinct("user_id"), "ms": Quantiles("ms"), "last": Last("user_id")},
+)
+totals = View("totals", source=shop, grain="1d", answers={"events": Count(), "users": Distinct("user_id")})
+minutes = View(
+    "minutes", source=shop, grain="1m", keys={"user": "user_id"}, where="cents is not null",
+    answers={"least": Min("cents"), "most": Max("cents"), "average": Average("cents"), "first": First("item"),
+             "items": TopK("item", k=3, room=100)},
+)
+"""
+JOINING = """
+from views.aggregates import Count
+from views.view import View
+from .declared import shop
+
+joined = View("joined", source=shop, grain="1h", keys={"item": "item"}, answers={"events": Count()})
+"""
+DAY, AFTER = "2026-03-01T00:00:00Z", "2026-03-03T00:00:00Z"
+QUESTIONS: tuple[tuple[str, dict[str, str]], ...] = (
+    ("sales", {"by": "item,paid", "grain": "hour"}),
+    ("sales", {"by": "item"}),
+    ("sales", {"by": "paid", "grain": "day", "tz": "Europe/Berlin"}),
+    ("sales", {"grain": "1h"}),
+    ("sales", {"item": "a", "grain": "6h"}),
+    ("sales", {"item.prefix": "/d", "by": "item"}),
+    ("sales", {"item.not": "b", "from": "2026-03-01T23:00:00Z", "to": "2026-03-02T01:00:00Z", "by": "item"}),
+    ("sales", {"grain": "hour", "window": "3h"}),
+    ("totals", {}),
+    ("totals", {"grain": "day"}),
+    ("minutes", {"by": "user", "grain": "hour"}),
+    ("minutes", {"grain": "15m", "tz": "Asia/Kolkata"}),
+    ("minutes", {"by": "user", "from": "2026-03-01T22:00:00Z", "to": "2026-03-01T22:01:00Z"}),
+)
+WANTED = 10_000
+SECONDS = 100
+KILLED = ("speed", "serving", "archiver", "redis", "speed", "serving", "kafka")
+KILL_EVERY_S = 11
+
+
+class Shop:
+    """A whole stack, everything that was sent to it, and how often its answers were compared."""
+
+    def __init__(self, folder: Path) -> None:
+        self.views_dir = folder / "views"
+        self.views_dir.mkdir()
+        (self.views_dir / "declared.py").write_text(DECLARED)
+        self.stack: Stack = start_stack(
+            folder / "home", views_dir=self.views_dir, with_examples=False, archiver_enabled=True, speed_enabled=True,
+            serving_enabled=True, speed_grace_s=2, batch_wait_s=60,
+        )  # fmt: skip
+        self.settings = self.stack.settings
+        self.source = declared_by(self.settings).source("shop")
+        self.producer = Producer(
+            {**librdkafka_config(self.settings, self.stack.kafka), "acks": "all", "enable.idempotence": True}
+        )
+        self.events: list[Event] = []
+        self.acknowledged: dict[int, int] = {}
+        """Up to which offset of each partition we know what stands there."""
+        self.seed, self.compared, self.degraded = 0, 0, 0
+        self.cuts: set[str] = set()
+        self.runs: set[int] = set()
+        self.refusals: list[int] = []
+        self.client = httpx.Client(base_url=self.stack.serving, auth=("admin", self.stack.secret), timeout=30)
+
+    # ---- what happens ----
+
+    def send(self, count: int) -> None:
+        """Late, copied and poisonous records among them. All are acknowledged when this returns."""
+        self.seed += 1
+        records = generate(self.source, count, self.seed, views=declared_by(self.settings).views_of("shop"), copies=0.1)
+        known = self.events[:: max(len(self.events) // 5, 1)][:5]
+
+        def noted(event: Event | None) -> Any:
+            def delivered(error: Any, message: Any) -> None:
+                assert error is None, error
+                partition, offset = message.partition(), message.offset()
+                if event is not None:
+                    self.events.append(Event(partition, offset, event.event_id, event.event_time, event.fields))
+                self.acknowledged[partition] = offset + 1
+
+            return delivered
+
+        from views.generation import encode
+
+        for record in records:
+            event = record.event
+            self.producer.produce("shop", record.value, partition=event.partition, on_delivery=noted(event))
+        for event in known:
+            value = encode(event.fields).encode()
+            self.producer.produce("shop", value, partition=event.partition, on_delivery=noted(event))
+        poison = POISON[self.seed % len(POISON)]
+        self.producer.produce("shop", poison, partition=self.seed % 3, on_delivery=noted(None))
+        assert self.producer.flush(60) == 0
+
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """Events flow and runs are made while the block runs."""
+        done = threading.Event()
+        failures: list[str] = []
+
+        def send() -> None:
+            while not done.wait(0.4):
+                self.send(20)
+
+        def run() -> None:
+            while not done.is_set():
+                code, said = self.batch_run()
+                if code:
+                    failures.append(said)
+
+        threads = [threading.Thread(target=each, daemon=True) for each in (send, run)]
+        for each in threads:
+            each.start()
+        try:
+            yield
+        finally:
+            done.set()
+            for each in threads:
+                each.join(timeout=180)
+        assert len(failures) < 6, failures  # some are killed under, and say so
+
+    def batch_run(self) -> tuple[int, str]:
+        command = [sys.executable, "-m", "infra.cli", "batch", "run", "--source", "shop"]
+        actual = self.settings.model_copy(update={"kafka_bootstrap": self.stack.kafka, "redis_url": self.stack.redis})
+        environment = {**os.environ, **child_environment(actual)}
+        ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=170)
+        return ended.returncode, ended.stderr[-500:]
+
+    # ---- what must be so ----
+
+    def check(self, view: str, parameters: dict[str, str]) -> bool:
+        """Ask, and compare every number with the oracle at the cut of the answer. False: not answered now."""
+        asked = {"from": DAY, "to": AFTER, "limit": "10000", **parameters}
+        try:
+            answer = self.client.get(f"/views/{view}/query", params=asked)
+        except httpx.TransportError:
+            self.refusals.append(0)
+            return False
+        if answer.status_code != 200:
+            assert answer.status_code in (429, 503), answer.text
+            assert answer.headers["content-type"] == "application/problem+json"
+            self.refusals.append(answer.status_code)
+            return False
+        body = answer.json()
+        meta = body["meta"]
+        cut = cut_from_json(meta["cut"])
+        wait_until(
+            "Kafka's word on what was sent below the cut",
+            lambda: all(self.acknowledged.get(partition, 0) >= offset for partition, offset in cut.items()),
+        )
+        below = [event for event in self.events if event.offset < cut.get(event.partition, 0)]
+        declared = declared_by(self.settings).view(view)
+        question = ask(declared, list(asked.items()), now=time.time(), limits=Limits())
+        expected = {(period.start, *key): answers for (period, key), answers in recompute(question, below).items()}
+        found = {
+            (int(datetime.fromisoformat(row["bucket"]).timestamp()), *(row[name] for name in question.by)): {
+                name: row[name] for name in declared.answers
+            }
+            for row in body["rows"]
+        }
+        assert body["next"] is None
+        assert_same(found, _as_json(expected))
+        self.compared += sum(map(len, found.values()))
+        self.cuts.add(str(meta["cut"]))
+        self.runs.add(meta["batch"]["run"])
+        self.degraded += meta["degraded"]
+        return True
+
+    def check_all(self) -> None:
+        for view, parameters in QUESTIONS:
+            wait_until(f"an answer of {view} {parameters}", lambda v=view, p=parameters: self.check(v, p))
+
+    def caught_up(self) -> None:
+        """Everything that was sent is in the answers."""
+        end = dict(self.acknowledged)
+
+        def is_there() -> bool:
+            try:
+                answer = self.client.get("/views/totals/query", params={"from": DAY, "to": AFTER})
+            except httpx.TransportError:
+                return False
+            if answer.status_code != 200 or answer.json()["meta"]["degraded"]:
+                return False
+            cut = cut_from_json(answer.json()["meta"]["cut"])
+            return all(cut.get(partition, 0) >= offset for partition, offset in end.items())
+
+        wait_until("everything to be applied", is_there, deadline_s=120)
+
+
+def _as_json(expected: dict[Any, dict[str, Any]]) -> dict[Any, dict[str, Any]]:
+    """As JSON has them: tuples are lists."""
+    return {
+        place: {name: list(value) if isinstance(value, tuple) else value for name, value in answers.items()}
+        for place, answers in expected.items()
+    }
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    made = Shop(tmp_path_factory.mktemp("oracle"))
+    yield made
+    made.client.close()
+    stop_stack(made.stack)
+
+
+def test_first_start_has_no_batch_side(shop: Shop) -> None:
+    wait_until("the first answer", lambda: shop.check("totals", {}), deadline_s=120)
+    shop.send(200)
+    shop.caught_up()
+    shop.check_all()
+    assert shop.runs == {0}
+
+
+def test_a_run_and_an_empty_speed_side(shop: Shop) -> None:
+    assert shop.batch_run()[0] == 0
+    wait_until("the run to be served", lambda: shop.check("totals", {}) and shop.runs >= {0, 1})
+    shop.check_all()
+
+
+def test_while_events_flow_runs_are_made_and_processes_are_killed(shop: Shop) -> None:
+    chance = random.Random(7)  # noqa: S311  which question comes when
+    killed, next_kill = list(KILLED), time.monotonic() + KILL_EVERY_S
+    began = time.monotonic()
+    with shop.busy():
+        while time.monotonic() - began < SECONDS or killed or shop.compared < WANTED:
+            assert time.monotonic() - began < 4 * SECONDS, f"{shop.compared} comparisons, {killed} not killed yet"
+            shop.check(*chance.choice(QUESTIONS))
+            if killed and time.monotonic() > next_kill:
+                victim = shop.stack.service(killed.pop(0))
+                if victim["pid"]:
+                    os.kill(victim["pid"], signal.SIGKILL)
+                next_kill = time.monotonic() + KILL_EVERY_S
+    shop.caught_up()
+    shop.check_all()
+    assert shop.compared >= WANTED
+    assert len(shop.cuts) > 20  # it did move meanwhile
+    assert len(shop.runs) > 2
+
+
+def test_a_view_that_joins_is_served_from_the_next_run_on(shop: Shop) -> None:
+    (shop.views_dir / "joining.py").write_text(JOINING)
+    assert shop.batch_run()[0] == 0
+    shop.send(50)
+    wait_until("the new view", lambda: shop.check("joined", {"by": "item", "grain": "hour"}), deadline_s=90)
+    shop.caught_up()
+    assert shop.check("joined", {"by": "item", "grain": "hour"})
