@@ -1,0 +1,185 @@
+"""The serving layer over real indexes and a real Redis, without Kafka and Spark: what goes out is what was answered."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+
+from infra.access_keys import add_key
+from serving_layer import formats
+from serving_layer.app import create_app
+from serving_layer.question import Question
+from tests.conftest import wait_until
+from tests.system.speed_place import RedisServer
+from tests.system.test_answering import END, EVENTS, HALF, QUARTER, WHOLE, Shop
+from tests.unit.served import running
+from tests.unit.test_serving_openapi import mistakes
+
+ASKED: list[list[tuple[str, str]]] = [
+    [],
+    [("by", "item,size"), ("order", "-orders"), ("limit", "5")],
+    [("by", "item"), ("grain", "month"), ("quantiles", "0.1,0.999")],
+    [("grain", "day"), ("window", "7d"), ("answers", "orders,users,ms")],
+    [("item", "a"), ("by", "size"), ("explain", "true")],
+    [("grain", "week"), ("compare", "previous_period"), ("fill", "zero")],
+    [("from", "2020-01-01"), ("to", "2020-01-05"), ("by", "item")],
+    [("having", "orders > 1 and share is not null"), ("by", "item"), ("answers", "often,spread,few,last,latest,spent")],
+]
+
+
+class Front(NamedTuple):
+    """A shop, and what asks it by REST."""
+
+    shop: Shop
+    client: httpx.Client
+    described: dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    found = RedisServer(tmp_path_factory.mktemp("redis"))
+    found.start()
+    yield found
+    found.kill()
+
+
+@pytest.fixture
+def front(tmp_path: Path, server: RedisServer) -> Iterator[Front]:
+    shop = Shop(tmp_path / "home", server)
+    secret = add_key(tmp_path / "home", "admin", ["query"])
+    app = create_app(shop.place.settings, shop.place.declarations, shop.answering)
+    with (
+        running(app) as (address, _stop),
+        httpx.Client(base_url=address, auth=("admin", secret), timeout=30) as client,
+    ):
+        yield Front(shop, client, client.get("/openapi.json").json())
+
+
+def given(more: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    return [*(each for each in WHOLE if each[0] not in dict(more)), *more]
+
+
+def ask(front: Front, more: list[tuple[str, str]], view: str = "sales", **headers: str) -> httpx.Response:
+    names = {name.replace("_", "-"): value for name, value in headers.items()}
+    return front.client.get(f"/views/{view}/query", params=given(more), headers=names)
+
+
+def moments(shop: Shop) -> Iterator[str]:
+    """States of a source, one after another."""
+    yield "nothing yet"
+    shop.writer.apply(EVENTS, QUARTER)
+    yield "speed alone"
+    shop.run(1)
+    yield "batch alone"
+    shop.writer.apply(EVENTS, HALF)
+    yield "both"
+    shop.run(2, base=1)
+    shop.writer.apply(EVENTS, END)
+    yield "both, of a run that went on"
+
+
+def test_answers_by_rest_are_those_of_answering_and_what_the_description_says(front: Front) -> None:
+    for moment in moments(front.shop):
+        for more in ASKED:
+            answer = ask(front, more)
+            assert answer.status_code == 200, answer.text
+            expected = json.loads(formats.to_json(front.shop.ask(*more)))
+            found = answer.json()
+            assert without_lag(found) == without_lag(expected), (moment, more)
+            assert found["meta"]["degraded"] is False
+            schema = {"$ref": "#/components/schemas/sales_answer"}
+            assert [*mistakes(found, schema, document=front.described)] == [], (moment, more)
+        assert ask(front, [("by", "nothing")]).status_code == 422
+
+
+def without_lag(document: dict[str, Any]) -> dict[str, Any]:
+    if document["meta"]["speed"] is not None:
+        document["meta"]["speed"].update(lag_s=None, lag_events=None)
+    return document
+
+
+def test_etag_is_known_before_the_answer_is_made(front: Front, server: RedisServer) -> None:
+    shop = front.shop
+    seen: dict[str, tuple[str, list[Any]]] = {}
+    for moment in moments(shop):
+        for more in ASKED:
+            question = shop.question(*more)
+            answer = shop.answering.answer(question)
+            assert shop.answering.etag(question) == answer.meta.etag, (moment, more)
+            known = seen.setdefault(answer.meta.etag, (moment, answer.rows))
+            assert known == (moment, answer.rows), "one tag, two answers"
+    assert server.process is not None
+    server.process.send_signal(signal.SIGSTOP)
+    try:
+        question = shop.question()
+        wait_until("Redis to be away", lambda: shop.answering.answer(question).meta.degraded)
+        assert shop.answering.etag(question) == shop.answering.answer(question).meta.etag
+        assert shop.answering.answer(question).meta.etag not in seen
+    finally:
+        server.process.send_signal(signal.SIGCONT)
+
+
+def test_answer_that_did_not_change_is_not_made_again(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Question] = []
+    real = front.shop.answering.answer
+    monkeypatch.setattr(front.shop.answering, "answer", lambda question: made.append(question) or real(question))
+    front.shop.writer.apply(EVENTS, HALF)
+    etag = ask(front, []).headers["etag"]
+    assert ask(front, [], If_None_Match=etag).status_code == 304
+    assert len(made) == 1
+    front.shop.writer.apply(EVENTS, END)
+    assert ask(front, [], If_None_Match=etag).status_code == 200
+
+
+def test_pages_follow_each_other_to_the_end(front: Front) -> None:
+    front.shop.writer.apply(EVENTS, HALF)
+    front.shop.run(1)
+    whole = ask(front, [("by", "item,size"), ("grain", "day"), ("limit", "10000")]).json()["rows"]
+    pages, cursor = [], ""
+    while cursor is not None:
+        page = ask(front, [("by", "item,size"), ("grain", "day"), ("limit", "7"), ("cursor", cursor)]).json()
+        pages += page["rows"]
+        cursor = page["next"]
+    assert pages == whole
+    assert len(whole) > 7
+
+
+def test_live_feed_tells_of_what_was_applied_and_published(front: Front) -> None:
+    parameters = [*given([("answers", "orders")]), ("every", "200ms")]
+    with front.client.stream("GET", "/views/sales/live", params=parameters) as stream:
+        lines = stream.iter_lines()
+        assert next_answer(lines)["rows"] == []
+        front.shop.writer.apply(EVENTS, HALF)
+        assert next_answer(lines)["meta"]["cut"] == {str(p): o for p, o in HALF.items()}
+        front.shop.run(1)
+        assert next_answer(lines)["meta"]["batch"]["run"] == 1
+
+
+def next_answer(lines: Iterator[str]) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(next(line for line in lines if line.startswith("data: ")).removeprefix("data: "))
+    return found
+
+
+def test_views_say_what_they_are_and_how_fresh(front: Front) -> None:
+    before = front.client.get("/views/sales").json()
+    assert (before["freshness"]["run"], before["groups"], before["version"]) == (0, 0, before["declared"])
+    front.shop.writer.apply(EVENTS, HALF)
+    front.shop.run(1)
+    front.shop.writer.apply(EVENTS, END)
+    details = front.client.get("/views/sales").json()
+    schema = {"$ref": "#/components/schemas/ViewDetails"}
+    assert [*mistakes(details, schema, document=front.described)] == []
+    assert (details["freshness"]["run"], details["freshness"]["degraded"]) == (1, False)
+    assert details["freshness"]["cut"] == {str(p): o for p, o in HALF.items()}
+    assert details["freshness"]["applied"] == {str(p): o for p, o in END.items()}
+    assert details["groups"] > 0
+    assert details["keys"] == {"item": "string", "size": "bigint"}
+    listed = front.client.get("/views").json()["views"]
+    assert [view["name"] for view in listed] == ["sales", "totals"]
+    assert {view["freshness"]["run"] for view in listed} == {1}
