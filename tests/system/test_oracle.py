@@ -93,7 +93,8 @@ class Shop:
             serving_enabled=True, speed_grace_s=2, batch_wait_s=60,
         )  # fmt: skip
         self.settings = self.stack.settings
-        self.source = declared_by(self.settings).source("shop")
+        self.declared = declared_by(self.settings)
+        self.source = self.declared.source("shop")
         self.producer = Producer(
             {**librdkafka_config(self.settings, self.stack.kafka), "acks": "all", "enable.idempotence": True}
         )
@@ -111,7 +112,7 @@ class Shop:
     def send(self, count: int) -> None:
         """Late, copied and poisonous records among them. All are acknowledged when this returns."""
         self.seed += 1
-        records = generate(self.source, count, self.seed, views=declared_by(self.settings).views_of("shop"), copies=0.1)
+        records = generate(self.source, count, self.seed, views=self.declared.views_of("shop"), copies=0.1)
         known = self.events[:: max(len(self.events) // 5, 1)][:5]
 
         def noted(event: Event | None) -> Any:
@@ -170,6 +171,10 @@ class Shop:
         ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=170)
         return ended.returncode, ended.stderr[-500:]
 
+    def run_well(self) -> None:
+        code, said = self.batch_run()
+        assert code == 0, said
+
     # ---- what must be so ----
 
     def check(self, view: str, parameters: dict[str, str]) -> bool:
@@ -193,7 +198,7 @@ class Shop:
             lambda: all(self.acknowledged.get(partition, 0) >= offset for partition, offset in cut.items()),
         )
         below = [event for event in self.events if event.offset < cut.get(event.partition, 0)]
-        declared = declared_by(self.settings).view(view)
+        declared = self.declared.view(view)
         question = ask(declared, list(asked.items()), now=time.time(), limits=Limits())
         expected = {(period.start, *key): answers for (period, key), answers in recompute(question, below).items()}
         found = {
@@ -256,7 +261,7 @@ def test_first_start_has_no_batch_side(shop: Shop) -> None:
 
 
 def test_a_run_and_an_empty_speed_side(shop: Shop) -> None:
-    assert shop.batch_run()[0] == 0
+    shop.run_well()
     wait_until("the run to be served", lambda: shop.check("totals", {}) and shop.runs >= {0, 1})
     shop.check_all()
 
@@ -283,7 +288,8 @@ def test_while_events_flow_runs_are_made_and_processes_are_killed(shop: Shop) ->
 
 def test_a_view_that_joins_is_served_from_the_next_run_on(shop: Shop) -> None:
     (shop.views_dir / "joining.py").write_text(JOINING)
-    assert shop.batch_run()[0] == 0
+    shop.declared = declared_by(shop.settings)
+    shop.run_well()
     shop.send(50)
     wait_until("the new view", lambda: shop.check("joined", {"by": "item", "grain": "hour"}), deadline_s=90)
     shop.caught_up()
