@@ -19,6 +19,7 @@ from tests.conftest import wait_until
 from tests.system.speed_place import RedisServer
 from tests.system.test_answering import END, EVENTS, HALF, QUARTER, WHOLE, Shop
 from tests.unit.served import running
+from tests.unit.test_serving_live import Reader, hang_up
 from tests.unit.test_serving_openapi import mistakes
 
 ASKED: list[list[tuple[str, str]]] = [
@@ -153,17 +154,13 @@ def test_pages_follow_each_other_to_the_end(front: Front) -> None:
 def test_live_feed_tells_of_what_was_applied_and_published(front: Front) -> None:
     parameters = [*given([("answers", "orders")]), ("every", "200ms")]
     with front.client.stream("GET", "/views/sales/live", params=parameters) as stream:
-        lines = stream.iter_lines()
-        assert next_answer(lines)["rows"] == []
+        reader = Reader(stream)
+        assert reader.next("answer").data["rows"] == []
         front.shop.writer.apply(EVENTS, HALF)
-        assert next_answer(lines)["meta"]["cut"] == {str(p): o for p, o in HALF.items()}
+        assert reader.next("answer").data["meta"]["cut"] == {str(p): o for p, o in HALF.items()}
         front.shop.run(1)
-        assert next_answer(lines)["meta"]["batch"]["run"] == 1
-
-
-def next_answer(lines: Iterator[str]) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(next(line for line in lines if line.startswith("data: ")).removeprefix("data: "))
-    return found
+        assert reader.next("answer").data["meta"]["batch"]["run"] == 1
+        hang_up(stream)
 
 
 def test_views_say_what_they_are_and_how_fresh(front: Front) -> None:

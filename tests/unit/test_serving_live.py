@@ -98,8 +98,12 @@ def following(
         assert answer.status_code == 200, answer.read()
         assert answer.headers["content-type"].startswith("text/event-stream")
         yield Reader(answer)
-        # The reader is in the middle of a read, which keeps a socket open that is only closed.
-        answer.extensions["network_stream"].get_extra_info("socket").shutdown(SHUT_RDWR)
+        hang_up(answer)
+
+
+def hang_up(stream: httpx.Response) -> None:
+    """End a stream whose reader is in the middle of a read, which keeps a socket open that is only closed."""
+    stream.extensions["network_stream"].get_extra_info("socket").shutdown(SHUT_RDWR)
 
 
 def refusal(served: Served, parameters: dict[str, Any]) -> httpx.Response:
