@@ -20,7 +20,9 @@ import pytest
 from confluent_kafka import Producer
 
 from infra.settings import child_environment
-from master_dataset.cut import cut_from_json
+from master_dataset import coverage
+from master_dataset.commits import table_path
+from master_dataset.cut import cut_from_json, is_below
 from master_dataset.topics import librdkafka_config
 from serving_layer.asking import Limits, ask
 from serving_layer.recompute import recompute
@@ -172,6 +174,8 @@ class Shop:
         return ended.returncode, ended.stderr[-500:]
 
     def run_well(self) -> None:
+        table = table_path(self.settings, "shop")
+        wait_until("the archiver", lambda: is_below(dict(self.acknowledged), coverage.of(table).cut))
         code, said = self.batch_run()
         assert code == 0, said
 
