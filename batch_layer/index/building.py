@@ -12,7 +12,7 @@ from __future__ import annotations
 import heapq
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
 from types import TracebackType
@@ -108,32 +108,30 @@ class _Build:
     each: Each
     folder: Path
     environment: Any
-    new_groups: int = 0
-    days: dict[int, int] = field(default_factory=dict)
-    months: list[int] = field(default_factory=list)
 
-    def go(self) -> None:
+    def __post_init__(self) -> None:
         self.tables = {name: self.environment.open_db(name) for name in TABLES}
         self.old = self.before if self.is_whole else None
         self.first_key = 0 if self.before is None or self.is_whole else self.before.key_count
-        self.next_key = self.first_key
+        self.next_key, self.new_groups = self.first_key, 0
+        self.days: dict[int, int] = {}
+
+    def go(self) -> None:
         if self.old is not None:
             self._copy_keys(self.old)
-        old_days = self.old.days if self.old is not None else {}
         by_month: dict[int, list[int]] = {}
-        for day in sorted({*self.files, *old_days}):
+        for day in sorted({*self.files, *(self.old.days if self.old is not None else ())}):
             by_month.setdefault(begin_of(Level.MONTH, day), []).append(day)
         for month, days in by_month.items():
             if any(day in self.files for day in days):
                 self._make(month, days)
             elif self.old is not None:
                 self._copy(self.old, month, days)
-            self.months.append(month)
         meta = Meta(
             grain_s=self.shape.grain_s,
             is_keyed=bool(self.shape.keys),
             days=self.days,
-            months=tuple(self.months),
+            months=tuple(by_month),
             answers=tuple(self.shape.answers),
             first_key=self.first_key,
             keys=self.next_key - self.first_key,

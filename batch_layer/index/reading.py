@@ -9,6 +9,8 @@ from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from batch_layer.errors import BatchError
 from batch_layer.index.files import Held, IndexFile, close_file, open_file
 from batch_layer.index.layout import (
@@ -33,9 +35,11 @@ from batch_layer.index.layout import (
     section_name,
     short,
 )
-from batch_layer.index.sums import Chosen, Sums, added, choose
+from batch_layer.index.sums import Chosen, Sums, added, choose, chosen_keys
 
 LAST = b"\xff" * NUMBER.size
+LOOK_UP = 8
+"""So many times as long as to pass by a key does it take to look one up."""
 
 
 class Tile(NamedTuple):
@@ -77,14 +81,14 @@ class Index:
         length = section_level(level, self.files[-1].meta.grain_s)
         counts = self.months if level is Level.MONTH else self.days
         found: dict[int, list[_Part]] = {}
-        for number, file in enumerate(self.files):
+        for file in self.files:
             by_section: dict[int, set[int]] = {}
-            for period in sorted(counts):
-                if counts[period] is file:
+            for period, newest in counts.items():
+                if newest is file:
                     by_section.setdefault(begin_of(length, period), set()).add(period)
             for section, periods in by_section.items():
                 days = periods if length is not period_level(level) else None
-                found.setdefault(section, []).append(_Part(section, end_of(length, section), self.files[number], days))
+                found.setdefault(section, []).append(_Part(section, end_of(length, section), file, days))
         return found
 
     def close(self) -> None:
@@ -120,10 +124,22 @@ class Index:
             for parts in self._touched(level, start, end):
                 for part in parts:
                     bounds = max(start, part.section), min(end, part.end)
+                    few = (
+                        _few_keys(part, *bounds) if level is Level.GRAIN and not prefix and part.days is None else None
+                    )
+                    if few is not None:
+                        yield from self._of_few(part, few, *bounds)
+                        continue
                     for begin, name, state in _of_names(part, level, prefix[:KEPT], *bounds):
                         key = name if len(name) < LONGEST_KEY else self._whole(name)
                         if len(prefix) <= KEPT or key.startswith(prefix):
                             yield Tile(begin, key, state)
+
+    def _of_few(self, part: _Part, numbers: list[int], start: int, end: int) -> Iterator[Tile]:
+        for number in numbers:
+            key = self.key_of(number)
+            for begin, state in _of_name(part, Level.GRAIN, short(key), start, end):
+                yield Tile(begin, key, state)
 
     def _touched(self, level: Level, start: int, end: int) -> Iterator[list[_Part]]:
         sections, parts = self._sections.get(level, []), self._parts.get(level, {})
@@ -242,6 +258,20 @@ def _of_names(part: _Part, level: Level, prefix: bytes, start: int, end: int) ->
             if part.days is None or second in part.days:
                 yield second, name[len(head) :], state
             is_there = cursor.next()
+
+
+def _few_keys(part: _Part, start: int, end: int) -> list[int] | None:
+    """The numbers of the keys with groups in a stretch of a day, where they are few of those of the day; else None.
+
+    Then each is looked up by itself: passing by all the others would take longer.
+    """
+    if (start, end) == (part.section, part.end):
+        return None
+    section = part.section
+    places = [places for places, _ in _blocks(part.file, Level.GRAIN, section, 0)]
+    of_day = sum(len(chosen_keys(found, 0, 1)) for found, _ in _blocks(part.file, Level.DAY, section, 0))
+    numbers = np.unique(np.concatenate([chosen_keys(found, start - section, end - section) for found in places]))
+    return numbers.tolist() if len(numbers) * LOOK_UP < of_day else None
 
 
 def _entries(

@@ -71,18 +71,29 @@ class Chosen(NamedTuple):
 
 def choose(places: bytes, numbers: bytes, start: int, end: int) -> Chosen | None:
     """The numbers of a block whose buckets begin in [start, end), from its period on; None where one is too large."""
-    (count,) = HEAD.unpack_from(places)
+    chosen, ids, buckets = _stretch(places, start, end)
     (largest,) = HEAD.unpack_from(numbers)
-    begins = np.frombuffer(places, "<u4", count, HEAD.size)
-    ends = np.concatenate(([0], np.cumsum(np.frombuffer(places, "<u4", count, HEAD.size + 4 * count), dtype=np.int64)))
-    first, last = np.searchsorted(begins, [max(start, 0), max(end, 0)])
-    chosen = slice(ends[first], ends[last])
-    ids = np.frombuffer(places, "<u4", offset=HEAD.size + 8 * count)[chosen]
     if largest < 0:
-        return None if len(ids) else Chosen(ids, ids.astype(np.int64), 0)
-    width = (len(numbers) - HEAD.size) // int(ends[-1])
-    values = np.frombuffer(numbers, f"<i{width}", offset=HEAD.size)[chosen]
-    return Chosen(ids, values, largest * int(last - first))
+        return None if chosen.start < chosen.stop else Chosen(ids[:0], ids[:0].astype(np.int64), 0)
+    width = (len(numbers) - HEAD.size) // len(ids)
+    values = np.frombuffer(numbers, f"<i{width}", offset=HEAD.size)
+    return Chosen(ids[chosen], values[chosen], largest * buckets)
+
+
+def chosen_keys(places: bytes, start: int, end: int) -> NDArray[np.uint32]:
+    """The keys of the numbers whose buckets begin in [start, end)."""
+    chosen, ids, _ = _stretch(places, start, end)
+    return ids[chosen]
+
+
+def _stretch(places: bytes, start: int, end: int) -> tuple[slice, NDArray[np.uint32], int]:
+    """Where in a block the buckets of a stretch are, the keys of the whole block, and how many buckets those are."""
+    (count,) = HEAD.unpack_from(places)
+    begins, counts = np.frombuffer(places, "<u4", 2 * count, HEAD.size).reshape(2, count)
+    ends = np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
+    first, last = np.searchsorted(begins, (max(start, 0), max(end, start, 0)))
+    ids = np.frombuffer(places, "<u4", offset=HEAD.size + 8 * count)
+    return slice(int(ends[first]), int(ends[last])), ids, int(last - first)
 
 
 class Keys(Protocol):

@@ -24,7 +24,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from batch_layer.errors import BatchError
-from batch_layer.index import Index, Level, Tile, building, open_index, scratch, sorting, sums, tiling
+from batch_layer.index import Index, Level, Tile, building, open_index, reading, scratch, sorting, sums, tiling
 from batch_layer.index.building import build
 from batch_layer.index.layout import cover, levels_of
 from tests.conftest import assert_same
@@ -231,7 +231,7 @@ def little_room(monkeypatch: pytest.MonkeyPatch) -> None:
         (scratch, "BATCH_ROWS", 3),
         (sorting, "READ_ROWS", 5), (sorting, "CHUNK_BYTES", 900), (sorting, "KNOWN_KEYS", 2),
         (tiling, "TOTALS_BYTES", 700), (tiling, "MERGED_AT_ONCE", 2), (building, "BLOCK_ROWS", 4),
-        (building, "PART_TILES", 20), (building, "WRITTEN_AT_ONCE", 7),
+        (building, "PART_TILES", 20), (building, "WRITTEN_AT_ONCE", 7), (reading, "LOOK_UP", 0),
     ):  # fmt: skip
         assert hasattr(module, name)
         monkeypatch.setattr(module, name, value)
@@ -450,6 +450,35 @@ def test_blocks_add_up_what_was_put_into_them(
     assert [found.place(key) for key in expected] == [
         [found.key(place) for place in range(len(expected))].index(key) for key in expected
     ]
+
+
+# ---- memory ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [40, 400])
+def test_what_is_in_memory_does_not_grow_with_the_day(
+    tmp_path: Path, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Groups are sorted in parts, and totals set aside: ten times as many groups are ten times as many parts."""
+    monkeypatch.setattr(sorting, "CHUNK_BYTES", 1_500)
+    monkeypatch.setattr(sorting, "READ_ROWS", 5)
+    monkeypatch.setattr(tiling, "TOTALS_BYTES", 100)
+    monkeypatch.setattr(scratch, "BATCH_ROWS", 10)
+    sizes = []
+    in_order = sorting._in_order
+
+    def seen(given: sorting.DayFiles, table: pa.Table) -> Iterator[pa.RecordBatch]:
+        sizes.append(table.nbytes)
+        return in_order(given, table)
+
+    monkeypatch.setattr(sorting, "_in_order", seen)
+    groups = {(row % 24 * 3_600_000_000, (f"{row * 37 % rows:06}",)): state(BY_ITEM, row) for row in range(rows)}
+    files = sorting.DayFiles(0, ("item",), (write(tmp_path / "p", BY_ITEM, groups),))
+    task = tiling.DayTask(tiling.Shape.of(BY_ITEM), files, tmp_path)
+    assert tiling.make_day(task).groups == rows
+    assert max(sizes) < 3 * sorting.CHUNK_BYTES
+    assert sum(sizes) > rows * 20
+    assert len(list(tmp_path.glob("0.totals?*"))) >= rows // 40
 
 
 # ---- files -----------------------------------------------------------------------
