@@ -15,15 +15,12 @@ import resource
 import statistics
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
 import report
 from pyspark.sql import DataFrame, SparkSession
 from reference_view import DECLARED
@@ -126,7 +123,7 @@ class Bench:
             for name, way in ways.items():
                 if not number and name not in WARMING:
                     continue
-                with peak_memory() as peak:
+                with report.peak_memory() as peak:
                     began = time.monotonic()
                     try:
                         way()
@@ -154,7 +151,7 @@ class Bench:
             measured = Measured([])
             for number in range(3):
                 self.fill(old + number * CHUNK, CHUNK)
-                with peak_memory() as peak:
+                with report.peak_memory() as peak:
                     began = time.monotonic()
                     self.whole_run(full=False)
                     took = time.monotonic() - began
@@ -289,28 +286,6 @@ def in_child(way: Callable[[list[str], Path], None], files: list[str], out: Path
     child.join()
     if child.exitcode:
         raise ChildFailed(f"{way.__name__} ended with {child.exitcode}")
-
-
-@contextmanager
-def peak_memory() -> Iterator[list[float]]:
-    """The most memory, in MB, of this process's busiest child while the block runs."""
-    peak, done = [0.0], threading.Event()
-
-    def watch() -> None:
-        while not done.wait(0.2):
-            for child in psutil.Process().children(recursive=True):
-                try:
-                    peak[0] = max(peak[0], child.memory_info().rss / 2**20)
-                except psutil.Error:
-                    continue
-
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
-        yield peak
-    finally:
-        done.set()
-        watcher.join()
 
 
 def write(full: dict[str, Measured], more: dict[str, Measured], events: int, memory: str) -> None:

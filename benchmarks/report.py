@@ -7,6 +7,9 @@ import os
 import platform
 import statistics
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +50,28 @@ def median(values: list[float]) -> dict[str, float]:
         "most": round(max(values), 3),
         "runs": len(values),
     }
+
+
+@contextmanager
+def peak_memory() -> Iterator[list[float]]:
+    """The most memory, in MB, of this process's busiest child while the block runs."""
+    peak, done = [0.0], threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.2):
+            for child in psutil.Process().children(recursive=True):
+                try:
+                    peak[0] = max(peak[0], child.memory_info().rss / 2**20)
+                except psutil.Error:
+                    continue
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield peak
+    finally:
+        done.set()
+        watcher.join()
 
 
 def table(*rows: tuple[str, ...]) -> str:
