@@ -275,8 +275,10 @@ def test_while_events_flow_runs_are_made_and_processes_are_killed(shop: Shop) ->
     killed, next_kill = list(KILLED), time.monotonic() + KILL_EVERY_S
     began = time.monotonic()
     with shop.busy():
-        while time.monotonic() - began < SECONDS or killed or shop.compared < WANTED:
-            assert time.monotonic() - began < 4 * SECONDS, f"{shop.compared} comparisons, {killed} not killed yet"
+        while time.monotonic() - began < SECONDS or killed or shop.compared < WANTED or len(shop.runs) < 3:
+            assert time.monotonic() - began < 4 * SECONDS, (
+                f"{shop.compared} comparisons, runs {shop.runs}, not killed {killed}"
+            )
             shop.check(*chance.choice(QUESTIONS))
             if killed and time.monotonic() > next_kill:
                 victim = shop.stack.service(killed.pop(0))
@@ -285,9 +287,7 @@ def test_while_events_flow_runs_are_made_and_processes_are_killed(shop: Shop) ->
                 next_kill = time.monotonic() + KILL_EVERY_S
     shop.caught_up()
     shop.check_all()
-    assert shop.compared >= WANTED
     assert len(shop.cuts) > 20  # it did move meanwhile
-    assert len(shop.runs) > 2
 
 
 def test_a_view_that_joins_is_served_from_the_next_run_on(shop: Shop) -> None:
