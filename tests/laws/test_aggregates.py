@@ -310,6 +310,14 @@ def test_a_state_survives_its_byte_form(case: Case) -> None:
     law()
 
 
+def test_a_digit_that_became_an_exponent_is_refused() -> None:
+    algebra = algebra_of(next(case for case in CASES if case.declared == Sum("wide")))
+    assert states.unpack({"a": algebra}, b"\x010.017311\n") == {"a": Decimal("0.017311")}
+    for damaged in (b"\x010E17311\n", b"\x010E-17311\n", b"\x01NaN\n", b"\x01Infinity\n"):
+        with pytest.raises(StateError):
+            states.unpack({"a": algebra}, damaged)
+
+
 @pytest.mark.parametrize("case", CASES, ids=IDS)
 def test_damaged_bytes_are_refused_or_are_a_state(case: Case) -> None:
     algebra = algebra_of(case)

@@ -10,6 +10,8 @@ from views.field_types import FieldType
 from views.kinds import EPOCH, MICROSECOND
 
 FIRST_DAY = date(1970, 1, 1)
+MOST_DIGITS = 100
+"""More than any sum of decimals has, before or after the point."""
 
 
 def to_part(value: Any) -> str | bytes | None:
@@ -40,7 +42,7 @@ def from_part(part: str | bytes | None, kind: FieldType) -> Any:
         case "double":
             return float(part)
         case "decimal":
-            return Decimal(part)
+            return _checked(Decimal(part))
         case "boolean":
             return part == "1"
         case "timestamp":
@@ -48,6 +50,14 @@ def from_part(part: str | bytes | None, kind: FieldType) -> Any:
         case "date":
             return FIRST_DAY + timedelta(days=int(part))
     return int(part)
+
+
+def _checked(number: Decimal) -> Decimal:
+    """ValueError where no sum can be so large or so fine: a changed byte can make an exponent of a digit."""
+    exponent = number.as_tuple().exponent
+    if not isinstance(exponent, int) or exponent < -MOST_DIGITS or number.adjusted() > MOST_DIGITS:
+        raise ValueError(f"{number} is no decimal of ours")
+    return number
 
 
 def part_kind(kind: FieldType) -> str:
