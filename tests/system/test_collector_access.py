@@ -30,6 +30,7 @@ ROUTES = [
     ("DELETE", "/admin/topics/nosuch", {"admin"}),
     ("GET", "/admin/groups", {"admin", "consume"}),
     ("DELETE", "/admin/groups/nosuch", {"admin"}),
+    ("GET", "/metrics", {"metrics", "admin"}),
 ]
 
 
@@ -37,7 +38,7 @@ ROUTES = [
 def secrets(stack: Stack) -> dict[str, str]:
     return {
         scope: add_key(stack.settings.home, f"only-{scope}", [scope])
-        for scope in ("produce", "consume", "query", "admin")
+        for scope in ("produce", "consume", "query", "metrics", "admin")
     }
 
 
