@@ -119,6 +119,7 @@ def _ask_here(name: str, pairs: Pairs, as_format: str) -> tuple[bytes, Document]
     """From the files and Redis of this home. They are the user's own: no key is asked for."""
     import time
 
+    from infra.logs import configure_logging
     from infra.settings import load_settings
     from serving_layer import formats
     from serving_layer.allowed import bounds_of, limits_of
@@ -128,6 +129,7 @@ def _ask_here(name: str, pairs: Pairs, as_format: str) -> tuple[bytes, Document]
     from views.declarations import declared_by
 
     settings = load_settings()
+    configure_logging("WARNING")  # which run is served stands below the answer
     declarations = declared_by(settings)
     declarations.view(name)
     try:

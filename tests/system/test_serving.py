@@ -23,6 +23,8 @@ from infra.access_keys import add_key
 from infra.home import Home, read_json
 from infra.ports import LOOPBACK
 from infra.settings import Settings, child_environment
+from master_dataset import coverage
+from master_dataset.commits import table_path
 from tests.conftest import Stack, assert_same, start_stack, stop_stack, wait_until
 from tests.system.redis_place import free_port
 from tests.unit.test_serving_openapi import mistakes
@@ -119,6 +121,8 @@ def test_what_was_sent_is_answered_at_once_and_the_same_after_a_run(whole: Stack
     cut = send(whole, range(300))
     for meta in assert_right(whole, min_cut=cut, wait="30s"):
         assert (meta["batch"]["run"], meta["speed"]["read"]) == (0, True)
+    table = table_path(whole.settings, "web")
+    wait_until("the archiver", lambda: coverage.of(table).rows >= len(SENT))
     made = tidemark(whole.settings, "batch", "run", "--output", "json")
     assert made.returncode == 0, made.stderr
     wait_until("the run to be served", lambda: ask(whole)["meta"]["batch"]["run"] == 1, 30)
@@ -219,7 +223,7 @@ def test_live_feeds_tell_of_an_event_as_soon_as_it_is_applied(whole: Stack) -> N
         lines = stream.iter_lines()
         first = sse(lines)
         assert json.loads(by_websocket.recv(30))["answer"]["rows"] == first["rows"]
-        send(whole, range(1000, 1004))
+        send(whole, range(1002, 1006))  # no sign-up among them
         assert next_hits(lambda: sse(lines)) == first["rows"][0]["hits"] + 4
         assert next_hits(lambda: json.loads(by_websocket.recv(30))["answer"]) == first["rows"][0]["hits"] + 4
 
@@ -369,7 +373,14 @@ def test_several_processes_share_port_and_metrics_and_end_with_their_parent(whol
 
 def workers_of(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
     children = psutil.Process(process.pid).children()
-    return [child for child in children if "spawn_main" in " ".join(child.cmdline())]
+    return [child for child in children if _is_worker(child)]
+
+
+def _is_worker(child: psutil.Process) -> bool:
+    try:
+        return "spawn_main" in " ".join(child.cmdline())
+    except psutil.Error:  # it has just ended
+        return False
 
 
 @pytest.mark.parametrize("workers", [1, 2])
