@@ -30,6 +30,8 @@ FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 """Where several processes write what they count; read by prometheus-client when that is imported."""
 GC_THRESHOLD = 50_000
 LOOK_S = 0.5
+PARENT_VARIABLE = "SERVING_PARENT"
+"""Tells workers which process they are to end with."""
 MOST_OF_MESSAGE = 64 * 1024
 """What a WebSocket takes at once: a client has nothing to say."""
 
@@ -49,7 +51,7 @@ def application() -> FastAPI:
     gc.set_threshold(GC_THRESHOLD, 50, 50)
     _end_streams_first(app)
     if settings.serving_workers > 1:
-        threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+        threading.Thread(target=_end_with, args=(int(os.environ[PARENT_VARIABLE]),), daemon=True).start()
     return app
 
 
@@ -87,6 +89,9 @@ def main() -> int:
     log.info("serving", address=addresses(settings).serving, views=sorted(views), processes=settings.serving_workers)
     with ExitStack() as stack:
         if settings.serving_workers > 1:
+            os.environ[PARENT_VARIABLE] = str(
+                os.getpid()
+            )  # a worker that asks may be too late: it was killed meanwhile
             os.environ[FOLDER_VARIABLE] = stack.enter_context(tempfile.TemporaryDirectory(prefix="tidemark-metrics-"))
         _serve(settings)
     return 0

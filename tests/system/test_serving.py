@@ -368,7 +368,7 @@ def test_several_processes_share_port_and_metrics_and_end_with_their_parent(whol
         assert metrics(address, whole)["tidemark_serving_requests_in_flight"] == 0
         workers = workers_of(process)
         process.kill()
-        wait_until("the workers to end", lambda: not any(worker.is_running() for worker in workers), 30)
+        wait_until("the workers to end", lambda: not any(map(_is_worker, workers)), 30)
 
 
 def workers_of(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
