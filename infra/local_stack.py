@@ -306,15 +306,7 @@ def check_redis_port(port: int, timeout_s: float = 2.0) -> str | None:
 
 def collector_service(settings: Settings, after: tuple[str, ...]) -> Service:
     """The collector: events by REST into Kafka."""
-    address = addresses(settings).collector
-    return Service(
-        name="collector",
-        command=(sys.executable, "-P", "-m", "master_dataset.collector"),
-        address=address,
-        check=lambda: check_http(address, "/ready"),
-        after=after,
-        environment=child_environment(settings),
-    )
+    return _rest_service(settings, "collector", "master_dataset.collector", addresses(settings).collector, after)
 
 
 def archiver_service(settings: Settings, after: tuple[str, ...]) -> Service:
@@ -341,10 +333,14 @@ def scheduler_service(settings: Settings, after: tuple[str, ...]) -> Service:
 
 def serving_service(settings: Settings, after: tuple[str, ...]) -> Service:
     """The serving layer: answers by REST, from the batch views' files and the speed views in Redis."""
-    address = addresses(settings).serving
+    return _rest_service(settings, "serving", "serving_layer", addresses(settings).serving, after)
+
+
+def _rest_service(settings: Settings, name: str, module: str, address: str, after: tuple[str, ...]) -> Service:
+    """A process that answers by REST, and says so at /ready."""
     return Service(
-        name="serving",
-        command=(sys.executable, "-P", "-m", "serving_layer"),
+        name=name,
+        command=(sys.executable, "-P", "-m", module),
         address=address,
         check=lambda: check_http(address, "/ready"),
         after=after,
