@@ -13,7 +13,6 @@ def limits_of(settings: Settings) -> Limits:
         max_rows=settings.serving_max_rows,
         max_periods=settings.serving_max_periods,
         max_values=settings.serving_max_values,
-        max_groups=settings.serving_max_groups,
         max_wait_s=settings.serving_max_wait_s,
     )
 

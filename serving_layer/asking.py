@@ -46,8 +46,6 @@ class Limits:
     """Periods that a range is cut into."""
     max_values: int = 1_000
     """Values that the filters name, all together."""
-    max_groups: int = 1_000_000
-    """Groups that are merged for one answer: they are counted when it is answered."""
     max_wait_s: float = 30.0
     """Seconds that a question may wait for the views to be fresh enough."""
 
