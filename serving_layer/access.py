@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 
 from starlette.requests import HTTPConnection
@@ -10,7 +11,6 @@ from infra.access import Access
 from infra.access_keys import AccessKey
 from infra.settings import Settings
 from serving_layer.errors import UnknownView
-from views.declarations import Declarations
 from views.view import View
 
 SCOPES = ("query", "admin")
@@ -18,11 +18,16 @@ LONGEST_SHOWN = 100
 
 
 class ViewAccess:
-    """Which declared views a request may ask about. One that its key may not see is like one that is not there."""
+    """Which views a request may ask about. One that its key may not see is like one that is not there.
 
-    def __init__(self, settings: Settings, declarations: Declarations) -> None:
+    `others` are views that are not declared, as far as this process knows, and that a run computed: they joined since.
+    """
+
+    def __init__(
+        self, settings: Settings, declared: Mapping[str, View], others: Callable[[], Mapping[str, View]]
+    ) -> None:
         self.keys = Access(settings)
-        self._views = dict(sorted(declarations.views.items()))
+        self._declared, self._others = dict(declared), others
 
     def views(self, connection: HTTPConnection) -> dict[str, View]:
         """Those that the key may see, by name; the problem 401 or 403 without a key that may ask."""
@@ -31,13 +36,14 @@ class ViewAccess:
     def view(self, connection: HTTPConnection, name: str) -> View:
         """One of them, or UnknownView."""
         key = self.keys.check(connection, *SCOPES)
-        found = self._views.get(name)
+        found = self._declared.get(name) or self._others().get(name)
         if found is None or not _may_see(key, name):
             raise _unknown(name, self._seen_by(key))
         return found
 
     def _seen_by(self, key: AccessKey | None) -> dict[str, View]:
-        return {name: view for name, view in self._views.items() if _may_see(key, name)}
+        known = {**self._others(), **self._declared}
+        return {name: known[name] for name in sorted(known) if _may_see(key, name)}
 
 
 def _may_see(key: AccessKey | None, view: str) -> bool:

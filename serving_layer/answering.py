@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
@@ -79,11 +79,21 @@ class Answering:
         if declared is not None:
             with self._sides[declared.source.name].batch.current() as run:
                 return run.view(name)
-        for sides in self._sides.values():  # one that is declared no more is served until a run leaves it out
-            with sides.batch.current() as run:
-                if name in run.catalog:
-                    return run.view(name)
-        raise UnknownView(f"There is no view {name!r}. There are: {', '.join(sorted(self._declarations.views))}.")
+        found = self.undeclared().get(name)
+        if found is None:
+            raise UnknownView(f"There is no view {name!r}. There are: {', '.join(sorted(self._declarations.views))}.")
+        return found
+
+    def undeclared(self) -> dict[str, View]:
+        """Views that a published run has and that were not declared when this process began, by name.
+
+        They joined since, or are declared no more, until a run leaves them out.
+        """
+        found: dict[str, View] = {}
+        for sides in self._sides.values():
+            with suppress(NoBatchSide), sides.batch.current() as run:
+                found |= {name: run.view(name) for name in run.catalog if name not in self._declarations.views}
+        return found
 
     def groups(self, name: str) -> int:
         """How many groups (buckets and keys) the batch view has that is served."""

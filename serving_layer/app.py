@@ -38,7 +38,7 @@ def create_app(settings: Settings, declarations: Declarations, answering: Answer
     serving = Serving(
         settings=settings,
         declarations=declarations,
-        access=ViewAccess(settings, declarations),
+        access=ViewAccess(settings, declarations.views, answering.undeclared),
         limits=limits,
         answering=answering,
         answers=Threads(
@@ -84,9 +84,10 @@ def _description_routes(serving: Serving) -> list[Route]:
 
     async def openapi(request: Request) -> Response:
         views = serving.access.views(request)
-        if tuple(views) not in described:
-            described[tuple(views)] = describe(views.values(), serving.limits)
-        return json_response(described[tuple(views)])
+        versions = tuple(view.hash for view in views.values())
+        if versions not in described:
+            described[versions] = describe(views.values(), serving.limits)
+        return json_response(described[versions])
 
     async def docs(_request: Request) -> Response:
         return get_swagger_ui_html(openapi_url="openapi.json", title="Tidemark serving layer")

@@ -7,7 +7,7 @@ from typing import Any
 
 from infra.access import SECURITY_SCHEMES
 from infra.version import VERSION
-from serving_layer.asking import PARAMETERS, Limits
+from serving_layer.asking import MOST_QUANTILES, PARAMETERS, Limits
 from serving_layer.making import how_exact
 from serving_layer.openapi_schemas import SCALARS, Json, example, ref, schemas_of, shared_schemas
 from views.aggregates import Quantiles
@@ -41,7 +41,7 @@ def describe(views: Iterable[View], limits: Limits) -> Json:
     """The description for somebody who may see these views."""
     listed = list(views)
     schemas = shared_schemas()
-    paths = _general_paths()
+    paths = _general_paths([view.name for view in listed])
     for view in listed:
         schemas |= schemas_of(view)
         paths |= _paths_of(view, limits)
@@ -67,13 +67,14 @@ def describe(views: Iterable[View], limits: Limits) -> Json:
 # ---- paths ---------------------------------------------------------------------
 
 
-def _general_paths() -> Json:
+def _general_paths(views: list[str]) -> Json:
     listed = {
         "type": "object",
         "required": ["views"],
         "properties": {"views": {"type": "array", "items": ref("View")}},
     }
-    name = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}, "description": "A view."}
+    known = {"type": "string", **({"enum": views} if views else {})}
+    name = {"name": "name", "in": "path", "required": True, "schema": known, "description": "A view."}
     several = {
         "type": "object",
         "required": ["answers"],
@@ -165,7 +166,8 @@ def _parameters_of(view: View) -> list[Json]:
     if view.keys:
         found.append(_own("by", "One row for each value of these keys; without it the total.", _list_of(view.keys)))
     if any(isinstance(answer, Quantiles) for answer in view.answers.values()):
-        shares = {"type": "array", "items": {"type": "number", "minimum": 0, "maximum": 1}, "minItems": 1}
+        share = {"type": "number", "minimum": 0, "maximum": 1}
+        shares = {"type": "array", "items": share, "minItems": 1, "maxItems": MOST_QUANTILES, "uniqueItems": True}
         found.append(_own("quantiles", "Shares at which quantiles are presented.", shares, [0.5, 0.99]))
     return found
 
@@ -204,7 +206,7 @@ def _list_of(names: Iterable[str]) -> Json:
 def _sortable(view: View) -> Json:
     names = ["bucket", *view.keys, *(name for name, kind in view.answer_types.items() if kind is not None)]
     both = [*names, *(f"-{name}" for name in names)]
-    return {"type": "array", "items": {"type": "string", "enum": both}, "minItems": 1}
+    return {"type": "array", "items": {"type": "string", "enum": both}, "minItems": 1, "uniqueItems": True}
 
 
 def _numbers(view: View) -> list[str]:

@@ -15,7 +15,7 @@ Json = dict[str, Any]
 
 SCALARS: dict[str, Json] = {
     "string": {"type": "string"},
-    "bigint": {"type": "integer"},
+    "bigint": {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1},
     "double": {"type": "number"},
     "decimal": {"type": "string", "pattern": r"^-?[0-9]+(\.[0-9]+)?$"},
     "boolean": {"type": "boolean"},

@@ -12,7 +12,7 @@ from master_dataset.cut import Cut, cut_from_json
 from serving_layer.errors import BadParameter
 
 WHOLE = re.compile(r"-?[0-9]{1,19}")
-NUMBER = re.compile(r"[0-9]{0,20}\.?[0-9]{1,20}")
+NUMBER = re.compile(r"[0-9]{0,20}\.?[0-9]{1,20}([eE][+-]?[0-9]{1,3})?")
 OFFSETS = re.compile(r"[0-9]{1,10}:[0-9]{1,19}(,[0-9]{1,10}:[0-9]{1,19})*")
 LARGEST_PARTITION, LARGEST_OFFSET = 2**31 - 1, 2**63 - 1
 LONGEST_SHOWN = 200

@@ -54,6 +54,13 @@ minutes = View(
              "items": TopK("item", k=3, room=100)},
 )
 """
+JOINING = """
+from views.aggregates import Count
+from views.view import View
+from .declared import shop
+
+joined = View("joined", source=shop, grain="1h", keys={"item": "item"}, answers={"events": Count()})
+"""
 DAY, AFTER = "2026-03-01T00:00:00Z", "2026-03-03T00:00:00Z"
 QUESTIONS: tuple[tuple[str, dict[str, str]], ...] = (
     ("sales", {"by": "item,paid", "grain": "hour"}),
@@ -281,3 +288,13 @@ def test_while_events_flow_runs_are_made_and_processes_are_killed(shop: Shop) ->
     wait_until("the run to be served", lambda: shop.check("totals", {}) and len(shop.runs) > 2)
     shop.check_all()
     assert len(shop.cuts) > 20  # it did move meanwhile
+
+
+def test_a_view_that_joins_is_served_from_the_next_run_on(shop: Shop) -> None:
+    (shop.views_dir / "joining.py").write_text(JOINING)
+    shop.declared = declared_by(shop.settings)
+    shop.run_well()
+    shop.send(50)
+    wait_until("the new view", lambda: shop.check("joined", {"by": "item", "grain": "hour"}), deadline_s=90)
+    shop.caught_up()
+    assert shop.check("joined", {"by": "item", "grain": "hour"})
