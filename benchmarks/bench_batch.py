@@ -53,6 +53,7 @@ def main() -> None:
     arguments.add_argument("--rounds", type=int, default=3)
     arguments.add_argument("--memory", default="1g", help="of Spark's JVM, which does the work on one machine")
     given = arguments.parse_args()
+    facts = report.machine()
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         (place / "views").mkdir()
@@ -66,7 +67,7 @@ def main() -> None:
         full = bench.contest(given.rounds)
         more = bench.go_on(given.events)
         spark.stop()
-    write(full, more, given.events, given.memory)
+    write(facts, full, more, given.events, given.memory)
 
 
 @dataclass
@@ -288,7 +289,9 @@ def in_child(way: Callable[[list[str], Path], None], files: list[str], out: Path
         raise ChildFailed(f"{way.__name__} ended with {child.exitcode}")
 
 
-def write(full: dict[str, Measured], more: dict[str, Measured], events: int, memory: str) -> None:
+def write(
+    facts: dict[str, str], full: dict[str, Measured], more: dict[str, Measured], events: int, memory: str
+) -> None:
     """The result as figures and as text."""
     medians = {name: statistics.median(found.seconds) for name, found in full.items() if found.seconds}
     by_hand = medians["PySpark by hand"]
@@ -301,6 +304,11 @@ def write(full: dict[str, Measured], more: dict[str, Measured], events: int, mem
             f"{full[name].peak_mb:,.0f} MB",
         )
         for name, took in medians.items()
+    ]
+    rows += [
+        (name, "did not get through", "", "", f"more than {DUCKDB_BYTES / 2**30:.0f} GB")
+        for name in full
+        if name not in medians
     ]
     text = report.table(("", "events/s, median", "least – most", "of by hand", "peak memory"), *rows)
     text += (
@@ -317,6 +325,7 @@ def write(full: dict[str, Measured], more: dict[str, Measured], events: int, mem
     )
     text += f"\n\nAfter many old events it takes {many / few:.2f} times as long as after few."
     figures = {
+        "machine": facts,
         "seconds": {name: found.seconds for name, found in (full | more).items()},
         "share_of_by_hand": by_hand / medians["Tidemark, the view"],
         "many_over_few": many / few,
