@@ -45,7 +45,7 @@ URLS, USERS = 3_000, 50_000
 WARM_S = 25
 RATES = (500, 5_000)
 HELD = (10_000, 20_000, 30_000, 40_000, 60_000)
-LOOK_S = 0.003
+LOOK_S = 0.005
 
 
 def main() -> None:
@@ -213,7 +213,7 @@ class Bench:
             sent = due
             self.producer.poll(0)
             if rate:
-                time.sleep(0.001)
+                time.sleep(0.005)
         self.producer.flush(60)
 
     def _send_one(self, on_delivery: Any) -> None:
