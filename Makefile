@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 LOCKS := requirements-build.lock requirements.lock
+WORKERS ?= 3
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
@@ -28,8 +29,8 @@ setup: .venv/.installed  ## Install everything this project needs (about a secon
 demo: setup  ## Bring everything up, send a day of events, ask, and prove each answer (ONCE=1: end by itself)
 	@$(BIN)/tidemark demo $(if $(ONCE),--once)
 
-test: setup  ## Run every test, on real Kafka, Redis and Spark
-	@$(BIN)/python -m pytest
+test: setup  ## Run every test, on real Kafka, Redis and Spark (WORKERS=3 at a time)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 test-quick: setup  ## Run the tests that need no server and no JVM
 	@$(BIN)/python -m pytest tests/unit

@@ -102,9 +102,15 @@ def _no_settings_from_outside(tmp_path_factory: pytest.TempPathFactory) -> Itera
         if name.startswith("TIDEMARK_") and name not in KEPT:
             patch.delenv(name)
     patch.setenv("TIDEMARK_CONFIG", os.devnull)
-    patch.setenv("TIDEMARK_PORTS_FILE", str(tmp_path_factory.mktemp("ports") / "ports.json"))
+    patch.setenv("TIDEMARK_PORTS_FILE", str(_run_folder(tmp_path_factory) / "ports.json"))
     yield
     patch.undo()
+
+
+def _run_folder(factory: pytest.TempPathFactory) -> Path:
+    """One folder for all processes of a test run: they share the ports of this machine."""
+    own = factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
 
 
 def start_stack(home: Path, **overrides: Any) -> Stack:
