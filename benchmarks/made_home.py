@@ -30,12 +30,13 @@ from batch_layer.publish_log import Entry
 from infra.settings import Settings, load_settings
 from speed_layer.generations import tend
 from speed_layer.speed_views import Group, MicroBatch, Outcome, SpeedViews
+from speed_layer.totals import totals
 from views import in_memory
 from views.declarations import declared_by
 from views.in_memory import Event
 from views.keys import pack_key
 from views.state_sql import plan
-from views.states import merge, pack, unpack
+from views.states import merge_packed, pack
 from views.view import View
 
 KEYS = 10_000
@@ -246,12 +247,13 @@ class SpeedWriter:
         kept, algebras = self._speed_views.look(), self._view.algebras
         assert kept.meta is not None
         gid, start = kept.generations[-1].gid, kept.meta.applied
-        states = {}
-        for group, place, known in zip(groups, places, self._speed_views.read(gid, groups), strict=True):
-            made = self._pool[place]
-            states[group] = (
-                made.packed if known is None else pack(algebras, merge(algebras, unpack(algebras, known), made.state))
-            )
+        added = {group: self._pool[place].packed for group, place in zip(groups, places, strict=True)}
+        added |= totals(self._view, added)
+        known = self._speed_views.read(gid, list(added))
+        states = {
+            group: state if before is None else merge_packed(algebras, [before, state])
+            for (group, state), before in zip(added.items(), known, strict=True)
+        }
         end = {0: start.get(0, 0) + len(groups)}
         said = self._speed_views.apply(self._token, MicroBatch(start, end, gid, states))
         assert said in (Outcome.OK, Outcome.RETRY), said

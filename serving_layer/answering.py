@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from typing import NamedTuple
 
 from batch_layer import publish_log
@@ -19,9 +19,10 @@ from serving_layer.answer import Answer, BatchPart, SpeedPart
 from serving_layer.batch_side import BatchSide, OpenRun
 from serving_layer.bounds import Bounds, Budget
 from serving_layer.errors import NoBatchSide, NotComputedYet, NotYet, ServingError, Stale, UnknownView
-from serving_layer.making import Asked, Read, asked, batch_part, etag, make, speed_part
+from serving_layer.making import Asked, Read, asked, batch_part, etag, make, narrowed, speed_part
 from serving_layer.question import Freshness, Question
 from serving_layer.speed_side import Reading, SpeedSide
+from speed_layer.speed_views import State, Stretch
 from views.declarations import Declarations
 from views.view import View
 
@@ -144,7 +145,10 @@ class Answering:
                 unmet = _first_unmet(questions, read)
                 if unmet is None:
                     try:
-                        return self._made(sides, all_asked, read)
+                        chosen, read = _chosen(sides, all_asked, read, held)
+                        unmet = _first_unmet(questions, read)
+                        if unmet is None:
+                            return self._made(sides, chosen, read)
                     except NoBatchSide:
                         # Pruned while we read, perhaps: then there is a newer run by now.
                         if tries == TRIES or held.enter_context(sides.batch.current()).run == read.run.run:
@@ -155,13 +159,11 @@ class Answering:
                     _wait(sides, questions, read, until)
 
     def _made(self, sides: Sides, all_asked: Sequence[Asked], read: Read) -> list[Answer]:
-        states = read.reading.answer.stretches if read.reading.answer is not None else ()
         deadline = time.monotonic() + self.bounds.timeout_s
-        found, taken = [], 0
-        for each in all_asked:
-            speed = list(chain.from_iterable(states[taken : taken + len(each.ranges)]))
-            taken += len(each.ranges)
-            found.append(make(each, read, speed, Budget(self.bounds, deadline)))
+        found = [
+            make(each, read, speed, Budget(self.bounds, deadline))
+            for each, speed in zip(all_asked, _speed_of(all_asked, read), strict=True)
+        ]
         sides.speed.passed(read.cut)
         return found
 
@@ -172,9 +174,8 @@ class Answering:
 def _read(sides: Sides, all_asked: Sequence[Asked], held: ExitStack) -> Read:
     """A run that has the views as they are asked for, and what the speed side has since its cut."""
     run = _run_for(sides, all_asked, held)
-    stretches = [stretch for each in all_asked for stretch in each.stretches]
     for _ in range(TRIES):
-        reading = sides.speed.read(run.run, run.cut, stretches)
+        reading = sides.speed.read(run.run, run.cut, _stretches(all_asked))
         if not reading.is_refused or reading.answer is None:
             return Read(run, reading)
         why = "Redis goes with another run every time it is asked"
@@ -197,6 +198,34 @@ def _read(sides: Sides, all_asked: Sequence[Asked], held: ExitStack) -> Read:
             run = _run_for(sides, all_asked, held)
             break
     return Read(run, Reading(None, why, reading.before))
+
+
+def _chosen(sides: Sides, all_asked: Sequence[Asked], read: Read, held: ExitStack) -> tuple[Sequence[Asked], Read]:
+    """Of questions for the first keys: which keys these can be, and then their states, both at the same cut."""
+    if all(each.rank is None for each in all_asked):
+        return all_asked, read
+    for _ in range(TRIES):
+        heads = _speed_of(all_asked, read)
+        chosen = [narrowed(each, read.run, states) for each, states in zip(all_asked, heads, strict=True)]
+        known = read.reading.answer
+        if known is None:
+            return chosen, read
+        again = sides.speed.read(read.run.run, read.run.cut, _stretches(chosen))
+        if again.answer is not None and not again.is_refused and again.answer.applied == known.applied:
+            return chosen, Read(read.run, again)
+        read = _read(sides, all_asked, held)
+    whole = [each._replace(rank=None) for each in all_asked]  # the writer was faster each time
+    return whole, _read(sides, whole, held)
+
+
+def _stretches(all_asked: Sequence[Asked]) -> list[Stretch]:
+    return [stretch for each in all_asked for stretch in each.stretches]
+
+
+def _speed_of(all_asked: Sequence[Asked], read: Read) -> list[list[State]]:
+    """What the speed side gave, question by question."""
+    found = iter(read.reading.answer.stretches if read.reading.answer is not None else ())
+    return [list(chain.from_iterable(islice(found, len(each.ranges)))) for each in all_asked]
 
 
 def _run_for(sides: Sides, all_asked: Sequence[Asked], held: ExitStack) -> OpenRun:

@@ -20,8 +20,8 @@ from serving_layer.plan import segments
 from serving_layer.question import Period, Question
 from serving_layer.rows import Gathered, Presenting
 from serving_layer.speed_side import Reading, behind
-from speed_layer.speed_views import State, Stretch
-from views.states import Reader
+from speed_layer.speed_views import ALL_KEYS, State, Stretch, totals_of
+from views.states import HeadReader
 from views.view import View
 
 MOST_KEYS = 10_000
@@ -35,12 +35,20 @@ class Asked(NamedTuple):
     wanted: Wanted
     cursor: Cursor | None
     ranges: tuple[Period, ...]
+    rank: str | None = None
+    """The answer that decides which keys are on the page: these are found first, and then read alone."""
 
     @property
     def stretches(self) -> list[Stretch]:
         """What is asked of the speed side."""
-        keys, beginning = self.wanted.keys, self.wanted.prefix
-        return [Stretch(self.question.view.hash, *each, keys, beginning) for each in self.ranges]
+        view, keys, beginning = self.question.view, self.wanted.keys, self.wanted.prefix
+        name = totals_of(view.hash) if self.is_total and view.keys else view.hash
+        return [Stretch(name, *each, keys, beginning, self.rank is not None) for each in self.ranges]
+
+    @property
+    def is_total(self) -> bool:
+        """Whether it is about all keys together."""
+        return not self.question.by and not self.question.filters
 
     @property
     def after(self) -> Position | None:
@@ -62,12 +70,29 @@ class Read(NamedTuple):
 
 def asked(question: Question) -> Asked:
     """What a question needs."""
-    return Asked(
-        question,
-        wanted(question.view, question.filters, MOST_KEYS),
-        cursors.read(question.cursor) if question.cursor else None,
-        tuple(segments((*question.windows, *(question.previous or ()))).ranges()),
-    )
+    keys = wanted(question.view, question.filters, MOST_KEYS)
+    cursor = cursors.read(question.cursor) if question.cursor else None
+    ranges = tuple(segments((*question.windows, *(question.previous or ()))).ranges())
+    return Asked(question, keys, cursor, ranges, top.rank_by(question, keys))
+
+
+def narrowed(asked: Asked, run: OpenRun, heads: Sequence[State]) -> Asked:
+    """The same of the keys alone that can be on the page, by the numbers of both sides; of all if these are too many.
+
+    `heads` are the headers of all states that the speed side has for it.
+    """
+    view, whole = asked.question.view, asked._replace(rank=None)
+    if asked.rank is None or not asked.ranges:
+        return whole
+    has_days = run.has_days(view.name, asked.ranges)
+    with read_errors(run):
+        sums = run.index(view.name).sums(asked.rank, *asked.ranges[0]) if has_days else top.NOTHING
+        if sums is None:
+            return whole
+        speed = top.added(heads, HeadReader(view.algebras, asked.rank))
+        count, highest = asked.question.limit + 1, None if asked.after is None else asked.after[0]
+        keys = top.candidates(sums, speed, asked.wanted.prefix, count=count, highest=highest)
+    return whole if keys is None else whole._replace(wanted=Wanted(tuple(keys), b""))
 
 
 def make(asked: Asked, read: Read, speed: Sequence[State], budget: Budget) -> Answer:
@@ -132,23 +157,14 @@ def _gathered(part: Question, asked: Asked, run: OpenRun, speed: Sequence[State]
     if ranges != asked.ranges:
         speed = [state for state in speed if any(start <= state[0] < end for start, end in ranges)]
     index = run.index(view.name) if run.has_days(view.name, ranges) else None
-    if index is not None and (name := top.rank_by(part, of)) is not None:
-        keys = top.candidates(
-            index.sums(name, *ranges[0]), speed, Reader(view.algebras, [name]), of.prefix,
-            count=part.limit + 1, highest=asked.after[0] if asked.after is not None else None,
-        )  # fmt: skip
-        if keys is not None:
-            of = Wanted(tuple(keys), b"")
-            chosen = frozenset(keys)
-            speed = [state for state in speed if state[1] in chosen]
     groups = Groups(view, part.by, of.matches)
     batch: Cells = {}
     ours: Cells = {}
+    if asked.is_total:
+        groups.known[ALL_KEYS] = ()
     if index is not None:
-        is_total = not part.by and not part.filters
-        if is_total:
-            groups.known[b""] = ()
-        gather(batch, tiles(index, pieces.stretches(index.levels), of, is_total=is_total), pieces, groups, budget)
+        found = tiles(index, pieces.stretches(index.levels), of, is_total=asked.is_total)
+        gather(batch, found, pieces, groups, budget)
     gather(ours, speed, pieces, groups, budget)
     return Gathered(batch, ours, pieces)
 

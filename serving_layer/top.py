@@ -6,15 +6,19 @@ speed side added, they say which keys can be on a page. Only these are then read
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import heapq
+from collections.abc import Iterable, Mapping
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from batch_layer.index import Sums
 from serving_layer.filters import Wanted
 from serving_layer.question import Question
 from views.aggregates.counting import CountAlgebra, SumAlgebra
-from views.states import Reader
+from views.states import HeadReader
+
+Values = NDArray[np.int64]
 
 LARGEST = 2**62
 """Numbers of both sides are added while neither passes this, so that the sum fits into 64 bits."""
@@ -52,25 +56,57 @@ def _is_beginning(question: Question) -> bool:
     )
 
 
+class Numbers(Protocol):
+    """The numbers of the batch side by place, and the keys of the places."""
+
+    @property
+    def values(self) -> Values:
+        """By place."""
+
+    def key(self, place: int) -> bytes:
+        """The packed key of a place."""
+
+    def place(self, key: bytes) -> int | None:
+        """Where a packed key stands; None where it has no number."""
+
+
+class _Nothing:
+    values: Values = np.zeros(0, np.int64)
+
+    def key(self, place: int) -> bytes:
+        raise IndexError(place)
+
+    def place(self, key: bytes) -> int | None:
+        return None
+
+
+NOTHING: Numbers = _Nothing()
+"""Of a batch side that has no groups in that time."""
+
+
+def added(heads: Iterable[tuple[int, bytes, bytes]], reader: HeadReader) -> dict[bytes, int]:
+    """The numbers of the speed side by key, from the headers of its states."""
+    found: dict[bytes, int] = {}
+    read = reader.read
+    for _, key, head in heads:
+        found[key] = found.get(key, 0) + read(head)
+    return found
+
+
 def candidates(
-    sums: Sums | None,
-    speed: Iterable[tuple[int, bytes, bytes]],
-    reader: Reader,
-    beginning: bytes,
-    *,
-    count: int,
-    highest: int | None,
+    sums: Numbers, speed: Mapping[bytes, int], beginning: bytes, *, count: int, highest: int | None
 ) -> list[bytes] | None:
     """The packed keys that can be among the first `count` rows; None where they are too many to be looked up.
 
-    `highest`: the rows after a position that has this number. `reader` reads the number, and nothing else. A key that
-    is not among them has more than `highest`, or less than all the rows of the page.
+    `highest`: the rows after a position that has this number. A key that is not among them has more than `highest`, or
+    less than all the rows of the page.
     """
-    if sums is None:
+    largest = max(int(np.abs(sums.values).max(initial=0)), *map(abs, speed.values()), 0)
+    if largest > LARGEST:
         return None
-    numbers, more = _numbers(sums, speed, reader)
-    if numbers is None:
-        return None
+    if highest is None and not beginning:
+        return _first(sums, speed, count)
+    numbers, more = _numbers(sums, speed)
     if highest is not None:
         highest = max(min(highest, LARGEST), -LARGEST)  # a stranger's cursor may say anything
 
@@ -98,7 +134,31 @@ def candidates(
     return found
 
 
-def _least(numbers: np.ndarray[tuple[int], np.dtype[np.int64]], count: int, highest: int | None) -> int:
+def _first(sums: Numbers, speed: Mapping[bytes, int], count: int) -> list[bytes] | None:
+    """The same for a first page of all keys, without looking for every key of the speed side in the index.
+
+    The page's last number is at least what the batch side alone gives, less what the speed side may take away. What
+    does not come up to it with the most that the speed side gives to any key is not looked at.
+    """
+    gives, takes = max(speed.values(), default=0), min(speed.values(), default=0)
+    gives, takes = max(gives, 0), min(takes, 0)
+    least = -LARGEST if len(sums.values) < count else _least(sums.values, count, None) + takes
+    places = np.flatnonzero(sums.values >= least - gives)
+    if len(places) > MOST:
+        return None
+    numbers = {}
+    for place, value in zip(places.tolist(), sums.values[places].tolist(), strict=True):
+        key = sums.key(place)
+        numbers[key] = value + speed.get(key, 0)
+    # A key with so much from the speed side alone may have no number of the batch side, or one below zero.
+    numbers |= {key: number for key, number in speed.items() if number >= least and key not in numbers}
+    if len(numbers) > count:
+        least = max(least, heapq.nlargest(count, numbers.values())[-1])
+    chosen = [key for key, number in numbers.items() if number >= least]
+    return chosen if len(chosen) <= MOST else None
+
+
+def _least(numbers: Values, count: int, highest: int | None) -> int:
     """The smallest number of the first `count` that are below `highest`: those that are equal to it may come first."""
     below = numbers if highest is None else numbers[numbers < highest]
     if len(below) <= count:
@@ -106,22 +166,13 @@ def _least(numbers: np.ndarray[tuple[int], np.dtype[np.int64]], count: int, high
     return int(np.partition(below, len(below) - count)[len(below) - count])
 
 
-def _numbers(
-    sums: Sums, speed: Iterable[tuple[int, bytes, bytes]], reader: Reader
-) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]] | None, list[bytes]]:
+def _numbers(sums: Numbers, speed: Mapping[bytes, int]) -> tuple[Values, list[bytes]]:
     """The numbers of both sides by place, and the keys of the last places, which the batch side does not have."""
-    (name,) = reader.algebras
-    added: dict[bytes, int] = {}
-    for _, packed, state in speed:
-        added[packed] = added.get(packed, 0) + reader.unpack(state)[name]
-    largest = int(np.abs(sums.values).max(initial=0))
-    if max(largest, *map(abs, added.values()), 0) > LARGEST:
-        return None, []
     numbers, more = sums.values.copy(), []
-    for packed, number in added.items():
+    for packed, number in speed.items():
         place = sums.place(packed)
         if place is None:
             more.append(packed)
         else:
             numbers[place] += number
-    return np.concatenate([numbers, np.array([added[packed] for packed in more], np.int64)]), more
+    return np.concatenate([numbers, np.array([speed[packed] for packed in more], np.int64)]), more

@@ -18,7 +18,8 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 
 from speed_layer.marks import Hashes, Marks
-from speed_layer.speed_views import Group
+from speed_layer.speed_views import ALL_KEYS, Group, totals_of
+from speed_layer.totals import by_name, totals
 from views import states
 from views.columns import ID, KAFKA, OFFSET, PARTITION, VALID, Columns, add_rows, groups_of, zero
 from views.keys import pack_key
@@ -68,12 +69,14 @@ def _folded(rows: DataFrame, columns: Columns, marks: Marks | None) -> Delta:
     counted = _count(found, marks)
     table = {name: _listed(found.column(name)) for name in found.column_names if name not in (VALID, ID, KAFKA)}
     wanted = np.flatnonzero(counted.keep).tolist()
-    views = {view.hash: view for view in columns.views}
-    touched = {
-        Group(view.hash, *place): each
-        for view in columns.views
-        for place, each in groups_of(view, columns, table, wanted).items()
-    }
+    views = by_name(columns.views)
+    touched: dict[Group, list[int]] = {}
+    for view in columns.views:
+        places = groups_of(view, columns, table, wanted)
+        touched |= {Group(view.hash, *place): each for place, each in places.items()}
+        if view.keys:
+            for (bucket, _), each in places.items():
+                touched.setdefault(Group(totals_of(view.hash), bucket, ALL_KEYS), []).extend(each)
 
     def add(group: Group, known: dict[str, Any] | None) -> dict[str, Any]:
         view = views[group.view]
@@ -93,10 +96,11 @@ def _aggregated(rows: DataFrame, columns: Columns, marks: Marks | None) -> Delta
         dropped = np.flatnonzero(~counted.keep)
         places = zip(_numbers(found, PARTITION)[dropped], _numbers(found, OFFSET)[dropped], strict=True)
         events = without_rows(valid, [(int(partition), int(offset)) for partition, offset in places])
-        views = {view.hash: view for view in columns.views}
+        views = by_name(columns.views)
         packed: dict[Group, bytes] = {}
         for view in columns.views:
-            packed |= _packed(view, states_of(events, columns, view).toArrow())
+            of_view = _packed(view, states_of(events, columns, view).toArrow())
+            packed |= of_view | totals(view, of_view)
     finally:
         kept.unpersist()
 

@@ -1,8 +1,8 @@
 """The speed views of a source in Redis: their layout, and each step of the hand-off as one atomic script.
 
     tidemark:{web}:epoch                        token of whoever may change what is applied
-    tidemark:{web}:meta                         applied and marked (cuts), published (a run), how far back marks reach,
-                                                the topic's id; missing: Redis was lost
+    tidemark:{web}:meta.2                       applied and marked (cuts), published (a run), how far back marks reach,
+                                                the topic's id; missing: Redis was lost, or has another layout
     tidemark:{web}:gens                         the generations in order, as JSON; the last one is written
     tidemark:{web}:seen                         name -> marks: 64-bit hashes of the ids of counted events
     tidemark:{web}:gids                         generation -> its views, until its states are swept
@@ -10,6 +10,7 @@
     tidemark:{web}:looked                       Kafka's end when the writer last looked, and when all of it was applied
     tidemark:{web}:v:<gid>:<view>               buckets of a view that have states, by time
     tidemark:{web}:v:<gid>:<view>:<bucket>      key -> state
+    tidemark:{web}:v:<gid>:t<view>...           the same for the totals of a view that has keys: one state for a bucket
 
 All keys of a source share a hash tag, so that they lie in one slot of a cluster. The scripts are in lua/; each is one
 step of the hand-off (docs/speed.md). Nothing here needs Spark: the batch and the serving layer use it too.
@@ -34,6 +35,12 @@ if TYPE_CHECKING:
 
 VIEW_HASH = 16
 """So many characters of a definition hash stand in keys."""
+META = "meta.2"
+"""With the number of the layout. A Redis that another version filled is one that was lost: it is filled anew."""
+TOTALS = "t"
+"""What the name of a view's totals begins with. A hash does not."""
+ALL_KEYS = b""
+"""The key of a total."""
 SWEPT_AT_ONCE = 200
 MEASURED = 20
 """So many buckets of a generation, and states of a bucket, are measured to tell the size of all."""
@@ -104,7 +111,7 @@ class Group(NamedTuple):
 class Stretch(NamedTuple):
     """What a reader asks for: the buckets of a view in [begin, end), seconds since 1970.
 
-    Of these the keys that begin with `beginning`, or just `keys`.
+    Of these the keys that begin with `beginning`, or just `keys`. `heads`: of each state its header alone.
     """
 
     view: str
@@ -112,6 +119,7 @@ class Stretch(NamedTuple):
     end: int = 2**40
     keys: Sequence[bytes] | None = None
     beginning: bytes = b""
+    heads: bool = False
 
 
 State = tuple[int, bytes, bytes]
@@ -159,7 +167,7 @@ class SpeedViews:
     def __init__(self, client: Redis, source: str) -> None:
         self.client, self.source = client, source
         self.prefix = f"tidemark:{{{source}}}:"
-        self._keys = [self.prefix + name for name in ("epoch", "meta", "gens", "seen", "gids", "alive", "looked")]
+        self._keys = [self.prefix + name for name in ("epoch", META, "gens", "seen", "gids", "alive", "looked")]
         self._scripts = {name: client.register_script(_script(name)) for name in SCRIPTS}
 
     # ---- the writer ----
@@ -297,7 +305,7 @@ class SpeedViews:
         arguments: list[Any] = [run, cut_text(cut), self.prefix + "v:", most_buckets, most_states]
         for each in stretches:
             keys = [-1] if each.keys is None else [len(each.keys), *each.keys]
-            arguments += [each.view[:VIEW_HASH], each.begin, each.end, each.beginning, *keys]
+            arguments += [each.view[:VIEW_HASH], each.begin, each.end, each.beginning, int(each.heads), *keys]
         outcome, *found = self._run("answer", *arguments)
         if outcome == b"LOST":
             return Answer(Outcome.LOST, {}, 0)
@@ -348,7 +356,8 @@ class SpeedViews:
         return {gid.decode(): tuple(views.decode().split()) for gid, views in found.items()}
 
     def _all_buckets(self, gid: str, most: int = -1) -> Iterator[tuple[str, int]]:
-        for view in self._known_generations().get(gid, ()):
+        views = self._known_generations().get(gid, ())
+        for view in (*views, *map(totals_of, views)):
             found: Any = self.client.zrange(self._buckets(gid, view), 0, most)
             yield from ((view, int(bucket)) for bucket in found)
 
@@ -359,6 +368,11 @@ class SpeedViews:
 def new_id() -> str:
     """A token or the id of a generation: random, compared for equality only. No counter could outlive Redis."""
     return secrets.token_hex(8)
+
+
+def totals_of(view: str) -> str:
+    """The name of the totals of a view: its states over all keys, which spares readers to merge them."""
+    return TOTALS + view[: VIEW_HASH - 1]
 
 
 def cut_text(cut: Cut) -> str:

@@ -26,6 +26,7 @@ from speed_layer.errors import SpeedError
 from speed_layer.marks import Marks, Named, to_bytes
 from speed_layer.micro_batch import Delta, delta_of
 from speed_layer.speed_views import Group, MicroBatch, Outcome, SpeedViews, new_id
+from speed_layer.totals import by_name
 from views.columns import Columns
 from views.on_spark.columns import evaluated
 from views.on_spark.events import with_event
@@ -131,7 +132,7 @@ class Stream:
 
     @cached_property
     def _views(self) -> dict[str, View]:
-        return {view.hash: view for view in self.columns.views}
+        return by_name(self.columns.views)
 
     def start(self, spark: SparkSession, bootstrap: str, begin: Cut) -> StreamingQuery:
         """Follow Kafka from `begin` on, which is what is applied, for every partition."""
@@ -253,7 +254,7 @@ class Stream:
     def _next_generation(self) -> bool:
         """A run opened a generation since. If it computes what we do, the micro-batch goes into that one."""
         generations = self.speed_views.look().generations
-        if not generations or set(generations[-1].views) != set(self._views):
+        if not generations or set(generations[-1].views) != {view.hash for view in self.columns.views}:
             return False
         self.gid = generations[-1].gid
         self.states.clear()

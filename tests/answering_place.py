@@ -24,6 +24,7 @@ from master_dataset.cut import Cut, is_below
 from serving_layer.answer import Row
 from serving_layer.question import Period
 from speed_layer.speed_views import Group, MicroBatch, Outcome, SpeedViews, cut_text
+from speed_layer.totals import by_name, totals
 from views import in_memory
 from views.aggregates import Average, Count, Distinct, Histogram, Last, Max, Min, Quantiles, Sum, TopK
 from views.declarations import Declarations
@@ -258,7 +259,7 @@ class Writer:
 
     def __init__(self, speed_views: SpeedViews, place: Place) -> None:
         self.speed_views, self.place = speed_views, place
-        self.known = {view.hash: view for view in place.views}
+        self.known = by_name(place.views)
         self.start()
 
     def start(self) -> None:
@@ -277,8 +278,8 @@ class Writer:
         new = fresh(below(of, end), applied)
         states: dict[Group, bytes] = {}
         for view in (self.known[each] for each in generation.views):
-            for bucket, key, state in speed_states(view, new):
-                states[Group(view.hash, bucket, key)] = state
+            groups = {Group(view.hash, bucket, key): state for bucket, key, state in speed_states(view, new)}
+            states |= groups | totals(view, groups)
         before = self.speed_views.read(generation.gid, list(states))
         for group, known in zip(list(states), before, strict=True):
             if known is not None:
@@ -289,7 +290,7 @@ class Writer:
 
     def open(self, run: int) -> dict[int, int]:
         """A new generation for a run; the cut that the run is to have."""
-        self.known |= {view.hash: view for view in self.place.views}
+        self.known |= by_name(self.place.views)
         cut = self.speed_views.open(run, [view.hash for view in self.place.views])
         assert cut is not None
         return dict(cut)

@@ -73,6 +73,34 @@ class Reader:
         return {name: algebra.merge_all([states[name] for states in every]) for name, algebra in self.algebras.items()}
 
 
+class HeadReader:
+    """Reads one answer from the headers of states alone: one whose state is texts, such as a count or a sum."""
+
+    def __init__(self, algebras: Mapping[str, Algebra], name: str) -> None:
+        before = [algebras[each].kinds for each in sorted(algebras) if each < name]
+        start, algebra = len("".join(before)), algebras[name]
+        if "b" in algebra.kinds:
+            raise ValueError(f"The state of {name!r} is not in the header alone.")
+        self._places, self._from_parts = slice(start, start + len(algebra.kinds)), algebra.from_parts
+        self._count = len(kinds_of(algebras))
+
+    def read(self, head: bytes) -> Any:
+        """The state of the answer. StateError where it is no header of this view's."""
+        words = head[1:].split(b" ")
+        try:
+            if head[:1] != VERSION or len(words) != self._count:
+                raise ValueError("it is no header of this view")
+            parts = [None if word == b"-" else word.decode("ascii") for word in words[self._places]]
+            return self._from_parts(parts)
+        except UNREADABLE as error:
+            raise _unreadable(head, error) from error
+
+
+def head_of(packed: bytes) -> bytes:
+    """The header of a packed state, with its version."""
+    return packed.partition(b"\n")[0]
+
+
 def kinds_of(algebras: Mapping[str, Algebra]) -> str:
     """The kinds of the parts of all answers, in the order of their names: what `split` goes by."""
     return "".join([algebras[name].kinds for name in sorted(algebras)])

@@ -1,5 +1,5 @@
 -- answer(run, cut, prefix of data keys, most buckets, most states, then for each stretch: view, first bucket, end of
---        buckets, beginning of keys, how many keys, key...)
+--        buckets, beginning of keys, 1 for headers alone, how many keys, key...)
 -- What a reader adds to the batch views of a run: the states of the generations from its own on, of one or several views,
 -- all of one moment. How many keys is -1: all that begin so.
 -- Returns OK, applied, published, now in ms, what the writer last said of Kafka's end, then for each stretch
@@ -50,10 +50,16 @@ local function of_beginning(data, beginning)
   end
   return rows
 end
+local function heads_of(rows)
+  for place = 2, #rows, 2 do
+    rows[place] = string.match(rows[place], '^[^\n]*')
+  end
+  return rows
+end
 local buckets_left, states_left = tonumber(ARGV[4]), tonumber(ARGV[5])
 local answers, at = {}, 6
 while at <= #ARGV do
-  local states, count = {}, tonumber(ARGV[at + 4])
+  local states, count = {}, tonumber(ARGV[at + 5])
   for _, gid in ipairs(gids) do
     local view = ARGV[3] .. gid .. ':' .. ARGV[at]
     local buckets = redis.call('ZRANGEBYSCORE', view, ARGV[at + 1], '(' .. ARGV[at + 2], 'LIMIT', 0, buckets_left + 1)
@@ -68,14 +74,14 @@ while at <= #ARGV do
       if states_left < 0 then
         return {'TOO MANY', applied, published, now, looked}
       end
-      local rows = count < 0 and of_beginning(data, ARGV[at + 3]) or of_keys(data, at + 5, at + 4 + count)
+      local rows = count < 0 and of_beginning(data, ARGV[at + 3]) or of_keys(data, at + 6, at + 5 + count)
       if #rows > 0 then
         states[#states + 1] = bucket
-        states[#states + 1] = rows
+        states[#states + 1] = ARGV[at + 4] == '1' and heads_of(rows) or rows
       end
     end
   end
   answers[#answers + 1] = states
-  at = at + 5 + math.max(count, 0)
+  at = at + 6 + math.max(count, 0)
 end
 return {'OK', applied, published, now, looked, answers}

@@ -22,13 +22,13 @@ from serving_layer.answer import Answer, Row
 from serving_layer.asking import Limits, ask
 from serving_layer.batch_side import BatchSide, OpenRun
 from serving_layer.bounds import Bounds, Budget
-from serving_layer.making import Read, asked, make
+from serving_layer.making import Asked, Read, asked, make, narrowed
 from serving_layer.merge import Windows, over_windows
 from serving_layer.plan import Span
 from serving_layer.question import Question
 from serving_layer.speed_side import Reading
 from speed_layer import speed_views
-from speed_layer.speed_views import Outcome
+from speed_layer.speed_views import ALL_KEYS, Outcome, State
 from tests.answering_place import (
     FIRST,
     GIFTS,
@@ -47,7 +47,7 @@ from tests.answering_place import (
     zero,
 )
 from views.in_memory import Event
-from views.states import Reader, pack
+from views.states import Reader, head_of, merge_packed, pack
 from views.view import View
 
 NOW = FIRST.timestamp() + SPAN_DAYS * 86400
@@ -79,18 +79,28 @@ class World:
         """As Answering makes it, of the states that Redis would have given."""
         each = asked(question)
         read, states = self.read(question.view)
-        inside = [
-            state
-            for start, end in each.ranges
-            for state in states
-            if start <= state[0] < end
-            and (
-                state[1] in each.wanted.keys
-                if each.wanted.keys is not None
-                else state[1].startswith(each.wanted.prefix)
-            )
-        ]
+        heads = [(bucket, key, head_of(state)) for bucket, key, state in _inside(each, states)]
+        each = narrowed(each, self.run, heads)
+        inside = _inside(each, states)
+        if each.is_total and question.view.keys:
+            packed: dict[int, list[bytes]] = {}
+            for bucket, _, state in inside:
+                packed.setdefault(bucket, []).append(state)
+            algebras = question.view.algebras
+            inside = [(bucket, ALL_KEYS, merge_packed(algebras, every)) for bucket, every in packed.items()]
         return make(each, read, inside, Budget(Bounds(), math.inf))
+
+
+def _inside(each: Asked, states: list[State]) -> list[State]:
+    """What Redis gives of all its states."""
+    keys = each.wanted.keys
+    return [
+        state
+        for start, end in each.ranges
+        for state in states
+        if start <= state[0] < end
+        and (state[1] in keys if keys is not None else state[1].startswith(each.wanted.prefix))
+    ]
 
 
 @pytest.fixture(scope="module", params=[(0, 0.5), (1, 0.0), (2, 1.0), (3, 0.8)], ids=str)

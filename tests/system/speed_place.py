@@ -31,7 +31,7 @@ from master_dataset.archiver import open_archive
 from master_dataset.kafka_positions import read_positions
 from master_dataset.topics import apply_topics, librdkafka_config, plan_topics
 from speed_layer.keeping import Keeper
-from speed_layer.speed_views import Outcome, SpeedViews, Stretch, cut_text
+from speed_layer.speed_views import Outcome, SpeedViews, State, Stretch, cut_text, totals_of
 from tests.conftest import Stack, assert_same, wait_until
 from tests.system.redis_place import free_port
 from views import in_memory, states
@@ -302,10 +302,14 @@ class SpeedPlace:
         for view in self.views:
             if view.name not in entry.catalog or entry.catalog[view.name] != view.hash:
                 continue  # it joins with the next run
-            answer = self.speed_views.answer(entry.run, entry.cut, [Stretch(view.hash)])
+            asked = [Stretch(view.hash), *([Stretch(totals_of(view.hash))] if view.keys else [])]
+            answer = self.speed_views.answer(entry.run, entry.cut, asked)
             assert answer.outcome == Outcome.OK, (entry.run, answer.outcome)
+            if view.keys:
+                added, kept = (_by_bucket(view, stretch) for stretch in answer.stretches)
+                assert_same(kept, added)
             groups = self._batch_states(entry.run, view)
-            for bucket, key, state in answer.states:
+            for bucket, key, state in answer.stretches[0]:
                 group = (bucket * 1_000_000, unpack_key(key))
                 more = states.unpack(view.algebras, state)
                 groups[group] = states.merge(view.algebras, groups[group], more) if group in groups else more
@@ -325,3 +329,12 @@ class SpeedPlace:
         }
         opened.close()
         return found
+
+
+def _by_bucket(view: View, stretch: Sequence[State]) -> dict[int, dict[str, Any]]:
+    """The answers of each bucket, over all keys and generations."""
+    packed: dict[int, list[bytes]] = {}
+    for bucket, _, state in stretch:
+        packed.setdefault(bucket, []).append(state)
+    reader = states.Reader(view.algebras)
+    return {bucket: view.present(reader.merged(every)) for bucket, every in packed.items()}

@@ -12,7 +12,7 @@ from redis.exceptions import ResponseError
 
 from master_dataset.cut import Cut
 from speed_layer.lag import Looked
-from speed_layer.speed_views import Group, MicroBatch, Outcome, SpeedViews, Stretch, cut_of, cut_text
+from speed_layer.speed_views import META, Group, MicroBatch, Outcome, SpeedViews, Stretch, cut_of, cut_text
 from tests.system.redis_place import redis_server
 
 HORIZON_MS = 3_600_000
@@ -118,7 +118,7 @@ def test_init_is_refused_to_another_and_where_there_is_meta(owned: Owned) -> Non
 
 def test_init_leaves_nothing_of_a_meta_that_was_lost_alone(owned: Owned, redis: Redis) -> None:
     owned.apply(ZERO, ONE, (0, b"k", b"1"))
-    redis.delete(f"{owned.speed_views.prefix}meta")
+    redis.delete(f"{owned.speed_views.prefix}{META}")
     old = owned.gid
     assert owned.speed_views.init(owned.token, 1, ONE, [VIEW]) == Outcome.OK
     assert list(owned.speed_views.marks()) == []

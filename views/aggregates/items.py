@@ -135,7 +135,10 @@ def from_bytes(image: bytes | None, *, is_text: bool) -> Items:
 
 
 def _numbers(image: bytes, at: int, count: int) -> list[Item]:
-    return [number for _, number in struct.iter_unpack("<Bi", image[at : at + 5 * count])]
+    if len(image) < at + 5 * count:
+        raise StateError(f"A table of {count} items has {len(image)} bytes: it is torn.")
+    found: list[Item] = np.frombuffer(image, NUMBERS, count, at)["item"].tolist()
+    return found
 
 
 def _texts(image: bytes, at: int, count: int) -> list[Item]:

@@ -58,6 +58,7 @@ class QuantilesAlgebra(Algebra):
         self.shares, self.is_one = shares, is_one
         self.type = DOUBLE if is_one else None
         self.error = f"within {error:.1%} of a value of that rank"
+        self.names = [name_of(share) for share in shares]
         self.growth = (1 + error) / (1 - error)
         self.per_log = 1 / log(self.growth)
         self.shift = 1 - ceil(log(SMALLEST) * self.per_log)
@@ -108,12 +109,13 @@ class QuantilesAlgebra(Algebra):
 
     def present(self, state: Items) -> Any:
         found = self.present_at(state, self.shares)
-        return found[0] if self.is_one else dict(zip(map(name_of, self.shares), found, strict=True))
+        return found[0] if self.is_one else dict(zip(self.names, found, strict=True))
 
     def present_at(self, state: Items, shares: Sequence[float]) -> list[float | None]:
         """The quantiles at any shares."""
-        buckets = sorted(map(int, state.counts))
-        seen = list(accumulate(state.counts[bucket] for bucket in buckets))
+        counts = cast("Mapping[int, int]", state.counts)
+        buckets = sorted(counts)
+        seen = list(accumulate(map(counts.__getitem__, buckets)))
         if not seen:
             return [None] * len(shares)
         return [self.value(buckets[bisect_left(seen, rank_of(share, seen[-1]))]) for share in shares]
