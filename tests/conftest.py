@@ -14,13 +14,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import httpx
 import pytest
+from hypothesis import settings as hypothesis_settings
 
-from infra import up
+from infra import terminal, up
 from infra.local_stack import addresses
 from infra.settings import Settings, load_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+# Whether something is quick enough is no question for a test: a busy machine takes its time.
+hypothesis_settings.register_profile("tidemark", deadline=None)
+hypothesis_settings.load_profile("tidemark")
 
 
 class Stack(NamedTuple):
@@ -102,6 +108,9 @@ def _no_settings_from_outside(tmp_path_factory: pytest.TempPathFactory) -> Itera
         if name.startswith("TIDEMARK_") and name not in KEPT:
             patch.delenv(name)
     patch.setenv("TIDEMARK_CONFIG", os.devnull)
+    patch.delenv("COLUMNS", raising=False)  # a test says how wide its terminal is
+    for console in (terminal.out, terminal.err):
+        patch.setattr(console, "_width", None)
     patch.setenv("TIDEMARK_PORTS_FILE", str(_run_folder(tmp_path_factory) / "ports.json"))
     yield
     patch.undo()
