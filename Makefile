@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 LOCKS := requirements-build.lock requirements.lock
-WORKERS ?= 3
+WORKERS ?= 2
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
@@ -29,7 +29,7 @@ setup: .venv/.installed  ## Install everything this project needs (about a secon
 demo: setup  ## Bring everything up, send a day of events, ask, and prove each answer (ONCE=1: end by itself)
 	@$(BIN)/tidemark demo $(if $(ONCE),--once)
 
-test: setup  ## Run every test, on real Kafka, Redis and Spark (WORKERS=3 at a time)
+test: setup  ## Run every test, on real Kafka, Redis and Spark (WORKERS=2 at a time)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 test-quick: setup  ## Run the tests that need no server and no JVM

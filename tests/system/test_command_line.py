@@ -165,7 +165,7 @@ def test_detached_up_that_is_interrupted_before_ready_leaves_nothing(shell: Shel
     with shell.start("up", "--detach") as starting:
         status = shell.wait_for("starting")
         starting.send_signal(number)
-        starting.communicate(timeout=30)
+        starting.communicate(timeout=120)
         assert starting.returncode != 0
     assert_nothing_runs(shell, status)
 
@@ -173,7 +173,7 @@ def test_detached_up_that_is_interrupted_before_ready_leaves_nothing(shell: Shel
 def test_detached_supervisor_does_not_end_with_the_command_that_started_it(shell: Shell) -> None:
     """Neither with its process group, as when a terminal is closed."""
     with shell.start("up", "--detach", start_new_session=True) as command:
-        command.communicate(timeout=60)
+        command.communicate(timeout=120)
         with suppress(ProcessLookupError):
             os.killpg(command.pid, signal.SIGKILL)
     assert shell.run("status").returncode == 0
@@ -185,7 +185,7 @@ def test_down_reaches_a_stack_that_is_still_starting(shell: Shell) -> None:
         status = shell.wait_for("starting")
         assert shell.run("status").returncode == 1
         assert shell.run("down").returncode == 0
-        _, said = starting.communicate(timeout=30)
+        _, said = starting.communicate(timeout=120)
     assert starting.returncode == 1
     assert "ended before everything was ready" in said
     assert_nothing_runs(shell, status)
@@ -199,7 +199,7 @@ def test_signal_stops_a_foreground_up_cleanly(shell: Shell, number: signal.Signa
     with shell.start("up") as running:
         status = shell.wait_for("ready")
         running.send_signal(number)
-        out, err = running.communicate(timeout=30)
+        out, err = running.communicate(timeout=120)
     assert (running.returncode, err) == (0, "")
     assert [line.split()[1] for line in out.splitlines() if line.startswith("redis")] == [
         "waiting", "starting", "ready", "stopping", "stopped",
@@ -213,7 +213,7 @@ def test_signal_while_starting_stops_a_foreground_up_cleanly(shell: Shell) -> No
     with shell.start("up") as running:
         status = shell.wait_for("starting")
         running.send_signal(signal.SIGINT)
-        _, err = running.communicate(timeout=30)
+        _, err = running.communicate(timeout=120)
     assert (running.returncode, err) == (0, "")
     assert_nothing_runs(shell, status)
 
@@ -295,6 +295,6 @@ def test_followed_logs_go_on_until_interrupted(shell: Shell) -> None:
         wait_until("a new line", append_and_see)
         assert lines == ["after\n"]
         following.send_signal(signal.SIGINT)
-        _, err = following.communicate(timeout=30)
+        _, err = following.communicate(timeout=120)
     assert following.returncode == 130
     assert "Traceback" not in err
