@@ -57,17 +57,12 @@ SPARK_CONF = {
     "spark.sql.debug.maxToStringFields": "1",
 }
 
-ONE_MACHINE = BARE_FILE_SYSTEM | {
-    # A heap this small is collected by one thread in no time; G1's threads compete with the work for a few cores.
-    "spark.driver.defaultJavaOptions": "-XX:+UseSerialGC",
-}
-
 log = structlog.get_logger()
 
 
 def session_conf(settings: Settings) -> dict[str, str]:
     """For the session of the speed layer, which writes no Delta table."""
-    return SPARK_CONF | (ONE_MACHINE if settings.spark_master.startswith("local") else {})
+    return SPARK_CONF | (BARE_FILE_SYSTEM if settings.spark_master.startswith("local") else {})
 
 
 def _compile(spark: SparkSession, wanted: bool) -> None:
