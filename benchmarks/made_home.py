@@ -63,7 +63,6 @@ class Made(NamedTuple):
     """One of the states."""
 
     packed: bytes
-    state: dict[str, Any]
     columns: dict[str, Any]
 
 
@@ -102,7 +101,7 @@ def made_states(view: View) -> list[Made]:
         ]  # fmt: skip
         (state,) = in_memory.fold(view, events).values()
         values = {name: view.algebras[name].column_value(state[name]) for name in columns}
-        found.append(Made(pack(view.algebras, state), state, values))
+        found.append(Made(pack(view.algebras, state), values))
     return found
 
 
