@@ -20,7 +20,7 @@ from tests.conftest import repository_files
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("views", "master_dataset", "batch_layer", "speed_layer", "serving_layer", "infra")
 NOT_AT_RUN_TIME = (
-    *("ruff", "mypy", "hypothesis", "schemathesis", "playwright", "import-linter", "grimp", "pytest", "types-"),
+    *("ruff", "mypy", "hypothesis", "schemathesis", "import-linter", "grimp", "pytest", "types-"),
     *("chdb", "duckdb", "deltalake", "arro3-core", "pandas"),
 )
 """Large packages of developers, left out to save time. What the others need stays locked and hashed."""
