@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,7 @@ from batch_layer.errors import BatchError
 from batch_layer.folders import BatchFolder
 from batch_layer.index import Index, Tile, open_index
 from batch_layer.index.layout import DAY_S, Stretch
+from batch_layer.index.sums import Sums
 from batch_layer.manifests import Manifest, read_manifest
 from batch_layer.publish_log import Entry
 from infra.settings import Settings
@@ -35,6 +36,8 @@ from views.source import Source
 from views.view import View
 
 TRIES = 3
+KEPT_SUMS, KEPT_NUMBERS = 16, 100_000
+"""Rankings of so many periods are kept, of up to so many keys: 16 bytes for each key."""
 log = structlog.get_logger()
 
 
@@ -59,6 +62,7 @@ class OpenRun:
         self._manifest: Manifest | None = read_manifest(folder, entry.run) if entry.run else None
         self._views: dict[str, View] = {}
         self._opened: dict[str, _Opened] = {}
+        self._sums: dict[tuple[str, str, Period], Sums] = {}
         self._lock = threading.Lock()
         self._users, self._is_retired = 0, False
 
@@ -131,6 +135,21 @@ class OpenRun:
             for start, end in ranges
         )
 
+    def sums(self, name: str, answer: str, of: Period) -> Sums | None:
+        """The numbers of all keys in a period, for a ranking; None where they are no whole numbers, or too large.
+
+        Those that were asked for lately are kept, for a run never changes.
+        """
+        asked = (name, answer, of)
+        found = self._sums.get(asked)
+        if found is None:
+            found = self._open(name).index.sums(answer, *of)
+            if found is not None and len(found.values) <= KEPT_NUMBERS:
+                if len(self._sums) >= KEPT_SUMS:
+                    self._sums.clear()
+                self._sums[asked] = found
+        return found
+
     def _open(self, name: str) -> _Opened:
         found = self._opened.get(name)
         if found is None:
@@ -149,7 +168,9 @@ class OpenRun:
             raise NoBatchSide(f"Run {self.run} of source {self.source.name!r} cannot be read: {error}") from None
 
 
-def tiles(index: Index, stretches: Iterable[Stretch], wanted: Wanted, *, is_total: bool) -> Iterator[Tile]:
+def tiles(
+    index: Index, stretches: Iterable[Stretch], wanted: Wanted, check: Callable[[], None], *, is_total: bool
+) -> Iterator[Tile]:
     """The tiles of an index that a question asks for. `is_total`: all keys together are enough."""
     for level, start, end in stretches:
         if wanted.keys is not None:
@@ -158,7 +179,7 @@ def tiles(index: Index, stretches: Iterable[Stretch], wanted: Wanted, *, is_tota
         elif is_total:
             yield from index.totals(level, start, end)
         else:
-            yield from index.of_prefix(level, wanted.prefix, start, end)
+            yield from index.of_prefix(level, wanted.prefix, start, end, check)
 
 
 class BatchSide:

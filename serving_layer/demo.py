@@ -186,6 +186,7 @@ class Demo:
             answer = self.ask(name, {**asked, "explain": "true"})
             expected = self.recomputed(view, asked, answer["meta"]["cut"])
             shown, parts = _compared(view, answer, expected)
+            _check_rows(view, answer, expected, parameters)
             picture.add_row(f"{name} {urlencode(parameters)}", *shown, *parts, _cut_text(answer["meta"]["cut"]))
             self.proved += 1
         terminal.out.print(picture)
@@ -261,6 +262,23 @@ def _compared(view: View, answer: Any, expected: dict[Any, dict[str, Any]]) -> t
     names = list(expected[place])[:2]
     parts = tuple(_short(first["explain"][side] or {}, names[:1]) for side in ("batch", "speed"))
     return (_short(first, names), f"{_short(expected[place], names)}  equal"), (parts[0], parts[1])
+
+
+def _check_rows(view: View, answer: Any, expected: dict[Any, dict[str, Any]], parameters: dict[str, str]) -> None:
+    """DemoFailed where a row is missing, or one that comes first was left out."""
+    limit, order = int(parameters.get("limit", 1000)), parameters.get("order", "")
+    problem = None
+    if len(answer["rows"]) != min(limit, len(expected)):
+        problem = f"{len(answer['rows'])} rows, and recomputed there are {len(expected)}"
+    elif order.startswith("-") and order[1:] in view.answers:
+        best = sorted((answers[order[1:]] for answers in expected.values()), reverse=True)[:limit]
+        if [row[order[1:]] for row in answer["rows"]] != best:
+            problem = f"not the first rows by {order[1:]}, which recomputed have {best}"
+    if problem is not None:
+        raise DemoFailed(
+            f"View {view.name!r} answers {problem}, at the cut {answer['meta']['cut']}. This must never be: please "
+            "report it."
+        )
 
 
 def _is_same(left: Any, right: Any) -> bool:

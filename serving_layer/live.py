@@ -259,10 +259,12 @@ class Live:
     def _answer(self, asked: Asked, known: str | None) -> Message | None:
         """The answer now; None where it is the one that is known."""
         question = self._question(asked)
-        if known is not None and self._serving.answering.etag(question) == known:
+        # Whether it is fresh enough is seen when it is answered: a tag does not tell how old it is.
+        can_tell = question.freshness.max_staleness_s is None
+        if known is not None and can_tell and self._serving.answering.etag(question) == known:
             return None
         answer = self._serving.answering.answer(question)
-        return Message("answer", answer.meta.etag, formats.to_json(answer))
+        return None if answer.meta.etag == known else Message("answer", answer.meta.etag, formats.to_json(answer))
 
 
 def _told(problem: Problem) -> Message:

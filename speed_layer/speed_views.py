@@ -10,6 +10,7 @@
     tidemark:{web}:looked                       Kafka's end when the writer last looked, and when all of it was applied
     tidemark:{web}:v:<gid>:<view>               buckets of a view that have states, by time
     tidemark:{web}:v:<gid>:<view>:<bucket>      key -> state
+    tidemark:{web}:v:<gid>:<view>:<bucket>:<n>  its keys by their n-th number (ranks.py)
     tidemark:{web}:v:<gid>:t<view>...           the same for the totals of a view that has keys: one state for a bucket
 
 All keys of a source share a hash tag, so that they lie in one slot of a cluster. The scripts are in lua/; each is one
@@ -21,13 +22,14 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from master_dataset.cut import Cut, cut_from_json, cut_to_json
+from speed_layer import ranks
 from speed_layer.lag import Lag, Looked, lag
 
 if TYPE_CHECKING:
@@ -108,10 +110,22 @@ class Group(NamedTuple):
     key: bytes
 
 
+class Ranked(NamedTuple):
+    """Beside the keys that are named, in each bucket the `depth` keys with the largest numbers, by the n-th from 1.
+
+    Of the first `whole` keys that are named come the states, of all others their headers alone.
+    """
+
+    rank: int
+    depth: int
+    whole: int
+
+
 class Stretch(NamedTuple):
     """What a reader asks for: the buckets of a view in [begin, end), seconds since 1970.
 
-    Of these the keys that begin with `beginning`, or just `keys`. `heads`: of each state its header alone.
+    Of these the keys that begin with `beginning`, or just `keys`. `heads`: of each state its header alone. `ranked`: of
+    the keys that can come first alone.
     """
 
     view: str
@@ -120,6 +134,7 @@ class Stretch(NamedTuple):
     keys: Sequence[bytes] | None = None
     beginning: bytes = b""
     heads: bool = False
+    ranked: Ranked | None = None
 
 
 State = tuple[int, bytes, bytes]
@@ -138,6 +153,8 @@ class Answer:
     published: int
     lag: Lag | None = None
     stretches: tuple[list[State], ...] = ()
+    rests: tuple[float, ...] = ()
+    """For each stretch that is `ranked`: what a key that is not among its states has at most. -1: nobody knows."""
 
     @property
     def states(self) -> list[State]:
@@ -159,6 +176,8 @@ class MicroBatch:
     """How far back the marks must reach by which copies were dropped; 0: none were, and there are no marks any more."""
     forget: tuple[str, ...] = ()
     """Names of marks that are older than the horizon."""
+    ranks: Mapping[Group, tuple[int, ...]] = field(default_factory=dict)
+    """The numbers by which groups are ranked, for all groups of a view or for none (ranks.py)."""
 
 
 class SpeedViews:
@@ -207,12 +226,19 @@ class SpeedViews:
         keys: list[str] = []
         arguments: list[Any] = [token, cut_text(batch.start), cut_text(batch.end), batch.gid]
         arguments += [batch.marks_name, batch.marks, batch.horizon_ms, len(batch.forget), *batch.forget]
-        by_bucket: dict[tuple[str, int], list[bytes]] = {}
-        for group, state in batch.states.items():
-            by_bucket.setdefault((group.view, group.bucket), []).extend((group.key, state))
-        for (view, bucket), pairs in by_bucket.items():
+        by_bucket: dict[tuple[str, int], list[Group]] = {}
+        for group in batch.states:
+            by_bucket.setdefault((group.view, group.bucket), []).append(group)
+        for (view, bucket), groups in by_bucket.items():
             keys += [self._buckets(batch.gid, view), self._data(batch.gid, view, bucket)]
-            arguments += [bucket, len(pairs) // 2, *pairs]
+            arguments += [bucket, len(groups)]
+            for group in groups:
+                arguments += [group.key, batch.states[group]]
+            numbers = [batch.ranks.get(group, ()) for group in groups]
+            arguments.append(len(numbers[0]))
+            for of_rank in zip(*numbers, strict=True):
+                for group, number in zip(groups, of_rank, strict=True):
+                    arguments += [number, group.key]
         return Outcome(self._text(self._scripts["apply"](keys=[*self._keys[:5], *keys], args=arguments)))
 
     def marks(self) -> Iterator[tuple[str, bytes]]:
@@ -297,15 +323,18 @@ class SpeedViews:
         *,
         most_buckets: int = 100_000,
         most_states: int = 10_000_000,
+        most_bytes: int = 2**40,
     ) -> Answer:
         """What stands since the cut of a run, of one or several views, all of one moment.
 
-        TOO MANY where that is more buckets or states than wanted, generation by generation, all stretches together.
+        TOO MANY where that is more buckets, states or (about) bytes of states than wanted, generation by generation,
+        all stretches together.
         """
-        arguments: list[Any] = [run, cut_text(cut), self.prefix + "v:", most_buckets, most_states]
+        arguments: list[Any] = [run, cut_text(cut), self.prefix + "v:", most_buckets, most_states, most_bytes]
         for each in stretches:
             keys = [-1] if each.keys is None else [len(each.keys), *each.keys]
-            arguments += [each.view[:VIEW_HASH], each.begin, each.end, each.beginning, int(each.heads), *keys]
+            what = ":".join(map(str, each.ranked)) if each.ranked else int(each.heads)
+            arguments += [each.view[:VIEW_HASH], each.begin, each.end, each.beginning, what, *keys]
         outcome, *found = self._run("answer", *arguments)
         if outcome == b"LOST":
             return Answer(Outcome.LOST, {}, 0)
@@ -313,7 +342,7 @@ class SpeedViews:
         applied = cut_of(applied)
         return Answer(
             Outcome(outcome.decode()), applied, int(published), _lag(applied, now_ms, *said),
-            tuple(map(_states, states[0])) if states else (),
+            tuple(map(_states, states[0])) if states else (), tuple(map(float, states[1])) if states else (),
         )  # fmt: skip
 
     def size(self) -> tuple[int, int]:
@@ -327,7 +356,8 @@ class SpeedViews:
                 counts = pipe.execute()
             with self.client.pipeline(transaction=False) as pipe:
                 for key in keys[:: max(len(keys) // MEASURED, 1)]:
-                    pipe.memory_usage(key, samples=MEASURED)
+                    for part in (key, *(f"{key}:{rank}" for rank in range(1, ranks.MOST + 1))):
+                        pipe.memory_usage(part, samples=MEASURED)
                 measured += sum(filter(None, pipe.execute()))
             measured_states += sum(counts[:: max(len(keys) // MEASURED, 1)])
             states += sum(counts)

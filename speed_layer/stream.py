@@ -25,6 +25,7 @@ from master_dataset.cut import Cut, count_between, cut_to_json, is_below
 from speed_layer.errors import SpeedError
 from speed_layer.marks import Marks, Named, to_bytes
 from speed_layer.micro_batch import Delta, delta_of
+from speed_layer.ranks import numbers, ranked
 from speed_layer.speed_views import Group, MicroBatch, Outcome, SpeedViews, new_id
 from speed_layer.totals import by_name
 from views.columns import Columns
@@ -129,6 +130,10 @@ class Stream:
     def _views(self) -> dict[str, View]:
         return by_name(self.columns.views)
 
+    @cached_property
+    def _ranked(self) -> dict[str, tuple[str, ...]]:
+        return {view.hash: ranked(view) for view in self.columns.views}
+
     def start(self, spark: SparkSession, bootstrap: str, begin: Cut) -> StreamingQuery:
         """Follow Kafka from `begin` on, which is what is applied, for every partition."""
         shutil.rmtree(self.checkpoint, ignore_errors=True)
@@ -189,7 +194,12 @@ class Stream:
             began = time.monotonic()
             states = {group: delta.add(group, known) for group, known in self._known(delta.groups)}
             packed = {group: pack(self._views[group.view].algebras, state) for group, state in states.items()}
-            batch = MicroBatch(self.applied, end, self.gid, packed, *self._marks_of(name, delta))
+            ranks = {
+                group: numbers(self._ranked[group.view], state)
+                for group, state in states.items()
+                if group.view in self._ranked
+            }
+            batch = MicroBatch(self.applied, end, self.gid, packed, *self._marks_of(name, delta), ranks)
             was_merged = time.monotonic()
             with self.applying:
                 outcome = self.speed_views.apply(self.token, batch)

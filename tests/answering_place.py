@@ -23,6 +23,7 @@ from infra.settings import Settings, load_settings
 from master_dataset.cut import Cut, is_below
 from serving_layer.answer import Row
 from serving_layer.question import Period
+from speed_layer.ranks import numbers, ranked
 from speed_layer.speed_views import Group, MicroBatch, Outcome, SpeedViews, cut_text
 from speed_layer.totals import by_name, totals
 from views import in_memory
@@ -284,7 +285,12 @@ class Writer:
         for group, known in zip(list(states), before, strict=True):
             if known is not None:
                 states[group] = _added(self.known[group.view], known, states[group])
-        batch = MicroBatch(applied, end, generation.gid, states, f"m{cut_text(end)}", b"marks")
+        ranks = {
+            group: numbers(ranked(view), unpack(view.algebras, state))
+            for group, state in states.items()
+            if (view := self.known[group.view]).hash == group.view
+        }
+        batch = MicroBatch(applied, end, generation.gid, states, f"m{cut_text(end)}", b"marks", ranks=ranks)
         said = self.speed_views.apply(self.token, batch)
         assert said == (Outcome.ALREADY if cut_text(applied) == cut_text(end) else Outcome.OK)
 
