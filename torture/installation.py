@@ -17,6 +17,7 @@ from typing import Any
 
 import httpx
 import psutil
+from redis import Redis
 
 from infra import up
 from infra.access_keys import add_key, remove_key
@@ -159,6 +160,10 @@ class Installation:
     def client(self, server: str, timeout_s: float = 30) -> httpx.Client:
         """Asks the collector or the serving layer; the caller closes it."""
         return httpx.Client(base_url=self.address("client", server), auth=self.admin, timeout=timeout_s)
+
+    def redis(self, timeout_s: float = 10) -> Redis:
+        """Redis itself, with nothing between."""
+        return Redis.from_url(self.addresses.redis, socket_timeout=timeout_s)
 
     # ---- its processes ----
 
