@@ -36,5 +36,7 @@ class Fault:
     recovery_s: float = 120.0
     weight: float = 1.0
     """How often it is chosen, beside the others of its kind."""
+    cost_s: float = 8.0
+    """About how long it takes until all is well again: a short programme prefers what is cheap."""
     missing: Callable[[], str] = lambda: ""
     """What this machine lacks for it (a program, a right); empty if nothing. Such a fault is left out, and named."""

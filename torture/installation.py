@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -46,6 +47,7 @@ PLAIN: Mapping[str, Any] = {
     "speed_grace_s": 2,
     "batch_wait_s": 60,
     "archive_interval_s": 1,
+    "speed_dedup_horizon_s": 6 * 3600,  # copies come an hour later, and clocks are set wrong meanwhile
     "restart_backoff_max_s": 1,  # what is killed again and again is not to be waited for
     "min_free_disk_mb": 64,
 }
@@ -86,9 +88,14 @@ class Installation:
         pairs = tuple(links)
         plain = {**PLAIN, **_ports(pairs), "views_dir": self.views_dir, **(overrides or {})}
         self.settings: Settings = load_settings(**plain, home=folder / "home")
+        self._declaring = threading.Lock()
+        self.declared: Declarations = self.declare()
+        self._source = self.declared.source(source)
         self.links = {pair: _link(pair, self.settings) for pair in pairs}
         self.environments = {name: dict(more) for name, more in (environments or {}).items()}
         self.secret = ""
+        self.run_turn = threading.Lock()
+        """Held by whoever makes batch runs that are not to meet others."""
 
     # ---- its life ----
 
@@ -137,15 +144,21 @@ class Installation:
         port = _port_of(direct)
         return direct.replace(f":{port}", f":{link.port}", 1)
 
-    @property
-    def declared(self) -> Declarations:
-        """What is declared now: it may be changed under load."""
-        return declared_by(self.settings)
+    def declare(self) -> Declarations:
+        """Read the declarations anew: they may be changed under load."""
+        with self._declaring:  # modules of a folder are loaded by one thread at a time
+            self.declared = declared_by(self.settings)
+        return self.declared
 
     @property
     def source(self) -> Source:
         """The source whose events are sent."""
-        return self.declared.source(self.source_name)
+        return self._source
+
+    @property
+    def source_topic(self) -> str:
+        """Where they go."""
+        return self.source.topic
 
     @property
     def admin(self) -> tuple[str, str]:
@@ -223,12 +236,16 @@ class Installation:
 
     def spawn(self, *arguments: str, more: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
         """`tidemark <arguments>` in a process of its own, with the settings and links of a batch run."""
+        return self.spawn_module("infra.cli", *arguments, more=more)
+
+    def spawn_module(self, module: str, *arguments: str, more: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+        """A module of ours as a program, likewise. What it says goes into a file beside the home."""
         actual = self.settings.model_copy(
             update={"kafka_bootstrap": self.address("batch", "kafka"), "redis_url": self.address("batch", "redis")}
         )
         environment = {**child_environment(actual), **self._environments().get("batch", {}), **(more or {})}
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", "infra.cli", *arguments],
+            [sys.executable, "-P", "-m", module, *arguments],
             env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             start_new_session=True,
         )  # fmt: skip

@@ -51,7 +51,8 @@ def strike_at(name: str, installation: Installation, chance: random.Random) -> I
     if name in AT_START:
         installation.kill(AT_START[name])
     if name in IN_RUNS:
-        installation.batch_run()
+        with installation.run_turn:
+            installation.batch_run()
     try:
         yield
     finally:
@@ -62,4 +63,13 @@ def _strike(name: str) -> Strike:
     return partial(strike_at, name)
 
 
-FAULTS = [Fault(f"killed at {name}", KIND, _strike(name), lasting_s=6) for name in (*IN_SERVICES, *IN_RUNS)]
+def _cost_s(name: str) -> float:
+    if name in IN_RUNS:
+        return 18
+    return 6 if name.startswith(("collector.", "serving.")) else 24
+
+
+FAULTS = [
+    Fault(f"killed at {name}", KIND, _strike(name), lasting_s=0 if name in IN_RUNS else 4, cost_s=_cost_s(name))
+    for name in (*IN_SERVICES, *IN_RUNS)
+]
