@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
+import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -23,13 +22,15 @@ from redis import Redis
 from infra import up
 from infra.access_keys import add_key, remove_key
 from infra.failpoints import VARIABLE as FAILPOINTS
-from infra.home import Home
+from infra.home import Home, write_json
 from infra.local_stack import Addresses, addresses
-from infra.ports import LOOPBACK
+from infra.ports import is_free
 from infra.settings import Settings, child_environment, load_settings
 from torture import shop, supervised
+from torture.disks import Disks
 from torture.errors import TortureError
 from torture.links import Link
+from torture.proxy import Proxies, Proxy
 from torture.waiting import wait_for
 from views.declarations import Declarations, declared_by
 from views.source import Source
@@ -37,6 +38,8 @@ from views.source import Source
 SERVICES = ("redis", "kafka", "collector", "archiver", "speed", "serving")
 BATCH_TIMEOUT_S = 240.0
 READY_S = 180.0
+PORTS = (15_000, 32_000)
+"""Below those that Linux gives to clients."""
 SOURCE = "shop"
 PLAIN: Mapping[str, Any] = {
     "with_examples": False,
@@ -64,8 +67,8 @@ class Ended:
 class Installation:
     """Kafka, Redis and all layers, supervised, with the views under torture declared.
 
-    `links` are pairs with something between them (a proxy, started by the caller before `start`); `environments` are
-    more variables for the process of a service (or of `batch`), also for one that is started again.
+    `links` are pairs with a proxy between them; `environments` are more variables for the process of a service (or of
+    `batch`), also for one that is started again; with `has_disks` each data folder is a disk of its own.
     """
 
     def __init__(
@@ -77,6 +80,7 @@ class Installation:
         environments: Mapping[str, Mapping[str, str]] | None = None,
         views: Path | None = None,
         source: str = SOURCE,
+        has_disks: bool = False,
     ) -> None:
         self.folder = folder
         self.views_dir = folder / "views"
@@ -92,6 +96,9 @@ class Installation:
         self.declared: Declarations = self.declare()
         self._source = self.declared.source(source)
         self.links = {pair: _link(pair, self.settings) for pair in pairs}
+        self.proxies: dict[tuple[str, str], Proxy] = {}
+        self._carrier: Proxies | None = None
+        self.disks = Disks(self.settings.home, folder / "disks") if has_disks else None
         self.environments = {name: dict(more) for name, more in (environments or {}).items()}
         self.secret = ""
         self.run_turn = threading.Lock()
@@ -101,10 +108,17 @@ class Installation:
 
     def start(self) -> None:
         """Bring everything up; returns when all of it is ready."""
+        if self.disks is not None:
+            self.disks.mount()
+        if self._carrier is None:
+            self._carrier = Proxies()
+            self.proxies = {
+                pair: self._carrier.add("-".join(pair), link.upstream_port, link.port)
+                for pair, link in self.links.items()
+            }
         up.check_and_fetch(self.settings)
         self.secret = up.first_access_key(self.settings) or self.secret or self._new_key()
-        bent = self.folder / "bent.json"
-        bent.write_text(json.dumps({"environments": self._environments(), "listeners": self._listeners()}))
+        bent = self.bend()
         os.environ[supervised.VARIABLE] = str(bent)
         try:
             up.start_detached(self.settings, lambda _status: None, ("-m", "torture.supervised"))
@@ -117,6 +131,21 @@ class Installation:
             self.signal(name, signal.SIGCONT)
         if up.read_status(self.settings) is not None:
             up.stop(self.settings, lambda _status: None)
+
+    def throw_away(self) -> None:
+        """Take it down with what stands around it. What is on disks of its own is gone then."""
+        self.stop()
+        if self._carrier is not None:
+            self._carrier.close()
+            self._carrier = None
+        if self.disks is not None:
+            self.disks.throw_away()
+
+    def bend(self) -> Path:
+        """Say anew what is another than usual: a service that is started from now on has its new environment."""
+        bent = self.folder / "bent.json"
+        write_json(bent, {"environments": self._environments(), "listeners": self._listeners()})
+        return bent
 
     def _new_key(self) -> str:
         with suppress(Exception):
@@ -289,10 +318,10 @@ def end_group(process: subprocess.Popen[Any]) -> None:
 
 
 def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as found:
-        found.bind((LOOPBACK, 0))
-        return int(found.getsockname()[1])
+    """A port that nobody uses now, and that no client is given by chance: a broker that is started again needs it."""
+    while not is_free(port := random.randrange(*PORTS)):  # noqa: S311  no secret
+        pass
+    return port
 
 
 def _copy_declarations(origin: Path, target: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,12 +24,32 @@ VARIABLE = "TORTURE_BENT"
 """Names the file that says what is another: `{"environments": {service: {...}}, "listeners": {name: {...}}}`."""
 
 
-def bent_services(settings: Settings, bent: dict[str, Any]) -> list[Service]:
-    """The services of a stack, with what `bent` changes."""
+class LiveEnvironment(Mapping[str, str]):
+    """The environment of a service with what the file says at the moment when it is asked: before each start."""
+
+    def __init__(self, usual: Mapping[str, str], service: str, bent_file: Path) -> None:
+        self._usual, self._service, self._file = usual, service, bent_file
+
+    def _now(self) -> dict[str, str]:
+        bent = read_json(self._file) or {"environments": {}}
+        return {**self._usual, **bent["environments"].get(self._service, {})}
+
+    def __getitem__(self, name: str) -> str:
+        return self._now()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._now())
+
+    def __len__(self) -> int:
+        return len(self._now())
+
+
+def bent_services(settings: Settings, bent_file: Path) -> list[Service]:
+    """The services of a stack, with what the file changes."""
+    bent: dict[str, Any] = read_json(bent_file) or {"environments": {}, "listeners": {}}
     services = []
     for service in build_services(settings):
-        more = bent["environments"].get(service.name, {})
-        made = replace(service, environment={**service.environment, **more})
+        made = replace(service, environment=LiveEnvironment(service.environment, service.name, bent_file))
         if service.name == "kafka" and bent["listeners"]:
             made = replace(made, prepare=_with_listeners(service, Home(settings.home), bent["listeners"]))
         services.append(made)
@@ -57,8 +78,8 @@ def _appended(text: str, name: str, value: str) -> str:
 
 def main() -> int:
     """The program."""
-    bent = read_json(Path(os.environ[VARIABLE])) or {"environments": {}, "listeners": {}}
-    return up.main(lambda settings: bent_services(settings, bent))
+    bent_file = Path(os.environ[VARIABLE])
+    return up.main(lambda settings: bent_services(settings, bent_file))
 
 
 if __name__ == "__main__":
