@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import httpx
@@ -103,7 +104,7 @@ class Producing:
                 record.value,
                 poison.key if poison else record.event_id.encode(),
                 record.partition,
-                on_delivery=lambda error, message, record=record: self._delivered(record, error, message),
+                on_delivery=partial(self._delivered, record),
                 timestamp=int((time.time() - record.age_s) * 1000),
                 headers=list(poison.headers) if poison else None,
             )
@@ -151,7 +152,9 @@ class Producing:
             return self._all(batch, "unknown", type(error).__name__)
         if answer.status_code == 200:
             for record, place in zip(batch, answer.json(), strict=True):
-                outcome = Fate(record.number, record.event_id, "rest", "acknowledged", place["partition"], place["offset"])
+                outcome = Fate(
+                    record.number, record.event_id, "rest", "acknowledged", place["partition"], place["offset"]
+                )
                 self.fates.note(outcome)
             return []
         if answer.headers.get("content-type") != "application/problem+json" or answer.status_code not in (429, 503):
