@@ -33,7 +33,7 @@ class Fault:
     kind: Kind
     strike: Strike
     lasting_s: float = 0.0
-    recovery_s: float = 120.0
+    recovery_s: float = 240.0
     weight: float = 1.0
     """How often it is chosen, beside the others of its kind."""
     cost_s: float = 8.0

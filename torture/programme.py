@@ -29,7 +29,7 @@ from torture.truth import Truth
 from torture.waiting import wait_for
 
 RATE = 25.0
-RUN_EVERY_S = 25.0
+RUN_EVERY_S = 40.0
 FIRST_EVENTS = 300
 """Before the first fault there is something to lose."""
 OnShot = Callable[[int, Shot], None]
