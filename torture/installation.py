@@ -267,7 +267,9 @@ class Installation:
         """`tidemark <arguments>` in a process of its own, with the settings and links of a batch run."""
         return self.spawn_module("infra.cli", *arguments, more=more)
 
-    def spawn_module(self, module: str, *arguments: str, more: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+    def spawn_module(
+        self, module: str, *arguments: str, more: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[str]:
         """A module of ours as a program, likewise. What it says goes into a file beside the home."""
         actual = self.settings.model_copy(
             update={"kafka_bootstrap": self.address("batch", "kafka"), "redis_url": self.address("batch", "redis")}

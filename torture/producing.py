@@ -151,7 +151,9 @@ class Producing:
             return self._all(batch, "unknown", type(error).__name__)
         if answer.status_code == 200:
             for record, place in zip(batch, answer.json(), strict=True):
-                outcome = Fate(record.number, record.event_id, "rest", "acknowledged", place["partition"], place["offset"])
+                outcome = Fate(
+                    record.number, record.event_id, "rest", "acknowledged", place["partition"], place["offset"]
+                )
                 self.fates.note(outcome)
             return []
         if answer.headers.get("content-type") != "application/problem+json" or answer.status_code not in (429, 503):

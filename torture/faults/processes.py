@@ -48,7 +48,9 @@ def kill_again(service: str, installation: Installation, chance: random.Random) 
     for _ in range(3):
         installation.kill(service)
         with suppress(NotInTime):
-            wait_for(f"{service} to be started", lambda b=before: installation.pid(service) not in (None, b), COMES_BACK_S)
+            wait_for(
+                f"{service} to be started", lambda b=before: installation.pid(service) not in (None, b), COMES_BACK_S
+            )
         before = installation.pid(service)
         time.sleep(chance.uniform(0, 4 if service in ON_SPARK else 0.6))
     installation.kill(service)
