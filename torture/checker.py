@@ -7,6 +7,7 @@ import random
 import threading
 import time
 from collections import Counter, deque
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +28,8 @@ AWAY_S = 0.2
 TIMEOUT_S = 20.0
 MOST_WAITING = 200
 FINE = (429, 503)
+VERSION = 16
+"""So many characters of its hash tell a view's version."""
 
 
 @dataclass
@@ -39,7 +42,7 @@ class Seen:
 
 
 class Checker:
-    """A thread that asks, and judges what can be judged by now. Seeded: the same questions, though not at the same cut."""
+    """A thread that asks, and judges what can be judged by now. The same seed asks the same, though not at one cut."""
 
     def __init__(self, installation: Installation, truth: Truth, seed: int, began: float) -> None:
         self._installation, self._truth, self._began = installation, truth, began
@@ -56,7 +59,7 @@ class Checker:
         views = list(installation.declared.views_of(installation.source_name))
         self.names = sorted(view.name for view in views)
         """The views that are asked about."""
-        self._views = {view.hash: view for view in views}
+        self._views = {view.hash[:VERSION]: view for view in views}
         self.pace_s = PAUSE_S
         self._serving_pid: int | None = None
 
@@ -128,17 +131,14 @@ class Checker:
     def _version(self, view: View, version: str) -> View | None:
         """The view as it was when this version of it was declared."""
         if version not in self._views:
-            declared = self._installation.declared
-            try:
-                declared = self._installation.declare()
-            except (DeclarationError, TortureError):  # it is just being changed
-                pass
-            self._views |= {each.hash: each for each in declared.views.values()}
+            with suppress(DeclarationError):  # it is just being changed
+                self._installation.declare()
+            self._views |= {each.hash[:VERSION]: each for each in self._installation.declared.views.values()}
         return self._views.get(version)
 
     def remember(self, view: View) -> None:
         """A version that may be served, also after another is declared."""
-        self._views[view.hash] = view
+        self._views[view.hash[:VERSION]] = view
 
     # ---- judging ----
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import httpx
 import psutil
@@ -103,6 +103,8 @@ class Installation:
         self.secret = ""
         self.run_turn = threading.Lock()
         """Held by whoever makes batch runs that are not to meet others."""
+        self.notes: list[str] = []
+        """What faults have to say of the shot that is under way."""
 
     # ---- its life ----
 
@@ -256,6 +258,12 @@ class Installation:
             return all(each["state"] == "ready" and not each["message"] for each in found)
         return False
 
+    def is_up(self) -> bool:
+        """Whether every process is ready, whatever it has to say beside that."""
+        with suppress(TortureError):
+            return all(each["state"] == "ready" for each in self.status()["services"])
+        return False
+
     def wait_ready(self, services: Iterable[str] = SERVICES, deadline_s: float = READY_S) -> None:
         """Until these are ready again, by themselves."""
         wanted = tuple(services)
@@ -265,19 +273,23 @@ class Installation:
 
     def spawn(self, *arguments: str, more: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
         """`tidemark <arguments>` in a process of its own, with the settings and links of a batch run."""
-        return self.spawn_module("infra.cli", *arguments, more=more)
+        return self._spawn("infra.cli", *arguments, output=subprocess.PIPE, more=more)
 
-    def spawn_module(
-        self, module: str, *arguments: str, more: Mapping[str, str] | None = None
-    ) -> subprocess.Popen[str]:
+    def spawn_module(self, module: str) -> subprocess.Popen[str]:
         """A module of ours as a program, likewise. What it says goes into a file beside the home."""
+        with (self.folder / f"{module}.log").open("a", encoding="utf-8") as output:
+            return self._spawn(module, output=output)
+
+    def _spawn(
+        self, module: str, *arguments: str, output: int | IO[str], more: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[str]:
         actual = self.settings.model_copy(
             update={"kafka_bootstrap": self.address("batch", "kafka"), "redis_url": self.address("batch", "redis")}
         )
         environment = {**child_environment(actual), **self._environments().get("batch", {}), **(more or {})}
         return subprocess.Popen(
             [sys.executable, "-P", "-m", module, *arguments],
-            env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, text=True,
             start_new_session=True,
         )  # fmt: skip
 

@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import httpx
@@ -103,7 +104,7 @@ class Producing:
                 record.value,
                 poison.key if poison else record.event_id.encode(),
                 record.partition,
-                on_delivery=lambda error, message, record=record: self._delivered(record, error, message),
+                on_delivery=partial(self._delivered, record),
                 timestamp=int((time.time() - record.age_s) * 1000),
                 headers=list(poison.headers) if poison else None,
             )

@@ -63,7 +63,7 @@ class Sampler:
                     memory[name] = sum(process.memory_info().rss for process in found)
                     files[name] = sum(process.num_fds() for process in found)
         with suppress(RedisError, OSError), self._installation.redis(2) as redis:
-            told: dict[str, int] = redis.info("memory")  # type: ignore[assignment]
+            told: dict[str, int] = redis.info("memory")
             memory["redis.used"] = told["used_memory"]
         return memory, files
 

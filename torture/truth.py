@@ -98,7 +98,7 @@ class Truth:
         while not self._stopping.is_set():
             for message in self._consumer.consume(500, timeout=POLL_S):
                 if message.error() is None:
-                    self._take(message.partition(), message.offset(), message.value())
+                    self._take(message.partition() or 0, message.offset() or 0, message.value())
 
     def _take(self, partition: int, offset: int, value: bytes | None) -> None:
         place = partition, offset

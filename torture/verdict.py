@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 
 from master_dataset.commits import table_path
 from master_dataset.cut import is_below
@@ -45,7 +46,7 @@ def check_whole(installation: Installation, checker: Checker, truth: Truth) -> N
     with installation.client("serving", 60) as client:
         for view in installation.declared.views_of(installation.source_name):
             asked = whole(view, truth.times())
-            wait_for(f"an answer of {view.name}", lambda v=view, a=asked: checker.ask(client, v, a), 60)
+            wait_for(f"an answer of {view.name}", partial(checker.ask, client, view, asked), 60)
 
 
 def check_master(installation: Installation, truth: Truth, fates: Fates, result: Result) -> None:

@@ -5,7 +5,7 @@
 -- Returns OK, applied, published, now in ms, what the writer last said of Kafka's end, then for each stretch
 -- {bucket, {key, state, ...}, bucket, ...}.
 local applied, published = unpack(redis.call('HMGET', KEYS[2], 'applied', 'published'))
-if not applied then
+if not applied or redis.call('EXISTS', KEYS[3]) == 0 then
   return {'LOST'}
 end
 local time = redis.call('TIME')

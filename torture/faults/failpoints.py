@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 
+from torture.errors import NotInTime
 from torture.fault import Fault, Kind, Strike
 from torture.installation import Installation
+from torture.waiting import wait_for
 
 KIND: Kind = "failpoint"
 IN_SERVICES = (
@@ -26,7 +28,6 @@ IN_RUNS = (
 )  # fmt: skip
 AT_START = {
     "archiver.opened": "archiver",
-    "letters.before_catching_up": "archiver",
     "speed.before_start": "speed",
     "speed.after_start": "speed",
     "speed.after_init": "speed",
@@ -36,6 +37,10 @@ AT_START = {
     "serving.after_switch": "serving",
 }
 """Places that a process comes to when it begins: it is killed, and again on its way back."""
+AFTER = {"letters.before_catching_up": ("letters.after_send",)}
+"""Places that are come to only after a crash at others."""
+AFTER_RUNS = ("tend.before_retire", "tend.before_sweep", "tend.after_sweep")
+COMES_S = 25.0
 WITHOUT_REDIS = ("speed.after_init", "speed.before_load", "speed.after_load")
 """Places that are come to only where Redis has lost everything."""
 
@@ -44,19 +49,30 @@ WITHOUT_REDIS = ("speed.after_init", "speed.before_load", "speed.after_load")
 def strike_at(name: str, installation: Installation, chance: random.Random) -> Iterator[None]:
     """Arm it, and do what leads there. What nobody came to by the end is disarmed."""
     del chance
-    armed = installation.failpoints_dir / name
-    armed.touch()
-    if name in WITHOUT_REDIS:
-        installation.redis().flushall()
-    if name in AT_START:
-        installation.kill(AT_START[name])
-    if name in IN_RUNS:
-        with installation.run_turn:
-            installation.batch_run()
+    armed = [installation.failpoints_dir / each for each in (name, *AFTER.get(name, ()))]
+    for each in armed:
+        each.touch()
     try:
+        _lead_to(name, installation)
+        with suppress(NotInTime):
+            wait_for(f"somebody to come to {name}", lambda: not armed[0].exists(), COMES_S)
+        if armed[0].exists():
+            installation.notes.append("nobody came there")
         yield
     finally:
-        armed.unlink(missing_ok=True)
+        for each in armed:
+            each.unlink(missing_ok=True)
+
+
+def _lead_to(name: str, installation: Installation) -> None:
+    if name in WITHOUT_REDIS:
+        with installation.redis() as client:
+            client.flushall()
+    if name in AT_START:
+        installation.kill(AT_START[name])
+    if name in IN_RUNS or name in AFTER_RUNS:
+        with installation.run_turn:
+            installation.batch_run()
 
 
 def _strike(name: str) -> Strike:
@@ -69,7 +85,4 @@ def _cost_s(name: str) -> float:
     return 6 if name.startswith(("collector.", "serving.")) else 24
 
 
-FAULTS = [
-    Fault(f"killed at {name}", KIND, _strike(name), lasting_s=0 if name in IN_RUNS else 4, cost_s=_cost_s(name))
-    for name in (*IN_SERVICES, *IN_RUNS)
-]
+FAULTS = [Fault(f"killed at {name}", KIND, _strike(name), cost_s=_cost_s(name)) for name in (*IN_SERVICES, *IN_RUNS)]

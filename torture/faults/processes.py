@@ -48,13 +48,15 @@ def kill_again(service: str, installation: Installation, chance: random.Random) 
     for _ in range(3):
         installation.kill(service)
         with suppress(NotInTime):
-            wait_for(
-                f"{service} to be started", lambda b=before: installation.pid(service) not in (None, b), COMES_BACK_S
-            )
+            wait_for(f"{service} to be started", partial(_is_another, installation, service, before), COMES_BACK_S)
         before = installation.pid(service)
         time.sleep(chance.uniform(0, 4 if service in ON_SPARK else 0.6))
     installation.kill(service)
     yield
+
+
+def _is_another(installation: Installation, service: str, before: int | None) -> bool:
+    return installation.pid(service) not in (None, before)
 
 
 @contextmanager
