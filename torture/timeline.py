@@ -16,7 +16,7 @@ TICKS_S = (10, 30, 60, 120, 300, 600, 1800, 3600)
 def picture(result: Result) -> str:
     """All of it, one above the other, on one axis of time."""
     end = max([result.seconds, 1.0, *(shot.recovered_at or shot.healed_at for shot in result.shots)])
-    kinds = [kind for kind in KINDS if any(shot.kind == kind for shot in result.shots)]
+    kinds: list[str] = [kind for kind in KINDS if any(shot.kind == kind for shot in result.shots)]
     faults_end = 18 + ROW * max(len(kinds), 1)
     lag_top = faults_end + GAP
     cut_top, error_top = lag_top + PLOT + GAP, lag_top + 2 * (PLOT + GAP)

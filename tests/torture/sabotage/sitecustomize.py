@@ -1,7 +1,7 @@
 """Deliberately broken builds, for tests alone: Python imports this file first where its folder is on PYTHONPATH.
 
-The variable TORTURE_SABOTAGE names one of SABOTAGES. The functions below patch a module of the platform right after it
-was imported; nothing in the platform knows of them.
+The variable TORTURE_SABOTAGE names some of SABOTAGES, separated by commas. The functions below patch a module of the
+platform right after it was imported; nothing in the platform knows of them.
 """
 
 from __future__ import annotations
@@ -185,22 +185,6 @@ def _count_off(module: Any) -> None:
     module.MasterBelow.check_records = lambda *_arguments: None
 
 
-@sabotages("nothing is synced", "infra.disk")
-def _sync_off(module: Any) -> None:
-    module.sync_file = module.sync_folder = lambda path: None
-    module.os = _WithoutSync(os)
-
-
-class _WithoutSync:
-    """The module os, whose fsync does nothing."""
-
-    def __init__(self, real: Any) -> None:
-        self._real = real
-
-    def __getattr__(self, name: str) -> Any:
-        return (lambda _descriptor: None) if name in ("fsync", "fdatasync") else getattr(self._real, name)
-
-
 # ---- batch runs ----
 
 
@@ -260,10 +244,11 @@ class _Finder(importlib.abc.MetaPathFinder):
         return spec
 
 
-def install(name: str) -> None:
+def install(names: Sequence[str]) -> None:
     """From now on modules are loaded broken."""
-    sys.meta_path.insert(0, _Finder(dict(SABOTAGES[name])))
+    for name in names:
+        sys.meta_path.insert(0, _Finder(dict(SABOTAGES[name])))
 
 
 if os.environ.get(VARIABLE):
-    install(os.environ[VARIABLE])
+    install(os.environ[VARIABLE].split(","))
