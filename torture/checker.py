@@ -27,6 +27,7 @@ PAUSE_S = 0.1
 AWAY_S = 0.2
 TIMEOUT_S = 20.0
 MOST_WAITING = 200
+READ_BACK_S = 30.0
 FINE = (429, 503)
 VERSION = 16
 """So many characters of its hash tell a view's version."""
@@ -71,6 +72,8 @@ class Checker:
         """Ask no more, and judge what is left."""
         self._stopping.set()
         self._thread.join(120)
+        for answered in self._waiting:
+            self._truth.wait(answered.cut, READ_BACK_S)
         self._judge()
         for left in self._waiting:
             self.note("an answer at a cut that Kafka does not have", f"{left.view.name} at {left.cut}")

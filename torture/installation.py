@@ -78,7 +78,7 @@ class Installation:
         overrides: Mapping[str, Any] | None = None,
         links: Iterable[tuple[str, str]] = (),
         environments: Mapping[str, Mapping[str, str]] | None = None,
-        views: Path | None = None,
+        views: Path | None = Path(shop.__file__),
         source: str = SOURCE,
         has_disks: bool = False,
     ) -> None:
@@ -87,7 +87,8 @@ class Installation:
         self.failpoints_dir = folder / "failpoints"
         for made in (self.views_dir, self.failpoints_dir):
             made.mkdir(parents=True, exist_ok=True)
-        _copy_declarations(views or Path(shop.__file__), self.views_dir)
+        if views is not None:
+            _copy_declarations(views, self.views_dir)
         self.source_name = source
         pairs = tuple(links)
         plain = {**PLAIN, **_ports(pairs), "views_dir": self.views_dir, **(overrides or {})}

@@ -25,6 +25,7 @@ RETRY_S = 0.5
 FLUSH_S = 120.0
 CERTAIN = (400, 401, 403, 404, 413, 415, 422, 429)
 """Answers of the collector after which nothing is stored."""
+BUSY = 429
 
 
 @dataclass
@@ -160,7 +161,8 @@ class Producing:
         if answer.headers.get("content-type") != "application/problem+json" or answer.status_code not in (429, 503):
             self.problems.append(f"the collector answered {answer.status_code}: {answer.text[:500]}")
         if answer.status_code in CERTAIN:
-            return self._all(batch, "refused", str(answer.status_code))
+            refused = self._all(batch, "refused", str(answer.status_code))
+            return refused if answer.status_code == BUSY else []
         return self._some(batch, answer)
 
     def _some(self, batch: list[Planned], answer: httpx.Response) -> list[Planned]:

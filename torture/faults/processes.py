@@ -11,7 +11,8 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import combinations
 
-from torture.errors import NotInTime, TortureError
+from infra.errors import InfraError
+from torture.errors import NotInTime
 from torture.fault import Fault
 from torture.installation import SERVICES, Installation
 from torture.waiting import wait_for
@@ -20,6 +21,7 @@ ON_SPARK = ("archiver", "speed")
 COST_S = {"redis": 5, "kafka": 14, "collector": 5, "archiver": 18, "speed": 22, "serving": 5}
 """About how long each takes to come back, and all to catch up."""
 COMES_BACK_S = 60
+STARTS_S = 180
 
 
 @contextmanager
@@ -78,9 +80,15 @@ def kill_supervisor(installation: Installation, chance: random.Random) -> Iterat
     try:
         yield
     finally:
-        with suppress(TortureError, NotInTime):
-            wait_for("the supervisor's end", lambda: not installation.home.is_locked(), 30)
+        wait_for("everything to start again", partial(_is_started, installation), STARTS_S, every_s=1)
+
+
+def _is_started(installation: Installation) -> bool:
+    try:
         installation.start()
+    except InfraError:  # what it left is just ending, and holds ports
+        return False
+    return True
 
 
 FAULTS = [
