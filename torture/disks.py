@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
+from infra.home import Home
 from torture.errors import TortureError
 from torture.waiting import wait_for
 
@@ -60,6 +61,8 @@ class Disks:
             if is_new:
                 (place / "lost+found").rmdir()  # a home holds nothing of others
                 place.chmod(0o700)
+            if folder == ROOT:
+                Home(self.home).prepare()  # marked as ours, before there are folders in it
 
     def unmount(self) -> None:
         """Unmount all, orderly. What is on them stays for the next `mount`."""

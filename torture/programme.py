@@ -46,6 +46,8 @@ class Wanted:
     minutes: float
     kinds: Sequence[str] = ()
     rate: float = RATE
+    patience_s: float = verdict.CAUGHT_UP_S
+    """In the end, everything has to come to rest within so long."""
 
 
 @dataclass
@@ -170,12 +172,12 @@ class Programme:
         self.producing.stop()
         try:
             self.installation.wait_ready()
-            verdict.caught_up(self.installation, self.checker, self.fates)
-            verdict.archived(self.installation, self.fates)
+            verdict.caught_up(self.installation, self.checker, self.fates, self.wanted.patience_s)
+            verdict.archived(self.installation, self.fates, self.wanted.patience_s)
             last = self.installation.batch_run()
             if last.code:
                 self._wrong("no run succeeds any more", last.said)
-            verdict.caught_up(self.installation, self.checker, self.fates)
+            verdict.caught_up(self.installation, self.checker, self.fates, self.wanted.patience_s)
             verdict.check_whole(self.installation, self.checker, self.truth)
             verdict.check_master(self.installation, self.truth, self.fates, self.result)
             self._letters()
