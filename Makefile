@@ -47,7 +47,7 @@ format: setup  ## Format the code and mend what ruff can mend
 	@$(BIN)/ruff check --fix .
 
 torture: setup  ## Try to make the platform lie: a long fault programme (SHOTS=700, MINUTES=180, SEED=)
-	@$(BIN)/tidemark torture --shots $(or $(SHOTS),700) --minutes $(or $(MINUTES),180) $(if $(SEED),--seed $(SEED))
+	@$(BIN)/tidemark torture --shots $(or $(SHOTS),700) --minutes $(or $(MINUTES),180) --report torture.html $(if $(SEED),--seed $(SEED))
 
 bench: setup  ## Measure, and write the figures into benchmarks/results
 	@for each in benchmarks/bench_*.py; do $(BIN)/python $$each; done

@@ -18,6 +18,7 @@ from torture.faults import all_faults
 from torture.links import PAIRS
 from torture.plan import usable
 from torture.programme import RATE, Wanted, torture
+from torture.report import write_report
 from torture.result import Shot
 from torture.table import found, tables
 
@@ -55,6 +56,10 @@ def command(
         Path | None,
         typer.Option(envvar="TIDEMARK_CLI_FOLDER", help="Where to do all this; new.", show_default="a temporary one"),
     ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(envvar="TIDEMARK_CLI_REPORT", help="Write a page (HTML) with a picture.", show_default="none"),
+    ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the folder with everything that is in it.")] = False,
 ) -> None:
     """Hurt an installation of its own in every known way, ask it all the time, and prove each answer."""
@@ -72,6 +77,9 @@ def command(
     finally:
         if not keep:
             shutil.rmtree(place, ignore_errors=True)
+    if report is not None:
+        write_report(result, report)
+        terminal.err.print(f"wrote {report}", highlight=False)
     for table in tables(result):
         terminal.out.print(table)
     for line in found(result):
