@@ -17,7 +17,7 @@ from torture.fault import KINDS
 from torture.faults import all_faults
 from torture.links import PAIRS
 from torture.plan import usable
-from torture.programme import RATE, Wanted, torture
+from torture.programme import ON_DISKS, RATE, Wanted, torture
 from torture.report import write_report
 from torture.result import Shot
 from torture.table import found, tables
@@ -71,7 +71,7 @@ def command(
     terminal.err.print(f"seed {wanted.seed}, {shots} of {len(faults)} faults, in {place}", highlight=False)
     for name, why in left_out.items():
         terminal.err.print(f"left out: {name}: {why}", highlight=False)
-    how["has_disks"] = any(fault.kind in ("disk", "power") for fault in faults)
+    how["has_disks"] = any(fault.kind in ON_DISKS for fault in faults)
     try:
         result = torture(place, wanted, faults, _tell, links=PAIRS, **how)
     finally:

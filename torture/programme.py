@@ -30,8 +30,10 @@ from torture.waiting import wait_for
 
 RATE = 25.0
 RUN_EVERY_S = 40.0
-FIRST_EVENTS = 300
+FIRST_EVENTS, FIRST_S = 300, 240.0
 """Before the first fault there is something to lose."""
+ON_DISKS = ("disk", "power")
+WITHOUT_DISKS = "needs an installation with disks of its own"
 OnShot = Callable[[int, Shot], None]
 
 log = structlog.get_logger()
@@ -77,9 +79,12 @@ class Programme:
     def run(self) -> Result:
         """All of it. What is wrong is in the result; only a programme that cannot go on raises."""
         faults, self.result.left_out = usable(self.faults, self.wanted.kinds)
+        if self.installation.disks is None:
+            self.result.left_out |= {each.name: WITHOUT_DISKS for each in faults if each.kind in ON_DISKS}
+            faults = [each for each in faults if each.kind not in ON_DISKS]
         with self._busy():
-            self._wait_until(lambda: self.fates.counts["acknowledged"] >= FIRST_EVENTS, "the first events", 120)
-            self._recover(self._now(), 120)
+            wait_for("the first events", lambda: self.fates.counts["acknowledged"] >= FIRST_EVENTS, FIRST_S)
+            self._recover(self._now(), FIRST_S)
             for number, each in enumerate(plan(faults, self.wanted.shots, self.wanted.seed), start=1):
                 if self._now() > self.wanted.minutes * 60:
                     break
@@ -97,7 +102,7 @@ class Programme:
         log.info("strikes", number=number, fault=each.fault.name)
         try:
             with each.fault.strike(self.installation, chance):
-                self._pause(each.fault.lasting_s)
+                time.sleep(each.fault.lasting_s)
         except Exception as error:  # a fault that cannot be had is no reason to have none of the others
             self.installation.notes.append(f"{type(error).__name__}: {error}"[:300])
         shot = Shot(each.fault.name, each.fault.kind, round(at, 2), round(self._now(), 2), None, None)
@@ -218,12 +223,6 @@ class Programme:
 
     def _now(self) -> float:
         return time.monotonic() - self.began
-
-    def _pause(self, seconds: float) -> None:
-        time.sleep(seconds)
-
-    def _wait_until(self, condition: Callable[[], bool], what: str, deadline_s: float) -> None:
-        wait_for(what, condition, deadline_s)
 
 
 class Runs:

@@ -14,7 +14,7 @@ from torture.programme import Wanted, torture
 from torture.table import found
 
 SHOTS = int(os.environ.get("TORTURE_SHOTS", "90"))
-MINUTES = float(os.environ.get("TORTURE_MINUTES", "9"))
+MINUTES = float(os.environ.get("TORTURE_MINUTES", "7"))
 SEED = int(os.environ.get("TORTURE_SEED", "20261116"))
 
 
