@@ -19,9 +19,12 @@ from torture.installation import SERVICES, Installation
 from torture.result import Sample
 
 EVERY_S = 1.0
+BYTES = "bytes"
 MEASURE_EVERY = 5
 GROWTH, ROOM_BYTES, ROOM_FILES = 1.6, 250 * 2**20, 60
 """Growth that is taken for a leak: by this factor, and by so many bytes or files, from the first third to the last."""
+ON_JVM, HEAP_BYTES = ("kafka", "archiver", "speed"), 2**30
+"""A heap fills up to its limit before anything of it is given back."""
 
 
 class Sampler:
@@ -71,7 +74,7 @@ class Sampler:
 def growth(samples: list[Sample]) -> list[str]:
     """What grew over the run, and did not stop: the last third of the samples beside the first."""
     return [
-        *_grown(samples, "bytes", lambda sample: sample.memory, ROOM_BYTES),
+        *_grown(samples, BYTES, lambda sample: sample.memory, ROOM_BYTES),
         *_grown(samples, "open files", lambda sample: sample.files, ROOM_FILES),
     ]
 
@@ -84,6 +87,7 @@ def _grown(samples: list[Sample], what: str, of: Callable[[Sample], dict[str, in
         if third < 5:
             continue
         first, last = median(values[:third]), median(values[-third:])
-        if last > first * GROWTH and last > first + room:
+        enough = HEAP_BYTES if what == BYTES and name in ON_JVM else room
+        if last > first * GROWTH and last > first + enough:
             found.append(f"{name}: {first:.0f} {what} in the first third, {last:.0f} in the last")
     return found

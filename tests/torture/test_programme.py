@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
 from torture.faults import all_faults
 from torture.links import PAIRS
 from torture.programme import Wanted, torture
@@ -18,6 +20,7 @@ MINUTES = float(os.environ.get("TORTURE_MINUTES", "7"))
 SEED = int(os.environ.get("TORTURE_SEED", "20261116"))
 
 
+@pytest.mark.slow
 def test_nothing_that_is_done_to_it_makes_the_platform_lie(tmp_path: Path) -> None:
     faults = all_faults()
     result = torture(tmp_path, Wanted(SEED, SHOTS, MINUTES), faults, lambda _number, _shot: None, links=PAIRS)

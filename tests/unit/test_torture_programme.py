@@ -143,13 +143,18 @@ def test_a_result_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("last", "is_found"), [(100, False), (150, False), (1000, True)], ids=["as before", "a little", "much more"]
+    ("name", "last", "is_found"),
+    [
+        ("serving", 100, False),
+        ("serving", 150, False),
+        ("serving", 900, True),
+        ("speed", 900, False),
+        ("speed", 1200, True),
+    ],
 )
-def test_what_only_grows_is_found(last: int, is_found: bool) -> None:
+def test_what_only_grows_is_found_and_a_heap_that_fills_is_not(name: str, last: int, is_found: bool) -> None:
     mb = 2**20
-    samples = [
-        Sample(float(n), 0, {}, False, {"speed": (100 if n < 20 else last) * mb}, {"speed": 50}) for n in range(30)
-    ]
+    samples = [Sample(float(n), 0, {}, False, {name: (100 if n < 20 else last) * mb}, {name: 50}) for n in range(30)]
     assert bool(growth(samples)) == is_found
 
 
