@@ -6,7 +6,7 @@ WORKERS ?= 2
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-quick check format bench docs lock lock-jars clean
+.PHONY: help setup demo test test-quick check format torture bench docs lock lock-jars clean
 
 help:  ## Print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -45,6 +45,9 @@ check: setup  ## Check style, types, import directions, and that the docs are in
 format: setup  ## Format the code and mend what ruff can mend
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
+
+torture: setup  ## Try to make the platform lie: a long fault programme (SHOTS=700, MINUTES=180, SEED=)
+	@$(BIN)/tidemark torture --shots $(or $(SHOTS),700) --minutes $(or $(MINUTES),180) --report torture.html $(if $(SEED),--seed $(SEED))
 
 bench: setup  ## Measure, and write the figures into benchmarks/results
 	@for each in benchmarks/bench_*.py; do $(BIN)/python $$each; done

@@ -33,6 +33,7 @@ from batch_layer.progress import Report, quiet, told
 from batch_layer.publish_log import Entry
 from batch_layer.recompute import Job, compute_all, compute_more
 from batch_layer.tables import expose
+from infra.failpoints import reach
 from infra.settings import Settings
 from infra.spark import spark_session
 from master_dataset.commits import table_path
@@ -55,7 +56,7 @@ def run_batch(
     unpin: bool = True,
     report: Report = quiet,
     spark: SparkSession | None = None,
-    failpoint: Failpoint = lambda _name: None,
+    failpoint: Failpoint = reach,
 ) -> Manifest:
     """Compute and publish all views of a source; `full` never goes on from an earlier run. Returns the manifest.
 
@@ -77,6 +78,7 @@ def run_batch(
         manifest = run.go(full=full, unpin=unpin)
         try:
             freed = hand_off.prune(max(settings.batch_keep_runs, 2))  # other engines may just be reading the run before
+            failpoint("run.after_prune")
             log.info("pruned", source=source, files=len(freed.files), bytes=freed.bytes)
         except RunsUnknown as error:  # the run is published all the same, and the next one prunes
             log.warning("not_pruned", source=source, why=str(error))
@@ -136,6 +138,7 @@ class _Run:
         self.failpoint("run.after_hand_off")
         # Step 7. Other engines. A crash before or within leaves them on the run before; the next run brings them up.
         self._expose(manifest)
+        self.failpoint("run.after_expose")
         log.info(
             "published",
             source=self.folder.source,
@@ -234,6 +237,7 @@ class _Run:
         with told(self.spark, self.report, view.name, count):
             data = compute_more(job, events, known) if known is not None else compute_all(job, events)
         self.spark.catalog.clearCache()
+        self.failpoint("run.after_data")
         data = self._indexed(number, view, data, known)
         log.info("view_computed", view=view.name, kind=data.kind, events=count, rows=data.rows, seconds=data.seconds)
         return data
@@ -284,6 +288,7 @@ class _Run:
         with told(self.spark, self.report, f"{view.name}: index", rows):
             each = map if rows < WORTH_WORKERS else SparkWorkers(self.spark.sparkContext)
             build(self.folder.indexes / name, view, days, before, is_whole=is_whole, each=each)
+        self.failpoint("run.after_index")
         log.info("index_built", view=view.name, days=len(days), rows=rows, seconds=round(time.monotonic() - begin, 1))
         return (name,) if is_whole else (*earlier, name)
 

@@ -257,6 +257,11 @@ GROUPS: dict[str, Group] = {
         "Bring everything up, send a day of events and more, and prove each answer by a recompute from scratch.",
         is_command=True,
     ),
+    "torture": Group(
+        "torture.commands",
+        "Hurt an installation of its own in every known way, ask it all the time, and prove each answer.",
+        is_command=True,
+    ),
     "import": Group(
         "master_dataset.importer.commands",
         "Send the lines of files as events into a source: NDJSON, CSV, W3C and web-server logs.",

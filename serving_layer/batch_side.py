@@ -26,6 +26,7 @@ from batch_layer.index.layout import DAY_S, Stretch
 from batch_layer.index.sums import Sums
 from batch_layer.manifests import Manifest, read_manifest
 from batch_layer.publish_log import Entry
+from infra.failpoints import reach
 from infra.settings import Settings
 from master_dataset.cut import cut_to_json
 from serving_layer.errors import NoBatchSide, NotComputedYet, UnknownView
@@ -263,10 +264,12 @@ class BatchSide:
                 f"The batch side of source {self._source.name!r} cannot be read: {failure} "
                 "No half of an answer is given meanwhile."
             ) from None
+        reach("serving.before_switch")
         with self._lock:
             before, self._current = self._current, made
         if before is not None:
             before.retire()
+        reach("serving.after_switch")
         log.info("serves", source=self._source.name, run=made.run, cut=cut_to_json(made.cut), pinned=self.is_pinned)
 
     def _made(self, entry: Entry) -> OpenRun:

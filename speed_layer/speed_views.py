@@ -195,7 +195,7 @@ class SpeedViews:
         """Become the only writer. The first step, before the publish log is read. Returns our token."""
         token = new_id()
         meta, generations = self._run("start", token)
-        return token, Kept(token, _meta(meta), _generations(generations))
+        return token, Kept(token, _meta(meta, generations), _generations(generations))
 
     def init(self, token: str, run: int, cut: Cut, catalog: Iterable[str], topic_id: str = "") -> Outcome:
         """Make meta after Redis was lost, from the last entry of the publish log."""
@@ -313,7 +313,7 @@ class SpeedViews:
     def look(self) -> Kept:
         """Epoch, meta and generations, as they are together."""
         epoch, meta, generations = self._run("look")
-        return Kept(epoch.decode() if epoch else None, _meta(meta), _generations(generations))
+        return Kept(epoch.decode() if epoch else None, _meta(meta, generations), _generations(generations))
 
     def answer(
         self,
@@ -429,9 +429,10 @@ def _generation_json(run: int, cut: Cut, catalog: Iterable[str]) -> str:
     return json.dumps({"gid": new_id(), "run": run, "from": cut_text(cut), "catalog": listed, "views": listed})
 
 
-def _meta(found: Sequence[bytes | None]) -> Meta | None:
+def _meta(found: Sequence[bytes | None], generations: Sequence[bytes]) -> Meta | None:
+    """None where something of it was lost: Redis is then to be filled anew."""
     applied, marked, published, horizon_ms, topic_id = found
-    if applied is None or marked is None or published is None:
+    if applied is None or marked is None or published is None or not generations:
         return None
     return Meta(cut_of(applied), cut_of(marked), int(published), int(horizon_ms or 0), (topic_id or b"").decode())
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from pyspark.sql import DataFrame, SparkSession
 
+from infra.failpoints import reach
 from infra.settings import Settings
 from infra.spark import BARE_FILE_SYSTEM, kafka_source_options, planned_end
 from master_dataset.cut import Cut, count_between, cut_to_json, is_below
@@ -124,7 +125,7 @@ class Stream:
     Nobody else writes them."""
     applying: threading.Lock = field(default_factory=threading.Lock)
     """Held while `applied` may be another than Redis's."""
-    failpoint: Callable[[str], None] = field(default=lambda _name: None)
+    failpoint: Callable[[str], None] = field(default=reach)
 
     @cached_property
     def _views(self) -> dict[str, View]:
@@ -166,6 +167,7 @@ class Stream:
     def _take(self, rows: DataFrame, batch_id: int) -> None:
         began = time.monotonic()
         end = planned_end(self.checkpoint, batch_id, self.source.topic)
+        self.failpoint("speed.before_read")
         if not is_below(self.applied, end):
             raise SpeedError(
                 f"Source {self.source.name!r}: Kafka ends at {cut_to_json(end)}, before {cut_to_json(self.applied)}, "

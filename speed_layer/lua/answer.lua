@@ -8,7 +8,7 @@
 -- {bucket, {key, state, ...}, bucket, ...}, and for each stretch what all buckets together have at most for a key that is
 -- not among these; -1: the stretch has not been looked at, because its keys are not ranked or its buckets are too many.
 local applied, published = unpack(redis.call('HMGET', KEYS[2], 'applied', 'published'))
-if not applied then
+if not applied or redis.call('EXISTS', KEYS[3]) == 0 then
   return {'LOST'}
 end
 local time = redis.call('TIME')

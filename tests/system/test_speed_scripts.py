@@ -126,6 +126,18 @@ def test_init_leaves_nothing_of_a_meta_that_was_lost_alone(owned: Owned, redis: 
     assert owned.speed_views.unswept() == [old]
 
 
+def test_generations_that_were_lost_alone_are_redis_lost(owned: Owned, redis: Redis) -> None:
+    assert owned.apply(ZERO, ONE, (0, b"k", b"s")) == Outcome.OK
+    redis.delete(owned.speed_views.prefix + "gens")
+    assert owned.speed_views.look().meta is None
+    assert owned.speed_views.answer(0, ZERO, []).outcome == Outcome.LOST
+    assert owned.speed_views.open(1, [VIEW]) is None
+    token, kept = owned.speed_views.start()
+    assert kept.meta is None
+    assert owned.speed_views.init(token, 0, ZERO, [VIEW]) == Outcome.OK
+    assert owned.speed_views.answer(0, ZERO, [Stretch(VIEW)]).states == []
+
+
 def test_whoever_starts_fences_the_one_before(owned: Owned) -> None:
     batch = owned.batch(ZERO, ONE, (0, b"k", b"1"))
     token, kept = owned.speed_views.start()
