@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from infra import terminal
+from infra.home import read_json
 from torture.copying import copied
 from torture.errors import TortureError
 from torture.fault import KINDS
@@ -18,6 +19,7 @@ from torture.faults import all_faults
 from torture.links import PAIRS
 from torture.plan import usable
 from torture.programme import RATE, Wanted, torture
+from torture.report import write_report
 from torture.result import Shot
 from torture.table import found, tables
 
@@ -55,6 +57,17 @@ def command(
         Path | None,
         typer.Option(envvar="TIDEMARK_CLI_FOLDER", help="Where to do all this; new.", show_default="a temporary one"),
     ] = None,
+    report: Annotated[
+        Path, typer.Option(envvar="TIDEMARK_CLI_REPORT", help="Where the page with the picture of the run goes.")
+    ] = Path("torture.html"),
+    sabotages: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="TIDEMARK_CLI_SABOTAGES",
+            help="What `python -m tests.torture.all_sabotages` found, to be told on that page.",
+            show_default="none",
+        ),
+    ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the folder with everything that is in it.")] = False,
 ) -> None:
     """Hurt an installation of its own in every known way, ask it all the time, and prove each answer."""
@@ -72,6 +85,8 @@ def command(
     finally:
         if not keep:
             shutil.rmtree(place, ignore_errors=True)
+    write_report(result, report, None if sabotages is None else read_json(sabotages))
+    terminal.err.print(f"The page: {report}", highlight=False)
     for table in tables(result):
         terminal.out.print(table)
     for line in found(result):
