@@ -50,7 +50,7 @@ PLAIN: Mapping[str, Any] = {
     "speed_grace_s": 2,
     "batch_wait_s": 60,
     "archive_interval_s": 1,
-    "speed_dedup_horizon_s": 6 * 3600,  # copies come an hour later, and clocks are set wrong meanwhile
+    "speed_dedup_horizon_s": 4 * 24 * 3600,  # copies come an hour later, and clocks are set wrong meanwhile
     "start_timeout_s": 180,
     "restart_backoff_max_s": 1,  # what is killed again and again is not to be waited for
     "min_free_disk_mb": 64,

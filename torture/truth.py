@@ -11,10 +11,11 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import suppress
+from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from master_dataset.cut import Cut
 from master_dataset.topics import librdkafka_config
@@ -24,6 +25,8 @@ from torture.poison import Poison
 from views.in_memory import Event
 
 POLL_S = 0.5
+LOOK_S = 2.0
+LOOK_EVERY_S = 3.0
 HOUR_S = 3600
 
 
@@ -49,7 +52,6 @@ class Truth:
         self.strange: list[str] = []
         """Records that nobody sent, or that are not where they may be."""
         self.end: dict[int, int] = dict.fromkeys(range(partitions), 0)
-        self.newest = datetime.min
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._read, name="truth", daemon=True)
 
@@ -95,10 +97,30 @@ class Truth:
         return sorted(self._hours)
 
     def _read(self) -> None:
+        looked = time.monotonic()
         while not self._stopping.is_set():
+            if time.monotonic() - looked > LOOK_EVERY_S:
+                self._look_for_partitions()
+                looked = time.monotonic()
             for message in self._consumer.consume(500, timeout=POLL_S):
                 if message.error() is None:
                     self._take(message.partition() or 0, message.offset() or 0, message.value())
+
+    def _look_for_partitions(self) -> None:
+        """Some may be added under load."""
+        with suppress(KafkaException):  # it is asked again
+            found = self._consumer.list_topics(self._topic, timeout=2).topics[self._topic].partitions
+            for number in sorted(found.keys() - self.end.keys()):
+                self._consumer.incremental_assign([TopicPartition(self._topic, number, 0)])
+                self.end[number] = 0
+
+    def _follow_new(self) -> None:
+        """Partitions may be added; what stands in them counts like all else."""
+        with suppress(KafkaException):  # it is away now, and asked again
+            found = self._consumer.list_topics(self._topic, timeout=POLL_S).topics[self._topic].partitions
+            if added := set(found) - set(self.end):
+                self.end |= dict.fromkeys(added, 0)
+                self._consumer.assign([TopicPartition(self._topic, each, end) for each, end in self.end.items()])
 
     def _take(self, partition: int, offset: int, value: bytes | None) -> None:
         place = partition, offset

@@ -25,13 +25,21 @@ def declaration(installation: Installation, version: str) -> str:
     """A further view of the source under torture, as a file of the views folder."""
     source = installation.source
     answers = VERSIONS[version].replace("{id}", source.id_field)
-    fields = f"{source.name!r}, fields={source.fields!r}, topic={source.topic!r}, partitions={source.partitions}"
-    made = f"id_field={source.id_field!r}, time_field={source.time_field!r}"
     return (
-        "from views.aggregates import Count\nfrom views.source import Source\nfrom views.view import View\n\n"
-        f"source = Source({fields}, {made})\n"
+        "from views.aggregates import Count\nfrom views.source import Source\nfrom views.view import View\n"
+        f"from . import {_declaring(installation)} as others\n\n"
+        "sources = [each for each in vars(others).values() if isinstance(each, Source)]\n"
+        f"source = next(each for each in sources if each.name == {source.name!r})\n"
         f"{NAME} = View({NAME!r}, source=source, grain='1h', answers={answers})\n"
     )
+
+
+def _declaring(installation: Installation) -> str:
+    """The module that has the source; its declaration may change too."""
+    for path in sorted(installation.views_dir.glob("*.py")):
+        if path.name != FILE and f'"{installation.source_name}"' in path.read_text(encoding="utf-8"):
+            return path.stem
+    raise TortureError(f"No file in {installation.views_dir} declares {installation.source_name!r}.")
 
 
 @contextmanager
