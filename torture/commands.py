@@ -58,9 +58,9 @@ def command(
         typer.Option(envvar="TIDEMARK_CLI_FOLDER", help="Where to do all this; new.", show_default="a temporary one"),
     ] = None,
     report: Annotated[
-<<<<<<< HEAD
-        Path, typer.Option(envvar="TIDEMARK_CLI_REPORT", help="Where the page with the picture of the run goes.")
-    ] = Path("torture.html"),
+        Path | None,
+        typer.Option(envvar="TIDEMARK_CLI_REPORT", help="Write a page (HTML) with a picture.", show_default="none"),
+    ] = None,
     sabotages: Annotated[
         Path | None,
         typer.Option(
@@ -68,10 +68,6 @@ def command(
             help="What `python -m tests.torture.all_sabotages` found, to be told on that page.",
             show_default="none",
         ),
-=======
-        Path | None,
-        typer.Option(envvar="TIDEMARK_CLI_REPORT", help="Write a page (HTML) with a picture.", show_default="none"),
->>>>>>> torture
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the folder with everything that is in it.")] = False,
 ) -> None:
@@ -90,14 +86,9 @@ def command(
     finally:
         if not keep:
             shutil.rmtree(place, ignore_errors=True)
-<<<<<<< HEAD
-    write_report(result, report, None if sabotages is None else read_json(sabotages))
-    terminal.err.print(f"The page: {report}", highlight=False)
-=======
     if report is not None:
-        write_report(result, report)
+        write_report(result, report, None if sabotages is None else read_json(sabotages))
         terminal.err.print(f"wrote {report}", highlight=False)
->>>>>>> torture
     for table in tables(result):
         terminal.out.print(table)
     for line in found(result):

@@ -12,7 +12,6 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
-from contextlib import suppress
 from dataclasses import replace
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -25,7 +24,6 @@ from torture.poison import Poison
 from views.in_memory import Event
 
 POLL_S = 0.5
-LOOK_S = 2.0
 LOOK_EVERY_S = 3.0
 HOUR_S = 3600
 
@@ -113,14 +111,6 @@ class Truth:
             for number in sorted(found.keys() - self.end.keys()):
                 self._consumer.incremental_assign([TopicPartition(self._topic, number, 0)])
                 self.end[number] = 0
-
-    def _follow_new(self) -> None:
-        """Partitions may be added; what stands in them counts like all else."""
-        with suppress(KafkaException):  # it is away now, and asked again
-            found = self._consumer.list_topics(self._topic, timeout=POLL_S).topics[self._topic].partitions
-            if added := set(found) - set(self.end):
-                self.end |= dict.fromkeys(added, 0)
-                self._consumer.assign([TopicPartition(self._topic, each, end) for each, end in self.end.items()])
 
     def _take(self, partition: int, offset: int, value: bytes | None) -> None:
         place = partition, offset
