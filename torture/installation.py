@@ -36,7 +36,7 @@ from views.declarations import Declarations, declared_by
 from views.source import Source
 
 SERVICES = ("redis", "kafka", "collector", "archiver", "speed", "serving")
-BATCH_TIMEOUT_S = 240.0
+BATCH_TIMEOUT_S = 480.0
 READY_S = 180.0
 PORTS = (15_000, 32_000)
 """Below those that Linux gives to clients."""

@@ -55,7 +55,7 @@ def strike_at(name: str, installation: Installation, chance: random.Random) -> I
     try:
         _lead_to(name, installation)
         with suppress(NotInTime):
-            wait_for(f"somebody to come to {name}", lambda: not armed[0].exists(), COMES_S)
+            wait_for(f"somebody to come to {name}", lambda: not armed[0].exists(), COMES_S * len(armed))
         if armed[0].exists():
             installation.notes.append("nobody came there")
         yield
@@ -72,7 +72,8 @@ def _lead_to(name: str, installation: Installation) -> None:
         installation.kill(AT_START[name])
     if name in IN_RUNS or name in AFTER_RUNS:
         with installation.run_turn:
-            installation.batch_run()
+            if name in AFTER_RUNS or (installation.failpoints_dir / name).exists():  # else a run just came there
+                installation.batch_run()
 
 
 def _strike(name: str) -> Strike:
