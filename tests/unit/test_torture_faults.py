@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -93,3 +97,16 @@ def test_a_service_gets_the_environment_of_the_moment_it_is_started(bare: Instal
 def test_services_under_torture_are_those_of_the_platform(bare: Installation) -> None:
     bare.home.prepare()
     assert {service.name for service in build_services(bare.settings)} == set(SERVICES)
+
+
+def test_a_clock_is_wrong_by_as_much_as_was_asked_for_or_it_is_said_what_is_missing() -> None:
+    if said := clocks.missing():
+        assert "apt-get install libfaketime" in said
+        with pytest.raises(TortureError, match="libfaketime"):
+            clocks.skewed(3600)
+        return
+    asked = [sys.executable, "-c", "import time; print(time.time())"]
+    told = float(
+        subprocess.run(asked, env={**os.environ, **clocks.skewed(3600)}, capture_output=True, check=True).stdout
+    )
+    assert 3600 <= told - time.time() + 60 <= 3720
