@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from batch_layer import publish_log
 from batch_layer.errors import BatchError
+from batch_layer.folders import BatchFolder
 from infra.local_stack import addresses
 from infra.redis_clients import pooled_redis_client
 from infra.settings import Settings
@@ -21,7 +22,7 @@ from serving_layer.bounds import Bounds, Budget
 from serving_layer.errors import NoBatchSide, NotComputedYet, NotYet, ServingError, Stale, UnknownView
 from serving_layer.making import Asked, Read, asked, batch_part, etag, make, narrowed, speed_part
 from serving_layer.question import Freshness, Question
-from serving_layer.speed_side import Reading, SpeedSide
+from serving_layer.speed_side import Reading, SpeedSide, Watched
 from speed_layer.speed_views import State, Stretch
 from views.declarations import Declarations
 from views.view import View
@@ -108,6 +109,14 @@ class Answering:
         with sides.batch.current() as run:
             reading = sides.speed.read(run.run, run.cut, ())
             return Standing(batch_part(run, read=False), speed_part(reading, read=False), reading.why)
+
+    def folder(self, source: str) -> BatchFolder:
+        """Where the batch data of a source is."""
+        return self._sides[source].batch.folder
+
+    def watch(self, source: str) -> Watched | None:
+        """The generations of a source, as Redis keeps them now; None where it does not answer."""
+        return self._sides[source].speed.look()
 
     # ---- answers ----
 
