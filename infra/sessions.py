@@ -36,8 +36,8 @@ class Session(NamedTuple):
 class Sessions:
     """The sessions of a home."""
 
-    def __init__(self, home: Path, lasts_s: float) -> None:
-        self._folder, self._lasts_s = home / FOLDER, lasts_s
+    def __init__(self, home: Path, lasts_s: float, most: int = MOST) -> None:
+        self._folder, self._lasts_s, self._most = home / FOLDER, lasts_s, most
         # Cookies know no ports: two homes on one machine would sign each other out.
         self.cookie = f"tidemark_{hashlib.sha256(str(home).encode()).hexdigest()[:8]}"
 
@@ -72,7 +72,7 @@ class Sessions:
 
     def _make_room(self) -> None:
         kept = sorted(self._folder.glob("*.json"), key=_age, reverse=True)
-        for path in kept[: max(len(kept) - MOST + 1, 0)]:
+        for path in kept[: max(len(kept) - self._most + 1, 0)]:
             path.unlink(missing_ok=True)
         for path in kept:
             session = _read(path)

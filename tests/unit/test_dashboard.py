@@ -10,9 +10,15 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.requests import HTTPConnection
 
-from infra.access_keys import add_key, read_keys, remove_key
-from infra.sessions import MOST, Sessions
+from batch_layer import publish_log
+from batch_layer.folders import BatchFolder
+from batch_layer.lease import lease
+from batch_layer.manifests import DataFile, Manifest, ViewData, write_manifest
+from batch_layer.publish_log import Entry
+from infra.access_keys import AccessKey, add_key, read_keys, remove_key
+from infra.sessions import Sessions
 from serving_layer.dashboard.files import STATIC, read_files
 from tests.unit.served import Served, serving
 
@@ -200,14 +206,20 @@ def test_where_no_key_is_needed_nobody_has_to_sign_in(tmp_path: Path) -> None:
 def test_sessions_are_bounded_and_the_oldest_ends_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     add_key(tmp_path, "ann", ["query"])
     key = read_keys(tmp_path)["ann"]
-    sessions = Sessions(tmp_path, 3600)
-    for _ in range(MOST + 5):
-        sessions.begin(key)
-    assert len(list((tmp_path / "sessions").iterdir())) == MOST
+    sessions = Sessions(tmp_path, 3600, most=3)
+    tokens = [sessions.begin(key)[0] for _ in range(5)]
+    assert len(list((tmp_path / "sessions").iterdir())) == 3
+    assert [is_valid(sessions, token, key) for token in tokens] == [False, False, True, True, True]
     later = time.time() + 3601
     monkeypatch.setattr(time, "time", lambda: later)
     sessions.begin(key)
     assert len(list((tmp_path / "sessions").iterdir())) == 1, "those that ended are forgotten"
+
+
+def is_valid(sessions: Sessions, token: str, key: AccessKey) -> bool:
+    cookie = (b"cookie", f"{sessions.cookie}={token}".encode())
+    asking = HTTPConnection({"type": "http", "method": "GET", "headers": [cookie]})
+    return sessions.find(asking, {key.name: key}) is not None
 
 
 def test_secret_and_token_are_written_nowhere(served: Served, browser: httpx.Client) -> None:
@@ -231,3 +243,31 @@ def test_sources_are_told_to_those_who_may_see_a_view_of_them(served: Served) ->
     with httpx.Client(base_url=served.address, auth=served.key("none", ["query"], [])) as client:
         assert client.get("/sources").json()["sources"] == []
         assert client.get("/sources/web").status_code == 404
+
+
+def test_run_that_is_under_way_is_told_and_not_disturbed(served: Served) -> None:
+    folder = BatchFolder(served.home / "batch" / "web")
+    with lease(folder, "batch run of web"):
+        told = served.client.get("/sources/web").json()["working"]
+        assert told["doing"] == "batch run of web"
+        served.client.get("/sources").raise_for_status()
+    assert served.client.get("/sources/web").json()["working"] is None
+    with lease(folder, "another one"):
+        pass
+
+
+def test_published_runs_are_told_with_their_durations_and_sizes(served: Served) -> None:
+    folder = BatchFolder(served.home / "batch" / "web")
+    files = (DataFile("2026-03-01", "a.parquet", 7, 1234),)
+    views = tuple(ViewData(name, "0" * 64, "full", files, 7, {}, (), 1.5) for name in ("page_hits", "signups"))
+    write_manifest(folder, Manifest(1, "web", {0: 40}, None, 100.0, 103.5, 39, 1, 2, views, ()))
+    publish_log.append(folder, Entry(1, {0: 40}, {"page_hits": "0" * 64}, 104.0))
+    publish_log.append(folder, Entry(2, {0: 50}, {"page_hits": "0" * 64}, 105.0))
+    with httpx.Client(base_url=served.address, auth=served.key("runs", ["query"], ["page_hits"])) as client:
+        pruned, run = client.get("/sources/web").json()["runs"]
+    assert (pruned["run"], pruned["cut"], pruned["seconds"], pruned["views"]) == (2, {"0": 50}, None, None)
+    assert run == {
+        "run": 1, "cut": {"0": 40}, "published": "1970-01-01T00:01:44Z", "kind": "full", "seconds": 3.5, "events": 39,
+        "duplicates": 1, "invalid": 2, "rows": 14, "bytes": 2468,
+        "views": [{"name": "page_hits", "kind": "full", "rows": 7, "bytes": 1234, "seconds": 1.5}],
+    }  # fmt: skip

@@ -20,14 +20,11 @@ export function short(value) {
   return Math.abs(value) < 1_000 ? FINE.format(value) : SHORT.format(value);
 }
 
-export function percent(share) {
-  return share === null || !Number.isFinite(share) ? NOTHING : PERCENT.format(share);
-}
-
-/** How one number changed against another: "+12.3%", or nothing where that means nothing. */
+/** How one number changed against another: "+12.3%", "×240", or nothing where that means nothing. */
 export function change(now, before) {
   if (typeof now !== "number" || typeof before !== "number" || before === 0) return null;
   const share = (now - before) / Math.abs(before);
+  if (share > 10) return { text: `×${SHORT.format(now / before)}`, share };
   return { text: `${share > 0 ? "+" : ""}${PERCENT.format(share)}`, share };
 }
 

@@ -1,6 +1,6 @@
 // What the answers of a view are, by their kinds: which are one number, which are drawn how, how exact they are.
 
-import { number, percent } from "./format.js";
+import { number } from "./format.js";
 
 const LISTS = new Set(["topk", "histogram"]);
 const ADDED = new Set(["count", "sum"]);
@@ -28,15 +28,21 @@ export function numeric(value) {
 }
 
 /** An answer as text, whatever its kind. */
-export function shown(value, kind) {
+export function shown(value) {
   if (value === null || value === undefined) return number(null);
   if (Array.isArray(value)) {
     if (!value.length) return number(null);
     return value.map((each) => ("value" in each ? `${each.value} ${number(each.count)}` : `${span(each)} ${number(each.count)}`)).join(" · ");
   }
   if (typeof value === "object") return Object.entries(value).map(([name, each]) => `${name} ${number(each)}`).join(" · ");
-  if (kind === "ratio" && typeof value === "number") return percent(value);
   return numeric(value) === null ? String(value) : number(value);
+}
+
+/** The same in two parts: what to read first, and the rest. */
+export function headline(value) {
+  if (value === null || typeof value !== "object" || Array.isArray(value)) return [shown(value), ""];
+  const parts = Object.entries(value).map(([name, each]) => `${name} ${number(each)}`);
+  return [parts[0] ?? number(null), parts.slice(1).join(" · ")];
 }
 
 /** The bounds of one bar of a histogram. */
@@ -66,8 +72,8 @@ export function isProvisional(row) {
 }
 
 /** "batch 120 + speed 3 = 123", for one answer of a row. */
-export function explained(row, name, kind) {
+export function explained(row, name) {
   if (!row.explain) return "";
-  const part = (side) => shown(row.explain[side]?.[name], kind);
+  const part = (side) => shown(row.explain[side]?.[name]);
   return `batch ${part("batch")} ⊕ speed ${part("speed")} = ${part("merged")}`;
 }

@@ -52,7 +52,7 @@ function compose(view, query, ask) {
     const chosen = (given(name, "") || "").split(",").filter(Boolean);
     return values.map((each) => h("label", { class: "check" }, h("input", { type: "checkbox", name, value: each, checked: chosen.includes(each) }), each));
   };
-  const one = (name, values, usual) => h("select", { name }, values.map((each) => h("option", { value: each, selected: each === given(name, usual) }, each || "–")));
+  const one = (name, values, usual) => h("select", { name }, [...new Set([...values, given(name, usual)])].map((each) => h("option", { value: each, selected: each === given(name, usual) }, each || "–")));
   const filters = h("div", { class: "filter-rows" });
   for (const [name, value] of query) {
     const found = filterOf(view, name);
@@ -132,13 +132,13 @@ function drawAnswer(element, view, parameters, answer, session) {
 }
 
 function tableOf(view, { meta, rows }, by, names, given) {
-  const tz = meta.range.tz, stepS = meta.range.grain === "all" ? 86_400 : seconds(meta.range.grain), kind = (name) => view.answers[name]?.kind;
+  const tz = meta.range.tz, stepS = meta.range.grain === "all" ? 86_400 : seconds(meta.range.grain);
   return table(`Answer of ${view.name}`, [
     ...(meta.range.grain === "all" ? [] : [{ head: `period (${tz})`, cell: (row) => period(row.bucket, tz, stepS) }]),
     ...by.map((key) => ({ head: key, className: "wide", cell: (row) => keyValue(row[key]) })),
-    ...names.map((name) => ({ head: name, isNumber: true, cell: (row) => shown(row[name], kind(name)), title: (row) => explained(row, name, kind(name)) })),
-    ...(given.get("explain") ? names.map((name) => ({ head: `${name}: batch ⊕ speed`, cell: (row) => explained(row, name, kind(name)) })) : []),
-    ...(given.get("compare") ? names.map((name) => ({ head: `${name} before`, isNumber: true, cell: (row) => shown(row.previous?.[name], kind(name)) })) : []),
+    ...names.map((name) => ({ head: name, isNumber: true, cell: (row) => shown(row[name]), title: (row) => explained(row, name) })),
+    ...(given.get("explain") ? names.map((name) => ({ head: `${name}: batch ⊕ speed`, cell: (row) => explained(row, name) })) : []),
+    ...(given.get("compare") ? names.map((name) => ({ head: `${name} before`, isNumber: true, cell: (row) => shown(row.previous?.[name]) })) : []),
   ], rows, { empty: "No rows: nothing in this range fits." });
 }
 
@@ -147,10 +147,10 @@ function pictureOf(view, { meta, rows }, by, names) {
   const name = numbersOf(view).find((each) => names.includes(each));
   if (!name || by.length || meta.range.grain === "all" || rows.length < 2) return null;
   return () => {
-    const drawn = chart(), { kind } = view.answers[name], stepS = seconds(meta.range.grain);
+    const drawn = chart(), stepS = seconds(meta.range.grain);
     const points = rows.map((row) => ({ row, iso: row.bucket, value: numeric(row[name]), batch: numeric(row.explain ? row.explain.batch[name] : row[name]), previous: row.previous ? numeric(row.previous[name]) : undefined, isProvisional: isProvisional(row) }));
     queueMicrotask(() => drawn.draw({ points, tz: meta.range.tz, stepS, style: isAdded(view, name) ? "bars" : "line", label: `${name} of ${view.name}`,
-      describe: ({ row }) => [period(row.bucket, meta.range.tz, stepS), `${name} ${shown(row[name], kind)}`, explained(row, name, kind)].filter(Boolean) }));
+      describe: ({ row }) => [period(row.bucket, meta.range.tz, stepS), `${name} ${shown(row[name])}`, explained(row, name)].filter(Boolean) }));
     return drawn.element;
   };
 }

@@ -116,9 +116,10 @@ function strip(partition) {
   function draw(told, cutAt, end) {
     const shown = told.runs.slice(0, SHOWN_RUNS + 1).map((each) => each.cut[partition] ?? 0);
     const begin = told.runs.length > SHOWN_RUNS ? shown.at(-1) : 0;
-    const whole = Math.max(end - begin, 1), place = (offset) => `${((offset - begin) / whole) * 94 + 6}%`;
-    earlier.style.width = "6%";
-    batch.style.width = `calc(${place(cutAt)} - 6%)`;
+    const room = begin > 0 ? 6 : 0;  // for what came before
+    const whole = Math.max(end - begin, 1), place = (offset) => `${((offset - begin) / whole) * (100 - room) + room}%`;
+    earlier.style.width = `${room}%`;
+    batch.style.width = `calc(${place(cutAt)} - ${room}%)`;
     mark.style.left = place(cutAt);
     speed.style.width = `calc(${place(Math.max(end, cutAt))} - ${place(cutAt)})`;
     fill(ticks, told.generations.map((each) => {

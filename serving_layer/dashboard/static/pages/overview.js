@@ -74,11 +74,10 @@ function newCard(view) {
       return fill(fresh, freshness.degraded && freshness.why);
     }
     const [first, ...rest] = numbersOf(now), row = answer.total.rows[0] ?? {};
-    const kindOf = (name) => now.answers[name].kind;
     const about = (name) => errorOf(now.answers[name]) ? "≈ " : "";
-    say(headline, first ? about(first) + shown(row[first], kindOf(first)) : number(null));
+    say(headline, first ? about(first) + shown(row[first]) : number(null));
     say(label, `${first ?? ""} in ${answer.range}`);
-    fill(others, rest.slice(0, 2).map((name) => h("span", {}, `${name} `, h("b", {}, about(name) + shown(row[name], kindOf(name))))));
+    fill(others, rest.slice(0, 2).map((name) => h("span", {}, `${name} `, h("b", {}, about(name) + shown(row[name])))));
     fill(picture, spark(answer.series.rows.map((each) => ({ value: numeric(each[first]), isProvisional: isProvisional(each) })), `${first} over the last ${answer.range}`));
     fill(fresh, dot(freshness), freshness.degraded ? freshness.why : freshText(freshness));
   }

@@ -5,7 +5,7 @@ import { address, get, pathOf } from "../api.js";
 import { change as changed, cut, duration, number, period } from "../format.js";
 import { curl, queryOf, rangeSeconds, seconds, shared, stateOf, usualGrain } from "../asking.js";
 import { choice, copyButton, failure, keyValue, legend, table } from "../tables.js";
-import { errorOf, explained, isAdded, isProvisional, listsOf, numbersOf, numeric, shown, span } from "../values.js";
+import { errorOf, explained, headline, isAdded, isProvisional, listsOf, numbersOf, numeric, shown, span } from "../values.js";
 import { chart } from "../chart.js";
 import { follow } from "../live.js";
 import { controls, filterChips } from "./controls.js";
@@ -111,11 +111,12 @@ function drawTotals(page, view, state, answer, change) {
   names.forEach((name, place) => {
     const box = page.totals.children[place], { kind } = view.answers[name], error = errorOf(view.answers[name]);
     box.setAttribute("aria-pressed", String(name === state.answer));
-    say(box.querySelector(".headline"), `${error && kind === "distinct" ? "≈ " : ""}${shown(row?.[name], kind)}`);
+    const [first, rest] = headline(row?.[name]);
+    say(box.querySelector(".headline"), `${error && kind === "distinct" ? "≈ " : ""}${first}`);
     const before = state.compare ? changed(numeric(row?.[name]), numeric(row?.previous?.[name])) : null;
     const note = box.querySelector(".note");
-    say(note, [error && error.text, state.compare && (before ? `${before.text} against the period before` : "nothing before to compare with")].filter(Boolean).join(" · "));
-    box.title = row ? explained(row, name, kind) : "";
+    say(note, [rest, error && error.text, state.compare && (before ? `${before.text} against the period before` : "nothing before to compare with")].filter(Boolean).join(" · "));
+    box.title = row ? explained(row, name) : "";
   });
   drawLists(page, view, row);
 }
@@ -152,7 +153,7 @@ function drawSeries(page, view, state, answer, grain) {
   page.chart.draw({
     points, tz, stepS, style: isAdded(view, name) ? "bars" : "line",
     label: `${name} of ${view.name} by ${grain}`,
-    describe: (point) => described(point, name, kind, tz, stepS, state),
+    describe: (point) => described(point, name, tz, stepS, state),
   });
   const quantiles = points.find((each) => each.bands)?.names;
   fill(page.legend, isEmpty ? emptyState(view) : legend({ run: answer.meta.batch.run, hasPrevious: state.compare,
@@ -160,10 +161,10 @@ function drawSeries(page, view, state, answer, grain) {
   if (page.values.parentElement.open || !page.values.children.length) {
     fill(page.values, table(`${name} of ${view.name} by ${grain}`, [
       { head: `period (${tz})`, cell: (row) => period(row.bucket, tz, stepS) },
-      { head: name, isNumber: true, cell: (row) => shown(row[name], kind) },
-      { head: "batch", isNumber: true, cell: (row) => shown(row.explain.batch[name], kind) },
-      { head: "speed", isNumber: true, cell: (row) => shown(row.explain.speed[name], kind) },
-      ...(state.compare ? [{ head: "period before", isNumber: true, cell: (row) => shown(row.previous?.[name], kind) }] : []),
+      { head: name, isNumber: true, cell: (row) => shown(row[name]) },
+      { head: "batch", isNumber: true, cell: (row) => shown(row.explain.batch[name]) },
+      { head: "speed", isNumber: true, cell: (row) => shown(row.explain.speed[name]) },
+      ...(state.compare ? [{ head: "period before", isNumber: true, cell: (row) => shown(row.previous?.[name]) }] : []),
     ], answer.rows));
   }
 }
@@ -176,11 +177,11 @@ function pointOf(row, name, error) {
   return found;
 }
 
-function described({ row, isProvisional: isNew }, name, kind, tz, stepS, state) {
+function described({ row, isProvisional: isNew }, name, tz, stepS, state) {
   return [
-    period(row.bucket, tz, stepS), `${name} ${shown(row[name], kind)}`, explained(row, name, kind),
+    period(row.bucket, tz, stepS), `${name} ${shown(row[name])}`, explained(row, name),
     isNew ? "provisional: has events since the cut" : "confirmed by the run",
-    ...(state.compare ? [`period before ${shown(row.previous?.[name], kind)}`] : []),
+    ...(state.compare ? [`period before ${shown(row.previous?.[name])}`] : []),
   ];
 }
 
@@ -207,7 +208,7 @@ function drawBreakdown(page, view, state, answer, change) {
   fill(page.rows, table(`${view.name} by ${state.by}`, [
     { head: state.by, className: "wide", cell: (row) => keyButton(row[state.by], state, change) },
     ...(chosen ? [{ head: "", className: "share", cell: (row) => bar((numeric(row[chosen]) ?? 0) / most) }] : []),
-    ...names.map((name) => ({ head: name, isNumber: true, cell: (row) => shown(row[name], view.answers[name].kind), title: (row) => explained(row, name, view.answers[name].kind) })),
+    ...names.map((name) => ({ head: name, isNumber: true, cell: (row) => shown(row[name]), title: (row) => explained(row, name) })),
     ...(state.compare && chosen ? [{ head: `${chosen}, change`, isNumber: true, cell: (row) => changed(numeric(row[chosen]), numeric(row.previous?.[chosen]))?.text ?? "new" }] : []),
   ], answer.rows, { empty: "No key has events in this range.", className: "rows-of-keys" }));
   if (focused >= 0) page.rows.querySelectorAll("button")[focused]?.focus();
