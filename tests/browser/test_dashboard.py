@@ -362,11 +362,13 @@ class batch_run:
     """`tidemark batch run`, beside the block; gives what says whether it has ended, well."""
 
     def __init__(self, stack: Stack) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "infra.cli", "batch", "run", "--source", "web"],
-            env=child_environment(stack.settings), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-        )  # fmt: skip
-        self._deadline = time.monotonic() + 300
+        self._said = stack.settings.home / "logs" / "batch_run.log"
+        with self._said.open("wb") as said:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "infra.cli", "batch", "run", "--source", "web"],
+                env=child_environment(stack.settings), stdout=subprocess.DEVNULL, stderr=said,
+            )  # fmt: skip
+        self._deadline = time.monotonic() + 900  # seconds on a calm machine, minutes on a busy one
 
     def __enter__(self) -> Callable[[], bool]:
         return self._is_done
@@ -375,13 +377,13 @@ class batch_run:
         assert time.monotonic() < self._deadline, "the run takes too long"
         if self._process.poll() is None:
             return False
-        assert self._process.returncode == 0, self._process.stderr and self._process.stderr.read()
+        assert self._process.returncode == 0, self._said.read_text()[-2000:]
         return True
 
     def __exit__(self, *_: object) -> None:
         if self._process.poll() is None:
             self._process.kill()
-        self._process.communicate()
+        self._process.wait()
 
 
 # ---- a restart -----------------------------------------------------------------

@@ -91,7 +91,7 @@ export async function show(main) {
   function none() {
     fill(said, h("div", { class: "empty" }, h("p", {}, h("strong", {}, "No alerts are declared.")),
       h("p", {}, "An alert is declared beside a view, once:"),
-      h("pre", {}, 'Alert("too_many_attempts", view=card_attempts, when="attempts > 3", by=["card"])')));
+      h("pre", {}, 'many_attempts = Alert("many_attempts", card_attempts, when="attempts > 3")')));
     fill(list);
     past.parentElement.hidden = true;
   }
@@ -107,14 +107,20 @@ function alertBox(alert) {
   const now = [...(alert.firing ?? []), ...(alert.pending ?? []).map((each) => ({ ...each, isPending: true }))];
   return h("section", { class: `panel alert ${state}`, "aria-label": alert.name },
     h("div", { class: "panel-head" }, h("h2", {}, alert.name), h("span", { class: `tag state-${state}` }, names[state] ?? state)),
+    alert.doc && h("p", { class: "quiet-text" }, alert.doc),
     h("p", { class: "quiet-text" }, h("a", { href: `#/views/${encodeURIComponent(alert.view)}` }, alert.view), " where ", h("code", {}, alert.when),
-      alert.by?.length ? ` by ${alert.by.join(", ")}` : "", alert.for ? ` for ${alert.for}` : "", alert.muted_until ? ` · muted until ${moment(alert.muted_until, "UTC")} UTC` : ""),
+      alert.by?.length ? ` by ${alert.by.join(", ")}` : "", lasting(alert.for), alert.muted_until ? ` · muted until ${moment(alert.muted_until, "UTC")} UTC` : ""),
     now.length ? table(`${alert.name}, now`, [
       { head: "key", cell: (each) => keys(each.key) },
       { head: "value", cell: (each) => valueText(each.value) || "–" },
       { head: "since", cell: (each) => ago(each.since) },
       { head: "state", cell: (each) => (each.isPending ? "pending" : "firing") },
     ], now) : null);
+}
+
+function lasting(given) {
+  if (typeof given === "number") return given > 1 ? ` for ${given} buckets` : "";
+  return given ? ` for ${given}` : "";
 }
 
 function keys(key) {

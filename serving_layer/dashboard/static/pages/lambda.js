@@ -60,7 +60,7 @@ function published([run, before]) {
 
 function drawState(element, told) {
   const { freshness, working } = told;
-  fill(element, working ? h("strong", { class: "working" }, `A run is under way since ${ago(working.since).replace(" ago", "")}. `) : "",
+  fill(element, working ? h("strong", { class: "working" }, `A run is under way for ${ago(working.since).replace(" ago", "")}. `) : "",
     told.pinned ? h("strong", { class: "bad-text" }, `Readers are pinned to run ${told.pinned} by a rollback. `) : "",
     freshness.degraded ? h("strong", { class: "bad-text" }, freshness.why)
       : freshness.run ? `Run ${freshness.run} is served, published ${ago(freshness.published)}.` : "No run was made yet: every answer comes from the speed layer.");
@@ -176,5 +176,5 @@ function drawRuns(element, told, newest) {
     { head: "invalid", isNumber: true, cell: (each) => number(each.invalid) },
     { head: "groups", isNumber: true, cell: (each) => number(each.rows) },
     { head: "size", isNumber: true, cell: (each) => bytes(each.bytes) },
-  ], rows, { empty: "No run yet. `tidemark batch run` makes one; the scheduler makes one every night." }));
+  ], rows, { empty: ["No run yet. ", h("code", {}, "tidemark batch run"), " makes one; the scheduler makes one every night."] }));
 }

@@ -13,7 +13,7 @@ export function show(main, onSignedIn) {
     h("h1", {}, "Sign in"),
     h("p", { class: "quiet-text" }, "One number, right and fresh. Sign in with an access key that may ask."),
     field("Key", name), field("Secret", secret), button, said,
-    h("p", { class: "hint" }, "`tidemark up` showed the first key once. Another one: ", h("code", {}, "tidemark keys add NAME --scope query")));
+    h("p", { class: "hint" }, h("code", {}, "tidemark up"), " showed the first key once. Another one: ", h("code", {}, "tidemark keys add NAME --scope query")));
 
   async function submit(event) {
     event.preventDefault();
