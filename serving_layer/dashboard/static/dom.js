@@ -34,6 +34,16 @@ export function fill(element, ...children) {
   return element;
 }
 
+/** The same where people may be at work: the focus stays on what has it, and what was scrolled aside stays so. */
+export function refill(element, ...children) {
+  const able = () => [...element.querySelectorAll("button, a[href], [tabindex]")];
+  const aside = () => [...element.querySelectorAll(".scrolls")];
+  const at = able().indexOf(document.activeElement), scrolled = aside().map((each) => each.scrollLeft);
+  fill(element, ...children);
+  if (at >= 0) able()[at]?.focus({ preventScroll: true });
+  aside().forEach((each, place) => { if (scrolled[place]) each.scrollLeft = scrolled[place]; });
+}
+
 /** Set a text only where it changed, so that screen readers and selections are left alone. Returns whether it did. */
 export function say(element, text) {
   if (element.textContent === text) return false;

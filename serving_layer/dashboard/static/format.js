@@ -2,17 +2,19 @@
 
 const WHOLE = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const FINE = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
+const CENTS = new Intl.NumberFormat("en", { maximumFractionDigits: 2 });
 const SHORT = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
 const PERCENT = new Intl.NumberFormat("en", { style: "percent", maximumSignificantDigits: 3 });
 const MINUTE = 60, HOUR = 3_600, DAY = 86_400;
 
 export const NOTHING = "–";
 
-/** Whole numbers with all their digits, others with four. */
+/** Whole numbers with all their digits, others with four, or two after the point where that is more. */
 export function number(value) {
   if (value === null || value === undefined || Number.isNaN(Number(value))) return NOTHING;
   const found = Number(value);
-  return Number.isInteger(found) ? WHOLE.format(found) : FINE.format(found);
+  if (Number.isInteger(found)) return WHOLE.format(found);
+  return Math.abs(found) < 100 ? FINE.format(found) : CENTS.format(found);
 }
 
 /** For axes: 12K, 3.4M. */

@@ -9,7 +9,7 @@ export function table(caption, columns, rows, { empty = "Nothing.", className = 
   return h("div", { class: "scrolls", tabindex: "0", role: "region", "aria-label": caption },
     h("table", { class: className },
       h("caption", { class: "only-read" }, caption),
-      h("thead", {}, h("tr", {}, columns.map((each) => h("th", { scope: "col", class: each.isNumber && "number" }, each.head)))),
+      h("thead", {}, h("tr", {}, columns.map((each) => h("th", { scope: "col", class: each.isNumber ? "number" : each.className }, each.head || h("span", { class: "only-read" }, "as a bar"))))),
       h("tbody", {}, rows.map((row) => h("tr", { class: row.className },
         columns.map((each) => h("td", { class: each.isNumber ? "number" : each.className, title: each.title?.(row) }, each.cell(row))))))));
 }

@@ -1,6 +1,6 @@
 // Alerts: what fires now and what fired before; wherever one is on the page, a new one is told at once.
 
-import { every, fill, h, say } from "../dom.js";
+import { every, fill, h, refill, say } from "../dom.js";
 import { Offline, Problem, get, stream } from "../api.js";
 import { ago, moment, number } from "../format.js";
 import { failure, keyValue, table } from "../tables.js";
@@ -81,7 +81,7 @@ export async function show(main) {
       fill(said);
       if (!alerts.length) return none();
       badge(alerts.reduce((sum, each) => sum + (each.firing?.length ?? 0), 0));
-      fill(list, alerts.map(alertBox));
+      refill(list, alerts.map(alertBox));
       drawHistory(past, episodes);
     } catch (error) {
       if (error instanceof Problem && error.status === 404) none();
@@ -130,7 +130,7 @@ function keys(key) {
 
 function drawHistory(element, episodes) {
   element.parentElement.hidden = false;
-  fill(element, table("Episodes, the newest first", [
+  refill(element, table("Episodes, the newest first", [
     { head: "alert", cell: (each) => each.alert },
     { head: "key", cell: (each) => keys(each.key) },
     { head: "state", cell: (each) => h("span", { class: `tag state-${each.state}` }, each.state) },

@@ -1,6 +1,6 @@
 // The Lambda itself: what a run has confirmed, what the speed layer holds since, and the cut between them, moving.
 
-import { announce, every, fill, h, say } from "../dom.js";
+import { announce, every, fill, h, refill, say } from "../dom.js";
 import { Offline, get } from "../api.js";
 import { ago, bytes, cut, duration, eventsBelow, moment, number } from "../format.js";
 import { choice, failure, table } from "../tables.js";
@@ -144,7 +144,7 @@ function cutLegend() {
 
 function drawGenerations(element, told) {
   const published = told.speed?.published_run;
-  fill(element, table("Generations of the speed layer", [
+  refill(element, table("Generations of the speed layer", [
     { head: "opened by run", cell: (each) => (each.run ? `run ${each.run}` : "the beginning") },
     { head: "from cut", cell: (each) => h("code", {}, cut(each.from)) },
     { head: "views", isNumber: true, cell: (each) => number(each.views) },
@@ -165,7 +165,7 @@ function drawRuns(element, told, newest) {
     return h("span", { class: "meter", "aria-hidden": "true" }, inner);
   };
   const rows = told.runs.map((each) => ({ ...each, className: newest !== null && each.run > newest ? "is-new" : each.run === told.freshness.run ? "is-served" : "" }));
-  fill(element, table("Runs, the newest first", [
+  refill(element, table("Runs, the newest first", [
     { head: "run", cell: (each) => h("b", {}, each.run, each.run === told.freshness.run ? h("span", { class: "tag" }, "served") : null) },
     { head: "published", cell: (each) => h("time", { datetime: each.published, title: moment(each.published, "UTC") }, ago(each.published)) },
     { head: "kind", cell: (each) => each.kind ?? "pruned" },

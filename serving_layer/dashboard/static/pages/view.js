@@ -1,6 +1,6 @@
 // The page of a view, made from its declaration: headline answers, a live time series, a breakdown by key.
 
-import { debounced, fill, h, say } from "../dom.js";
+import { debounced, fill, h, refill, say } from "../dom.js";
 import { address, get, pathOf } from "../api.js";
 import { change as changed, cut, duration, number, period } from "../format.js";
 import { curl, queryOf, rangeSeconds, seconds, shared, stateOf, usualGrain } from "../asking.js";
@@ -12,6 +12,7 @@ import { controls, filterChips } from "./controls.js";
 import { freshText } from "./overview.js";
 
 const EVERY = ["every", "1s"];
+const USUAL_ROWS = 1_000, MOST_ROWS = 10_000;
 const COMPARED = ["compare", "previous_period"];
 
 export async function show(main, { session, rest, query }) {
@@ -34,8 +35,9 @@ export async function show(main, { session, rest, query }) {
   function begin() {
     ends.forEach((end) => end());
     const grain = state.grain ?? usualGrain(view, rangeSeconds(state));
+    const many = rangeSeconds(state) / seconds(grain) > USUAL_ROWS ? [["limit", String(MOST_ROWS)]] : [];
     const all = shared(state), compared = state.compare ? [COMPARED] : [];
-    const series = [...all, ["grain", grain], ["fill", "zero"], ["explain", "true"], ["limit", "10000"], ...compared];
+    const series = [...all, ["grain", grain], ["fill", "zero"], ["explain", "true"], ...many, ...compared];
     const broken = breakdown(view, state, all, compared);
     fill(page.controls, controls(view, state, change));
     filterChips(page.filters, state, change);
@@ -127,7 +129,7 @@ function total(view, name, change) {
 }
 
 function drawLists(page, view, row) {
-  fill(page.lists, listsOf(view).map((name) => {
+  refill(page.lists, listsOf(view).map((name) => {
     const rows = row?.[name] ?? [], most = Math.max(1, ...rows.map((each) => each.count));
     return h("section", { class: "panel", "aria-label": name }, h("h2", {}, name), table(`${name} of ${view.name}`, [
       { head: view.answers[name].kind === "topk" ? "value" : "range", className: "wide", cell: (each) => ("value" in each ? keyValue(each.value) : span(each)) },
@@ -159,7 +161,7 @@ function drawSeries(page, view, state, answer, grain) {
   fill(page.legend, isEmpty ? emptyState(view) : legend({ run: answer.meta.batch.run, hasPrevious: state.compare,
     hasBands: quantiles ? `line ${quantiles[0]}, bands up to ${quantiles.slice(1).join(", ")}` : error?.share ? `within ${error.text}` : "" }));
   if (page.values.parentElement.open || !page.values.children.length) {
-    fill(page.values, table(`${name} of ${view.name} by ${grain}`, [
+    refill(page.values, table(`${name} of ${view.name} by ${grain}`, [
       { head: `period (${tz})`, cell: (row) => period(row.bucket, tz, stepS) },
       { head: name, isNumber: true, cell: (row) => shown(row[name]) },
       { head: "batch", isNumber: true, cell: (row) => shown(row.explain.batch[name]) },
@@ -204,14 +206,12 @@ function breakdownControls(view, state, change) {
 function drawBreakdown(page, view, state, answer, change) {
   const names = numbersOf(view), chosen = state.answer;
   const most = Math.max(1e-9, ...answer.rows.map((row) => numeric(row[chosen]) ?? 0));
-  const focused = document.activeElement?.closest?.(".rows-of-keys") ? [...page.rows.querySelectorAll("button")].indexOf(document.activeElement) : -1;
-  fill(page.rows, table(`${view.name} by ${state.by}`, [
+  refill(page.rows, table(`${view.name} by ${state.by}`, [
     { head: state.by, className: "wide", cell: (row) => keyButton(row[state.by], state, change) },
     ...(chosen ? [{ head: "", className: "share", cell: (row) => bar((numeric(row[chosen]) ?? 0) / most) }] : []),
     ...names.map((name) => ({ head: name, isNumber: true, cell: (row) => shown(row[name]), title: (row) => explained(row, name) })),
     ...(state.compare && chosen ? [{ head: `${chosen}, change`, isNumber: true, cell: (row) => changed(numeric(row[chosen]), numeric(row.previous?.[chosen]))?.text ?? "new" }] : []),
   ], answer.rows, { empty: "No key has events in this range.", className: "rows-of-keys" }));
-  if (focused >= 0) page.rows.querySelectorAll("button")[focused]?.focus();
   if (answer.next) page.rows.append(h("p", { class: "hint" }, `The first ${answer.rows.length}${chosen && isOrdered(view, chosen) ? ` by ${chosen}` : ""}; there are more.`));
 }
 
