@@ -6,7 +6,7 @@ WORKERS ?= 2
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-quick check format torture bench docs lock lock-jars clean
+.PHONY: help setup demo test browser test-quick check format torture bench docs lock lock-jars clean
 
 help:  ## Print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -29,8 +29,15 @@ setup: .venv/.installed  ## Install everything this project needs (about a secon
 demo: setup  ## Bring everything up, send a day of events, ask, and prove each answer (ONCE=1: end by itself)
 	@$(BIN)/tidemark demo $(if $(ONCE),--once)
 
-test: setup  ## Run every test, on real Kafka, Redis and Spark (WORKERS=2 at a time)
+test: setup browser  ## Run every test, on real Kafka, Redis and Spark, in a real browser (WORKERS=2 at a time)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+
+browser:  ## For tests: Chromium, from the packages of Debian where we may install it; or TIDEMARK_CHROMIUM names one
+	@[ -n "$${TIDEMARK_CHROMIUM:-}" ] || command -v chromium >/dev/null || { \
+	  [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && { \
+	    echo "Installing Chromium for the tests of the dashboard ..."; \
+	    { apt-get install -y -qq chromium || { apt-get update -qq && apt-get install -y -qq chromium; }; } >/dev/null 2>&1; }; \
+	} || echo "There is no chromium on PATH: the tests in tests/browser will say so and fail."
 
 test-quick: setup  ## Run the tests that need no server and no JVM
 	@$(BIN)/python -m pytest tests/unit

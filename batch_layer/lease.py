@@ -13,7 +13,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import IO
+from pathlib import Path
+from typing import IO, NamedTuple
 
 from batch_layer.errors import LeaseHeld
 from batch_layer.folders import BatchFolder
@@ -36,6 +37,27 @@ def lease(folder: BatchFolder, doing: str) -> Iterator[None]:
         json.dump({"pid": os.getpid(), "since": time.time(), "doing": doing}, file)
         file.flush()
         yield
+
+
+class Work(NamedTuple):
+    """What is done under a lease, and since when (seconds since 1970)."""
+
+    doing: str
+    since: float
+
+
+def work(folder: BatchFolder) -> Work | None:
+    """What is being done here now, for people who look on. Never takes the lease, not even for a moment: that would
+    turn away whoever wants to work. Where the system does not tell who holds a file, nothing is said.
+    """
+    try:
+        held = Path("/proc/locks").read_text(encoding="ascii")
+        if f":{folder.lease.stat().st_ino} " not in held:
+            return None
+        told = json.loads(folder.lease.read_text(encoding="utf-8"))
+        return Work(str(told["doing"]), float(told["since"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _holder(file: IO[str]) -> str:

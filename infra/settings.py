@@ -368,6 +368,12 @@ class Settings(BaseSettings):
         le=1_000_000,
         description="Largest body of one request to the serving layer in KB, also unpacked.",
     )
+    serving_session_hours: float = Field(
+        default=12,
+        gt=0,
+        le=24 * 365,
+        description="Hours after which who signed in to the dashboard has to do so again.",
+    )
     serving_live_subscribers: int = Field(
         default=500, ge=0, description="Most live connections to each process of the serving layer."
     )

@@ -9,6 +9,7 @@ from starlette.requests import HTTPConnection
 
 from infra.access import Access
 from infra.access_keys import AccessKey
+from infra.sessions import Sessions
 from infra.settings import Settings
 from serving_layer.errors import UnknownView
 from views.view import View
@@ -26,7 +27,7 @@ class ViewAccess:
     def __init__(
         self, settings: Settings, declared: Mapping[str, View], others: Callable[[], Mapping[str, View]]
     ) -> None:
-        self.keys = Access(settings)
+        self.keys = Access(settings, Sessions(settings.home, settings.serving_session_hours * 3600))
         self._declared, self._others = dict(declared), others
 
     def views(self, connection: HTTPConnection) -> dict[str, View]:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from batch_layer import publish_log
 from batch_layer.errors import BatchError
+from batch_layer.folders import BatchFolder
 from infra.local_stack import addresses
 from infra.redis_clients import pooled_redis_client
 from infra.settings import Settings
@@ -25,7 +26,7 @@ from serving_layer.making import Asked, Read, asked, batch_part, etag, make, nar
 from serving_layer.presented import PresentedCache
 from serving_layer.question import Freshness, Question
 from serving_layer.ranking import Ranking, ranking_of
-from serving_layer.speed_side import Reading, SpeedSide
+from serving_layer.speed_side import Reading, SpeedSide, Watched
 from speed_layer.speed_views import State, Stretch
 from views.declarations import Declarations
 from views.view import View
@@ -113,6 +114,14 @@ class Answering:
         with sides.batch.current() as run:
             reading = sides.speed.read(run.run, run.cut, ())
             return Standing(batch_part(run, read=False), speed_part(reading, read=False), reading.why)
+
+    def folder(self, source: str) -> BatchFolder:
+        """Where the batch data of a source is."""
+        return self._sides[source].batch.folder
+
+    def watch(self, source: str) -> Watched | None:
+        """The generations of a source, as Redis keeps them now; None where it does not answer."""
+        return self._sides[source].speed.look()
 
     # ---- answers ----
 

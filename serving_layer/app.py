@@ -22,12 +22,15 @@ from serving_layer.access import ViewAccess
 from serving_layer.allowed import bounds_of, limits_of
 from serving_layer.answering import Answering
 from serving_layer.context import Serving, problem_of
+from serving_layer.dashboard.files import dashboard_routes
+from serving_layer.dashboard.signing_in import session_routes
 from serving_layer.described import freshness
 from serving_layer.endpoints import question_routes
 from serving_layer.errors import ServingError
 from serving_layer.live import Live, live_routes
 from serving_layer.metrics import ServingMetrics
 from serving_layer.openapi import describe
+from serving_layer.sources import source_routes
 from views.declarations import Declarations
 
 
@@ -67,7 +70,12 @@ def create_app(settings: Settings, declarations: Declarations, answering: Answer
     app.state.live = live
     install_problems(app)
     app.add_exception_handler(ServingError, _on_serving_error)
-    app.router.routes.extend([*question_routes(serving), *live_routes(live), *_description_routes(serving)])
+    app.router.routes.extend(
+        [
+            *question_routes(serving), *live_routes(live), *source_routes(serving), *session_routes(serving),
+            *_description_routes(serving), *dashboard_routes(),
+        ]
+    )  # fmt: skip
     add_health(app, lambda: _ready(serving))
     add_metrics(app, serving.access.keys, serving.metrics.registry)
     return app

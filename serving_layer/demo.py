@@ -218,7 +218,8 @@ class Demo:
     def stay(self) -> None:
         """Until Ctrl-C."""
         _say(
-            f"Everything stays up. The API: {self.where.serving}/docs, with curl -u admin:{self.secret}; for example\n"
+            f"Everything stays up. The dashboard: {self.where.serving}/ (key admin, secret {self.secret})\n"
+            f"The API: {self.where.serving}/docs, with curl -u admin:{self.secret}; for example\n"
             f"  curl -u admin:{self.secret} '{self.where.serving}/views/page_hits/query?by=url&order=-hits&limit=3'\n"
             "Ctrl-C ends it and removes what it made."
         )

@@ -27,7 +27,7 @@ from serving_layer.question import Freshness
 
 WAITING = frozenset({"min_cut", "max_staleness"})
 """Parameters that let a question wait."""
-HEADERS = {"Cache-Control": "private, no-cache", "Vary": "Accept, Authorization"}
+HEADERS = {"Cache-Control": "private, no-cache", "Vary": "Accept, Authorization, Cookie"}
 """An answer is one key's, and may be kept as long as it is asked about each time: that is cheap, by its ETag."""
 MAX_DEPTH = 16
 

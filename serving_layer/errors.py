@@ -40,6 +40,13 @@ class UnknownView(ServingError):
     kind = "unknown-view"
 
 
+class UnknownSource(ServingError):
+    """There is no such source, or the key may see no view of it."""
+
+    status = 404
+    kind = "unknown-source"
+
+
 class TooLarge(ServingError):
     """The question passes a limit: `limit` names the setting, and the detail how to narrow it."""
 

@@ -52,6 +52,8 @@ def describe(views: Iterable[View], limits: Limits) -> Json:
         "tags": [
             {"name": "views", "description": "What can be asked."},
             *({"name": view.name, "description": view.doc or f"The view {view.name}."} for view in listed),
+            {"name": "sources", "description": "What the views are made from, and how far that is."},
+            {"name": "session", "description": "Browsers that are signed in."},
             {"name": "health", "description": "Whether the serving layer works."},
         ],
         "paths": paths,
@@ -101,12 +103,62 @@ def _general_paths(views: list[str]) -> Json:
                 }}},
             }
         },
+        **_watching_paths(),
         "/health": {"get": _open_operation("health", "Whether this process runs.")},
         "/ready": {"get": _open_operation("ready", "Whether questions can be answered, and by which parts.")},
         "/metrics": {"get": _operation(
             "metrics", "health", "Numbers for Prometheus; for a key with the scope metrics.", [],
             {"200": {"description": "In its text format.", "content": {"text/plain": {"schema": {"type": "string"}}}}},
         )},
+    }  # fmt: skip
+
+
+def _watching_paths() -> Json:
+    """Sources, and sessions of browsers."""
+    sources = {
+        "type": "object",
+        "required": ["sources", "services"],
+        "properties": {
+            "sources": {"type": "array", "items": ref("SourceSummary")},
+            "services": {"type": ["array", "null"], "items": {"type": "object"}},
+        },
+    }
+    name = {
+        "name": "name", "in": "path", "required": True, "schema": {"type": "string"}, "description": "A source.",
+    }  # fmt: skip
+    credentials = {
+        "type": "object",
+        "required": ["name", "secret"],
+        "properties": {"name": {"type": "string"}, "secret": {"type": "string"}},
+    }
+    sign_in = _operation(
+        "sign_in", "session", "Exchange name and secret of a key for a cookie, for pages of this server.", [],
+        _json(ref("Session")),
+    )  # fmt: skip
+    return {
+        "/sources": {
+            "get": _operation(
+                "list_sources", "sources", "The sources of these views, and the processes.", [], _json(sources)
+            )
+        },
+        "/sources/{name}": {
+            "get": _operation(
+                "describe_source", "sources", "How a source stands: cuts, generations, and its newest runs.", [name],
+                _json(ref("SourceDetails")),
+            )
+        },
+        "/session": {
+            "get": _operation("who", "session", "Whose key this is.", [], _json(ref("Session"))),
+            "post": {
+                **sign_in,
+                "security": [],
+                "requestBody": {"required": True, "content": {"application/json": {"schema": credentials}}},
+            },
+            "delete": {
+                **_operation("sign_out", "session", "End the session.", [], {"204": {"description": "It has ended."}}),
+                "security": [],
+            },
+        },
     }  # fmt: skip
 
 

@@ -96,6 +96,7 @@ def shared_schemas() -> Json:
         },
         "View": {"type": "object", "required": list(view), "properties": view},
         "ViewDetails": {"type": "object", "required": list(details), "properties": details},
+        **_watched(freshness),
         "Meta": _meta(exactness),
         "Answer": _answer_schema({"type": "object"}),
         "Question": {
@@ -111,6 +112,42 @@ def shared_schemas() -> Json:
             "properties": {"questions": {"type": "array", "items": ref("Question"), "minItems": 1}},
             "additionalProperties": False,
         },
+    }
+
+
+def _watched(freshness: Json) -> Json:
+    """Sources and sessions."""
+    thing: Json = {"type": ["object", "null"]}
+    number: Json = {"type": ["number", "null"]}
+    counted = dict.fromkeys(("seconds", "events", "duplicates", "invalid", "rows", "bytes"), number)
+    run = {
+        "run": {"type": "integer"}, "cut": CUT, "published": TIME, "kind": {"type": ["string", "null"]}, **counted,
+        "views": {"type": ["array", "null"], "items": {"type": "object"}},
+    }  # fmt: skip
+    generation = {
+        "id": {"type": "string"}, "run": {"type": "integer"}, "from": CUT, "views": {"type": "integer"},
+    }  # fmt: skip
+    summary = {
+        "name": {"type": "string"}, "freshness": freshness,
+        "working": {**thing, "description": "The batch run that is under way."},
+        "archiver": {**thing, "description": "Records in the master dataset, and dead letters."},
+    }  # fmt: skip
+    details = {
+        **summary,
+        "views": {"type": "array", "items": {"type": "string"}},
+        "pinned": {"type": ["integer", "null"], "description": "The run that a rollback pinned readers to."},
+        "speed": {**thing, "description": "What Redis says: how far it is, and whether somebody writes it."},
+        "generations": {"type": "array", "items": {"type": "object", "properties": generation}},
+        "runs": {"type": "array", "items": {"type": "object", "properties": run}},
+    }
+    session = {
+        "key": {"type": ["string", "null"]}, "views": {"type": ["array", "null"], "items": {"type": "string"}},
+        "ends": {**TIME, "type": ["string", "null"]},
+    }  # fmt: skip
+    return {
+        "SourceSummary": {"type": "object", "required": list(summary), "properties": summary},
+        "SourceDetails": {"type": "object", "required": list(details), "properties": details},
+        "Session": {"type": "object", "required": list(session), "properties": session},
     }
 
 

@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 from master_dataset.cut import Cut, count_between, cut_to_json, is_below, join
 from serving_layer.bounds import Bounds
 from serving_layer.errors import TooLarge
-from speed_layer.speed_views import Answer, Outcome, SpeedViews, Stretch
+from speed_layer.speed_views import Answer, Kept, Outcome, SpeedViews, Stretch
 
 AGAIN_S = 0.5
 """After Redis did not answer, nobody waits for it for so long: answers are made without it at once."""
@@ -30,6 +30,13 @@ class Reading(NamedTuple):
     def is_refused(self) -> bool:
         """Whether it does not go with the run that was named: another run is to be read."""
         return self.answer is not None and self.answer.outcome == Outcome.REFUSED
+
+
+class Watched(NamedTuple):
+    """The speed views of a source as they are kept, for people who look on."""
+
+    kept: Kept
+    is_written: bool
 
 
 class SpeedSide:
@@ -68,6 +75,16 @@ class SpeedSide:
             why = "Redis holds no speed views of this source: it was lost, or none were made yet"
             return Reading(None, why, highest)
         return Reading(answer, None, highest)
+
+    def look(self) -> Watched | None:
+        """What Redis keeps of the source, and whether somebody writes it now; None where Redis does not answer."""
+        if time.monotonic() < self._away[0]:
+            return None
+        try:
+            return Watched(self._views.look(), self._views.living_writer() is not None)
+        except (RedisError, OSError) as error:
+            self._away = time.monotonic() + AGAIN_S, f"Redis does not answer ({error})"
+            return None
 
     def passed(self, cut: Cut) -> None:
         """An answer was given at this cut: later ones are not to be below it."""

@@ -96,8 +96,8 @@ def assert_same(found: dict[Any, dict[str, Any]], expected: dict[Any, dict[str, 
             assert found[group][name] == wanted, (group, name)
 
 
-KEPT = ("TIDEMARK_JAVA_HOME", "TIDEMARK_JARS_DIR", "TIDEMARK_IVY_SETTINGS")
-"""What says where this machine has its Java and its jars."""
+KEPT = ("TIDEMARK_JAVA_HOME", "TIDEMARK_JARS_DIR", "TIDEMARK_IVY_SETTINGS", "TIDEMARK_CHROMIUM")
+"""What says where this machine has its Java, its jars and its browser."""
 
 
 @pytest.fixture(autouse=True, scope="session")

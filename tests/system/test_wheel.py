@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("views", "master_dataset", "batch_layer", "speed_layer", "serving_layer", "infra")
 NOT_AT_RUN_TIME = (
     *("ruff", "mypy", "hypothesis", "schemathesis", "import-linter", "grimp", "pytest", "types-"),
-    *("chdb", "duckdb", "deltalake", "arro3-core", "pandas"),
+    *("chdb", "duckdb", "deltalake", "arro3-core", "pandas", "playwright", "greenlet", "pyee"),
 )
 """Large packages of developers, left out to save time. What the others need stays locked and hashed."""
 

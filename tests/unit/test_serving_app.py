@@ -55,7 +55,7 @@ def test_answer_is_json_with_rows_and_what_they_are_made_of(shared: Served) -> N
     assert body["rows"][0] == {"bucket": "2026-03-01T00:00:00Z", "url": "x", "hits": 1, "visitors": 1}
     assert body["meta"]["cut"] == {"0": 17}
     assert answer.headers["cache-control"] == "private, no-cache"
-    assert answer.headers["vary"] == "Accept, Authorization"
+    assert answer.headers["vary"] == "Accept, Authorization, Cookie"
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_answer_that_the_client_has_is_not_sent_again(served: Served) -> None:
     assert etag.startswith('W/"')
     again = served.client.get(HITS, params=fixed, headers={"If-None-Match": f'"other", {etag}'})
     assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", etag)
-    assert again.headers["vary"] == "Accept, Authorization"
+    assert again.headers["vary"] == "Accept, Authorization, Cookie"
     other_format = served.client.get(HITS, params={**fixed, "format": "csv"}, headers={"If-None-Match": etag})
     assert other_format.status_code == 200
     served.answering.number = 2

@@ -1,0 +1,86 @@
+// Elements from plain values. Text is always a text node: nothing that an event carries can become markup.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/** An element: h("a", {href: "#/", onclick: go}, "text", [more, elements]). */
+export function h(tag, attributes, ...children) {
+  return filled(document.createElement(tag), attributes, children);
+}
+
+/** The same inside a picture. */
+export function s(tag, attributes, ...children) {
+  return filled(document.createElementNS(SVG, tag), attributes, children);
+}
+
+function filled(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes ?? {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name === "value" || name === "checked" || name === "selected") element[name] = value;
+    else element.setAttribute(name, value === true ? "" : String(value));
+  }
+  element.append(...nodes(children));
+  return element;
+}
+
+function nodes(children) {
+  return children.flat(Infinity).filter((each) => each !== null && each !== undefined && each !== false)
+    .map((each) => (each instanceof Node ? each : document.createTextNode(String(each))));
+}
+
+/** Replace what an element holds. */
+export function fill(element, ...children) {
+  element.replaceChildren(...nodes(children));
+  return element;
+}
+
+/** The same where people may be at work: the focus stays on what has it, and what was scrolled aside stays so. */
+export function refill(element, ...children) {
+  const able = () => [...element.querySelectorAll("button, a[href], [tabindex]")];
+  const aside = () => [...element.querySelectorAll(".scrolls")];
+  const at = able().indexOf(document.activeElement), scrolled = aside().map((each) => each.scrollLeft);
+  fill(element, ...children);
+  if (at >= 0) able()[at]?.focus({ preventScroll: true });
+  aside().forEach((each, place) => { if (scrolled[place]) each.scrollLeft = scrolled[place]; });
+}
+
+/** Set a text only where it changed, so that screen readers and selections are left alone. Returns whether it did. */
+export function say(element, text) {
+  if (element.textContent === text) return false;
+  element.textContent = text;
+  return true;
+}
+
+/** Tell those who listen rather than look. */
+export function announce(text) {
+  say(document.getElementById("said"), text);
+}
+
+/** Call `tick` now and every so often while the page is looked at; returns what ends that. */
+export function every(ms, tick) {
+  let ended = false, timer = 0, running = false;
+  const go = async () => {
+    clearTimeout(timer);
+    if (ended || running || document.hidden) return;
+    running = true;
+    try { await tick(); } finally { running = false; }
+    if (!ended) timer = setTimeout(go, ms);
+  };
+  const seen = () => { if (!document.hidden) go(); };
+  document.addEventListener("visibilitychange", seen);
+  go();
+  return () => {
+    ended = true;
+    clearTimeout(timer);
+    document.removeEventListener("visibilitychange", seen);
+  };
+}
+
+/** Call `work` once things have been quiet for a moment. */
+export function debounced(ms, work) {
+  let timer = 0;
+  return (...given) => {
+    clearTimeout(timer);
+    timer = setTimeout(() => work(...given), ms);
+  };
+}

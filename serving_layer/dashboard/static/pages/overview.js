@@ -1,0 +1,126 @@
+// Every view with its headline, its last hours and how fresh it is; above them the pulse of the platform.
+
+import { every, fill, h, say } from "../dom.js";
+import { Offline, get, post } from "../api.js";
+import { ago, duration, eventsBelow, number } from "../format.js";
+import { seconds } from "../asking.js";
+import { failure } from "../tables.js";
+import { errorOf, isProvisional, numbersOf, numeric, shown } from "../values.js";
+import { spark } from "../chart.js";
+
+const LOOK_MS = 2_000;
+const AT_ONCE = 10;
+const RATE_S = 20;
+const DAY = 86_400;
+
+export async function show(main) {
+  const pulse = h("dl", { class: "pulse", "aria-label": "Pulse of the platform" });
+  const cards = h("div", { class: "cards" });
+  const said = h("div", {});
+  const known = new Map(), rate = rates();
+  fill(main, h("h1", { class: "only-read" }, "Overview"), pulse, said, cards);
+
+  async function look() {
+    try {
+      const [{ views }, told] = await Promise.all([get("/views"), get("/sources")]);
+      drawPulse(pulse, told, rate(told.sources));
+      const asked = views.filter((view) => view.version !== null);
+      const answers = await answersOf(asked);
+      fill(said);
+      if (!views.length) fill(cards, h("p", { class: "empty" }, "There is no view that this key may see. ", h("code", {}, "tidemark views new NAME --dir my_views"), " begins one."));
+      const wanted = views.map((view) => {
+        const card = known.get(view.name) ?? newCard(view);
+        known.set(view.name, card);
+        card.draw(view, answers.get(view.name));
+        return card.element;
+      });
+      if (wanted.length !== cards.children.length || wanted.some((each, place) => cards.children[place] !== each)) fill(cards, wanted);
+    } catch (error) {
+      if (!(error instanceof Offline)) fill(said, failure(error));
+    }
+  }
+  return every(LOOK_MS, look);
+}
+
+/** Two questions for each view, all of one source at one cut: the headline, and its periods. */
+async function answersOf(views) {
+  const found = new Map();
+  for (let first = 0; first < views.length; first += AT_ONCE) {
+    const some = views.slice(first, first + AT_ONCE);
+    const questions = some.flatMap((view) => {
+      const own = seconds(view.grain), range = own >= DAY ? "14d" : "24h";
+      const names = numbersOf(view).slice(0, 3);
+      const one = { view: view.name, from: `-${range}`, ...(names.length && { answers: names }) };
+      return [one, { ...one, grain: own >= DAY ? "day" : own >= 3_600 ? view.grain : "hour", fill: "zero", explain: true }];
+    });
+    const { answers } = await post("/query", { questions });
+    some.forEach((view, place) => found.set(view.name, { total: answers[2 * place], series: answers[2 * place + 1], range: questions[2 * place].from.slice(1) }));
+  }
+  return found;
+}
+
+function newCard(view) {
+  const headline = h("span", { class: "headline" }), label = h("span", { class: "headline-label" });
+  const others = h("p", { class: "others" }), picture = h("div", { class: "card-spark" }), fresh = h("p", { class: "fresh" });
+  const element = h("a", { class: "card", href: `#/views/${encodeURIComponent(view.name)}` },
+    h("h2", {}, view.name), h("p", { class: "doc" }, view.doc), h("p", { class: "figures" }, headline, " ", label), others, picture, fresh);
+
+  function draw(now, answer) {
+    const { freshness } = now;
+    element.classList.toggle("is-degraded", freshness.degraded);
+    if (!answer) {
+      say(headline, "–");
+      say(label, "not computed yet: it joins at the next run");
+      return fill(fresh, freshness.degraded && freshness.why);
+    }
+    const [first, ...rest] = numbersOf(now), row = answer.total.rows[0] ?? {};
+    const about = (name) => errorOf(now.answers[name]) ? "≈ " : "";
+    say(headline, first ? about(first) + shown(row[first]) : number(null));
+    say(label, `${first ?? ""} in ${answer.range}`);
+    fill(others, rest.slice(0, 2).map((name) => h("span", {}, `${name} `, h("b", {}, about(name) + shown(row[name])))));
+    fill(picture, spark(answer.series.rows.map((each) => ({ value: numeric(each[first]), isProvisional: isProvisional(each) })), `${first} over the last ${answer.range}`));
+    fill(fresh, dot(freshness), freshness.degraded ? freshness.why : freshText(freshness));
+  }
+  return { element, draw };
+}
+
+function dot(freshness) {
+  const state = freshness.degraded ? "bad" : freshness.lag_s === null || freshness.lag_s > 30 ? "late" : "good";
+  return h("span", { class: `dot-state ${state}`, "aria-hidden": "true" });
+}
+
+export function freshText(freshness) {
+  const speed = freshness.lag_s === null ? "speed layer: not known" : `${duration(freshness.lag_s)} behind Kafka`;
+  return `${speed} · ${freshness.run ? `run ${freshness.run}, ${ago(freshness.published)}` : "no run yet"}`;
+}
+
+/** Events a second, of how far all sources were applied over the last moments. */
+export function rates() {
+  const looks = [];
+  return (sources) => {
+    const now = performance.now() / 1_000;
+    looks.push([now, sources.reduce((sum, each) => sum + eventsBelow(each.freshness.applied), 0)]);
+    while (looks.length > 2 && now - looks[0][0] > RATE_S) looks.shift();
+    const [[then, before], [, last]] = [looks[0], looks.at(-1)];
+    return now - then < 1 ? null : Math.max(0, (last - before) / (now - then));
+  };
+}
+
+function drawPulse(pulse, { sources, services }, perSecond) {
+  const worst = (name) => sources.reduce((most, { freshness }) => (freshness[name] === null ? most : Math.max(most ?? 0, freshness[name])), null);
+  const dead = sources.every((each) => each.archiver === null) ? null : sources.reduce((sum, each) => sum + (each.archiver?.dead_letters ?? 0), 0);
+  const amiss = [
+    ...sources.filter((each) => each.freshness.degraded).map((each) => `${each.name}: degraded`),
+    ...sources.filter((each) => each.archiver?.refused).map((each) => `archiver refuses ${each.name}`),
+    ...(services ?? []).filter((each) => each.state !== "ready").map((each) => `${each.name}: ${each.state}`),
+  ];
+  const run = sources.find((each) => each.working);
+  const figure = (label, value, note, state = "") => h("div", { class: `figure ${state}` }, h("dt", {}, label), h("dd", {}, value, note && h("small", {}, note)));
+  const lag = worst("lag_s");
+  fill(pulse,
+    figure("events a second", perSecond === null ? "…" : number(Math.round(perSecond * 10) / 10)),
+    figure("behind Kafka", duration(lag), worst("lag_events") ? `${number(worst("lag_events"))} events` : null, lag === null || lag > 30 ? "late" : ""),
+    figure("last batch run", run ? "under way" : worst("batch_age_s") === null ? "none yet" : `${duration(worst("batch_age_s"))} ago`),
+    figure("dead letters", dead === null ? "–" : number(dead), null, dead ? "late" : ""),
+    figure("parts", amiss.length ? `${amiss.length} amiss` : "all well", amiss.join(" · ") || null, amiss.length ? "bad" : "good"));
+}

@@ -1,0 +1,558 @@
+"""The dashboard in a real browser, on the whole stack: what people see is right, live, safe, and can be reached.
+
+The tests share one stack and run in their order: first there is nothing, then events, then a run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, Route
+
+from infra.access_keys import add_key, remove_key
+from infra.settings import child_environment
+from master_dataset import coverage
+from master_dataset.commits import table_path
+from tests.conftest import Stack, start_stack, stop_stack, wait_until
+
+VENDOR = Path(__file__).with_name("vendor")
+DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+HITS, LATENCY = "/#/views/page_hits", "/#/views/page_latency?answer=ms&compare=1"
+HOSTILE = (
+    "<img src=x onerror=alert(1)>",
+    "</script><script>alert(2)</script>",
+    "/" + "long/" * 600,
+    "\u202eevil\u202c שלום مرحبا",
+    "🌊👩‍👩‍👧‍👦",
+    "javascript:alert(3)",
+    "' onmouseover='alert(4)",
+)
+PATIENCE_MS = 60_000
+
+
+@dataclass
+class Place:
+    """The stack, a browser that is signed in, and what was sent so far."""
+
+    stack: Stack
+    context: BrowserContext
+    urls: list[str] = field(default_factory=list)
+    wrongs: list[str] = field(default_factory=list)
+    sent: dict[str, int] = field(default_factory=dict)
+
+    def page(self, path: str = "/", viewport: dict[str, int] | None = None) -> Page:
+        page = self.context.new_page()
+        page.set_viewport_size(viewport or DESKTOP)  # type: ignore[arg-type]
+        page.set_default_timeout(PATIENCE_MS)
+        watch(page, self.urls, self.wrongs)
+        page.goto(self.stack.serving + path)
+        return page
+
+    def send(self, *urls: str) -> None:
+        """A page view each, of now."""
+        begun = sum(self.sent.values())
+        events = [
+            {
+                "event_id": f"b{begun + number}",
+                "event_time": datetime.now(UTC).isoformat(),
+                "user_id": f"u{number % 5}",
+                "name": "page_view",
+                "properties": {"url": url, "ms": 10.0 + number % 90},
+            }
+            for number, url in enumerate(urls)
+        ]
+        with self.stack.client() as client:
+            client.post("/events/web", json=events).raise_for_status()
+        for url in urls:
+            self.sent[url] = self.sent.get(url, 0) + 1
+
+    @property
+    def total(self) -> int:
+        return sum(self.sent.values())
+
+
+def watch(page: Page, urls: list[str], wrongs: list[str]) -> None:
+    """Every address that the page asks, and everything that must never be: a dialog, a bug, a broken policy."""
+    page.on("request", lambda request: urls.append(request.url))
+    page.on("websocket", lambda socket: urls.append(socket.url))
+    page.on("pageerror", lambda error: wrongs.append(f"{error}"))
+    page.on("dialog", lambda dialog: (wrongs.append(f"dialog {dialog.message}"), dialog.dismiss()))
+    page.on("console", lambda said: wrongs.append(said.text) if "Content Security Policy" in said.text else None)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """All layers but the scheduler."""
+    running = start_stack(
+        tmp_path_factory.mktemp("browser") / "home", archiver_enabled=True, speed_enabled=True, serving_enabled=True,
+        archive_interval_s=1, start_timeout_s=300,
+    )  # fmt: skip
+    yield running
+    stop_stack(running)
+
+
+@pytest.fixture(scope="module")
+def place(whole: Stack, browser: Browser) -> Iterator[Place]:
+    context = browser.new_context()
+    found = Place(whole, context)
+    page = found.page()
+    sign_in(page, "admin", whole.secret)
+    page.close()
+    yield found
+    context.close()
+
+
+def sign_in(page: Page, name: str, secret: str) -> None:
+    page.get_by_label("Key", exact=True).fill(name)
+    page.get_by_label("Secret").fill(secret)
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("link", name="Lambda").wait_for()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_wrong(request: pytest.FixtureRequest) -> Iterator[None]:
+    yield
+    if "place" in request.fixturenames:
+        found: Place = request.getfixturevalue("place")
+        assert found.wrongs == []
+
+
+def number_in(text: str) -> int | None:
+    found = re.search(r"[\d,]+", text)
+    return int(found[0].replace(",", "")) if found else None
+
+
+def hits_of(page: Page) -> int | None:
+    """The headline of a view page. None: it says nothing yet."""
+    shown = page.locator(".total .headline").first
+    return number_in(shown.inner_text()) if shown.count() else None
+
+
+def wait_for_hits(page: Page, count: int) -> None:
+    wait_until(f"{count} hits on screen", lambda: hits_of(page) == count, 90)
+
+
+# ---- signing in ----------------------------------------------------------------
+
+
+def test_numbers_are_shown_to_those_alone_who_have_a_key(whole: Stack, browser: Browser) -> None:
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(f"{whole.serving}/#/views/page_hits")
+    page.get_by_role("heading", name="Sign in").wait_for()
+    page.get_by_label("Secret").fill("wrong")
+    page.get_by_label("Secret").press("Enter")
+    page.get_by_role("alert").get_by_text("There is no key with this name and secret").wait_for()
+    assert page.locator(".total").count() == 0
+    secret = add_key(whole.settings.home, "visitor", ["query"], ["page_hits"])
+    sign_in(page, "visitor", secret)
+    page.get_by_role("heading", name="page_hits").wait_for()
+    page.goto(f"{whole.serving}/#/")
+    page.locator(".card").first.wait_for()
+    assert page.locator(".card h2").all_inner_texts() == ["page_hits"], "a session shows what its key may see"
+    remove_key(whole.settings.home, "visitor")
+    page.get_by_role("heading", name="Sign in").wait_for()
+    context.close()
+
+
+def test_before_any_event_the_page_says_how_to_send_one(place: Place) -> None:
+    page = place.page(HITS)
+    page.get_by_text("No events in this range yet").wait_for()
+    assert "curl" in page.locator(".empty pre").inner_text()
+    page.goto(f"{place.stack.serving}/#/alerts")
+    page.get_by_role("heading", name="Alerts").wait_for()
+    page.close()
+
+
+# ---- live ----------------------------------------------------------------------
+
+
+def test_numbers_move_while_events_flow(place: Place) -> None:
+    page, overview = place.page(HITS), place.page("/")
+    place.send(*["/"] * 30, *["/docs"] * 12)
+    wait_for_hits(page, 42)
+    place.send(*["/pricing"] * 8)
+    wait_for_hits(page, 50)
+    headline = overview.locator(".card", has_text="page_hits").locator(".headline")
+    wait_until("the overview to follow", lambda: number_in(headline.inner_text()) == 50, 60)
+    assert page.locator(".chart .bar.speed").count() >= 1
+    assert page.locator(".chart .bar.batch").count() == 0, "no run has confirmed anything yet"
+    page.close()
+    overview.close()
+
+
+def test_click_on_a_key_narrows_the_numbers_and_a_click_on_its_chip_widens_them(place: Place) -> None:
+    page = place.page(HITS)
+    wait_for_hits(page, 50)
+    page.get_by_role("button", name="/docs", exact=True).click()
+    wait_for_hits(page, 12)
+    assert "f=url%3D%2Fdocs" in page.url, "the address can be shared"
+    page.reload()
+    wait_for_hits(page, 12)
+    page.get_by_role("button", name="Remove the filter on url").click()
+    wait_for_hits(page, 50)
+    page.close()
+
+
+def test_range_zone_comparison_export_and_request_fit_what_is_shown(place: Place) -> None:
+    page = place.page(HITS)
+    wait_for_hits(page, 50)
+    page.get_by_role("button", name="7d").click()
+    page.get_by_label("Compare with the period before").check()
+    page.get_by_text("nothing before to compare with").first.wait_for()
+    page.get_by_label("Time zone").fill("Europe/Berlin")
+    page.get_by_label("Time zone").press("Enter")
+    wait_for_hits(page, 50)
+    with page.expect_download() as waiting:
+        page.get_by_role("link", name="Export CSV").click()
+    lines = Path(waiting.value.path()).read_text().splitlines()
+    assert lines[0].startswith("bucket,url,hits,visitors")
+    assert [line.split(",")[1] for line in lines[1:]] == ["/", "/docs", "/pricing"]
+    place.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.get_by_role("button", name="Copy as curl").click()
+    page.get_by_role("button", name="Copied").wait_for()
+    copied = page.evaluate("() => navigator.clipboard.readText()")
+    assert place.stack.secret not in copied
+    asked = subprocess.run(
+        ["bash", "-c", copied.replace("curl ", "curl -s ")],
+        env={"SECRET": place.stack.secret, "PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert [row["hits"] for row in json.loads(asked.stdout)["rows"]] == [30, 12, 8]
+    page.close()
+
+
+def test_chart_says_of_each_period_what_batch_and_speed_gave(place: Place) -> None:
+    page = place.page(HITS)
+    wait_for_hits(page, 50)
+    page.locator(".chart").focus()
+    page.keyboard.press("End")
+    tip = page.locator(".tip")
+    tip.get_by_text("batch 0 ⊕ speed").wait_for()
+    assert "provisional" in tip.inner_text()
+    assert "batch 0 ⊕ speed" in page.locator("#said").inner_text(), "who listens is told too"
+    page.goto(place.stack.serving + LATENCY)
+    page.locator(".chart .band").first.wait_for(state="attached")
+    assert "p50" in page.locator(".total", has_text="ms").first.inner_text()
+    page.close()
+
+
+def test_explore_composes_a_question_and_shows_table_chart_and_request(place: Place) -> None:
+    page = place.page("/#/explore?view=page_hits")
+    page.get_by_role("group", name="Answers").get_by_label("hits").check()
+    page.get_by_role("group", name="By").get_by_label("url").check()
+    page.get_by_label("Order").fill("-hits")
+    page.get_by_role("button", name="Ask").click()
+    table = page.get_by_role("tabpanel").locator("tbody tr")
+    wait_until("the rows", lambda: table.count() == 3 and "/" in table.first.inner_text(), 60)
+    page.get_by_role("button", name="Add a filter").click()
+    page.get_by_label("Value").fill("/docs")
+    page.get_by_label("Value").press("Enter")
+    wait_until("one row", lambda: table.count() == 1, 60)
+    page.get_by_role("tab", name="Request").click()
+    assert "key.url=%2Fdocs" in page.get_by_role("tabpanel").inner_text()
+    page.get_by_role("group", name="By").get_by_label("url").uncheck()
+    page.get_by_label("Grain").select_option("1h")
+    page.get_by_label("Fill").select_option("zero")
+    page.get_by_role("button", name="Ask").click()
+    page.get_by_role("tab", name="Chart").click()
+    page.get_by_role("tabpanel").locator("svg .bar").first.wait_for(state="attached")
+    page.get_by_label("Grain").select_option("all")
+    page.get_by_label("Having").fill("nonsense >")
+    page.get_by_role("button", name="Ask").click()
+    page.get_by_role("alert").wait_for()
+    page.close()
+
+
+# ---- hostile -------------------------------------------------------------------
+
+
+def test_hostile_values_stay_text_on_every_page(place: Place) -> None:
+    place.send(*HOSTILE)
+    page = place.page(f"{HITS}?top=25")
+    wait_for_hits(page, place.total)
+    cells = page.locator(".rows-of-keys .value")
+    wait_until("all keys", lambda: cells.count() == len(place.sent), 60)
+    assert set(cells.all_text_contents()) == set(place.sent)
+    page.get_by_role("button", name=HOSTILE[0]).click()
+    wait_for_hits(page, 1)
+    assert HOSTILE[0] in page.locator(".chip").inner_text()
+    page.goto(f"{place.stack.serving}/#/views/top_pages")
+    page.locator(".lists .value").first.wait_for()
+    wait_until("the ranking", lambda: HOSTILE[0] in page.locator(".lists .value").all_text_contents(), 60)
+    page.goto(f"{place.stack.serving}/#/explore?view=page_hits&by=url")
+    page.get_by_role("tabpanel").locator(".value").first.wait_for()
+    assert set(HOSTILE) <= set(page.get_by_role("tabpanel").locator(".value").all_text_contents())
+    assert page.locator("main img, main script, main iframe").count() == 0
+    page.set_viewport_size(PHONE)  # type: ignore[arg-type]
+    assert not is_wider_than_the_window(page)
+    page.close()
+
+
+def is_wider_than_the_window(page: Page) -> bool:
+    width, window = page.evaluate("() => [document.documentElement.scrollWidth, window.innerWidth]")
+    return bool(width > window)
+
+
+# ---- a publish -----------------------------------------------------------------
+
+
+def test_cut_moves_at_a_publish_and_no_number_jumps(place: Place) -> None:
+    table = table_path(place.stack.settings, "web")
+    wait_until("the archiver", lambda: coverage.of(table).rows >= place.total, 90)
+    numbers, watched = place.page(HITS), place.page("/#/lambda")
+    wait_for_hits(numbers, place.total)
+    watched.get_by_text("No run was made yet").wait_for()
+    seen: list[int] = []
+    with flowing(place), batch_run(place.stack) as is_done:
+        while not is_done():
+            # Both pages need a turn: Playwright tells a page of nothing while nobody asks it.
+            for page in (numbers, watched):
+                page.wait_for_timeout(100)
+            shown = hits_of(numbers)
+            assert shown is not None
+            assert (seen[-1] if seen else 0) <= shown <= place.total, "a number jumped"
+            seen.append(shown)
+    watched.get_by_text(re.compile(r"Run 1 was published: the cut moved by")).first.wait_for()
+    assert watched.get_by_role("region", name="Runs, the newest first").locator("tbody tr").count() == 1
+    assert re.search(r"cut [1-9]", watched.locator(".strip-text").first.inner_text())
+    wait_for_hits(numbers, place.total)
+    numbers.locator(".chart .bar.batch").first.wait_for(state="attached")
+    assert sorted(seen) == seen
+    assert len(set(seen)) > 1, "events were counted while the run was made"
+    place.send("/after")
+    wait_for_hits(numbers, place.total)
+    numbers.locator(".chart .bar.speed").first.wait_for(state="attached")
+    numbers.close()
+    watched.close()
+
+
+class flowing:
+    """Send an event now and then while the block runs."""
+
+    def __init__(self, place: Place) -> None:
+        self._place, self._done = place, threading.Event()
+        self._thread = threading.Thread(target=self._send)
+
+    def _send(self) -> None:
+        while not self._done.wait(0.5):
+            self._place.send("/")
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+
+class batch_run:
+    """`tidemark batch run`, beside the block; gives what says whether it has ended, well."""
+
+    def __init__(self, stack: Stack) -> None:
+        self._said = stack.settings.home / "logs" / "batch_run.log"
+        with self._said.open("wb") as said:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "infra.cli", "batch", "run", "--source", "web"],
+                env=child_environment(stack.settings), stdout=subprocess.DEVNULL, stderr=said,
+            )  # fmt: skip
+        self._deadline = time.monotonic() + 900  # seconds on a calm machine, minutes on a busy one
+
+    def __enter__(self) -> Callable[[], bool]:
+        return self._is_done
+
+    def _is_done(self) -> bool:
+        assert time.monotonic() < self._deadline, "the run takes too long"
+        if self._process.poll() is None:
+            return False
+        assert self._process.returncode == 0, self._said.read_text()[-2000:]
+        return True
+
+    def __exit__(self, *_: object) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+
+
+# ---- a restart -----------------------------------------------------------------
+
+
+def test_restart_of_the_server_is_survived_and_said(place: Place) -> None:
+    page, overview = place.page(HITS), place.page("/")
+    wait_for_hits(page, place.total)
+    overview.locator(".card").first.wait_for()
+    psutil.Process(place.stack.service("serving")["pid"]).kill()
+    page.get_by_text("The server does not answer").wait_for()
+    page.get_by_text("Connected again").wait_for()
+    overview.get_by_text("Connected again").wait_for()
+    place.send(*["/again"] * 3)
+    wait_for_hits(page, place.total)
+    headline = overview.locator(".card", has_text="page_hits").locator(".headline")
+    wait_until("the overview to follow", lambda: number_in(headline.inner_text()) == place.total, 60)
+    page.close()
+    overview.close()
+
+
+# ---- alerts --------------------------------------------------------------------
+
+
+def test_alert_that_fires_is_told_on_every_page_and_listed(place: Place) -> None:
+    """By the contract of the alerts' routes, spoken by the test: what fires when is their own tests' matter."""
+    episode = {
+        "id": "e1", "alert": "slow_page", "view": "page_latency", "key": {"url": HOSTILE[0]}, "state": "firing",
+        "pending_at": "2026-03-01T00:00:00Z", "fired_at": "2026-03-01T00:00:05Z", "resolved_at": None,
+        "value": {"ms": {"p50": 10.0, "p95": 912.5}},
+    }  # fmt: skip
+    alert = {
+        "name": "slow_page", "view": "page_latency", "when": "p95_ms > 800", "by": ["url"], "for": "3 buckets",
+        "state": "firing", "muted_until": None, "pending": [],
+        "firing": [{"id": "e1", "key": episode["key"], "since": episode["fired_at"], "value": episode["value"]}],
+    }  # fmt: skip
+    answers = {"/alerts": {"alerts": [alert]}, "/alerts/history": {"episodes": [episode]}}
+
+    def answer(route: Route) -> None:
+        path = route.request.url.removeprefix(place.stack.serving).partition("?")[0]
+        if path == "/alerts/live":
+            event = f"event: alert\ndata: {json.dumps(episode)}\n\n"
+            return route.fulfill(status=200, content_type="text/event-stream", body=event)
+        return route.fulfill(status=200, content_type="application/json", body=json.dumps(answers[path]))
+
+    page = place.context.new_page()
+    watch(page, place.urls, place.wrongs)
+    page.route(re.compile(re.escape(place.stack.serving) + r"/alerts"), answer)
+    page.goto(f"{place.stack.serving}/#/explore")
+    page.locator(".notice", has_text="slow_page fires").first.wait_for()
+    assert HOSTILE[0] in page.locator(".notice").first.inner_text()
+    assert page.locator("#firing").inner_text() == "1"
+    page.locator(".notice").first.get_by_role("link", name="Alerts").click()
+    page.get_by_role("region", name="slow_page", exact=True).get_by_text("p95_ms > 800").wait_for()
+    page.get_by_role("region", name="Episodes, the newest first").get_by_text(HOSTILE[0]).wait_for()
+    page.close()
+
+
+# ---- everybody -----------------------------------------------------------------
+
+PAGES = {
+    "overview": ("/#/", ".card .spark"),
+    "view": (HITS, ".rows-of-keys"),
+    "latency": (LATENCY, ".chart .band"),
+    "ranking": ("/#/views/top_pages", ".lists .value"),
+    "lambda": ("/#/lambda", ".strip"),
+    "explore": ("/#/explore?view=page_hits&grain=1h&fill=zero&explain=true", ".tab-panel table"),
+    "alerts": ("/#/alerts", "h1"),
+}
+
+
+def test_checker_of_accessibility_is_the_one_that_was_chosen() -> None:
+    named = (VENDOR / "axe.sha256").read_text().split()[0]
+    assert hashlib.sha256((VENDOR / "axe.min.js").read_bytes()).hexdigest() == named
+    assert (VENDOR / "VERSION").read_text().strip() == "axe-core 4.14.0"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_page_has_a_serious_fault_for_those_who_see_or_hear_otherwise(
+    place: Place, browser: Browser, artifacts: Path, scheme: str
+) -> None:
+    """And none is wider than a phone. What they look like is kept, for people."""
+    context = browser.new_context(color_scheme=scheme, storage_state=place.context.storage_state())  # type: ignore[arg-type]
+    context.add_init_script(path=VENDOR / "axe.min.js")
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE_MS)
+    faults: list[str] = []
+    for name, (path, there) in PAGES.items():
+        for size, viewport in (("desktop", DESKTOP), ("phone", PHONE)):
+            page.set_viewport_size(viewport)  # type: ignore[arg-type]
+            page.goto(place.stack.serving + path)
+            page.locator(f"main {there}").first.wait_for(state="attached")
+            page.locator(".waiting").wait_for(state="detached")
+            page.screenshot(path=artifacts / f"{name}-{size}-{scheme}.png", full_page=True)
+            faults += [f"{name} {size} is wider than the window"] if is_wider_than_the_window(page) else []
+            faults += [f"{name} {size} {fault}" for fault in serious(page)]
+    signed_out = browser.new_context(color_scheme=scheme)  # type: ignore[arg-type]
+    signed_out.add_init_script(path=VENDOR / "axe.min.js")
+    page = signed_out.new_page()
+    page.goto(place.stack.serving)
+    page.get_by_role("heading", name="Sign in").wait_for()
+    page.screenshot(path=artifacts / f"sign-in-{scheme}.png")
+    faults += [f"sign-in {fault}" for fault in serious(page)]
+    signed_out.close()
+    context.close()
+    assert faults == []
+
+
+def serious(page: Page) -> list[str]:
+    found: dict[str, Any] = page.evaluate("() => window.axe.run(document, {resultTypes: ['violations']})")
+    return [
+        f"{each['id']}: {each['help']}: {[node['html'][:160] for node in each['nodes'][:3]]}"
+        for each in found["violations"]
+        if each["impact"] in ("serious", "critical")
+    ]
+
+
+FOCUSED = """() => {
+    const found = document.activeElement;
+    if (!found || found === document.body) return null;
+    const all = [...document.querySelectorAll('a[href], button, input, select, textarea, summary, [tabindex="0"]')];
+    return all.indexOf(found);
+}"""
+REACHABLE = """() => [...document.querySelectorAll('a[href], button, input, select, textarea, summary, [tabindex="0"]')]
+    .map((each, place) => [place, each])
+    .filter(([, each]) => each.checkVisibility({visibilityProperty: true}) && each.tabIndex >= 0 && !each.disabled)
+    .map(([place, each]) => [place, each.outerHTML.slice(0, 120)])"""
+
+
+@pytest.mark.parametrize("name", ["view", "lambda", "explore"])
+def test_keyboard_alone_reaches_everything(place: Place, name: str) -> None:
+    path, there = PAGES[name]
+    page = place.page(path)
+    page.locator(f"main {there}").first.wait_for(state="attached")
+    wanted = dict(page.evaluate(REACHABLE))
+    page.evaluate("() => { document.activeElement.blur(); window.scrollTo(0, 0); }")
+    reached: set[int] = set()
+    for _ in range(len(wanted) + 20):
+        page.keyboard.press("Tab")
+        place_now = page.evaluate(FOCUSED)
+        if place_now is not None:
+            reached.add(place_now)
+    assert [html for number, html in wanted.items() if number not in reached] == []
+    page.close()
+
+
+def test_keyboard_alone_signs_in_filters_and_reads_the_chart(place: Place, browser: Browser) -> None:
+    context = browser.new_context()
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE_MS)
+    page.goto(place.stack.serving + HITS)
+    page.get_by_role("heading", name="Sign in").wait_for()
+    wait_until("the secret to have the focus", lambda: page.evaluate("() => document.activeElement.name") == "password")
+    page.keyboard.type(place.stack.secret)
+    page.keyboard.press("Enter")
+    wait_for_hits(page, place.total)
+    page.get_by_role("button", name="/docs", exact=True).focus()
+    page.keyboard.press("Enter")
+    wait_for_hits(page, 12)
+    page.locator(".chart").focus()
+    page.keyboard.press("End")
+    assert "hits 12" in page.locator("#said").inner_text()
+    page.get_by_role("button", name="Sign out").focus()
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name="Sign in").wait_for()
+    context.close()
+
+
+def test_no_secret_was_in_any_address_and_nothing_was_asked_of_anybody_else(place: Place) -> None:
+    assert len(place.urls) > 100
+    ours = (f"{place.stack.serving}/", f"{place.stack.serving.replace('http', 'ws')}/", "blob:")
+    assert [url for url in place.urls if place.stack.secret in url or not url.startswith(ours)] == []
