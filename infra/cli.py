@@ -245,7 +245,9 @@ GROUPS: dict[str, Group] = {
     "batch": Group(
         "batch_layer.batch_commands", "Compute the batch views; list, show, roll back and prune their runs."
     ),
-    "speed": Group("speed_layer.speed_commands", "Look at the speed layer: how far it is, and what Redis holds of it."),
+    "speed": Group(
+        "speed_layer.speed_commands", "Look at the speed layer: how far it is, what Redis holds; make that anew."
+    ),
     "query": Group(
         "serving_layer.query_commands",
         "Ask a view: a table, its course as bars, and what the answer is made of.",

@@ -2,9 +2,10 @@
 --        buckets, beginning of keys, 1 for headers alone, how many keys, key...)
 -- What a reader adds to the batch views of a run: the states of the generations from its own on, of one or several views,
 -- all of one moment. How many keys is -1: all that begin so.
--- Returns OK, applied, published, now in ms, what the writer last said of Kafka's end, then for each stretch
+-- Returns OK, applied, published, now in ms, what the writer last said of Kafka's end, by what the speed views were made,
+-- then for each stretch
 -- {bucket, {key, state, ...}, bucket, ...}.
-local applied, published = unpack(redis.call('HMGET', KEYS[2], 'applied', 'published'))
+local applied, published, made = unpack(redis.call('HMGET', KEYS[2], 'applied', 'published', 'made'))
 if not applied then
   return {'LOST'}
 end
@@ -21,7 +22,7 @@ for _, each in ipairs(redis.call('LRANGE', KEYS[3], 0, -1)) do
   gids[#gids + 1] = generation.gid
 end
 if not found then
-  return {'REFUSED', applied, published, now, looked}
+  return {'REFUSED', applied, published, now, looked, made}
 end
 local MOST = 2000 -- arguments that Lua can hand to one command, safely
 local function of_keys(data, first_key, last_key)
@@ -65,14 +66,14 @@ while at <= #ARGV do
     local buckets = redis.call('ZRANGEBYSCORE', view, ARGV[at + 1], '(' .. ARGV[at + 2], 'LIMIT', 0, buckets_left + 1)
     buckets_left = buckets_left - #buckets
     if buckets_left < 0 then
-      return {'TOO MANY', applied, published, now, looked}
+      return {'TOO MANY', applied, published, now, looked, made}
     end
     for _, bucket in ipairs(buckets) do
       local data = view .. ':' .. bucket
       -- Counted before they are read: a reader must not stop the writer for long.
       states_left = states_left - (count < 0 and redis.call('HLEN', data) or count)
       if states_left < 0 then
-        return {'TOO MANY', applied, published, now, looked}
+        return {'TOO MANY', applied, published, now, looked, made}
       end
       local rows = count < 0 and of_beginning(data, ARGV[at + 3]) or of_keys(data, at + 6, at + 5 + count)
       if #rows > 0 then
@@ -84,4 +85,4 @@ while at <= #ARGV do
   answers[#answers + 1] = states
   at = at + 6 + math.max(count, 0)
 end
-return {'OK', applied, published, now, looked, answers}
+return {'OK', applied, published, now, looked, made, answers}

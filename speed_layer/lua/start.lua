@@ -2,6 +2,6 @@
 redis.call('PERSIST', KEYS[2]) -- so that the next one is not refused where memory is full: see publish.lua
 redis.call('SET', KEYS[1], ARGV[1])
 return {
-  redis.call('HMGET', KEYS[2], 'applied', 'marked', 'published', 'horizon', 'topic'),
+  redis.call('HMGET', KEYS[2], 'applied', 'marked', 'published', 'horizon', 'topic', 'made'),
   redis.call('LRANGE', KEYS[3], 0, -1),
 }
