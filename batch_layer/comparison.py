@@ -1,6 +1,6 @@
 """Compare, before a run is published, what the speed side has said with what the run found for the same offsets.
 
-    batch view of the run before, at its cut C + generations that cover [C, C')  ==  batch view of the run, at its cut C'
+    batch view of the run before, at its cut C + generations that cover [C, C')  ==  batch view of the run, at C'
 
 The generations before the one that the run opened are closed: nobody writes them any more, and none of them goes
 before the run is published. So they can be read in peace, bucket by bucket. What they hold gives the run's states, and
@@ -203,7 +203,7 @@ def differences(
     for name, is_total in names:
         held = [speed_views.counted_buckets(generation.gid, name) for generation in generations]
         groups = sum(sum(each.values()) for each in held)
-        found.groups += groups
+        found.groups += groups if groups > most else 0  # a group may be in several generations: counted exactly below
         is_chosen = _chooser(most, groups, seed)
         left = most
         for bucket in sorted({bucket for each in held for bucket in each}):
@@ -212,6 +212,7 @@ def differences(
                 place = Place(bucket, key, is_total)
                 found.check(place, [*_state(before, place), *packed], _state(after, place))
             left -= len(states)
+            found.groups += len(states) if groups <= most else 0
             if groups <= most and not is_total and view.keys:
                 for tile in _others(after, bucket, states, left):
                     left -= 1

@@ -76,6 +76,12 @@ class LateCopies:
         return (bucket, key) in self._groups[view.hash] or (self.has_moved and not is_held)
 
 
+def ids_below(table: Path, cut: Cut, ids: Iterable[str]) -> Iterator[str]:
+    """Those of some ids that events below a cut have."""
+    if any(cut.values()):
+        yield from (row["event_id"] for row in _rows(table, Wanted(end=cut), POSITIONS, only=ids))
+
+
 def _is_late(copies: list[Copy], horizon: timedelta) -> bool:
     """Whether any of them came after the horizon of another, or lies in another partition and says something else."""
     times = [copy.at for copy in copies]

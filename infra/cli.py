@@ -253,6 +253,11 @@ GROUPS: dict[str, Group] = {
         "Ask a view: a table, its course as bars, and what the answer is made of.",
         is_command=True,
     ),
+    "verify": Group(
+        "serving_layer.verify_commands",
+        "Compare what the speed side says, or every answer, with a recompute. Exit code 1: something differs.",
+        is_command=True,
+    ),
     "dead": Group("master_dataset.dead_commands", "Look at invalid records, and send them again."),
     "demo": Group(
         "serving_layer.demo",

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from prometheus_client import generate_latest
 
-from batch_layer import consistency
 from infra.settings import child_environment
 from serving_layer.answer import Answer
 from serving_layer.answering import Answering
@@ -129,6 +128,11 @@ def test_corrupted_state_sets_its_view_aside_until_it_is_found_right_or_rebuilt(
     assert [found_in(first, view) for view in ("sales", "totals")] == [(0, 0), (0, 0)]
     place.send()
     assert not place.check("sales").meta.degraded
+    place.speed.archive()
+    for more in ((), ("--from-scratch",)):
+        rows = place.json("verify", *more)
+        assert [(row["view"], row["result"]) for row in rows] == [("sales", "equal"), ("totals", "equal")], rows
+        assert all(row["compared"] > 0 for row in rows)
 
     # A state is corrupted: the run finds it, says it everywhere, and readers get the batch view alone.
     place.corrupt()
@@ -158,31 +162,23 @@ def test_corrupted_state_sets_its_view_aside_until_it_is_found_right_or_rebuilt(
     assert not place.check("sales").meta.degraded
     assert place.metric("set_aside", "sales") == 0
 
-    # Once more; this time the speed views are made anew.
+    # Once more; this time it is found on demand, by whoever asks for it, and the speed views are made anew.
     place.corrupt()
+    place.speed.archive()
+    rows = json.loads(place.command("verify", "sales", "--from-scratch", "-o", "json", code=1))
+    assert rows[0]["result"] == "DIFFERS"
+    assert place.metric("set_aside", "sales") == 0, "that one only looks"
+    rows = json.loads(place.command("verify", "-o", "json", code=1))
+    assert [(row["result"], row["differ"]) for row in rows] == [("DIFFERS", 1), ("equal", 0)]
+    assert place.check("sales").meta.degraded
+    rows = place.json("verify", "--from-scratch")
+    assert [row["result"] for row in rows] == ["equal", "equal"], "what is left, at its own cut, is right"
     assert found_in(place.run(), "sales") == (1, 0)
     assert place.check("sales").meta.degraded
     place.json("speed", "rebuild", speed.name)
     wait_until("the view to be back", lambda: not place.ask("sales").meta.degraded, 60)
     place.send()
     assert place.check("sales").meta.cut == speed.kafka_end()
-
-
-def test_lost_and_unreadable_states_are_found_too(place: Compared) -> None:
-    place.send()
-    place.run()
-    place.send()
-    views, sales = place.speed.speed_views, place.declarations.views["sales"]
-    gid = views.look().generations[-1].gid
-    lost, torn = sorted(views.counted_buckets(gid, sales.hash))[:2]
-    views.client.hset(views._data(gid, sales.hash, torn), min(views.states_of(gid, sales.hash, torn))[0], b"\x01torn")
-    views.client.delete(views._data(gid, sales.hash, lost))
-    made = place.run()
-    said = made.view("sales").compared
-    assert said is not None
-    assert said["mismatched"] >= 2
-    assert any("cannot be read" in each or "words" in each for each in said["examples"]), said
-    assert place.check("sales").meta.degraded
 
 
 def test_copies_after_the_horizon_are_excused_and_set_nothing_aside(place: Compared) -> None:
@@ -208,17 +204,3 @@ def test_copies_after_the_horizon_are_excused_and_set_nothing_aside(place: Compa
     assert mismatched == excused > 0, made.view("sales").compared
     place.send()
     assert not place.check("sales").meta.degraded
-
-
-def test_damaged_file_sets_all_aside_until_two_runs_found_all_right(place: Compared) -> None:
-    place.send(20)
-    place.run()
-    place.speed.folder.consistency.write_text("{")
-    answer = place.check("totals")
-    assert answer.meta.degraded
-    assert "damaged" in (answer.meta.why or "")
-    place.run()
-    assert place.check("totals").meta.degraded, "nobody knows what had been set aside"
-    place.run()
-    assert not place.check("totals").meta.degraded
-    assert consistency.read(place.speed.folder).marks[0].lifted == 3
