@@ -124,7 +124,8 @@ def shared_schemas() -> Json:
             "required": ["view"],
             "properties": question,
             "additionalProperties": False,
-            "examples": [{"view": "page_hits", "from": "-7d", "grain": "day", "filters": {"url": "/docs"}}],
+            # No name of a view: a key sees those of its own alone.
+            "examples": [{"view": "NAME", "from": "-7d", "grain": "day"}],
         },
         "Questions": {
             "type": "object",

@@ -47,7 +47,7 @@ class Compared:
 
     def send(self, count: int = 40) -> None:
         self.speed.send(count)
-        self.speed.wait_until_applied()
+        self.speed.wait_until_applied(deadline_s=180)
 
     def run(self) -> Manifest:
         return self.speed.archive_and_run()

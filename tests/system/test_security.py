@@ -206,7 +206,7 @@ def test_view_of_another_key_is_like_one_that_is_not_there(attacked: Stack) -> N
             theirs, none = (client.get(f"/views/{name}{ending}") for name in ("page_hits", "page_hats"))
             assert theirs.status_code == none.status_code == 404
             assert theirs.text.replace("page_hits", "X") == none.text.replace("page_hats", "X")
-        several = client.post("/query", json=[{"view": "signups"}, {"view": "page_hits"}])
+        several = client.post("/query", json={"questions": [{"view": "signups"}, {"view": "page_hits"}]})
         assert several.status_code >= 400
         assert "rows" not in several.json()
         described = client.get("/openapi.json").text
@@ -298,8 +298,8 @@ def _dumps(value: Any) -> bytes:
 
 def _bodies(text: str) -> Iterator[bytes]:
     for name in ("view", "having", "tz", "cursor", "by", "from"):
-        yield _dumps([{"view": "page_hits", name: text}])
-    yield _dumps([{"view": "page_hits", "url": text}])
+        yield _dumps({"questions": [{"view": "page_hits", name: text}]})
+    yield _dumps({"questions": [{"view": "page_hits", "filters": {"url": text}}]})
     yield _dumps({"view": "page_hits", text: text})
 
 
@@ -388,7 +388,7 @@ def _several(chance: random.Random) -> Request:
         {"view": "page_hits", **{chance.choice(PARAMETERS): _json(chance, 2) for _ in range(chance.randrange(3))}}
         for _ in range(chance.randrange(1, 4))
     ]
-    return "POST", "/query", _dumps(asked if chance.random() < 0.9 else asked[0]), {}
+    return "POST", "/query", _dumps({"questions": asked} if chance.random() < 0.9 else asked[0]), {}
 
 
 GROUPS: dict[str, list[Maker]] = {
