@@ -1,7 +1,7 @@
 """A run: recompute every view of a source below a cut, verify, and publish by one line in the publish log.
 
     number -> cut, from the speed layer -> master dataset holds it -> copies -> views, verified, with their read index
-    -> manifest
+    -> compared with what the speed layer had said -> manifest
     -> publish log (the flip) -> speed layer -> Delta tables of other engines
 
 A run that is killed anywhere before the flip leaves files that no reader looks at; `tidemark batch prune` removes them.
@@ -19,6 +19,8 @@ import structlog
 from pyspark.sql import DataFrame, SparkSession
 
 from batch_layer import copies, definitions, publish_log
+from batch_layer.comparison import Comparison
+from batch_layer.consistency import to_json
 from batch_layer.copies import Counted, all_copies, find_copies, merge_ids
 from batch_layer.errors import BatchError, RunsUnknown
 from batch_layer.folders import BatchFolder
@@ -74,7 +76,8 @@ def run_batch(
         report("checking the master dataset", 0, 0)
         master.check()
         session = spark or spark_session(settings, f"tidemark batch {source}")
-        run = _Run(session, folder, master, hand_off, views, report, failpoint)
+        comparison = Comparison(settings, folder, hand_off.speed_views)
+        run = _Run(session, folder, master, hand_off, comparison, views, report, failpoint)
         manifest = run.go(full=full, unpin=unpin)
         try:
             freed = hand_off.prune(max(settings.batch_keep_runs, 2))  # other engines may just be reading the run before
@@ -91,6 +94,7 @@ class _Run:
     folder: BatchFolder
     master: MasterBelow
     hand_off: HandOff
+    comparison: Comparison
     views: list[View]
     report: Report
     failpoint: Failpoint
@@ -125,18 +129,22 @@ class _Run:
         # Step 3. The views: files that no manifest names yet, each read back and compared with the events.
         computed = tuple(self._compute(number, view, cut, base, found) for view in self.views)
         self.failpoint("run.after_views")
-        # Step 4. What belongs to the run, on the disk before anything can point to it.
+        # Step 4. What the speed side had said of the same offsets. Before the flip: a view whose speed side is wrong is
+        # set aside before readers go to this run, and no run is published without it. A crash leaves what is true.
+        computed = self._compared(number, cut, computed)
+        self.failpoint("run.after_comparison")
+        # Step 5. What belongs to the run, on the disk before anything can point to it.
         manifest = self._manifest(number, cut, base, found, computed, ids, started)
         write_manifest(self.folder, manifest)
         self.failpoint("run.before_publish")
-        # Step 5. The flip. Before it, readers see the run before; after it, this one.
+        # Step 6. The flip. Before it, readers see the run before; after it, this one.
         entry = Entry(number, cut, self._catalog(), time.time())
         publish_log.append(self.folder, entry, unpin=unpin)
         self.failpoint("run.after_publish")
-        # Step 6. The speed layer. A crash before leaves it on the run before, still right; the next to look does it.
+        # Step 7. The speed layer. A crash before leaves it on the run before, still right; the next to look does it.
         self.hand_off.publish(opening, entry)
         self.failpoint("run.after_hand_off")
-        # Step 7. Other engines. A crash before or within leaves them on the run before; the next run brings them up.
+        # Step 8. Other engines. A crash before or within leaves them on the run before; the next run brings them up.
         self._expose(manifest)
         self.failpoint("run.after_expose")
         log.info(
@@ -241,6 +249,13 @@ class _Run:
         data = self._indexed(number, view, data, known)
         log.info("view_computed", view=view.name, kind=data.kind, events=count, rows=data.rows, seconds=data.seconds)
         return data
+
+    def _compared(self, number: int, cut: Cut, computed: tuple[ViewData, ...]) -> tuple[ViewData, ...]:
+        """The views, each with what the comparison with the speed side found."""
+        self.report("comparing with the speed side", 0, 0)
+        views = [(view, data.index) for view, data in zip(self.views, computed, strict=True)]
+        found = self.comparison.of_run(number, cut, views)
+        return tuple(replace(data, compared=to_json(each)) for data, each in zip(computed, found, strict=True))
 
     def _indexed(self, number: int, view: View, data: ViewData, known: ViewData | None) -> ViewData:
         """The view with its read index: a new file for the days that were written, after those of the run before."""

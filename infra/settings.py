@@ -295,6 +295,31 @@ class Settings(BaseSettings):
     batch_schedule_tz: Annotated[str, AfterValidator(_zone)] = Field(
         default="UTC", description="Time zone of batch_schedule, like UTC or Europe/Berlin."
     )
+    consistency_groups: int = Field(
+        default=20_000,
+        ge=1,
+        description=(
+            "Most groups of a view, and most totals, that a batch run compares with what the speed side had said of "
+            "them. Of more a part is compared, another one each time."
+        ),
+    )
+    consistency_threshold: float = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description=(
+            "Share of the compared groups of a view that may differ without an explanation; above it the speed side "
+            "of the view is set aside: its answers are those of the batch view alone, and say so."
+        ),
+    )
+    consistency_events: int = Field(
+        default=200_000,
+        ge=1,
+        description=(
+            "Most events that are read at once to explain a difference (copies after the horizon), or for "
+            "`tidemark verify`. About 2 KB of memory each."
+        ),
+    )
     batch_retry_s: float = Field(
         default=300,
         ge=0,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,6 +11,7 @@ from itertools import chain, islice
 from typing import NamedTuple
 
 from batch_layer import publish_log
+from batch_layer.consistency import Compared
 from batch_layer.errors import BatchError
 from batch_layer.folders import BatchFolder
 from infra.local_stack import addresses
@@ -123,6 +124,15 @@ class Answering:
         """The generations of a source, as Redis keeps them now; None where it does not answer."""
         return self._sides[source].speed.look()
 
+    def compared(self, view: View) -> tuple[Compared | None, str | None]:
+        """The last comparison of a view's speed side with its batch side, and why it is set aside, if it is."""
+        sides = self._sides[view.source.name]
+        with sides.batch.current() as run:
+            reading = sides.speed.read(run.run, run.cut, ())
+            made = "" if reading.answer is None else reading.answer.made
+            why = None if reading.answer is None else sides.batch.why_aside(view, run.run, made)
+            return sides.batch.consistency.views.get(view.name), why
+
     # ---- answers ----
 
     def etag(self, question: Question) -> str | None:
@@ -132,7 +142,7 @@ class Answering:
             one = asked(question)
             run = _run_for(sides, [one], held)
             reading = sides.speed.read(run.run, run.cut, ())
-            return None if reading.is_refused else etag(one, Read(run, reading))
+            return None if reading.is_refused else etag(one, _both(sides, [one], run, reading).of(one))
 
     def answer(self, question: Question) -> Answer:
         """The answer to one question."""
@@ -158,7 +168,7 @@ class Answering:
                 run = _run_for(sides, all_asked, held)
                 try:
                     chosen, read = _chosen(sides, all_asked, held)
-                    run, unmet = read.run, _first_unmet(questions, read)
+                    run, unmet = read.run, _first_unmet(all_asked, read)
                     if unmet is None:
                         return self._made(sides, chosen, read)
                 except NoBatchSide:
@@ -168,13 +178,14 @@ class Answering:
                     continue
                 if time.monotonic() >= until:
                     raise unmet
-                _wait(sides, questions, read, until)
+                _wait(sides, all_asked, read, until)
 
     def _made(self, sides: Sides, all_asked: Sequence[Asked], read: Read) -> list[Answer]:
         deadline = time.monotonic() + self.bounds.timeout_s
         found = [
-            make(each, read, speed, Budget(self.bounds, deadline), self._presented)
+            make(each, of, speed if of is read else (), Budget(self.bounds, deadline), self._presented)
             for each, speed in zip(all_asked, _speed_of(all_asked, read), strict=True)
+            for of in (read.of(each),)
         ]
         sides.speed.passed(read.cut)
         return found
@@ -194,7 +205,7 @@ def _read(sides: Sides, all_asked: Sequence[Asked], held: ExitStack, stretches: 
     for _ in range(TRIES):
         reading = sides.speed.read(run.run, run.cut, for_run(run))
         if not reading.is_refused or reading.answer is None:
-            return Read(run, reading)
+            return _both(sides, all_asked, run, reading)
         why = "Redis goes with another run every time it is asked"
         if sides.batch.is_pinned:
             why = (
@@ -217,6 +228,16 @@ def _read(sides: Sides, all_asked: Sequence[Asked], held: ExitStack, stretches: 
     return Read(run, Reading(None, why, reading.before))
 
 
+def _both(sides: Sides, all_asked: Iterable[Asked], run: OpenRun, reading: Reading) -> Read:
+    """Both sides, and of which views the speed side is set aside: decided once for all that is made of them."""
+    if reading.answer is None:
+        return Read(run, reading)
+    made = reading.answer.made
+    views = {each.question.view.hash: each.question.view for each in all_asked}
+    why = {name: sides.batch.why_aside(view, run.run, made) for name, view in views.items()}
+    return Read(run, reading, {name: found for name, found in why.items() if found is not None})
+
+
 def _chosen(sides: Sides, all_asked: Sequence[Asked], held: ExitStack) -> tuple[Sequence[Asked], Read]:
     """Of questions for the first keys: which keys these are; and both sides, read at one cut."""
     if all(each.rank is None for each in all_asked):
@@ -226,13 +247,17 @@ def _chosen(sides: Sides, all_asked: Sequence[Asked], held: ExitStack) -> tuple[
     read = _read(sides, all_asked, held)
     for _ in range(TRIES):
         heads = _speed_of(all_asked, read)
-        chosen = [narrowed(each, read.run, states) for each, states in zip(all_asked, heads, strict=True)]
+        chosen = [
+            narrowed(each, read.run, states if read.of(each) is read else ())
+            for each, states in zip(all_asked, heads, strict=True)
+        ]
         known = read.reading.answer
         if known is None:
             return chosen, read
         again = sides.speed.read(read.run.run, read.run.cut, _stretches(chosen))
-        if again.answer is not None and not again.is_refused and again.answer.applied == known.applied:
-            return chosen, Read(read.run, again)
+        now = None if again.is_refused else again.answer
+        if now is not None and (now.applied, now.made) == (known.applied, known.made):
+            return chosen, read._replace(reading=again)
         read = _read(sides, all_asked, held)
     whole = [each._replace(rank=None) for each in all_asked]  # the writer was faster each time
     return whole, _read(sides, whole, held)
@@ -245,7 +270,7 @@ def _first_keys(sides: Sides, asked: Asked, held: ExitStack) -> tuple[Asked, Rea
         by_run: dict[int, Ranking] = {}
         read = _read(sides, [asked], held, partial(_ranked, asked, more, by_run))
         ranking, answer = by_run.get(read.run.run), read.reading.answer
-        if ranking is None or answer is None:
+        if ranking is None or answer is None or read.of(asked) is not read:
             return None
         keys = ranking.decided(answer.states, answer.rests[0])
         if keys is None:
@@ -253,7 +278,7 @@ def _first_keys(sides: Sides, asked: Asked, held: ExitStack) -> tuple[Asked, Rea
         if ranking.has_whole(keys, more):
             states = [state for state in answer.states if state[1] in keys]
             reading = read.reading._replace(answer=replace(answer, stretches=(states,)))
-            return asked._replace(rank=None, wanted=Wanted(tuple(sorted(keys)), b"")), Read(read.run, reading)
+            return asked._replace(rank=None, wanted=Wanted(tuple(sorted(keys)), b"")), read._replace(reading=reading)
         more = list(keys)  # the states of some of them came as headers alone
     return None
 
@@ -325,14 +350,15 @@ def _unmet(freshness: Freshness, read: Read) -> ServingError | None:
     return None
 
 
-def _first_unmet(questions: Sequence[Question], read: Read) -> ServingError | None:
-    return next((found for each in questions if (found := _unmet(each.freshness, read)) is not None), None)
+def _first_unmet(all_asked: Sequence[Asked], read: Read) -> ServingError | None:
+    unmet = (_unmet(each.question.freshness, read.of(each)) for each in all_asked)
+    return next((found for found in unmet if found is not None), None)
 
 
-def _wait(sides: Sides, questions: Sequence[Question], read: Read, until: float) -> None:
+def _wait(sides: Sides, all_asked: Sequence[Asked], read: Read, until: float) -> None:
     """Until it looks as if all were fresh enough, or the time is over. Only cuts are looked at meanwhile."""
     while (left := until - time.monotonic()) > 0:
         time.sleep(min(POLL_S, left))
-        now = Read(read.run, sides.speed.read(read.run.run, read.run.cut, ()))
-        if _first_unmet(questions, now) is None:
+        now = read._replace(reading=sides.speed.read(read.run.run, read.run.cut, ()))
+        if _first_unmet(all_asked, now) is None:
             return

@@ -24,7 +24,7 @@ from serving_layer.answering import Answering
 from serving_layer.context import Serving, problem_of
 from serving_layer.dashboard.files import dashboard_routes
 from serving_layer.dashboard.signing_in import session_routes
-from serving_layer.described import freshness
+from serving_layer.described import compared_views, freshness
 from serving_layer.endpoints import question_routes
 from serving_layer.errors import ServingError
 from serving_layer.live import Live, live_routes
@@ -48,7 +48,9 @@ def create_app(settings: Settings, declarations: Declarations, answering: Answer
             "answer", settings.serving_threads, max(0, settings.serving_max_queries - settings.serving_threads)
         ),
         waits=Threads("wait", settings.serving_max_waiting),
-        metrics=ServingMetrics(lambda: _standings(answering, declarations)),
+        metrics=ServingMetrics(
+            lambda: _standings(answering, declarations), views=lambda: compared_views(answering, declarations)
+        ),
     )
     live = Live(serving)
 

@@ -18,7 +18,8 @@ from typing import Self
 import lmdb
 import structlog
 
-from batch_layer import definitions, publish_log
+from batch_layer import consistency, definitions, publish_log
+from batch_layer.consistency import Consistency
 from batch_layer.errors import BatchError
 from batch_layer.folders import BatchFolder
 from batch_layer.index import Index, Tile, open_index
@@ -196,6 +197,8 @@ class BatchSide:
         self._lock = threading.Lock()
         self.is_pinned = False
         """Whether somebody rolled readers back to an older run."""
+        self._consistency: Consistency | BatchError = consistency.NOTHING
+        self._compared_stamp: tuple[int, ...] | None = None
 
     def current(self) -> OpenRun:
         """The run that is served now, held; let it go by `with`. NoBatchSide where there is none that can be read."""
@@ -221,6 +224,42 @@ class BatchSide:
         if before is not None:
             before.retire()
         return held
+
+    # ---- what comparisons with the speed side found ----
+
+    @property
+    def consistency(self) -> Consistency:
+        """What is known; nothing where the file cannot be read."""
+        known = self._compared()
+        return consistency.NOTHING if isinstance(known, BatchError) else known
+
+    def why_aside(self, view: View, run: int, made: str) -> str | None:
+        """Why readers of a run are not to use what the speed side has of a view; None: they may.
+
+        `made`: by what these speed views were made.
+        """
+        known = self._compared()
+        if isinstance(known, BatchError):
+            return str(known).removesuffix(".")
+        mark = known.mark_of(view.hash, run, made)
+        if mark is None:
+            return None
+        return (
+            f"The speed side of view {view.name!r} is set aside, because it differed from the batch side when run "
+            f"{mark.run} was compared ({mark.why}). It comes back when a comparison finds it right, at the next batch "
+            "run or by `tidemark verify`, or after `tidemark speed rebuild`"
+        )
+
+    def _compared(self) -> Consistency | BatchError:
+        """The file is looked at, and read only when it changed."""
+        stamp = _stamp(self.folder.consistency)
+        if stamp != self._compared_stamp:
+            try:
+                self._consistency = consistency.read(self.folder)
+            except BatchError as error:
+                self._consistency = error
+            self._compared_stamp = stamp  # as it was before it was read: what came since is seen next time
+        return self._consistency
 
     def close(self) -> None:
         """Let go of everything that no query reads."""

@@ -36,7 +36,7 @@ from master_dataset.sending import Record, send_records
 from master_dataset.topics import librdkafka_config
 from serving_layer import traffic
 from serving_layer.asking import Limits, ask
-from serving_layer.recompute import events_below, recompute
+from serving_layer.recompute import events_below, is_same, recompute
 from views.catalog.web import web
 from views.declarations import declared_by
 from views.in_memory import Event
@@ -251,7 +251,7 @@ def _compared(view: View, answer: Any, expected: dict[Any, dict[str, Any]]) -> t
     for row in answer["rows"]:
         place = (int(datetime.fromisoformat(row["bucket"]).timestamp()), tuple(row[name] for name in keys))
         ours = {name: row[name] for name in expected.get(place, ())}
-        if place not in expected or not _is_same(ours, expected[place]):
+        if place not in expected or not is_same(ours, expected[place]):
             raise DemoFailed(
                 f"View {view.name!r} answers {ours} for {place}; recomputed at the cut {answer['meta']['cut']} it is "
                 f"{expected.get(place)}. This must never be: please report it."
@@ -280,19 +280,6 @@ def _check_rows(view: View, answer: Any, expected: dict[Any, dict[str, Any]], pa
             f"View {view.name!r} answers {problem}, at the cut {answer['meta']['cut']}. This must never be: please "
             "report it."
         )
-
-
-def _is_same(left: Any, right: Any) -> bool:
-    """Floats but for their last digits."""
-    if isinstance(right, dict):
-        return (
-            isinstance(left, dict) and left.keys() == right.keys() and all(_is_same(left[k], right[k]) for k in right)
-        )
-    if isinstance(right, list | tuple):
-        return isinstance(left, list) and len(left) == len(right) and all(map(_is_same, left, right))
-    if isinstance(right, float) and isinstance(left, int | float):
-        return abs(left - right) <= 1e-9 * max(abs(left), abs(right))
-    return bool(left == right)
 
 
 def _short(answers: dict[str, Any], names: Iterable[str]) -> str:

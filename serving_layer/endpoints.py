@@ -181,7 +181,7 @@ async def _json_body(serving: Serving, request: Request) -> Any:
 def _questions(body: Any, most: int) -> tuple[list[dict[str, Any]], bool]:
     """The questions of a body, and whether it is a list of them: {"view": ...}, or {"questions": [...]}."""
     if not isinstance(body, dict):
-        raise _wrong_body('it should be a question like {"view": "page_hits"}, or {"questions": [...]}')
+        raise _wrong_body('it should be a question like {"view": "NAME"}, or {"questions": [...]}')
     if "questions" not in body:
         return [body], False
     found = body["questions"]
@@ -191,7 +191,7 @@ def _questions(body: Any, most: int) -> tuple[list[dict[str, Any]], bool]:
         raise _wrong_body(f"it should be a list of 1 to {most} questions (serving_max_questions)", "questions")
     for place, question in enumerate(found):
         if not isinstance(question, dict):
-            raise _wrong_body('it should be a question like {"view": "page_hits"}', f"questions[{place}]")
+            raise _wrong_body('it should be a question like {"view": "NAME"}', f"questions[{place}]")
     return found, True
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -62,6 +62,15 @@ class Read(NamedTuple):
 
     run: OpenRun
     reading: Reading
+    aside: Mapping[str, str] = {}
+    """Views, by hash, whose speed side is not to be used, and why."""
+
+    def of(self, asked: Asked) -> Read:
+        """What one question is answered from: where the speed side of its view is set aside, the run alone."""
+        why = self.aside.get(asked.question.view.hash)
+        if why is None or self.reading.answer is None:
+            return self
+        return Read(self.run, Reading(None, why, self.reading.before))
 
     @property
     def cut(self) -> Cut:

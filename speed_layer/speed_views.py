@@ -2,7 +2,8 @@
 
     tidemark:{web}:epoch                        token of whoever may change what is applied
     tidemark:{web}:meta.2                       applied and marked (cuts), published (a run), how far back marks reach,
-                                                the topic's id; missing: Redis was lost, or has another layout
+                                                the topic's id, since which generation they were not made anew;
+                                                missing: Redis was lost, or has another layout
     tidemark:{web}:gens                         the generations in order, as JSON; the last one is written
     tidemark:{web}:seen                         name -> marks: 64-bit hashes of the ids of counted events
     tidemark:{web}:gids                         generation -> its views, until its states are swept
@@ -48,7 +49,7 @@ MEASURED = 20
 """So many buckets of a generation, and states of a bucket, are measured to tell the size of all."""
 SCRIPTS = (
     "start", "look", "init", "load", "apply", "open", "publish", "fence", "takeover", "retire", "sweep", "beat",
-    "answer",
+    "answer", "forget",
 )  # fmt: skip
 
 
@@ -92,6 +93,8 @@ class Meta(NamedTuple):
     """With which the marks were kept: 0 where they were not."""
     topic_id: str = ""
     """Of which the offsets are."""
+    made: str = ""
+    """The generation with which they were made from nothing: another one, and nothing of before is in them."""
 
 
 class Kept(NamedTuple):
@@ -152,6 +155,7 @@ class Answer:
     applied: Cut
     published: int
     lag: Lag | None = None
+    made: str = ""
     stretches: tuple[list[State], ...] = ()
     rests: tuple[float, ...] = ()
     """For each stretch that is `ranked`: what a key that is not among its states has at most. -1: nobody knows."""
@@ -308,6 +312,10 @@ class SpeedViews:
             if is_last:
                 return swept
 
+    def forget(self) -> bool:
+        """Let them be made anew from the last published run on. False: Redis held nothing of this source."""
+        return bool(self._run("forget"))
+
     # ---- a reader ----
 
     def look(self) -> Kept:
@@ -338,12 +346,25 @@ class SpeedViews:
         outcome, *found = self._run("answer", *arguments)
         if outcome == b"LOST":
             return Answer(Outcome.LOST, {}, 0)
-        applied, published, now_ms, said, *states = found
+        applied, published, now_ms, said, made, *states = found
         applied = cut_of(applied)
         return Answer(
-            Outcome(outcome.decode()), applied, int(published), _lag(applied, now_ms, *said),
+            Outcome(outcome.decode()), applied, int(published), _lag(applied, now_ms, *said), (made or b"").decode(),
             tuple(map(_states, states[0])) if states else (), tuple(map(float, states[1])) if states else (),
         )  # fmt: skip
+
+    def counted_buckets(self, gid: str, view: str) -> dict[int, int]:
+        """Of a view (or its totals) in a generation: how many states each bucket has."""
+        found: Any = self.client.zrange(self._buckets(gid, view), 0, -1)
+        buckets = [int(bucket) for bucket in found]
+        with self.client.pipeline(transaction=False) as pipe:
+            for bucket in buckets:
+                pipe.hlen(self._data(gid, view, bucket))
+            return dict(zip(buckets, pipe.execute(), strict=True))
+
+    def states_of(self, gid: str, view: str, bucket: int) -> Iterator[tuple[bytes, bytes]]:
+        """Key and state of each group of a bucket, some at a time; of one moment only if nobody writes there."""
+        yield from self.client.hscan_iter(self._data(gid, view, bucket), count=500)
 
     def size(self) -> tuple[int, int]:
         """How many states there are, and about how many bytes of Redis they take: some are measured, for people."""
@@ -431,10 +452,11 @@ def _generation_json(run: int, cut: Cut, catalog: Iterable[str]) -> str:
 
 def _meta(found: Sequence[bytes | None], generations: Sequence[bytes]) -> Meta | None:
     """None where something of it was lost: Redis is then to be filled anew."""
-    applied, marked, published, horizon_ms, topic_id = found
+    applied, marked, published, horizon_ms, topic_id, made = found
     if applied is None or marked is None or published is None or not generations:
         return None
-    return Meta(cut_of(applied), cut_of(marked), int(published), int(horizon_ms or 0), (topic_id or b"").decode())
+    topic, made_by = ((each or b"").decode() for each in (topic_id, made))
+    return Meta(cut_of(applied), cut_of(marked), int(published), int(horizon_ms or 0), topic, made_by)
 
 
 def _generations(found: Iterable[bytes]) -> tuple[Generation, ...]:

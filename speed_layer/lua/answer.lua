@@ -4,10 +4,11 @@
 -- all of one moment. How many keys is -1: all that begin so.
 -- In the place of the 1 may stand rank:depth:whole. Then these are the keys, and in each bucket the `depth` keys beside
 -- them that have the largest numbers; the states of the first `whole` keys are whole, of the others come the headers.
--- Returns OK, applied, published, now in ms, what the writer last said of Kafka's end, then for each stretch
+-- Returns OK, applied, published, now in ms, what the writer last said of Kafka's end, by what the speed views were made,
+-- then for each stretch
 -- {bucket, {key, state, ...}, bucket, ...}, and for each stretch what all buckets together have at most for a key that is
 -- not among these; -1: the stretch has not been looked at, because its keys are not ranked or its buckets are too many.
-local applied, published = unpack(redis.call('HMGET', KEYS[2], 'applied', 'published'))
+local applied, published, made = unpack(redis.call('HMGET', KEYS[2], 'applied', 'published', 'made'))
 if not applied or redis.call('EXISTS', KEYS[3]) == 0 then
   return {'LOST'}
 end
@@ -24,7 +25,7 @@ for _, each in ipairs(redis.call('LRANGE', KEYS[3], 0, -1)) do
   gids[#gids + 1] = generation.gid
 end
 if not found then
-  return {'REFUSED', applied, published, now, looked}
+  return {'REFUSED', applied, published, now, looked, made}
 end
 local MOST = 2000 -- arguments that Lua can hand to one command, safely
 local function of_keys(data, first_key, last_key)
@@ -140,7 +141,7 @@ while at <= #ARGV do
   local rank, depth, whole = string.match(ARGV[at + 4], '^(%d+):(%d+):(%d+)$')
   local cells = cells_of(ARGV[at], ARGV[at + 1], ARGV[at + 2])
   if not cells then
-    return {'TOO MANY', applied, published, now, looked}
+    return {'TOO MANY', applied, published, now, looked, made}
   end
   local keys
   if rank then
@@ -158,7 +159,7 @@ while at <= #ARGV do
     local looked_at = math.min(keys and #keys or count < 0 and size or count, size)
     states_left, bytes_left = states_left - looked_at, bytes_left - bytes_of(data, looked_at)
     if states_left < 0 or bytes_left < 0 then
-      return {'TOO MANY', applied, published, now, looked}
+      return {'TOO MANY', applied, published, now, looked, made}
     end
     local rows
     if keys then
@@ -179,4 +180,4 @@ while at <= #ARGV do
   rests[#rests + 1] = string.format('%.17g', rest)
   at = at + 6 + math.max(count, 0)
 end
-return {'OK', applied, published, now, looked, answers, rests}
+return {'OK', applied, published, now, looked, made, answers, rests}

@@ -5,6 +5,6 @@ if redis.call('EXISTS', KEYS[3]) == 0 then
   redis.call('DEL', KEYS[2]) -- without generations it tells of nothing: all of it was lost
 end
 return {
-  redis.call('HMGET', KEYS[2], 'applied', 'marked', 'published', 'horizon', 'topic'),
+  redis.call('HMGET', KEYS[2], 'applied', 'marked', 'published', 'horizon', 'topic', 'made'),
   redis.call('LRANGE', KEYS[3], 0, -1),
 }

@@ -231,7 +231,7 @@ def test_a_micro_batch_is_applied_once(owned: Owned) -> None:
     groups = [Group(VIEW, 120, b"k"), Group(VIEW, 60, b"l"), Group(VIEW, 60, b"none"), Group(OTHER, 60, b"k")]
     assert owned.speed_views.read(owned.gid, groups) == [b"3", b"2", None, None]
     assert owned.speed_views.read(owned.gid, []) == []
-    assert owned.speed_views.look().meta == (ONE, ONE, 0, HORIZON_MS, "")
+    assert owned.speed_views.look().meta == (ONE, ONE, 0, HORIZON_MS, "", owned.gid)
     assert dict(owned.speed_views.marks()) == {'m{"0":1}': b"marks"}
 
 
@@ -360,7 +360,9 @@ def test_a_takeover_begins_anew_at_its_cut(owned: Owned) -> None:
     assert owned.apply(ONE, TWO) == Outcome.FENCED
     assert owned.speed_views.takeover(token, 1, {0: 5}, [OTHER]) == Outcome.OK
     kept = owned.speed_views.look()
-    assert kept.meta == ({0: 5}, ONE, 1, HORIZON_MS, ""), "the marks of what was skipped are still to be loaded"
+    assert kept.meta == ({0: 5}, ONE, 1, HORIZON_MS, "", kept.generations[0].gid), (
+        "the marks of what was skipped are still to be loaded"
+    )
     assert [(each.run, each.start, each.views) for each in kept.generations] == [(1, {0: 5}, (OTHER,))]
     assert owned.speed_views.unswept() == [old]
     assert owned.speed_views.answer(0, ZERO, [Stretch(VIEW)]).outcome == Outcome.REFUSED

@@ -178,5 +178,6 @@ def test_page_about_metrics_names_those_that_there_are_and_no_others() -> None:
     own = CollectorRegistry()
     CollectorMetrics(own, Budget(1))
     ServingMetrics(dict, own)
+    there |= {f"tidemark_serving_{name}" for name in serving_metrics.PER_VIEW}
     there |= {f"{each.name}{'_total' * (each.type == 'counter')}" for each in own.collect()}
     assert named == there | {"tidemark_batch_failed_tries"}
