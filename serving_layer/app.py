@@ -19,6 +19,7 @@ from infra.settings import Settings
 from infra.threads import Threads
 from infra.version import VERSION
 from serving_layer.access import ViewAccess
+from serving_layer.alerts.rest import Shown, alert_routes
 from serving_layer.allowed import bounds_of, limits_of
 from serving_layer.answering import Answering
 from serving_layer.context import Serving, problem_of
@@ -28,6 +29,7 @@ from serving_layer.errors import ServingError
 from serving_layer.live import Live, live_routes
 from serving_layer.metrics import ServingMetrics
 from serving_layer.openapi import describe
+from serving_layer.pushed import Pushing
 from views.declarations import Declarations
 
 
@@ -48,6 +50,8 @@ def create_app(settings: Settings, declarations: Declarations, answering: Answer
         metrics=ServingMetrics(lambda: _standings(answering, declarations)),
     )
     live = Live(serving)
+    pushing, shown = Pushing(serving, lambda: live.subscribers), Shown(serving)
+    live.closes_with.append(pushing.close)
 
     @asynccontextmanager
     async def running(_app: FastAPI) -> AsyncIterator[None]:
@@ -56,6 +60,7 @@ def create_app(settings: Settings, declarations: Declarations, answering: Answer
         serving.answers.close()
         serving.waits.close()
         answering.close()
+        shown.close()
 
     app = FastAPI(
         title="Tidemark serving layer",
@@ -67,7 +72,9 @@ def create_app(settings: Settings, declarations: Declarations, answering: Answer
     app.state.live = live
     install_problems(app)
     app.add_exception_handler(ServingError, _on_serving_error)
-    app.router.routes.extend([*question_routes(serving), *live_routes(live), *_description_routes(serving)])
+    app.router.routes.extend(
+        [*question_routes(serving), *live_routes(live), *alert_routes(shown, pushing), *_description_routes(serving)]
+    )
     add_health(app, lambda: _ready(serving))
     add_metrics(app, serving.access.keys, serving.metrics.registry)
     return app

@@ -64,8 +64,15 @@ def read_since(client: Redis, prefix: str, cut: Cut, place: bytes, wait_s: float
     found: Any = client.xread({name: place}, count=MOST_ENTRIES, block=max(int(wait_s * 1000), 1))
     if not found:
         return None
-    entries = found[0][1] if isinstance(found, list) else next(iter(found.values()))[0]
-    return _joined(entries, cut)
+    return _joined(entries_of(found), cut)
+
+
+def entries_of(found: Any) -> list[tuple[bytes, dict[bytes, bytes]]]:
+    """What XREAD gave of its one stream, which the client tells in the way of either protocol."""
+    if not found:
+        return []
+    entries: Any = found[0][1] if isinstance(found, list) else next(iter(found.values()))[0]
+    return list(entries)
 
 
 def _joined(entries: list[tuple[bytes, dict[bytes, bytes]]], cut: Cut) -> Touched | None:

@@ -1,8 +1,8 @@
 """What the alert process knows for certain: episodes, what is still to be told, how far it has looked. A SQLite file.
 
 Everything that follows from one look is written in one transaction, which is on the disk when it ends: the episodes,
-what is to be told of them (outbox), and the cut. So a process that is killed at any point either has done a look, or has
-not: it tells nothing twice by itself, and forgets nothing. Other processes read the file, and write mutes.
+what is to be told of them (outbox), and the cut. So a process that is killed at any point either has done a look, or
+has not: it tells nothing twice by itself, and forgets nothing. Other processes read the file, and write mutes.
 """
 
 from __future__ import annotations
