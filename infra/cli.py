@@ -251,6 +251,7 @@ GROUPS: dict[str, Group] = {
         "Ask a view: a table, its course as bars, and what the answer is made of.",
         is_command=True,
     ),
+    "alerts": Group("serving_layer.alerts.commands", "List and show alerts, try one out, mute it for a while."),
     "dead": Group("master_dataset.dead_commands", "Look at invalid records, and send them again."),
     "demo": Group(
         "serving_layer.demo",

@@ -94,13 +94,18 @@ class Courier:
 
 def kafka_courier(settings: Settings, bootstrap: str, journal: Journal, stopping: threading.Event) -> Courier:
     """Into the topic `tidemark.alerts`, keyed by alert and key."""
-    configs = topic_configs(RETENTION_HOURS, None, compacted=False)
-    topic = WrittenTopic(settings, bootstrap, TopicPlan(ALERTS_TOPIC, 1, configs))
+    topic = alerts_topic(settings, bootstrap)
 
     def send(due: list[Telling]) -> None:
         topic.send([(each.key.encode(), each.body.encode(), each.delivery) for each in due])
 
     return Courier(KAFKA, journal, send, stopping, at_once=AT_ONCE)
+
+
+def alerts_topic(settings: Settings, bootstrap: str) -> WrittenTopic:
+    """Where alerts are told: one partition, so that they are in order."""
+    configs = topic_configs(RETENTION_HOURS, None, compacted=False)
+    return WrittenTopic(settings, bootstrap, TopicPlan(ALERTS_TOPIC, 1, configs))
 
 
 class WrittenTopic:

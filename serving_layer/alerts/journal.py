@@ -299,7 +299,8 @@ def _row(episode: Episode) -> tuple[Any, ...]:
     value = dict(episode.value or {})
     return (
         episode.id, episode.alert, episode.view, json.dumps(episode.names), pack_key(episode.key),
-        str(episode.state), episode.first, episode.last, episode.pending_at, episode.fired_at, episode.resolved_at, json.dumps(value),
+        str(episode.state), episode.first, episode.last, episode.pending_at, episode.fired_at,
+        episode.resolved_at, json.dumps(value),
     )  # fmt: skip
 
 
