@@ -153,6 +153,8 @@ def deliver(hook: Webhook, delivery: str, body: bytes, *, timeout_s: float, allo
     finally:
         watchdog.cancel()
         connection.close()
+    if connection.is_cut:  # half an answer looks like one that ended there
+        raise NotDelivered(f"{host}: no answer within {timeout_s:g} s")
     if not 200 <= answer.status < 300:
         hint = " (redirects are not followed)" if 300 <= answer.status < 400 else ""
         raise NotDelivered(f"{host} answered {answer.status}{hint}: {said}")
