@@ -99,6 +99,7 @@ class Evaluator:
     webhooks: tuple[str, ...] = ()
     on_told: Callable[[], None] = lambda: None
     failpoint: Callable[[str], None] = lambda _name: None
+    clock: Callable[[], float] = time.time
     memory: dict[str, Memory] = field(default_factory=dict)
     as_of: float = 0.0
     looks: int = 0
@@ -131,7 +132,7 @@ class Evaluator:
 
         `since` says what was touched after a cut. NotNow where the answers are not complete.
         """
-        now = time.time()
+        now = self.clock()
         watched = list(self._watched())
         place: bytes | None = None
         is_exact = True
