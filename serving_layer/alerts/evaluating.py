@@ -84,6 +84,8 @@ class Memory:
     """Of `seen` what the journal has not."""
     settled_until: int | None = None
     armed_at: float = 0.0
+    is_new: bool = True
+    """Whether it was never looked at."""
     error: str = ""
 
 
@@ -117,6 +119,7 @@ class Evaluator:
         for alert in self.alerts:
             found = self.memory[alert.name] = Memory()
             found.armed_at, found.settled_until = self.journal.armed(alert.name)
+            found.is_new = self.journal.last_look(self.source) < found.armed_at
             found.seen = self.journal.seen(alert.name)
             for episode in reversed(self.journal.episodes(alert.name)):
                 found.episodes[episode.key].append(episode)
@@ -189,7 +192,7 @@ class Evaluator:
     def _asked_all(self, watched: Watched, now: float) -> Asking:
         """Everything of late: what was touched is not known. When an alert is new, that is its last few periods."""
         alert = watched.alert
-        is_new = self.journal.position(self.source) is None or self.as_of < self.memory[alert.name].armed_at
+        is_new = self.memory[alert.name].is_new
         back_s = alert.step_s * (alert.for_buckets + 1) if is_new else self.settings.alerts_late_s
         last = int(now) - int(now) % alert.step_s
         first = int(now - back_s) - int(now - back_s) % alert.step_s
@@ -321,6 +324,7 @@ class Evaluator:
             self.memory[name].settled_until = until
         for memory in self.memory.values():
             memory.unwritten.clear()
+            memory.is_new = memory.is_new and not was_touched
         self._forget(now)
         self.cut = cut
         self.looks += 1

@@ -210,6 +210,10 @@ class Journal:
         found = self._rows("select cut, as_of, at, is_exact from evaluations where source = ? order by seq", source)
         return [(cut_from_json(json.loads(cut)), as_of, at, bool(exact)) for cut, as_of, at, exact in found]
 
+    def last_look(self, source: str) -> float:
+        """When a source was last looked at; 0: never."""
+        return float(self._rows("select coalesce(max(at), 0) from evaluations where source = ?", source)[0][0])
+
     # ---- mutes ----
 
     def mute(self, alert: str, until: float) -> None:
