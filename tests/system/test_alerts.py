@@ -107,7 +107,7 @@ class Taps:
         hooks.write_text(json.dumps({"operations": {"url": self.hook.url, "secret": SECRET}}))
         self.stack: Stack = start_stack(
             folder / "home", views_dir=views_dir, with_examples=False, speed_enabled=True, serving_enabled=True,
-            alerts_enabled=True, alerts_webhooks_file=hooks, alerts_webhooks_private=True, restart_backoff_max_s=0.5,
+            alerts_enabled=True, alerts_webhooks_file=hooks, alerts_webhooks_private=True, restart_backoff_max_s=0.5, start_timeout_s=180,
         )  # fmt: skip
         self.settings = self.stack.settings
         self.declared = declared_by(self.settings)
@@ -173,7 +173,7 @@ def taps(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Taps]:
 @pytest.fixture(scope="module")
 def after_chaos(taps: Taps) -> Taps:
     """Events of every kind for a while, the alert process killed at random; then quiet until all is settled."""
-    wait_until("the first look", lambda: taps.journal().position("taps"), deadline_s=90)
+    wait_until("the first look", lambda: taps.journal().position("taps"), deadline_s=180)
     chance = random.Random(9)  # noqa: S311  which events come
     kills = [time.time() + (number + 1) * SECONDS / (KILLS + 1) for number in range(KILLS)]
     began, known = time.time(), []
