@@ -107,7 +107,8 @@ class Taps:
         hooks.write_text(json.dumps({"operations": {"url": self.hook.url, "secret": SECRET}}))
         self.stack: Stack = start_stack(
             folder / "home", views_dir=views_dir, with_examples=False, speed_enabled=True, serving_enabled=True,
-            alerts_enabled=True, alerts_webhooks_file=hooks, alerts_webhooks_private=True, restart_backoff_max_s=0.5, start_timeout_s=180,
+            alerts_enabled=True, alerts_webhooks_file=hooks, alerts_webhooks_private=True, restart_backoff_max_s=0.5,
+            start_timeout_s=180,
         )  # fmt: skip
         self.settings = self.stack.settings
         self.declared = declared_by(self.settings)
