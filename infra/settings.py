@@ -350,6 +350,9 @@ class Settings(BaseSettings):
     serving_max_state_mb: float = Field(
         default=256, gt=0, description="Most MB of states that are read for one answer; beyond it answers 422."
     )
+    serving_cache_mb: float = Field(
+        default=32, ge=0, description="About how many MB of presented answers a process keeps, to give them again."
+    )
     serving_redis_timeout_s: float = Field(
         default=0.5,
         gt=0,

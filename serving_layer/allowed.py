@@ -22,6 +22,7 @@ def bounds_of(settings: Settings) -> Bounds:
     return Bounds(
         max_groups=settings.serving_max_groups,
         max_state_mb=settings.serving_max_state_mb,
+        cache_mb=settings.serving_cache_mb,
         timeout_s=settings.serving_timeout_s,
         speed_timeout_s=settings.serving_redis_timeout_s,
         speed_connections=settings.serving_threads + settings.serving_max_waiting,

@@ -20,6 +20,7 @@ from serving_layer.batch_side import BatchSide, OpenRun
 from serving_layer.bounds import Bounds, Budget
 from serving_layer.errors import NoBatchSide, NotComputedYet, NotYet, ServingError, Stale, UnknownView
 from serving_layer.making import Asked, Read, asked, batch_part, etag, make, narrowed, speed_part
+from serving_layer.presented import PresentedCache
 from serving_layer.question import Freshness, Question
 from serving_layer.speed_side import Reading, SpeedSide
 from speed_layer.speed_views import State, Stretch
@@ -54,6 +55,7 @@ class Answering:
     def __init__(self, settings: Settings, declarations: Declarations, bounds: Bounds | None = None) -> None:
         self.bounds = bounds or Bounds()
         self._declarations = declarations
+        self._presented = PresentedCache(self.bounds.cache_mb)
         self._client = pooled_redis_client(
             settings, addresses(settings).redis, self.bounds.speed_timeout_s, self.bounds.speed_connections
         )
@@ -161,7 +163,7 @@ class Answering:
     def _made(self, sides: Sides, all_asked: Sequence[Asked], read: Read) -> list[Answer]:
         deadline = time.monotonic() + self.bounds.timeout_s
         found = [
-            make(each, read, speed, Budget(self.bounds, deadline))
+            make(each, read, speed, Budget(self.bounds, deadline), self._presented)
             for each, speed in zip(all_asked, _speed_of(all_asked, read), strict=True)
         ]
         sides.speed.passed(read.cut)

@@ -19,6 +19,8 @@ class Bounds:
     """States that are read and merged, and rows that are made of them."""
     max_state_mb: float = 256
     """Bytes of all these states."""
+    cache_mb: float = 32
+    """Of all answers together: those that were presented lately."""
     timeout_s: float = 30.0
     speed_states: int = 200_000
     """States that Redis looks at in one call: while it does, it does nothing else."""

@@ -17,6 +17,7 @@ from serving_layer.filters import Wanted, wanted
 from serving_layer.merge import Cells, Groups, gather
 from serving_layer.ordering import BUCKET, Position
 from serving_layer.plan import segments
+from serving_layer.presented import PresentedCache
 from serving_layer.question import Period, Question
 from serving_layer.rows import Gathered, Presenting
 from serving_layer.speed_side import Reading, behind
@@ -95,10 +96,10 @@ def narrowed(asked: Asked, run: OpenRun, heads: Sequence[State]) -> Asked:
     return whole if keys is None else whole._replace(wanted=Wanted(tuple(keys), b""))
 
 
-def make(asked: Asked, read: Read, speed: Sequence[State], budget: Budget) -> Answer:
+def make(asked: Asked, read: Read, speed: Sequence[State], budget: Budget, cache: PresentedCache) -> Answer:
     """The answer. `speed` are the states that the speed side has for this question."""
     question, run = asked.question, read.run
-    presenting = Presenting(question)
+    presenting = Presenting(question, cache)
     page: list[Row] = []
     has_more = False
     with read_errors(run):

@@ -1,6 +1,6 @@
 """Merge: tiles of the batch side and states of the speed side -> states by window and group. Pure.
 
-    tiles, states  --gather-->  packed states by group and segment  --over_windows-->  merged states by window
+    tiles, states  --gather-->  packed states by group and segment  --by_window, slide-->  states by window
 
 The batch side holds the events below its cut and the speed side those from it on, so their states are added like any
 other two: where only one side has a group, that one's are all.
@@ -92,20 +92,15 @@ def both(left: Cells, right: Cells) -> Cells:
     return found
 
 
-def over_windows(
-    by_segment: Mapping[int, list[bytes]], windows: Windows, reader: Reader, budget: Budget
-) -> Iterator[tuple[int, State]]:
-    """The merged states of a group for each window in which it has any, with the number of the window, in order."""
-    if windows.window_of is None:
-        yield from _slide(by_segment, windows.spans, reader, budget)
-        return
+def by_window(by_segment: Mapping[int, list[bytes]], window_of: Mapping[int, int]) -> Iterator[tuple[int, list[bytes]]]:
+    """The packed states of a group for each window in which it has any, with the number of the window, in order."""
     found: dict[int, list[bytes]] = {}
     for segment, packed in by_segment.items():
-        number = windows.window_of.get(segment)
+        number = window_of.get(segment)
         if number is not None:
             found[number] = found[number] + packed if number in found else packed
     for number in sorted(found):
-        yield number, merged(reader, found[number], budget)
+        yield number, found[number]
 
 
 class Windows:
@@ -134,10 +129,12 @@ def merged(reader: Reader, packed: Sequence[bytes], budget: Budget) -> State:
     return found
 
 
-def _slide(
+def slide(
     by_segment: Mapping[int, list[bytes]], spans: Sequence[Span], reader: Reader, budget: Budget
 ) -> Iterator[tuple[int, State]]:
-    """For windows that overlap: each segment is merged once, and about three merges more are made for each window.
+    """The merged states of a group for each window in which it has any, with the number of the window, in order.
+
+    For windows that overlap: each segment is merged once, and about three merges more are made for each window.
 
     States cannot be taken away again. So the window is kept in two parts: `older`, for each of whose segments it is
     known what it is together with the later ones of this part, and `newer`, of which only the sum is needed. When the

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import product
 from typing import Any, NamedTuple
@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 from serving_layer import ordering
 from serving_layer.answer import Row
 from serving_layer.bounds import CHECK_EVERY, Budget
-from serving_layer.merge import Cells, Group, State, Windows, both, over_windows
+from serving_layer.merge import Cells, Group, State, Windows, both, by_window, merged, slide
 from serving_layer.ordering import Position
 from serving_layer.plan import Segments
+from serving_layer.presented import Presentation, PresentedCache
 from serving_layer.question import Period, Question
 from views.aggregates.quantiles import QuantilesAlgebra
 from views.states import Reader
@@ -22,7 +23,7 @@ from views.states import Reader
 class Presenting:
     """How states become the answers of a question."""
 
-    def __init__(self, question: Question) -> None:
+    def __init__(self, question: Question, cache: PresentedCache) -> None:
         view, having = question.view, question.having
         self.view, self.shown, self._having, self._shares = view, question.answers, having, question.quantiles
         more = view.answers_in(having) if having is not None else ()
@@ -33,29 +34,43 @@ class Presenting:
             for name, algebra in self.reader.algebras.items()
             if question.quantiles and name in question.answers and isinstance(algebra, QuantilesAlgebra)
         ]
+        self._cache, self._how = cache, repr((view.hash, self._names, self.shown, self._shares))
 
-    def answers(self, states: State) -> dict[str, Any] | None:
-        """The answers of a group; None where `having` leaves it out."""
-        found = self.view.present(states, self._names)
-        if self._having is not None and not self._having.evaluate(self.view.numbers(found)):
-            return None
-        return self._finished(found, states)
-
-    def answers_anyway(self, states: State) -> dict[str, Any]:
-        """The same, whatever `having` says: what stands beside the answers of a row."""
-        return self._finished(self.view.present(states, self._names), states)
-
-    def _finished(self, found: dict[str, Any], states: State) -> dict[str, Any]:
-        if len(self._names) > len(self.shown):
-            found = {name: found[name] for name in self.shown}
-        for name, algebra in self._quantiles:
-            found[f"{name}.quantiles"] = algebra.present_by_share(states[name], self._shares)
+    def of_packed(self, packed: Sequence[bytes], budget: Budget) -> Presentation:
+        """What the packed states of a group are together, presented."""
+        found = self._cache.get(self._how, packed)
+        if found is None:
+            found = self.of_states(merged(self.reader, packed, budget))
+            self._cache.put(self._how, packed, found)
         return found
 
+    def of_states(self, states: State) -> Presentation:
+        """Merged states, presented."""
+        found = self.view.present(states, self._names)
+        shown = {name: found[name] for name in self.shown}
+        for name, algebra in self._quantiles:
+            shown[f"{name}.quantiles"] = algebra.present_by_share(states[name], self._shares)
+        return Presentation(shown, found)
+
+    def over_windows(
+        self, by_segment: Mapping[int, list[bytes]], windows: Windows, budget: Budget
+    ) -> Iterator[tuple[int, Presentation]]:
+        """The answers of a group for each window in which it has events, with the number of the window, in order."""
+        if windows.window_of is None:
+            for number, states in slide(by_segment, windows.spans, self.reader, budget):
+                yield number, self.of_states(states)
+            return
+        for number, packed in by_window(by_segment, windows.window_of):
+            yield number, self.of_packed(packed, budget)
+
+    def keeps(self, found: Presentation) -> bool:
+        """Whether `having` lets a row be."""
+        return self._having is None or bool(self._having.evaluate(self.view.numbers(found.all)))
+
     @cached_property
-    def zero(self) -> State:
-        """The states of no events."""
-        return {name: algebra.zero() for name, algebra in self.reader.algebras.items()}
+    def zero(self) -> Presentation:
+        """The answers of no events."""
+        return self.of_states({name: algebra.zero() for name, algebra in self.reader.algebras.items()})
 
 
 class Gathered(NamedTuple):
@@ -75,23 +90,22 @@ def rows_of(question: Question, presenting: Presenting, gathered: Gathered, budg
     cells = both(gathered.batch, gathered.speed)
     windows = gathered.windows(question.windows)
     groups = dict.fromkeys((*cells, *named_groups(question))) if question.fill else cells
-    zero = presenting.answers(presenting.zero) if question.fill else None
+    zero = presenting.zero.shown if question.fill and presenting.keeps(presenting.zero) else None
     made = 0
     for group in groups:
         filled: set[int] = set()
-        for number, states in over_windows(cells.get(group, {}), windows, presenting.reader, budget):
+        for number, found in presenting.over_windows(cells.get(group, {}), windows, budget):
             made += 1
             if not made % CHECK_EVERY:
                 budget.spend(CHECK_EVERY)
             filled.add(number)
-            answers = presenting.answers(states)
-            if answers is not None:
-                yield Row(question.periods[number], group, answers)
+            if presenting.keeps(found):
+                yield Row(question.periods[number], group, found.shown)
         if zero is not None:
             budget.spend(len(question.periods) - len(filled))
             for number, period in enumerate(question.periods):
                 if number not in filled:
-                    yield Row(period, group, dict(zero))
+                    yield Row(period, group, zero)
 
 
 def with_more(
@@ -105,14 +119,14 @@ def with_more(
     def answers(cells: Cells, of: Sequence[Period]) -> dict[tuple[int, Group], dict[str, Any]]:
         windows = gathered.windows(of)
         return {
-            (number, group): presenting.answers_anyway(states)
+            (number, group): found.shown
             for group in groups
-            for number, states in over_windows(cells.get(group, {}), windows, presenting.reader, budget)
+            for number, found in presenting.over_windows(cells.get(group, {}), windows, budget)
         }
 
     before = answers(both(gathered.batch, gathered.speed), question.previous or ())
     batch, speed = (answers(cells, question.windows) if question.explain else {} for cells in gathered[:2])
-    nothing = presenting.answers_anyway(presenting.zero)
+    nothing = presenting.zero.shown
     number_of = {period: number for number, period in enumerate(question.periods)}
     found = []
     for row in rows:

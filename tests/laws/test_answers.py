@@ -23,9 +23,11 @@ from serving_layer.asking import Limits, ask
 from serving_layer.batch_side import BatchSide, OpenRun
 from serving_layer.bounds import Bounds, Budget
 from serving_layer.making import Asked, Read, asked, make, narrowed
-from serving_layer.merge import Windows, over_windows
+from serving_layer.merge import Windows
 from serving_layer.plan import Span
+from serving_layer.presented import PresentedCache
 from serving_layer.question import Question
+from serving_layer.rows import Presenting
 from serving_layer.speed_side import Reading
 from speed_layer import speed_views
 from speed_layer.speed_views import ALL_KEYS, Outcome, State
@@ -47,7 +49,7 @@ from tests.answering_place import (
     zero,
 )
 from views.in_memory import Event
-from views.states import Reader, head_of, merge_packed, pack
+from views.states import head_of, merge_packed, pack
 from views.view import View
 
 NOW = FIRST.timestamp() + SPAN_DAYS * 86400
@@ -88,7 +90,7 @@ class World:
                 packed.setdefault(bucket, []).append(state)
             algebras = question.view.algebras
             inside = [(bucket, ALL_KEYS, merge_packed(algebras, every)) for bucket, every in packed.items()]
-        return make(each, read, inside, Budget(Bounds(), math.inf))
+        return make(each, read, inside, Budget(Bounds(), math.inf), PresentedCache(1))
 
 
 def _inside(each: Asked, states: list[State]) -> list[State]:
@@ -365,8 +367,11 @@ def test_other_questions_are_not_ranked_by_one_number(more: list[tuple[str, str]
 @given(
     cells=st.dictionaries(st.integers(0, 30), st.lists(st.integers(1, 9), min_size=1, max_size=3)),
     steps=st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=12),
+    cache_mb=st.sampled_from([0, 0.003, 32]),
 )
-def test_windows_hold_the_segments_that_are_theirs(cells: dict[int, list[int]], steps: list[tuple[int, int]]) -> None:
+def test_windows_hold_the_segments_that_are_theirs(
+    cells: dict[int, list[int]], steps: list[tuple[int, int]], cache_mb: float
+) -> None:
     first = end = 0
     spans = []
     for later_first, later_end in steps:
@@ -376,9 +381,11 @@ def test_windows_hold_the_segments_that_are_theirs(cells: dict[int, list[int]], 
         segment: [pack(TOTALS.algebras, {**zero(TOTALS), "orders": count}) for count in counts]
         for segment, counts in cells.items()
     }
-    reader = Reader(TOTALS.algebras, ["orders"])
-    found = list(over_windows(packed, Windows(spans), reader, Budget(Bounds(), math.inf)))
+    presenting = Presenting(ask(TOTALS, [("answers", "orders")], now=NOW, limits=LIMITS), PresentedCache(cache_mb))
+    found = [*presenting.over_windows(packed, Windows(spans), Budget(Bounds(), math.inf))]
+    again = [*presenting.over_windows(packed, Windows(spans), Budget(Bounds(), math.inf))]
+    assert found == again
     sums = [[sum(cells[segment]) for segment in range(*span) if segment in cells] for span in spans]
-    assert [(number, states["orders"]) for number, states in found] == [
+    assert [(number, made.shown["orders"]) for number, made in found] == [
         (number, sum(counts)) for number, counts in enumerate(sums) if counts
     ]
