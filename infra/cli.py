@@ -258,6 +258,7 @@ GROUPS: dict[str, Group] = {
         "Compare what the speed side says, or every answer, with a recompute. Exit code 1: something differs.",
         is_command=True,
     ),
+    "alerts": Group("serving_layer.alerts.commands", "List and show alerts, try one out, mute it for a while."),
     "dead": Group("master_dataset.dead_commands", "Look at invalid records, and send them again."),
     "demo": Group(
         "serving_layer.demo",

@@ -19,6 +19,7 @@ from infra.settings import Settings
 from infra.threads import Threads
 from infra.version import VERSION
 from serving_layer.access import ViewAccess
+from serving_layer.alerts.rest import Shown, alert_routes
 from serving_layer.allowed import bounds_of, limits_of
 from serving_layer.answering import Answering
 from serving_layer.context import Serving, problem_of
@@ -30,6 +31,7 @@ from serving_layer.errors import ServingError
 from serving_layer.live import Live, live_routes
 from serving_layer.metrics import ServingMetrics
 from serving_layer.openapi import describe
+from serving_layer.pushed import Pushing
 from serving_layer.sources import source_routes
 from views.declarations import Declarations
 
@@ -53,6 +55,8 @@ def create_app(settings: Settings, declarations: Declarations, answering: Answer
         ),
     )
     live = Live(serving)
+    pushing, shown = Pushing(serving, lambda: live.subscribers), Shown(serving)
+    live.closes_with.append(pushing.close)
 
     @asynccontextmanager
     async def running(_app: FastAPI) -> AsyncIterator[None]:
@@ -61,6 +65,7 @@ def create_app(settings: Settings, declarations: Declarations, answering: Answer
         serving.answers.close()
         serving.waits.close()
         answering.close()
+        shown.close()
 
     app = FastAPI(
         title="Tidemark serving layer",
@@ -75,7 +80,7 @@ def create_app(settings: Settings, declarations: Declarations, answering: Answer
     app.router.routes.extend(
         [
             *question_routes(serving), *live_routes(live), *source_routes(serving), *session_routes(serving),
-            *_description_routes(serving), *dashboard_routes(),
+            *alert_routes(shown, pushing), *_description_routes(serving), *dashboard_routes(),
         ]
     )  # fmt: skip
     add_health(app, lambda: _ready(serving))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -132,6 +132,8 @@ class Live:
         self._threads = Threads("live", THREADS)
         self._feeds: dict[Asked, Feed] = {}
         self.is_closing = False
+        self.closes_with: list[Callable[[], None]] = []
+        """What else has connections that would never end by themselves."""
 
     @property
     def subscribers(self) -> int:
@@ -204,6 +206,8 @@ class Live:
                 mailbox.end()
             self._drop(feed)
         self._threads.close()
+        for close in self.closes_with:
+            close()
 
     def _feed(self, asked: Asked) -> Feed:
         settings = self._serving.settings

@@ -125,6 +125,7 @@ class Keeper:
         stream = Stream(
             self.settings, self.source, Columns(views), self.speed_views, self._token, meta.applied, gid,
             marks, checkpoint, self.limit, self.pace, failpoint=self.failpoint,
+            followed=self.declarations.followed_views(self.source.name),
         )  # fmt: skip
         query = stream.start(self.spark, self.bootstrap, begin)
         self.stream, self.starts = stream, self.starts + 1

@@ -9,6 +9,7 @@
     tidemark:{web}:gids                         generation -> its views, until its states are swept
     tidemark:{web}:alive                        the token of a writer that lives
     tidemark:{web}:looked                       Kafka's end when the writer last looked, and when all of it was applied
+    tidemark:{web}:touched                      a stream: what the newest micro-batches touched (touched.py)
     tidemark:{web}:v:<gid>:<view>               buckets of a view that have states, by time
     tidemark:{web}:v:<gid>:<view>:<bucket>      key -> state
     tidemark:{web}:v:<gid>:<view>:<bucket>:<n>  its keys by their n-th number (ranks.py)
@@ -42,6 +43,7 @@ META = "meta.2"
 """With the number of the layout. A Redis that another version filled is one that was lost: it is filled anew."""
 TOTALS = "t"
 """What the name of a view's totals begins with. A hash does not."""
+TOUCHED = "touched"
 ALL_KEYS = b""
 """The key of a total."""
 SWEPT_AT_ONCE = 200
@@ -182,6 +184,10 @@ class MicroBatch:
     """Names of marks that are older than the horizon."""
     ranks: Mapping[Group, tuple[int, ...]] = field(default_factory=dict)
     """The numbers by which groups are ranked, for all groups of a view or for none (ranks.py)."""
+    touched: bytes = b""
+    """For those who follow changes (touched.py); nothing where nobody does."""
+    touched_kept: int = 0
+    """How many such entries are kept."""
 
 
 class SpeedViews:
@@ -190,7 +196,9 @@ class SpeedViews:
     def __init__(self, client: Redis, source: str) -> None:
         self.client, self.source = client, source
         self.prefix = f"tidemark:{{{source}}}:"
-        self._keys = [self.prefix + name for name in ("epoch", META, "gens", "seen", "gids", "alive", "looked")]
+        self._keys = [
+            self.prefix + name for name in ("epoch", META, "gens", "seen", "gids", "alive", "looked", TOUCHED)
+        ]
         self._scripts = {name: client.register_script(_script(name)) for name in SCRIPTS}
 
     # ---- the writer ----
@@ -229,7 +237,8 @@ class SpeedViews:
         """The states, the marks and the cut of a micro-batch, all or nothing."""
         keys: list[str] = []
         arguments: list[Any] = [token, cut_text(batch.start), cut_text(batch.end), batch.gid]
-        arguments += [batch.marks_name, batch.marks, batch.horizon_ms, len(batch.forget), *batch.forget]
+        arguments += [batch.marks_name, batch.marks, batch.horizon_ms, batch.touched, batch.touched_kept]
+        arguments += [len(batch.forget), *batch.forget]
         by_bucket: dict[tuple[str, int], list[Group]] = {}
         for group in batch.states:
             by_bucket.setdefault((group.view, group.bucket), []).append(group)
@@ -243,7 +252,7 @@ class SpeedViews:
             for of_rank in zip(*numbers, strict=True):
                 for group, number in zip(groups, of_rank, strict=True):
                     arguments += [number, group.key]
-        return Outcome(self._text(self._scripts["apply"](keys=[*self._keys[:5], *keys], args=arguments)))
+        return Outcome(self._text(self._scripts["apply"](keys=[*self._keys[:5], self._keys[7], *keys], args=arguments)))
 
     def marks(self) -> Iterator[tuple[str, bytes]]:
         """All marks that are kept, by their names."""
@@ -387,7 +396,7 @@ class SpeedViews:
     # ---- inside ----
 
     def _run(self, name: str, *arguments: Any) -> Any:
-        return self._scripts[name](keys=self._keys, args=arguments)
+        return self._scripts[name](keys=self._keys[:7], args=arguments)
 
     def _said(self, name: str, *arguments: Any) -> str:
         return self._text(self._run(name, *arguments))

@@ -29,6 +29,7 @@ from speed_layer.micro_batch import Delta, delta_of
 from speed_layer.ranks import numbers, ranked
 from speed_layer.speed_views import Group, MicroBatch, Outcome, SpeedViews, new_id
 from speed_layer.totals import by_name
+from speed_layer.touched import MOST_ENTRIES, written
 from views.columns import Columns
 from views.on_spark.columns import evaluated
 from views.on_spark.events import with_event
@@ -123,6 +124,8 @@ class Stream:
     kept_bytes: int = 0
     """States that we wrote lately, with their packed sizes, to spare reading them again; the last written are last.
     Nobody else writes them."""
+    followed: frozenset[str] = frozenset()
+    """Names of the views whose changes somebody follows."""
     applying: threading.Lock = field(default_factory=threading.Lock)
     """Held while `applied` may be another than Redis's."""
     failpoint: Callable[[str], None] = field(default=reach)
@@ -134,6 +137,10 @@ class Stream:
     @cached_property
     def _ranked(self) -> dict[str, tuple[str, ...]]:
         return {view.hash: ranked(view) for view in self.columns.views}
+
+    @cached_property
+    def _followed_hashes(self) -> list[str]:
+        return [view.hash for view in self.columns.views if view.name in self.followed]
 
     def start(self, spark: SparkSession, bootstrap: str, begin: Cut) -> StreamingQuery:
         """Follow Kafka from `begin` on, which is what is applied, for every partition."""
@@ -201,7 +208,9 @@ class Stream:
                 for group, state in states.items()
                 if group.view in self._ranked
             }
-            batch = MicroBatch(self.applied, end, self.gid, packed, *self._marks_of(name, delta), ranks)
+            touched = written(delta.groups, self._followed_hashes)
+            marks = self._marks_of(name, delta)
+            batch = MicroBatch(self.applied, end, self.gid, packed, *marks, ranks, touched, MOST_ENTRIES)
             was_merged = time.monotonic()
             with self.applying:
                 outcome = self.speed_views.apply(self.token, batch)

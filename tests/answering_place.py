@@ -26,6 +26,7 @@ from serving_layer.question import Period
 from speed_layer.ranks import numbers, ranked
 from speed_layer.speed_views import Group, MicroBatch, Outcome, SpeedViews, cut_text
 from speed_layer.totals import by_name, totals
+from speed_layer.touched import MOST_ENTRIES, written
 from views import in_memory
 from views.aggregates import Average, Count, Distinct, Histogram, Last, Max, Min, Quantiles, Sum, TopK
 from views.declarations import Declarations
@@ -261,6 +262,8 @@ class Writer:
     def __init__(self, speed_views: SpeedViews, place: Place) -> None:
         self.speed_views, self.place = speed_views, place
         self.known = by_name(place.views)
+        self.followed: frozenset[str] = frozenset()
+        """Names of views whose changes somebody follows."""
         self.start()
 
     def start(self) -> None:
@@ -290,7 +293,19 @@ class Writer:
             for group, state in states.items()
             if (view := self.known[group.view]).hash == group.view
         }
-        batch = MicroBatch(applied, end, generation.gid, states, f"m{cut_text(end)}", b"marks", ranks=ranks)
+        hashes = [each for each in generation.views if self.known[each].name in self.followed]
+        touched = written([group for group in states if group.view in self.known], hashes)
+        batch = MicroBatch(
+            applied,
+            end,
+            generation.gid,
+            states,
+            f"m{cut_text(end)}",
+            b"marks",
+            ranks=ranks,
+            touched=touched,
+            touched_kept=MOST_ENTRIES,
+        )
         said = self.speed_views.apply(self.token, batch)
         assert said == (Outcome.ALREADY if cut_text(applied) == cut_text(end) else Outcome.OK)
 

@@ -1,7 +1,8 @@
--- apply(token, from, to, gid, name of the marks, marks, horizon, how many marks to forget, their names...,
+-- apply(token, from, to, gid, name of the marks, marks, horizon, touched groups, how many such entries are kept,
+--       how many marks to forget, their names...,
 --       then for each bucket: its time in seconds, how many states, key, state, key, state..., by how many numbers its keys
 --       are ranked, and for each of these: number, key, number, key...)
--- KEYS: epoch, meta, gens, seen, gids, then for each bucket the index of its view and its data.
+-- KEYS: epoch, meta, gens, seen, gids, touched, then for each bucket the index of its view and its data.
 -- One micro-batch: the states as they are after it, its marks, and the cut, all or nothing.
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then
   return 'FENCED'
@@ -33,8 +34,12 @@ end
 if ARGV[6] ~= '' then
   redis.call('HSET', KEYS[4], ARGV[5], ARGV[6])
 end
-local at = 9
-for _ = 1, tonumber(ARGV[8]) do
+-- For those who follow changes: what this micro-batch touched, or nothing where nobody does.
+if ARGV[8] ~= '' then
+  redis.call('XADD', KEYS[6], 'MAXLEN', '~', ARGV[9], '*', 'from', ARGV[2], 'to', ARGV[3], 'groups', ARGV[8])
+end
+local at = 11
+for _ = 1, tonumber(ARGV[10]) do
   redis.call('HDEL', KEYS[4], ARGV[at])
   at = at + 1
 end
@@ -47,7 +52,7 @@ local function put(command, key, count)
     at = stop + 1
   end
 end
-for place = 6, #KEYS, 2 do
+for place = 7, #KEYS, 2 do
   local bucket, count = ARGV[at], tonumber(ARGV[at + 1])
   redis.call('ZADD', KEYS[place], bucket, bucket)
   at = at + 2
