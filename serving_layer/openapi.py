@@ -42,7 +42,7 @@ SHARED: Json = {
 def describe(views: Iterable[View], limits: Limits) -> Json:
     """The description for somebody who may see these views."""
     listed = list(views)
-    schemas = shared_schemas() | alert_schemas()
+    schemas = shared_schemas([view.name for view in listed]) | alert_schemas()
     paths = _general_paths([view.name for view in listed])
     for view in listed:
         schemas |= schemas_of(view)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from serving_layer import errors
@@ -36,8 +37,8 @@ CUT: Json = {
 TIME: Json = {"type": "string", "format": "date-time"}
 
 
-def shared_schemas() -> Json:
-    """Those that every description has."""
+def shared_schemas(views: Sequence[str]) -> Json:
+    """Those that every description has; `views` are those that its reader may see, of which examples are made."""
     question = {
         "view": {"type": "string"},
         "filters": {
@@ -125,8 +126,7 @@ def shared_schemas() -> Json:
             "required": ["view"],
             "properties": question,
             "additionalProperties": False,
-            # No name of a view: a key sees those of its own alone.
-            "examples": [{"view": "NAME", "from": "-7d", "grain": "day"}],
+            "examples": [{"view": name, "from": "-7d", "grain": "day"} for name in views[:1]],
         },
         "Questions": {
             "type": "object",

@@ -104,7 +104,7 @@ def test_init_is_what_the_log_says_with_marks_still_to_be_loaded(empty: SpeedVie
     token, _ = empty.start()
     assert empty.init(token, 3, {1: 5, 0: 2}, [OTHER, VIEW], "topic") == Outcome.OK
     kept = empty.look()
-    assert kept.meta == ({0: 2, 1: 5}, {}, 3, 0, "topic")
+    assert kept.meta == ({0: 2, 1: 5}, {}, 3, 0, "topic", kept.generations[0].gid)
     (only,) = kept.generations
     assert (only.run, only.start, only.catalog, only.views) == (3, {0: 2, 1: 5}, (VIEW, OTHER), (VIEW, OTHER))
 
