@@ -6,7 +6,7 @@ WORKERS ?= 2
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test browser test-quick check format bench docs lock lock-jars clean
+.PHONY: help setup demo test browser test-quick check format torture bench docs lock lock-jars clean
 
 help:  ## Print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -52,6 +52,12 @@ check: setup  ## Check style, types, import directions, and that the docs are in
 format: setup  ## Format the code and mend what ruff can mend
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
+
+torture: setup  ## Try to make the platform lie: a long fault programme (SHOTS=700, MINUTES=180, SEED=)
+	@[ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null || apt-get install -y -qq --no-install-recommends libfaketime >/dev/null || echo "No libfaketime: clocks stay right."
+	@mkdir -p artifacts
+	@$(BIN)/python -m tests.torture.all_sabotages artifacts/sabotages
+	@$(BIN)/tidemark torture --shots $(or $(SHOTS),700) --minutes $(or $(MINUTES),180) $(if $(SEED),--seed $(SEED)) --report artifacts/torture.html --sabotages artifacts/sabotages/sabotages.json
 
 bench: setup  ## Measure, and write the figures into benchmarks/results
 	@for each in benchmarks/bench_*.py; do $(BIN)/python $$each; done

@@ -233,11 +233,11 @@ def _listed(folder: BatchFolder, entry: Entry, state: str) -> dict[str, Any]:
     from batch_layer.errors import BatchError
     from batch_layer.manifests import read_manifest
 
-    kind, rows = "pruned", None
+    kind, rows, against = "pruned", None, ""
     if folder.manifest(entry.run).is_file():
         try:
             manifest = read_manifest(folder, entry.run)
-            kind, rows = manifest.kind, manifest.rows
+            kind, rows, against = manifest.kind, manifest.rows, _against_speed(manifest)
         except BatchError:
             kind = "damaged"
     return {
@@ -247,9 +247,21 @@ def _listed(folder: BatchFolder, entry: Entry, state: str) -> dict[str, Any]:
         "kind": kind,
         "views": len(entry.catalog),
         "rows": "" if rows is None else rows,
+        "against speed": against,
         "when": _when(entry.at),
         "state": state,
     }
+
+
+def _against_speed(manifest: Manifest) -> str:
+    """What the speed side had said of the same offsets, of all views together."""
+    found = [view.compared for view in manifest.views if view.compared and not view.compared["why_not"]]
+    if not found:
+        return "not compared"
+    mismatched, excused = (sum(each[name] for each in found) for name in ("mismatched", "excused"))
+    if not mismatched:
+        return "equal"
+    return f"{mismatched:,} differ" + (f", {excused:,} excused" if excused else "")
 
 
 def _row_of(manifest: Manifest) -> dict[str, Any]:
@@ -286,6 +298,7 @@ def _view_row(view: Any) -> dict[str, Any]:
         "files": len(view.files),
         "bytes": sum(file.bytes for file in view.files),
         "totals": ", ".join(f"{name}={total}" for name, total in view.totals.items()),
+        "against speed": view.compared["in_words"] if view.compared else "not compared",
         "seconds": round(view.seconds, 1),
     }
 

@@ -16,6 +16,7 @@ class BatchFolder:
 
     publish.log  serving.json     which runs readers may see, and which one they shall see
     run.counter  lease.lock       the next run's number; who works here now
+    consistency.json              what comparisons with the speed side found, and which views are set aside
     definitions/<hash>            texts of definitions
     runs/00000007.json            the manifest of run 7: what belongs to it
     tables/<view>-<hash>/         a Delta table for each version of a view
@@ -53,6 +54,11 @@ class BatchFolder:
     def lease(self) -> Path:
         """Locked by whoever works here."""
         return self.root / "lease.lock"
+
+    @property
+    def consistency(self) -> Path:
+        """What comparisons with the speed side found, and which views are set aside."""
+        return self.root / "consistency.json"
 
     @property
     def definitions(self) -> Path:

@@ -42,6 +42,8 @@ class ViewData:
     totals: dict[str, str]
     index: tuple[str, ...]
     seconds: float
+    compared: dict[str, Any] | None = None
+    """What the comparison with the speed side found (`consistency.to_json`)."""
 
 
 @dataclass(frozen=True)

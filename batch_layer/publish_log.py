@@ -22,6 +22,7 @@ from batch_layer.errors import BatchError, RunRefused
 from batch_layer.folders import BatchFolder
 from batch_layer.seals import seal, unseal
 from infra.disk import make_folder, replace_file, sync_folder
+from infra.failpoints import reach
 from master_dataset.cut import Cut, cut_from_json, cut_to_json, is_below
 
 FORMAT = 1
@@ -204,10 +205,12 @@ def _write(file: IO[bytes], end: int, entry: Entry) -> int:
     line = f"{seal(_to_json(entry))}\n".encode()
     file.seek(end)
     try:
+        reach("publish_log.before_line")
         written = 0
         while written < len(line):
             written += file.write(line[written:])
         # Step 3. On the disk: from here on the run is published.
+        reach("publish_log.before_sync")
         os.fsync(file.fileno())
     except OSError:  # a full disk, say: what we report as failed must not be published after all
         file.truncate(end)

@@ -1,7 +1,7 @@
 """A run: recompute every view of a source below a cut, verify, and publish by one line in the publish log.
 
     number -> cut, from the speed layer -> master dataset holds it -> copies -> views, verified, with their read index
-    -> manifest
+    -> compared with what the speed layer had said -> manifest
     -> publish log (the flip) -> speed layer -> Delta tables of other engines
 
 A run that is killed anywhere before the flip leaves files that no reader looks at; `tidemark batch prune` removes them.
@@ -19,6 +19,8 @@ import structlog
 from pyspark.sql import DataFrame, SparkSession
 
 from batch_layer import copies, definitions, publish_log
+from batch_layer.comparison import Comparison
+from batch_layer.consistency import to_json
 from batch_layer.copies import Counted, all_copies, find_copies, merge_ids
 from batch_layer.errors import BatchError, RunsUnknown
 from batch_layer.folders import BatchFolder
@@ -33,6 +35,7 @@ from batch_layer.progress import Report, quiet, told
 from batch_layer.publish_log import Entry
 from batch_layer.recompute import Job, compute_all, compute_more
 from batch_layer.tables import expose
+from infra.failpoints import reach
 from infra.settings import Settings
 from infra.spark import spark_session
 from master_dataset.commits import table_path
@@ -55,7 +58,7 @@ def run_batch(
     unpin: bool = True,
     report: Report = quiet,
     spark: SparkSession | None = None,
-    failpoint: Failpoint = lambda _name: None,
+    failpoint: Failpoint = reach,
 ) -> Manifest:
     """Compute and publish all views of a source; `full` never goes on from an earlier run. Returns the manifest.
 
@@ -73,10 +76,12 @@ def run_batch(
         report("checking the master dataset", 0, 0)
         master.check()
         session = spark or spark_session(settings, f"tidemark batch {source}")
-        run = _Run(session, folder, master, hand_off, views, report, failpoint)
+        comparison = Comparison(settings, folder, hand_off.speed_views)
+        run = _Run(session, folder, master, hand_off, comparison, views, report, failpoint)
         manifest = run.go(full=full, unpin=unpin)
         try:
             freed = hand_off.prune(max(settings.batch_keep_runs, 2))  # other engines may just be reading the run before
+            failpoint("run.after_prune")
             log.info("pruned", source=source, files=len(freed.files), bytes=freed.bytes)
         except RunsUnknown as error:  # the run is published all the same, and the next one prunes
             log.warning("not_pruned", source=source, why=str(error))
@@ -89,6 +94,7 @@ class _Run:
     folder: BatchFolder
     master: MasterBelow
     hand_off: HandOff
+    comparison: Comparison
     views: list[View]
     report: Report
     failpoint: Failpoint
@@ -123,19 +129,24 @@ class _Run:
         # Step 3. The views: files that no manifest names yet, each read back and compared with the events.
         computed = tuple(self._compute(number, view, cut, base, found) for view in self.views)
         self.failpoint("run.after_views")
-        # Step 4. What belongs to the run, on the disk before anything can point to it.
+        # Step 4. What the speed side had said of the same offsets. Before the flip: a view whose speed side is wrong is
+        # set aside before readers go to this run, and no run is published without it. A crash leaves what is true.
+        computed = self._compared(number, cut, computed)
+        self.failpoint("run.after_comparison")
+        # Step 5. What belongs to the run, on the disk before anything can point to it.
         manifest = self._manifest(number, cut, base, found, computed, ids, started)
         write_manifest(self.folder, manifest)
         self.failpoint("run.before_publish")
-        # Step 5. The flip. Before it, readers see the run before; after it, this one.
+        # Step 6. The flip. Before it, readers see the run before; after it, this one.
         entry = Entry(number, cut, self._catalog(), time.time())
         publish_log.append(self.folder, entry, unpin=unpin)
         self.failpoint("run.after_publish")
-        # Step 6. The speed layer. A crash before leaves it on the run before, still right; the next to look does it.
+        # Step 7. The speed layer. A crash before leaves it on the run before, still right; the next to look does it.
         self.hand_off.publish(opening, entry)
         self.failpoint("run.after_hand_off")
-        # Step 7. Other engines. A crash before or within leaves them on the run before; the next run brings them up.
+        # Step 8. Other engines. A crash before or within leaves them on the run before; the next run brings them up.
         self._expose(manifest)
+        self.failpoint("run.after_expose")
         log.info(
             "published",
             source=self.folder.source,
@@ -234,9 +245,17 @@ class _Run:
         with told(self.spark, self.report, view.name, count):
             data = compute_more(job, events, known) if known is not None else compute_all(job, events)
         self.spark.catalog.clearCache()
+        self.failpoint("run.after_data")
         data = self._indexed(number, view, data, known)
         log.info("view_computed", view=view.name, kind=data.kind, events=count, rows=data.rows, seconds=data.seconds)
         return data
+
+    def _compared(self, number: int, cut: Cut, computed: tuple[ViewData, ...]) -> tuple[ViewData, ...]:
+        """The views, each with what the comparison with the speed side found."""
+        self.report("comparing with the speed side", 0, 0)
+        views = [(view, data.index) for view, data in zip(self.views, computed, strict=True)]
+        found = self.comparison.of_run(number, cut, views)
+        return tuple(replace(data, compared=to_json(each)) for data, each in zip(computed, found, strict=True))
 
     def _indexed(self, number: int, view: View, data: ViewData, known: ViewData | None) -> ViewData:
         """The view with its read index: a new file for the days that were written, after those of the run before."""
@@ -284,6 +303,7 @@ class _Run:
         with told(self.spark, self.report, f"{view.name}: index", rows):
             each = map if rows < WORTH_WORKERS else SparkWorkers(self.spark.sparkContext)
             build(self.folder.indexes / name, view, days, before, is_whole=is_whole, each=each)
+        self.failpoint("run.after_index")
         log.info("index_built", view=view.name, days=len(days), rows=rows, seconds=round(time.monotonic() - begin, 1))
         return (name,) if is_whole else (*earlier, name)
 

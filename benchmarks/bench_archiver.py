@@ -55,6 +55,7 @@ def main() -> None:
             scheduler_enabled=False,
             speed_enabled=False,
             serving_enabled=False,
+            alerts_enabled=False,
             archive_max_events=given.events,
             archive_max_mb=given.events,
         )

@@ -256,6 +256,7 @@ def main() -> None:
             scheduler_enabled=False,
             speed_enabled=False,
             serving_enabled=False,
+            alerts_enabled=False,
         )
         up.check_and_fetch(settings)
         up.start_detached(settings, lambda _status: None)

@@ -87,6 +87,7 @@ class Bench:
         self.settings: Settings = load_settings(
             home=place / "home", views_dir=place / "views", with_examples=False, collector_enabled=False,
             archiver_enabled=False, scheduler_enabled=False, speed_enabled=False, serving_enabled=False,
+            alerts_enabled=False,
         )  # fmt: skip
         up.check_and_fetch(self.settings)
         up.start_detached(self.settings, lambda _status: None)

@@ -44,7 +44,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         settings = load_settings(
             home=Path(folder) / "home", collector_enabled=False, archiver_enabled=False, scheduler_enabled=False,
-            speed_enabled=False, serving_enabled=False,
+            speed_enabled=False, serving_enabled=False, alerts_enabled=False,
         )  # fmt: skip
         first_s = timed_up(settings, lambda: None)
         memory = {}

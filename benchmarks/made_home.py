@@ -29,6 +29,7 @@ from batch_layer.manifests import DataFile, Manifest, ViewData, read_manifest, w
 from batch_layer.publish_log import Entry
 from infra.settings import Settings, load_settings
 from speed_layer.generations import tend
+from speed_layer.ranks import ranked
 from speed_layer.speed_views import Group, MicroBatch, Outcome, SpeedViews
 from speed_layer.totals import totals
 from views import in_memory
@@ -36,7 +37,7 @@ from views.declarations import declared_by
 from views.in_memory import Event
 from views.keys import pack_key
 from views.state_sql import plan
-from views.states import merge_packed, pack
+from views.states import HeadReader, head_of, merge_packed, pack
 from views.view import View
 
 KEYS = 10_000
@@ -254,6 +255,9 @@ class SpeedWriter:
             for (group, state), before in zip(added.items(), known, strict=True)
         }
         end = {0: start.get(0, 0) + len(groups)}
-        said = self._speed_views.apply(self._token, MicroBatch(start, end, gid, states))
+        names = ranked(self._view)
+        readers = [HeadReader(algebras, name) for name in names]
+        numbers = {group: tuple(reader.read(head_of(states[group])) for reader in readers) for group in groups}
+        said = self._speed_views.apply(self._token, MicroBatch(start, end, gid, states, ranks=numbers))
         assert said in (Outcome.OK, Outcome.RETRY), said
         return said == Outcome.OK

@@ -245,16 +245,29 @@ GROUPS: dict[str, Group] = {
     "batch": Group(
         "batch_layer.batch_commands", "Compute the batch views; list, show, roll back and prune their runs."
     ),
-    "speed": Group("speed_layer.speed_commands", "Look at the speed layer: how far it is, and what Redis holds of it."),
+    "speed": Group(
+        "speed_layer.speed_commands", "Look at the speed layer: how far it is, what Redis holds; make that anew."
+    ),
     "query": Group(
         "serving_layer.query_commands",
         "Ask a view: a table, its course as bars, and what the answer is made of.",
         is_command=True,
     ),
+    "verify": Group(
+        "serving_layer.verify_commands",
+        "Compare what the speed side says, or every answer, with a recompute. Exit code 1: something differs.",
+        is_command=True,
+    ),
+    "alerts": Group("serving_layer.alerts.commands", "List and show alerts, try one out, mute it for a while."),
     "dead": Group("master_dataset.dead_commands", "Look at invalid records, and send them again."),
     "demo": Group(
         "serving_layer.demo",
         "Bring everything up, send a day of events and more, and prove each answer by a recompute from scratch.",
+        is_command=True,
+    ),
+    "torture": Group(
+        "torture.commands",
+        "Hurt an installation of its own in every known way, ask it all the time, and prove each answer.",
         is_command=True,
     ),
     "import": Group(

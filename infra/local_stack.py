@@ -60,6 +60,8 @@ def wanted_ports(settings: Settings) -> dict[str, int]:
         ports |= {"archiver_metrics_port": settings.archiver_metrics_port}
     if settings.speed_enabled:
         ports |= {"speed_metrics_port": settings.speed_metrics_port}
+    if settings.alerts_enabled:
+        ports |= {"alerts_metrics_port": settings.alerts_metrics_port}
     if _has_scheduler(settings):
         ports |= {"scheduler_metrics_port": settings.scheduler_metrics_port}
     return ports
@@ -115,6 +117,8 @@ def build_services(settings: Settings) -> list[Service]:
         services.append(scheduler_service(actual, after))
     if settings.serving_enabled:
         services.append(serving_service(actual, tuple(name for name in after if name == "redis")))
+    if settings.alerts_enabled:
+        services.append(alerts_service(actual, (*after, "collector") if settings.collector_enabled else after))
     return services
 
 
@@ -334,6 +338,13 @@ def scheduler_service(settings: Settings, after: tuple[str, ...]) -> Service:
 def serving_service(settings: Settings, after: tuple[str, ...]) -> Service:
     """The serving layer: answers by REST, from the batch views' files and the speed views in Redis."""
     return _rest_service(settings, "serving", "serving_layer", addresses(settings).serving, after)
+
+
+def alerts_service(settings: Settings, after: tuple[str, ...]) -> Service:
+    """The alert process: looks at alerts whenever answers change, and tells. Its address is that of its metrics."""
+    address = f"http://{LOOPBACK}:{settings.alerts_metrics_port}/metrics"
+    # Not needed: without it answers are as right as ever, and what it missed it looks at when it is back.
+    return _telling_service(settings, "alerts", "serving_layer.alerts", address, check_heartbeat, after)
 
 
 def _rest_service(settings: Settings, name: str, module: str, address: str, after: tuple[str, ...]) -> Service:

@@ -23,6 +23,7 @@ FIRST = {
     "scheduler_metrics_port": 9464,
     "archiver_metrics_port": 9465,
     "speed_metrics_port": 9466,
+    "alerts_metrics_port": 9467,
 }
 """Where the search for a free port begins, for each setting."""
 

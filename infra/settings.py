@@ -295,6 +295,31 @@ class Settings(BaseSettings):
     batch_schedule_tz: Annotated[str, AfterValidator(_zone)] = Field(
         default="UTC", description="Time zone of batch_schedule, like UTC or Europe/Berlin."
     )
+    consistency_groups: int = Field(
+        default=20_000,
+        ge=1,
+        description=(
+            "Most groups of a view, and most totals, that a batch run compares with what the speed side had said of "
+            "them. Of more a part is compared, another one each time."
+        ),
+    )
+    consistency_threshold: float = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description=(
+            "Share of the compared groups of a view that may differ without an explanation; above it the speed side "
+            "of the view is set aside: its answers are those of the batch view alone, and say so."
+        ),
+    )
+    consistency_events: int = Field(
+        default=200_000,
+        ge=1,
+        description=(
+            "Most events that are read at once to explain a difference (copies after the horizon), or for "
+            "`tidemark verify`. About 2 KB of memory each."
+        ),
+    )
     batch_retry_s: float = Field(
         default=300,
         ge=0,
@@ -384,6 +409,38 @@ class Settings(BaseSettings):
     )
     serving_live_every_s: float = Field(
         default=0.2, gt=0, description="Least seconds between two answers to a live connection."
+    )
+
+    alerts_enabled: bool = Field(
+        default=True, description="Whether `up` runs the alert process, which looks at alerts, watches and feeds."
+    )
+    alerts_metrics_port: Port = Field(
+        default=0,
+        description="Loopback port of the alert process's /metrics; 0: chosen once for the home, from 9467 on.",
+    )
+    alerts_late_s: float = Field(
+        default=86_400,
+        gt=0,
+        description="How late an event may come, in seconds, and still be looked at by alerts; its period counts.",
+    )
+    alerts_max_keys: int = Field(
+        default=100_000, ge=1, description="Most keys of one alert on silence; beyond it new ones are not looked at."
+    )
+    alerts_max_episodes: int = Field(
+        default=10_000, ge=100, description="Episodes that are kept in the history of alerts, the newest."
+    )
+    alerts_webhooks_file: Location | None = Field(
+        default=None,
+        description="File (JSON) that names webhooks with their addresses and secrets; empty: none.",
+    )
+    alerts_webhooks_timeout_s: float = Field(
+        default=10, gt=0, le=120, description="Seconds that a webhook may take to answer."
+    )
+    alerts_webhooks_give_up_s: float = Field(
+        default=86_400, gt=0, description="Seconds after which a message is no longer tried to be told to a webhook."
+    )
+    alerts_webhooks_private: bool = Field(
+        default=False, description="Whether webhooks may be in private networks, or on this machine."
     )
 
     views_dir: Location | None = Field(

@@ -28,12 +28,16 @@ from infra.java import find_java
 from infra.local_stack import build_services, wanted_ports
 from infra.logs import configure_logging
 from infra.ports import check_free
+from infra.service import Service
 from infra.settings import Settings, child_environment, load_settings
 from infra.supervisor import Supervisor, end_leftovers, stop_on_signals
 
 log = structlog.get_logger()
 
 OnStatus = Callable[[dict[str, Any]], None]
+Build = Callable[[Settings], list[Service]]
+PROGRAM = ("-m", "infra.up")
+"""The supervisor's process; another one that is told apart from it by its services alone calls `main` with them."""
 
 
 def check_and_fetch(settings: Settings, progress: Progress | None = None) -> None:
@@ -57,8 +61,8 @@ def first_access_key(settings: Settings) -> str | None:
     return make_first_key(home.root)
 
 
-def supervise(settings: Settings, on_status: OnStatus) -> None:
-    """Run the stack in this process until a signal stops it."""
+def supervise(settings: Settings, on_status: OnStatus, build: Build = build_services) -> None:
+    """Run the stack in this process until a signal stops it. `build` says which services it is made of."""
     home = Home(settings.home)
     home.prepare()
     with home.locked(), home.log_file("supervisor").open("a", encoding="utf-8") as log_file:
@@ -66,7 +70,7 @@ def supervise(settings: Settings, on_status: OnStatus) -> None:
         end_leftovers(home)  # before the ports are looked at: leftovers may hold them
         supervisor = Supervisor(
             home,
-            build_services(settings),
+            build(settings),
             start_timeout_s=settings.start_timeout_s,
             stop_timeout_s=settings.stop_timeout_s,
             backoff_max_s=settings.restart_backoff_max_s,
@@ -77,10 +81,10 @@ def supervise(settings: Settings, on_status: OnStatus) -> None:
         supervisor.run()
 
 
-def start_detached(settings: Settings, on_status: OnStatus) -> dict[str, Any]:
+def start_detached(settings: Settings, on_status: OnStatus, program: tuple[str, ...] = PROGRAM) -> dict[str, Any]:
     """Start a supervisor process of its own and return its status once everything is ready, or will not be."""
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "infra.up"],  # -P: a folder `infra` where the user stands is not ours
+        [sys.executable, "-P", *program],  # -P: a folder `infra` where the user stands is not ours
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -152,7 +156,7 @@ def _parse(line: str) -> dict[str, Any] | None:
     return None
 
 
-def main() -> int:
+def main(build: Build = build_services) -> int:
     """The detached supervisor."""
     told_ready = False
 
@@ -182,7 +186,7 @@ def main() -> int:
 
     threading.Thread(target=watch_reader, daemon=True).start()
     try:
-        supervise(load_settings(), tell)
+        supervise(load_settings(), tell, build)
     except InfraError as error:
         if not told_ready:
             sys.stdout.write(json.dumps({"failed": str(error), "exit_code": error.exit_code}) + "\n")

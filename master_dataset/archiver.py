@@ -18,6 +18,7 @@ import structlog
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import DataFrame, SparkSession
 
+from infra.failpoints import reach
 from infra.home import Home
 from infra.settings import Settings
 from infra.spark import kafka_source_options, planned_end
@@ -72,7 +73,7 @@ class Archive:
     commits: int = 0
     invalid: int = 0
     """Invalid records among those that were archived since it was opened."""
-    failpoint: Callable[[str], None] = field(default=lambda _name: None)
+    failpoint: Callable[[str], None] = field(default=reach)
 
     def start(self, spark: SparkSession, *, once: bool = False) -> StreamingQuery:
         """Begin to follow Kafka from the table's own position; with `once`, up to what Kafka holds now."""
@@ -183,6 +184,7 @@ def open_archive(settings: Settings, bootstrap: str, source: Source, spark: Spar
     log.info("continues", source=source.name, cut=cut, rows=held.rows)
     dead_letters = DeadLetters(settings, bootstrap, source, path)
     dead_letters.catch_up(commits)
+    reach("archiver.opened")
     return Archive(
         settings=settings,
         source=source,

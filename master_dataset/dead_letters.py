@@ -16,6 +16,7 @@ from typing import Any, cast
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from infra.failpoints import reach
 from infra.settings import Settings
 from master_dataset.commits import Commit, DataFile, Kind, Proof, live_files, read_commit, read_commits, read_ledger
 from master_dataset.coverage import effective_proofs
@@ -113,6 +114,7 @@ class DeadLetters:
         missing = sorted(version for version in first if version > noted)
         if not missing:
             return 0
+        reach("letters.before_catching_up")
         # A crash came before the note, or a Tidemark without notes did: the topic may be further.
         newest, sent = self._newest()
         live, count = live_files(commits).values(), 0
@@ -128,9 +130,12 @@ class DeadLetters:
 
     def _send_and_note(self, version: int, rows: Iterable[dict[str, Any]]) -> int:
         # Step 1. Send. A crash after it: the newest dead letter in the topic says what is not noted yet.
+        reach("letters.before_send")
         count = send_letters(self.config, self.source, version, rows)
         # Step 2. Note it, so that a topic that is emptied later is not filled again with everything since the first.
+        reach("letters.after_send")
         note_sent(self.table, version)
+        reach("letters.after_note")
         return count
 
     def _invalid_rows(self, files: Iterable[DataFile], proof: Proof) -> Iterator[dict[str, Any]]:

@@ -21,6 +21,7 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 
 from infra.disk import sync_file, sync_folder
+from infra.failpoints import reach
 from master_dataset.commits import Kind, Proof, append_to_ledger, own_folder, remember_newest
 from master_dataset.errors import MasterDatasetError
 from views.field_types import FieldType
@@ -156,6 +157,7 @@ def append(
         if not measured["rows"]:
             _remove_empty_files(path, began_ns)
     # Step 2. Data on the disk before the commit that promises it. Delta itself never calls fsync.
+    reach("archiver.files_written")
     names = [written.apply(i).path() for i in range(written.size())]
     for name in names:
         sync_file(path / name)
@@ -174,6 +176,7 @@ def append(
         actions = actions.appended(old.removeWithTimestamp(round(time.time() * 1000), is_new))
     version = int(transaction.commit(actions, _operation(jvm, sequence, done)))
     # Step 4. The commit on the disk, then its second copy. A crash before the copy: the next start adds it.
+    reach("archiver.before_ledger")
     sync_file(path / "_delta_log" / f"{version:020}.json")
     sync_folder(path / "_delta_log")
     append_to_ledger(path, [(version, done)])

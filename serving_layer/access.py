@@ -42,6 +42,10 @@ class ViewAccess:
             raise _unknown(name, self._seen_by(key))
         return found
 
+    def may_see(self, connection: HTTPConnection, name: str) -> bool:
+        """Whether the key may see what has this name; the problem 401 or 403 without a key that may ask."""
+        return _may_see(self.keys.check(connection, *SCOPES), name)
+
     def _seen_by(self, key: AccessKey | None) -> dict[str, View]:
         known = {**self._others(), **self._declared}
         return {name: known[name] for name in sorted(known) if _may_see(key, name)}

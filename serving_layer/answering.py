@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, islice
 from typing import NamedTuple
 
 from batch_layer import publish_log
+from batch_layer.consistency import Compared
 from batch_layer.errors import BatchError
 from batch_layer.folders import BatchFolder
 from infra.local_stack import addresses
@@ -20,9 +22,11 @@ from serving_layer.answer import Answer, BatchPart, SpeedPart
 from serving_layer.batch_side import BatchSide, OpenRun
 from serving_layer.bounds import Bounds, Budget
 from serving_layer.errors import NoBatchSide, NotComputedYet, NotYet, ServingError, Stale, UnknownView
+from serving_layer.filters import Wanted
 from serving_layer.making import Asked, Read, asked, batch_part, etag, make, narrowed, speed_part
 from serving_layer.presented import PresentedCache
 from serving_layer.question import Freshness, Question
+from serving_layer.ranking import Ranking, ranking_of
 from serving_layer.speed_side import Reading, SpeedSide, Watched
 from speed_layer.speed_views import State, Stretch
 from views.declarations import Declarations
@@ -120,6 +124,15 @@ class Answering:
         """The generations of a source, as Redis keeps them now; None where it does not answer."""
         return self._sides[source].speed.look()
 
+    def compared(self, view: View) -> tuple[Compared | None, str | None]:
+        """The last comparison of a view's speed side with its batch side, and why it is set aside, if it is."""
+        sides = self._sides[view.source.name]
+        with sides.batch.current() as run:
+            reading = sides.speed.read(run.run, run.cut, ())
+            made = "" if reading.answer is None else reading.answer.made
+            why = None if reading.answer is None else sides.batch.why_aside(view, run.run, made)
+            return sides.batch.consistency.views.get(view.name), why
+
     # ---- answers ----
 
     def etag(self, question: Question) -> str | None:
@@ -129,7 +142,7 @@ class Answering:
             one = asked(question)
             run = _run_for(sides, [one], held)
             reading = sides.speed.read(run.run, run.cut, ())
-            return None if reading.is_refused else etag(one, Read(run, reading))
+            return None if reading.is_refused else etag(one, _both(sides, [one], run, reading).of(one))
 
     def answer(self, question: Question) -> Answer:
         """The answer to one question."""
@@ -152,28 +165,27 @@ class Answering:
         while True:
             tries += 1
             with ExitStack() as held:
-                read = _read(sides, all_asked, held)
-                unmet = _first_unmet(questions, read)
-                if unmet is None:
-                    try:
-                        chosen, read = _chosen(sides, all_asked, read, held)
-                        unmet = _first_unmet(questions, read)
-                        if unmet is None:
-                            return self._made(sides, chosen, read)
-                    except NoBatchSide:
-                        # Pruned while we read, perhaps: then there is a newer run by now.
-                        if tries == TRIES or held.enter_context(sides.batch.current()).run == read.run.run:
-                            raise
-                elif time.monotonic() >= until:
+                run = _run_for(sides, all_asked, held)
+                try:
+                    chosen, read = _chosen(sides, all_asked, held)
+                    run, unmet = read.run, _first_unmet(all_asked, read)
+                    if unmet is None:
+                        return self._made(sides, chosen, read)
+                except NoBatchSide:
+                    # Pruned while we read, perhaps: then there is a newer run by now.
+                    if tries == TRIES or held.enter_context(sides.batch.current()).run == run.run:
+                        raise
+                    continue
+                if time.monotonic() >= until:
                     raise unmet
-                else:
-                    _wait(sides, questions, read, until)
+                _wait(sides, all_asked, read, until)
 
     def _made(self, sides: Sides, all_asked: Sequence[Asked], read: Read) -> list[Answer]:
         deadline = time.monotonic() + self.bounds.timeout_s
         found = [
-            make(each, read, speed, Budget(self.bounds, deadline), self._presented)
+            make(each, of, speed if of is read else (), Budget(self.bounds, deadline), self._presented)
             for each, speed in zip(all_asked, _speed_of(all_asked, read), strict=True)
+            for of in (read.of(each),)
         ]
         sides.speed.passed(read.cut)
         return found
@@ -182,13 +194,18 @@ class Answering:
 # ---- both sides, together ------------------------------------------------------
 
 
-def _read(sides: Sides, all_asked: Sequence[Asked], held: ExitStack) -> Read:
+Stretches = Callable[[OpenRun], Sequence[Stretch]]
+"""What is asked of the speed side, for a run."""
+
+
+def _read(sides: Sides, all_asked: Sequence[Asked], held: ExitStack, stretches: Stretches | None = None) -> Read:
     """A run that has the views as they are asked for, and what the speed side has since its cut."""
     run = _run_for(sides, all_asked, held)
+    for_run = stretches or (lambda _run: _stretches(all_asked))
     for _ in range(TRIES):
-        reading = sides.speed.read(run.run, run.cut, _stretches(all_asked))
+        reading = sides.speed.read(run.run, run.cut, for_run(run))
         if not reading.is_refused or reading.answer is None:
-            return Read(run, reading)
+            return _both(sides, all_asked, run, reading)
         why = "Redis goes with another run every time it is asked"
         if sides.batch.is_pinned:
             why = (
@@ -211,22 +228,68 @@ def _read(sides: Sides, all_asked: Sequence[Asked], held: ExitStack) -> Read:
     return Read(run, Reading(None, why, reading.before))
 
 
-def _chosen(sides: Sides, all_asked: Sequence[Asked], read: Read, held: ExitStack) -> tuple[Sequence[Asked], Read]:
-    """Of questions for the first keys: which keys these can be, and then their states, both at the same cut."""
+def _both(sides: Sides, all_asked: Iterable[Asked], run: OpenRun, reading: Reading) -> Read:
+    """Both sides, and of which views the speed side is set aside: decided once for all that is made of them."""
+    if reading.answer is None:
+        return Read(run, reading)
+    made = reading.answer.made
+    views = {each.question.view.hash: each.question.view for each in all_asked}
+    why = {name: sides.batch.why_aside(view, run.run, made) for name, view in views.items()}
+    return Read(run, reading, {name: found for name, found in why.items() if found is not None})
+
+
+def _chosen(sides: Sides, all_asked: Sequence[Asked], held: ExitStack) -> tuple[Sequence[Asked], Read]:
+    """Of questions for the first keys: which keys these are; and both sides, read at one cut."""
     if all(each.rank is None for each in all_asked):
-        return all_asked, read
+        return all_asked, _read(sides, all_asked, held)
+    if len(all_asked) == 1 and (found := _first_keys(sides, all_asked[0], held)) is not None:
+        return [found[0]], found[1]
+    read = _read(sides, all_asked, held)
     for _ in range(TRIES):
         heads = _speed_of(all_asked, read)
-        chosen = [narrowed(each, read.run, states) for each, states in zip(all_asked, heads, strict=True)]
+        chosen = [
+            narrowed(each, read.run, states if read.of(each) is read else ())
+            for each, states in zip(all_asked, heads, strict=True)
+        ]
         known = read.reading.answer
         if known is None:
             return chosen, read
         again = sides.speed.read(read.run.run, read.run.cut, _stretches(chosen))
-        if again.answer is not None and not again.is_refused and again.answer.applied == known.applied:
-            return chosen, Read(read.run, again)
+        now = None if again.is_refused else again.answer
+        if now is not None and (now.applied, now.made) == (known.applied, known.made):
+            return chosen, read._replace(reading=again)
         read = _read(sides, all_asked, held)
     whole = [each._replace(rank=None) for each in all_asked]  # the writer was faster each time
     return whole, _read(sides, whole, held)
+
+
+def _first_keys(sides: Sides, asked: Asked, held: ExitStack) -> tuple[Asked, Read] | None:
+    """The same by the ranks that both sides keep, in one read of the speed side; None where these do not decide it."""
+    more: list[bytes] = []
+    for _ in range(TRIES):
+        by_run: dict[int, Ranking] = {}
+        read = _read(sides, [asked], held, partial(_ranked, asked, more, by_run))
+        ranking, answer = by_run.get(read.run.run), read.reading.answer
+        if ranking is None or answer is None or read.of(asked) is not read:
+            return None
+        keys = ranking.decided(answer.states, answer.rests[0])
+        if keys is None:
+            return None
+        if ranking.has_whole(keys, more):
+            states = [state for state in answer.states if state[1] in keys]
+            reading = read.reading._replace(answer=replace(answer, stretches=(states,)))
+            return asked._replace(rank=None, wanted=Wanted(tuple(sorted(keys)), b"")), read._replace(reading=reading)
+        more = list(keys)  # the states of some of them came as headers alone
+    return None
+
+
+def _ranked(asked: Asked, more: Sequence[bytes], by_run: dict[int, Ranking], run: OpenRun) -> list[Stretch]:
+    """What is asked of the speed side to rank over a run, and noted beside: how that ranks."""
+    found = ranking_of(asked, run)
+    if found is None:
+        return []
+    by_run[run.run] = found
+    return [found.stretch(asked, more)]
 
 
 def _stretches(all_asked: Sequence[Asked]) -> list[Stretch]:
@@ -244,17 +307,17 @@ def _run_for(sides: Sides, all_asked: Sequence[Asked], held: ExitStack) -> OpenR
     run = held.enter_context(sides.batch.current())
     if _has(run, all_asked):
         return run
-    views = {each.question.view.name: each.question.view.hash for each in all_asked}
+    views = {(each.question.view.name, each.question.view.hash) for each in all_asked}
     try:
         entries = publish_log.read(sides.batch.folder)
     except BatchError as error:
         raise NoBatchSide(str(error)) from None
     for entry in reversed(entries):
-        if entry.run < run.run and views.items() <= entry.catalog.items():
+        if entry.run < run.run and views <= entry.catalog.items():
             return held.enter_context(sides.batch.load(entry.run))
+    names = ", ".join(sorted({name for name, _ in views}))
     raise NotComputedYet(
-        f"No run of source {sides.source!r} has {', '.join(sorted(views))} as asked for: it was changed meanwhile. "
-        "Ask again."
+        f"No run of source {sides.source!r} has {names} as asked for: it was changed meanwhile. Ask again."
     )
 
 
@@ -287,14 +350,15 @@ def _unmet(freshness: Freshness, read: Read) -> ServingError | None:
     return None
 
 
-def _first_unmet(questions: Sequence[Question], read: Read) -> ServingError | None:
-    return next((found for each in questions if (found := _unmet(each.freshness, read)) is not None), None)
+def _first_unmet(all_asked: Sequence[Asked], read: Read) -> ServingError | None:
+    unmet = (_unmet(each.question.freshness, read.of(each)) for each in all_asked)
+    return next((found for found in unmet if found is not None), None)
 
 
-def _wait(sides: Sides, questions: Sequence[Question], read: Read, until: float) -> None:
+def _wait(sides: Sides, all_asked: Sequence[Asked], read: Read, until: float) -> None:
     """Until it looks as if all were fresh enough, or the time is over. Only cuts are looked at meanwhile."""
     while (left := until - time.monotonic()) > 0:
         time.sleep(min(POLL_S, left))
-        now = Read(read.run, sides.speed.read(read.run.run, read.run.cut, ()))
-        if _first_unmet(questions, now) is None:
+        now = read._replace(reading=sides.speed.read(read.run.run, read.run.cut, ()))
+        if _first_unmet(all_asked, now) is None:
             return

@@ -19,17 +19,19 @@ from infra.settings import Settings
 from infra.threads import Threads
 from infra.version import VERSION
 from serving_layer.access import ViewAccess
+from serving_layer.alerts.rest import Shown, alert_routes
 from serving_layer.allowed import bounds_of, limits_of
 from serving_layer.answering import Answering
 from serving_layer.context import Serving, problem_of
 from serving_layer.dashboard.files import dashboard_routes
 from serving_layer.dashboard.signing_in import session_routes
-from serving_layer.described import freshness
+from serving_layer.described import compared_views, freshness
 from serving_layer.endpoints import question_routes
 from serving_layer.errors import ServingError
 from serving_layer.live import Live, live_routes
 from serving_layer.metrics import ServingMetrics
 from serving_layer.openapi import describe
+from serving_layer.pushed import Pushing
 from serving_layer.sources import source_routes
 from views.declarations import Declarations
 
@@ -48,9 +50,13 @@ def create_app(settings: Settings, declarations: Declarations, answering: Answer
             "answer", settings.serving_threads, max(0, settings.serving_max_queries - settings.serving_threads)
         ),
         waits=Threads("wait", settings.serving_max_waiting),
-        metrics=ServingMetrics(lambda: _standings(answering, declarations)),
+        metrics=ServingMetrics(
+            lambda: _standings(answering, declarations), views=lambda: compared_views(answering, declarations)
+        ),
     )
     live = Live(serving)
+    pushing, shown = Pushing(serving, lambda: live.subscribers), Shown(serving)
+    live.closes_with.append(pushing.close)
 
     @asynccontextmanager
     async def running(_app: FastAPI) -> AsyncIterator[None]:
@@ -59,6 +65,7 @@ def create_app(settings: Settings, declarations: Declarations, answering: Answer
         serving.answers.close()
         serving.waits.close()
         answering.close()
+        shown.close()
 
     app = FastAPI(
         title="Tidemark serving layer",
@@ -73,7 +80,7 @@ def create_app(settings: Settings, declarations: Declarations, answering: Answer
     app.router.routes.extend(
         [
             *question_routes(serving), *live_routes(live), *source_routes(serving), *session_routes(serving),
-            *_description_routes(serving), *dashboard_routes(),
+            *alert_routes(shown, pushing), *_description_routes(serving), *dashboard_routes(),
         ]
     )  # fmt: skip
     add_health(app, lambda: _ready(serving))

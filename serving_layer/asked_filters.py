@@ -69,6 +69,8 @@ def from_json(given: Any, view: View) -> Iterator[Asked]:
                 f"There are: {', '.join(view.keys) or 'none'}.",
                 [*view.keys],
             )  # fmt: skip
+        if value == {}:
+            raise wrong(name, value, "at least one condition; without a filter all are looked at")
         for kind, values in (value if isinstance(value, Mapping) else {"is": value}).items():
             if kind not in (*KINDS, "null"):
                 raise wrong(name, value, 'a value, a list, or an object with "is", "not", "prefix" or "null"', KINDS)

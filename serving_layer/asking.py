@@ -80,7 +80,8 @@ def ask_json(view: View, body: Mapping[str, Any], *, now: float, limits: Limits)
         raise _unknown(name, value, [*PARAMETERS, FILTERS])
     if body.get(VIEW, view.name) != view.name:
         raise wrong(VIEW, body[VIEW], repr(view.name), [view.name])
-    asked = asked_filters.from_json(body.get(FILTERS) or {}, view)
+    filters = body.get(FILTERS)
+    asked = asked_filters.from_json({} if filters is None else filters, view)
     given = {name: value for name, value in body.items() if name in PARAMETERS and value is not None}
     return _question(view, given, asked_filters.filters(asked, view, limits.max_values), now, limits)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,13 +18,16 @@ from typing import Self
 import lmdb
 import structlog
 
-from batch_layer import definitions, publish_log
+from batch_layer import consistency, definitions, publish_log
+from batch_layer.consistency import Consistency
 from batch_layer.errors import BatchError
 from batch_layer.folders import BatchFolder
 from batch_layer.index import Index, Tile, open_index
 from batch_layer.index.layout import DAY_S, Stretch
+from batch_layer.index.sums import Sums
 from batch_layer.manifests import Manifest, read_manifest
 from batch_layer.publish_log import Entry
+from infra.failpoints import reach
 from infra.settings import Settings
 from master_dataset.cut import cut_to_json
 from serving_layer.errors import NoBatchSide, NotComputedYet, UnknownView
@@ -35,6 +38,8 @@ from views.source import Source
 from views.view import View
 
 TRIES = 3
+KEPT_SUMS, KEPT_NUMBERS = 16, 100_000
+"""Rankings of so many periods are kept, of up to so many keys: 16 bytes for each key."""
 log = structlog.get_logger()
 
 
@@ -59,6 +64,7 @@ class OpenRun:
         self._manifest: Manifest | None = read_manifest(folder, entry.run) if entry.run else None
         self._views: dict[str, View] = {}
         self._opened: dict[str, _Opened] = {}
+        self._sums: dict[tuple[str, str, Period], Sums] = {}
         self._lock = threading.Lock()
         self._users, self._is_retired = 0, False
 
@@ -131,6 +137,21 @@ class OpenRun:
             for start, end in ranges
         )
 
+    def sums(self, name: str, answer: str, of: Period) -> Sums | None:
+        """The numbers of all keys in a period, for a ranking; None where they are no whole numbers, or too large.
+
+        Those that were asked for lately are kept, for a run never changes.
+        """
+        asked = (name, answer, of)
+        found = self._sums.get(asked)
+        if found is None:
+            found = self._open(name).index.sums(answer, *of)
+            if found is not None and len(found.values) <= KEPT_NUMBERS:
+                if len(self._sums) >= KEPT_SUMS:
+                    self._sums.clear()
+                self._sums[asked] = found
+        return found
+
     def _open(self, name: str) -> _Opened:
         found = self._opened.get(name)
         if found is None:
@@ -149,7 +170,9 @@ class OpenRun:
             raise NoBatchSide(f"Run {self.run} of source {self.source.name!r} cannot be read: {error}") from None
 
 
-def tiles(index: Index, stretches: Iterable[Stretch], wanted: Wanted, *, is_total: bool) -> Iterator[Tile]:
+def tiles(
+    index: Index, stretches: Iterable[Stretch], wanted: Wanted, check: Callable[[], None], *, is_total: bool
+) -> Iterator[Tile]:
     """The tiles of an index that a question asks for. `is_total`: all keys together are enough."""
     for level, start, end in stretches:
         if wanted.keys is not None:
@@ -158,7 +181,7 @@ def tiles(index: Index, stretches: Iterable[Stretch], wanted: Wanted, *, is_tota
         elif is_total:
             yield from index.totals(level, start, end)
         else:
-            yield from index.of_prefix(level, wanted.prefix, start, end)
+            yield from index.of_prefix(level, wanted.prefix, start, end, check)
 
 
 class BatchSide:
@@ -174,6 +197,8 @@ class BatchSide:
         self._lock = threading.Lock()
         self.is_pinned = False
         """Whether somebody rolled readers back to an older run."""
+        self._consistency: Consistency | BatchError = consistency.NOTHING
+        self._compared_stamp: tuple[int, ...] | None = None
 
     def current(self) -> OpenRun:
         """The run that is served now, held; let it go by `with`. NoBatchSide where there is none that can be read."""
@@ -199,6 +224,42 @@ class BatchSide:
         if before is not None:
             before.retire()
         return held
+
+    # ---- what comparisons with the speed side found ----
+
+    @property
+    def consistency(self) -> Consistency:
+        """What is known; nothing where the file cannot be read."""
+        known = self._compared()
+        return consistency.NOTHING if isinstance(known, BatchError) else known
+
+    def why_aside(self, view: View, run: int, made: str) -> str | None:
+        """Why readers of a run are not to use what the speed side has of a view; None: they may.
+
+        `made`: by what these speed views were made.
+        """
+        known = self._compared()
+        if isinstance(known, BatchError):
+            return str(known).removesuffix(".")
+        mark = known.mark_of(view.hash, run, made)
+        if mark is None:
+            return None
+        return (
+            f"The speed side of view {view.name!r} is set aside, because it differed from the batch side when run "
+            f"{mark.run} was compared ({mark.why}). It comes back when a comparison finds it right, at the next batch "
+            "run or by `tidemark verify`, or after `tidemark speed rebuild`"
+        )
+
+    def _compared(self) -> Consistency | BatchError:
+        """The file is looked at, and read only when it changed."""
+        stamp = _stamp(self.folder.consistency)
+        if stamp != self._compared_stamp:
+            try:
+                self._consistency = consistency.read(self.folder)
+            except BatchError as error:
+                self._consistency = error
+            self._compared_stamp = stamp  # as it was before it was read: what came since is seen next time
+        return self._consistency
 
     def close(self) -> None:
         """Let go of everything that no query reads."""
@@ -242,10 +303,12 @@ class BatchSide:
                 f"The batch side of source {self._source.name!r} cannot be read: {failure} "
                 "No half of an answer is given meanwhile."
             ) from None
+        reach("serving.before_switch")
         with self._lock:
             before, self._current = self._current, made
         if before is not None:
             before.retire()
+        reach("serving.after_switch")
         log.info("serves", source=self._source.name, run=made.run, cut=cut_to_json(made.cut), pinned=self.is_pinned)
 
     def _made(self, entry: Entry) -> OpenRun:

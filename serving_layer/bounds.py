@@ -22,8 +22,9 @@ class Bounds:
     cache_mb: float = 32
     """Of all answers together: those that were presented lately."""
     timeout_s: float = 30.0
-    speed_states: int = 200_000
-    """States that Redis looks at in one call: while it does, it does nothing else."""
+    speed_states: int = 100_000
+    speed_mb: float = 64
+    """What Redis looks at in one call: while it does, it does nothing else, for a quarter of a second at most."""
     speed_buckets: int = 100_000
     speed_timeout_s: float = 0.5
     """Of one call to Redis; beyond it the answer is made of the batch side alone."""

@@ -78,7 +78,7 @@ def _checked(question: Any, start: Any, end: Any, run: Any, applied: Any, after:
     numbers = [start, end, run, *applied.values()] if isinstance(applied, dict) else [None]
     are_right = (
         isinstance(question, str)
-        and all(isinstance(each, int) and not isinstance(each, bool) and each >= 0 for each in numbers)
+        and all(isinstance(each, int) and not isinstance(each, bool) and 0 <= each < 2**63 for each in numbers)
         and start < end <= LATEST
         and all(partition.isascii() and partition.isdecimal() for partition in applied)
         and isinstance(after, list)

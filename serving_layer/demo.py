@@ -36,7 +36,8 @@ from master_dataset.sending import Record, send_records
 from master_dataset.topics import librdkafka_config
 from serving_layer import traffic
 from serving_layer.asking import Limits, ask
-from serving_layer.recompute import events_below, recompute
+from serving_layer.recompute import events_below, is_same, recompute
+from views.catalog.card_attempts import cards
 from views.catalog.web import web
 from views.declarations import declared_by
 from views.in_memory import Event
@@ -49,6 +50,8 @@ PATIENCE_S = 180
 MARK = "made-by-the-demo"
 """A file in the demo's home: only such a home is removed."""
 POISON = (b'{"event_id": "torn', b'{"properties": {"ms": "fast"}}', b"\xff\xfe\x00")
+ALARMS = {"many_attempts": ("attempts", "declined"), "slow_page": ("requests", "p95_ms")}
+"""Alerts that fire in the demo, and the answers that are shown of them."""
 QUESTIONS = (
     ("page_hits", {"grain": "all"}),
     ("page_hits", {"by": "url", "order": "-hits", "limit": "3"}),
@@ -102,7 +105,9 @@ def demo_settings(users: Settings) -> Settings:
     """
     kept = ("java_home", "jars_dir", "ports_file", "ivy_settings", "kafka_heap_mb", "spark_driver_memory")
     return Settings.model_construct(
-        **{name: getattr(users, name) for name in kept}, home=users.home.with_name(f"{users.home.name}-demo")
+        **{name: getattr(users, name) for name in kept},
+        home=users.home.with_name(f"{users.home.name}-demo"),
+        examples=f"{web.name},{cards.name}",
     )
 
 
@@ -133,18 +138,43 @@ class Demo:
             with _timed("a batch run, while events keep coming"):
                 self.batch_run()
             self.prove("batch and speed, after the first run")
+            self.alarm()
             if stays:
                 self.stay()
         _wait_for("dead letters", lambda: watermarks(kafka, web)[1] >= len(POISON))
         _say(f"{len(POISON)} records that are no events are dead letters; {self.proved} answers were proved")
 
+    def alarm(self) -> None:
+        """A card is tried again and again, and a page becomes slow: the alerts fire."""
+        began, now = time.monotonic(), datetime.now(UTC)
+        self.post(traffic.card_attempts(6, now, SEED), cards.name)
+        self.post(traffic.slow_visits(60, now, SEED))
+        _say(f"6 attempts on one card within a second, and 60 visits to a page that became slow, at {now:%H:%M:%S}")
+        shown: set[str] = set()
+
+        def have_fired() -> bool:
+            for episode in self.episodes():
+                if episode["alert"] in ALARMS and episode["fired_at"] and episode["id"] not in shown:
+                    shown.add(episode["id"])
+                    key = ", ".join(f"{name} {value}" for name, value in episode["key"].items())
+                    value = _short(episode["value"], ALARMS[episode["alert"]])
+                    _say(f"  ALERT {episode['alert']}: {key}: {value} (after {time.monotonic() - began:.1f} s)")
+            return {each.partition("-")[0] for each in shown} >= set(ALARMS)
+
+        _wait_for(f"the alerts {' and '.join(ALARMS)}", have_fired)
+
+    def episodes(self) -> list[dict[str, Any]]:
+        """The newest episodes of alerts, by REST."""
+        found: list[dict[str, Any]] = json.loads(self.request(self.where.serving, "/alerts/history"))["episodes"]
+        return found
+
     # ---- events ----
 
-    def post(self, events: Iterable[traffic.Event]) -> None:
+    def post(self, events: Iterable[traffic.Event], source: str = web.name) -> None:
         """By REST, in batches, each acknowledged."""
         rest = iter(events)
         while batch := list(islice(rest, BATCH)):
-            self.request(self.where.collector, f"/events/{web.name}", json.dumps(batch))
+            self.request(self.where.collector, f"/events/{source}", json.dumps(batch))
 
     @contextmanager
     def live_traffic(self) -> Iterator[None]:
@@ -186,6 +216,7 @@ class Demo:
             answer = self.ask(name, {**asked, "explain": "true"})
             expected = self.recomputed(view, asked, answer["meta"]["cut"])
             shown, parts = _compared(view, answer, expected)
+            _check_rows(view, answer, expected, parameters)
             picture.add_row(f"{name} {urlencode(parameters)}", *shown, *parts, _cut_text(answer["meta"]["cut"]))
             self.proved += 1
         terminal.out.print(picture)
@@ -250,7 +281,7 @@ def _compared(view: View, answer: Any, expected: dict[Any, dict[str, Any]]) -> t
     for row in answer["rows"]:
         place = (int(datetime.fromisoformat(row["bucket"]).timestamp()), tuple(row[name] for name in keys))
         ours = {name: row[name] for name in expected.get(place, ())}
-        if place not in expected or not _is_same(ours, expected[place]):
+        if place not in expected or not is_same(ours, expected[place]):
             raise DemoFailed(
                 f"View {view.name!r} answers {ours} for {place}; recomputed at the cut {answer['meta']['cut']} it is "
                 f"{expected.get(place)}. This must never be: please report it."
@@ -264,17 +295,21 @@ def _compared(view: View, answer: Any, expected: dict[Any, dict[str, Any]]) -> t
     return (_short(first, names), f"{_short(expected[place], names)}  equal"), (parts[0], parts[1])
 
 
-def _is_same(left: Any, right: Any) -> bool:
-    """Floats but for their last digits."""
-    if isinstance(right, dict):
-        return (
-            isinstance(left, dict) and left.keys() == right.keys() and all(_is_same(left[k], right[k]) for k in right)
+def _check_rows(view: View, answer: Any, expected: dict[Any, dict[str, Any]], parameters: dict[str, str]) -> None:
+    """DemoFailed where a row is missing, or one that comes first was left out."""
+    limit, order = int(parameters.get("limit", 1000)), parameters.get("order", "")
+    problem = None
+    if len(answer["rows"]) != min(limit, len(expected)):
+        problem = f"{len(answer['rows'])} rows, and recomputed there are {len(expected)}"
+    elif order.startswith("-") and order[1:] in view.answers:
+        best = sorted((answers[order[1:]] for answers in expected.values()), reverse=True)[:limit]
+        if [row[order[1:]] for row in answer["rows"]] != best:
+            problem = f"not the first rows by {order[1:]}, which recomputed have {best}"
+    if problem is not None:
+        raise DemoFailed(
+            f"View {view.name!r} answers {problem}, at the cut {answer['meta']['cut']}. This must never be: please "
+            "report it."
         )
-    if isinstance(right, list | tuple):
-        return isinstance(left, list) and len(left) == len(right) and all(map(_is_same, left, right))
-    if isinstance(right, float) and isinstance(left, int | float):
-        return abs(left - right) <= 1e-9 * max(abs(left), abs(right))
-    return bool(left == right)
 
 
 def _short(answers: dict[str, Any], names: Iterable[str]) -> str:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
+from batch_layer.consistency import to_json
 from master_dataset.cut import cut_to_json
 from serving_layer.answering import Answering
 from serving_layer.errors import NoBatchSide, NotComputedYet
 from serving_layer.making import how_exact
+from views.declarations import Declarations
 from views.view import View
 
 SHOWN_HASH = 16
@@ -58,7 +61,32 @@ def described(answering: Answering, view: View) -> dict[str, Any]:
         "declared": view.hash[:SHOWN_HASH],
         "definition": json.loads(shown.definition()),
         "groups": None if served is None else answering.groups(view.name),
+        "consistency": None if served is None else _consistency(answering, served),
     }
+
+
+def _consistency(answering: Answering, view: View) -> dict[str, Any] | None:
+    """What the last comparison of the speed side with the batch side found; `set_aside`: why it is not used."""
+    found, why = answering.compared(view)
+    return None if found is None and why is None else {**(to_json(found) if found else {}), "set_aside": why}
+
+
+def compared_views(answering: Answering, declarations: Declarations) -> Iterator[tuple[str, str, dict[str, float]]]:
+    """Of each view: its source, its name, and in numbers what the last comparison of its speed side found."""
+    for view in declarations.views.values():
+        served = _served(answering, view)
+        if served is None:
+            continue
+        with suppress(NoBatchSide):
+            found, why = answering.compared(served)
+            numbers = {"set_aside": float(why is not None)}
+            if found is not None and not found.why_not:
+                numbers |= {
+                    "compared_groups": found.compared,
+                    "mismatched_groups": found.mismatched,
+                    "unexplained_groups": found.unexplained,
+                }
+            yield view.source.name, view.name, numbers
 
 
 def _summary(answering: Answering, declared: View, fresh: dict[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from serving_layer.answer import Answer
 from serving_layer.asking import ask, ask_json
 from serving_layer.context import Serving
 from serving_layer.described import described, listed
-from serving_layer.errors import ServingError
+from serving_layer.errors import NotAcceptable, ServingError
 from serving_layer.formats import Format
 from serving_layer.question import Freshness
 
@@ -119,10 +119,22 @@ def _answer_all(serving: Serving, bodies: Sequence[dict[str, Any]], accept: str 
     if not is_list:
         as_format = formats.choose_format(bodies[0].get("format"), accept)
         return _write(serving.answering.answer(questions[0]), as_format)
+    for place, body in enumerate(bodies):
+        with _at(place):
+            _only_json(body.get("format"), accept)
     answers = serving.answering.answer_all(questions)
     written = b'{"answers":[' + b",".join(map(formats.to_json, answers)) + b"]}"
     degraded = tuple(answer.meta.view for answer in answers if answer.meta.degraded)
     return Written(written, formats.MEDIA_TYPES["json"], {}, degraded)
+
+
+def _only_json(asked: str | None, accept: str | None) -> None:
+    """Several answers are one JSON document. Whoever wants another format asks one by one."""
+    if formats.choose_format(asked, accept) != "json":
+        raise NotAcceptable(
+            "The answers to several questions come as JSON. For NDJSON or CSV ask each question by itself.",
+            given=asked or accept, allowed=["application/json"],
+        )  # fmt: skip
 
 
 def _write(answer: Answer, as_format: Format, if_none_match: str | None = None) -> Written:
@@ -169,7 +181,7 @@ async def _json_body(serving: Serving, request: Request) -> Any:
 def _questions(body: Any, most: int) -> tuple[list[dict[str, Any]], bool]:
     """The questions of a body, and whether it is a list of them: {"view": ...}, or {"questions": [...]}."""
     if not isinstance(body, dict):
-        raise _wrong_body('it should be a question like {"view": "page_hits"}, or {"questions": [...]}')
+        raise _wrong_body('it should be a question like {"view": "NAME"}, or {"questions": [...]}')
     if "questions" not in body:
         return [body], False
     found = body["questions"]
@@ -179,7 +191,7 @@ def _questions(body: Any, most: int) -> tuple[list[dict[str, Any]], bool]:
         raise _wrong_body(f"it should be a list of 1 to {most} questions (serving_max_questions)", "questions")
     for place, question in enumerate(found):
         if not isinstance(question, dict):
-            raise _wrong_body('it should be a question like {"view": "page_hits"}', f"questions[{place}]")
+            raise _wrong_body('it should be a question like {"view": "NAME"}', f"questions[{place}]")
     return found, True
 
 

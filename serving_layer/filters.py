@@ -50,11 +50,12 @@ def wanted(view: View, filters: Iterable[Filter], most: int) -> Wanted:
 
 def _test(filters: Sequence[Filter]) -> Test:
     """Whether a value passes all filters of one key."""
-    every = [_test_of(each) for each in filters]
+    every = [test_of(each) for each in filters]
     return every[0] if len(every) == 1 else lambda value: all(test(value) for test in every)
 
 
-def _test_of(of: Filter) -> Test:
+def test_of(of: Filter) -> Test:
+    """Whether a value passes one filter."""
     values = frozenset(of.values)
     match of.kind:
         case "is":

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -132,6 +132,8 @@ class Live:
         self._threads = Threads("live", THREADS)
         self._feeds: dict[Asked, Feed] = {}
         self.is_closing = False
+        self.closes_with: list[Callable[[], None]] = []
+        """What else has connections that would never end by themselves."""
 
     @property
     def subscribers(self) -> int:
@@ -204,6 +206,8 @@ class Live:
                 mailbox.end()
             self._drop(feed)
         self._threads.close()
+        for close in self.closes_with:
+            close()
 
     def _feed(self, asked: Asked) -> Feed:
         settings = self._serving.settings
@@ -259,10 +263,12 @@ class Live:
     def _answer(self, asked: Asked, known: str | None) -> Message | None:
         """The answer now; None where it is the one that is known."""
         question = self._question(asked)
-        if known is not None and self._serving.answering.etag(question) == known:
+        # Whether it is fresh enough is seen when it is answered: a tag does not tell how old it is.
+        can_tell = question.freshness.max_staleness_s is None
+        if known is not None and can_tell and self._serving.answering.etag(question) == known:
             return None
         answer = self._serving.answering.answer(question)
-        return Message("answer", answer.meta.etag, formats.to_json(answer))
+        return None if answer.meta.etag == known else Message("answer", answer.meta.etag, formats.to_json(answer))
 
 
 def _told(problem: Problem) -> Message:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -62,6 +62,15 @@ class Read(NamedTuple):
 
     run: OpenRun
     reading: Reading
+    aside: Mapping[str, str] = {}
+    """Views, by hash, whose speed side is not to be used, and why."""
+
+    def of(self, asked: Asked) -> Read:
+        """What one question is answered from: where the speed side of its view is set aside, the run alone."""
+        why = self.aside.get(asked.question.view.hash)
+        if why is None or self.reading.answer is None:
+            return self
+        return Read(self.run, Reading(None, why, self.reading.before))
 
     @property
     def cut(self) -> Cut:
@@ -77,6 +86,14 @@ def asked(question: Question) -> Asked:
     return Asked(question, keys, cursor, ranges, top.rank_by(question, keys))
 
 
+def numbers_of(asked: Asked, run: OpenRun) -> top.Numbers | None:
+    """What the batch side has of the answer that a question ranks by; None where that cannot be compared as numbers."""
+    name = asked.question.view.name
+    if asked.rank is None or not asked.ranges:
+        return None
+    return run.sums(name, asked.rank, asked.ranges[0]) if run.has_days(name, asked.ranges) else top.NOTHING
+
+
 def narrowed(asked: Asked, run: OpenRun, heads: Sequence[State]) -> Asked:
     """The same of the keys alone that can be on the page, by the numbers of both sides; of all if these are too many.
 
@@ -85,9 +102,8 @@ def narrowed(asked: Asked, run: OpenRun, heads: Sequence[State]) -> Asked:
     view, whole = asked.question.view, asked._replace(rank=None)
     if asked.rank is None or not asked.ranges:
         return whole
-    has_days = run.has_days(view.name, asked.ranges)
     with read_errors(run):
-        sums = run.index(view.name).sums(asked.rank, *asked.ranges[0]) if has_days else top.NOTHING
+        sums = numbers_of(asked, run)
         if sums is None:
             return whole
         speed = top.added(heads, HeadReader(view.algebras, asked.rank))
@@ -164,7 +180,7 @@ def _gathered(part: Question, asked: Asked, run: OpenRun, speed: Sequence[State]
     if asked.is_total:
         groups.known[ALL_KEYS] = ()
     if index is not None:
-        found = tiles(index, pieces.stretches(index.levels), of, is_total=asked.is_total)
+        found = tiles(index, pieces.stretches(index.levels), of, budget.check_time, is_total=asked.is_total)
         gather(batch, found, pieces, groups, budget)
     gather(ours, speed, pieces, groups, budget)
     return Gathered(batch, ours, pieces)

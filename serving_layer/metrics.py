@@ -9,13 +9,15 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import psutil
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, multiprocess
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 from infra.metrics import PerSource, SourceMetrics, new_registry
 
@@ -41,13 +43,43 @@ PER_SOURCE = (
 )
 
 
+PER_VIEW = {
+    "compared_groups": "Groups of the view that the last run compared with what the speed side had said of them.",
+    "mismatched_groups": "Those of them that differed.",
+    "unexplained_groups": "Those of them that differed, and not by copies after the horizon.",
+    "set_aside": "1 where the speed side of the view is set aside: its answers are those of the batch view alone.",
+}
+
+
+class ViewMetrics(Collector):
+    """What comparisons of the speed side with the batch side found, read when asked."""
+
+    def __init__(self, views: Callable[[], Iterable[tuple[str, str, Mapping[str, float]]]]) -> None:
+        """`views` gives source, view and its numbers, by the names of `PER_VIEW`."""
+        self._views = views
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """For the registry."""
+        found = list(self._views())
+        for name, help_ in PER_VIEW.items():
+            family = GaugeMetricFamily(f"tidemark_serving_{name}", help_, labels=["source", "view"])
+            for source, view, numbers in found:
+                if name in numbers:
+                    family.add_metric([source, view], numbers[name])
+            yield family
+
+
 class ServingMetrics:
     """Counted here, in this process."""
 
     def __init__(
-        self, freshness: Callable[[], Mapping[str, Mapping[str, Any]]], own: CollectorRegistry | None = None
+        self,
+        freshness: Callable[[], Mapping[str, Mapping[str, Any]]],
+        own: CollectorRegistry | None = None,
+        views: Callable[[], Iterable[tuple[str, str, Mapping[str, float]]]] = tuple,
     ) -> None:
-        """`freshness` says of each source what `PER_SOURCE` tells."""
+        """`freshness` says of each source what `PER_SOURCE` tells, `views` of each view what `PER_VIEW` does."""
+        self._views = ViewMetrics(views)
         self._own = own or new_registry("serving")
         self._freshness = SourceMetrics("tidemark_serving", PER_SOURCE, lambda: _status(freshness))
         self._seconds = Histogram(
@@ -101,6 +133,7 @@ class ServingMetrics:
             found = CollectorRegistry()
             found.register(self._own)
         found.register(self._freshness)
+        found.register(self._views)
         return found
 
 

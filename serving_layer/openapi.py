@@ -9,6 +9,8 @@ from infra.access import SECURITY_SCHEMES
 from infra.version import VERSION
 from serving_layer.asking import MOST_QUANTILES, PARAMETERS, Limits
 from serving_layer.making import how_exact
+from serving_layer.openapi_alerts import LIMIT, alert_schemas
+from serving_layer.openapi_alerts import listed as listed_of
 from serving_layer.openapi_schemas import SCALARS, Json, example, ref, schemas_of, shared_schemas
 from views.aggregates import Quantiles
 from views.field_types import FieldType
@@ -40,7 +42,7 @@ SHARED: Json = {
 def describe(views: Iterable[View], limits: Limits) -> Json:
     """The description for somebody who may see these views."""
     listed = list(views)
-    schemas = shared_schemas()
+    schemas = shared_schemas() | alert_schemas()
     paths = _general_paths([view.name for view in listed])
     for view in listed:
         schemas |= schemas_of(view)
@@ -51,6 +53,7 @@ def describe(views: Iterable[View], limits: Limits) -> Json:
         "security": [{"basic": []}, {"bearer": []}],
         "tags": [
             {"name": "views", "description": "What can be asked."},
+            {"name": "alerts", "description": "What is told. Live: /alerts/live and /watches/{name}/live."},
             *({"name": view.name, "description": view.doc or f"The view {view.name}."} for view in listed),
             {"name": "sources", "description": "What the views are made from, and how far that is."},
             {"name": "session", "description": "Browsers that are signed in."},
@@ -104,6 +107,18 @@ def _general_paths(views: list[str]) -> Json:
             }
         },
         **_watching_paths(),
+        "/alerts": {"get": _operation(
+            "list_alerts", "alerts", "The alerts on views that this key may see, and what is open of them.", [],
+            _json(listed_of("alerts", "Alert")),
+        )},
+        "/alerts/history": {"get": _operation(
+            "list_episodes", "alerts", "The newest episodes of these alerts.", [LIMIT],
+            _json(listed_of("episodes", "Episode")),
+        )},
+        "/watches": {"get": _operation(
+            "list_watches", "alerts", "The watches that this key may see, and how many events they matched.", [],
+            _json(listed_of("watches", "Watch")),
+        )},
         "/health": {"get": _open_operation("health", "Whether this process runs.")},
         "/ready": {"get": _open_operation("ready", "Whether questions can be answered, and by which parts.")},
         "/metrics": {"get": _operation(

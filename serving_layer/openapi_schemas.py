@@ -80,6 +80,27 @@ def shared_schemas() -> Json:
         },
         "definition": {"type": "object"},
         "groups": {"type": ["integer", "null"], "description": "Groups (buckets and keys) in the batch view."},
+        "consistency": {
+            "type": ["object", "null"],
+            "description": "What the last comparison of the speed side with the batch side found; null: none was made.",
+            "properties": {
+                "run": {"type": "integer"},
+                "since_run": {"type": "integer"},
+                "groups": {"type": "integer"},
+                "compared": {"type": "integer"},
+                "mismatched": {"type": "integer"},
+                "excused": {"type": "integer"},
+                "examples": {"type": "array", "items": {"type": "string"}},
+                "why_not": {"type": "string"},
+                "seconds": {"type": "number"},
+                "at": {"type": "number"},
+                "in_words": {"type": "string"},
+                "set_aside": {
+                    "type": ["string", "null"],
+                    "description": "Why answers are made of the batch view alone; null: they are not.",
+                },
+            },
+        },
     }
     return {
         "Problem": {
@@ -104,7 +125,8 @@ def shared_schemas() -> Json:
             "required": ["view"],
             "properties": question,
             "additionalProperties": False,
-            "examples": [{"view": "page_hits", "from": "-7d", "grain": "day", "filters": {"url": "/docs"}}],
+            # No name of a view: a key sees those of its own alone.
+            "examples": [{"view": "NAME", "from": "-7d", "grain": "day"}],
         },
         "Questions": {
             "type": "object",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -236,7 +237,7 @@ def _cell(value: Any) -> str:
 
 def _series(rows: Sequence[Document], answers: Sequence[str]) -> Iterator[str]:
     """Bars for each group and numeric answer, where there are several periods."""
-    buckets = sorted({row["bucket"] for row in rows})
+    buckets = sorted({row["bucket"] for row in rows}, key=datetime.fromisoformat)
     if len(buckets) < 3:
         return
     keys = [name for name in rows[0] if name not in (*answers, "bucket", "previous", "explain")]

@@ -75,7 +75,7 @@ class Question:
     def without_page(self) -> str:
         """The same text for the same question, whatever its page: what a cursor belongs to."""
         parts = (
-            self.view.hash, self.range, self.grain, self.tz, self.windows[:1], self.filters, self.by, self.answers,
+            self.view.hash, self.range, self.grain, self.tz, hash(self.windows), self.filters, self.by, self.answers,
             self.quantiles, self.having.sql if self.having else None, self.order, self.previous is not None, self.fill,
         )  # fmt: skip
         return repr(parts)

@@ -5,7 +5,7 @@ Slow, and without any of the parts that it proves: no Spark, no Redis, no index,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,14 @@ from master_dataset.cut import Cut
 from master_dataset.facts import Wanted, read_facts
 from serving_layer.question import Filter, Period, Question
 from views import in_memory, states
-from views.in_memory import Event, Key
+from views.in_memory import Event, Group, Key
 
 COLUMNS = ["partition", "offset", "event_id", "event_time", "event"]
 Recomputed = dict[tuple[Period, Key], dict[str, Any]]
 """(Period, values of `by`) -> answers."""
+Cells = dict[tuple[Period, Key], dict[str, Any]]
+"""The same -> states."""
+Groups = Mapping[Group, dict[str, Any]]
 
 
 def recompute(question: Question, events: Iterable[Event]) -> Recomputed:
@@ -25,9 +28,13 @@ def recompute(question: Question, events: Iterable[Event]) -> Recomputed:
 
     Rows that are there only because of `fill` are not among them.
     """
+    found = cells(question, in_memory.fold(question.view, in_memory.counted(events)), {})
+    return {place: _asked(question, question.view.present(state)) for place, state in found.items()}
+
+
+def cells(question: Question, groups: Groups, found: Cells) -> Cells:
+    """Add the states of some groups to those of the rows that they are part of. Events may come in parts this way."""
     view = question.view
-    groups = in_memory.fold(view, in_memory.counted(events))
-    found: dict[tuple[Period, Key], dict[str, Any]] = {}
     for (micros, key), state in groups.items():
         named = dict(zip(view.keys, key, strict=True))
         if not all(_passes(each, named[each.key]) for each in question.filters):
@@ -37,7 +44,20 @@ def recompute(question: Question, events: Iterable[Event]) -> Recomputed:
             if window.start <= micros // 1_000_000 < window.end:
                 known = found.get((period, part))
                 found[period, part] = state if known is None else states.merge(view.algebras, known, state)
-    return {place: _asked(question, view.present(state)) for place, state in found.items()}
+    return found
+
+
+def is_same(left: Any, right: Any) -> bool:
+    """Whether two answers are the same; floats but for their last digits, ranks but for what they say they are off."""
+    if isinstance(right, dict):
+        return isinstance(left, dict) and left.keys() == right.keys() and all(is_same(left[k], right[k]) for k in right)
+    if isinstance(right, list | tuple):
+        if any(isinstance(each, dict) and "off_by_at_most" in each for each in right):
+            return isinstance(left, list)
+        return isinstance(left, list | tuple) and len(left) == len(right) and all(map(is_same, left, right))
+    if isinstance(right, float) and isinstance(left, int | float):
+        return abs(left - right) <= 1e-9 * max(abs(left), abs(right))
+    return bool(left == right)
 
 
 def events_below(table: Path, cut: Cut, start: Cut | None = None) -> Iterator[Event]:

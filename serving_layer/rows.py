@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from serving_layer import ordering
 from serving_layer.answer import Row
 from serving_layer.bounds import CHECK_EVERY, Budget
+from serving_layer.filters import test_of
 from serving_layer.merge import Cells, Group, State, Windows, both, by_window, merged, slide
 from serving_layer.ordering import Position
 from serving_layer.plan import Segments
@@ -143,9 +144,15 @@ def named_groups(question: Question) -> Iterator[Group]:
     for each in question.filters:
         if each.kind == "is":
             named[each.key] = each.values
-    tests = [each for each in question.filters if each.kind != "is" and each.key in question.by]
-    if not tests and named.keys() >= {*question.by}:
-        yield from product(*(named[name] for name in question.by))
+    if named.keys() >= {*question.by}:
+        tests = [
+            (question.by.index(each.key), test_of(each))
+            for each in question.filters
+            if each.kind != "is" and each.key in question.by
+        ]
+        for group in product(*(named[name] for name in question.by)):
+            if all(test(group[place]) for place, test in tests):
+                yield group
 
 
 def page(rows: Iterable[Row], question: Question, after: Position | None) -> tuple[list[Row], bool]:

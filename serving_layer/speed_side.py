@@ -19,10 +19,6 @@ AGAIN_S = 0.5
 """After Redis did not answer, nobody waits for it for so long: answers are made without it at once."""
 
 
-HEADS = 5
-"""So many headers may be read where one state may: they are that much smaller, and read faster."""
-
-
 class Reading(NamedTuple):
     """What the speed side said, or in words why it said nothing. `before`: the highest cut that was read before it."""
 
@@ -58,18 +54,21 @@ class SpeedSide:
         highest, (until, why) = self._highest, self._away
         if time.monotonic() < until:
             return Reading(None, why, highest)
-        most = self._bounds.speed_states * (HEADS if all(each.heads for each in stretches) else 1)
+        bounds = self._bounds
         try:
-            answer = self._views.answer(run, cut, stretches, most_buckets=self._bounds.speed_buckets, most_states=most)
+            answer = self._views.answer(
+                run, cut, stretches, most_buckets=bounds.speed_buckets, most_states=bounds.speed_states,
+                most_bytes=int(bounds.speed_mb * 1_000_000),
+            )  # fmt: skip
         except (RedisError, OSError) as error:
             why = f"Redis does not answer ({error})"
             self._away = time.monotonic() + AGAIN_S, why
             return Reading(None, why, highest)
         if answer.outcome == Outcome.TOO_MANY:
             raise TooLarge(
-                f"The speed views have more than {self._bounds.speed_states} states, or {self._bounds.speed_buckets} "
-                "buckets, for this question. Ask for fewer keys or a shorter range; after the next batch run "
-                "(`tidemark batch run`) they have few again.",
+                f"The speed views have more than {bounds.speed_states} states, {bounds.speed_mb:g} MB of them, or "
+                f"{bounds.speed_buckets} buckets for this question. Ask for fewer keys or a shorter range; after the "
+                "next batch run (`tidemark batch run`) they have few again.",
                 limit="speed_states",
             )
         if answer.outcome == Outcome.LOST:

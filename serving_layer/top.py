@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from serving_layer.filters import Wanted
 from serving_layer.question import Question
-from views.aggregates.counting import CountAlgebra, SumAlgebra
+from views.aggregates.counting import adds_up
 from views.states import HeadReader
 
 Values = NDArray[np.int64]
@@ -32,8 +32,6 @@ def rank_by(question: Question, wanted: Wanted) -> str | None:
     One period, all keys apart, not filtered but by what their bytes begin with, the largest of a number first.
     """
     first = question.order[0]
-    algebra = question.view.algebras.get(first.name)
-    is_number = isinstance(algebra, CountAlgebra) or (isinstance(algebra, SumAlgebra) and algebra.is_whole)
     is_plain = (
         len(question.windows) == 1
         and question.previous is None
@@ -43,7 +41,7 @@ def rank_by(question: Question, wanted: Wanted) -> str | None:
         and wanted.keys is None
         and _is_beginning(question)
     )
-    return first.name if is_plain and is_number and first.descending else None
+    return first.name if is_plain and first.descending and adds_up(question.view.algebras.get(first.name)) else None
 
 
 def _is_beginning(question: Question) -> bool:
@@ -150,8 +148,12 @@ def _first(sums: Numbers, speed: Mapping[bytes, int], count: int) -> list[bytes]
     for place, value in zip(places.tolist(), sums.values[places].tolist(), strict=True):
         key = sums.key(place)
         numbers[key] = value + speed.get(key, 0)
-    # A key with so much from the speed side alone may have no number of the batch side, or one below zero.
-    numbers |= {key: number for key, number in speed.items() if number >= least and key not in numbers}
+    # A key with so much from the speed side alone. One that has a number of the batch side as well has too small a one.
+    numbers |= {
+        key: number
+        for key, number in speed.items()
+        if number >= least and key not in numbers and sums.place(key) is None
+    }
     if len(numbers) > count:
         least = max(least, heapq.nlargest(count, numbers.values())[-1])
     chosen = [key for key, number in numbers.items() if number >= least]

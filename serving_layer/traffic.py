@@ -36,6 +36,27 @@ def live(seed: int) -> Iterator[Event]:
         number += 1
 
 
+def card_attempts(count: int, at: datetime, seed: int) -> Iterator[Event]:
+    """Somebody tries one card again and again, within a second."""
+    for number in range(count):
+        yield {
+            "event_id": f"{seed}-card-{int(at.timestamp())}-{number}",
+            "event_time": (at + timedelta(milliseconds=number)).isoformat(timespec="milliseconds"),
+            "card": "card-4711",
+            "merchant": f"shop-{number % 3}",
+            "outcome": "declined",
+            "amount": 1.0 + number,
+        }
+
+
+def slow_visits(count: int, at: datetime, seed: int) -> Iterator[Event]:
+    """A page that became slow."""
+    chance = random.Random(seed)  # noqa: S311  as above
+    for number in range(count):
+        event = _event(chance, f"{seed}-slow-{int(at.timestamp())}-{number}", at)
+        yield {**event, "properties": {**event["properties"], "url": "/checkout", "ms": 900 + 1000 * chance.random()}}
+
+
 def _sent(chance: random.Random, event_id: str, at: datetime) -> Iterator[Event]:
     """The event, and now and then the same once more, as a client sends it that got no answer."""
     if chance.random() < LATE:

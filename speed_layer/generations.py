@@ -12,6 +12,7 @@ import structlog
 from batch_layer import publish_log
 from batch_layer.folders import BatchFolder
 from batch_layer.publish_log import Entry
+from infra.failpoints import reach
 from master_dataset.cut import Cut
 from speed_layer.speed_views import Outcome, SpeedViews
 
@@ -64,6 +65,7 @@ def tend(speed_views: SpeedViews, folder: BatchFolder, grace_s: float, now: Call
     kept = speed_views.look()
     if kept.meta is None:
         return
+    reach("tend.before_publish")
     if newest.run > kept.meta.published and speed_views.publish(newest.run, newest.cut) == Outcome.OK:
         log.info("published_later", source=folder.source, run=newest.run)
         kept = speed_views.look()
@@ -72,8 +74,11 @@ def tend(speed_views: SpeedViews, folder: BatchFolder, grace_s: float, now: Call
     if published is not None and now() - published.at > grace_s:
         needed = {published.run} | ({pinned.run} if pinned is not None else set())
         first = next((generation.gid for generation in kept.generations if generation.run in needed), "")
+        reach("tend.before_retire")
         if dropped := speed_views.retire(first):
             log.info("retired", source=folder.source, generations=dropped)
     for gid in speed_views.unswept():
+        reach("tend.before_sweep")
         swept = speed_views.sweep(gid)
+        reach("tend.after_sweep")
         log.info("swept", source=folder.source, generation=gid, buckets=swept)

@@ -24,6 +24,7 @@ from redis.exceptions import RedisError
 from batch_layer import definitions, publish_log
 from batch_layer.errors import BatchError
 from batch_layer.folders import BatchFolder
+from infra.failpoints import reach
 from infra.home import Home
 from infra.local_stack import addresses
 from infra.redis_clients import redis_client
@@ -68,7 +69,7 @@ class Keeper:
     declarations: Declarations
     source: Source
     stopping: threading.Event
-    failpoint: Callable[[str], None] = field(default=lambda _name: None)
+    failpoint: Callable[[str], None] = field(default=reach)
     error: str = ""
     stream: Stream | None = None
     pace: Pace = field(default_factory=Pace)
@@ -124,6 +125,7 @@ class Keeper:
         stream = Stream(
             self.settings, self.source, Columns(views), self.speed_views, self._token, meta.applied, gid,
             marks, checkpoint, self.limit, self.pace, failpoint=self.failpoint,
+            followed=self.declarations.followed_views(self.source.name),
         )  # fmt: skip
         query = stream.start(self.spark, self.bootstrap, begin)
         self.stream, self.starts = stream, self.starts + 1
@@ -240,11 +242,14 @@ class Keeper:
         for view in declared:
             definitions.keep(self.folder, view)
         publish_log.begin(self.folder, {view.name: view.hash for view in declared}, time.time())
+        self.failpoint("speed.before_start")
         self._token, kept = self.speed_views.start()
+        self.failpoint("speed.after_start")
         newest = publish_log.last(self.folder)
         if kept.meta is None:
             log.warning("redis_is_empty", source=self.source.name, begins_at=cut_to_json(newest.cut), run=newest.run)
             self.speed_views.init(self._token, newest.run, newest.cut, newest.catalog.values(), positions.topic_id)
+            self.failpoint("speed.after_init")
         elif newest.run > kept.meta.published:
             self.speed_views.publish(newest.run, newest.cut)
         self.speed_views.beat(self._token, ALIVE_S)
@@ -291,6 +296,7 @@ class Keeper:
                 first_time_ms, self.spark, self.settings, self.bootstrap, self.source, meta.applied, positions.latest
             )
             outcome = load_marks(self.spark, self.speed_views, self._token, meta, self.table, horizon_ms, first)
+            self.failpoint("speed.after_load")
             log.info("marks_loaded", source=self.source.name, said=outcome, seconds=round(time.monotonic() - began, 1))
         return from_bytes(self.speed_views.marks(), horizon_ms)
 

@@ -11,6 +11,7 @@ import numpy as np
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
+from infra.failpoints import reach
 from infra.settings import Settings
 from infra.spark import kafka_source_options
 from master_dataset.cut import Cut, count_between, cut_to_json
@@ -44,6 +45,7 @@ def load_marks(
     is_empty = not count_between(start, meta.applied)
     chunks = [] if is_empty else list(_chunks(spark, table, start, meta.applied, first_ms() - horizon_ms))
     for number, marks in enumerate(chunks or [b""], start=1):
+        reach("speed.before_load")
         outcome = speed_views.load(
             token, number, is_last=number >= len(chunks), name=new_id(), marks=marks, horizon_ms=horizon_ms
         )

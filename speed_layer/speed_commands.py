@@ -1,4 +1,4 @@
-"""`tidemark speed`: how far the speed layer is, and what Redis holds of it."""
+"""`tidemark speed`: how far the speed layer is, and what Redis holds of it; make that anew."""
 
 from __future__ import annotations
 
@@ -10,15 +10,11 @@ import typer
 from infra.cli import Output, OutputOption
 
 if TYPE_CHECKING:
+    from batch_layer.folders import BatchFolder
     from speed_layer.speed_views import Kept, SpeedViews
 
 app = typer.Typer(no_args_is_help=True)
 OLD_S = 10.0
-
-
-@app.callback()
-def _group() -> None:
-    """Keeps `status` a command of its own: with one alone, typer would leave out its name."""
 
 
 @app.command()
@@ -29,6 +25,7 @@ def status(
     """Show, for each source, the applied cut, how far it is behind, its last micro-batch, its states and memory."""
     from redis.exceptions import RedisError
 
+    from batch_layer.folders import BatchFolder
     from infra import terminal
     from infra.home import Home, read_json
     from infra.local_stack import addresses
@@ -52,10 +49,59 @@ def status(
             for name in names:
                 speed_views = SpeedViews(client, name)
                 said = told.get("sources", {}).get(name, {}) if is_alive else {}
-                rows.append(_row(name, speed_views, speed_views.look(), said))
+                row = _row(name, speed_views, speed_views.look(), said)
+                rows.append(
+                    {**row, "against_batch": _against_batch(BatchFolder.of(settings, name), speed_views.look())}
+                )
     except (RedisError, OSError) as error:
         raise SpeedError(f"Redis at {url} does not answer ({error}). `tidemark status` shows what runs.") from None
     terminal.print_result(rows, output, "No source has a view.", as_is=("run",))
+
+
+@app.command()
+def rebuild(
+    source: Annotated[str, typer.Argument(help="Name of the source.")],
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Make the speed views of a source anew, from the last published run on: views that were set aside come back.
+
+    Kafka must still hold the events since then; answers say that they are behind until all are counted again.
+    """
+    from redis.exceptions import RedisError
+
+    from infra import terminal
+    from infra.local_stack import addresses
+    from infra.redis_clients import redis_client
+    from infra.settings import load_settings
+    from speed_layer.errors import SpeedError
+    from speed_layer.speed_views import SpeedViews
+    from views.declarations import declared_by
+
+    settings = load_settings()
+    name, url = declared_by(settings).source(source).name, addresses(settings).redis
+    try:
+        with redis_client(settings, url) as client:
+            there = SpeedViews(client, name).forget()
+    except (RedisError, OSError) as error:
+        raise SpeedError(f"Redis at {url} does not answer ({error}). `tidemark status` shows what runs.") from None
+    what = "is made anew by the speed layer" if there else "there was nothing in Redis yet"
+    terminal.print_result([{"source": name, "speed views": what}], output)
+
+
+def _against_batch(folder: BatchFolder, kept: Kept) -> str:
+    """What the last comparisons with the batch side found, and which views are set aside."""
+    from batch_layer import consistency
+    from batch_layer.errors import BatchError
+
+    try:
+        known = consistency.read(folder)
+    except BatchError as error:
+        return str(error)
+    told = []
+    for name, found in sorted(known.views.items()):
+        mark = known.mark_of(found.hash, kept.meta.published, kept.meta.made) if kept.meta is not None else None
+        told.append(f"{name}: {'SET ASIDE, ' if mark else ''}{found.in_words}")
+    return "; ".join(told)
 
 
 def _row(name: str, speed_views: SpeedViews, kept: Kept, said: dict[str, Any]) -> dict[str, Any]:

@@ -2,14 +2,17 @@
 
     tidemark:{web}:epoch                        token of whoever may change what is applied
     tidemark:{web}:meta.2                       applied and marked (cuts), published (a run), how far back marks reach,
-                                                the topic's id; missing: Redis was lost, or has another layout
+                                                the topic's id, since which generation they were not made anew;
+                                                missing: Redis was lost, or has another layout
     tidemark:{web}:gens                         the generations in order, as JSON; the last one is written
     tidemark:{web}:seen                         name -> marks: 64-bit hashes of the ids of counted events
     tidemark:{web}:gids                         generation -> its views, until its states are swept
     tidemark:{web}:alive                        the token of a writer that lives
     tidemark:{web}:looked                       Kafka's end when the writer last looked, and when all of it was applied
+    tidemark:{web}:touched                      a stream: what the newest micro-batches touched (touched.py)
     tidemark:{web}:v:<gid>:<view>               buckets of a view that have states, by time
     tidemark:{web}:v:<gid>:<view>:<bucket>      key -> state
+    tidemark:{web}:v:<gid>:<view>:<bucket>:<n>  its keys by their n-th number (ranks.py)
     tidemark:{web}:v:<gid>:t<view>...           the same for the totals of a view that has keys: one state for a bucket
 
 All keys of a source share a hash tag, so that they lie in one slot of a cluster. The scripts are in lua/; each is one
@@ -21,13 +24,14 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from master_dataset.cut import Cut, cut_from_json, cut_to_json
+from speed_layer import ranks
 from speed_layer.lag import Lag, Looked, lag
 
 if TYPE_CHECKING:
@@ -39,6 +43,7 @@ META = "meta.2"
 """With the number of the layout. A Redis that another version filled is one that was lost: it is filled anew."""
 TOTALS = "t"
 """What the name of a view's totals begins with. A hash does not."""
+TOUCHED = "touched"
 ALL_KEYS = b""
 """The key of a total."""
 SWEPT_AT_ONCE = 200
@@ -46,7 +51,7 @@ MEASURED = 20
 """So many buckets of a generation, and states of a bucket, are measured to tell the size of all."""
 SCRIPTS = (
     "start", "look", "init", "load", "apply", "open", "publish", "fence", "takeover", "retire", "sweep", "beat",
-    "answer",
+    "answer", "forget",
 )  # fmt: skip
 
 
@@ -90,6 +95,8 @@ class Meta(NamedTuple):
     """With which the marks were kept: 0 where they were not."""
     topic_id: str = ""
     """Of which the offsets are."""
+    made: str = ""
+    """The generation with which they were made from nothing: another one, and nothing of before is in them."""
 
 
 class Kept(NamedTuple):
@@ -108,10 +115,22 @@ class Group(NamedTuple):
     key: bytes
 
 
+class Ranked(NamedTuple):
+    """Beside the keys that are named, in each bucket the `depth` keys with the largest numbers, by the n-th from 1.
+
+    Of the first `whole` keys that are named come the states, of all others their headers alone.
+    """
+
+    rank: int
+    depth: int
+    whole: int
+
+
 class Stretch(NamedTuple):
     """What a reader asks for: the buckets of a view in [begin, end), seconds since 1970.
 
-    Of these the keys that begin with `beginning`, or just `keys`. `heads`: of each state its header alone.
+    Of these the keys that begin with `beginning`, or just `keys`. `heads`: of each state its header alone. `ranked`: of
+    the keys that can come first alone.
     """
 
     view: str
@@ -120,6 +139,7 @@ class Stretch(NamedTuple):
     keys: Sequence[bytes] | None = None
     beginning: bytes = b""
     heads: bool = False
+    ranked: Ranked | None = None
 
 
 State = tuple[int, bytes, bytes]
@@ -137,7 +157,10 @@ class Answer:
     applied: Cut
     published: int
     lag: Lag | None = None
+    made: str = ""
     stretches: tuple[list[State], ...] = ()
+    rests: tuple[float, ...] = ()
+    """For each stretch that is `ranked`: what a key that is not among its states has at most. -1: nobody knows."""
 
     @property
     def states(self) -> list[State]:
@@ -159,6 +182,12 @@ class MicroBatch:
     """How far back the marks must reach by which copies were dropped; 0: none were, and there are no marks any more."""
     forget: tuple[str, ...] = ()
     """Names of marks that are older than the horizon."""
+    ranks: Mapping[Group, tuple[int, ...]] = field(default_factory=dict)
+    """The numbers by which groups are ranked, for all groups of a view or for none (ranks.py)."""
+    touched: bytes = b""
+    """For those who follow changes (touched.py); nothing where nobody does."""
+    touched_kept: int = 0
+    """How many such entries are kept."""
 
 
 class SpeedViews:
@@ -167,7 +196,9 @@ class SpeedViews:
     def __init__(self, client: Redis, source: str) -> None:
         self.client, self.source = client, source
         self.prefix = f"tidemark:{{{source}}}:"
-        self._keys = [self.prefix + name for name in ("epoch", META, "gens", "seen", "gids", "alive", "looked")]
+        self._keys = [
+            self.prefix + name for name in ("epoch", META, "gens", "seen", "gids", "alive", "looked", TOUCHED)
+        ]
         self._scripts = {name: client.register_script(_script(name)) for name in SCRIPTS}
 
     # ---- the writer ----
@@ -176,7 +207,7 @@ class SpeedViews:
         """Become the only writer. The first step, before the publish log is read. Returns our token."""
         token = new_id()
         meta, generations = self._run("start", token)
-        return token, Kept(token, _meta(meta), _generations(generations))
+        return token, Kept(token, _meta(meta, generations), _generations(generations))
 
     def init(self, token: str, run: int, cut: Cut, catalog: Iterable[str], topic_id: str = "") -> Outcome:
         """Make meta after Redis was lost, from the last entry of the publish log."""
@@ -206,14 +237,22 @@ class SpeedViews:
         """The states, the marks and the cut of a micro-batch, all or nothing."""
         keys: list[str] = []
         arguments: list[Any] = [token, cut_text(batch.start), cut_text(batch.end), batch.gid]
-        arguments += [batch.marks_name, batch.marks, batch.horizon_ms, len(batch.forget), *batch.forget]
-        by_bucket: dict[tuple[str, int], list[bytes]] = {}
-        for group, state in batch.states.items():
-            by_bucket.setdefault((group.view, group.bucket), []).extend((group.key, state))
-        for (view, bucket), pairs in by_bucket.items():
+        arguments += [batch.marks_name, batch.marks, batch.horizon_ms, batch.touched, batch.touched_kept]
+        arguments += [len(batch.forget), *batch.forget]
+        by_bucket: dict[tuple[str, int], list[Group]] = {}
+        for group in batch.states:
+            by_bucket.setdefault((group.view, group.bucket), []).append(group)
+        for (view, bucket), groups in by_bucket.items():
             keys += [self._buckets(batch.gid, view), self._data(batch.gid, view, bucket)]
-            arguments += [bucket, len(pairs) // 2, *pairs]
-        return Outcome(self._text(self._scripts["apply"](keys=[*self._keys[:5], *keys], args=arguments)))
+            arguments += [bucket, len(groups)]
+            for group in groups:
+                arguments += [group.key, batch.states[group]]
+            numbers = [batch.ranks.get(group, ()) for group in groups]
+            arguments.append(len(numbers[0]))
+            for of_rank in zip(*numbers, strict=True):
+                for group, number in zip(groups, of_rank, strict=True):
+                    arguments += [number, group.key]
+        return Outcome(self._text(self._scripts["apply"](keys=[*self._keys[:5], self._keys[7], *keys], args=arguments)))
 
     def marks(self) -> Iterator[tuple[str, bytes]]:
         """All marks that are kept, by their names."""
@@ -282,12 +321,16 @@ class SpeedViews:
             if is_last:
                 return swept
 
+    def forget(self) -> bool:
+        """Let them be made anew from the last published run on. False: Redis held nothing of this source."""
+        return bool(self._run("forget"))
+
     # ---- a reader ----
 
     def look(self) -> Kept:
         """Epoch, meta and generations, as they are together."""
         epoch, meta, generations = self._run("look")
-        return Kept(epoch.decode() if epoch else None, _meta(meta), _generations(generations))
+        return Kept(epoch.decode() if epoch else None, _meta(meta, generations), _generations(generations))
 
     def answer(
         self,
@@ -297,24 +340,40 @@ class SpeedViews:
         *,
         most_buckets: int = 100_000,
         most_states: int = 10_000_000,
+        most_bytes: int = 2**40,
     ) -> Answer:
         """What stands since the cut of a run, of one or several views, all of one moment.
 
-        TOO MANY where that is more buckets or states than wanted, generation by generation, all stretches together.
+        TOO MANY where that is more buckets, states or (about) bytes of states than wanted, generation by generation,
+        all stretches together.
         """
-        arguments: list[Any] = [run, cut_text(cut), self.prefix + "v:", most_buckets, most_states]
+        arguments: list[Any] = [run, cut_text(cut), self.prefix + "v:", most_buckets, most_states, most_bytes]
         for each in stretches:
             keys = [-1] if each.keys is None else [len(each.keys), *each.keys]
-            arguments += [each.view[:VIEW_HASH], each.begin, each.end, each.beginning, int(each.heads), *keys]
+            what = ":".join(map(str, each.ranked)) if each.ranked else int(each.heads)
+            arguments += [each.view[:VIEW_HASH], each.begin, each.end, each.beginning, what, *keys]
         outcome, *found = self._run("answer", *arguments)
         if outcome == b"LOST":
             return Answer(Outcome.LOST, {}, 0)
-        applied, published, now_ms, said, *states = found
+        applied, published, now_ms, said, made, *states = found
         applied = cut_of(applied)
         return Answer(
-            Outcome(outcome.decode()), applied, int(published), _lag(applied, now_ms, *said),
-            tuple(map(_states, states[0])) if states else (),
+            Outcome(outcome.decode()), applied, int(published), _lag(applied, now_ms, *said), (made or b"").decode(),
+            tuple(map(_states, states[0])) if states else (), tuple(map(float, states[1])) if states else (),
         )  # fmt: skip
+
+    def counted_buckets(self, gid: str, view: str) -> dict[int, int]:
+        """Of a view (or its totals) in a generation: how many states each bucket has."""
+        found: Any = self.client.zrange(self._buckets(gid, view), 0, -1)
+        buckets = [int(bucket) for bucket in found]
+        with self.client.pipeline(transaction=False) as pipe:
+            for bucket in buckets:
+                pipe.hlen(self._data(gid, view, bucket))
+            return dict(zip(buckets, pipe.execute(), strict=True))
+
+    def states_of(self, gid: str, view: str, bucket: int) -> Iterator[tuple[bytes, bytes]]:
+        """Key and state of each group of a bucket, some at a time; of one moment only if nobody writes there."""
+        yield from self.client.hscan_iter(self._data(gid, view, bucket), count=500)
 
     def size(self) -> tuple[int, int]:
         """How many states there are, and about how many bytes of Redis they take: some are measured, for people."""
@@ -327,7 +386,8 @@ class SpeedViews:
                 counts = pipe.execute()
             with self.client.pipeline(transaction=False) as pipe:
                 for key in keys[:: max(len(keys) // MEASURED, 1)]:
-                    pipe.memory_usage(key, samples=MEASURED)
+                    for part in (key, *(f"{key}:{rank}" for rank in range(1, ranks.MOST + 1))):
+                        pipe.memory_usage(part, samples=MEASURED)
                 measured += sum(filter(None, pipe.execute()))
             measured_states += sum(counts[:: max(len(keys) // MEASURED, 1)])
             states += sum(counts)
@@ -336,7 +396,7 @@ class SpeedViews:
     # ---- inside ----
 
     def _run(self, name: str, *arguments: Any) -> Any:
-        return self._scripts[name](keys=self._keys, args=arguments)
+        return self._scripts[name](keys=self._keys[:7], args=arguments)
 
     def _said(self, name: str, *arguments: Any) -> str:
         return self._text(self._run(name, *arguments))
@@ -399,11 +459,13 @@ def _generation_json(run: int, cut: Cut, catalog: Iterable[str]) -> str:
     return json.dumps({"gid": new_id(), "run": run, "from": cut_text(cut), "catalog": listed, "views": listed})
 
 
-def _meta(found: Sequence[bytes | None]) -> Meta | None:
-    applied, marked, published, horizon_ms, topic_id = found
-    if applied is None or marked is None or published is None:
+def _meta(found: Sequence[bytes | None], generations: Sequence[bytes]) -> Meta | None:
+    """None where something of it was lost: Redis is then to be filled anew."""
+    applied, marked, published, horizon_ms, topic_id, made = found
+    if applied is None or marked is None or published is None or not generations:
         return None
-    return Meta(cut_of(applied), cut_of(marked), int(published), int(horizon_ms or 0), (topic_id or b"").decode())
+    topic, made_by = ((each or b"").decode() for each in (topic_id, made))
+    return Meta(cut_of(applied), cut_of(marked), int(published), int(horizon_ms or 0), topic, made_by)
 
 
 def _generations(found: Iterable[bytes]) -> tuple[Generation, ...]:

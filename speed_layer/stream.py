@@ -19,14 +19,17 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from pyspark.sql import DataFrame, SparkSession
 
+from infra.failpoints import reach
 from infra.settings import Settings
 from infra.spark import BARE_FILE_SYSTEM, kafka_source_options, planned_end
 from master_dataset.cut import Cut, count_between, cut_to_json, is_below
 from speed_layer.errors import SpeedError
 from speed_layer.marks import Marks, Named, to_bytes
 from speed_layer.micro_batch import Delta, delta_of
+from speed_layer.ranks import numbers, ranked
 from speed_layer.speed_views import Group, MicroBatch, Outcome, SpeedViews, new_id
 from speed_layer.totals import by_name
+from speed_layer.touched import MOST_ENTRIES, written
 from views.columns import Columns
 from views.on_spark.columns import evaluated
 from views.on_spark.events import with_event
@@ -121,13 +124,23 @@ class Stream:
     kept_bytes: int = 0
     """States that we wrote lately, with their packed sizes, to spare reading them again; the last written are last.
     Nobody else writes them."""
+    followed: frozenset[str] = frozenset()
+    """Names of the views whose changes somebody follows."""
     applying: threading.Lock = field(default_factory=threading.Lock)
     """Held while `applied` may be another than Redis's."""
-    failpoint: Callable[[str], None] = field(default=lambda _name: None)
+    failpoint: Callable[[str], None] = field(default=reach)
 
     @cached_property
     def _views(self) -> dict[str, View]:
         return by_name(self.columns.views)
+
+    @cached_property
+    def _ranked(self) -> dict[str, tuple[str, ...]]:
+        return {view.hash: ranked(view) for view in self.columns.views}
+
+    @cached_property
+    def _followed_hashes(self) -> list[str]:
+        return [view.hash for view in self.columns.views if view.name in self.followed]
 
     def start(self, spark: SparkSession, bootstrap: str, begin: Cut) -> StreamingQuery:
         """Follow Kafka from `begin` on, which is what is applied, for every partition."""
@@ -161,6 +174,7 @@ class Stream:
     def _take(self, rows: DataFrame, batch_id: int) -> None:
         began = time.monotonic()
         end = planned_end(self.checkpoint, batch_id, self.source.topic)
+        self.failpoint("speed.before_read")
         if not is_below(self.applied, end):
             raise SpeedError(
                 f"Source {self.source.name!r}: Kafka ends at {cut_to_json(end)}, before {cut_to_json(self.applied)}, "
@@ -189,7 +203,14 @@ class Stream:
             began = time.monotonic()
             states = {group: delta.add(group, known) for group, known in self._known(delta.groups)}
             packed = {group: pack(self._views[group.view].algebras, state) for group, state in states.items()}
-            batch = MicroBatch(self.applied, end, self.gid, packed, *self._marks_of(name, delta))
+            ranks = {
+                group: numbers(self._ranked[group.view], state)
+                for group, state in states.items()
+                if group.view in self._ranked
+            }
+            touched = written(delta.groups, self._followed_hashes)
+            marks = self._marks_of(name, delta)
+            batch = MicroBatch(self.applied, end, self.gid, packed, *marks, ranks, touched, MOST_ENTRIES)
             was_merged = time.monotonic()
             with self.applying:
                 outcome = self.speed_views.apply(self.token, batch)

@@ -23,8 +23,10 @@ from infra.settings import Settings, load_settings
 from master_dataset.cut import Cut, is_below
 from serving_layer.answer import Row
 from serving_layer.question import Period
+from speed_layer.ranks import numbers, ranked
 from speed_layer.speed_views import Group, MicroBatch, Outcome, SpeedViews, cut_text
 from speed_layer.totals import by_name, totals
+from speed_layer.touched import MOST_ENTRIES, written
 from views import in_memory
 from views.aggregates import Average, Count, Distinct, Histogram, Last, Max, Min, Quantiles, Sum, TopK
 from views.declarations import Declarations
@@ -260,6 +262,8 @@ class Writer:
     def __init__(self, speed_views: SpeedViews, place: Place) -> None:
         self.speed_views, self.place = speed_views, place
         self.known = by_name(place.views)
+        self.followed: frozenset[str] = frozenset()
+        """Names of views whose changes somebody follows."""
         self.start()
 
     def start(self) -> None:
@@ -284,7 +288,24 @@ class Writer:
         for group, known in zip(list(states), before, strict=True):
             if known is not None:
                 states[group] = _added(self.known[group.view], known, states[group])
-        batch = MicroBatch(applied, end, generation.gid, states, f"m{cut_text(end)}", b"marks")
+        ranks = {
+            group: numbers(ranked(view), unpack(view.algebras, state))
+            for group, state in states.items()
+            if (view := self.known[group.view]).hash == group.view
+        }
+        hashes = [each for each in generation.views if self.known[each].name in self.followed]
+        touched = written([group for group in states if group.view in self.known], hashes)
+        batch = MicroBatch(
+            applied,
+            end,
+            generation.gid,
+            states,
+            f"m{cut_text(end)}",
+            b"marks",
+            ranks=ranks,
+            touched=touched,
+            touched_kept=MOST_ENTRIES,
+        )
         said = self.speed_views.apply(self.token, batch)
         assert said == (Outcome.ALREADY if cut_text(applied) == cut_text(end) else Outcome.OK)
 

@@ -124,7 +124,7 @@ def _run_folder(factory: pytest.TempPathFactory) -> Path:
 
 def start_stack(home: Path, **overrides: Any) -> Stack:
     """Bring a stack up on `home`; the caller brings it down with `stop_stack`. What is behind Kafka runs if asked."""
-    layers = ("archiver", "scheduler", "speed", "serving")
+    layers = ("archiver", "scheduler", "speed", "serving", "alerts")
     settings = load_settings(**({f"{layer}_enabled": False for layer in layers} | overrides | {"home": home}))
     up.check_and_fetch(settings)
     secret = up.first_access_key(settings) or ""

@@ -14,16 +14,23 @@ from types import ModuleType
 from typing import Protocol, TypeVar
 
 from views import catalog
+from views.alert import Alert
 from views.errors import DeclarationError
+from views.feed import Feed
 from views.source import Source, kafka_name
 from views.view import View
+from views.watch import Watch
 
 DEFAULT_EXAMPLES = "web"
 ALL_EXAMPLES = "all"
 PACKAGE = "declared_views"
 """What the user's folder is to Python: a file there reaches another by `from .shop import shop`."""
 
-Declared = TypeVar("Declared", Source, View)
+ALERTS_TOPIC = "tidemark.alerts"
+"""Where alerts are told."""
+
+Declaration = Source | View | Alert | Watch | Feed
+Declared = TypeVar("Declared", Source, View, Alert, Watch, Feed)
 
 
 class Chosen(Protocol):
@@ -48,6 +55,9 @@ class Declarations:
 
     sources: dict[str, Source]
     views: dict[str, View] = field(default_factory=dict)
+    alerts: dict[str, Alert] = field(default_factory=dict)
+    watches: dict[str, Watch] = field(default_factory=dict)
+    feeds: dict[str, Feed] = field(default_factory=dict)
 
     def source(self, name: str) -> Source:
         """One source, or a DeclarationError that names those there are."""
@@ -69,6 +79,20 @@ class Declarations:
         """The views of a source, in the order of their names."""
         return [view for _, view in sorted(self.views.items()) if view.source.name == source_name]
 
+    def alerts_of(self, source_name: str) -> list[Alert]:
+        """The alerts on views of a source, in the order of their names."""
+        return [alert for _, alert in sorted(self.alerts.items()) if alert.view.source.name == source_name]
+
+    def feeds_of(self, source_name: str) -> list[Feed]:
+        """The feeds of views of a source, in the order of their names."""
+        return [feed for _, feed in sorted(self.feeds.items()) if feed.view.source.name == source_name]
+
+    def followed_views(self, source_name: str) -> frozenset[str]:
+        """Names of the views of a source whose changes somebody follows: alerts and feeds."""
+        return frozenset(alert.view.name for alert in self.alerts_of(source_name)) | frozenset(
+            feed.view.name for feed in self.feeds_of(source_name)
+        )
+
 
 def declared_by(settings: Chosen) -> Declarations:
     """What an installation runs. Every process asks here, so that all of them see the same."""
@@ -88,21 +112,31 @@ def load_declarations(
     ]
     sources = _by_name("source", [(file, each) for file, each in found if isinstance(each, Source)])
     views = _by_name("view", [(file, each) for file, each in found if isinstance(each, View)])
+    alerts = _by_name("alert", [(file, each) for file, each in found if isinstance(each, Alert)])
+    watches = _by_name("watch", [(file, each) for file, each in found if isinstance(each, Watch)])
+    feeds = _by_name("feed", [(file, each) for file, each in found if isinstance(each, Feed)])
     _check_topics(sources.values())
-    return Declarations(sources, views)
+    _check_written(sources.values(), feeds.values())
+    return Declarations(sources, views, alerts, watches, feeds)
 
 
-def _declared_in(modules: Iterable[ModuleType]) -> Iterator[tuple[str, Source | View]]:
-    """Each declaration with the file that has it, each view after its source."""
+def _declared_in(modules: Iterable[ModuleType]) -> Iterator[tuple[str, Declaration]]:
+    """Each declaration with the file that has it, each after what it stands on."""
     for module in modules:
         for value in vars(module).values():
-            if isinstance(value, View):
-                yield str(module.__file__), value.source
-            if isinstance(value, Source | View):
-                yield str(module.__file__), value
+            if isinstance(value, Declaration):
+                yield from ((str(module.__file__), each) for each in _with_ground(value))
 
 
-def _chosen(found: list[tuple[str, Source | View]], examples: str) -> Iterator[tuple[str, Source | View]]:
+def _with_ground(value: Declaration) -> list[Declaration]:
+    """A declaration after those that it stands on: an alert after its view, and that after its source."""
+    if isinstance(value, Source):
+        return [value]
+    ground = value.view if isinstance(value, Alert | Feed) else value.source
+    return [*_with_ground(ground), value]
+
+
+def _chosen(found: list[tuple[str, Declaration]], examples: str) -> Iterator[tuple[str, Declaration]]:
     there = sorted({each.name for _, each in found if isinstance(each, Source)})
     names = {name.strip() for name in examples.split(",")} - {""}
     for name in sorted(names - {ALL_EXAMPLES, *there}):
@@ -111,7 +145,7 @@ def _chosen(found: list[tuple[str, Source | View]], examples: str) -> Iterator[t
             f"or {ALL_EXAMPLES!r}."
         )
     for file, each in found:
-        source = each if isinstance(each, Source) else each.source
+        source = _with_ground(each)[0]
         if ALL_EXAMPLES in names or source.name in names:
             yield file, each
 
@@ -147,6 +181,21 @@ def _check_topics(sources: Iterable[Source]) -> None:
                 f"Source {reader.name!r}: its topic {reader.topic!r} is the dead-letter topic of source {source.name!r}"
                 f"{'' if reader.topic == source.dead_topic else _same_name(source.dead_topic)}. Choose another topic."
             )
+
+
+def _check_written(sources: Iterable[Source], feeds: Iterable[Feed]) -> None:
+    """Refuse topics that we write and that are somebody's already."""
+    taken = {kafka_name(ALERTS_TOPIC): "where alerts are told"}
+    for source in sources:
+        if kafka_name(source.topic) in taken:
+            raise DeclarationError(f"Source {source.name!r}: its topic {source.topic!r} is where alerts are told.")
+        taken |= {kafka_name(topic): f"of source {source.name!r}" for topic in (source.topic, source.dead_topic)}
+    for feed in feeds:
+        if kafka_name(feed.topic) in taken:
+            raise DeclarationError(
+                f"Feed {feed.name!r}: the topic {feed.topic!r} is {taken[kafka_name(feed.topic)]}. Choose another one."
+            )
+        taken[kafka_name(feed.topic)] = f"that of feed {feed.name!r}"
 
 
 def _same_name(topic: str) -> str:

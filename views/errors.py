@@ -21,6 +21,10 @@ class ViewError(DeclarationError):
     """A view was declared in a way that cannot work."""
 
 
+class AlertError(DeclarationError):
+    """An alert, a watch or a feed was declared in a way that cannot work."""
+
+
 class StateError(Exception):
     """Bytes that are not the state they are taken for: damaged, or written by a newer Tidemark."""
 

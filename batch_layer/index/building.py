@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from batch_layer.errors import BatchError
 from batch_layer.index import scratch
-from batch_layer.index.files import TABLES, IndexFile, Meta
+from batch_layer.index.files import TABLES, IndexFile, Meta, seal_file
 from batch_layer.index.layout import (
     IDS,
     KEYS,
@@ -94,6 +94,7 @@ def build(
             environment.sync(True)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+    seal_file(partial)
     partial.rename(path)
     sync_folder(path.parent)
     return build.new_groups

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +17,10 @@ import lmdb
 from batch_layer.errors import BatchError
 from batch_layer.index.layout import FORMAT, IDS, KEYS, META, SUMS, Level
 
+SEAL = b"tidemark-index-sum:"
+SEAL_BYTES = len(SEAL) + hashlib.sha256().digest_size
+"""At the end of a file, behind all that LMDB looks at: the checksum of what stands before it."""
+READ_AT_ONCE = 2**20
 TABLES = (*(level.table for level in Level), SUMS, IDS, KEYS)
 
 
@@ -110,9 +116,40 @@ def close_file(file: IndexFile) -> None:
             found.environment.close()
 
 
+def seal_file(path: Path) -> None:
+    """Add the checksum, once everything else is written. What a disk changes later is noticed, not believed."""
+    with path.open("r+b") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.write(SEAL + _checksum(path, size))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _check_seal(path: Path) -> None:
+    """ValueError unless the file is as it was written: LMDB would follow whatever its pages say."""
+    size = path.stat().st_size - SEAL_BYTES
+    with path.open("rb") as file:
+        file.seek(max(size, 0))
+        found = file.read()
+    if size < 0 or not found.startswith(SEAL):
+        raise ValueError("it was cut short, or another version of Tidemark wrote it")
+    if found != SEAL + _checksum(path, size):
+        raise ValueError("its bytes are not those that were written")
+
+
+def _checksum(path: Path, size: int) -> bytes:
+    found = hashlib.sha256()
+    with path.open("rb") as file:
+        while size and (part := file.read(min(size, READ_AT_ONCE))):
+            found.update(part)
+            size -= len(part)
+    return found.digest()
+
+
 def _open(path: Path) -> IndexFile:
     environment = None
     try:
+        _check_seal(path)
         environment = lmdb.open(
             str(path), readonly=True, subdir=False, lock=False, readahead=False, max_readers=512, max_dbs=len(TABLES)
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, bisect_right
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple
@@ -38,6 +38,7 @@ from batch_layer.index.layout import (
 from batch_layer.index.sums import Chosen, Sums, added, choose, chosen_keys
 
 LAST = b"\xff" * NUMBER.size
+CHECK_EVERY = 1_000
 LOOK_UP = 8
 """So many times as long as to pass by a key does it take to look one up."""
 
@@ -115,8 +116,13 @@ class Index:
         """The tiles of all keys together that begin in [start, end), one for each bucket; their key is b""."""
         return self.of_key(level, b"", start, end)
 
-    def of_prefix(self, level: Level, prefix: bytes, start: int, end: int) -> Iterator[Tile]:
-        """The tiles that begin in [start, end) of every key whose bytes begin with `prefix`; b"": of all keys."""
+    def of_prefix(
+        self, level: Level, prefix: bytes, start: int, end: int, check: Callable[[], None] = lambda: None
+    ) -> Iterator[Tile]:
+        """The tiles that begin in [start, end) of every key whose bytes begin with `prefix`; b"": of all keys.
+
+        `check` is called now and then while keys are passed by; it may raise.
+        """
         with self._held.reading():
             if self.files and not self.files[-1].meta.is_keyed:
                 yield from self.of_key(level, b"", start, end) if not prefix else ()
@@ -130,7 +136,7 @@ class Index:
                     if few is not None:
                         yield from self._of_few(part, few, *bounds)
                         continue
-                    for begin, name, state in _of_names(part, level, prefix[:KEPT], *bounds):
+                    for begin, name, state in _of_names(part, level, prefix[:KEPT], *bounds, check):
                         key = name if len(name) < LONGEST_KEY else self._whole(name)
                         if len(prefix) <= KEPT or key.startswith(prefix):
                             yield Tile(begin, key, state)
@@ -176,13 +182,9 @@ class Index:
         start = max(start, begin_of(Level.MONTH, days[0]))
         end = min(end, end_of(Level.MONTH, begin_of(Level.MONTH, days[-1])))
         with self._held.reading():
-            found: list[Chosen] = []
-            for stretch in cover(self.levels, start, end):
-                for chosen in self._chosen(part, *stretch):
-                    if chosen is None:
-                        return None
-                    found.append(chosen)
-            return added(self, self.key_count, found)
+            return added(self, self.key_count, (
+                chosen for stretch in cover(self.levels, start, end) for chosen in self._chosen(part, *stretch)
+            ))  # fmt: skip
 
     def _chosen(self, part: int, level: Level, start: int, end: int) -> Iterator[Chosen | None]:
         length = period_level(level)
@@ -233,7 +235,9 @@ def _of_name(part: _Part, level: Level, name: bytes, start: int, end: int) -> It
                 yield begin, state
 
 
-def _of_names(part: _Part, level: Level, prefix: bytes, start: int, end: int) -> Iterator[tuple[int, bytes, bytes]]:
+def _of_names(
+    part: _Part, level: Level, prefix: bytes, start: int, end: int, check: Callable[[], None]
+) -> Iterator[tuple[int, bytes, bytes]]:
     """Begin, name of the key and state of the tiles of all names that begin with `prefix`.
 
     Of each name only the stretch of time is looked at: a seek leads to it, and one to the next name.
@@ -242,8 +246,11 @@ def _of_names(part: _Part, level: Level, prefix: bytes, start: int, end: int) ->
     last = after(head + prefix)
     low, high = begin_name(start, section), begin_name(end, section)
     with part.file.reading() as transaction, transaction.cursor(part.file.tables[level.table]) as cursor:
-        is_there = cursor.set_range(head + (prefix or FIRST_OF_KEY))
+        is_there, seeks = cursor.set_range(head + (prefix or FIRST_OF_KEY)), 0
         while is_there:
+            seeks += 1
+            if not seeks % CHECK_EVERY:
+                check()
             found, state = cursor.item()
             if found >= last:
                 return

@@ -9,7 +9,7 @@ A block is of one period (a day; a month, of tiles of months) and has its number
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
@@ -26,6 +26,8 @@ DOUBLE_EXACT = 2**53
 HALF = 32
 HALF_ROWS = 2**20
 """So many lower halves (of 32 bits) can be added as doubles."""
+AT_ONCE = 2**20
+"""So many numbers are added up at a time."""
 SPARSE = 8
 """Where there are so many times more keys than numbers, room is made for the keys that are there alone."""
 
@@ -126,20 +128,52 @@ class Sums:
         return place if place < len(self._numbers) and self._numbers[place] == number else None
 
 
-def added(keys: Keys, key_count: int, found: Sequence[Chosen]) -> Sums | None:
-    """The sums over what was chosen; None where one could pass 64 bits."""
-    bound = sum(chosen.bound for chosen in found)
-    if bound >= TOO_LARGE:
-        return None
-    if not found:
-        return Sums(keys, np.zeros(0, np.int64), np.zeros(0, np.int64))
-    ids = np.concatenate([chosen.ids for chosen in found])
-    values = np.concatenate([chosen.values for chosen in found])
-    if key_count > SPARSE * len(ids):
-        numbers, places = np.unique(ids, return_inverse=True)
-        return Sums(keys, numbers.astype(np.int64), _sum(places, values, len(numbers), bound))
-    numbers = np.flatnonzero(np.bincount(ids, minlength=key_count))
-    return Sums(keys, numbers, _sum(ids, values, key_count, bound)[numbers])
+def added(keys: Keys, key_count: int, found: Iterable[Chosen | None]) -> Sums | None:
+    """The sums over what was chosen; None where one could pass 64 bits, or a number did.
+
+    What comes is added up about a million numbers at a time: memory is that of the keys, not of all periods.
+    """
+    bound, few, size = 0, list[Chosen](), 0
+    dense: _Dense | None = None
+    for chosen in found:
+        if chosen is None or (bound := bound + chosen.bound) >= TOO_LARGE:
+            return None
+        few.append(chosen)
+        size += len(chosen.ids)
+        if size >= AT_ONCE:
+            dense = dense or _Dense(key_count)
+            dense.add(few)
+            few, size = [], 0
+    if dense is None and key_count > SPARSE * size:
+        ids, values = _joined(few)
+        there, places = np.unique(ids, return_inverse=True)
+        return Sums(keys, there.astype(np.int64), _sum(places, values, len(there), bound))
+    dense = dense or _Dense(key_count)
+    dense.add(few)
+    numbers = np.flatnonzero(dense.is_there)
+    return Sums(keys, numbers, dense.totals[numbers])
+
+
+class _Dense:
+    """A total for each number of a key."""
+
+    def __init__(self, key_count: int) -> None:
+        self.totals = np.zeros(key_count, np.int64)
+        self.is_there = np.zeros(key_count, np.bool_)
+
+    def add(self, found: Sequence[Chosen]) -> None:
+        """What was chosen, to the totals of its keys."""
+        ids, values = _joined(found)
+        self.is_there[ids] = True
+        self.totals += _sum(ids, values, len(self.totals), sum(chosen.bound for chosen in found))
+
+
+def _joined(found: Sequence[Chosen]) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+    nothing = np.zeros(0, np.uint32), np.zeros(0, np.int64)
+    return (
+        np.concatenate([nothing[0], *(chosen.ids for chosen in found)]),
+        np.concatenate([chosen.values for chosen in found]) if found else nothing[1],
+    )
 
 
 def _sum(places: NDArray[np.integer], values: NDArray[np.int64], size: int, bound: int) -> NDArray[np.int64]:

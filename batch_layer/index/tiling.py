@@ -28,7 +28,7 @@ from batch_layer.index.layout import (
 from batch_layer.index.reading import open_index
 from batch_layer.index.sorting import DayFiles, sorted_groups
 from views.aggregates.algebra import Algebra, Part
-from views.aggregates.counting import CountAlgebra, SumAlgebra
+from views.aggregates.counting import adds_up
 from views.kinds import fit
 from views.states import join, kinds_of, merge_parts, split
 
@@ -61,7 +61,7 @@ class Shape:
         """That of a view."""
         answers, place = {}, 0
         for name, algebra in sorted(view.algebras.items()):
-            if isinstance(algebra, CountAlgebra) or (isinstance(algebra, SumAlgebra) and algebra.is_whole):
+            if adds_up(algebra):
                 answers[name] = place
             place += len(algebra.kinds)
         return cls(tuple(view.keys), view.bucket.seconds, view.algebras, kinds_of(view.algebras), answers)

@@ -9,6 +9,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from infra.failpoints import reach
 from infra.problems import Problem
 from infra.rest import json_response
 from master_dataset.collector.bodies import beside_loop, check_batch, parse_body, read_body
@@ -139,7 +140,9 @@ async def _store(
     if len(valid) < len(prepared) and (is_atomic or not valid):
         raise _refused(prepared, is_atomic=is_atomic)
     await collector.topics.partitions(topic)
+    reach("collector.before_produce")
     outcomes = await collector.producer.send_values(topic, valid, acks)
+    reach("collector.before_answer")
     collector.metrics.count(topic, outcomes)
     stored: list[dict[str, Any]] = [
         {"event_id": event.event_id, "topic": topic, "error": describe(outcome)}

@@ -1,6 +1,8 @@
--- apply(token, from, to, gid, name of the marks, marks, horizon, how many marks to forget, their names...,
---       then for each bucket: its time in seconds, how many states, key, state, key, state...)
--- KEYS: epoch, meta, gens, seen, gids, then for each bucket the index of its view and its data.
+-- apply(token, from, to, gid, name of the marks, marks, horizon, touched groups, how many such entries are kept,
+--       how many marks to forget, their names...,
+--       then for each bucket: its time in seconds, how many states, key, state, key, state..., by how many numbers its keys
+--       are ranked, and for each of these: number, key, number, key...)
+-- KEYS: epoch, meta, gens, seen, gids, touched, then for each bucket the index of its view and its data.
 -- One micro-batch: the states as they are after it, its marks, and the cut, all or nothing.
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then
   return 'FENCED'
@@ -32,20 +34,33 @@ end
 if ARGV[6] ~= '' then
   redis.call('HSET', KEYS[4], ARGV[5], ARGV[6])
 end
-local at = 9
-for _ = 1, tonumber(ARGV[8]) do
+-- For those who follow changes: what this micro-batch touched, or nothing where nobody does.
+if ARGV[8] ~= '' then
+  redis.call('XADD', KEYS[6], 'MAXLEN', '~', ARGV[9], '*', 'from', ARGV[2], 'to', ARGV[3], 'groups', ARGV[8])
+end
+local at = 11
+for _ = 1, tonumber(ARGV[10]) do
   redis.call('HDEL', KEYS[4], ARGV[at])
   at = at + 1
 end
 local MOST = 2000 -- arguments that Lua can hand to one command, safely
-for place = 6, #KEYS, 2 do
-  local bucket, last = ARGV[at], at + 1 + 2 * tonumber(ARGV[at + 1])
-  redis.call('ZADD', KEYS[place], bucket, bucket)
-  at = at + 2
+local function put(command, key, count)
+  local last = at + 2 * count - 1
   while at <= last do
     local stop = math.min(at + MOST - 1, last)
-    redis.call('HSET', KEYS[place + 1], unpack(ARGV, at, stop))
+    redis.call(command, key, unpack(ARGV, at, stop))
     at = stop + 1
+  end
+end
+for place = 7, #KEYS, 2 do
+  local bucket, count = ARGV[at], tonumber(ARGV[at + 1])
+  redis.call('ZADD', KEYS[place], bucket, bucket)
+  at = at + 2
+  put('HSET', KEYS[place + 1], count)
+  local ranks = tonumber(ARGV[at])
+  at = at + 1
+  for rank = 1, ranks do
+    put('ZADD', KEYS[place + 1] .. ':' .. rank, count)
   end
 end
 return 'OK'

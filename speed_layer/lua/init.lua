@@ -4,7 +4,8 @@ if redis.call('GET', KEYS[1]) ~= ARGV[1] or redis.call('EXISTS', KEYS[2]) == 1 t
   return 'FENCED'
 end
 local made = cjson.decode(ARGV[4])
-redis.call('HSET', KEYS[2], 'applied', ARGV[2], 'marked', '{}', 'published', ARGV[3], 'horizon', 0, 'topic', ARGV[5])
+redis.call('HSET', KEYS[2], 'applied', ARGV[2], 'marked', '{}', 'published', ARGV[3], 'horizon', 0, 'topic', ARGV[5],
+           'made', made.gid)
 redis.call('DEL', KEYS[3], KEYS[4])
 redis.call('RPUSH', KEYS[3], ARGV[4])
 redis.call('HSET', KEYS[5], made.gid, made.views)

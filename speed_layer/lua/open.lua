@@ -1,7 +1,7 @@
 -- open(gid, run, catalog): a new generation at what is applied now. It computes its own views and all those that
 -- a generation before it was opened for, which readers may still be served from. Returns the cut.
 local applied = redis.call('HGET', KEYS[2], 'applied')
-if not applied then
+if not applied or redis.call('EXISTS', KEYS[3]) == 0 then
   return false
 end
 local is_there, views = {}, {}

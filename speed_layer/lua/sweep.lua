@@ -7,6 +7,10 @@ for _, each in ipairs(redis.call('LRANGE', KEYS[3], 0, -1)) do
 end
 for place = 6, #KEYS, 2 do
   redis.call('UNLINK', KEYS[place + 1])
+  local rank = 1
+  while redis.call('UNLINK', KEYS[place + 1] .. ':' .. rank) == 1 do
+    rank = rank + 1
+  end
   redis.call('ZREM', KEYS[place], ARGV[3 + (place - 6) / 2])
 end
 if ARGV[2] == '1' then

@@ -17,7 +17,7 @@ for partition, offset in pairs(cjson.decode(applied)) do
 end
 local made = cjson.decode(ARGV[4])
 redis.call('PERSIST', KEYS[2]) -- so that the next one is not refused where memory is full: see publish.lua
-redis.call('HSET', KEYS[2], 'applied', ARGV[3], 'published', ARGV[2])
+redis.call('HSET', KEYS[2], 'applied', ARGV[3], 'published', ARGV[2], 'made', made.gid)
 redis.call('DEL', KEYS[3])
 redis.call('RPUSH', KEYS[3], ARGV[4])
 redis.call('HSET', KEYS[5], made.gid, made.views)

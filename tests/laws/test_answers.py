@@ -221,9 +221,11 @@ def expected_rows(question: Question, of: list[Event]) -> dict[Any, Row]:
     every = {group for found in (*now, *before) for group in found}
     if question.fill:
         values = {each.key: each.values for each in question.filters if each.kind == "is"}
-        others = [each.key for each in question.filters if each.kind != "is"]
-        if all(name in values and name not in others for name in question.by):
-            every |= set(product(*(values[name] for name in question.by)))
+        if all(name in values for name in question.by):
+            tests = [replace(question, filters=(each,)) for each in question.filters if each.key in question.by]
+            for group in product(*(values[name] for name in question.by)):
+                if all(passes(each, dict(zip(question.by, group, strict=True))) for each in tests):
+                    every.add(group)
     found = {}
     for place, period in enumerate(question.periods):
         for group in every if question.fill else now[place]:

@@ -42,6 +42,7 @@ class Shell:
             "TIDEMARK_SCHEDULER_ENABLED": "false",
             "TIDEMARK_SPEED_ENABLED": "false",
             "TIDEMARK_SERVING_ENABLED": "false",
+            "TIDEMARK_ALERTS_ENABLED": "false",
         }
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:

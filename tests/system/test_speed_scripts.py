@@ -12,7 +12,7 @@ from redis.exceptions import ResponseError
 
 from master_dataset.cut import Cut
 from speed_layer.lag import Looked
-from speed_layer.speed_views import META, Group, MicroBatch, Outcome, SpeedViews, Stretch, cut_of, cut_text
+from speed_layer.speed_views import META, Group, MicroBatch, Outcome, Ranked, SpeedViews, Stretch, cut_of, cut_text
 from tests.system.redis_place import redis_server
 
 HORIZON_MS = 3_600_000
@@ -126,6 +126,18 @@ def test_init_leaves_nothing_of_a_meta_that_was_lost_alone(owned: Owned, redis: 
     assert owned.speed_views.unswept() == [old]
 
 
+def test_generations_that_were_lost_alone_are_redis_lost(owned: Owned, redis: Redis) -> None:
+    assert owned.apply(ZERO, ONE, (0, b"k", b"s")) == Outcome.OK
+    redis.delete(owned.speed_views.prefix + "gens")
+    assert owned.speed_views.look().meta is None
+    assert owned.speed_views.answer(0, ZERO, []).outcome == Outcome.LOST
+    assert owned.speed_views.open(1, [VIEW]) is None
+    token, kept = owned.speed_views.start()
+    assert kept.meta is None
+    assert owned.speed_views.init(token, 0, ZERO, [VIEW]) == Outcome.OK
+    assert owned.speed_views.answer(0, ZERO, [Stretch(VIEW)]).states == []
+
+
 def test_whoever_starts_fences_the_one_before(owned: Owned) -> None:
     batch = owned.batch(ZERO, ONE, (0, b"k", b"1"))
     token, kept = owned.speed_views.start()
@@ -219,7 +231,7 @@ def test_a_micro_batch_is_applied_once(owned: Owned) -> None:
     groups = [Group(VIEW, 120, b"k"), Group(VIEW, 60, b"l"), Group(VIEW, 60, b"none"), Group(OTHER, 60, b"k")]
     assert owned.speed_views.read(owned.gid, groups) == [b"3", b"2", None, None]
     assert owned.speed_views.read(owned.gid, []) == []
-    assert owned.speed_views.look().meta == (ONE, ONE, 0, HORIZON_MS, "")
+    assert owned.speed_views.look().meta == (ONE, ONE, 0, HORIZON_MS, "", owned.gid)
     assert dict(owned.speed_views.marks()) == {'m{"0":1}': b"marks"}
 
 
@@ -348,7 +360,9 @@ def test_a_takeover_begins_anew_at_its_cut(owned: Owned) -> None:
     assert owned.apply(ONE, TWO) == Outcome.FENCED
     assert owned.speed_views.takeover(token, 1, {0: 5}, [OTHER]) == Outcome.OK
     kept = owned.speed_views.look()
-    assert kept.meta == ({0: 5}, ONE, 1, HORIZON_MS, ""), "the marks of what was skipped are still to be loaded"
+    assert kept.meta == ({0: 5}, ONE, 1, HORIZON_MS, "", kept.generations[0].gid), (
+        "the marks of what was skipped are still to be loaded"
+    )
     assert [(each.run, each.start, each.views) for each in kept.generations] == [(1, {0: 5}, (OTHER,))]
     assert owned.speed_views.unswept() == [old]
     assert owned.speed_views.answer(0, ZERO, [Stretch(VIEW)]).outcome == Outcome.REFUSED
@@ -504,7 +518,8 @@ def test_more_buckets_than_wanted_are_not_an_answer(filled: SpeedViews) -> None:
         (Stretch(VIEW, beginning=b"c"), 6),
         (Stretch(VIEW, begin=0, end=60), 3),
         (Stretch(VIEW, keys=[b"none"]), 5),
-        (Stretch(VIEW, keys=[b"a", b"b"]), 10),
+        (Stretch(VIEW, keys=[b"a", b"b"]), 6),
+        (Stretch(VIEW, keys=[b"a", b"b", b"c", *(b"%d" % number for number in range(100))]), 6),
         (Stretch(VIEW, keys=[]), 0),
     ],
 )
@@ -523,6 +538,73 @@ def test_a_reader_gets_the_keys_that_begin_so(owned: Owned) -> None:
         found = owned.speed_views.answer(0, ZERO, [Stretch(VIEW, beginning=beginning)])
         assert len(found.states) == count
         assert all(key.startswith(beginning) for _, key, _ in found.states)
+
+
+def test_more_bytes_than_wanted_are_not_an_answer(owned: Owned) -> None:
+    owned.apply(ZERO, ONE, *[(0, b"%d" % number, bytes(1000)) for number in range(20)])
+    answer = owned.speed_views.answer
+    for stretch, size in [
+        (Stretch(VIEW), 20_000),
+        (Stretch(VIEW, heads=True), 20_000),
+        (Stretch(VIEW, keys=[b"3"]), 1000),
+    ]:
+        assert answer(0, ZERO, [stretch], most_bytes=size).outcome == Outcome.OK
+        assert answer(0, ZERO, [stretch], most_bytes=size - 1).outcome == Outcome.TOO_MANY
+
+
+# ---- ranks ---------------------------------------------------------------------------
+
+
+def head(number: int) -> bytes:
+    return b"\x01%d\n blob" % number
+
+
+@pytest.fixture
+def ranked(owned: Owned) -> Owned:
+    """Two buckets with ten keys each, ranked by a number and by its negative."""
+    numbers = {Group(VIEW, bucket, b"k%d" % n): n * (bucket + 1) for bucket in (0, 1) for n in range(10)}
+    states = {group: head(number) for group, number in numbers.items()}
+    ranks = {group: (number, -number) for group, number in numbers.items()}
+    gid = owned.speed_views.look().generations[-1].gid
+    assert owned.speed_views.apply(owned.token, MicroBatch(ZERO, ONE, gid, states, ranks=ranks)) == Outcome.OK
+    return owned
+
+
+def test_the_first_keys_of_each_bucket_come_with_what_the_others_have_at_most(ranked: Owned) -> None:
+    asked = Stretch(VIEW, keys=[b"k3", b"none"], ranked=Ranked(1, 2, 1))
+    found = ranked.speed_views.answer(0, ZERO, [asked, Stretch(VIEW, keys=[b"k1"])])
+    assert found.rests == (8 + 16, -1)
+    assert sorted(found.stretches[0]) == [
+        (0, b"k3", head(3)), (0, b"k8", b"\x018"), (0, b"k9", b"\x019"),
+        (1, b"k3", head(6)), (1, b"k8", b"\x0116"), (1, b"k9", b"\x0118"),
+    ]  # fmt: skip
+    by_other = ranked.speed_views.answer(0, ZERO, [asked._replace(ranked=Ranked(2, 2, 0))])
+    assert {key for _, key, _ in by_other.states} == {b"k0", b"k1", b"k3"}
+    assert by_other.rests == (0,), "which is no less than any number below zero"
+    all_of_them = ranked.speed_views.answer(0, ZERO, [asked._replace(ranked=Ranked(1, 10, 0))])
+    assert (len(all_of_them.states), all_of_them.rests) == (20, (0,))
+
+
+def test_nobody_knows_the_first_keys_where_states_are_not_ranked(ranked: Owned) -> None:
+    """Those of a writer that did not rank, perhaps before an update."""
+    asked = Stretch(VIEW, keys=[], ranked=Ranked(1, 2, 0))
+    gid = ranked.speed_views.look().generations[-1].gid
+    batch = MicroBatch(ONE, TWO, gid, {Group(VIEW, 0, b"new"): head(10**6)})
+    assert ranked.speed_views.apply(ranked.token, batch) == Outcome.OK
+    found = ranked.speed_views.answer(0, ZERO, [asked])
+    assert (found.rests, found.states) == ((-1,), [])
+    assert ranked.speed_views.answer(0, ZERO, [asked._replace(begin=1)]).rests == (16,)
+
+
+def test_ranks_are_swept_with_their_states(ranked: Owned, redis: Redis) -> None:
+    gid = ranked.speed_views.look().generations[-1].gid
+    assert list(redis.scan_iter(f"*{gid}*:0:1"))
+    cut = ranked.speed_views.open(1, [VIEW])
+    assert cut is not None
+    assert ranked.speed_views.publish(1, cut) == Outcome.OK
+    ranked.speed_views.retire(ranked.speed_views.look().generations[-1].gid)
+    ranked.speed_views.sweep(gid)
+    assert list(redis.scan_iter(f"*{gid}*")) == []
 
 
 def test_several_stretches_are_answered_each_for_itself(filled: SpeedViews) -> None:

@@ -22,6 +22,7 @@ from infra.settings import Settings, load_settings
 from serving_layer.answer import Answer, BatchPart, Meta, Row
 from serving_layer.answering import Answering, Standing
 from serving_layer.app import create_app
+from serving_layer.errors import Stale
 from serving_layer.making import how_exact
 from serving_layer.question import Question
 from views.declarations import Declarations, load_declarations
@@ -36,6 +37,8 @@ class Directed(Answering):
         self.number = 1
         self.is_degraded = False
         self.failure: Exception | None = None
+        self.too_old = False
+        """Whether answers are older than any question wants that says how old they may be."""
         self.standing_failure: Exception | None = None
         self.may_answer = threading.Event()
         self.may_answer.set()
@@ -63,6 +66,8 @@ class Directed(Answering):
 
     def answer(self, question: Question) -> Answer:
         etag = self.etag(question)
+        if self.too_old and question.freshness.max_staleness_s is not None:
+            raise Stale("They are older.")
         view = question.view
         meta = Meta(
             view=view.name, version=view.hash[:16], source=view.source.name, range=question.range, grain=question.grain,

@@ -170,7 +170,7 @@ def test_list_names_every_run_newest_first(tidemark: Tidemark, web: BatchFolder)
     assert [row["run"] for row in rows] == [3, 2, 1]
     assert rows[0] == {
         "source": "web", "run": 3, "cut": "0:3,1:7", "kind": "continued", "views": 1, "rows": 3,
-        "when": "2001-09-09 01:46:43Z", "state": "served",
+        "against speed": "not compared", "when": "2001-09-09 01:46:43Z", "state": "served",
     }  # fmt: skip
     assert (rows[2]["kind"], rows[2]["state"]) == ("full", "published")
     table, _err, code = tidemark("list")

@@ -197,7 +197,8 @@ NO_CURSORS = [
     changed(2, -1), changed(2, 3600), changed(2, "0"), changed(2, 0.5), changed(2, True), changed(3, 10**12),
     changed(3, float("nan")), changed(4, -1), changed(4, None), changed(5, []), changed(5, None), changed(5, {"a": 1}),
     changed(5, {"-1": 1}), changed(5, {"0": -1}), changed(5, {"0": "1"}), changed(5, {"0": 1.5}),
-    changed(5, {"9" * 5000: 1}), changed(6, None), changed(6, {"0": 1}), changed(6, "text"),
+    changed(5, {"9" * 5000: 1}), changed(5, {"0": 10**4000}), changed(4, 2**63),
+    changed(6, None), changed(6, {"0": 1}), changed(6, "text"),
     base64.urlsafe_b64encode(b"\xff\xfe").decode(), base64.urlsafe_b64encode(b"[" * 30_000).decode(),
 ]  # fmt: skip
 

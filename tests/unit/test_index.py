@@ -26,6 +26,7 @@ from hypothesis import strategies as st
 from batch_layer.errors import BatchError
 from batch_layer.index import Index, Level, Tile, building, open_index, reading, scratch, sorting, sums, tiling
 from batch_layer.index.building import build
+from batch_layer.index.files import seal_file
 from batch_layer.index.layout import cover, levels_of
 from tests.conftest import assert_same
 from views import in_memory, states
@@ -532,13 +533,25 @@ def test_an_index_that_was_cut_short_is_not_opened(tmp_path: Path) -> None:
     path = small_index(tmp_path)
     with path.open("r+b") as file:
         file.truncate(path.stat().st_size - 4096)
-    with pytest.raises(BatchError, match=r"cannot be read \(it has \d+ bytes instead of \d+\)"):
+    with pytest.raises(BatchError, match=r"cannot be read \(it was cut short"):
+        open_index([path])
+
+
+@pytest.mark.parametrize("part", [0.0, 0.2, 0.5, 0.8, 0.999])
+def test_an_index_with_a_changed_byte_is_not_believed(tmp_path: Path, part: float) -> None:
+    """LMDB follows what its pages say, and keeps no checksum of them."""
+    path = small_index(tmp_path)
+    content = bytearray(path.read_bytes())
+    content[int(part * len(content))] ^= 0x01
+    path.write_bytes(content)
+    with pytest.raises(BatchError, match=r"1\.mdb' cannot be read .* `tidemark batch run --full`"):
         open_index([path])
 
 
 def test_an_index_of_another_format_is_told_to_be_made_anew(tmp_path: Path) -> None:
     with lmdb.open(str(tmp_path / "1.mdb"), subdir=False, lock=False) as file, file.begin(write=True) as transaction:
         transaction.put(b"m", json.dumps({"format": 1, "days": ["2026-03-01"], "groups": 3}).encode())
+    seal_file(tmp_path / "1.mdb")
     with pytest.raises(BatchError, match=r"has format 1; .* reads 2\. `tidemark batch run --full` makes it anew"):
         open_index([tmp_path / "1.mdb"])
 

@@ -30,6 +30,8 @@ from master_dataset.collector.limits import Budget
 from master_dataset.collector.metrics import CollectorMetrics
 from master_dataset.collector.producer import UNANSWERED, Ack, Outcome, Refusal
 from serving_layer import metrics as serving_metrics
+from serving_layer.alerts.journal import Journal
+from serving_layer.alerts.metrics import AlertMetrics
 from serving_layer.metrics import ServingMetrics
 from speed_layer import metrics as speed_metrics
 
@@ -163,7 +165,7 @@ def test_every_number_of_a_layer_is_told_with_its_help_and_a_name_that_prometheu
         assert [sample.labels for sample in family.samples] == [{"source": "web"}]
 
 
-def test_page_about_metrics_names_those_that_there_are_and_no_others() -> None:
+def test_page_about_metrics_names_those_that_there_are_and_no_others(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
     named = {line.split("`")[1] for line in page.splitlines() if line.startswith("| `tidemark_")}
     layers = {
@@ -178,5 +180,7 @@ def test_page_about_metrics_names_those_that_there_are_and_no_others() -> None:
     own = CollectorRegistry()
     CollectorMetrics(own, Budget(1))
     ServingMetrics(dict, own)
+    there |= {f"tidemark_serving_{name}" for name in serving_metrics.PER_VIEW}
+    own.register(AlertMetrics({}, (), {}, (), Journal(tmp_path / "alerts.sqlite")))
     there |= {f"{each.name}{'_total' * (each.type == 'counter')}" for each in own.collect()}
     assert named == there | {"tidemark_batch_failed_tries"}

@@ -263,6 +263,14 @@ def test_body_that_is_no_question_is_refused(shared: Served, body: bytes, status
     assert found["where"] == where
 
 
+@pytest.mark.parametrize(("asked", "accept"), [("csv", "*/*"), ("ndjson", None), (None, "text/csv")])
+def test_several_questions_are_answered_in_json_alone(shared: Served, asked: str | None, accept: str | None) -> None:
+    question = {"view": "page_hits", **({"format": asked} if asked else {})}
+    headers = {"Accept": accept} if accept else {}
+    found = shared.client.post("/query", json={"questions": [{"view": "page_hits"}, question]}, headers=headers)
+    assert problem(found, 406, "not-acceptable")["question"] == (1 if asked else 0)
+
+
 def test_mistake_in_one_of_several_questions_says_in_which(shared: Served) -> None:
     questions = [{"view": "page_hits"}, {"view": "page_hits", "grain": "tomorrow"}]
     found = problem(shared.client.post("/query", json={"questions": questions}), 422, "bad-parameter")

@@ -133,6 +133,19 @@ def test_first_answer_comes_at_once_and_the_next_when_it_changed(served: Served)
         assert first.id != second.id
 
 
+def test_a_feed_that_asks_for_fresh_answers_is_told_when_they_are_not(served: Served) -> None:
+    """Though nothing changed: the same tag may be that of an answer that became too old."""
+    with following(served, max_staleness="2s") as reader:
+        first = reader.next("answer")
+        looks = len(served.answering.asked)
+        wait_until("three more looks", lambda: len(served.answering.asked) >= looks + 3)
+        assert reader.is_quiet, "nothing changed"
+        served.answering.too_old = True
+        assert reader.next("problem").data["type"].endswith("stale")
+        served.answering.too_old = False
+        assert reader.next("answer").data["rows"] == first.data["rows"]
+
+
 def test_subscribers_of_one_question_share_its_looks_and_it_ends_with_the_last(served: Served) -> None:
     with following(served) as first, following(served) as second, following(served, by="url") as other:
         for reader in (first, second, other):

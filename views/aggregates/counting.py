@@ -193,6 +193,11 @@ class SumAlgebra(Algebra):
         return self.type == BIGINT and not self.is_small
 
 
+def adds_up(algebra: Algebra | None) -> bool:
+    """Whether its states are whole numbers that merge by addition: a count, or a sum of whole numbers."""
+    return isinstance(algebra, CountAlgebra) or (isinstance(algebra, SumAlgebra) and algebra.is_whole)
+
+
 def is_summable(value: Any) -> bool:
     """Whether a value is not too large to be summed."""
     return not isinstance(value, float) or abs(value) <= LARGEST_DOUBLE

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from views.aggregates import Count, Distinct, Max, Sum
+from views.alert import Alert
+from views.feed import Feed
 from views.source import Source
 from views.view import View
 
@@ -35,3 +37,12 @@ card_attempts = View(
     },
     doc="Attempts on each card within 5 seconds, how many were declined, and at how many merchants.",
 )
+
+many_attempts = Alert(
+    "many_attempts",
+    card_attempts,
+    when="attempts > 3",
+    doc="A card was tried more than three times within 5 seconds.",
+)
+
+attempts_feed = Feed("attempts_feed", card_attempts, doc="The attempts on each card, for the systems that block cards.")

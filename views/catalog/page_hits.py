@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from views.aggregates import Count, Distinct
+from views.alert import Alert
 from views.catalog.web import web
 from views.view import View
 
@@ -21,3 +22,15 @@ page_hits = View(
     },
     doc="Hits and unique visitors of each page.",
 )
+
+fewer_hits = Alert(
+    "fewer_hits",
+    page_hits,
+    when="previous_hits >= 1000 and hits < 0.5 * previous_hits",
+    by=(),
+    compare="1d",
+    settled=True,  # every hour begins with fewer: it is judged when it is over
+    doc="The site had less than half the hits of the same hour a day before.",
+)
+
+no_visits = Alert("no_visits", page_hits, by=(), silence="2h", doc="Nobody came for two hours.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from views.aggregates import Count, Histogram, Quantiles
+from views.alert import Alert
 from views.catalog.web import web
 from views.derived import Ratio
 from views.view import View
@@ -23,4 +24,11 @@ page_latency = View(
         "slow_share": Ratio("slow", "requests"),
     },
     doc="How long each page takes: median, 95th and 99th percentile, and how many requests were slow.",
+)
+
+slow_page = Alert(
+    "slow_page",
+    page_latency,
+    when="requests >= 20 and p95_ms > 800",  # the quantiles of `ms` are p50_ms, p95_ms and p99_ms
+    doc="Of the requests for a page in an hour, at least one in twenty takes longer than 800 ms.",
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from views.aggregates import Average, Count, Last, Max, Min, StdDev
+from views.alert import Alert
 from views.source import Source
 from views.view import View
 
@@ -40,3 +41,5 @@ sensor_readings = View(
     },
     doc="Lowest, highest and average temperature of each sensor, and the charge of its battery.",
 )
+
+silent_sensor = Alert("silent_sensor", sensor_readings, silence="1h", doc="A sensor sent no reading for an hour.")

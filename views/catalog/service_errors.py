@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from views.aggregates import Count, Distinct, Last
+from views.alert import Alert
 from views.derived import Derived
 from views.source import Source
 from views.view import View
@@ -37,4 +38,12 @@ service_errors = View(
         "last_error": Last("message", where=ERROR),
     },
     doc="Errors of each service, their share of all entries, how many hosts have them, and the latest one.",
+)
+
+failing_service = Alert(
+    "failing_service",
+    service_errors,
+    when="entries >= 10 and error_percent > 5",
+    for_buckets=3,
+    doc="For three minutes in a row, more than 5 % of a service's entries were errors.",
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from views.source import Source
+from views.watch import Watch
 
 web = Source(
     name="web",
@@ -19,3 +20,5 @@ web = Source(
     """,
     doc="Page views, clicks and sign-ups of a web site, and lines of its access log.",
 )
+
+server_errors = Watch("server_errors", web, where="properties.status >= 500", doc="Requests that failed, as they come.")

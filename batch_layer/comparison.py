@@ -1,0 +1,302 @@
+"""Compare, before a run is published, what the speed side has said with what the run found for the same offsets.
+
+    batch view of the run before, at its cut C + generations that cover [C, C')  ==  batch view of the run, at C'
+
+The generations before the one that the run opened are closed: nobody writes them any more, and none of them goes
+before the run is published. So they can be read in peace, bucket by bucket. What they hold gives the run's states, and
+groups of the same buckets that they do not hold must be as they were.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import structlog
+
+from batch_layer import consistency, publish_log
+from batch_layer.consistency import MOST_EXAMPLES, Compared, Mark
+from batch_layer.errors import BatchError
+from batch_layer.folders import BatchFolder
+from batch_layer.index import Index, Level, open_index
+from batch_layer.late_copies import LateCopies
+from batch_layer.manifests import read_manifest
+from batch_layer.publish_log import Entry
+from infra.settings import Settings
+from master_dataset.commits import table_path
+from master_dataset.cut import Cut
+from speed_layer.speed_views import ALL_KEYS, Generation, Kept, SpeedViews, cut_text, totals_of
+from views.errors import StateError
+from views.keys import unpack_key
+from views.sameness import differing
+from views.states import Reader
+from views.view import View
+
+log = structlog.get_logger()
+NO_SPEED_SIDE = "there is no speed side"
+
+
+class Stretch(NamedTuple):
+    """Closed generations, and the run at whose cut the first of them begins."""
+
+    before: Entry
+    generations: tuple[Generation, ...]
+    made: str
+
+
+class Place(NamedTuple):
+    """A group of a view; `is_total`: that of all keys together."""
+
+    bucket: int
+    key: bytes
+    is_total: bool = False
+
+
+@dataclass
+class Differences:
+    """What is counted while the groups of one view are compared."""
+
+    view: View
+    groups: int = 0
+    compared: int = 0
+    places: dict[Place, str] = field(default_factory=dict)
+    """Of each group that differs: how."""
+    is_held: dict[Place, bool] = field(default_factory=dict)
+
+    def check(self, place: Place, said: Sequence[bytes], true: Sequence[bytes], *, is_held: bool = True) -> None:
+        """Both are packed states, to be merged; no state is that of no events."""
+        self.compared += 1
+        how = _difference(self.view, said, true)
+        if how:
+            self.places[place], self.is_held[place] = how, is_held
+
+    def examples(self) -> tuple[str, ...]:
+        """Some of them, in words."""
+        return tuple(
+            f"{_in_words(self.view, place)}: {how}" for place, how in list(self.places.items())[:MOST_EXAMPLES]
+        )
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Compares the views of a source at the end of a run."""
+
+    settings: Settings
+    folder: BatchFolder
+    speed_views: SpeedViews | None
+
+    def of_run(self, run: int, cut: Cut, views: Sequence[tuple[View, tuple[str, ...]]]) -> list[Compared]:
+        """Compare, remember, and set aside what is wrong. `views` are those of the run, each with its index.
+
+        Nothing that goes wrong here keeps a run from being published: it is said instead that nothing was compared.
+        """
+        began, made = time.monotonic(), ""
+        try:
+            stretch = self._stretch(run, cut)
+            if isinstance(stretch, str) or self.speed_views is None:
+                found = [
+                    Compared(view.name, view.hash, 0, run, why_not=str(stretch), at=time.time()) for view, _ in views
+                ]
+            else:
+                made = stretch.made
+                found = [self._view(self.speed_views, view, names, run, cut, stretch) for view, names in views]
+                if self._stretch(run, cut) != stretch:
+                    raise BatchError("the speed views changed while they were read")  # noqa: TRY301  # as any other
+        except Exception as error:
+            why = str(error).partition("\n")[0] or type(error).__name__
+            log.warning("not_compared", source=self.folder.source, run=run, why=why)
+            found = [Compared(view.name, view.hash, 0, run, why_not=why, at=time.time()) for view, _ in views]
+        tell(self.folder, found, consistency.record(self.folder, made, found, self.settings.consistency_threshold))
+        log.info("compared", source=self.folder.source, run=run, seconds=round(time.monotonic() - began, 2))
+        return found
+
+    def _stretch(self, run: int, cut: Cut) -> Stretch | str:
+        """The generations between the newest run that the speed views still go with and this one; or why not."""
+        if self.speed_views is None:
+            return NO_SPEED_SIDE
+        return closed_stretch(self.speed_views.look(), publish_log.read(self.folder), run, cut)
+
+    def _view(
+        self, speed_views: SpeedViews, view: View, names: tuple[str, ...], run: int, cut: Cut, stretch: Stretch
+    ) -> Compared:
+        began = time.monotonic()
+        about = Compared(view.name, view.hash, stretch.before.run, run, at=time.time())
+        if any(view.hash not in generation.views for generation in stretch.generations):
+            return _not(about, "it is new: the speed side has not had it for all of the time")
+        if stretch.before.run and stretch.before.catalog.get(view.name) != view.hash:
+            return _not(about, f"run {stretch.before.run} does not have it in this version")
+        with closing(self._index_of(stretch.before, view)) as before, closing(self._open(names)) as after:
+            found = differences(
+                view, speed_views, stretch.generations, before, after, self.settings.consistency_groups, run
+            )
+        excused = self._excused(view, found, stretch.before.cut, cut)
+        return Compared(
+            view.name, view.hash, stretch.before.run, run, found.groups, found.compared, len(found.places), excused,
+            found.examples(), seconds=round(time.monotonic() - began, 3), at=time.time(),
+        )  # fmt: skip
+
+    def _excused(self, view: View, found: Differences, start: Cut, end: Cut) -> int:
+        if not found.places:
+            return 0
+        late = LateCopies.read(self.settings, view.source, table_path(self.settings, view.source.name), start, end)
+        return sum(
+            late.excuses(view, place.bucket, None if place.is_total else place.key, is_held=found.is_held[place])
+            for place in found.places
+        )
+
+    def _index_of(self, entry: Entry, view: View) -> Index:
+        return self._open(read_manifest(self.folder, entry.run).view(view.name).index if entry.run else ())
+
+    def _open(self, names: Iterable[str]) -> Index:
+        return open_index(self.folder.indexes / name for name in names)
+
+
+def tell(folder: BatchFolder, found: Sequence[Compared], marks: Sequence[Mark]) -> None:
+    """Log what is amiss."""
+    for each in found:
+        if each.mismatched:
+            log.warning(
+                "speed_side_differs", source=folder.source, view=each.view, run=each.run, compared=each.compared,
+                mismatched=each.mismatched, excused=each.excused, examples=list(each.examples),
+            )  # fmt: skip
+    for mark in marks:
+        log.error("set_aside", source=folder.source, view=mark.view, why=mark.why)
+
+
+def closed_stretch(kept: Kept, entries: Sequence[Entry], run: int, cut: Cut) -> Stretch | str:
+    """The generations from the newest published run that has one on, up to that of `run` at `cut`; or why not."""
+    if kept.meta is None:
+        return "Redis holds no speed views"
+    place = next((n for n, each in enumerate(kept.generations) if each.run == run), None)
+    if place is None and cut_text(kept.meta.applied) != cut_text(cut):  # nobody writes: a takeover, or a run alone
+        return "the speed side is not at the cut of the run"
+    if place is not None and cut_text(kept.generations[place].start) != cut_text(cut):
+        return "the generation of the run begins elsewhere"
+    closed = kept.generations[:place]
+    for entry in sorted((entry for entry in entries if entry.run < run), key=lambda entry: -entry.run):
+        for number, generation in enumerate(closed):
+            if generation.run == entry.run and cut_text(generation.start) == cut_text(entry.cut):
+                return Stretch(entry, closed[number:], kept.meta.made)
+    return "the speed views do not begin at the cut of a published run"
+
+
+def differences(
+    view: View,
+    speed_views: SpeedViews,
+    generations: Sequence[Generation],
+    before: Index,
+    after: Index,
+    most: int,
+    seed: int,
+) -> Differences:
+    """Compare the groups that generations hold, and then their totals. Where they are more than `most`, a part of them.
+
+    Which part depends on `seed` alone, so that the same run compares the same groups again, and the next one others.
+    """
+    found = Differences(view)
+    names = [(view.hash, False), *([(totals_of(view.hash), True)] if view.keys else [])]
+    for name, is_total in names:
+        held = [speed_views.counted_buckets(generation.gid, name) for generation in generations]
+        groups = sum(sum(each.values()) for each in held)
+        found.groups += groups if groups > most else 0  # a group may be in several generations: counted exactly below
+        is_chosen = _chooser(most, groups, seed)
+        left = most
+        for bucket in sorted({bucket for each in held for bucket in each}):
+            states = _states(speed_views, generations, name, bucket, is_chosen)
+            for key, packed in states.items():
+                place = Place(bucket, key, is_total)
+                found.check(place, [*_state(before, place), *packed], _state(after, place))
+            left -= len(states)
+            found.groups += len(states) if groups <= most else 0
+            if groups <= most and not is_total and view.keys:
+                for tile in _others(after, bucket, states, left):
+                    left -= 1
+                    found.groups += 1
+                    place = Place(bucket, tile)
+                    found.check(place, _state(before, place), _state(after, place), is_held=False)
+    return found
+
+
+def _states(
+    speed_views: SpeedViews,
+    generations: Sequence[Generation],
+    name: str,
+    bucket: int,
+    is_chosen: Callable[[int, bytes], bool],
+) -> dict[bytes, list[bytes]]:
+    found: dict[bytes, dict[str, bytes]] = {}
+    for generation in generations:
+        for key, state in speed_views.states_of(generation.gid, name, bucket):
+            if is_chosen(bucket, key):
+                found.setdefault(key, {})[generation.gid] = state  # a scan may give one twice
+    return {key: list(by_generation.values()) for key, by_generation in found.items()}
+
+
+def _others(after: Index, bucket: int, held: dict[bytes, list[bytes]], most: int) -> Iterator[bytes]:
+    """Keys of the bucket that the generations do not hold."""
+    for tile in after.of_prefix(Level.GRAIN, b"", bucket, bucket + 1):
+        if tile.key not in held:
+            if most <= 0:
+                return
+            most -= 1
+            yield tile.key
+
+
+def _chooser(most: int, groups: int, seed: int) -> Callable[[int, bytes], bool]:
+    if groups <= most:
+        return lambda _bucket, _key: True
+    limit = int(most / groups * 2**64)
+
+    def is_chosen(bucket: int, key: bytes) -> bool:
+        digest = hashlib.blake2b(b"%d %d " % (seed, bucket) + key, digest_size=8).digest()
+        return int.from_bytes(digest, "big") < limit
+
+    return is_chosen
+
+
+def _state(index: Index, place: Place) -> list[bytes]:
+    tiles = (
+        index.totals(Level.GRAIN, place.bucket, place.bucket + 1)
+        if place.is_total or place.key == ALL_KEYS
+        else index.of_key(Level.GRAIN, place.key, place.bucket, place.bucket + 1)
+    )
+    return [tile.state for tile in tiles]
+
+
+def _difference(view: View, said: Sequence[bytes], true: Sequence[bytes]) -> str:
+    """In words; nothing: they are the same."""
+    if list(said) == list(true):
+        return ""
+    if not said or not true:
+        return "the speed side has nothing of it" if not said else "the batch side has nothing of it"
+    reader = Reader(view.algebras)
+    right = reader.merged(true)
+    try:
+        left = reader.merged(said)
+    except StateError as error:
+        return str(error)
+    names = differing(view.algebras, left, right)
+    if not names:
+        return ""
+    ours, theirs = (view.present(state, names[:1])[names[0]] for state in (left, right))
+    return f"{names[0]} is {str(ours)[:60]} by the speed side and {str(theirs)[:60]} in the batch view"
+
+
+def _in_words(view: View, place: Place) -> str:
+    when = f"{datetime.fromtimestamp(place.bucket, UTC):%Y-%m-%dT%H:%M:%S}Z"
+    if place.is_total or not view.keys:
+        return f"the total of {when}"
+    try:
+        values = unpack_key(place.key)
+    except StateError:
+        return f"a key of {when} that cannot be read"
+    return f"{', '.join(f'{name} {value!r}'[:60] for name, value in zip(view.keys, values, strict=False))} of {when}"
+
+
+def _not(about: Compared, why: str) -> Compared:
+    return Compared(about.view, about.hash, about.since_run, about.run, why_not=why, at=about.at)

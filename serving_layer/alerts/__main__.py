@@ -1,0 +1,10 @@
+"""`python -m serving_layer.alerts`: look at alerts, watches and feeds. Run by the supervisor, or alone."""
+
+from __future__ import annotations
+
+import sys
+
+from serving_layer.alerts.keeping import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,383 @@
+"""Look at the alerts of one source whenever a micro-batch touched their views, and when time alone decides.
+
+    touched groups (Redis) -> questions about them -> merged answers at one cut -> judgements -> episodes -> journal
+
+Only a complete answer is looked at: while Redis is away or being filled again, nothing is concluded. The time by which
+periods are over is not the clock's but `as_of`: until then everything that Kafka had is in the answers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import structlog
+
+from infra.settings import Settings
+from master_dataset.cut import Cut, cut_to_json
+from serving_layer.alerts import asked
+from serving_layer.alerts.asked import Wanted
+from serving_layer.alerts.episodes import Episode, Judged, Key, Rule, State, Step, advance, advance_silence, over_at
+from serving_layer.alerts.journal import Journal, Look, Position
+from serving_layer.alerts.telling import Message, messages, told
+from serving_layer.answer import Answer
+from serving_layer.answering import Answering
+from serving_layer.errors import ServingError
+from serving_layer.question import Question
+from speed_layer.touched import Touched
+from views.alert import Alert
+from views.declarations import Declarations
+from views.errors import AlertError
+from views.typed import Typed
+from views.view import View
+
+TRIES = 10
+"""Looks until the answers and what was touched are at one cut; after that what is newer counts too."""
+AHEAD_S = 60.0
+"""An event whose period begins so much later than the clock says is not looked at."""
+CHUNK = 2_000
+"""Periods of one question where everything of late is looked at."""
+
+log = structlog.get_logger()
+Since = Callable[[Cut, bytes], Touched | None]
+
+
+class NotNow(Exception):
+    """There is no complete answer at the moment."""
+
+
+@dataclass(frozen=True)
+class Watched:
+    """An alert with its view as it is served now."""
+
+    alert: Alert
+    view: View
+    condition: Typed | None
+
+    @property
+    def rule(self) -> Rule:
+        """What decides its episodes."""
+        alert = self.alert
+        return Rule(alert.name, alert.view.name, alert.keys, alert.step_s, alert.for_buckets, alert.keep_s)
+
+
+class Asking(NamedTuple):
+    """What is asked for an alert in one look."""
+
+    watched: Watched
+    wanted: Wanted
+    questions: tuple[Question, ...]
+    settled_until: int | None = None
+    """Up to where its settled periods are judged with this."""
+
+
+@dataclass
+class Memory:
+    """What is known of an alert's keys; the journal has the same."""
+
+    episodes: dict[Key, list[Episode]] = field(default_factory=lambda: defaultdict(list))
+    seen: dict[Key, int] = field(default_factory=dict)
+    unwritten: dict[Key, int] = field(default_factory=dict)
+    """Of `seen` what the journal has not."""
+    settled_until: int | None = None
+    armed_at: float = 0.0
+    is_new: bool = True
+    """Whether it was never looked at."""
+    error: str = ""
+
+
+@dataclass
+class Evaluator:
+    """The alerts of one source."""
+
+    settings: Settings
+    declarations: Declarations
+    source: str
+    answering: Answering
+    journal: Journal
+    webhooks: tuple[str, ...] = ()
+    on_told: Callable[[], None] = lambda: None
+    failpoint: Callable[[str], None] = lambda _name: None
+    clock: Callable[[], float] = time.time
+    memory: dict[str, Memory] = field(default_factory=dict)
+    as_of: float = 0.0
+    looks: int = 0
+    cut: Cut = field(default_factory=dict)
+
+    @property
+    def alerts(self) -> list[Alert]:
+        """Those of the source."""
+        return self.declarations.alerts_of(self.source)
+
+    # ---- begin ----
+
+    def begin(self) -> None:
+        """Take up what the journal has."""
+        for alert in self.alerts:
+            found = self.memory[alert.name] = Memory()
+            found.armed_at, found.settled_until = self.journal.armed(alert.name)
+            found.is_new = self.journal.last_look(self.source) < found.armed_at
+            found.seen = self.journal.seen(alert.name)
+            for episode in reversed(self.journal.episodes(alert.name)):
+                found.episodes[episode.key].append(episode)
+            if alert.silence_s and not alert.keys:
+                found.seen.setdefault((), int(found.armed_at))
+        position = self.journal.position(self.source)
+        self.as_of = position.as_of if position else 0.0
+
+    # ---- one look ----
+
+    def look(self, touched: Touched | None, since: Since) -> bytes | None:
+        """Look at what was touched, or without it at what time alone decides. The place in the stream that it got to.
+
+        `since` says what was touched after a cut. NotNow where the answers are not complete.
+        """
+        now = self.clock()
+        watched = list(self._watched())
+        place: bytes | None = None
+        is_exact = True
+        if touched is not None:
+            for number in range(TRIES):
+                asking = [each for one in watched if (each := self._asked(one, touched, now)) is not None]
+                answers, cut, as_of = self._answers(asking, now)
+                more = since(touched.cut, touched.place) if cut != touched.cut else None
+                if more is None or number == TRIES - 1:
+                    is_exact = cut == touched.cut
+                    break
+                touched = _joined(touched, more)
+            place = touched.place
+            # Where everything was looked at, all up to the answers' cut is done with.
+            position, is_exact = (cut, True) if touched.views is None else (touched.cut, is_exact)
+        else:
+            asking = [each for one in watched if (each := self._settling(one, now)) is not None]
+            answers, cut, as_of = self._answers(asking, now)
+            known = self.journal.position(self.source)
+            position = known.cut if known else cut
+        self.as_of = max(self.as_of, as_of or 0.0)
+        steps = {one.alert.name: self._steps(one, asking, answers, touched, now) for one in watched}
+        settled = {each.watched.alert.name: each.settled_until for each in asking if each.settled_until is not None}
+        self._commit(position, now, steps, settled, was_touched=touched is not None, is_exact=is_exact)
+        return place
+
+    def _watched(self) -> Iterator[Watched]:
+        """The alerts that can be looked at; of the others the reason is kept."""
+        for alert in self.alerts:
+            memory = self.memory[alert.name]
+            try:
+                view = self.answering.latest(alert.view.name)
+                yield Watched(alert, view, alert.condition_for(view) if alert.when else None)
+                memory.error = ""
+            except ServingError as error:
+                memory.error = error.detail
+            except AlertError as error:  # the version that is served lacks an answer; the next run has it
+                memory.error = str(error)
+
+    def _asked(self, watched: Watched, touched: Touched, now: float) -> Asking | None:
+        """What a look asks for an alert because of what was touched."""
+        alert, view = watched.alert, watched.view
+        buckets = touched.of(view.hash)
+        if alert.silence_s:
+            return self._asked_silence(watched, now) if buckets is None else None
+        if buckets is None:
+            return self._asked_all(watched, now)
+        periods = self._within(alert, asked.touched_periods(alert, buckets), now)
+        if not periods:
+            return None
+        wanted = Wanted(asked.around(alert, periods), asked.touched_keys(view, alert.keys, buckets))
+        return Asking(watched, wanted, (asked.alert_question(alert, view, wanted),))
+
+    def _asked_all(self, watched: Watched, now: float) -> Asking:
+        """Everything of late: what was touched is not known. When an alert is new, that is its last few periods."""
+        alert = watched.alert
+        is_new = self.memory[alert.name].is_new
+        back_s = alert.step_s * (alert.for_buckets + 1) if is_new else self.settings.alerts_late_s
+        last = int(now) - int(now) % alert.step_s
+        first = int(now - back_s) - int(now - back_s) % alert.step_s
+        periods = list(range(first, last + alert.step_s, alert.step_s))
+        chunks = [frozenset(periods[at : at + CHUNK]) for at in range(0, len(periods), CHUNK)]
+        questions = tuple(asked.alert_question(alert, watched.view, Wanted(each, None)) for each in chunks)
+        return Asking(watched, Wanted(frozenset(periods), None), questions)
+
+    def _asked_silence(self, watched: Watched, now: float) -> Asking:
+        """The buckets in which an event would end a silence."""
+        alert, view = watched.alert, watched.view
+        step_s = view.bucket.seconds
+        first = int(now - alert.silence_s - step_s)
+        buckets = frozenset(range(first - first % step_s, int(now) + step_s, step_s))
+        wanted = Wanted(buckets, None)
+        ordered = sorted(buckets)
+        chunks = [frozenset(ordered[at : at + CHUNK]) for at in range(0, len(ordered), CHUNK)]
+        names = list(view.answers)[:1]
+        questions = tuple(asked.question(view, alert.keys, step_s, Wanted(each, None), names) for each in chunks)
+        return Asking(watched, wanted, questions)
+
+    def _settling(self, watched: Watched, now: float) -> Asking | None:
+        """The periods that are over since they were last judged, for an alert that waits for that."""
+        alert, memory = watched.alert, self.memory[watched.alert.name]
+        if not alert.settled or not self.as_of:
+            return None
+        until = int(self.as_of) - int(self.as_of) % alert.step_s
+        since = memory.settled_until if memory.settled_until is not None else until - alert.step_s
+        since = max(since, until - max(int(self.settings.alerts_late_s), alert.step_s))
+        periods = frozenset(range(since - since % alert.step_s, until, alert.step_s))
+        if not periods:
+            return None
+        wanted = Wanted(asked.around(alert, periods), None)
+        return Asking(watched, wanted, (asked.alert_question(alert, watched.view, wanted),), until)
+
+    def _within(self, alert: Alert, periods: Iterable[int], now: float) -> frozenset[int]:
+        """Those that are neither too old nor ahead of the clock."""
+        oldest = now - self.settings.alerts_late_s - alert.step_s
+        return frozenset(period for period in periods if oldest <= period <= now + AHEAD_S)
+
+    def _answers(self, asking: Sequence[Asking], now: float) -> tuple[dict[str, list[Answer]], Cut, float | None]:
+        """The answers by alert, their cut, and until when everything is in them."""
+        questions = [question for each in asking for question in each.questions]
+        try:
+            standing = self.answering.standing(self.source)
+            answers = self.answering.answer_all(questions)
+        except ServingError as error:
+            raise NotNow(error.detail) from None
+        incomplete = next((answer.meta.why for answer in answers if answer.meta.degraded), standing.why)
+        if incomplete is not None or standing.speed is None:
+            raise NotNow(incomplete or "there are no speed views")
+        lag_s = standing.speed.lag_s
+        cut = answers[0].meta.cut if answers else standing.speed.applied
+        if any(answer.meta.cut != cut for answer in answers):
+            raise NotNow("the answers are at different cuts")
+        rest = iter(answers)
+        found = {each.watched.alert.name: [next(rest) for _ in each.questions] for each in asking}
+        return found, cut, None if lag_s is None else now - lag_s
+
+    # ---- what follows ----
+
+    def _steps(
+        self, watched: Watched, asking: Sequence[Asking], answers: Mapping[str, Sequence[Answer]],
+        touched: Touched | None, now: float,
+    ) -> list[Step]:  # fmt: skip
+        name = watched.alert.name
+        ours = next((each for each in asking if each.watched.alert.name == name), None)
+        found = _one(answers[name]) if ours is not None else None
+        if watched.alert.silence_s:
+            return list(self._silence(watched, found, touched, now))
+        return list(self._judged(watched, ours, found, now))
+
+    def _judged(self, watched: Watched, ours: Asking | None, answer: Answer | None, now: float) -> Iterator[Step]:
+        memory, rule = self.memory[watched.alert.name], watched.rule
+        judged: dict[Key, dict[int, Judged]] = {}
+        if ours is not None and answer is not None and watched.condition is not None:
+            judged = asked.judged(watched.alert, watched.view, watched.condition, ours.wanted, answer, self.as_of)
+        due = (
+            key
+            for key, known in memory.episodes.items()
+            if any(each.is_open and self.as_of >= over_at(rule, each) for each in known)
+        )
+        for key in dict.fromkeys([*judged, *due]):
+            of_key = judged.get(key, {})
+            if key in memory.episodes or any(each.is_true for each in of_key.values()):
+                yield advance(rule, key, memory.episodes.get(key, ()), of_key, self.as_of or now, now)
+
+    def _silence(self, watched: Watched, answer: Answer | None, touched: Touched | None, now: float) -> Iterator[Step]:
+        alert, view, memory = watched.alert, watched.view, self.memory[watched.alert.name]
+        newest: dict[Key, int] = {}
+        if answer is not None:
+            for row in answer.rows:
+                newest[row.key] = max(newest.get(row.key, 0), row.period.end)
+        buckets = touched.of(view.hash) if touched is not None and answer is None else None
+        for bucket in buckets or ():
+            for key in asked.touched_keys(view, alert.keys, {bucket: (buckets or {})[bucket]}) or ():
+                newest[key] = max(newest.get(key, 0), bucket + view.bucket.seconds)
+        for key, last in newest.items():
+            is_kept = key in memory.seen or len(memory.seen) < self.settings.alerts_max_keys
+            if is_kept and memory.seen.get(key, 0) < last <= now + AHEAD_S + view.bucket.seconds:
+                memory.seen[key] = memory.unwritten[key] = last
+        for key, last in memory.seen.items():
+            known = memory.episodes.get(key, [])
+            if self.as_of >= last + alert.silence_s or any(each.is_open for each in known):
+                step = advance_silence(watched.rule, key, known, last, alert.silence_s, self.as_of, now)
+                if step.changed:
+                    yield step
+
+    def _commit(
+        self, cut: Cut, now: float, steps: Mapping[str, list[Step]], settled: Mapping[str, int], *, was_touched: bool,
+        is_exact: bool,
+    ) -> None:  # fmt: skip
+        """Into the journal, and then into our memory. Looks that changed nothing are not written."""
+        changed = [episode for each in steps.values() for step in each for episode in step.changed]
+        if not (changed or was_touched or settled):
+            return
+        position = Position(cut, self.as_of)
+        seen = {name: dict(memory.unwritten) for name, memory in self.memory.items() if memory.unwritten}
+        look = self.look_of(
+            position, now, [episode for each in steps.values() for step in each for episode in step.told]
+        )
+        self.failpoint("alerts.before_commit")
+        self.journal.commit(look._replace(changed=tuple(changed), is_exact=is_exact, seen=seen, settled=settled))
+        self.failpoint("alerts.after_commit")
+        for episode in changed:
+            of_key = self.memory[episode.alert].episodes[episode.key]
+            of_key[:] = [each for each in of_key if each.id != episode.id] + [episode]
+        for name, until in settled.items():
+            self.memory[name].settled_until = until
+        for memory in self.memory.values():
+            memory.unwritten.clear()
+            memory.is_new = memory.is_new and not was_touched
+        self._forget(now)
+        self.cut = cut
+        self.looks += 1
+        if look.told:
+            self.on_told()
+            log.info("told", source=self.source, episodes=[f"{each.id} {each.state}" for each, _ in look.told],
+                     cut=cut_to_json(cut))  # fmt: skip
+
+    def look_of(self, position: Position, now: float, episodes: Iterable[Episode]) -> Look:
+        """What is told of episodes, to everybody."""
+        mutes = self.journal.mutes()
+        told_of: list[tuple[Episode, str]] = []
+        outbox: list[Message] = []
+        for episode in episodes:
+            is_muted = episode.alert in mutes
+            body = told(episode, is_muted=is_muted)
+            told_of.append((episode, body))
+            outbox += messages(episode, body, self._webhooks_of(episode.alert), is_muted=is_muted)
+        return Look(self.source, position, now, told=tuple(told_of), outbox=tuple(outbox))
+
+    def _webhooks_of(self, name: str) -> tuple[str, ...]:
+        alert = self.declarations.alerts.get(name)
+        wanted = alert.webhooks if alert is not None else None
+        return self.webhooks if wanted is None else tuple(each for each in self.webhooks if each in wanted)
+
+    def _forget(self, now: float) -> None:
+        """Episodes that nothing can join any more: their periods are older than what is looked at."""
+        for alert in self.alerts:
+            of_alert = self.memory[alert.name].episodes
+            oldest = now - 2 * self.settings.alerts_late_s - alert.keep_s - alert.step_s * (alert.for_buckets + 2)
+            for key in [key for key, known in of_alert.items() if known and known[0].last < oldest]:
+                of_alert[key] = [each for each in of_alert[key] if each.is_open or each.last >= oldest]
+                if not of_alert[key]:
+                    del of_alert[key]
+
+
+def ended(episodes: Iterable[Episode], now: float) -> list[Episode]:
+    """Episodes of an alert that is declared no more, or otherwise: they are over."""
+    return [replace(each, state=State.RESOLVED, resolved_at=now) for each in episodes if each.is_open]
+
+
+def _joined(touched: Touched, more: Touched) -> Touched:
+    """What was touched before and since, together."""
+    if touched.views is None or more.views is None:
+        return Touched(more.cut, None, more.place)
+    views = {view: dict(buckets) for view, buckets in touched.views.items() if view in more.views}
+    for view in views:
+        for bucket, keys in more.views[view].items():
+            known = views[view].get(bucket, frozenset())
+            views[view][bucket] = None if known is None or keys is None else known | keys
+    return Touched(more.cut, views, more.place)
+
+
+def _one(answers: Sequence[Answer]) -> Answer:
+    """The rows of several answers in one."""
+    return replace(answers[0], rows=[row for answer in answers for row in answer.rows])

@@ -1,0 +1,247 @@
+"""Alerts by REST: GET /alerts, /alerts/history, /alerts/live, and GET /watches, /watches/{name}/live."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from redis import asyncio as redis_asyncio
+from redis.exceptions import RedisError
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.websockets import WebSocket
+
+from infra.local_stack import addresses
+from infra.redis_clients import redis_client
+from infra.rest import json_response, query_pairs
+from infra.settings import Settings
+from serving_layer import parameters
+from serving_layer.alerts.episodes import Episode, State
+from serving_layer.alerts.journal import Journal, journal_path, open_journal
+from serving_layer.alerts.telling import described, iso
+from serving_layer.alerts.watching import counts, names
+from serving_layer.context import Serving
+from serving_layer.errors import BadParameter, UnknownView
+from serving_layer.pushed import Pushed, Pushing, Reading, push_by_websocket, stream
+from speed_layer.touched import entries_of
+from views.alert import Alert
+from views.declarations import Declarations
+from views.watch import Watch
+
+POLL_S = 0.05
+"""How often the journal is looked at for news, while anybody listens: a look takes some microseconds."""
+WAIT_MS = 2_000
+DEFAULT_HISTORY, MOST_HISTORY = 50, 1_000
+
+Wanted = tuple[str, Reading, Callable[[str], bool]]
+
+
+class Shown:
+    """What the routes read: the journal of the home, as soon as there is one, and the watches' streams in Redis."""
+
+    def __init__(self, serving: Serving) -> None:
+        self.serving = serving
+        self.settings: Settings = serving.settings
+        self.declarations: Declarations = serving.declarations
+        self._journal: Journal | None = None
+
+    def journal(self) -> Journal | None:
+        """None before the alert process has run."""
+        if self._journal is None and journal_path(self.settings).is_file():
+            self._journal = open_journal(self.settings)
+        return self._journal
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._journal is not None:
+            self._journal.close()
+
+    # ---- in a thread ----
+
+    def alerts(self, views: frozenset[str]) -> list[dict[str, Any]]:
+        """Every alert on these views, with what is open of it."""
+        journal = self.journal()
+        mutes = journal.mutes() if journal else {}
+        open_: dict[str, list[Episode]] = {}
+        for episode in journal.episodes(is_open=True) if journal else ():
+            open_.setdefault(episode.alert, []).append(episode)
+        return [
+            _alert(alert, open_.get(name, []), mutes.get(name))
+            for name, alert in sorted(self.declarations.alerts.items())
+            if alert.view.name in views
+        ]
+
+    def history(self, views: frozenset[str], limit: int) -> list[dict[str, Any]]:
+        """The newest episodes of alerts on these views."""
+        journal = self.journal()
+        found = [episode for episode in journal.episodes() if episode.view in views] if journal else []
+        return [described(episode) for episode in found[:limit]]
+
+    def watches(self, watches: list[Watch]) -> list[dict[str, Any]]:
+        """Each watch, and how many events it has matched; null where Redis does not say."""
+        found: dict[str, int | None] = {}
+        with redis_client(self.settings, addresses(self.settings).redis, timeout_s=1.0) as client:
+            for source in {each.source.name for each in watches}:
+                try:
+                    found |= counts(client, source)
+                except (RedisError, OSError):
+                    found |= {each.name: None for each in watches if each.source.name == source}
+        return [
+            {"name": each.name, "source": each.source.name, "where": each.where, "doc": each.doc,
+             "matched": found.get(each.name, 0)}
+            for each in watches
+        ]  # fmt: skip
+
+    # ---- live ----
+
+    async def transitions(self, after: str) -> AsyncIterator[Pushed]:
+        """What is told of alerts, from the journal."""
+        last = int(after) if after else -1
+        while True:
+            journal = self.journal()
+            if journal is None:
+                last = 0  # it begins with its first
+            elif last < 0:
+                last = await asyncio.to_thread(journal.last_transition)
+            else:
+                for seq, view, body in await asyncio.to_thread(journal.transitions, last):
+                    last = seq
+                    yield Pushed("alert", str(seq), body, view)
+            await asyncio.sleep(POLL_S)
+
+    def matches(self, watch: Watch) -> Reading:
+        """What a watch matches, from its stream in Redis."""
+
+        async def read(after: str) -> AsyncIterator[Pushed]:
+            password = self.settings.redis_password
+            client = redis_asyncio.from_url(
+                addresses(self.settings).redis, password=password.get_secret_value() if password else None
+            )
+            name, last = names(watch.source.name)[1] + watch.name, after or "$"
+            try:
+                while True:
+                    found: Any = await client.xread({name: last}, count=500, block=WAIT_MS)
+                    for place, fields in entries_of(found):
+                        last = place.decode()
+                        yield Pushed("match", last, fields[b"e"].decode(), watch.name)
+            finally:
+                await client.aclose()
+
+        return read
+
+    # ---- access ----
+
+    def wanted_alerts(self, connection: HTTPConnection) -> Wanted:
+        """What a connection to /alerts/live gets: episodes of views that its key may see."""
+        self.serving.access.views(connection)
+        _check_no_parameters(connection)
+
+        def may_see(view: str) -> bool:
+            return not view or view in self.serving.access.views(connection)
+
+        return "alerts", self.transitions, may_see
+
+    def wanted_watch(self, connection: HTTPConnection) -> Wanted:
+        """What a connection to a watch gets."""
+        watch = self.watch(connection, connection.path_params["name"])
+        _check_no_parameters(connection)
+
+        def may_see(_name: str) -> bool:
+            self.watch(connection, watch.name)
+            return True
+
+        return f"watch {watch.name}", self.matches(watch), may_see
+
+    def watch(self, connection: HTTPConnection, name: str) -> Watch:
+        """One watch, or UnknownView."""
+        seen = {each.name: each for each in self.seen_watches(connection)}
+        if name not in seen:
+            there = ", ".join(seen) or "none that this key may see"
+            raise UnknownView(f"There is no watch {name[:100]!r}. There are: {there}.", watch=name[:100])
+        return seen[name]
+
+    def seen_watches(self, connection: HTTPConnection) -> list[Watch]:
+        """Events are more than answers: a key for some views sees a watch only if it names that too."""
+        return [
+            watch
+            for name, watch in sorted(self.declarations.watches.items())
+            if self.serving.access.may_see(connection, name)
+        ]
+
+
+def _alert(alert: Alert, episodes: list[Episode], muted_until: float | None) -> dict[str, Any]:
+    firing = [episode for episode in episodes if episode.state is State.FIRING]
+    pending = [episode for episode in episodes if episode.state is State.PENDING]
+    return {
+        "name": alert.name,
+        "doc": alert.doc,
+        "view": alert.view.name,
+        "when": alert.when or f"silence {alert.silence}",
+        "by": list(alert.keys),
+        "over": alert.over or alert.view.grain,
+        "for": alert.for_buckets,
+        "state": "firing" if firing else "pending" if pending else "ok",
+        "muted_until": iso(muted_until),
+        "firing": [_open(episode) for episode in firing],
+        "pending": [_open(episode) for episode in pending],
+    }
+
+
+def _open(episode: Episode) -> dict[str, Any]:
+    said = described(episode)
+    since = said["fired_at"] or said["pending_at"]
+    return {"id": episode.id, "key": said["key"], "since": since, "value": said["value"]}
+
+
+def _check_no_parameters(connection: HTTPConnection) -> None:
+    for name, value in query_pairs(connection):
+        raise BadParameter(name, value, f"There is no parameter {name[:100]!r} here. Leave it out.")
+
+
+def alert_routes(shown: Shown, pushing: Pushing) -> list[BaseRoute]:
+    """The routes; live ones take server-sent events and a WebSocket at one path."""
+    serving = shown.serving
+
+    async def alerts(request: Request) -> Response:
+        views = frozenset(serving.access.views(request))
+        _check_no_parameters(request)
+        return json_response({"alerts": await serving.run(shown.alerts, views)})
+
+    async def history(request: Request) -> Response:
+        views = frozenset(serving.access.views(request))
+        limit = DEFAULT_HISTORY
+        for name, value in query_pairs(request):
+            if name != "limit":
+                raise BadParameter(
+                    name, value, f"There is no parameter {name[:100]!r} here. There is: limit.", ["limit"]
+                )
+            limit = parameters.whole_number("limit", value, 1, MOST_HISTORY)
+        return json_response({"episodes": await serving.run(shown.history, views, limit)})
+
+    async def watches(request: Request) -> Response:
+        serving.access.views(request)
+        return json_response({"watches": await serving.run(shown.watches, shown.seen_watches(request))})
+
+    async def live_alerts(request: Request) -> Response:
+        return stream(pushing, shown.wanted_alerts(request))
+
+    async def live_watch(request: Request) -> Response:
+        return stream(pushing, shown.wanted_watch(request))
+
+    async def alerts_by_websocket(websocket: WebSocket) -> None:
+        await push_by_websocket(pushing, websocket, shown.wanted_alerts)
+
+    async def watch_by_websocket(websocket: WebSocket) -> None:
+        await push_by_websocket(pushing, websocket, shown.wanted_watch)
+
+    return [
+        Route("/alerts", alerts),
+        Route("/alerts/history", history),
+        Route("/alerts/live", live_alerts),
+        WebSocketRoute("/alerts/live", alerts_by_websocket),
+        Route("/watches", watches),
+        Route("/watches/{name}/live", live_watch),
+        WebSocketRoute("/watches/{name}/live", watch_by_websocket),
+    ]

@@ -1,0 +1,221 @@
+"""Verify on demand: what the speed side says now, and what answers say, against the reference interpreter.
+
+`speed_side` takes the speed states of each view at one moment, and folds the events of the same offsets from the master
+dataset. `from_scratch` asks questions over all of history at one cut, and recomputes them from every event below it: as
+many events at a time as `consistency_events` says, those of an id together, so memory is bounded and time is not.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from math import ceil
+from zlib import crc32
+
+from batch_layer import consistency, publish_log
+from batch_layer.comparison import Differences, Place, closed_stretch, tell
+from batch_layer.consistency import MOST_EXAMPLES, Compared
+from batch_layer.folders import BatchFolder
+from batch_layer.late_copies import LateCopies, ids_below
+from infra.settings import Settings
+from master_dataset import coverage
+from master_dataset.commits import table_path
+from master_dataset.cut import Cut, count_between, cut_to_json, is_below
+from serving_layer.answer import Answer
+from serving_layer.answering import Answering
+from serving_layer.asking import Limits, ask
+from serving_layer.question import Question
+from serving_layer.recompute import Cells, cells, events_below, is_same
+from speed_layer.speed_views import ALL_KEYS, Group, Outcome, SpeedViews, State, Stretch, totals_of
+from speed_layer.totals import totals
+from views import in_memory
+from views.in_memory import Event
+from views.keys import pack_key
+from views.source import Source
+from views.states import pack
+from views.view import View
+
+MICROS = 1_000_000
+ALL_TIME = [("from", "1970-01-01"), ("to", "2200-01-01")]
+LATELY = [("from", "-48h"), ("to", "now")]
+LOOK_S = 0.2
+NEVER = 2**62
+"""A run that is later than all."""
+
+
+# ---- the speed side ------------------------------------------------------------
+
+
+def speed_side(settings: Settings, speed_views: SpeedViews, source: Source, views: Sequence[View]) -> list[Compared]:
+    """Compare the speed states of each view, as they are now, with the events of the same offsets.
+
+    What is found is remembered as after a batch run: views that are wrong are set aside, those found right come back.
+    """
+    folder, made, found = BatchFolder.of(settings, source.name), "", []
+    for view in views:
+        by, compared = _speed_view(settings, speed_views, folder, view)
+        made = made or by
+        if by != made:
+            compared = replace(compared, why_not="the speed views were made anew meanwhile", mismatched=0, excused=0)
+        found.append(compared)
+    tell(folder, found, consistency.record(folder, made, found, settings.consistency_threshold))
+    return found
+
+
+def _speed_view(settings: Settings, speed_views: SpeedViews, folder: BatchFolder, view: View) -> tuple[str, Compared]:
+    began, most = time.monotonic(), settings.consistency_groups
+    kept = speed_views.look()
+    stretch = closed_stretch(kept, publish_log.read(folder), NEVER, kept.meta.applied if kept.meta else {})
+    if isinstance(stretch, str):
+        return "", Compared(view.name, view.hash, 0, 0, why_not=stretch, at=time.time())
+    run, start = stretch.before.run, stretch.before.cut
+    about = Compared(view.name, view.hash, run, run, at=time.time())
+    if any(view.hash not in generation.views for generation in stretch.generations):
+        return stretch.made, replace(about, why_not="it joins at the next batch run")
+    asked = [Stretch(view.hash), *([Stretch(totals_of(view.hash))] if view.keys else [])]
+    said = speed_views.answer(run, start, asked, most_states=most)
+    if said.outcome == Outcome.TOO_MANY:
+        return stretch.made, replace(about, why_not=f"it has more than {most:,} states (consistency_groups)")
+    if said.outcome != Outcome.OK or said.made != stretch.made:
+        return stretch.made, replace(about, why_not="the speed views changed meanwhile")
+    if (count := count_between(start, said.applied)) > settings.consistency_events:
+        why = f"{count:,} events came since run {run}, more than consistency_events. A batch run compares them"
+        return stretch.made, replace(about, why_not=why)
+    if why := _not_archived(settings, view.source, said.applied):
+        return stretch.made, replace(about, why_not=why)
+    differences = Differences(view)
+    true = _folded(settings, view, start, said.applied)
+    for is_total, states in enumerate(said.stretches):
+        _check(differences, states, true, is_total=bool(is_total))
+    excused = 0
+    if differences.places:
+        late = LateCopies.read(settings, view.source, table_path(settings, view.source.name), start, said.applied)
+        excused = sum(
+            late.excuses(view, each.bucket, None if each.is_total else each.key) for each in differences.places
+        )
+    return stretch.made, replace(
+        about, groups=differences.compared, compared=differences.compared, mismatched=len(differences.places),
+        excused=excused, examples=differences.examples(), seconds=round(time.monotonic() - began, 3),
+    )  # fmt: skip
+
+
+def _folded(settings: Settings, view: View, start: Cut, end: Cut) -> dict[Place, bytes]:
+    """What the events in [start, end) add to a view: those whose id is not below `start` already."""
+    table = table_path(settings, view.source.name)
+    counted = in_memory.counted(events_below(table, end, start))
+    known = set(ids_below(table, start, [event.event_id for event in counted]))
+    groups = in_memory.fold(view, [event for event in counted if event.event_id not in known])
+    packed = {
+        Group(view.hash, micros // MICROS, pack_key(key)): pack(view.algebras, state)
+        for (micros, key), state in groups.items()
+    }
+    found = {Place(group.bucket, group.key): state for group, state in packed.items()}
+    return found | {Place(group.bucket, ALL_KEYS, True): state for group, state in totals(view, packed).items()}
+
+
+def _check(differences: Differences, states: Sequence[State], true: dict[Place, bytes], *, is_total: bool) -> None:
+    said: dict[Place, list[bytes]] = {}
+    for bucket, key, state in states:
+        said.setdefault(Place(bucket, key, is_total), []).append(state)
+    for place in said.keys() | {place for place in true if place.is_total == is_total}:
+        differences.check(place, said.get(place, []), [true[place]] if place in true else [])
+
+
+# ---- from scratch --------------------------------------------------------------
+
+
+def from_scratch(
+    settings: Settings,
+    answering: Answering,
+    source: Source,
+    views: Sequence[View],
+    report: Callable[[str], None] = lambda _what: None,
+) -> list[Compared]:
+    """Ask for the totals, keys, months and last two days of each view, at one cut, and recompute each row.
+
+    Of a view that is set aside the answers are at a cut of their own, and recomputed at that.
+    """
+    questions = [question for view in views for question in _questions(view)]
+    asked = list(zip(questions, answering.answer_all(questions), strict=True))
+    recomputed: list[Cells] = [{} for _ in asked]
+    why = ""
+    for cut in _different([answer.meta.cut for _, answer in asked]):
+        why = why or _not_archived(settings, source, cut)
+        for events in _in_parts(settings, source, cut, report) if not why else ():
+            _add(events, [each for each in zip(asked, recomputed, strict=True) if each[0][1].meta.cut == cut])
+    if why:
+        return [Compared(view.name, view.hash, 0, 0, why_not=why, at=time.time()) for view in views]
+    return [_compared(view, asked, recomputed) for view in views]
+
+
+def _different(cuts: Sequence[Cut]) -> list[Cut]:
+    return [cut for place, cut in enumerate(cuts) if cut not in cuts[:place]]
+
+
+def _add(events: list[Event], asked: Sequence[tuple[tuple[Question, Answer], Cells]]) -> None:
+    """What some events add to what each question asks for."""
+    for view in {question.view.hash: question.view for (question, _), _ in asked}.values():
+        groups = in_memory.fold(view, events)
+        for (question, answer), into in asked:
+            if question.view.hash == view.hash:
+                cells(question, groups, into)
+                _narrow(into, answer)
+
+
+def _questions(view: View) -> Iterator[Question]:
+    limits = Limits()
+    most = ("limit", str(limits.max_rows))
+    given = [[*ALL_TIME, ("grain", "all")], [*ALL_TIME, ("grain", "month"), most], [*LATELY, most]]
+    if view.keys:
+        given.append([*ALL_TIME, ("grain", "all"), ("by", ",".join(view.keys)), most])
+    for each in given:
+        yield ask(view, each, now=time.time(), limits=limits)
+
+
+def _in_parts(settings: Settings, source: Source, cut: Cut, report: Callable[[str], None]) -> Iterator[list[Event]]:
+    """The events below a cut, each once, in parts that fit into memory: all copies of an id are in one part."""
+    count = count_between({}, cut)
+    parts = max(ceil(count / settings.consistency_events), 1)
+    for part in range(parts):
+        report(f"recomputing {source.name} from {count:,} events, part {part + 1} of {parts}")
+        below = events_below(table_path(settings, source.name), cut)
+        yield in_memory.counted(event for event in below if crc32(event.event_id.encode()) % parts == part)
+
+
+def _narrow(found: Cells, answer: Answer) -> None:
+    """Of an answer that is one page of more, only its own rows are looked at: the others need not be kept."""
+    if answer.next is not None:
+        rows = {(row.period, row.key) for row in answer.rows}
+        for place in [place for place in found if place not in rows]:
+            del found[place]
+
+
+def _compared(view: View, asked: Sequence[tuple[Question, Answer]], found: Sequence[Cells]) -> Compared:
+    compared, examples = 0, []
+    for (question, answer), states in zip(asked, found, strict=True):
+        if question.view.hash != view.hash:
+            continue
+        ours = {(row.period, row.key): row.answers for row in answer.rows}
+        for place in ours.keys() | states.keys():
+            compared += 1
+            true = view.present(states[place], question.answers) if place in states else None
+            if place not in ours or true is None or not is_same(ours[place], true):
+                examples.append(f"{place[1] or 'the total'} in {place[0]}: {ours.get(place)} instead of {true}"[:300])
+    return Compared(
+        view.name, view.hash, 0, 0, compared, compared, len(examples), examples=tuple(examples[:MOST_EXAMPLES]),
+        at=time.time(),
+    )  # fmt: skip
+
+
+def _not_archived(settings: Settings, source: Source, cut: Cut) -> str:
+    """Wait until the master dataset holds all below a cut; why not, if it does not come to that."""
+    deadline = time.monotonic() + settings.batch_wait_s
+    table = table_path(settings, source.name)
+    while any(cut.values()):
+        if table.is_dir() and is_below(cut, coverage.of(table).cut):
+            break
+        if time.monotonic() > deadline:
+            return f"the master dataset does not hold {cut_to_json(cut)} after {settings.batch_wait_s:g} s"
+        time.sleep(LOOK_S)
+    return ""

@@ -1,0 +1,103 @@
+"""The law of rankings: the keys that are chosen by numbers hold all that a look at every key puts on the page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from serving_layer import ranking, top
+from serving_layer.ranking import Ranking
+from speed_layer.speed_views import State
+from views.aggregates.counting import CountAlgebra
+from views.states import HeadReader
+
+KEYS = [b"%c" % letter for letter in range(ord("a"), ord("z") + 1)]
+NUMBERS = st.integers(-1000, 1000) | st.sampled_from([0, 1, 2**40, -(2**40)])
+BY_KEY = st.dictionaries(st.sampled_from(KEYS), NUMBERS)
+LAW = settings(max_examples=600, deadline=None)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The numbers of the batch side, as the read index has them."""
+
+    by_key: dict[bytes, int]
+    values: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "values", np.array([*self.by_key.values()], np.int64))
+
+    def key(self, place: int) -> bytes:
+        return [*self.by_key][place]
+
+    def place(self, key: bytes) -> int | None:
+        return [*self.by_key].index(key) if key in self.by_key else None
+
+
+def first(batch: dict[bytes, int], speed: dict[bytes, int], count: int) -> set[bytes]:
+    """By looking at all: those that can be among the first, whatever decides between equal ones."""
+    totals = {key: batch.get(key, 0) + speed.get(key, 0) for key in {*batch, *speed}}
+    least = sorted(totals.values(), reverse=True)[:count][-1:] or [0]
+    return {key for key, total in totals.items() if total >= least[0]}
+
+
+@LAW
+@given(batch=BY_KEY, speed=BY_KEY, count=st.integers(1, 6))
+def test_the_candidates_hold_the_first(batch: dict[bytes, int], speed: dict[bytes, int], count: int) -> None:
+    found = top.candidates(Batch(batch), speed, b"", count=count, highest=None)
+    assert found is not None
+    assert {*found} == first(batch, speed, count)
+
+
+def test_what_the_speed_side_alone_gives_is_not_all_that_a_key_has() -> None:
+    batch = {b"a": 1000, b"b": 450, b"c": 440, b"d": 430, b"k": -1000, b"l": -1000}
+    found = top.candidates(Batch(batch), {b"k": 500, b"l": 500}, b"", count=3, highest=None)
+    assert found is not None
+    assert {*found} == {b"a", b"b", b"c"}
+
+
+@LAW
+@given(batch=BY_KEY, cells=st.lists(BY_KEY, max_size=4), count=st.integers(1, 4), depth=st.integers(1, 5))
+def test_what_ranks_decide_is_right(
+    batch: dict[bytes, int], cells: list[dict[bytes, int]], count: int, depth: int
+) -> None:
+    """With as few keys looked at as possible. `None` may be said at any time; it is not the whole story (see below)."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ranking, "WHOLE", 0)
+        known, rest = ranking._first(Batch(batch), count)
+        made = Ranking(1, count, known, rest, Batch(batch), HeadReader({"n": CountAlgebra()}, "n"))
+        states, most = _looked_at(cells, [*known], depth)
+        found = made.decided(states, most)
+    speed: dict[bytes, int] = {}
+    for cell in cells:
+        for key, number in cell.items():
+            speed[key] = speed.get(key, 0) + number
+    assert found is None or found == first(batch, speed, count)
+
+
+def _looked_at(cells: list[dict[bytes, int]], keys: list[bytes], depth: int) -> tuple[list[State], float]:
+    """What answer.lua gives."""
+    asked, rest = dict.fromkeys(keys), 0
+    for cell in cells:
+        ordered = sorted(cell, key=lambda key: cell[key], reverse=True)
+        asked |= dict.fromkeys(ordered[:depth])
+        if len(ordered) > depth:
+            rest += max(cell[ordered[depth - 1]], 0)
+    return [(0, key, b"\x01%d\n" % cell[key]) for cell in cells for key in asked if key in cell], rest
+
+
+def test_a_clear_page_is_decided_and_a_close_one_is_not() -> None:
+    batch = {key: 1000 - 10 * place for place, key in enumerate(KEYS)}
+    known, rest = ranking._first(Batch(batch), 8)
+    made = Ranking(1, 3, known, rest, Batch(batch), HeadReader({"n": CountAlgebra()}, "n"))
+    assert rest == 920
+    assert made.decided(*_looked_at([dict.fromkeys(KEYS, 5)], [*known], 2)) == {b"a", b"b", b"c"}
+    assert made.decided(*_looked_at([dict.fromkeys(KEYS, 500)], [*known], 2)) == {b"a", b"b", b"c"}
+    assert made.decided(*_looked_at([{key: 500 if key > b"m" else 0 for key in KEYS}], [*known], 2)) is None
+    assert made.decided([], -1) is None, "nobody knows what the others have"
+    assert made.decided([], 2.0**60) is None, "such numbers are rounded"

@@ -1,0 +1,246 @@
+"""Looks at alerts over a real Redis and real batch files: what was touched, late, copied, crashed, trimmed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from serving_layer.alerts.evaluating import Evaluator
+from serving_layer.alerts.following import Follower
+from serving_layer.alerts.journal import Journal, Look, Position
+from serving_layer.answering import Answering
+from speed_layer.lag import Looked
+from speed_layer.speed_views import TOUCHED, SpeedViews
+from tests.alert_oracle import Oracle
+from tests.answering_place import Place, Writer, end_of
+from tests.system.redis_place import redis_server
+from views.aggregates import Count, Quantiles
+from views.alert import Alert
+from views.declarations import Declarations
+from views.derived import Ratio
+from views.in_memory import Event
+from views.source import Source
+from views.view import View
+
+TAPS = Source("taps", fields="event_id string, event_time timestamp, card string, failed boolean, ms double")
+TRIES = View(
+    "tries", TAPS,
+    {"attempts": Count(), "failures": Count(where="failed"), "share": Ratio("failures", "attempts"),
+     "ms": Quantiles("ms")},
+    keys={"card": "card"}, grain="5s", where="card is not null",
+)  # fmt: skip
+ALERTS = (
+    Alert("many", TRIES, when="attempts > 3", keep="15s"),
+    Alert("slow", TRIES, when="p95_ms > 800", for_buckets=2),
+    Alert("failing", TRIES, when="attempts >= 3 and share > 0.5", by=(), over="10s", keep="10s"),
+    Alert("fewer", TRIES, when="attempts < previous_attempts", by=(), over="10s", compare="previous"),
+    Alert("silent", TRIES, silence="40s"),
+)
+NOW = 1_772_323_200
+
+
+class Crash(Exception):
+    """The process is gone at this point."""
+
+
+class Taps:
+    """Events, the writer that applies them, and the evaluator, whose clock the test sets."""
+
+    def __init__(self, folder: Path, client: Redis) -> None:
+        client.flushall()
+        port = client.connection_pool.connection_kwargs["port"]
+        self.place = Place(folder / "home", (TRIES,), f"redis://127.0.0.1:{port}/0")
+        self.place.begin()
+        self.client, self.folder = client, folder
+        self.declarations = Declarations({"taps": TAPS}, {"tries": TRIES}, {each.name: each for each in ALERTS})
+        self.writer = Writer(SpeedViews(client, "taps"), self.place)
+        self.writer.followed = self.declarations.followed_views("taps")
+        self.answering = Answering(self.place.settings, self.declarations)
+        self.journal = Journal(folder / "alerts.sqlite")
+        self.now = float(NOW)
+        self.events: list[Event] = []
+        self.crashing: dict[str, int] = {}
+        hashes = {each.name: each.hash for each in ALERTS}
+        self.journal.arm(hashes, self.now, Look("taps", Position({}, 0.0), self.now))
+        self.begin()
+
+    def begin(self) -> None:
+        """As a process does."""
+        self.journal.close()
+        self.journal = Journal(self.folder / "alerts.sqlite")
+        self.evaluator = Evaluator(
+            self.place.settings, self.declarations, "taps", self.answering, self.journal, failpoint=self.failpoint,
+            clock=lambda: self.now,
+        )  # fmt: skip
+        self.follower = Follower("taps", "taps", self.evaluator, self.journal, self.client, None)  # type: ignore[arg-type]
+        self.evaluator.begin()
+
+    def failpoint(self, name: str) -> None:
+        self.crashing[name] = self.crashing.get(name, 0) - 1
+        if self.crashing[name] == 0:
+            raise Crash(name)
+
+    def look(self, *, is_touched: bool = True) -> None:
+        """One look at what was touched and one at what time decides, through crashes."""
+        self.beat()
+        for touching in (is_touched, False):
+            while True:
+                try:
+                    touched = self.follower._touched() if touching else None
+                    if touched is not None or not touching:
+                        place = self.evaluator.look(touched, self.follower._since)
+                        self.follower._place = place or self.follower._place
+                    break
+                except Crash:
+                    self.begin()
+
+    def beat(self) -> None:
+        applied = end_of(self.events)
+        self.writer.speed_views.beat(self.writer.token, 3600, Looked(applied, 0.0, applied, 0.0))
+
+    def add(self, card: str | None, at: float, *, ms: float = 10.0, failed: bool = False, id_: str = "") -> Event:
+        number = len(self.events)
+        partition = number % 2
+        moment = datetime.fromtimestamp(at, UTC)
+        fields = {"event_time": moment, "card": card, "ms": ms, "failed": failed}
+        event = Event(partition, end_of(self.events).get(partition, 0), id_ or f"e{number}", moment, fields)
+        self.events.append(event)
+        return event
+
+    def copy(self, of: Event) -> None:
+        offset = end_of(self.events).get(of.partition, 0)
+        self.events.append(replace(of, offset=offset))
+
+    def apply(self) -> None:
+        self.writer.apply(self.events, end_of(self.events))
+
+    def close(self) -> None:
+        self.answering.close()
+        self.journal.close()
+
+    def fired(self, name: str) -> dict[Any, int]:
+        found: dict[Any, int] = {}
+        for episode in self.journal.episodes(name):
+            if episode.fired_at is not None:
+                found[episode.key] = found.get(episode.key, 0) + 1
+        return found
+
+    def expected(self, name: str) -> dict[Any, int]:
+        oracle = Oracle(self.declarations.alerts[name])
+        for cut, as_of, _, is_exact in self.journal.evaluations("taps"):
+            assert is_exact
+            oracle.look(self.events, cut, as_of)
+        return {key: len(told) for key, told in oracle.told.items() if told}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
+    with redis_server(tmp_path_factory.mktemp("redis")) as client:
+        yield client
+
+
+@pytest.fixture
+def taps(server: Redis, tmp_path: Path) -> Iterator[Taps]:
+    made = Taps(tmp_path, server)
+    yield made
+    made.close()
+
+
+def at_random(taps: Taps, chance: Random, steps: int) -> None:
+    """Events in order, late and copied; runs; crashes before and after a commit."""
+    for step in range(steps):
+        taps.now += chance.choice((0.5, 2.0, 2.0, 5.0, 20.0))
+        for _ in range(chance.randrange(3)):
+            card = chance.choice(("a", "b", None))
+            late = chance.choice((0, 0, 0, 7, 60, 300))
+            ms, failed = chance.choice((10.0, 900.0) if step // 5 % 2 else (900.0, 2000.0)), chance.random() < 0.6
+            for _ in range(chance.choice((1, 1, 2, 5))):
+                taps.add(card, taps.now - late, ms=ms, failed=failed)
+            if chance.random() < 0.3:
+                taps.copy(chance.choice(taps.events))
+        if chance.random() < 0.2:
+            taps.crashing = {chance.choice(("alerts.before_commit", "alerts.after_commit")): 1}
+        if taps.events:
+            taps.apply()
+        if step % 17 == 16:
+            cut = taps.writer.open(step)
+            taps.place.publish(step, cut, taps.events)
+            taps.writer.speed_views.publish(step, cut)
+        taps.look()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_each_episode_of_the_oracle_fires_exactly_once(taps: Taps, seed: int) -> None:
+    taps.look()
+    at_random(taps, Random(seed), 50)  # noqa: S311  made-up events
+    fired = {alert.name: taps.fired(alert.name) for alert in ALERTS}
+    assert fired == {alert.name: taps.expected(alert.name) for alert in ALERTS}
+    assert all(sum(found.values()) for found in fired.values()), fired  # it was no idle test
+
+
+def test_what_was_touched_while_nobody_followed_is_found_by_looking_at_everything(taps: Taps, server: Redis) -> None:
+    taps.look()
+    for _ in range(5):
+        taps.add("a", taps.now - 200)
+        taps.apply()
+    server.xtrim(f"tidemark:{{taps}}:{TOUCHED}", maxlen=1, approximate=False)
+    taps.look()
+    assert taps.fired("many") == {("a",): 1}
+    taps.look()
+    assert taps.fired("many") == {("a",): 1}
+
+
+def test_nothing_is_concluded_while_redis_lost_its_views(taps: Taps, server: Redis) -> None:
+    from serving_layer.alerts.evaluating import NotNow
+
+    taps.look()
+    taps.add("a", taps.now)
+    taps.apply()
+    taps.look()
+    server.flushall()
+    taps.now += 1000
+    with pytest.raises(NotNow):
+        taps.evaluator.look(None, taps.follower._since)
+    assert taps.fired("silent") == {}
+
+
+def test_nothing_is_silent_while_events_wait_in_kafka(taps: Taps) -> None:
+    taps.look()
+    taps.add("a", taps.now)
+    taps.apply()
+    taps.look()
+    taps.now += 1000
+    applied = end_of(taps.events)
+    behind = Looked({0: 100, 1: 100}, 0.0, applied, 999.0)  # the writer has not applied what Kafka has
+    taps.writer.speed_views.beat(taps.writer.token, 3600, behind)
+    taps.evaluator.look(None, taps.follower._since)
+    assert taps.fired("silent") == {}
+    taps.look(is_touched=False)
+    assert taps.fired("silent") == {("a",): 1}
+
+
+def test_an_alert_that_is_new_does_not_tell_what_was_long_before(taps: Taps) -> None:
+    for _ in range(5):
+        taps.add("a", taps.now - 3600)
+    taps.apply()
+    taps.look()
+    assert taps.fired("many") == {}
+
+
+def test_what_is_told_waits_in_the_outbox_with_one_name_each(taps: Taps) -> None:
+    taps.look()
+    for _ in range(5):
+        taps.add("a", taps.now)
+    taps.crashing = {"alerts.after_commit": 1}
+    taps.apply()
+    taps.look()
+    deliveries = [each.delivery for each in taps.journal.outbox() if each.delivery.startswith("many-")]
+    assert len(deliveries) == 1
+    assert deliveries[0].endswith(":firing")

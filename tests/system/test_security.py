@@ -1,0 +1,519 @@
+"""The surface as an attacker meets it: every route without a right key, secrets, injected texts, fuzzed requests.
+
+`FUZZ_REQUESTS=10000` sends so many requests to each group of routes; by default fewer.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlsplit
+
+import httpx
+import psutil
+import pytest
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+
+from batch_layer import definitions, publish_log
+from batch_layer.folders import BatchFolder
+from infra.access_keys import SCOPES, add_key
+from infra.settings import child_environment
+from master_dataset.collector.app import create_app as create_collector
+from serving_layer.app import create_app as create_serving
+from tests.conftest import Stack, start_stack, stop_stack
+from views.declarations import declared_by
+
+TIDEMARK = str(Path(sys.executable).with_name("tidemark"))
+FUZZED = int(os.environ.get("FUZZ_REQUESTS", "150"))
+THREADS = 4
+OPEN = {"/health", "/healthz", "/ready", "/docs", "/docs/oauth2-redirect", "/redoc"}
+"""What needs no key: it says nothing of anybody's data."""
+OPEN_COLLECTOR = {*OPEN, "/openapi.json"}
+"""The collector's description names no source and no topic."""
+ALLOWED: dict[str, dict[str, set[str]]] = {
+    "collector": {
+        "/produce": {"produce"},
+        "/produce/{topic}": {"produce"},
+        "/produce/{topic}/{message:path}": {"produce"},
+        "/events/{source}": {"produce"},
+        "/fetch": {"consume"},
+        "/offsets/{at}": {"consume"},
+        "/consume/{group}/{instance}": {"consume"},
+        "/consume/{group}/{instance}/{topic}": {"consume"},
+        "/commit/{group}/{instance}": {"consume"},
+        "/committed/{group}/{instance}": {"consume"},
+        "/delete-consumer/{group}/{instance}": {"consume"},
+        "/consumers": {"consume", "admin"},
+        "/dead/{source}": {"consume"},
+        "/dead/{source}/{number}": {"consume"},
+        "/dead/{source}/replay": {"produce"},
+        "/topics": {"produce", "consume", "admin"},
+        "/admin/topics": {"admin"},
+        "/admin/topics/{topic}": {"admin"},
+        "/admin/groups": {"admin", "consume"},
+        "/admin/groups/{group}": {"admin"},
+        "/metrics": {"metrics", "admin"},
+    },
+    "serving": {
+        "/views": {"query", "admin"},
+        "/views/{name}": {"query", "admin"},
+        "/views/{name}/query": {"query", "admin"},
+        "/views/{name}/live": {"query", "admin"},
+        "/query": {"query", "admin"},
+        "/openapi.json": {"query", "admin"},
+        "/metrics": {"metrics", "admin"},
+    },
+}
+"""Which scopes each route asks for. A route that is not here fails the test that reads the routes of the apps."""
+
+
+class Asked(NamedTuple):
+    """One request that a route is tried with."""
+
+    server: str
+    template: str
+    method: str
+
+    @property
+    def path(self) -> str:
+        filled = {"topic": "sec-none", "source": "none", "name": "page_hits", "at": "latest", "number": "0"}
+        return re.sub(r"{(\w+)[^}]*}", lambda found: filled.get(found[1], "x"), self.template)
+
+
+@pytest.fixture(scope="module")
+def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """Collector and serving layer; the views are there, and have no events."""
+    home = tmp_path_factory.mktemp("security") / "home"
+    running = start_stack(home, serving_enabled=True, serving_max_wait_s=0.2, collector_max_consumers=20)
+    declared = declared_by(running.settings)
+    folder = BatchFolder.of(running.settings, "web")
+    for view in declared.views_of("web"):
+        definitions.keep(folder, view)
+    publish_log.begin(folder, {view.name: view.hash for view in declared.views_of("web")}, time.time())
+    yield running
+    stop_stack(running)
+
+
+@pytest.fixture(scope="module")
+def secrets(attacked: Stack) -> dict[str, str]:
+    return {scope: add_key(attacked.settings.home, f"only-{scope}", [scope]) for scope in SCOPES}
+
+
+@pytest.fixture(scope="module")
+def routes(attacked: Stack) -> dict[str, list[BaseRoute]]:
+    """All that the apps have, as they are made for this stack."""
+    declared = declared_by(attacked.settings)
+    collector, serving = create_collector(attacked.settings, declared), create_serving(attacked.settings, declared)
+    return {"collector": list(_flat(collector.routes)), "serving": list(_flat(serving.routes))}
+
+
+def _flat(routes: Iterable[BaseRoute]) -> Iterator[BaseRoute]:
+    """With those of included routers, which FastAPI keeps as they were."""
+    for route in routes:
+        included = getattr(route, "original_router", None)
+        if included is None:
+            yield route
+        else:
+            yield from _flat(included.routes)
+
+
+def asked_of(routes: dict[str, list[BaseRoute]]) -> list[Asked]:
+    """Every guarded route with every method."""
+    return [
+        Asked(server, route.path, method)
+        for server, ours in routes.items()
+        for route in ours
+        if isinstance(route, Route) and route.path not in (OPEN_COLLECTOR if server == "collector" else OPEN)
+        for method in sorted((route.methods or set()) - {"HEAD"})
+    ]
+
+
+def address(stack: Stack, server: str) -> str:
+    return stack.collector if server == "collector" else stack.serving
+
+
+def status_of(stack: Stack, asked: Asked, **headers: str) -> tuple[int, str]:
+    """Status and body; of an endless answer just the beginning."""
+    with httpx.stream(asked.method, address(stack, asked.server) + asked.path, headers=headers, timeout=30) as answer:
+        if answer.headers.get("content-type", "").startswith("text/event-stream"):
+            return answer.status_code, ""
+        return answer.status_code, answer.read().decode()
+
+
+# ---- keys ----------------------------------------------------------------------
+
+
+def test_no_route_is_forgotten(routes: dict[str, list[BaseRoute]]) -> None:
+    """A new route stands in the table of scopes, or among those that need no key."""
+    for server, ours in routes.items():
+        paths = {getattr(route, "path", repr(route)) for route in ours}
+        assert paths - (OPEN_COLLECTOR if server == "collector" else OPEN) == ALLOWED[server].keys()
+        assert all(isinstance(route, Route | WebSocketRoute) for route in ours), "nothing is mounted beside"
+
+
+def test_every_route_refuses_who_has_no_key_or_the_wrong_scope(
+    attacked: Stack, routes: dict[str, list[BaseRoute]], secrets: dict[str, str]
+) -> None:
+    tried = Counter[str]()
+    for asked in asked_of(routes):
+        nobody = (
+            {},
+            {"Authorization": "Bearer wrong"},
+            {"Authorization": "Basic " + "A" * 5000},
+            {"Authorization": ""},
+        )
+        for headers in nobody:
+            status, body = status_of(attacked, asked, **headers)
+            assert status == 401, (asked, headers)
+            assert json.loads(body)["type"] == "urn:tidemark:problem:not-authorized"
+            assert "page_hits" not in body.replace(asked.path, ""), "what there is is for those with a key"
+            tried["no key"] += 1
+        for scope, secret in secrets.items():
+            status, body = status_of(attacked, asked, Authorization=f"Bearer {secret}")
+            is_allowed = scope in ALLOWED[asked.server][asked.template]
+            assert (status not in (401, 403)) == is_allowed, (asked, scope, status, body)
+            tried["scope"] += 1
+    assert tried["no key"] > 100
+    url = attacked.serving.replace("http", "ws") + "/views/page_hits/live"
+    wrong = [None, "wrong", *(secret for scope, secret in secrets.items() if scope not in ("query", "admin"))]
+    for given in wrong:
+        headers = {"Authorization": f"Bearer {given}"} if given else {}
+        with pytest.raises(InvalidStatus) as refused, connect(url, additional_headers=headers):
+            pass
+        assert refused.value.response.status_code in (401, 403)
+
+
+def test_view_of_another_key_is_like_one_that_is_not_there(attacked: Stack) -> None:
+    secret = add_key(attacked.settings.home, "signups-only", ["query"], views=["signups"])
+    client = httpx.Client(base_url=attacked.serving, headers={"Authorization": f"Bearer {secret}"}, timeout=30)
+    with client:
+        assert [view["name"] for view in client.get("/views").json()["views"]] == ["signups"]
+        for ending in ("", "/query", "/live", "/query?by=url&having=hits%20%3E%201"):
+            theirs, none = (client.get(f"/views/{name}{ending}") for name in ("page_hits", "page_hats"))
+            assert theirs.status_code == none.status_code == 404
+            assert theirs.text.replace("page_hits", "X") == none.text.replace("page_hats", "X")
+        several = client.post("/query", json={"questions": [{"view": "signups"}, {"view": "page_hits"}]})
+        assert several.status_code >= 400
+        assert "rows" not in several.json()
+        described = client.get("/openapi.json").text
+        assert "signups" in described
+        assert not any(name in described for name in ("page_hits", "page_latency", "top_pages"))
+        url = attacked.serving.replace("http", "ws") + "/views/page_hits/live"
+        with pytest.raises(InvalidStatus) as refused, connect(url, additional_headers=dict(client.headers)):
+            pass
+        assert refused.value.response.status_code == 404
+
+
+# ---- injection -----------------------------------------------------------------
+
+TEXTS = [
+    "'", '"', "`", "\\", "\0", "\r\nX-Injected: 1", "\u202e", "\ud800", "%", "%00", "{}", "{0.__class__}",
+    "${jndi:ldap://x}",
+    "' OR '1'='1", "1; DROP TABLE web; --", "1) UNION SELECT * FROM secrets", "*/", "a\nSET x 1\r\nFLUSHALL\r\n",
+    "../../../../etc/passwd", "..%2f..%2fkeys.json", "/etc/passwd", "file:///etc/passwd", "C:\\x", ".", "..", "",
+    "__import__('os').system('id')", "().__class__.__bases__", "java_method('java.lang.System', 'exit', 1)",
+    "reflect('java.lang.Runtime', 'getRuntime')", "(select 1)", "hits > hits > hits", "hits in (select 1)",
+    "(" * 20_000 + ")" * 20_000, "not " * 5_000 + "true", "hits > 1" + " and hits > 1" * 3_000, "9" * 5_000, "1e999999",
+    "<script>alert(1)</script>", "a" * 20_000, "é" * 3_000, "NaN", "-9223372036854775809", "true", "null", "[[]]",
+    "return redis.call('FLUSHALL')", "tidemark:{web}:epoch", "$(id)", "|id", "; id", "web\nINFO forged_line",
+]  # fmt: skip
+PARAMETERS = (
+    "from", "to", "grain", "tz", "by", "answers", "order", "limit", "cursor", "having", "window", "compare", "fill",
+    "url", "url.prefix", "url.not", "format", "min_cut", "max_staleness", "wait", "explain", "every",
+)  # fmt: skip
+TELLTALE = re.compile(r"Traceback|File \"|site-packages|pyspark|root:x:0|\.py\b|/home/|/work/|/tmp/|py4j|org\.apache")
+"""What no answer to a client may say: how it is made inside, or where it lies."""
+
+
+def as_text(text: str) -> str:
+    return quote(text.encode("utf-8", "surrogatepass"), safe="")
+
+
+def check_answer(status: int, content_type: str, body: str, about: Any) -> None:
+    assert status < 500, (status, body[:300], about)
+    if status >= 400:
+        assert content_type == "application/problem+json", (status, content_type, about)
+        assert not TELLTALE.search(body), (body[:500], about)
+
+
+def test_injected_texts_are_values_or_refused_everywhere(attacked: Stack) -> None:
+    auth = ("admin", attacked.secret)
+    with (
+        httpx.Client(base_url=attacked.serving, auth=auth, timeout=60) as asking,
+        httpx.Client(base_url=attacked.collector, auth=auth, timeout=60) as client,
+    ):
+        before = asking.get("/views").json()["views"]
+        for text in TEXTS:
+            written = as_text(text)
+            short = written[:6000] if len(written) > 6000 else written
+            for path in (f"/views/{short}", f"/views/{short}/query", f"/views/page_hits/query?{short}=1"):
+                answer = asking.get(path)
+                check_answer(answer.status_code, answer.headers["content-type"], _text(answer), (path[:80], text[:40]))
+            for name in PARAMETERS:
+                answer = asking.get(f"/views/page_hits/query?{name}={written[:60_000]}")
+                check_answer(
+                    answer.status_code, answer.headers.get("content-type", ""), _text(answer), (name, text[:40])
+                )
+                assert "x-injected" not in answer.headers
+            for body in _bodies(text):
+                answer = asking.post("/query", content=body)
+                check_answer(answer.status_code, answer.headers["content-type"], _text(answer), body[:80])
+            for method, path in (
+                ("POST", f"/events/{short}"), ("GET", f"/fetch?topic={short}&timeout=0"), ("GET", f"/dead/{short}"),
+                ("GET", f"/admin/topics/{short}"), ("GET", f"/admin/groups/{short}"), ("POST", f"/produce/{short}"),
+                ("GET", f"/consume/{short}/x/{short}?timeout=0"), ("GET", f"/offsets/{short}?topic={short}"),
+                ("GET", f"/committed/{short}/{short}"), ("DELETE", f"/admin/groups/{short}"),
+            ):  # fmt: skip
+                answer = client.request(method, path)
+                check_answer(
+                    answer.status_code, answer.headers.get("content-type", ""), _text(answer), (method, path[:80])
+                )
+            answer = client.post("/admin/topics", content=_dumps({"name": text, "partitions": 1}))
+            check_answer(answer.status_code, answer.headers["content-type"], _text(answer), text[:80])
+        assert asking.get("/views").json()["views"][0]["name"] == before[0]["name"], "it still answers"
+        assert client.get("/ready").status_code == 200
+
+
+def _text(answer: httpx.Response) -> str:
+    return answer.content.decode(errors="replace")
+
+
+def _dumps(value: Any) -> bytes:
+    return json.dumps(value).encode()
+
+
+def _bodies(text: str) -> Iterator[bytes]:
+    for name in ("view", "having", "tz", "cursor", "by", "from"):
+        yield _dumps({"questions": [{"view": "page_hits", name: text}]})
+    yield _dumps({"questions": [{"view": "page_hits", "filters": {"url": text}}]})
+    yield _dumps({"view": "page_hits", text: text})
+
+
+# ---- fuzz ----------------------------------------------------------------------
+
+Request = tuple[str, str, bytes | None, dict[str, str]]
+Maker = Callable[[random.Random], Request]
+
+
+def _odd(chance: random.Random) -> str:
+    match chance.randrange(6):
+        case 0:
+            return as_text(chance.choice(TEXTS))[:300]
+        case 1:
+            return "".join(f"%{byte:02x}" for byte in chance.randbytes(chance.randrange(1, 12)))
+        case 2:
+            return str(chance.choice([0, -1, 1, 2**31, 2**63, 2**64, 1.5, 1e308]))
+        case 3:
+            return chance.choice(
+                ["page_hits", "web", "latest", "earliest", "hour", "url", "-hits", "hits", "-1h", "all"]
+            )
+        case 4:
+            return as_text("".join(chr(chance.randrange(1, 0x2FFF)) for _ in range(chance.randrange(1, 9))))
+    return ",".join(chance.choice(["a", "1", "url", "hits", "0:1", ""]) for _ in range(chance.randrange(4)))
+
+
+def _json(chance: random.Random, depth: int = 0) -> Any:
+    kinds: list[Callable[[], Any]] = [
+        lambda: None, lambda: True, lambda: chance.randrange(-(2**65), 2**65), lambda: chance.uniform(-1e300, 1e300),
+        lambda: chance.choice(TEXTS)[:200], lambda: chance.choice(["page_hits", "web", "hits", "url", "-1h", "now"]),
+    ]  # fmt: skip
+    if depth < 4:
+        kinds += [
+            lambda: [_json(chance, depth + 1) for _ in range(chance.randrange(4))],
+            lambda: {chance.choice(NAMES): _json(chance, depth + 1) for _ in range(chance.randrange(5))},
+        ] * 2
+    return chance.choice(kinds)()
+
+
+NAMES = [
+    *PARAMETERS, "view", "questions", "filters", "value", "key", "topic", "topics", "partition", "offset", "name",
+    "event_id", "event_time", "properties", "records", "messages", "headers", "timestamp", "numbers", "",
+]  # fmt: skip
+
+
+def _body(chance: random.Random) -> bytes:
+    whole = _dumps(_json(chance))
+    match chance.randrange(4):
+        case 0:
+            return whole[: chance.randrange(len(whole) + 1)]
+        case 1:
+            return chance.randbytes(chance.randrange(100))
+    return whole
+
+
+def _query(chance: random.Random, names: tuple[str, ...] = PARAMETERS) -> str:
+    given = [f"{chance.choice(names)}={_odd(chance)}" for _ in range(chance.randrange(4))]
+    return "&".join([*given, "timeout=0"] if names is not PARAMETERS else given)
+
+
+def _headers(chance: random.Random) -> dict[str, str]:
+    if chance.random() < 0.7:
+        return {}
+    name = chance.choice(
+        ["Accept", "Content-Type", "Content-Encoding", "If-None-Match", "Kafka-Auto-Offset-Reset", "Range"]
+    )
+    return {
+        name: chance.choice(["", "*/*", "text/csv", "application/json", "gzip", '"x"', "W/", "none", "a" * 3000, "é"])
+    }
+
+
+def _of(
+    method: str, template: str, names: tuple[str, ...] = ("limit", "topic", "partition", "offset", "group")
+) -> Maker:
+    def make(chance: random.Random) -> Request:
+        path = re.sub(r"{\w+}", lambda _found: _odd(chance) or "x", template)
+        body = _body(chance) if method in ("POST", "PATCH") else None
+        return method, f"{path}?{_query(chance, names)}", body, _headers(chance)
+
+    return make
+
+
+def _several(chance: random.Random) -> Request:
+    """Questions of the right shape, with odd values here and there."""
+    asked = [
+        {"view": "page_hits", **{chance.choice(PARAMETERS): _json(chance, 2) for _ in range(chance.randrange(3))}}
+        for _ in range(chance.randrange(1, 4))
+    ]
+    return "POST", "/query", _dumps({"questions": asked} if chance.random() < 0.9 else asked[0]), {}
+
+
+GROUPS: dict[str, list[Maker]] = {
+    "collector produce": [
+        _of("POST", "/produce"), _of("POST", "/produce/{t}"), _of("GET", "/produce/{t}"),
+        _of("GET", "/produce/{t}/{v}"),
+    ],
+    "collector events": [_of("POST", "/events/web"), _of("POST", "/events/{s}")],
+    "collector read": [
+        _of("GET", "/fetch"), _of("POST", "/fetch"), _of("GET", "/offsets/{at}"), _of("POST", "/offsets/latest"),
+    ],
+    "collector consume": [
+        _of("GET", "/consume/{g}/{i}"), _of("POST", "/consume/{g}/{i}"), _of("POST", "/commit/{g}/{i}"),
+        _of("GET", "/committed/{g}/{i}"), _of("GET", "/delete-consumer/{g}/{i}"), _of("GET", "/consumers"),
+    ],
+    "collector dead letters": [_of("GET", "/dead/{s}"), _of("GET", "/dead/web/{n}"), _of("POST", "/dead/{s}/replay")],
+    "collector admin": [
+        _of("GET", "/admin/topics/{t}"), _of("POST", "/admin/topics"), _of("PATCH", "/admin/topics/nosuch{t}"),
+        _of("DELETE", "/admin/topics/nosuch{t}"), _of("GET", "/admin/groups/{g}"), _of("GET", "/topics"),
+        _of("DELETE", "/admin/groups/nosuch{g}"),
+    ],
+    "serving query": [_of("GET", "/views/page_hits/query", PARAMETERS), _of("GET", "/views/{v}/query", PARAMETERS)],
+    "serving several": [_of("POST", "/query", PARAMETERS), _several],
+    "serving live": [_of("GET", "/views/page_hits/live", PARAMETERS), _of("GET", "/views/{v}/live", PARAMETERS)],
+    "serving description": [
+        _of("GET", "/views", PARAMETERS), _of("GET", "/views/{v}", PARAMETERS), _of("GET", "/openapi.json", PARAMETERS),
+        _of("GET", "/metrics", PARAMETERS), _of("GET", "/health", PARAMETERS), _of("POST", "/{x}", PARAMETERS),
+    ],
+}  # fmt: skip
+
+
+EXCUSED = {"stale"}
+"""What is asked for by name, and is not so: there is no speed layer here."""
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_fuzzed_requests_are_answered_or_refused(attacked: Stack, group: str) -> None:
+    chance = random.Random(group)  # noqa: S311  repeatable, not secret
+    asked = [chance.choice(GROUPS[group])(chance) for _ in range(FUZZED)]
+    login = "Basic " + base64.b64encode(f"admin:{attacked.secret}".encode()).decode()
+    netloc = urlsplit(address(attacked, group.partition(" ")[0])).netloc
+    seen: Counter[int] = Counter()
+
+    def send(mine: list[Request]) -> list[tuple[int, Request, bytes]]:
+        wrong = []
+        for request in mine:
+            method, path, body, headers = request
+            connection = http.client.HTTPConnection(netloc, timeout=60)
+            sent = {name: value.encode() for name, value in headers.items()}
+            connection.request(method, path, body, {"Authorization": login, **sent})
+            answer = connection.getresponse()
+            is_endless = answer.getheader("content-type", "").startswith("text/event-stream")
+            said = b"" if is_endless else answer.read()
+            connection.close()
+            seen[answer.status] += 1
+            if (answer.status >= 500 and json.loads(said)["type"].rpartition(":")[2] not in EXCUSED) or (
+                answer.status >= 400 and TELLTALE.search(said.decode(errors="replace"))
+            ):
+                wrong.append((answer.status, request, said[:500]))
+        return wrong
+
+    with ThreadPoolExecutor(THREADS) as threads:
+        parts = threads.map(send, [asked[number::THREADS] for number in range(THREADS)])
+        wrong = [each for part in parts for each in part]
+    print(f"{group}: {FUZZED} requests, {dict(sorted(seen.items()))}")
+    assert wrong == [], (len(wrong), wrong[:3])
+    assert seen.total() == FUZZED
+    assert httpx.get(f"{address(attacked, group.partition(' ')[0])}/health").status_code == 200
+
+
+# ---- secrets: last, when everything above is in the logs ------------------------
+
+
+def test_secrets_are_in_no_log_process_list_file_or_description(attacked: Stack, secrets: dict[str, str]) -> None:
+    hidden = [attacked.secret, *secrets.values(), *(base64.b64encode(f"admin:{attacked.secret}".encode()).decode(),)]
+    for path in attacked.settings.home.rglob("*"):
+        if path.is_file() and path.stat().st_size < 50_000_000:
+            content = path.read_bytes()
+            assert not any(secret.encode() in content for secret in hidden), path
+    supervisor = psutil.Process(attacked.status()["pid"])
+    family = [supervisor, *supervisor.children(recursive=True)]
+    assert len(family) >= 4
+    for process in family:
+        lines = [" ".join(process.cmdline()), *(f"{name}={value}" for name, value in process.environ().items())]
+        assert not any(secret in line for secret in hidden for line in lines), process
+    for answer in (httpx.get(f"{attacked.collector}/openapi.json"), httpx.get(f"{attacked.collector}/ready")):
+        assert not any(secret in answer.text for secret in hidden)
+    assert (attacked.settings.home / "keys.json").stat().st_mode & 0o077 == 0, "only its user reads the hashes"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["config"], ["config", "-o", "json"], ["speed", "status"], ["doctor"], ["topics", "diff"], ["query", "page_hits"]],
+)  # fmt: skip
+def test_passwords_of_others_are_in_no_output_error_or_command_line(tmp_path: Path, arguments: list[str]) -> None:
+    """Of a Kafka and a Redis that do not answer, which is when most is said of them."""
+    password = "s3cr3t-of-others"
+    environment = {
+        **os.environ,
+        **child_environment(start_settings(tmp_path)),
+        "TIDEMARK_KAFKA_BOOTSTRAP": "127.0.0.1:1", "TIDEMARK_KAFKA_SECURITY_PROTOCOL": "SASL_PLAINTEXT",
+        "TIDEMARK_KAFKA_USERNAME": "u", "TIDEMARK_KAFKA_PASSWORD": password,
+        "TIDEMARK_REDIS_URL": "redis://127.0.0.1:1/0", "TIDEMARK_REDIS_PASSWORD": password,
+    }  # fmt: skip
+    with subprocess.Popen(
+        [TIDEMARK, *arguments], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as started:
+        seen: list[str] = []
+        while started.poll() is None and len(seen) < 20:
+            for process in _family(started.pid):
+                seen.append(process)
+        said = started.communicate(timeout=120)[0]
+    assert password not in said
+    assert not any(password in line for line in seen)
+
+
+def start_settings(home: Path) -> Any:
+    from infra.settings import load_settings
+
+    return load_settings(home=home / "home")
+
+
+def _family(pid: int) -> list[str]:
+    try:
+        process = psutil.Process(pid)
+        return [" ".join(each.cmdline()) for each in (process, *process.children(recursive=True))]
+    except psutil.Error:
+        return []

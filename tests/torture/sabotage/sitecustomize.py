@@ -1,0 +1,254 @@
+"""Deliberately broken builds, for tests alone: Python imports this file first where its folder is on PYTHONPATH.
+
+The variable TORTURE_SABOTAGE names some of SABOTAGES, separated by commas. The functions below patch a module of the
+platform right after it was imported; nothing in the platform knows of them.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
+
+VARIABLE = "TORTURE_SABOTAGE"
+Patch = Callable[[Any], None]
+SABOTAGES: dict[str, dict[str, Patch]] = {}
+"""Name -> module -> what is done to it."""
+
+
+def sabotages(name: str, module: str) -> Callable[[Patch], Patch]:
+    """Register a patch."""
+
+    def register(patch: Patch) -> Patch:
+        SABOTAGES.setdefault(name, {})[module] = patch
+        return patch
+
+    return register
+
+
+def lua(module: Any, script: str, old: str, new: str) -> None:
+    """Replace a part of a script's text, which must be there."""
+    read = module._script
+
+    def changed(name: str) -> str:
+        text: str = read(name)
+        if name != script:
+            return text
+        if old not in text:
+            raise RuntimeError(f"{script}.lua has no {old!r} any more: mend the sabotage")
+        return text.replace(old, new)
+
+    module._script = changed
+
+
+# ---- the speed layer ----
+
+
+@sabotages("dedup off", "speed_layer.micro_batch")
+def _dedup_off(module: Any) -> None:
+    count = module._count
+    module._count = lambda found, marks: count(found, None)
+
+
+@sabotages("fencing off", "speed_layer.speed_views")
+def _fencing_off(module: Any) -> None:
+    """The step believes every writer, whoever owns the epoch and wherever Redis is."""
+    lua(module, "apply", "if redis.call('GET', KEYS[1]) ~= ARGV[1] then", "if false then")
+    lua(module, "apply", "if applied ~= ARGV[2] then", "if false then")
+
+
+@sabotages("fencing off", "speed_layer.keeping")
+def _never_look(module: Any) -> None:
+    module.Keeper._is_as_we_left_it = lambda self, stream: stream.failure is None
+
+
+@sabotages("atomic step split in two", "speed_layer.speed_views")
+def _split_step(module: Any) -> None:
+    """First the states, then, a moment later, the cut and the marks."""
+    whole = module.SpeedViews.apply
+
+    def apply(self: Any, token: str, batch: Any) -> Any:
+        kept = self.look()
+        if kept.generations and kept.generations[-1].gid == batch.gid:
+            with self.client.pipeline(transaction=False) as pipe:
+                for group, state in batch.states.items():
+                    pipe.zadd(self._buckets(batch.gid, group.view), {str(group.bucket): group.bucket})
+                    pipe.hset(self._data(batch.gid, group.view, group.bucket), group.key, state)
+                pipe.execute()
+            time.sleep(0.3)
+        return whole(self, token, batch)
+
+    module.SpeedViews.apply = apply
+
+
+@sabotages("cut off by one", "speed_layer.stream")
+def _cut_off_by_one(module: Any) -> None:
+    """It claims to hold one record more of each partition than it does, and begins behind it."""
+    planned_end = module.planned_end
+
+    def beyond(checkpoint: Any, batch_id: int, topic: str) -> dict[int, int]:
+        return {
+            partition: offset + 1 if offset else 0
+            for partition, offset in planned_end(checkpoint, batch_id, topic).items()
+        }
+
+    module.planned_end = beyond
+
+
+@sabotages("poison takes its neighbours", "speed_layer.micro_batch")
+def _neighbours_dropped(module: Any) -> None:
+    """A micro-batch with an invalid record in it is left out whole."""
+    delta_of = module.delta_of
+
+    def delta(rows: Any, *arguments: Any, **options: Any) -> Any:
+        has_poison = rows.where(f"not ({module.VALID})").limit(1).count()
+        return delta_of(rows.limit(0) if has_poison else rows, *arguments, **options)
+
+    module.delta_of = delta
+
+
+# ---- the serving layer ----
+
+
+@sabotages("merge drops a generation", "speed_layer.speed_views")
+def _generation_dropped(module: Any) -> None:
+    lua(module, "answer", "  gids[#gids + 1] = generation.gid\n", "  gids = {generation.gid}\n")
+
+
+@sabotages("a lost Redis is not told", "speed_layer.speed_views")
+def _loss_untold(module: Any) -> None:
+    """A reader takes a Redis without meta for one that is up to date and has nothing."""
+    lua(module, "answer", "  return {'LOST'}\n", "  applied, published = ARGV[2], ARGV[1]\n")
+    lua(module, "answer", "if not found then", "if false then")
+
+
+# ---- the collector ----
+
+
+@sabotages("acknowledged before the broker", "master_dataset.collector.producer")
+def _acknowledged_early(module: Any) -> None:
+    async def deliver(self: Any, produce: Any, only: Sequence[int], acks: Any) -> Any:
+        import asyncio
+
+        delivery = module._Delivery(len(only), asyncio.get_running_loop().create_future())
+        produce(self._producer(acks), delivery, only)
+        delivery.outcomes = [module.Ack(0, 0, int(time.time() * 1000)) for _ in only]
+        delivery.refusals = 0
+        return delivery
+
+    module.AckedProducer._deliver = deliver
+
+
+# ---- the archiver ----
+
+
+@sabotages("auto-commit on", "master_dataset.archiver")
+def _auto_commit(module: Any) -> None:
+    """It goes on where it had read to, whatever the table holds: as a consumer that commits by the clock."""
+    check = module.check_positions
+
+    def where_kafka_ends(source: Any, found: Any, cut: dict[int, int], topic_id: str) -> dict[int, int]:
+        begin: dict[int, int] = check(source, found, cut, topic_id)
+        return dict(found.latest) if cut else begin
+
+    module.check_positions = where_kafka_ends
+
+
+@sabotages("failOnDataLoss off", "master_dataset.archiver")
+def _data_loss_untold(module: Any) -> None:
+    options = module.Archive._reading_options
+    module.Archive._reading_options = lambda self, spark: {**options(self, spark), "failOnDataLoss": "false"}
+    module.check_positions = lambda source, found, cut, topic_id: {
+        partition: max(cut.get(partition, 0), earliest) for partition, earliest in found.earliest.items()
+    }
+
+
+@sabotages("dead letters dropped", "master_dataset.dead_letters")
+def _letters_dropped(module: Any) -> None:
+    module.send_letters = lambda config, source, version, rows: len(list(rows))
+
+
+@sabotages("fsck off", "master_dataset.fsck")
+def _fsck_off(module: Any) -> None:
+    module.quick_check = lambda *_arguments, **_options: []
+    module.refuse_damage = lambda *_arguments, **_options: None
+
+
+@sabotages("fsck off", "batch_layer.master_below")
+def _count_off(module: Any) -> None:
+    module.MasterBelow.check_records = lambda *_arguments: None
+
+
+# ---- batch runs ----
+
+
+@sabotages("publish before verify", "batch_layer.master_below")
+def _publish_unverified(module: Any) -> None:
+    """A run neither waits until the master dataset holds its cut, nor counts what it got."""
+
+    def at_once(self: Any, opening: Any, wait_s: float, report: Any) -> Any:
+        del wait_s, report
+        return opening.cut if opening.how == "open" else dict(self.held.cut)
+
+    module.MasterBelow.wait_for = at_once
+    module.MasterBelow.check_records = lambda *_arguments: None
+
+
+@sabotages("batch cut off by one", "batch_layer.run")
+def _one_too_many(module: Any) -> None:
+    """A run counts the record at its cut too, which the speed layer counts as well."""
+    between = module.facts_between
+
+    def with_one_more(spark: Any, table: Any, start: Any, end: Any) -> Any:
+        return between(spark, table, start, {partition: offset + 1 for partition, offset in end.items()})
+
+    module.facts_between = with_one_more
+
+
+@sabotages("copies count in batch runs", "batch_layer.run")
+def _copies_count(module: Any) -> None:
+    module.without = lambda events, _where: events
+
+
+# ---- how they get in ----
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds what is to be patched, as the others would, and patches it when it was loaded."""
+
+    def __init__(self, patches: dict[str, Patch]) -> None:
+        self._patches = patches
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        patch = self._patches.pop(name, None)
+        if patch is None:
+            return None
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.loader is None:
+            raise ImportError(f"the sabotage of {name} finds no such module")
+        load = spec.loader.exec_module
+
+        def load_and_patch(module: ModuleType) -> None:
+            load(module)
+            patch(module)
+
+        spec.loader.exec_module = load_and_patch  # type: ignore[method-assign]
+        return spec
+
+
+def install(names: Sequence[str]) -> None:
+    """From now on modules are loaded broken."""
+    for name in names:
+        sys.meta_path.insert(0, _Finder(dict(SABOTAGES[name])))
+
+
+if os.environ.get(VARIABLE):
+    install(os.environ[VARIABLE].split(","))

@@ -1,0 +1,197 @@
+"""Installations with deliberately broken parts, and how the fault programme finds out."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from infra.home import read_json
+from master_dataset.kafka_positions import read_positions
+from master_dataset.topics import librdkafka_config
+from torture.fault import Fault, Strike
+from torture.faults.damage import any_commit, empty
+from torture.installation import Installation
+from torture.programme import Programme, Wanted
+from torture.result import Result
+
+FOLDER = Path(__file__).with_name("sabotage")
+LASTING_S = 12.0
+GIVE_UP_S = 60.0
+"""What a broken build does not come to in this time, it never does."""
+
+Found = Callable[[Result, Installation], bool]
+
+
+@dataclass(frozen=True)
+class Sabotage:
+    """A broken build: which processes have it, what brings it to light, and by what it is known."""
+
+    name: str
+    parts: tuple[str, ...]
+    shows: Found
+    provoke: Strike | None = None
+
+
+def a_wrong_answer(result: Result, installation: Installation) -> bool:
+    """An answer that the reference interpreter does not give at its cut, or at a cut that there never was."""
+    del installation
+    return any(each.what in ("a wrong answer", "an answer at a cut that Kafka does not have") for each in result.wrong)
+
+
+def something_lost(result: Result, installation: Installation) -> bool:
+    """Something acknowledged is not in the master dataset, and the archiver says that all is well."""
+    told = read_json(installation.home.run / "archiver.json") or {}
+    is_refused = any(each.get("refused") for each in told.get("sources", {}).values())
+    return bool(result.lost) and not is_refused
+
+
+def never_well_again(result: Result, installation: Installation) -> bool:
+    """It does not recover, or loses something."""
+    return bool(result.unrecovered or result.lost) or a_wrong_answer(result, installation)
+
+
+def poison_missed(result: Result, installation: Installation) -> bool:
+    """Dead letters are missing."""
+    del installation
+    return bool(result.poison_missing)
+
+
+def wrong_or_back(result: Result, installation: Installation) -> bool:
+    """A wrong answer, or a cut that goes back though nothing is said to be amiss."""
+    return bool(result.cut_regressions) or a_wrong_answer(result, installation)
+
+
+@contextmanager
+def kill_behind(installation: Installation, chance: random.Random) -> Iterator[None]:
+    """The archiver stands still until it is behind, and is killed."""
+    del chance
+    installation.signal("archiver", signal.SIGSTOP)
+    time.sleep(3)
+    installation.kill("archiver")
+    yield
+
+
+@contextmanager
+def forget(installation: Installation, chance: random.Random) -> Iterator[None]:
+    """Kafka forgets records that the archiver has not read yet, as when retention overtakes it."""
+    del chance
+    installation.signal("archiver", signal.SIGSTOP)
+    time.sleep(3)
+    kafka = installation.addresses.kafka
+    ends = read_positions(installation.settings, kafka, installation.source).latest
+    places = [TopicPartition(installation.source_topic, partition, offset) for partition, offset in ends.items()]
+    admin = AdminClient(librdkafka_config(installation.settings, kafka))
+    for future in admin.delete_records(places).values():
+        future.result()
+    installation.signal("archiver", signal.SIGCONT)
+    yield
+
+
+@contextmanager
+def two_writers(installation: Installation, chance: random.Random) -> Iterator[None]:
+    """The speed layer stands still for so long that another takes its place, and then goes on beside it."""
+    del chance
+    installation.signal("speed", signal.SIGSTOP)
+    other = installation.spawn_module("speed_layer")
+    try:
+        time.sleep(25)
+        installation.signal("speed", signal.SIGCONT)
+        yield
+    finally:
+        other.kill()
+
+
+@contextmanager
+def lose_redis(installation: Installation, chance: random.Random) -> Iterator[None]:
+    """Redis is emptied while nobody fills it."""
+    del chance
+    installation.signal("speed", signal.SIGSTOP)
+    with installation.redis() as client:
+        client.flushall()
+    try:
+        yield
+    finally:
+        installation.signal("speed", signal.SIGCONT)
+
+
+@contextmanager
+def run_from_damaged(installation: Installation, chance: random.Random) -> Iterator[None]:
+    """A commit of the master dataset is emptied, and a run reads it."""
+    with installation.run_turn:
+        empty(any_commit(installation, chance), chance)
+        installation.batch_run("--full")
+    yield
+
+
+@contextmanager
+def run_ahead(installation: Installation, chance: random.Random) -> Iterator[None]:
+    """A run whose cut the archiver has not reached."""
+    del chance
+    with installation.run_turn:
+        installation.signal("archiver", signal.SIGSTOP)
+        time.sleep(2)
+        installation.batch_run()
+    installation.signal("archiver", signal.SIGCONT)
+    yield
+
+
+@contextmanager
+def run_now(installation: Installation, chance: random.Random) -> Iterator[None]:
+    """A run, under load."""
+    del chance
+    with installation.run_turn:
+        installation.batch_run()
+    yield
+
+
+SABOTAGES = [
+    Sabotage("dedup off", ("speed",), a_wrong_answer),
+    Sabotage("fencing off", ("speed", "batch"), wrong_or_back, two_writers),
+    Sabotage("atomic step split in two", ("speed",), a_wrong_answer),
+    Sabotage("cut off by one", ("speed",), a_wrong_answer),
+    Sabotage("poison takes its neighbours", ("speed",), a_wrong_answer),
+    Sabotage("merge drops a generation", ("serving",), a_wrong_answer, run_now),
+    Sabotage("a lost Redis is not told", ("serving",), wrong_or_back, lose_redis),
+    Sabotage("acknowledged before the broker", ("collector",), something_lost),
+    Sabotage("auto-commit on", ("archiver",), never_well_again, kill_behind),
+    Sabotage("failOnDataLoss off", ("archiver",), something_lost, forget),
+    Sabotage("dead letters dropped", ("archiver",), poison_missed),
+    Sabotage("fsck off", ("archiver", "batch"), a_wrong_answer, run_from_damaged),
+    Sabotage("publish before verify", ("batch",), a_wrong_answer, run_ahead),
+    Sabotage("batch cut off by one", ("batch",), a_wrong_answer, run_now),
+    Sabotage("copies count in batch runs", ("batch",), a_wrong_answer, run_now),
+]
+BY_NAME = {each.name: each for each in SABOTAGES}
+
+
+def environments(group: Sequence[Sabotage]) -> dict[str, dict[str, str]]:
+    """For the installation: each part has those sabotages that are its own."""
+    names: dict[str, list[str]] = {}
+    for each in group:
+        for part in each.parts:
+            names.setdefault(part, []).append(each.name)
+    return {part: {"PYTHONPATH": str(FOLDER), "TORTURE_SABOTAGE": ",".join(chosen)} for part, chosen in names.items()}
+
+
+def caught(folder: Path, group: Sequence[Sabotage], seed: int = 11, pythonpath: str = "") -> dict[str, bool]:
+    """Run the programme on an installation that is broken in these ways; which of them it found."""
+    given = environments(group)
+    for each in given.values():
+        each["PYTHONPATH"] += f":{pythonpath}" if pythonpath else ""
+    faults = [Fault(each.name, "failpoint", each.provoke, LASTING_S, GIVE_UP_S) for each in group if each.provoke]
+    installation = Installation(folder, environments=given)
+    try:
+        installation.start()
+        wanted = Wanted(seed, len(faults), 10, rate=60, patience_s=GIVE_UP_S)
+        result = Programme(installation, wanted, faults).run()
+        return {each.name: each.shows(result, installation) for each in group}
+    finally:
+        installation.throw_away()

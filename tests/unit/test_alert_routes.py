@@ -1,0 +1,139 @@
+"""Alerts by REST: how they stand, what was, what happens; to whom it may be shown; and slow readers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.settings import load_settings
+from serving_layer.alerts.episodes import Episode, State
+from serving_layer.alerts.journal import Journal, Look, Position, open_journal
+from serving_layer.alerts.telling import told
+from serving_layer.pushed import MOST_UNREAD, Mailbox, Pushed
+from tests.conftest import wait_until
+from tests.unit.served import Served, serving
+
+FIRED = Episode(
+    "slow_page-1-0", "slow_page", "page_latency", ("url",), ("/<b>",), State.FIRING, 0, 0, 1.0, 2.0, None,
+    {"p95_ms": 900.0},
+)  # fmt: skip
+OVER = replace(FIRED, id="slow_page-2-0", state=State.RESOLVED, resolved_at=3.0, pending_at=0.5)
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    with serving(tmp_path / "home") as running:
+        yield running
+
+
+@pytest.fixture
+def journal(served: Served) -> Iterator[Journal]:
+    made = open_journal(load_settings(home=served.home))
+    yield made
+    made.close()
+
+
+def commit(journal: Journal, *episodes: Episode) -> None:
+    said = tuple((each, told(each, is_muted=False)) for each in episodes)
+    journal.commit(Look("web", Position({0: 1}, 1.0), 1.0, changed=episodes, told=said))
+
+
+def test_before_the_alert_process_ran_every_alert_is_ok(served: Served) -> None:
+    alerts = served.client.get("/alerts").json()["alerts"]
+    assert {each["name"]: each["state"] for each in alerts} == {
+        "fewer_hits": "ok",
+        "no_visits": "ok",
+        "slow_page": "ok",
+    }
+    assert served.client.get("/alerts/history").json() == {"episodes": []}
+
+
+def test_an_alert_says_what_is_open_of_it(served: Served, journal: Journal) -> None:
+    commit(journal, FIRED, OVER)
+    journal.mute("slow_page", time.time() + 60)
+    (alert,) = [each for each in served.client.get("/alerts").json()["alerts"] if each["name"] == "slow_page"]
+    assert alert["state"] == "firing"
+    assert alert["firing"] == [
+        {"id": "slow_page-1-0", "key": {"url": "/<b>"}, "since": "1970-01-01T00:00:02Z", "value": {"p95_ms": 900.0}}
+    ]
+    assert (alert["view"], alert["by"], alert["for"], alert["pending"]) == ("page_latency", ["url"], 1, [])
+    assert alert["muted_until"] is not None
+    history = served.client.get("/alerts/history", params={"limit": 1}).json()["episodes"]
+    assert [each["id"] for each in history] == ["slow_page-1-0"]  # the newest
+
+
+@pytest.mark.parametrize(("path", "parameter"), [
+    ("/alerts/history?limit=0", "limit"), ("/alerts/history?limit=1001", "limit"), ("/alerts/history?lmit=1", "lmit"),
+    ("/alerts?x=1", "x"), ("/alerts/live?x=1", "x"),
+])  # fmt: skip
+def test_a_wrong_parameter_is_named(served: Served, path: str, parameter: str) -> None:
+    answer = served.client.get(path)
+    assert (answer.status_code, answer.json()["parameter"]) == (422, parameter)
+
+
+def test_a_key_sees_the_alerts_of_its_views(served: Served, journal: Journal) -> None:
+    commit(journal, FIRED)
+    hits = served.key("hits", ["query"], ["page_hits"])
+    alerts = served.client.get("/alerts", auth=hits).json()["alerts"]
+    assert [each["name"] for each in alerts] == ["fewer_hits", "no_visits"]
+    assert served.client.get("/alerts/history", auth=hits).json() == {"episodes": []}
+    assert served.client.get("/watches", auth=hits).json() == {"watches": []}
+    assert served.client.get("/watches/server_errors/live", auth=hits).status_code == 404
+    for path in ("/alerts", "/alerts/history", "/alerts/live", "/watches", "/watches/server_errors/live"):
+        assert served.client.get(path, auth=("hits", "wrong")).status_code == 401, path
+        assert served.client.get(path, auth=served.key(f"m{len(path)}", ["metrics"])).status_code == 403, path
+
+
+def test_what_happens_is_pushed_to_those_who_may_see_it(served: Served, journal: Journal) -> None:
+    commit(journal, OVER)  # before anybody listened
+    mine: list[Any] = []
+    others: list[Any] = []
+    connected = threading.Semaphore(0)
+
+    def follow(into: list[Any], auth: tuple[str, str] | None) -> None:
+        more: dict[str, Any] = {} if auth is None else {"auth": auth}
+        with served.client.stream("GET", "/alerts/live", timeout=None, **more) as answer:
+            for line in answer.iter_lines():
+                if line.startswith("retry:"):
+                    connected.release()
+                if line.startswith("event:"):
+                    into.append(line)
+                if line.startswith("data:"):
+                    into.append(json.loads(line.removeprefix("data: ")))
+
+    hits = served.key("hits", ["query"], ["page_hits"])
+    for into, auth in ((mine, None), (others, hits)):
+        threading.Thread(target=follow, args=(into, auth), daemon=True).start()
+    assert connected.acquire(timeout=30)
+    assert connected.acquire(timeout=30)
+    wait_until("the channel to have begun", lambda: mine or commit(journal, FIRED) or mine)
+    assert mine[0] == "event: alert"
+    assert (mine[1]["id"], mine[1]["state"], mine[1]["muted"]) == ("slow_page-1-0", "firing", False)
+    assert others == []
+    served.stop()
+
+
+def test_a_slow_reader_finds_the_newest_and_how_many_it_missed() -> None:
+    async def read() -> list[Pushed]:
+        mailbox = Mailbox()
+        for number in range(MOST_UNREAD + 7):
+            mailbox.put(Pushed("alert", str(number), "{}", "v"))
+        return await mailbox.take(1)
+
+    missed, *rest = asyncio.run(read())
+    assert (missed.event, missed.data) == ("missed", '{"count":7}')
+    assert [rest[0].id, rest[-1].id, len(rest)] == ["7", str(MOST_UNREAD + 6), MOST_UNREAD]
+
+
+def test_too_many_live_connections_are_refused(tmp_path: Path) -> None:
+    with serving(tmp_path / "home", serving_live_subscribers=0) as served:
+        answer = served.client.get("/alerts/live")
+        assert (answer.status_code, answer.json()["type"].rpartition(":")[2]) == (429, "too-many-live")

@@ -1,0 +1,57 @@
+"""Failpoints: nothing where none are armed, a sudden end once where one is, and each of them a fault."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+import timeit
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from infra import failpoints
+from torture.faults.failpoints import AT_START, IN_RUNS, IN_SERVICES, WITHOUT_REDIS
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("infra", "master_dataset", "batch_layer", "speed_layer", "serving_layer")
+
+
+def test_without_the_variable_reaching_a_place_does_nothing(tmp_path: Path) -> None:
+    (tmp_path / "here").touch()
+    program = "from infra import failpoints; assert failpoints.reach is failpoints._ignore; failpoints.reach('here')"
+    without = {name: value for name, value in os.environ.items() if name != failpoints.VARIABLE}
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=without, check=True, timeout=60)
+    assert (tmp_path / "here").exists()
+
+
+def test_without_the_variable_it_costs_less_than_a_microsecond() -> None:
+    assert failpoints.reach is failpoints._ignore  # type: ignore[comparison-overlap]
+    assert min(timeit.repeat(lambda: failpoints.reach("here"), number=10_000, repeat=5)) < 10_000 * 1e-6
+
+
+@pytest.mark.parametrize(("armed", "code"), [("here", -9), ("elsewhere", 0)])
+def test_an_armed_place_kills_the_process_once(tmp_path: Path, armed: str, code: int) -> None:
+    (tmp_path / armed).touch()
+    program = "from infra.failpoints import reach; reach('here')"
+    environment = {**os.environ, failpoints.VARIABLE: str(tmp_path)}
+    for expected in (code, 0):
+        ended = subprocess.run([sys.executable, "-c", program], env=environment, check=False, timeout=60)
+        assert ended.returncode == expected
+    assert (tmp_path / armed).exists() == (code == 0)
+
+
+def test_each_place_in_the_code_is_a_fault_of_the_programme() -> None:
+    placed = {name for package in PACKAGES for path in (ROOT / package).rglob("*.py") for name in _placed(path)}
+    assert placed == {*IN_SERVICES, *IN_RUNS}
+    assert {*AT_START, *WITHOUT_REDIS} <= {*IN_SERVICES}
+
+
+def _placed(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            if called in ("reach", "failpoint"):
+                yield str(node.args[0].value)

@@ -1,0 +1,163 @@
+"""What the fault programme decides without an installation: plans, comparisons, results, growth."""
+
+from __future__ import annotations
+
+import random
+from contextlib import nullcontext
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from master_dataset.cut import Cut
+from serving_layer.asking import Limits, ask
+from serving_layer.recompute import recompute
+from torture.comparing import Answered, compare
+from torture.fault import KINDS, Fault
+from torture.faults import all_faults
+from torture.plan import plan, usable
+from torture.questions import question, whole
+from torture.result import Result, Sample, Shot, Wrong, read_result
+from torture.sampling import growth
+from torture.shop import minutes, sales, totals
+from torture.supervised import _appended
+from torture.table import recovery, summary
+from views.in_memory import Event
+from views.view import View
+
+HOUR = int(datetime(2026, 3, 1, 22, tzinfo=UTC).timestamp()) // 3600
+EVENTS = [
+    Event(
+        n % 3, n // 3, f"e{n}", datetime(2026, 3, 1, 22 + n % 2, n, tzinfo=UTC),
+        {"user_id": f"u{n % 2}", "item": "a", "paid": True, "cents": n, "ms": n / 7},
+    )
+    for n in range(12)
+]  # fmt: skip
+
+
+class Known:
+    """Stands for the truth: what the topic holds is given."""
+
+    def events(self, cut: Cut, start_s: float, end_s: float) -> list[Event]:
+        return [
+            event
+            for event in EVENTS
+            if event.offset < cut.get(event.partition, 0) and start_s <= event.event_time.timestamp() < end_s
+        ]
+
+
+def answered(view: View, asked: dict[str, str], cut: Cut) -> Answered:
+    """The right answer, as the platform gives it."""
+    made = ask(view, list(asked.items()), now=0.0, limits=Limits())
+    rows = [
+        {
+            "bucket": datetime.fromtimestamp(period.start, UTC).isoformat(),
+            **dict(zip(made.by, key, strict=True)),
+            **found,
+        }
+        for (period, key), found in recompute(made, Known().events(cut, made.range.start, made.range.end)).items()
+    ]
+    plain = [{name: list(v) if isinstance(v, tuple) else v for name, v in row.items()} for row in rows]
+    meta = {"cut": {str(p): o for p, o in cut.items()}, "degraded": False}
+    return Answered(view, asked, {"rows": plain, "next": None, "meta": meta}, 0.0)
+
+
+@pytest.mark.parametrize("view", [sales, totals, minutes], ids=lambda view: view.name)
+def test_a_right_answer_is_right_and_any_other_number_is_not(view: View) -> None:
+    cut = {0: 4, 1: 3, 2: 2}
+    asked = whole(view, [HOUR, HOUR + 1]) | ({"by": ",".join(view.keys)} if view.keys else {})
+    right = answered(view, asked, cut)
+    compared = compare(right, Known())  # type: ignore[arg-type]
+    assert compared.differences == ()
+    assert compared.values >= len(view.answers)
+    row = right.body["rows"][0]
+    for name, value in row.items():
+        if name in view.answers and value is not None:
+            other = (
+                [*value, 1] if isinstance(value, list) else f"{value}x" if isinstance(value, str) else value_plus(value)
+            )
+            body = {**right.body, "rows": [{**row, name: other}, *right.body["rows"][1:]]}
+            assert compare(replace(right, body=body), Known()).differences, name  # type: ignore[arg-type]
+
+
+def value_plus(value: Any) -> Any:
+    return {**value, "more": 1} if isinstance(value, dict) else value + 1
+
+
+def test_an_answer_of_another_cut_than_it_says_is_wrong() -> None:
+    asked = whole(totals, [HOUR, HOUR + 1])
+    said = answered(totals, asked, {0: 4, 1: 4, 2: 4})
+    for cut in ({"0": 3, "1": 4, "2": 4}, {"0": 4, "1": 4}):
+        body = {**said.body, "meta": {**said.meta, "cut": cut}}
+        assert compare(replace(said, body=body), Known()).differences  # type: ignore[arg-type]
+    missing, more = {**said.body, "rows": []}, {**said.body, "next": "page 2"}
+    assert compare(replace(said, body=missing), Known()).differences  # type: ignore[arg-type]
+    assert compare(replace(said, body=more), Known()).differences  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("view", [sales, totals, minutes], ids=lambda view: view.name)
+def test_every_question_can_be_asked(view: View) -> None:
+    chance = random.Random(3)  # noqa: S311  # which questions
+    for _ in range(300):
+        asked = question(view, [HOUR - 40, HOUR, HOUR + 3], chance)
+        made = ask(view, list(asked.items()), now=0.0, limits=Limits())
+        assert made.range.start % view.bucket.seconds == made.range.end % view.bucket.seconds == 0
+
+
+def test_the_same_seed_is_the_same_plan_and_a_short_one_has_every_kind() -> None:
+    faults = all_faults()
+    assert plan(faults, 90, 5) == plan(faults, 90, 5) != plan(faults, 90, 6)
+    kinds = {fault.kind for fault in faults}
+    assert {each.fault.kind for each in plan(faults, 90, 5)} == kinds <= {*KINDS}
+    assert len(plan(faults, 90, 5)) == min(90, len(faults)) or len(faults) < 90
+    long = plan(faults, 3 * len(faults), 5)
+    assert all(sum(each.fault == fault for each in long) == 3 for fault in faults)
+    assert long[-1].waits
+    assert not all(each.waits for each in long)
+
+
+def test_names_of_faults_tell_them_apart() -> None:
+    names = [fault.name for fault in all_faults()]
+    assert len(names) == len(set(names)) > 70
+
+
+def test_what_a_machine_lacks_is_left_out_and_named() -> None:
+    here = Fault("here", "kill", lambda _installation, _chance: nullcontext())
+    absent = replace(here, name="absent", missing=lambda: "needs a moon")
+    other = replace(here, name="other", kind="clock")
+    assert usable([here, absent, other], ["kill"]) == ([here], {"absent": "needs a moon"})
+
+
+def test_a_result_is_read_as_it_was_written(tmp_path: Path) -> None:
+    shot = Shot("kill redis", "kill", 1.0, 1.0, 3.5, 2.5, comparisons=10)
+    made = Result(7, shots=[shot], samples=[Sample(1.0, 3, {0: 5}, False, {"redis": 1}, {"redis": 9})])
+    made.write(tmp_path / "result.json")
+    assert read_result(tmp_path / "result.json") == made
+    assert made.is_right
+    for name, found in (("wrong", Wrong(0, "a", "b")), ("lost", "e1"), ("unrecovered", "x"), ("cut_regressions", "y")):
+        assert not replace(made, **{name: [found]}).is_right
+    assert dict(summary(made))["faults"] == "1"
+    assert recovery([shot, replace(shot, recovery_s=4.5)]) == [("kill", 2, 3.5, pytest.approx(4.4))]
+
+
+@pytest.mark.parametrize(
+    ("name", "last", "is_found"),
+    [
+        ("serving", 100, False),
+        ("serving", 150, False),
+        ("serving", 900, True),
+        ("speed", 900, False),
+        ("speed", 1200, True),
+    ],
+)
+def test_what_only_grows_is_found_and_a_heap_that_fills_is_not(name: str, last: int, is_found: bool) -> None:
+    mb = 2**20
+    samples = [Sample(float(n), 0, {}, False, {name: (100 if n < 20 else last) * mb}, {name: 50}) for n in range(30)]
+    assert bool(growth(samples)) == is_found
+
+
+def test_a_listener_is_put_into_a_broker_s_properties() -> None:
+    text = "listeners=A://x:1\nadvertised.listeners=A://x:1\n"
+    assert _appended(text, "listeners", "B://x:2") == "listeners=A://x:1,B://x:2\nadvertised.listeners=A://x:1\n"

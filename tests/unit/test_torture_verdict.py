@@ -1,0 +1,71 @@
+"""The verdict on dead letters and on cuts: each mistake that the platform could make is told."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from master_dataset.dead_letters import DeadLetter
+from torture import checker as checking
+from torture.checker import Checker
+from torture.comparing import Answered
+from torture.poison import Poison
+from torture.shop import totals
+from torture.verdict import _amiss
+
+POISON = Poison("torn", b"{", reason="not JSON")
+LETTER = DeadLetter(
+    number=0, partition=1, offset=7, version=3, reason="not JSON", timestamp_ms=0, key=None, value=b"{", headers=()
+)
+PLACE = (1, 7)
+
+
+@pytest.mark.parametrize(
+    ("letters", "said"),
+    [
+        ({PLACE: [LETTER]}, []),
+        ({}, ["torn at (1, 7): 0 dead letters"]),
+        ({PLACE: [LETTER, LETTER]}, ["torn at (1, 7): 2 dead letters"]),
+        ({PLACE: [replace(LETTER, value=b"[")]}, ["torn at (1, 7): its dead letter has other bytes"]),
+        ({PLACE: [replace(LETTER, value=None, left_out_bytes=9)]}, []),
+        ({PLACE: [replace(LETTER, reason="empty")]}, ["torn at (1, 7): 'empty', expected 'not JSON'"]),
+        ({PLACE: [LETTER], (0, 1): [LETTER]}, ["a dead letter of (0, 1), where e1 stands"]),
+    ],
+)
+def test_each_poison_record_is_one_dead_letter(letters: Any, said: list[str]) -> None:
+    truth: Any = SimpleNamespace(poison={PLACE: POISON}, ids={(0, 1): "e1"})
+    assert list(_amiss(truth, letters)) == said
+
+
+@pytest.fixture
+def checker(monkeypatch: pytest.MonkeyPatch) -> Checker:
+    monkeypatch.setattr(checking.time, "sleep", lambda _seconds: None)
+    installation: Any = SimpleNamespace(
+        declared=SimpleNamespace(views_of=lambda _name: [totals]), source_name="shop", pid=lambda _name: 1
+    )
+    return Checker(installation, SimpleNamespace(), 1, time.monotonic())  # type: ignore[arg-type]
+
+
+def follow(checker: Checker, offset: int, *, degraded: bool = False) -> None:
+    meta = {"cut": {"0": offset}, "degraded": degraded}
+    checker._follow(Answered(totals, {}, {"rows": [], "next": None, "meta": meta}, time.monotonic()))
+
+
+def test_a_cut_that_goes_back_is_told_unless_the_answer_says_that_it_is_degraded(checker: Checker) -> None:
+    for offset, degraded in ((5, False), (5, False), (8, False), (2, True), (9, False)):
+        follow(checker, offset, degraded=degraded)
+    assert checker.regressions == []
+    assert checker.seen.cut == {0: 9}
+    follow(checker, 8)
+    assert len(checker.regressions) == 1
+
+
+def test_a_new_process_is_not_held_to_what_the_one_before_told(checker: Checker) -> None:
+    follow(checker, 8)
+    checker._installation.pid = lambda _name: 2  # type: ignore[method-assign]
+    follow(checker, 5)
+    assert checker.regressions == []

@@ -1,0 +1,269 @@
+"""Webhooks: signed, in time, to public addresses alone, without redirects; and the outbox behind them."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serving_layer.alerts.delivering import Courier
+from serving_layer.alerts.episodes import Episode, State
+from serving_layer.alerts.journal import Journal, Look, Position, Telling
+from serving_layer.alerts.webhooks import (
+    DELIVERY,
+    SIGNATURE,
+    NotDelivered,
+    Webhook,
+    WebhookError,
+    deliver,
+    is_public,
+    read_webhooks,
+    resolve,
+    signature,
+)
+
+SECRET = "0123456789abcdef"
+BODY = b'{"id": "x"}'
+
+
+@contextmanager
+def server(status: int = 204, location: str | None = None) -> Iterator[tuple[str, list[Any]]]:
+    got: list[Any] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            got.append((self.path, dict(self.headers), self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(status)
+            if location:
+                self.send_header("Location", location)
+            self.end_headers()
+
+        def log_message(self, *_arguments: Any) -> None: ...
+
+    running = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=running.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{running.server_port}", got
+    running.shutdown()
+    running.server_close()
+
+
+def send(url: str, timeout_s: float = 5, *, allow_private: bool = True) -> None:
+    deliver(Webhook("operations", url, SECRET), "x:firing", BODY, timeout_s=timeout_s, allow_private=allow_private)
+
+
+def test_a_delivery_is_a_signed_post_with_its_name() -> None:
+    with server() as (url, got):
+        send(f"{url}/hook?room=1")
+    ((path, headers, body),) = got
+    assert (path, body, headers[DELIVERY]) == ("/hook?room=1", BODY, "x:firing")
+    at = int(headers[SIGNATURE].partition(",")[0].removeprefix("t="))
+    assert abs(at - time.time()) < 60
+    assert headers[SIGNATURE] == signature(SECRET, at, BODY)
+    assert headers[SIGNATURE] != signature("another secret!!", at, BODY)
+
+
+def test_a_redirect_is_not_followed() -> None:
+    with server() as (other, others), server(302, f"{other}/inside") as (url, got):
+        with pytest.raises(NotDelivered, match=r"answered 302 \(redirects are not followed\)"):
+            send(url)
+        assert len(got) == 1
+        assert not others
+
+
+@pytest.mark.parametrize("status", [400, 404, 429, 500, 503])
+def test_anything_but_2xx_is_no_delivery(status: int) -> None:
+    with server(status) as (url, _), pytest.raises(NotDelivered, match=f"answered {status}"):
+        send(url)
+
+
+def test_a_server_that_drips_bytes_for_ever_is_left_in_time() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        done = threading.Event()
+
+        def drip() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.sendall(b"HTTP/1.1 200 OK\r\n")
+                while not done.wait(0.1):
+                    try:
+                        connection.sendall(b"X-A: b\r\n")
+                    except OSError:
+                        return
+
+        threading.Thread(target=drip, daemon=True).start()
+        began = time.monotonic()
+        with pytest.raises(NotDelivered, match="no answer within 1 s"):
+            send(f"http://127.0.0.1:{listening.getsockname()[1]}", timeout_s=1)
+        assert time.monotonic() - began < 20
+        done.set()
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("8.8.8.8", True), ("2001:4860:4860::8888", True), ("127.0.0.1", False), ("10.1.2.3", False),
+        ("192.168.0.1", False), ("172.16.0.1", False), ("169.254.169.254", False), ("100.64.0.1", False),
+        ("0.0.0.0", False), ("224.0.0.1", False), ("255.255.255.255", False), ("::1", False), ("fe80::1%eth0", False),
+        ("fc00::1", False), ("::ffff:10.0.0.1", False), ("64:ff9b::7f00:1", False), ("2002:7f00:1::", False),
+    ],
+)  # fmt: skip
+def test_only_addresses_that_anybody_can_reach_are_public(address: str, expected: bool) -> None:
+    assert is_public(address) is expected
+
+
+def test_a_private_address_is_refused_before_anything_is_sent() -> None:
+    with server() as (url, got):
+        for name in (url, url.replace("127.0.0.1", "localhost"), url.replace("127.0.0.1", "2130706433")):
+            with pytest.raises(NotDelivered, match="an address of a private network"):
+                send(name, allow_private=False)
+        assert not got
+
+
+def test_a_name_with_one_private_address_is_refused_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [(2, 1, 6, "", ("8.8.8.8", 80)), (2, 1, 6, "", ("10.0.0.1", 80))]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_arguments, **_named: found)
+    with pytest.raises(NotDelivered, match=r"is 10\.0\.0\.1"):
+        resolve("example.org", 80, allow_private=False)
+
+
+def test_the_connection_goes_to_the_address_that_was_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that answers differently the second time gains nothing: it is asked once."""
+    asked: list[str] = []
+    real = socket.getaddrinfo
+
+    def once(host: Any, *arguments: Any, **named: Any) -> Any:
+        if host == "rebinding.example":
+            asked.append(host)
+            return real("127.0.0.1", *arguments, **named)
+        return real(host, *arguments, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", once)
+    with server() as (url, got):
+        send(url.replace("127.0.0.1", "rebinding.example"))
+    assert asked == ["rebinding.example"]
+    assert got[0][1]["Host"].startswith("rebinding.example")
+
+
+WRONG = [
+    ("[]", "should be an object"),
+    ("{", "is not JSON"),
+    ('{"Ops": {}}', "'Ops' is no name"),
+    ('{"ops": {"url": "https://a.example"}}', "should have url and secret"),
+    ('{"ops": {"url": "ftp://a.example", "secret": "0123456789abcdef"}}', "should be like https://"),
+    ('{"ops": {"url": "https://u:p@a.example", "secret": "0123456789abcdef"}}', "without a user name"),
+    ('{"ops": {"url": "https://a.example", "secret": "short"}}', "at least 16 characters"),
+]
+
+
+@pytest.mark.parametrize(("text", "said"), WRONG)
+def test_a_file_that_cannot_be_used_is_refused_without_its_secrets(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "hooks.json"
+    path.write_text(text)
+    with pytest.raises(WebhookError, match=said) as refused:
+        read_webhooks(path)
+    assert "0123456789abcdef" not in str(refused.value)
+
+
+def test_no_file_is_no_webhook() -> None:
+    assert read_webhooks(None) == {}
+    with pytest.raises(WebhookError, match="cannot be read"):
+        read_webhooks(Path("/nowhere/hooks.json"))
+
+
+# ---- the outbox ----------------------------------------------------------------
+
+
+def filled(tmp_path: Path, count: int = 3, target: str = "webhook:ops") -> Journal:
+    journal = Journal(tmp_path / "alerts.sqlite")
+    outbox = tuple((target, f"e{number}:firing", "key", json.dumps({"n": number})) for number in range(count))
+    journal.commit(Look("web", Position({0: 5}, 1.0), time.time(), outbox=outbox))
+    return journal
+
+
+def test_messages_are_carried_in_order_and_then_gone(tmp_path: Path) -> None:
+    journal, sent = filled(tmp_path), list[str]()
+    courier = Courier("webhook:ops", journal, lambda due: sent.extend(each.delivery for each in due), threading.Event())
+    while courier.carry():
+        pass
+    assert sent == ["e0:firing", "e1:firing", "e2:firing"]
+    assert journal.outbox() == []
+
+
+def test_what_fails_waits_longer_each_time_and_holds_those_behind_it(tmp_path: Path) -> None:
+    journal = filled(tmp_path)
+
+    def fail(_due: list[Telling]) -> None:
+        raise NotDelivered("no")
+
+    courier = Courier("webhook:ops", journal, fail, threading.Event())
+    assert not courier.carry()
+    first = journal.outbox()[0]
+    assert (first.tries, first.error) == (1, "no")
+    assert 0 < first.next_at - time.time() <= 1.0
+    assert not courier.carry()  # it is not due
+    assert journal.outbox()[0].tries == 1
+    journal.failed(first.seq, 0.0, "no")
+    courier.carry()
+    assert journal.outbox()[0].next_at - time.time() > 2
+    assert journal.due("webhook:other", time.time(), 10) == []
+
+
+def test_after_long_enough_a_message_is_given_up(tmp_path: Path) -> None:
+    journal = filled(tmp_path)
+
+    def fail(_due: list[Telling]) -> None:
+        raise NotDelivered("no")
+
+    courier = Courier("webhook:ops", journal, fail, threading.Event(), give_up_s=-1)
+    courier.carry()
+    assert [each.delivery for each in journal.outbox()] == ["e1:firing", "e2:firing"]
+    assert courier.given_up == 1
+
+
+# ---- the journal ---------------------------------------------------------------
+
+
+def episode(number: int, state: State = State.RESOLVED) -> Episode:
+    return Episode(
+        f"e{number}", "many", "tries", ("card",), ("a",), state, number, number, float(number), 1.0, None, {}
+    )
+
+
+def test_a_look_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "alerts.sqlite")
+    torn = Look("web", Position({0: 9}, 2.0), 2.0, changed=(episode(1),), outbox=(("kafka", "d", "k", None),))  # type: ignore[arg-type]
+    with pytest.raises(Exception, match="NOT NULL"):
+        journal.commit(torn)
+    assert journal.episodes() == []
+    assert journal.position("web") is None
+    journal.commit(torn._replace(outbox=()))
+    journal.close()
+    again = Journal(tmp_path / "alerts.sqlite")
+    assert again.episodes() == [episode(1)]
+    assert again.position("web") == Position({0: 9}, 2.0)
+
+
+def test_history_is_bounded_and_what_is_open_stays(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "alerts.sqlite", max_episodes=10)
+    journal.commit(Look("web", Position({}, 0.0), 0.0, changed=(episode(0, State.FIRING),)))
+    for number in range(1, 200):
+        journal.commit(Look("web", Position({}, 0.0), 0.0, changed=(episode(number),)))
+    assert len(journal.episodes()) < 120
+    assert [each.id for each in journal.episodes(is_open=True)] == ["e0"]
+
+
+def test_a_mute_ends_by_itself_and_by_hand(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "alerts.sqlite")
+    journal.mute("many", time.time() + 60)
+    journal.mute("few", time.time() - 1)
+    assert list(journal.mutes()) == ["many"]
+    assert journal.unmute("many")
+    assert not journal.unmute("many")

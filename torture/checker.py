@@ -1,0 +1,192 @@
+"""Asks all the time, and believes nothing: every answer is recomputed at the cut that it reports."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from collections import Counter, deque
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from master_dataset.cut import is_below
+from torture.comparing import Answered, compare
+from torture.errors import TortureError
+from torture.installation import Installation
+from torture.questions import question
+from torture.result import Wrong
+from torture.truth import Truth
+from views.errors import DeclarationError
+from views.view import View
+
+PAUSE_S = 0.1
+AWAY_S = 0.2
+TIMEOUT_S = 20.0
+MOST_WAITING = 200
+READ_BACK_S = 30.0
+FINE = (429, 503)
+VERSION = 16
+"""So many characters of its hash tell a view's version."""
+
+
+@dataclass
+class Seen:
+    """The newest answers, as whoever waits for recovery wants to know them."""
+
+    cut: dict[int, int] = field(default_factory=dict)
+    is_degraded: bool = True
+    at: float = 0.0
+
+
+class Checker:
+    """A thread that asks, and judges what can be judged by now. The same seed asks the same, though not at one cut."""
+
+    def __init__(self, installation: Installation, truth: Truth, seed: int, began: float) -> None:
+        self._installation, self._truth, self._began = installation, truth, began
+        self._chance = random.Random(f"questions {seed}")  # noqa: S311  # which question comes when
+        self._waiting: deque[Answered] = deque()
+        self._highest: dict[str, dict[int, int]] = {}
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="checker", daemon=True)
+        self.seen = Seen()
+        self.answers, self.comparisons, self.degraded = 0, 0, 0
+        self.refusals: Counter[str] = Counter()
+        self.wrong: list[Wrong] = []
+        self.regressions: list[str] = []
+        views = list(installation.declared.views_of(installation.source_name))
+        self.names = sorted(view.name for view in views)
+        """The views that are asked about."""
+        self._views = {view.hash[:VERSION]: view for view in views}
+        self.pace_s = PAUSE_S
+        self._serving_pid: int | None = None
+
+    def start(self) -> None:
+        """Begin to ask."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ask no more, and judge what is left."""
+        self._stopping.set()
+        self._thread.join(120)
+        for answered in self._waiting:
+            self._truth.wait(answered.cut, READ_BACK_S)
+        self._judge()
+        for left in self._waiting:
+            self.note("an answer at a cut that Kafka does not have", f"{left.view.name} at {left.cut}")
+
+    def note(self, what: str, detail: str) -> None:
+        """Something that must never be."""
+        self.wrong.append(Wrong(round(time.monotonic() - self._began, 2), what, detail[:2000]))
+
+    # ---- asking ----
+
+    def _run(self) -> None:
+        with self._installation.client("serving", TIMEOUT_S) as client:
+            while not self._stopping.is_set():
+                try:
+                    pause = self._turn(client)
+                except Exception as error:  # a mistake of ours must not look like a platform that is never wrong
+                    self.note("the checker failed", repr(error))
+                    pause = 1.0
+                self._stopping.wait(pause)
+
+    def _turn(self, client: httpx.Client) -> float:
+        self._judge()
+        hours = self._truth.times()
+        if not hours or len(self._waiting) >= MOST_WAITING:
+            return AWAY_S
+        name = self._chance.choice(self.names)
+        view = self._installation.declared.views[name]
+        return self.pace_s if self.ask(client, view, question(view, hours, self._chance)) else AWAY_S
+
+    def ask(self, client: httpx.Client, view: View, asked: dict[str, str]) -> bool:
+        """One question; False: there was no answer."""
+        try:
+            answer = client.get(f"/views/{view.name}/query", params=asked)
+        except httpx.HTTPError as error:
+            self.refusals["0"] += 1
+            if isinstance(error, httpx.ReadTimeout):
+                self.refusals["timeout"] += 1
+            return False
+        if answer.status_code != 200:
+            self._refused(view, answer)
+            return False
+        body = answer.json()
+        served = self._version(view, body["meta"]["version"])
+        if served is None:
+            self.note("an answer of an unknown version", f"{view.name}: {body['meta']}")
+            return False
+        answered = Answered(served, asked, body, time.monotonic())
+        self._follow(answered)
+        self._waiting.append(answered)
+        return True
+
+    def _refused(self, view: View, answer: httpx.Response) -> None:
+        self.refusals[str(answer.status_code)] += 1
+        is_problem = answer.headers.get("content-type") == "application/problem+json"
+        if not (is_problem and answer.status_code in FINE):
+            self.note("an error that is no 429 or 503", f"{view.name}: {answer.status_code} {answer.text}")
+
+    def _version(self, view: View, version: str) -> View | None:
+        """The view as it was when this version of it was declared."""
+        if version not in self._views:
+            with suppress(DeclarationError):  # it is just being changed
+                self._installation.declare()
+            self._views |= {each.hash[:VERSION]: each for each in self._installation.declared.views.values()}
+        return self._views.get(version)
+
+    def remember(self, view: View) -> None:
+        """A version that may be served, also after another is declared."""
+        self._views[view.hash[:VERSION]] = view
+
+    # ---- judging ----
+
+    def _follow(self, answered: Answered) -> None:
+        """Cuts never go back, as long as one process answers and does not say that it is degraded."""
+        is_degraded, cut = bool(answered.meta["degraded"]), answered.cut
+        pid = self._pid()
+        if pid != self._serving_pid:  # what it told before, a new process cannot know
+            self._highest.clear()
+            self._serving_pid = pid
+        highest = self._highest.get(answered.view.source.name, {})
+        if not is_degraded:
+            if not is_below(highest, cut) and self._is_same_process(pid):
+                at = round(time.monotonic() - self._began, 1)
+                self.regressions.append(f"{at} s: {answered.view.name} at {cut} after {highest}")
+            self._highest[answered.view.source.name] = cut
+        self.seen = Seen(cut, is_degraded, answered.at)
+
+    def _is_same_process(self, pid: int | None) -> bool:
+        """Whether no other process may have answered: the supervisor needs a moment to notice."""
+        time.sleep(1.5)
+        return pid is not None and self._pid() == pid
+
+    def _pid(self) -> int | None:
+        try:
+            return self._installation.pid("serving")
+        except TortureError:
+            return None
+
+    def _judge(self) -> None:
+        """Every answer whose cut was read back from Kafka by now."""
+        for _ in range(len(self._waiting)):
+            answered = self._waiting.popleft()
+            if not self._truth.has(answered.cut):
+                self._waiting.append(answered)
+                continue
+            compared = compare(answered, self._truth)
+            self.answers += 1
+            self.comparisons += compared.values
+            self.degraded += bool(answered.meta["degraded"])
+            if compared.differences:
+                self.note("a wrong answer", _told(answered, compared.differences))
+
+
+def _told(answered: Answered, differences: tuple[str, ...]) -> str:
+    meta: dict[str, Any] = answered.meta
+    shown = {name: meta.get(name) for name in ("cut", "batch", "speed", "degraded", "why")}
+    return f"{answered.view.name} {answered.asked}: {'; '.join(differences)} | {json.dumps(shown)}"

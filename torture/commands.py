@@ -1,0 +1,117 @@
+"""`tidemark torture`: the fault programme, on an installation of its own."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from infra import terminal
+from infra.home import read_json
+from torture.copying import copied
+from torture.errors import TortureError
+from torture.fault import KINDS
+from torture.faults import all_faults
+from torture.links import PAIRS
+from torture.plan import usable
+from torture.programme import ON_DISKS, RATE, Wanted, torture
+from torture.report import write_report
+from torture.result import Shot
+from torture.table import found, tables
+
+
+def command(
+    shots: Annotated[int, typer.Option(min=1, envvar="TIDEMARK_CLI_SHOTS", help="How many faults.")] = 90,
+    seed: Annotated[
+        int | None,
+        typer.Option(envvar="TIDEMARK_CLI_SEED", help="The same seed, the same events and faults.", show_default="any"),
+    ] = None,
+    minutes: Annotated[
+        float, typer.Option(min=0.1, envvar="TIDEMARK_CLI_MINUTES", help="No new fault after so long.")
+    ] = 15,
+    kinds: Annotated[
+        str,
+        typer.Option(
+            envvar="TIDEMARK_CLI_KINDS",
+            help=f"Only these kinds, separated by commas: {', '.join(KINDS)}.",
+            show_default="all",
+        ),
+    ] = "",
+    rate: Annotated[float, typer.Option(min=1, envvar="TIDEMARK_CLI_RATE", help="Records sent a second.")] = RATE,
+    copy_of: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="TIDEMARK_CLI_COPY_OF",
+            help="A home whose declared views and settings are tried instead of a shop's. It is only read.",
+            show_default="none",
+        ),
+    ] = None,
+    source: Annotated[
+        str, typer.Option(envvar="TIDEMARK_CLI_SOURCE", help="Which of its sources.", show_default="the first")
+    ] = "",
+    folder: Annotated[
+        Path | None,
+        typer.Option(envvar="TIDEMARK_CLI_FOLDER", help="Where to do all this; new.", show_default="a temporary one"),
+    ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(envvar="TIDEMARK_CLI_REPORT", help="Write a page (HTML) with a picture.", show_default="none"),
+    ] = None,
+    sabotages: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="TIDEMARK_CLI_SABOTAGES",
+            help="What `python -m tests.torture.all_sabotages` found, to be told on that page.",
+            show_default="none",
+        ),
+    ] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the folder with everything that is in it.")] = False,
+) -> None:
+    """Hurt an installation of its own in every known way, ask it all the time, and prove each answer."""
+    wanted = Wanted(_seed(seed), shots, minutes, _kinds(kinds), rate)
+    how: dict[str, Any] = {} if copy_of is None else copied(copy_of, source)
+    faults, left_out = usable(all_faults(), wanted.kinds)
+    place = folder or Path(tempfile.mkdtemp(prefix="tidemark-torture-"))
+    place.mkdir(parents=True, exist_ok=True)
+    terminal.err.print(f"seed {wanted.seed}, {shots} of {len(faults)} faults, in {place}", highlight=False)
+    for name, why in left_out.items():
+        terminal.err.print(f"left out: {name}: {why}", highlight=False)
+    how["has_disks"] = any(fault.kind in ON_DISKS for fault in faults)
+    try:
+        result = torture(place, wanted, faults, _tell, links=PAIRS, **how)
+    finally:
+        if not keep:
+            shutil.rmtree(place, ignore_errors=True)
+    if report is not None:
+        write_report(result, report, None if sabotages is None else read_json(sabotages))
+        terminal.err.print(f"wrote {report}", highlight=False)
+    for table in tables(result):
+        terminal.out.print(table)
+    for line in found(result):
+        terminal.out.print(line, highlight=False, soft_wrap=True)
+    raise typer.Exit(0 if result.is_right else 1)
+
+
+def _seed(given: int | None) -> int:
+    return random.randrange(10**6) if given is None else given  # noqa: S311  # which faults, no secret
+
+
+def _kinds(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        if name not in KINDS:
+            raise TortureError(f"--kinds names {name!r}, which is none. There are: {', '.join(KINDS)}.")
+    return names
+
+
+def _tell(number: int, shot: Shot) -> None:
+    recovered = "goes on" if shot.recovery_s is None else f"well again after {shot.recovery_s:.1f} s"
+    note = f" ({shot.note})" if shot.note else ""
+    terminal.err.print(
+        f"{shot.at:7.1f} s  {number:3}  {shot.fault}{note}: {recovered}, {shot.comparisons:,} values compared",
+        highlight=False,
+    )

@@ -1,0 +1,101 @@
+"""One answer beside the reference interpreter's at the cut that it reports."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+from master_dataset.cut import cut_from_json
+from serving_layer.asking import Limits, ask
+from serving_layer.recompute import recompute
+from torture.truth import Truth
+from views.view import View
+
+ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Answered:
+    """An answer, and what was asked."""
+
+    view: View
+    asked: dict[str, str]
+    body: dict[str, Any]
+    at: float
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """What it says of itself."""
+        found: dict[str, Any] = self.body["meta"]
+        return found
+
+    @property
+    def cut(self) -> dict[int, int]:
+        """The events that it claims to hold: all below."""
+        return cut_from_json(self.meta["cut"])
+
+
+@dataclass(frozen=True)
+class Compared:
+    """How many values were compared, and what differs."""
+
+    values: int
+    differences: tuple[str, ...]
+
+
+def compare(answered: Answered, truth: Truth) -> Compared:
+    """Every number of an answer with a recompute from scratch. Everything below its cut was read into `truth`."""
+    view = answered.view
+    question = ask(view, list(answered.asked.items()), now=time.time(), limits=Limits())
+    below = truth.events(answered.cut, question.range.start, question.range.end)
+    expected = {(period.start, *key): answers for (period, key), answers in recompute(question, below).items()}
+    found = {
+        (int(datetime.fromisoformat(row["bucket"]).timestamp()), *(row[name] for name in question.by)): row
+        for row in answered.body["rows"]
+    }
+    wanted = {tuple(_plain(part) for part in place): answers for place, answers in expected.items()}
+    differences = [*_differing(found, wanted, tuple(view.answers))]
+    if answered.body["next"] is not None:
+        differences.append("the answer has more than one page")
+    return Compared(sum(len(view.answers) for _ in found), tuple(differences[:5]))
+
+
+def _differing(found: dict[Any, Any], wanted: dict[Any, Any], names: tuple[str, ...]) -> Iterator[str]:
+    for place in wanted.keys() - found.keys():
+        yield f"{place}: no row, expected {wanted[place]}"
+    for place in found.keys() - wanted.keys():
+        yield f"{place}: a row {found[place]}, expected none"
+    for place in found.keys() & wanted.keys():
+        for name in names:
+            if not is_same(found[place][name], _plain(wanted[place][name])):
+                yield f"{place}: {name} is {found[place][name]!r}, expected {wanted[place][name]!r}"
+
+
+def is_same(found: Any, wanted: Any) -> bool:
+    """Whether two values are equal; of floats all but the last digits."""
+    if isinstance(wanted, float) and isinstance(found, int | float):
+        return math.isclose(found, wanted, rel_tol=ROUNDING, abs_tol=ROUNDING)
+    if isinstance(wanted, list) and isinstance(found, list):
+        return len(found) == len(wanted) and all(map(is_same, found, wanted))
+    if isinstance(wanted, dict) and isinstance(found, dict):
+        return found.keys() == wanted.keys() and all(is_same(found[name], wanted[name]) for name in wanted)
+    return bool(found == wanted)
+
+
+def _plain(value: Any) -> Any:
+    """As JSON has it."""
+    match value:
+        case tuple() | list():
+            return [_plain(each) for each in value]
+        case dict():
+            return {str(name): _plain(each) for name, each in value.items()}
+        case Decimal():
+            return str(value)
+        case date():
+            return value.isoformat()
+    return value

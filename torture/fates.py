@@ -1,0 +1,55 @@
+"""What became of every record that was sent, as its client knows it: written down as it happens."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import IO, Literal, NamedTuple
+
+Outcome = Literal["acknowledged", "refused", "unknown"]
+"""`unknown`: it may be stored or not. Such a record is sent again, with the same id."""
+
+
+class Fate(NamedTuple):
+    """One try to send one record. `event_id` is empty for poison."""
+
+    number: int
+    event_id: str
+    route: str
+    outcome: Outcome
+    partition: int = -1
+    offset: int = -1
+    why: str = ""
+
+
+class Fates:
+    """The log of a run. Threads share it."""
+
+    def __init__(self, path: Path) -> None:
+        self._file: IO[str] = path.open("w", encoding="utf-8", buffering=1)
+        self._lock = threading.Lock()
+        self.counts: Counter[str] = Counter()
+        self.acknowledged: dict[tuple[int, int], str] = {}
+        """(partition, offset) -> id of what Kafka promised to keep there; empty for poison."""
+        self.end: dict[int, int] = {}
+        """After the last acknowledged offset of each partition."""
+
+    def note(self, fate: Fate) -> None:
+        """Write down one fate."""
+        with self._lock:
+            self.counts[fate.outcome] += 1
+            if fate.outcome == "acknowledged":
+                self.acknowledged[fate.partition, fate.offset] = fate.event_id
+                self.end[fate.partition] = max(self.end.get(fate.partition, 0), fate.offset + 1)
+            self._file.write(json.dumps(fate) + "\n")
+
+    def ends(self) -> dict[int, int]:
+        """The cut below which all that is acknowledged by now stands."""
+        with self._lock:
+            return dict(self.end)
+
+    def close(self) -> None:
+        """All is written."""
+        self._file.close()

@@ -1,0 +1,158 @@
+"""What a disk can spoil: commits emptied and torn, files cut short or changed, in the master dataset and batch views.
+
+The platform has to notice and to refuse, until somebody repairs: `tidemark master repair`, or a run from scratch.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from batch_layer import publish_log
+from batch_layer.folders import BatchFolder
+from batch_layer.manifests import read_manifest
+from master_dataset.commits import live_files, read_commits, table_path
+from torture.errors import TortureError
+from torture.fault import Fault, Strike
+from torture.installation import Installation, end_group
+
+REPAIR_TIMEOUT_S = 180
+TRIES = 3
+
+Harm = Callable[[Path, random.Random], None]
+Find = Callable[[Installation, random.Random], Path]
+
+
+def empty(path: Path, chance: random.Random) -> None:
+    """As a write that never reached the disk leaves a file."""
+    del chance
+    _overwrite(path, b"")
+
+
+def tear(path: Path, chance: random.Random) -> None:
+    """Cut off its end."""
+    content = path.read_bytes()
+    _overwrite(path, content[: chance.randrange(1, len(content))])
+
+
+def change(path: Path, chance: random.Random) -> None:
+    """Some bytes in the middle are others."""
+    content = bytearray(path.read_bytes())
+    begin = chance.randrange(len(content) // 4, max(3 * len(content) // 4, 1))
+    for place in range(begin, min(begin + 200, len(content))):
+        content[place] ^= 0x5A
+    _overwrite(path, bytes(content))
+
+
+def remove(path: Path, chance: random.Random) -> None:
+    """It is gone."""
+    del chance
+    path.unlink()
+    _drop_checksum(path)
+
+
+def any_commit(installation: Installation, chance: random.Random) -> Path:
+    """A commit with facts of the master dataset."""
+    table = table_path(installation.settings, installation.source_name)
+    versions = [commit.version for commit in read_commits(table) if commit.proof and commit.added]
+    if not versions:
+        raise TortureError(f"{table} has no commit with facts yet: let the load run for some seconds first.")
+    return table / "_delta_log" / f"{chance.choice(versions[-20:]):020}.json"
+
+
+def any_data_file(installation: Installation, chance: random.Random) -> Path:
+    """A data file of the master dataset."""
+    table = table_path(installation.settings, installation.source_name)
+    names = sorted(live_files(read_commits(table)))
+    if not names:
+        raise TortureError(f"{table} has no data file yet: let the load run for some seconds first.")
+    return table / chance.choice(names)
+
+
+@contextmanager
+def strike_master(find: Find, harm: Harm, installation: Installation, chance: random.Random) -> Iterator[None]:
+    """Harm the table. A run that begins now must refuse, and so must the archiver when it is started again."""
+    with installation.run_turn:
+        harm(find(installation, chance), chance)
+        if chance.random() < 0.5:
+            installation.kill("archiver")
+        installation.batch_run()
+        try:
+            yield
+        finally:
+            _command(installation, "master", "repair", installation.source_name)
+
+
+@contextmanager
+def strike_index(harm: Harm, installation: Installation, chance: random.Random) -> Iterator[None]:
+    """Harm the file from which the newest run is answered. The serving layer is started again: it finds it so."""
+    with installation.run_turn:
+        folder = BatchFolder.of(installation.settings, installation.source_name)
+        harm(_index_file(installation, folder, chance), chance)
+        installation.kill("serving")
+        try:
+            yield
+        finally:
+            _command(installation, "batch", "run", "--full", "--source", installation.source_name)
+
+
+def _index_file(installation: Installation, folder: BatchFolder, chance: random.Random) -> Path:
+    if not publish_log.last(folder).run:
+        installation.batch_run()
+    newest = publish_log.last(folder).run
+    if not newest:
+        raise TortureError(f"No batch run of {folder.source!r} was published yet.")
+    names = [name for data in read_manifest(folder, newest).views for name in data.index]
+    return folder.indexes / chance.choice(sorted(names))
+
+
+def _command(installation: Installation, *arguments: str) -> None:
+    """A command of ours that mends; what it needs may just be starting again, so it is tried more than once."""
+    said = ""
+    for _ in range(TRIES):
+        process = installation.spawn(*arguments)
+        try:
+            said, _errors = process.communicate(timeout=REPAIR_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            end_group(process)
+            process.communicate()
+        if process.returncode == 0:
+            return
+    raise TortureError(f"tidemark {' '.join(arguments)} failed {TRIES} times. It said: {said[-1000:]}")
+
+
+def _overwrite(path: Path, content: bytes) -> None:
+    """Its content is another, in a file of its own: what has the old one open keeps that, as after a restart."""
+    partial_file = path.with_name(f".{path.name}.harmed")
+    partial_file.write_bytes(content)
+    partial_file.chmod(path.stat().st_mode)
+    partial_file.replace(path)
+    _drop_checksum(path)
+
+
+def _drop_checksum(path: Path) -> None:
+    path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+
+
+def _of_master(find: Find, harm: Harm) -> Strike:
+    return partial(strike_master, find, harm)
+
+
+def _of_index(harm: Harm) -> Strike:
+    return partial(strike_index, harm)
+
+
+FAULTS = [
+    Fault("commit emptied", "damage", _of_master(any_commit, empty), 3, recovery_s=150, cost_s=45),
+    Fault("commit torn", "damage", _of_master(any_commit, tear), 3, recovery_s=150, cost_s=45),
+    Fault("commit removed", "damage", _of_master(any_commit, remove), 3, recovery_s=150, cost_s=45),
+    Fault("Parquet file truncated", "damage", _of_master(any_data_file, tear), 3, recovery_s=150, cost_s=45),
+    Fault("Parquet file removed", "damage", _of_master(any_data_file, remove), 3, recovery_s=150, cost_s=45),
+    Fault("index truncated", "damage", _of_index(tear), 3, recovery_s=150, cost_s=45),
+    Fault("index emptied", "damage", _of_index(empty), 3, recovery_s=150, cost_s=45),
+    Fault("index changed", "damage", _of_index(change), 3, recovery_s=150, cost_s=45),
+]

@@ -1,0 +1,89 @@
+"""Each named place in our code: the process that comes there next is killed there."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+
+from torture.errors import NotInTime
+from torture.fault import Fault, Kind, Strike
+from torture.installation import Installation
+from torture.waiting import wait_for
+
+KIND: Kind = "failpoint"
+IN_SERVICES = (
+    "archiver.opened", "archiver.before_commit", "archiver.files_written", "archiver.before_ledger",
+    "archiver.after_commit", "letters.before_send", "letters.after_send", "letters.after_note",
+    "letters.before_catching_up", "speed.before_start", "speed.after_start", "speed.after_init", "speed.before_load",
+    "speed.after_load", "speed.before_read", "speed.before_apply", "speed.after_apply", "tend.before_publish",
+    "tend.before_retire", "tend.before_sweep", "tend.after_sweep", "collector.before_produce",
+    "collector.before_answer", "serving.before_switch", "serving.after_switch",
+)  # fmt: skip
+IN_RUNS = (
+    "run.after_open", "run.after_number", "run.after_copies", "run.after_data", "run.after_index", "run.after_views",
+    "run.before_publish", "publish_log.before_line", "publish_log.before_sync", "run.after_publish",
+    "run.after_hand_off", "run.after_expose", "run.after_prune",
+)  # fmt: skip
+AT_START = {
+    "archiver.opened": "archiver",
+    "speed.before_start": "speed",
+    "speed.after_start": "speed",
+    "speed.after_init": "speed",
+    "speed.before_load": "speed",
+    "speed.after_load": "speed",
+    "serving.before_switch": "serving",
+    "serving.after_switch": "serving",
+}
+"""Places that a process comes to when it begins: it is killed, and again on its way back."""
+AFTER = {"letters.before_catching_up": ("letters.after_send",)}
+"""Places that are come to only after a crash at others."""
+AFTER_RUNS = ("tend.before_retire", "tend.before_sweep", "tend.after_sweep")
+COMES_S = 25.0
+WITHOUT_REDIS = ("speed.after_init", "speed.before_load", "speed.after_load")
+"""Places that are come to only where Redis has lost everything."""
+
+
+@contextmanager
+def strike_at(name: str, installation: Installation, chance: random.Random) -> Iterator[None]:
+    """Arm it, and do what leads there. What nobody came to by the end is disarmed."""
+    del chance
+    armed = [installation.failpoints_dir / each for each in (name, *AFTER.get(name, ()))]
+    for each in armed:
+        each.touch()
+    try:
+        _lead_to(name, installation)
+        with suppress(NotInTime):
+            wait_for(f"somebody to come to {name}", lambda: not armed[0].exists(), COMES_S * len(armed))
+        if armed[0].exists():
+            installation.notes.append("nobody came there")
+        yield
+    finally:
+        for each in armed:
+            each.unlink(missing_ok=True)
+
+
+def _lead_to(name: str, installation: Installation) -> None:
+    if name in WITHOUT_REDIS:
+        with installation.redis() as client:
+            client.flushall()
+    if name in AT_START:
+        installation.kill(AT_START[name])
+    if name in IN_RUNS or name in AFTER_RUNS:
+        with installation.run_turn:
+            if name in AFTER_RUNS or (installation.failpoints_dir / name).exists():  # else a run just came there
+                installation.batch_run()
+
+
+def _strike(name: str) -> Strike:
+    return partial(strike_at, name)
+
+
+def _cost_s(name: str) -> float:
+    if name in IN_RUNS:
+        return 18
+    return 6 if name.startswith(("collector.", "serving.")) else 24
+
+
+FAULTS = [Fault(f"killed at {name}", KIND, _strike(name), cost_s=_cost_s(name)) for name in (*IN_SERVICES, *IN_RUNS)]

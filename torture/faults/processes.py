@@ -1,0 +1,106 @@
+"""Processes that are killed, alone, in pairs and again while they come back, and processes that stand still."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from itertools import combinations
+
+from infra.errors import InfraError
+from torture.errors import NotInTime
+from torture.fault import Fault
+from torture.installation import SERVICES, Installation
+from torture.waiting import wait_for
+
+ON_SPARK = ("archiver", "speed")
+COST_S = {"redis": 5, "kafka": 14, "collector": 5, "archiver": 18, "speed": 22, "serving": 5}
+"""About how long each takes to come back, and all to catch up."""
+COMES_BACK_S = 60
+STARTS_S = 180
+
+
+@contextmanager
+def kill(services: tuple[str, ...], installation: Installation, chance: random.Random) -> Iterator[None]:
+    """All of them at once."""
+    del chance
+    for service in services:
+        installation.kill(service)
+    yield
+
+
+@contextmanager
+def kill_below(service: str, installation: Installation, chance: random.Random) -> Iterator[None]:
+    """Not the process that is supervised, but what it runs on: Spark's JVM."""
+    del chance
+    for pid in installation.pids(service)[1:]:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    yield
+
+
+@contextmanager
+def kill_again(service: str, installation: Installation, chance: random.Random) -> Iterator[None]:
+    """Kill it, and its successors while they begin, at a moment that is left to chance."""
+    before = installation.pid(service)
+    for _ in range(3):
+        installation.kill(service)
+        with suppress(NotInTime):
+            wait_for(f"{service} to be started", partial(_is_another, installation, service, before), COMES_BACK_S)
+        before = installation.pid(service)
+        time.sleep(chance.uniform(0, 4 if service in ON_SPARK else 0.6))
+    installation.kill(service)
+    yield
+
+
+def _is_another(installation: Installation, service: str, before: int | None) -> bool:
+    return installation.pid(service) not in (None, before)
+
+
+@contextmanager
+def stand_still(service: str, installation: Installation, chance: random.Random) -> Iterator[None]:
+    """SIGSTOP until healed: connections stay open, nothing is answered."""
+    del chance
+    installation.signal(service, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        installation.signal(service, signal.SIGCONT)
+
+
+@contextmanager
+def kill_supervisor(installation: Installation, chance: random.Random) -> Iterator[None]:
+    """With it ends everything, as when a machine's session is closed; healing starts it again."""
+    del chance
+    os.kill(int(installation.status()["pid"]), signal.SIGKILL)
+    try:
+        yield
+    finally:
+        wait_for("everything to start again", partial(_is_started, installation), STARTS_S, every_s=1)
+
+
+def _is_started(installation: Installation) -> bool:
+    try:
+        installation.start()
+    except InfraError:  # what it left is just ending, and holds ports
+        return False
+    return True
+
+
+FAULTS = [
+    *(Fault(f"kill {each}", "kill", partial(kill, (each,)), cost_s=COST_S[each]) for each in SERVICES),
+    *(Fault(f"kill the JVM of {each}", "kill", partial(kill_below, each), cost_s=COST_S[each]) for each in ON_SPARK),
+    *(Fault(f"kill {each}, again and again", "kill", partial(kill_again, each), cost_s=2 * COST_S[each] + 8)
+      for each in SERVICES),
+    Fault("kill the supervisor", "kill", kill_supervisor, cost_s=60, weight=0.5),
+    *(Fault(f"kill {one} and {other}", "pair", partial(kill, (one, other)), cost_s=max(COST_S[one], COST_S[other]) + 3)
+      for one, other in combinations(SERVICES, 2)),
+    Fault("kill everything at once", "pair", partial(kill, SERVICES), cost_s=40),
+    *(Fault(f"{each} stands still for {seconds} s", "pause", partial(stand_still, each), lasting_s=seconds,
+            cost_s=seconds + 5)
+      for each in SERVICES for seconds in (2, 8)),
+]  # fmt: skip

@@ -1,0 +1,115 @@
+"""Topics that change under the platform: partitions added, the topic of another source deleted and made again."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient
+
+from infra.disk import replace_file
+from infra.home import read_json
+from master_dataset.topics import alter_topic, delete_topic, existing_topics, librdkafka_config
+from torture.errors import TortureError
+from torture.fault import Fault
+from torture.installation import Installation
+from torture.waiting import wait_for
+
+MOST_PARTITIONS = 8
+FOLLOWERS = ("collector", "archiver", "speed", "serving")
+OTHER = "brittle"
+DECLARATION = f'''"""A source beside those under torture, whose topic goes."""
+
+from views.aggregates import Count
+from views.source import Source
+from views.view import View
+
+{OTHER} = Source("{OTHER}", fields="event_id string, event_time timestamp", partitions=1)
+{OTHER}_count = View("{OTHER}_count", source={OTHER}, grain="1h", answers={{"events": Count()}})
+'''
+
+
+@contextmanager
+def strike_partitions(installation: Installation, chance: random.Random) -> Iterator[None]:
+    """One partition more than declared: the archiver stops before it, until the declaration says so too."""
+    del chance
+    admin = _admin(installation)
+    topic = installation.source_topic
+    count = existing_topics(admin, 15)[topic]
+    if count >= MOST_PARTITIONS:
+        raise TortureError(f"Topic {topic!r} has {count} partitions already; each further one makes all slower.")
+    alter_topic(admin, topic, count + 1, {})
+    try:
+        yield
+    finally:
+        declare_partitions(_declaring(installation), installation.source_name, count + 1)
+
+
+@contextmanager
+def strike_other_topic(installation: Installation, chance: random.Random) -> Iterator[None]:
+    """The topic of another source is deleted: that source is refused, and nobody else is."""
+    del chance
+    declared = installation.views_dir / f"{OTHER}.py"
+    replace_file(declared, DECLARATION)
+    try:
+        _begin_again(installation)
+        installation.wait_ready(FOLLOWERS)
+        _post_one(installation)
+        wait_for(f"the event of {OTHER}", lambda: _told(installation).get("rows"), deadline_s=60)
+        admin = _admin(installation)
+        delete_topic(admin, OTHER)
+        wait_for(f"the refusal of {OTHER}", lambda: _told(installation).get("refused"), deadline_s=90)
+        yield
+    finally:
+        declared.unlink()
+        _begin_again(installation)
+
+
+def declare_partitions(path: Path, source: str, count: int) -> None:
+    r"""`Source("shop", ...)` in a file -> `Source("shop", partitions=4, ...)`."""
+    text = path.read_text(encoding="utf-8")
+    without = re.sub(r" ?\bpartitions=\d+,", "", text)
+    changed = re.sub(rf'(Source\(\s*(?:name=)?"{source}",)', rf"\1 partitions={count},", without, count=1)
+    if changed == without:
+        raise TortureError(f"{path} does not declare the source {source!r} in a form that is known here.")
+    replace_file(path, changed)
+
+
+def _declaring(installation: Installation) -> Path:
+    return next(
+        path
+        for path in sorted(installation.views_dir.glob("*.py"))
+        if re.search(rf'Source\(\s*(?:name=)?"{installation.source_name}"', path.read_text(encoding="utf-8"))
+    )
+
+
+def _admin(installation: Installation) -> AdminClient:
+    return AdminClient(librdkafka_config(installation.settings, installation.addresses.kafka))
+
+
+def _begin_again(installation: Installation) -> None:
+    for service in FOLLOWERS:
+        installation.kill(service)
+
+
+def _post_one(installation: Installation) -> None:
+    with installation.client("collector") as client:
+        answer = client.post(f"/events/{OTHER}", json={"event_id": "one"})
+    if answer.status_code >= 300:
+        raise TortureError(f"The collector refused an event of {OTHER!r}: {answer.status_code} {answer.text[:200]}")
+
+
+def _told(installation: Installation) -> dict[str, object]:
+    """What the archiver says of the other source."""
+    status = read_json(installation.home.run / "archiver.json") or {}
+    found: dict[str, object] = status.get("sources", {}).get(OTHER, {})
+    return found
+
+
+FAULTS = [
+    Fault("partition added", "topics", strike_partitions, 5, recovery_s=120, weight=0.3, cost_s=20),
+    Fault("topic of another source deleted", "topics", strike_other_topic, 5, recovery_s=150, cost_s=90),
+]

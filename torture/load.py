@@ -1,0 +1,119 @@
+"""The records of a run, always the same for a seed: Zipf keys, copies, late ones, poison, in no good order."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from itertools import accumulate, count
+from typing import Literal
+
+from torture.poison import POISON, Poison
+from views.generation import START, encode, generate
+from views.in_memory import Event
+from views.source import Source
+from views.view import View
+
+STEP_S = 2
+"""Seconds of event time from one event to the next: a quarter of an hour of load is a day of events."""
+COPIES, LATE, VERY_LATE, POISONED, BY_REST = 0.02, 0.05, 0.01, 0.005, 0.3
+HOUR_S, TWO_DAYS_S = 3600, 2 * 24 * 3600
+JITTER_S = 90
+HOUR_BEFORE_S = 3500
+"""How much older than its copy, by Kafka's timestamps, is an event whose copy comes an hour later."""
+ZIPF_VALUES, ZIPF_POWER = 60, 1.2
+CHUNK = 500
+Copy = Literal["near", "hour", "publish", "partitions"]
+COPY_KINDS: tuple[Copy, ...] = ("near", "hour", "publish", "partitions")
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A record that is to be sent. `age_s` is how old it claims to be when it is (raw Kafka only)."""
+
+    number: int
+    value: bytes | None
+    partition: int
+    event: Event | None = None
+    poison: Poison | None = None
+    copy: Copy | None = None
+    by_rest: bool = False
+    age_s: int = 0
+
+    @property
+    def event_id(self) -> str:
+        """The event's id; empty for poison."""
+        return self.event.event_id if self.event else ""
+
+
+def planned(source: Source, views: list[View], seed: int) -> Iterator[Planned]:
+    """All records of a run, without end."""
+    chance = random.Random(f"load {seed}")  # noqa: S311  # made-up events, no secret
+    events = _events(source, views, seed, chance)
+    recent: deque[Planned] = deque(maxlen=40)
+    waiting: dict[int, Planned] = {}
+    for number in count():
+        draw = chance.random()
+        if number in waiting:
+            made = waiting.pop(number)
+        elif draw < POISONED:
+            poison = chance.choice(POISON)
+            partition = chance.randrange(source.partitions)
+            made = Planned(number, poison.value, partition, poison=poison)
+        elif draw < POISONED + COPIES / 2 and recent:
+            made = _copy_now(chance.choice(recent), chance, source.partitions)
+        else:
+            made = next(events)
+            if draw < POISONED + COPIES:  # its copy comes later
+                made = _with_copy_later(made, number, chance, waiting)
+            recent.append(made)
+        yield replace(made, number=number)
+
+
+def _copy_now(known: Planned, chance: random.Random, partitions: int) -> Planned:
+    if chance.random() < 0.5:
+        return replace(known, copy="near", age_s=0)
+    other = (known.partition + 1 + chance.randrange(max(partitions - 1, 1))) % partitions
+    return replace(known, copy="partitions", partition=other, by_rest=False, age_s=0)
+
+
+def _with_copy_later(made: Planned, number: int, chance: random.Random, waiting: dict[int, Planned]) -> Planned:
+    is_hour = chance.random() < 0.5
+    place = number + chance.randrange(400, 2000)
+    while place in waiting:
+        place += 1
+    waiting[place] = replace(made, copy="hour" if is_hour else "publish")
+    return replace(made, by_rest=False, age_s=HOUR_BEFORE_S) if is_hour else made
+
+
+def _events(source: Source, views: list[View], seed: int, chance: random.Random) -> Iterator[Planned]:
+    texts = [field.name for field in source.schema if field.type.kind == "string" and field.name != source.id_field]
+    weights = list(accumulate(1 / (rank + 1) ** ZIPF_POWER for rank in range(ZIPF_VALUES)))
+    number = 0
+    for chunk in count():
+        for record in generate(source, CHUNK, seed * 1_000_003 + chunk, views=views, copies=0):
+            fields = dict(record.event.fields)
+            for name in texts:
+                if fields.get(name) is not None and chance.random() < 0.8:
+                    (rank,) = chance.choices(range(ZIPF_VALUES), cum_weights=weights)
+                    fields[name] = f"{name}-{rank}"
+            at = _event_time(number, chance)
+            event_id = f"t{seed}-{number}"
+            fields |= {source.id_field: event_id, source.time_field: at}
+            partition = chance.randrange(source.partitions)
+            event = Event(partition, -1, event_id, at, fields)
+            is_rest = chance.random() < BY_REST
+            yield Planned(number, encode(fields).encode(), partition, event=event, by_rest=is_rest)
+            number += 1
+
+
+def _event_time(number: int, chance: random.Random) -> datetime:
+    at = START + timedelta(seconds=number * STEP_S + chance.randrange(JITTER_S), microseconds=chance.randrange(10**6))
+    draw = chance.random()
+    if draw < VERY_LATE:
+        return at - timedelta(seconds=chance.randrange(HOUR_S, TWO_DAYS_S))
+    if draw < VERY_LATE + LATE:
+        return at - timedelta(seconds=chance.randrange(HOUR_S))
+    return at

@@ -1,0 +1,265 @@
+"""The programme: load, questions and batch runs all the time, faults one after another, and the verdict in the end."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import structlog
+
+from master_dataset.cut import is_below
+from torture import verdict
+from torture.checker import Checker
+from torture.errors import NotInTime, TortureError
+from torture.fates import Fates
+from torture.fault import Fault
+from torture.installation import Installation
+from torture.load import planned
+from torture.plan import Planned, plan, usable
+from torture.producing import Producing
+from torture.result import Result, Shot, Wrong
+from torture.sampling import Sampler, growth
+from torture.truth import Truth
+from torture.waiting import wait_for
+
+RATE = 25.0
+RUN_EVERY_S = 40.0
+FIRST_EVENTS, FIRST_S = 300, 240.0
+"""Before the first fault there is something to lose."""
+ON_DISKS = ("disk", "power")
+WITHOUT_DISKS = "needs an installation with disks of its own"
+OnShot = Callable[[int, Shot], None]
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is to be done. `minutes`: no new fault after so long."""
+
+    seed: int
+    shots: int
+    minutes: float
+    kinds: Sequence[str] = ()
+    rate: float = RATE
+    patience_s: float = verdict.CAUGHT_UP_S
+    """In the end, everything has to come to rest within so long."""
+
+
+@dataclass
+class Programme:
+    """One run on an installation that was started. The caller stops it."""
+
+    installation: Installation
+    wanted: Wanted
+    faults: Sequence[Fault]
+    on_shot: OnShot = lambda _number, _shot: None
+    result: Result = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.result = Result(self.wanted.seed, began=datetime.now(UTC).isoformat(timespec="seconds"))
+        self.began = time.monotonic()
+        installation, seed = self.installation, self.wanted.seed
+        self.fates = Fates(installation.folder / "fates.jsonl")
+        self.truth = Truth(installation)
+        views = list(installation.declared.views_of(installation.source_name))
+        records = planned(installation.source, views, seed)
+        self.producing = Producing(installation, records, self.fates, self.truth.know, self.wanted.rate)
+        self.checker = Checker(installation, self.truth, seed, self.began)
+        self.sampler = Sampler(installation, self.checker, self.fates, self.began)
+        self.runs = Runs(installation)
+        self._open: list[Shot] = []
+
+    def run(self) -> Result:
+        """All of it. What is wrong is in the result; only a programme that cannot go on raises."""
+        faults, self.result.left_out = usable(self.faults, self.wanted.kinds)
+        if self.installation.disks is None:
+            self.result.left_out |= {each.name: WITHOUT_DISKS for each in faults if each.kind in ON_DISKS}
+            faults = [each for each in faults if each.kind not in ON_DISKS]
+        with self._busy():
+            wait_for("the first events", lambda: self.fates.counts["acknowledged"] >= FIRST_EVENTS, FIRST_S)
+            self._recover(self._now(), FIRST_S)
+            for number, each in enumerate(plan(faults, self.wanted.shots, self.wanted.seed), start=1):
+                if self._now() > self.wanted.minutes * 60:
+                    break
+                self._shoot(number, each)
+            self._finish()
+        self._judge()
+        return self.result
+
+    # ---- shots ----
+
+    def _shoot(self, number: int, each: Planned) -> None:
+        chance = random.Random(each.seed)  # noqa: S311  # what the fault leaves to chance
+        self.installation.notes.clear()
+        at, before = self._now(), self._counted()
+        log.info("strikes", number=number, fault=each.fault.name)
+        try:
+            with each.fault.strike(self.installation, chance):
+                time.sleep(each.fault.lasting_s)
+        except Exception as error:  # a fault that cannot be had is no reason to have none of the others
+            self.installation.notes.append(f"{type(error).__name__}: {error}"[:300])
+        shot = Shot(each.fault.name, each.fault.kind, round(at, 2), round(self._now(), 2), None, None)
+        self._open.append(shot)
+        if each.waits:
+            self._recover(shot.healed_at, each.fault.recovery_s)
+        self._close(number, shot, before, is_last=each.waits)
+
+    def _recover(self, since: float, within_s: float) -> None:
+        """Wait until all is well: complete answers that hold everything acknowledged by now, every process ready."""
+        ends = self.fates.ends()
+
+        def is_well() -> bool:
+            seen = self.checker.seen
+            is_new = seen.at - self.began > since
+            return is_new and not seen.is_degraded and is_below(ends, seen.cut) and self.installation.is_up()
+
+        try:
+            wait_for("complete answers", is_well, within_s)
+        except NotInTime:
+            stuck = ", ".join(shot.fault for shot in self._open) or "the start"
+            ready = [f"{each['name']} {each['state']} {each['message']}" for each in self._services()]
+            self.result.unrecovered.append(
+                f"{self._now():.0f} s: not within {within_s:g} s after {stuck}: cut {self.checker.seen.cut} of {ends}, "
+                f"degraded {self.checker.seen.is_degraded}; {'; '.join(ready)}"
+            )
+
+    def _services(self) -> list[dict[str, str]]:
+        try:
+            found: list[dict[str, str]] = self.installation.status()["services"]
+        except TortureError:
+            return []
+        return found
+
+    def _close(self, number: int, shot: Shot, before: tuple[int, int], *, is_last: bool) -> None:
+        comparisons, errors = (now - then for now, then in zip(self._counted(), before, strict=True))
+        note = "; ".join(self.installation.notes)
+        done = replace(shot, comparisons=comparisons, errors=errors, note=note)
+        self._open[-1] = done
+        if is_last:
+            now = round(self._now(), 2)
+            for each in self._open:
+                closed = replace(each, recovered_at=now, recovery_s=round(now - each.healed_at, 2))
+                self.result.shots.append(closed)
+            self._open.clear()
+            done = closed
+        self.on_shot(number, done)
+
+    def _counted(self) -> tuple[int, int]:
+        return self.checker.comparisons, sum(self.checker.refusals.values())
+
+    # ---- all that goes on meanwhile ----
+
+    @contextmanager
+    def _busy(self) -> Iterator[None]:
+        parts = (self.truth, self.producing, self.checker, self.sampler, self.runs)
+        for part in parts:
+            part.start()
+        try:
+            yield
+        finally:
+            self.runs.stop()
+            self.producing.stop()
+            self.sampler.stop()
+            self.checker.stop()
+            self.truth.stop()
+            self.fates.close()
+
+    def _finish(self) -> None:
+        """No more faults and no more events: everything has to come to rest, and to be right."""
+        self.runs.stop()
+        self.producing.stop()
+        try:
+            self.installation.wait_ready()
+            verdict.caught_up(self.installation, self.checker, self.fates, self.wanted.patience_s)
+            verdict.archived(self.installation, self.fates, self.wanted.patience_s)
+            last = self.installation.batch_run()
+            if last.code:
+                self._wrong("no run succeeds any more", last.said)
+            verdict.caught_up(self.installation, self.checker, self.fates, self.wanted.patience_s)
+            verdict.check_whole(self.installation, self.checker, self.truth)
+            verdict.check_master(self.installation, self.truth, self.fates, self.result)
+            self._letters()
+        except NotInTime as error:
+            self.result.unrecovered.append(f"at the end: {error}")
+
+    def _letters(self) -> None:
+        """They are sent after their commit: the last may be on their way."""
+        for _ in range(20):
+            self.result.poison_missing.clear()
+            verdict.check_letters(self.installation, self.truth, self.result)
+            if not self.result.poison_missing:
+                return
+            time.sleep(1)
+
+    def _judge(self) -> None:
+        result, checker = self.result, self.checker
+        result.seconds = round(self._now(), 1)
+        result.samples = self.sampler.samples
+        result.wrong = [*result.wrong, *checker.wrong]
+        result.cut_regressions = checker.regressions
+        result.answers, result.comparisons = checker.answers, checker.comparisons
+        result.degraded, result.refusals = checker.degraded, dict(checker.refusals)
+        counts = self.fates.counts
+        result.sent, result.duplicates = self.producing.sent, self.producing.copies
+        result.acknowledged, result.refused = counts["acknowledged"], counts["refused"]
+        result.unknown, result.poison = counts["unknown"], self.producing.poison
+        result.runs = self.runs.published
+        for problem in self.producing.problems[:20]:
+            self._wrong("an error that is no 429 or 503", problem)
+        for strange in self.truth.strange[:20]:
+            self._wrong("a record that nobody sent", strange)
+        for grown in growth(result.samples):
+            self._wrong("growth", grown)
+
+    def _wrong(self, what: str, detail: str) -> None:
+        self.result.wrong.append(Wrong(round(self._now(), 2), what, detail))
+
+    def _now(self) -> float:
+        return time.monotonic() - self.began
+
+
+class Runs:
+    """A thread that makes batch runs, one after another; some are killed under, and say so."""
+
+    def __init__(self, installation: Installation, every_s: float = RUN_EVERY_S) -> None:
+        self._installation, self._every_s = installation, every_s
+        self.published, self.failures = 0, list[str]()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="runs", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """No more; the one that is under way is waited for."""
+        self._stopping.set()
+        self._thread.join(300)
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self._every_s):
+            with self._installation.run_turn:
+                ended = self._installation.batch_run()
+            if ended.code:
+                self.failures.append(ended.said)
+            else:
+                self.published += 1
+
+
+def torture(folder: Path, wanted: Wanted, faults: Sequence[Fault], on_shot: OnShot, **how: object) -> Result:
+    """A programme on a new installation in `folder`, which is taken down in the end."""
+    installation = Installation(folder, **how)  # type: ignore[arg-type]
+    try:
+        installation.start()
+        result = Programme(installation, wanted, faults, on_shot).run()
+        result.write(folder / "result.json")
+        return result
+    finally:
+        installation.throw_away()

@@ -1,0 +1,45 @@
+"""Questions about any view: small stretches of time, any keys, any grain that goes with the view."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from views.view import View
+
+HOUR_S, DAY_S = 3600, 24 * 3600
+LONGEST = 4
+WHOLE = 0.04
+"""How often everything there is is asked for."""
+
+
+def question(view: View, hours: Sequence[int], chance: random.Random) -> dict[str, str]:
+    """The parameters of a query. `hours` are those (since 1970) that have events; the newest are asked for most."""
+    unit = DAY_S if view.bucket.seconds > HOUR_S else HOUR_S
+    first, last = hours[0] * HOUR_S // unit * unit, (hours[-1] + 1) * HOUR_S
+    if chance.random() < WHOLE:
+        start, end = first, -(-last // unit) * unit
+    else:
+        if chance.random() < 0.6:
+            start = (last - 1) // unit * unit - unit * chance.randrange(LONGEST)
+        else:
+            start = chance.choice(hours) * HOUR_S // unit * unit
+        end = start + unit * chance.randint(1, LONGEST if unit == HOUR_S else 1)
+    asked = {"from": _iso(start), "to": _iso(end), "limit": "10000"}
+    by = [name for name in view.keys if chance.random() < 0.5]
+    if by:
+        asked["by"] = ",".join(by)
+    if chance.random() < 0.5:
+        asked["grain"] = "day" if unit == DAY_S else "hour"
+    return asked
+
+
+def whole(view: View, hours: Sequence[int]) -> dict[str, str]:
+    """Everything there is, in days."""
+    first, last = hours[0] * HOUR_S // DAY_S * DAY_S, -(-(hours[-1] + 1) * HOUR_S // DAY_S) * DAY_S
+    return {"from": _iso(first), "to": _iso(last), "limit": "10000", "grain": "day"}
+
+
+def _iso(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,208 @@
+"""What a run found, for people: one HTML page with its picture, and a table for the README. No outside resources."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from html import escape
+from pathlib import Path
+from statistics import quantiles
+from typing import NamedTuple
+
+from torture.result import Result, Shot
+from torture.timeline import picture
+
+STYLE = """
+:root { color-scheme: light dark; --ink: #1b2733; --dim: #64748b; --line: #d9e0e7; --paper: #fff; --good: #15803d;
+  --bad: #b91c1c; --soft: #f4f7fa; --lag: #0369a1; --err: #c2410c; --deg: #fde68a; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e2e8f0; --dim: #94a3b8; --line: #334155; --paper: #0f172a;
+  --soft: #1e293b; --good: #4ade80; --bad: #f87171; --lag: #38bdf8; --err: #fb923c; --deg: #57430e; } }
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); margin: 2rem auto;
+  max-width: 72rem; padding: 0 1rem; }
+h1 { font-size: 1.6rem; margin: 0; } h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; }
+.sub { color: var(--dim); margin: .2rem 0 1.2rem; }
+.figures { display: flex; flex-wrap: wrap; gap: .8rem; }
+.figure { background: var(--soft); border-radius: .5rem; padding: .6rem 1rem; min-width: 7rem; }
+.figure b { display: block; font-size: 1.5rem; font-variant-numeric: tabular-nums; }
+.figure span { color: var(--dim); font-size: .85rem; }
+.good { color: var(--good); } .bad { color: var(--bad); }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
+th, td { text-align: right; padding: .3rem .6rem; border-bottom: 1px solid var(--line); }
+th:first-child, td:first-child { text-align: left; } th { color: var(--dim); font-weight: 600; }
+td.text { text-align: left; overflow-wrap: anywhere; }
+svg { width: 100%; height: auto; } svg text { font: 11px system-ui, sans-serif; fill: var(--dim); }
+details { margin: .4rem 0; } summary { cursor: pointer; }
+.wrong li { overflow-wrap: anywhere; margin: .4rem 0; }
+"""
+
+
+class Line(NamedTuple):
+    """The shots of one kind of fault."""
+
+    kind: str
+    shots: int
+    comparisons: int
+    errors: int
+    p50_s: float | None
+    p95_s: float | None
+    unrecovered: int
+
+
+def by_kind(shots: Iterable[Shot]) -> list[Line]:
+    """One line for each kind of fault that was tried, by name."""
+    found: dict[str, list[Shot]] = {}
+    for shot in shots:
+        found.setdefault(shot.kind, []).append(shot)
+    return [_line(kind, found[kind]) for kind in sorted(found)]
+
+
+def _line(kind: str, shots: list[Shot]) -> Line:
+    times = [shot.recovery_s for shot in shots if shot.recovery_s is not None]
+    return Line(
+        kind,
+        len(shots),
+        sum(shot.comparisons for shot in shots),
+        sum(shot.errors for shot in shots),
+        percentile(times, 50),
+        percentile(times, 95),
+        sum(shot.recovered_at is None for shot in shots),
+    )
+
+
+def percentile(values: list[float], percent: int) -> float | None:
+    """Of what was seen, between the neighbours: [1, 2, 3], 50 -> 2. None of nothing."""
+    if not values:
+        return None
+    return values[0] if len(values) == 1 else quantiles(values, n=100, method="inclusive")[percent - 1]
+
+
+def markdown(result: Result, sabotages: Mapping[str, bool] | None = None) -> str:
+    """The table for the README."""
+    head = "| kind of fault | shots | values compared | requests refused | recovery p50 | p95 |\n"
+    head += "|---|--:|--:|--:|--:|--:|\n"
+    lines = [
+        f"| {line.kind} | {line.shots} | {line.comparisons:,} | {line.errors:,} | {_s(line.p50_s)} | {_s(line.p95_s)} |"
+        for line in by_kind(result.shots)
+    ]
+    found = [f"**{name}: {value}**" for name, value, _ in _figures(result, sabotages)]
+    return head + "\n".join(lines) + "\n\n" + " · ".join(found) + f" · seed {result.seed}\n"
+
+
+def write_report(result: Result, path: Path, sabotages: Mapping[str, bool] | None = None) -> None:
+    """The page."""
+    path.write_text(page(result, sabotages), encoding="utf-8")
+
+
+def page(result: Result, sabotages: Mapping[str, bool] | None = None) -> str:
+    """The page's text."""
+    verdict = '<b class="good">nothing was wrong</b>' if result.is_right else '<b class="bad">something was wrong</b>'
+    parts = [
+        f"<h1>Fault programme: {verdict}</h1>",
+        f'<p class="sub">seed {result.seed} · began {escape(result.began)} · {result.seconds / 60:.1f} minutes · '
+        f"{result.answers:,} answers, {result.degraded:,} of them degraded and right · {result.sent:,} records sent, "
+        f"{result.duplicates:,} copies, {result.poison:,} poison · {result.runs} batch runs</p>",
+        _figure_boxes(result, sabotages),
+        "<h2>What happened when</h2>",
+        picture(result),
+        "<h2>By kind of fault</h2>",
+        _kinds(result),
+        _findings(result),
+        _sabotages(sabotages),
+        _left_out(result),
+        _shots(result),
+    ]
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Tidemark: fault programme</title>'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{STYLE}</style></head><body>'
+        f"{''.join(parts)}</body></html>\n"
+    )
+
+
+def _figures(result: Result, sabotages: Mapping[str, bool] | None) -> list[tuple[str, str, bool]]:
+    """What counts: name, figure, whether it is as it must be."""
+    wrong = [each for each in result.wrong if each.what == "a wrong answer"]
+    others = len(result.wrong) - len(wrong) + len(result.cut_regressions) + len(result.poison_missing)
+    figures = [
+        ("faults tried", f"{len(result.shots):,}", True),
+        ("values compared", f"{result.comparisons:,}", True),
+        ("wrong answers", f"{len(wrong):,}", not wrong),
+        ("acknowledged events lost", f"{len(result.lost):,}", not result.lost),
+        ("double counted", f"{len(result.doubled):,}", not result.doubled),
+        ("not recovered from", f"{len(result.unrecovered):,}", not result.unrecovered),
+        ("other findings", f"{others:,}", not others),
+    ]
+    if sabotages is not None:
+        caught = sum(sabotages.values())
+        figures.append(("sabotages caught", f"{caught} of {len(sabotages)}", caught == len(sabotages)))
+    return figures
+
+
+def _figure_boxes(result: Result, sabotages: Mapping[str, bool] | None) -> str:
+    boxes = [
+        f'<div class="figure"><b class="{"" if is_good else "bad"}">{value}</b><span>{name}</span></div>'
+        for name, value, is_good in _figures(result, sabotages)
+    ]
+    return f'<div class="figures">{"".join(boxes)}</div>'
+
+
+def _kinds(result: Result) -> str:
+    rows = [
+        (line.kind, line.shots, f"{line.comparisons:,}", f"{line.errors:,}", _s(line.p50_s), _s(line.p95_s))
+        for line in by_kind(result.shots)
+    ]
+    return _table(("kind", "shots", "values compared", "requests refused", "recovery p50", "p95"), rows)
+
+
+def _findings(result: Result) -> str:
+    found = [f"{each.at:.0f} s, {each.what}: {each.detail}" for each in result.wrong]
+    found += [f"lost: {each}" for each in result.lost] + [f"doubled: {each}" for each in result.doubled]
+    found += [f"poison: {each}" for each in result.poison_missing] + [f"cut: {each}" for each in result.cut_regressions]
+    found += [f"not recovered: {each}" for each in result.unrecovered]
+    if not found:
+        return ""
+    listed = "".join(f"<li>{escape(each)}</li>" for each in found)
+    return f'<h2 class="bad">What was wrong</h2><ul class="wrong">{listed}</ul>'
+
+
+def _sabotages(sabotages: Mapping[str, bool] | None) -> str:
+    if sabotages is None:
+        return ""
+    rows = [(name, "caught" if is_caught else "NOT CAUGHT") for name, is_caught in sabotages.items()]
+    return "<h2>Deliberately broken builds</h2>" + _table(("what is broken", ""), rows)
+
+
+def _left_out(result: Result) -> str:
+    """Never silently: what this machine could not have."""
+    if not result.left_out:
+        return ""
+    reasons: dict[str, list[str]] = {}
+    for name, why in result.left_out.items():
+        reasons.setdefault(why, []).append(name)
+    listed = "".join(f"<li>{escape(why)}: {escape(', '.join(names))}</li>" for why, names in reasons.items())
+    return f"<h2>Not tried on this machine</h2><ul>{listed}</ul>"
+
+
+def _shots(result: Result) -> str:
+    rows = [
+        (
+            shot.fault,
+            shot.kind,
+            f"{shot.at:.0f} s",
+            _s(shot.recovery_s),
+            f"{shot.comparisons:,}",
+            shot.errors,
+            shot.note,
+        )
+        for shot in result.shots
+    ]
+    table = _table(("fault", "kind", "at", "recovery", "compared", "refused", "note"), rows)
+    return f"<details><summary>All {len(rows)} shots</summary>{table}</details>"
+
+
+def _table(names: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    head = "".join(f"<th>{escape(name)}</th>" for name in names)
+    body = "".join("<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _s(seconds: float | None) -> str:
+    return "–" if seconds is None else f"{seconds:.1f} s"

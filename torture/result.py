@@ -1,0 +1,113 @@
+"""What a run of the programme found: the shots, the course of lag and memory, and everything that was wrong."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Shot:
+    """One fault that was injected. Times are seconds since the run began."""
+
+    fault: str
+    kind: str
+    at: float
+    healed_at: float
+    recovered_at: float | None
+    """When answers were complete and up to date again; None: not within the bound."""
+    recovery_s: float | None
+    """From healing (what heals by itself: from the injection) to recovery."""
+    comparisons: int = 0
+    """Values compared between injection and recovery."""
+    errors: int = 0
+    """Requests that were refused or found nobody between injection and recovery."""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """How the installation was at one moment."""
+
+    at: float
+    lag_events: int
+    """Acknowledged events that the newest answer did not hold yet."""
+    cut: dict[int, int]
+    degraded: bool
+    memory: dict[str, int] = field(default_factory=dict)
+    """Bytes by service; `redis.used` is what Redis says of itself."""
+    files: dict[str, int] = field(default_factory=dict)
+    """Open files by service."""
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """One thing that must never be. `what` says which promise was broken."""
+
+    at: float
+    what: str
+    detail: str
+
+
+@dataclass
+class Result:
+    """One run. It is right when `wrong` is empty and everything was recovered from."""
+
+    seed: int
+    began: str = ""
+    seconds: float = 0.0
+    shots: list[Shot] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
+    wrong: list[Wrong] = field(default_factory=list)
+    """Wrong answers, cuts that went back, errors that are no 429 or 503, growth, ..."""
+    left_out: dict[str, str] = field(default_factory=dict)
+    """Faults that this machine cannot have, and why."""
+    answers: int = 0
+    """Answers that were held against the reference interpreter."""
+    comparisons: int = 0
+    """Values in them."""
+    degraded: int = 0
+    """Answers among them that said they were degraded."""
+    refusals: dict[str, int] = field(default_factory=dict)
+    """Requests without an answer, by status (`0`: nobody there)."""
+    sent: int = 0
+    acknowledged: int = 0
+    refused: int = 0
+    unknown: int = 0
+    """Sends whose outcome the client never learned."""
+    duplicates: int = 0
+    """Records sent that repeat an earlier event's id."""
+    poison: int = 0
+    lost: list[str] = field(default_factory=list)
+    """Acknowledged ids that the master dataset lacks."""
+    doubled: list[str] = field(default_factory=list)
+    """Offsets that the master dataset holds more than once, and ids that are counted twice."""
+    poison_missing: list[str] = field(default_factory=list)
+    """Poison records that are not in the dead letters exactly once."""
+    cut_regressions: list[str] = field(default_factory=list)
+    unrecovered: list[str] = field(default_factory=list)
+    runs: int = 0
+    """Batch runs that were published."""
+
+    @property
+    def is_right(self) -> bool:
+        """Whether nothing at all was found."""
+        found = (self.wrong, self.lost, self.doubled, self.poison_missing, self.cut_regressions, self.unrecovered)
+        return not any(found)
+
+    def write(self, path: Path) -> None:
+        """As JSON, which `read_result` reads."""
+        path.write_text(json.dumps(asdict(self), indent=1), encoding="utf-8")
+
+
+def read_result(path: Path) -> Result:
+    """The inverse of `Result.write`."""
+    value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    value["shots"] = [Shot(**each) for each in value["shots"]]
+    value["samples"] = [
+        Sample(**{**each, "cut": {int(p): o for p, o in each["cut"].items()}}) for each in value["samples"]
+    ]
+    value["wrong"] = [Wrong(**each) for each in value["wrong"]]
+    return Result(**value)

@@ -1,0 +1,93 @@
+"""How an installation is, once a second: lag, memory, open files. And whether it only ever grows."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from statistics import median
+
+import psutil
+from redis.exceptions import RedisError
+
+from master_dataset.cut import count_between
+from torture.checker import Checker
+from torture.errors import TortureError
+from torture.fates import Fates
+from torture.installation import SERVICES, Installation
+from torture.result import Sample
+
+EVERY_S = 1.0
+BYTES = "bytes"
+MEASURE_EVERY = 5
+GROWTH, ROOM_BYTES, ROOM_FILES = 1.6, 250 * 2**20, 60
+"""Growth that is taken for a leak: by this factor, and by so many bytes or files, from the first third to the last."""
+ON_JVM, HEAP_BYTES = ("kafka", "archiver", "speed"), 2**30
+"""A heap fills up to its limit before anything of it is given back."""
+
+
+class Sampler:
+    """A thread that looks."""
+
+    def __init__(self, installation: Installation, checker: Checker, fates: Fates, began: float) -> None:
+        self._installation, self._checker, self._fates, self._began = installation, checker, fates, began
+        self.samples: list[Sample] = []
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._stopping.set()
+        self._thread.join(30)
+
+    def _run(self) -> None:
+        number = 0
+        while not self._stopping.wait(EVERY_S):
+            seen = self._checker.seen
+            is_measured = number % MEASURE_EVERY == 0
+            memory, files = self._measure() if is_measured else ({}, {})
+            lag = count_between(seen.cut, self._fates.ends())
+            at = round(time.monotonic() - self._began, 2)
+            self.samples.append(Sample(at, lag, seen.cut, seen.is_degraded, memory, files))
+            number += 1
+
+    def _measure(self) -> tuple[dict[str, int], dict[str, int]]:
+        memory: dict[str, int] = {}
+        files: dict[str, int] = {}
+        for name in SERVICES:
+            with suppress(psutil.Error, TortureError, OSError):
+                found = [psutil.Process(pid) for pid in self._installation.pids(name)]
+                if found:
+                    memory[name] = sum(process.memory_info().rss for process in found)
+                    files[name] = sum(process.num_fds() for process in found)
+        with suppress(RedisError, OSError), self._installation.redis(2) as redis:
+            told: dict[str, int] = redis.info("memory")
+            memory["redis.used"] = told["used_memory"]
+        return memory, files
+
+
+def growth(samples: list[Sample]) -> list[str]:
+    """What grew over the run, and did not stop: the last third of the samples beside the first."""
+    return [
+        *_grown(samples, BYTES, lambda sample: sample.memory, ROOM_BYTES),
+        *_grown(samples, "open files", lambda sample: sample.files, ROOM_FILES),
+    ]
+
+
+def _grown(samples: list[Sample], what: str, of: Callable[[Sample], dict[str, int]], room: int) -> list[str]:
+    found = []
+    for name in sorted({name for sample in samples for name in of(sample)}):
+        values = [of(sample)[name] for sample in samples if name in of(sample)]
+        third = len(values) // 3
+        if third < 5:
+            continue
+        first, last = median(values[:third]), median(values[-third:])
+        enough = HEAP_BYTES if what == BYTES and name in ON_JVM else room
+        if last > first * GROWTH and last > first + enough:
+            found.append(f"{name}: {first:.0f} {what} in the first third, {last:.0f} in the last")
+    return found

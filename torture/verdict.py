@@ -1,0 +1,95 @@
+"""After the last fault: everything that was acknowledged is there, once, and every answer is right."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+
+from master_dataset.commits import table_path
+from master_dataset.cut import is_below
+from master_dataset.dead_letters import DeadLetter, read_letters, watermarks
+from master_dataset.facts import Wanted, read_facts
+from master_dataset.topics import librdkafka_config
+from torture.checker import Checker
+from torture.fates import Fates
+from torture.installation import Installation
+from torture.questions import whole
+from torture.result import Result
+from torture.truth import Truth
+from torture.waiting import wait_for
+
+CAUGHT_UP_S = 240.0
+MOST_TOLD = 20
+
+
+def caught_up(installation: Installation, checker: Checker, fates: Fates, deadline_s: float = CAUGHT_UP_S) -> None:
+    """Until an answer that is not degraded holds everything that was acknowledged."""
+    end = fates.ends()
+    wait_for(
+        "an answer with everything that was acknowledged",
+        lambda: not checker.seen.is_degraded and is_below(end, checker.seen.cut) and installation.is_ready(),
+        deadline_s,
+    )
+
+
+def archived(installation: Installation, fates: Fates, deadline_s: float = CAUGHT_UP_S) -> None:
+    """Until the master dataset holds everything that was acknowledged."""
+    from master_dataset import coverage
+
+    end, table = fates.ends(), table_path(installation.settings, installation.source_name)
+    wait_for("the archiver", lambda: is_below(end, coverage.of(table).cut), deadline_s, every_s=0.5)
+
+
+def check_whole(installation: Installation, checker: Checker, truth: Truth) -> None:
+    """Every view over everything there is."""
+    with installation.client("serving", 60) as client:
+        for view in installation.declared.views_of(installation.source_name):
+            asked = whole(view, truth.times())
+            wait_for(f"an answer of {view.name}", partial(checker.ask, client, view, asked), 60)
+
+
+def check_master(installation: Installation, truth: Truth, fates: Fates, result: Result) -> None:
+    """Each offset of the topic is one row of the master dataset, with the id that was acknowledged there."""
+    table = table_path(installation.settings, installation.source_name)
+    held: Counter[tuple[int, int]] = Counter()
+    ids: dict[tuple[int, int], str] = {}
+    for batch in read_facts(table, Wanted(with_invalid=True), ["partition", "offset", "event_id", "invalid"]):
+        for row in batch.to_pylist():
+            place = row["partition"], row["offset"]
+            held[place] += 1
+            ids[place] = "" if row["invalid"] else row["event_id"]
+    result.doubled += _told(f"partition {p}, offset {o}: {n} rows" for (p, o), n in held.items() if n > 1)
+    for place, event_id in fates.acknowledged.items():
+        if ids.get(place) != event_id:
+            result.lost.append(f"{event_id or 'poison'} at {place}: the master dataset has {ids.get(place)!r} there")
+    for place in [*truth.ids, *truth.poison]:
+        if place not in held:
+            result.lost.append(f"{truth.ids.get(place, 'poison')} at {place}: not in the master dataset")
+    result.lost = result.lost[:MOST_TOLD]
+
+
+def check_letters(installation: Installation, truth: Truth, result: Result) -> None:
+    """Each poison record is one dead letter, with its bytes and its reason; nothing else is."""
+    config, source = librdkafka_config(installation.settings, installation.addresses.kafka), installation.source
+    found: dict[tuple[int, int], list[DeadLetter]] = {}
+    for letter in read_letters(config, source, *watermarks(config, source)):
+        found.setdefault((letter.partition, letter.offset), []).append(letter)
+    result.poison_missing += _told(_amiss(truth, found))
+
+
+def _amiss(truth: Truth, found: dict[tuple[int, int], list[DeadLetter]]) -> Iterator[str]:
+    for place, poison in truth.poison.items():
+        letters = found.get(place, [])
+        if len(letters) != 1:
+            yield f"{poison.name} at {place}: {len(letters)} dead letters"
+        elif letters[0].left_out_bytes is None and letters[0].value != poison.value:
+            yield f"{poison.name} at {place}: its dead letter has other bytes"
+        elif not letters[0].reason.startswith(poison.reason):
+            yield f"{poison.name} at {place}: {letters[0].reason!r}, expected {poison.reason!r}"
+    for place in found.keys() - truth.poison.keys():
+        yield f"a dead letter of {place}, where {truth.ids.get(place, 'nothing')} stands"
+
+
+def _told(found: Iterator[str]) -> list[str]:
+    return list(found)[:MOST_TOLD]

@@ -1,0 +1,66 @@
+"""Whether two states of a group tell the same: what two ways of adding up the same events must give.
+
+Nearly all must give the identical answer. Sums of doubles depend on their order, and a TopK with more values than it
+has room for on what it met first: these may differ as far as they state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from views.aggregates import Algebra
+from views.aggregates.counting import AverageAlgebra, RoundedVariance, SumAlgebra
+from views.aggregates.top_k import TopKAlgebra
+from views.laws import SPREAD_STEP, is_rounded
+
+DOUBLES = 1e-9
+"""Of sums of doubles: how far they may be apart, as a share of the larger one. How many were added is not known."""
+
+
+def differing(algebras: Mapping[str, Algebra], left: Mapping[str, Any], right: Mapping[str, Any]) -> list[str]:
+    """The stored answers in which two states of a group differ by more than they may."""
+    return [name for name, algebra in algebras.items() if not _is_same(algebra, left[name], right[name])]
+
+
+def _is_same(algebra: Algebra, left: Any, right: Any) -> bool:
+    if algebra.to_parts(left) == algebra.to_parts(right):
+        return True
+    match algebra:
+        case SumAlgebra() if is_rounded(algebra):
+            return _is_near(left, right)
+        case AverageAlgebra() if is_rounded(algebra):
+            return bool(left[0] == right[0]) and _is_near(left[1], right[1])
+        case RoundedVariance():
+            return _is_variance(left, right)
+        case TopKAlgebra():
+            return _is_ranking(algebra, left, right)
+    return bool(algebra.present(left) == algebra.present(right))
+
+
+def _is_near(left: float, right: float) -> bool:
+    return abs(left - right) <= DOUBLES * max(abs(left), abs(right))
+
+
+def _is_variance(left: tuple[int, float, float], right: tuple[int, float, float]) -> bool:
+    """By the bound that it states: a part of the sum of squares, of which each side may be off."""
+    count, mean, spread = left
+    squares = spread + count * mean * mean
+    bound = 2 * (count + 2) * float(SPREAD_STEP) * squares
+    is_mean_near = abs(mean - right[1]) <= DOUBLES * max(abs(mean), abs(right[1]), (squares / max(count, 1)) ** 0.5)
+    return count == right[0] and is_mean_near and abs(spread - right[2]) <= bound
+
+
+def _is_ranking(algebra: TopKAlgebra, left: Any, right: Any) -> bool:
+    """The same counts; where values had to give way, off by at most what both state together."""
+    (count, table), (other_count, other) = left, right
+    if count != other_count:
+        return False
+    if max(len(table.counts), len(other.counts)) < algebra.table.capacity and not table.offset and not other.offset:
+        return bool(table.counts == other.counts)
+    most = 2 * -(-count // algebra.room.items)
+    values = table.counts.keys() | other.counts.keys()
+    return all(
+        abs(table.counts.get(value, 0) + table.offset - other.counts.get(value, 0) - other.offset) <= most
+        for value in values
+    )
