@@ -162,7 +162,8 @@ def test_example_of_an_answer_is_what_its_schema_says(view: View) -> None:
 def test_examples_of_questions_are_questions(tmp_path: Path) -> None:
     with serving(tmp_path / "home") as served:
         for example in found({"$ref": "#/components/schemas/Question"})["examples"]:
-            assert served.client.post("/query", json=example).status_code == 200
+            named = {**example, "view": "page_hits"}  # the description names no view that its reader may not see
+            assert served.client.post("/query", json=named).status_code == 200
 
 
 def test_answers_are_what_their_schemas_say(tmp_path: Path) -> None:
