@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from infra import terminal
+from infra.home import read_json
 from torture.copying import copied
 from torture.errors import TortureError
 from torture.fault import KINDS
@@ -60,6 +61,14 @@ def command(
         Path | None,
         typer.Option(envvar="TIDEMARK_CLI_REPORT", help="Write a page (HTML) with a picture.", show_default="none"),
     ] = None,
+    sabotages: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="TIDEMARK_CLI_SABOTAGES",
+            help="What `python -m tests.torture.all_sabotages` found, to be told on that page.",
+            show_default="none",
+        ),
+    ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the folder with everything that is in it.")] = False,
 ) -> None:
     """Hurt an installation of its own in every known way, ask it all the time, and prove each answer."""
@@ -78,7 +87,7 @@ def command(
         if not keep:
             shutil.rmtree(place, ignore_errors=True)
     if report is not None:
-        write_report(result, report)
+        write_report(result, report, None if sabotages is None else read_json(sabotages))
         terminal.err.print(f"wrote {report}", highlight=False)
     for table in tables(result):
         terminal.out.print(table)

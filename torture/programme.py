@@ -183,6 +183,7 @@ class Programme:
             last = self.installation.batch_run()
             if last.code:
                 self._wrong("no run succeeds any more", last.said)
+            self.runs.published += not last.code
             verdict.caught_up(self.installation, self.checker, self.fates, self.wanted.patience_s)
             verdict.check_whole(self.installation, self.checker, self.truth)
             verdict.check_master(self.installation, self.truth, self.fates, self.result)

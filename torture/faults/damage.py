@@ -6,6 +6,7 @@ The platform has to notice and to refuse, until somebody repairs: `tidemark mast
 from __future__ import annotations
 
 import random
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -17,7 +18,7 @@ from batch_layer.manifests import read_manifest
 from master_dataset.commits import live_files, read_commits, table_path
 from torture.errors import TortureError
 from torture.fault import Fault, Strike
-from torture.installation import Installation
+from torture.installation import Installation, end_group
 
 REPAIR_TIMEOUT_S = 180
 TRIES = 3
@@ -114,7 +115,11 @@ def _command(installation: Installation, *arguments: str) -> None:
     said = ""
     for _ in range(TRIES):
         process = installation.spawn(*arguments)
-        said, _errors = process.communicate(timeout=REPAIR_TIMEOUT_S)
+        try:
+            said, _errors = process.communicate(timeout=REPAIR_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            end_group(process)
+            process.communicate()
         if process.returncode == 0:
             return
     raise TortureError(f"tidemark {' '.join(arguments)} failed {TRIES} times. It said: {said[-1000:]}")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import socket
 import threading
-import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -21,12 +20,11 @@ from torture.fault import Fault
 from torture.installation import Installation
 
 TIMES = 5
-ASKERS = 60
-"""Threads, each with a connection: the serving layer answers with a few at a time."""
 SENDERS = 24
 READERS = 150
 PROBLEM = "application/problem+json"
 WELL = frozenset((200, 202, 429, 503))
+Act = Callable[[httpx.AsyncClient, int], Awaitable[httpx.Response]]
 
 
 class Refused:
@@ -54,15 +52,19 @@ class Refused:
 def strike_questions(installation: Installation, chance: random.Random) -> Iterator[None]:
     """Ask with as many connections as there are places for questions, times five, all of them at once."""
     views = sorted(view.name for view in installation.declared.views_of(installation.source_name))
+    crowd = TIMES * installation.settings.serving_max_queries
     questions = [(chance.choice(views), chance.choice(("hour", "day"))) for _ in range(1000)]
 
-    def ask(client: httpx.Client, number: int) -> httpx.Response:
+    async def ask(client: httpx.AsyncClient, number: int) -> httpx.Response:
         view, grain = questions[number % len(questions)]
-        return client.get(f"/views/{view}/query", params={"from": "2026-01-01", "to": "2026-12-31", "grain": grain})
+        return await client.get(
+            f"/views/{view}/query", params={"from": "2026-01-01", "to": "2026-12-31", "grain": grain}
+        )
 
-    with _crowd(installation, "serving", ASKERS, ask) as refused:
+    # A grain that is finer than the view's: a wrong question is no overload.
+    with _crowd(installation, "serving", crowd, ask, well=frozenset((400, 422))) as refused:
         yield
-    refused.statuses.pop(422, None)  # a grain that is finer than the view's: a wrong question is no overload
+    installation.notes.append(f"answered {dict(refused.statuses)}")
     refused.check()
 
 
@@ -72,12 +74,13 @@ def strike_invalid_events(installation: Installation, chance: random.Random) -> 
     event = {"event_id": "overload", installation.source.time_field: "not a time"}
     body = json.dumps([event] * chance.randrange(500, 3000)).encode()
 
-    def send(client: httpx.Client, number: int) -> httpx.Response:
+    async def send(client: httpx.AsyncClient, number: int) -> httpx.Response:
         del number
-        return client.post(f"/events/{installation.source_name}", content=body)
+        return await client.post(f"/events/{installation.source_name}", content=body)
 
     with _crowd(installation, "collector", SENDERS, send, well=frozenset((400, 413, 422))) as refused:
         yield
+    installation.notes.append(f"answered {dict(refused.statuses)}")
     refused.check()
 
 
@@ -123,32 +126,35 @@ def strike_slow_senders(installation: Installation, chance: random.Random) -> It
 
 @contextmanager
 def _crowd(
-    installation: Installation, server: str, size: int, act: Any, well: frozenset[int] = frozenset()
+    installation: Installation, server: str, size: int, act: Act, well: frozenset[int] = frozenset()
 ) -> Iterator[Refused]:
+    """So many connections that do the same again and again, all at once."""
     refused, stopping = Refused(), threading.Event()
 
-    def one(first: int) -> None:
-        with installation.client(server, timeout_s=60) as client:
-            number = first
-            while not stopping.is_set():
-                number += 1
-                try:
-                    answer = act(client, number)
-                except httpx.TransportError:
-                    time.sleep(0.2)  # whoever is there no more is found by the programme
-                    continue
-                if answer.status_code not in well:
-                    refused.note(answer)
+    async def one(client: httpx.AsyncClient, first: int) -> None:
+        number = first
+        while not stopping.is_set():
+            number += 1
+            try:
+                answer = await act(client, number)
+            except httpx.TransportError:
+                await asyncio.sleep(0.2)  # whoever is there no more is found by the programme
+                continue
+            if answer.status_code not in well:
+                refused.note(answer)
 
-    threads = [threading.Thread(target=one, args=(each * 17,), daemon=True) for each in range(size)]
-    for thread in threads:
-        thread.start()
+    async def everybody() -> None:
+        address, limits = installation.address("client", server), httpx.Limits(max_connections=size)
+        async with httpx.AsyncClient(base_url=address, auth=installation.admin, timeout=60, limits=limits) as client:
+            await asyncio.gather(*(one(client, each * 17) for each in range(size)))
+
+    thread = threading.Thread(target=lambda: asyncio.run(everybody()), name="crowd", daemon=True)
+    thread.start()
     try:
         yield refused
     finally:
         stopping.set()
-        for thread in threads:
-            thread.join(timeout=90)
+        thread.join(timeout=90)
 
 
 def _open_live(installation: Installation, view: str) -> socket.socket:

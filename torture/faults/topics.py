@@ -71,7 +71,7 @@ def strike_other_topic(installation: Installation, chance: random.Random) -> Ite
 def declare_partitions(path: Path, source: str, count: int) -> None:
     r"""`Source("shop", ...)` in a file -> `Source("shop", partitions=4, ...)`."""
     text = path.read_text(encoding="utf-8")
-    without = re.sub(r"\bpartitions=\d+,\s*", "", text)
+    without = re.sub(r" ?\bpartitions=\d+,", "", text)
     changed = re.sub(rf'(Source\(\s*(?:name=)?"{source}",)', rf"\1 partitions={count},", without, count=1)
     if changed == without:
         raise TortureError(f"{path} does not declare the source {source!r} in a form that is known here.")

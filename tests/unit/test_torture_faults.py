@@ -1,0 +1,112 @@
+"""The faults themselves: that there is one for each thing that can be hurt, and what they do to a file."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from infra.local_stack import build_services
+from torture import disks
+from torture.errors import TortureError
+from torture.faults import all_faults, clocks, damage, network, topics
+from torture.installation import SERVICES, Installation
+from torture.links import PAIRS
+from torture.proxy import Mode
+from torture.supervised import LiveEnvironment
+
+CHANCE = random.Random(1)  # noqa: S311  no secret
+
+
+def names(kind: str) -> list[str]:
+    return [fault.name for fault in all_faults() if fault.kind == kind]
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Installation:
+    """One that was never started, without proxies and disks."""
+    return Installation(tmp_path / "bare")
+
+
+def test_no_two_faults_share_a_name() -> None:
+    found = [fault.name for fault in all_faults()]
+    assert len(set(found)) == len(found)
+
+
+def test_every_pair_is_hurt_in_every_way() -> None:
+    assert len(names("network")) == len(PAIRS) * (len(Mode) - 1)
+
+
+def test_every_data_folder_can_be_full_and_every_clock_wrong() -> None:
+    assert len(names("disk")) == len(disks.FOLDERS)
+    assert len(names("clock")) == len(SERVICES) * len(clocks.SKEWS_S)
+
+
+def test_a_fault_whose_means_are_missing_says_what_to_do(bare: Installation) -> None:
+    strikes = [
+        next(fault for fault in all_faults() if fault.kind == kind).strike for kind in ("network", "disk", "power")
+    ]
+    for strike in strikes:
+        with pytest.raises(TortureError, match=r"give the installation|has_disks=True"), strike(bare, random.Random(2)):  # noqa: S311
+            pass
+
+
+def test_the_same_chance_gives_the_same_condition() -> None:
+    one, other = (network.condition_by(Mode.TRICKLE, random.Random(7)) for _ in range(2))  # noqa: S311
+    assert one == other
+
+
+def test_partitions_are_declared_where_the_source_is(tmp_path: Path) -> None:
+    path = tmp_path / "declared.py"
+    path.write_text('shop = Source(\n    "shop",\n    fields="x string",\n)\n')
+    for count in (4, 5):
+        topics.declare_partitions(path, "shop", count)
+        assert path.read_text() == f'shop = Source(\n    "shop", partitions={count},\n    fields="x string",\n)\n'
+    with pytest.raises(TortureError, match="does not declare the source 'other'"):
+        topics.declare_partitions(path, "other", 4)
+
+
+def test_harm_is_harm_and_takes_the_checksum_along(tmp_path: Path) -> None:
+    path, checksum = tmp_path / "file", tmp_path / ".file.crc"
+    for harm in (damage.empty, damage.tear, damage.change):
+        path.write_bytes(bytes(range(256)) * 8)
+        checksum.write_bytes(b"sum")
+        harm(path, random.Random(3))  # noqa: S311
+        assert path.read_bytes() != bytes(range(256)) * 8
+        assert not checksum.exists()
+    damage.remove(path, CHANCE)
+    assert not path.exists()
+
+
+def test_a_service_gets_the_environment_of_the_moment_it_is_started(bare: Installation) -> None:
+    file = bare.bend()
+    found = LiveEnvironment({"USUAL": "1"}, "speed", file)
+    before = dict(found)
+    bare.environments["speed"] = {"LD_PRELOAD": "/lib/x.so"}
+    bare.bend()
+    assert before["USUAL"] == "1"
+    assert "LD_PRELOAD" not in before
+    assert dict(found) == {**before, "LD_PRELOAD": "/lib/x.so"}
+
+
+def test_services_under_torture_are_those_of_the_platform(bare: Installation) -> None:
+    bare.home.prepare()
+    assert {service.name for service in build_services(bare.settings)} == set(SERVICES)
+
+
+def test_a_clock_is_wrong_by_as_much_as_was_asked_for_or_it_is_said_what_is_missing() -> None:
+    if said := clocks.missing():
+        assert "apt-get install libfaketime" in said
+        with pytest.raises(TortureError, match="libfaketime"):
+            clocks.skewed(3600)
+        return
+    asked = [sys.executable, "-c", "import time; print(time.time())"]
+    told = float(
+        subprocess.run(asked, env={**os.environ, **clocks.skewed(3600)}, capture_output=True, check=True).stdout
+    )
+    assert 3600 <= told - time.time() + 60 <= 3720
