@@ -46,6 +46,7 @@ ALERTS = (
     Alert("slow", TRIES, when="p95_ms > 800", for_buckets=2),
     Alert("failing", TRIES, when="attempts >= 3 and share > 0.5", by=(), over="10s", keep="10s"),
     Alert("fewer", TRIES, when="attempts < previous_attempts", by=(), over="10s", compare="previous"),
+    Alert("fewest", TRIES, when="attempts < 5", by=(), over="10s", settled=True),
     Alert("silent", TRIES, silence="40s"),
 )
 NOW = 1_772_323_200
