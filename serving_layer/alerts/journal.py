@@ -101,8 +101,8 @@ class Journal:
         self._db = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
         self._db.execute("pragma journal_mode = wal")
         self._db.execute("pragma synchronous = full")  # what was committed survives a loss of power too
-        self._db.executescript(TABLES)
-        self._db.execute(f"pragma user_version = {LAYOUT}")
+        if not self._rows("pragma user_version")[0][0]:  # readers open it often: they write nothing
+            self._db.executescript(f"{TABLES} pragma user_version = {LAYOUT};")
         self._commits = 0
 
     def close(self) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -12,7 +14,9 @@ from typing import Any
 import pytest
 from redis import Redis
 
+from master_dataset.errors import MasterDatasetError
 from serving_layer.alerts.evaluating import Evaluator
+from serving_layer.alerts.feeding import Feeder
 from serving_layer.alerts.following import Follower
 from serving_layer.alerts.journal import Journal, Look, Position
 from serving_layer.answering import Answering
@@ -25,7 +29,8 @@ from views.aggregates import Count, Quantiles
 from views.alert import Alert
 from views.declarations import Declarations
 from views.derived import Ratio
-from views.in_memory import Event
+from views.feed import Feed
+from views.in_memory import Event, answers
 from views.source import Source
 from views.view import View
 
@@ -41,6 +46,7 @@ ALERTS = (
     Alert("slow", TRIES, when="p95_ms > 800", for_buckets=2),
     Alert("failing", TRIES, when="attempts >= 3 and share > 0.5", by=(), over="10s", keep="10s"),
     Alert("fewer", TRIES, when="attempts < previous_attempts", by=(), over="10s", compare="previous"),
+    Alert("fewest", TRIES, when="attempts < 5", by=(), over="10s", settled=True),
     Alert("silent", TRIES, silence="40s"),
 )
 NOW = 1_772_323_200
@@ -244,3 +250,50 @@ def test_what_is_told_waits_in_the_outbox_with_one_name_each(taps: Taps) -> None
     deliveries = [each.delivery for each in taps.journal.outbox() if each.delivery.startswith("many-")]
     assert len(deliveries) == 1
     assert deliveries[0].endswith(":firing")
+
+
+# ---- feeds and watches without Kafka -------------------------------------------
+
+
+class Kept:
+    """Stands where Kafka is: what was sent, by key, and whether the next sending fails."""
+
+    def __init__(self) -> None:
+        self.table: dict[bytes, Any] = {}
+        self.is_away = False
+
+    def send(self, messages: Any) -> int:
+        found = list(messages)
+        if self.is_away:
+            raise MasterDatasetError("Kafka is away.")
+        self.table |= {key: json.loads(value) for key, value, _ in found}
+        return len(found)
+
+
+def test_a_feed_read_to_its_end_is_the_view_also_after_kafka_was_away(taps: Taps) -> None:
+    topic = Kept()
+    feed = Feed("table", TRIES)
+    feeder = Feeder(taps.place.settings, feed, taps.answering, taps.journal, topic)  # type: ignore[arg-type]
+    follower = Follower(feeder.name, "taps", feeder, taps.journal, taps.client, None)  # type: ignore[arg-type]
+    taps.now = float(int(time.time()))  # a feed is filled up to the clock
+    chance = Random(5)  # noqa: S311  made-up events
+    for step in range(12):
+        for _ in range(3):
+            taps.add(chance.choice(("a", "b")), taps.now - chance.choice((0, 5, 600)))
+        taps.apply()
+        topic.is_away = step in (4, 5)
+        try:
+            touched = follower._touched()
+            if touched is not None:
+                follower._place = feeder.look(touched, follower._since) or follower._place
+        except MasterDatasetError:
+            follower._place = b"0"  # as one that begins again
+    expected = {
+        (bucket // 1_000_000, key[0]): found["attempts"] for (bucket, key), found in answers(TRIES, taps.events).items()
+    }
+    found = {
+        (int(datetime.fromisoformat(row["bucket"]).timestamp()), row["card"]): row["answers"]["attempts"]
+        for row in topic.table.values()
+    }
+    assert found == expected
+    assert all(row["cut"] and row["view"] == "tries" for row in topic.table.values())

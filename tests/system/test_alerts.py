@@ -312,7 +312,7 @@ def test_a_feed_read_to_its_end_is_the_view(after_chaos: Taps) -> None:
     consumer.close()
 
 
-def test_what_is_open_and_what_was_stands_in_rest_and_in_the_command(after_chaos: Taps) -> None:
+def test_what_is_open_and_what_was_is_told_by_rest(after_chaos: Taps) -> None:
     taps = after_chaos
     alerts = {each["name"]: each for each in taps.client.get("/alerts").json()["alerts"]}
     assert {name: each["state"] for name, each in alerts.items()} == {

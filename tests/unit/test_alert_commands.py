@@ -1,0 +1,58 @@
+"""`tidemark alerts`: how they stand, muted and told again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from infra.settings import load_settings
+from serving_layer.alerts.commands import app
+from serving_layer.alerts.episodes import Episode, State
+from serving_layer.alerts.journal import Look, Position, open_journal
+from views.errors import DeclarationError
+
+FIRED = Episode(
+    "slow_page-1-0", "slow_page", "page_latency", ("url",), ("/a",), State.FIRING, 0, 0, 1.0, 2.0, None, {"p95_ms": 9.0}
+)
+
+
+@pytest.fixture
+def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CliRunner:
+    monkeypatch.setenv("TIDEMARK_HOME", str(tmp_path / "home"))
+    CliRunner().invoke(app, ["list"], catch_exceptions=False)  # makes the home
+    journal = open_journal(load_settings())
+    outbox = (("webhook:ops", "slow_page-1-0:firing", "key", "{}"),)
+    journal.commit(Look("web", Position({}, 0.0), 1.0, changed=(FIRED,), outbox=outbox))
+    journal.close()
+    return CliRunner()
+
+
+def test_list_and_show_say_how_alerts_stand(runner: CliRunner) -> None:
+    listed = json.loads(runner.invoke(app, ["list", "-o", "json"], catch_exceptions=False).stdout)
+    assert {each["name"]: each["state"] for each in listed} == {
+        "fewer_hits": "ok", "no_visits": "ok", "slow_page": "firing (1)",
+    }  # fmt: skip
+    shown = json.loads(runner.invoke(app, ["show", "slow_page", "-o", "json"], catch_exceptions=False).stdout)
+    assert [each["id"] for each in shown["episodes"]] == ["slow_page-1-0"]
+    assert [each["target"] for each in shown["waiting"]] == ["webhook:ops"]
+
+
+def test_a_muted_alert_is_named_until_it_is_told_again(runner: CliRunner) -> None:
+    said = runner.invoke(app, ["mute", "slow_page", "--for", "2h"], catch_exceptions=False).stdout
+    assert said.startswith("slow_page is muted until 2")
+    listed = json.loads(runner.invoke(app, ["list", "-o", "json"], catch_exceptions=False).stdout)
+    assert [each["name"] for each in listed if each["muted_until"]] == ["slow_page"]
+    assert "told again" in runner.invoke(app, ["unmute", "slow_page"], catch_exceptions=False).stdout
+    assert "was not muted" in runner.invoke(app, ["unmute", "slow_page"], catch_exceptions=False).stdout
+
+
+def test_what_is_not_there_is_named_with_what_is(runner: CliRunner) -> None:
+    with pytest.raises(
+        DeclarationError, match=r"There is no alert 'nope'. There are: fewer_hits, no_visits, slow_page"
+    ):
+        runner.invoke(app, ["mute", "nope"], catch_exceptions=False)
+    with pytest.raises(DeclarationError, match="'soon' is no length of time"):
+        runner.invoke(app, ["mute", "slow_page", "--for", "soon"], catch_exceptions=False)

@@ -1,0 +1,72 @@
+"""A watch looks at valid events alone, with the values that Spark would give its condition."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from confluent_kafka import Message
+
+from master_dataset.event import compile_validator
+from serving_layer.alerts.watching import MOST_BYTES, _shown, read_event
+from views.source import Source
+from views.watch import Watch
+
+SOURCE = Source(
+    "shop",
+    fields="""
+        event_id string, event_time timestamp, item string, cents int, price decimal(9,2), ms double, on_day date,
+        tags array<string>, at struct<host: string, since: timestamp>
+    """,
+)
+VALIDATE = compile_validator(SOURCE)
+EVENT: dict[str, Any] = {
+    "event_id": "e1", "event_time": "2026-03-01T01:00:00+01:00", "item": "Tea", "cents": 250, "price": 2.5, "ms": 7,
+    "on_day": "2026-03-01", "tags": ["hot", "new"], "at": {"host": "h1", "since": "2026-02-01T00:00:00Z"},
+}  # fmt: skip
+
+
+def message(value: bytes | dict[str, Any]) -> Message:
+    written = value if isinstance(value, bytes) else json.dumps(value).encode()
+    return Message("shop", 1, 7, b"key", written)
+
+
+@pytest.mark.parametrize(("where", "expected"), [
+    ("item = 'Tea'", True), ("lower(item) = 'tea'", True), ("cents > 250", False), ("price = 2.50", True),
+    ("price * 2 > 4.99", True), ("ms >= 7.0", True), ("on_day = date '2026-03-01'", True),
+    ("event_time = timestamp '2026-03-01T00:00:00Z'", True), ("hour(event_time) = 0", True),
+    ("array_contains(tags, 'new')", True), ("at.host = 'h1' and year(at.since) = 2026", True),
+    ("event_id = 'e1'", True), ("item is null", False),
+])  # fmt: skip
+def test_a_condition_is_evaluated_on_the_fields_as_declared(where: str, expected: bool) -> None:
+    found = read_event(SOURCE, message(EVENT), VALIDATE)
+    assert found is not None
+    assert bool(Watch("w", SOURCE, where=where).condition.evaluate(found[1])) is expected
+
+
+@pytest.mark.parametrize("value", [
+    b"", b"{", b"[]", b'{"event_id": "torn', b"\xff\xfe", b'{"cents": "many"}', b'{"cents": 99999999999}',
+    b'{"event_time": "soon"}', b'{"item": "a", "item": "b"}',
+])  # fmt: skip
+def test_what_is_no_event_matches_nothing(value: bytes) -> None:
+    assert read_event(SOURCE, message(value), VALIDATE) is None
+
+
+def test_an_event_without_an_id_has_its_place_as_one() -> None:
+    found = read_event(SOURCE, message({"item": "Tea", "event_time": EVENT["event_time"]}), VALIDATE)
+    assert found is not None
+    assert found[1]["event_id"] == "shop/1/7"
+    assert found[1]["cents"] is None
+
+
+def test_a_match_says_where_it_stands_and_a_large_one_is_told_without_its_content() -> None:
+    watch = Watch("w", SOURCE, where="cents > 0")
+    for event, is_large in ((EVENT, False), ({**EVENT, "item": "x" * MOST_BYTES}, True)):
+        record = message(event)
+        found = read_event(SOURCE, record, VALIDATE)
+        assert found is not None
+        shown = json.loads(_shown(watch, SOURCE, record, *found))
+        assert (shown["watch"], shown["partition"], shown["offset"], shown["event_id"]) == ("w", 1, 7, "e1")
+        assert shown["event_time"] == "2026-03-01T00:00:00Z"
+        assert (shown["event"] is None, shown["too_large"]) == (is_large, is_large)
