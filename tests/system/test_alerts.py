@@ -30,6 +30,7 @@ from serving_layer.alerts.journal import Journal, journal_path
 from serving_layer.alerts.webhooks import DELIVERY, SIGNATURE, signature
 from tests.alert_oracle import Oracle
 from tests.conftest import Stack, start_stack, stop_stack, wait_until
+from tests.system.redis_place import free_port
 from views.declarations import declared_by
 from views.in_memory import Event, answers
 
@@ -108,7 +109,7 @@ class Taps:
         self.stack: Stack = start_stack(
             folder / "home", views_dir=views_dir, with_examples=False, speed_enabled=True, serving_enabled=True,
             alerts_enabled=True, alerts_webhooks_file=hooks, alerts_webhooks_private=True, restart_backoff_max_s=0.5,
-            start_timeout_s=180,
+            start_timeout_s=180, alerts_metrics_port=free_port(),
         )  # fmt: skip
         self.settings = self.stack.settings
         self.declared = declared_by(self.settings)
