@@ -30,6 +30,8 @@ from infra.settings import Settings, child_environment
 
 OF_SERVERS = ("kafka_port", "kafka_controller_port", "redis_port")
 """The layers' processes have addresses instead."""
+ROOM_MB = 64
+"""Free disk without which no broker is started."""
 UTF8 = {"LC_ALL": "C.UTF-8"}
 """Under another locale Java cannot open a path like `/home/jürgen`."""
 
@@ -137,6 +139,7 @@ def kafka_service(settings: Settings, home: Home, java: Java, jars: JarSet, port
     )
 
     def prepare() -> None:
+        check_room(home.kafka)
         config.write_text(_server_properties(home, ports), encoding="utf-8")
         if not (home.kafka / "data" / "meta.properties").is_file():
             _format_storage(java_command, config)
@@ -156,6 +159,18 @@ def kafka_service(settings: Settings, home: Home, java: Java, jars: JarSet, port
         check=lambda: check_kafka(settings, bootstrap),
         prepare=prepare,
     )
+
+
+def check_room(folder: Path) -> None:
+    """Refuse to start a broker on a full disk: its recovery cannot write there, takes its own logs for corrupt, and
+    empties them; with the log of its metadata every topic is gone. The supervisor tries again until there is room.
+    """
+    free_mb = shutil.disk_usage(folder).free // 2**20
+    if free_mb < ROOM_MB:
+        raise InfraError(
+            f"{str(folder)!r} has {free_mb} MB free, and a broker that is started needs {ROOM_MB} MB to look through "
+            "its logs. Make room; it is started by itself then."
+        )
 
 
 def _server_properties(home: Home, ports: dict[str, int]) -> str:
