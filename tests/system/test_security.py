@@ -251,9 +251,7 @@ PARAMETERS = (
     "from", "to", "grain", "tz", "by", "answers", "order", "limit", "cursor", "having", "window", "compare", "fill",
     "url", "url.prefix", "url.not", "format", "min_cut", "max_staleness", "wait", "explain", "every",
 )  # fmt: skip
-TELLTALE = re.compile(
-    r"Traceback|File \"|site-packages|pyspark|root:x|\.py\b|/(?:home|tmp|root|usr)/|py4j|org\.apache"
-)
+TELLTALE = re.compile(r"Traceback|File \"|site-packages|pyspark|root:x|\.py\b|/(?:home|tmp|root|usr)/|py4j|org\.apache")
 """What no answer to a client may say: how it is made inside, or where it lies."""
 
 
