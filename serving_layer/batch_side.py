@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -136,6 +136,12 @@ class OpenRun:
             (place := bisect_left(days, start - start % DAY_S)) < len(days) and days[place] < end
             for start, end in ranges
         )
+
+    def open_like(self, other: OpenRun) -> None:
+        """Open the views that another run has open, before anybody waits for them: each new file is read whole once."""
+        for name in list(other._opened):
+            with suppress(NoBatchSide, NotComputedYet, UnknownView):
+                self._open(name)
 
     def sums(self, name: str, answer: str, of: Period) -> Sums | None:
         """The numbers of all keys in a period, for a ranking; None where they are no whole numbers, or too large.
@@ -303,6 +309,8 @@ class BatchSide:
                 f"The batch side of source {self._source.name!r} cannot be read: {failure} "
                 "No half of an answer is given meanwhile."
             ) from None
+        if self._current is not None:
+            made.open_like(self._current)
         reach("serving.before_switch")
         with self._lock:
             before, self._current = self._current, made
