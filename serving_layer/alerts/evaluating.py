@@ -180,7 +180,9 @@ class Evaluator:
         alert, view = watched.alert, watched.view
         buckets = touched.of(view.hash)
         if alert.silence_s:
-            return self._asked_silence(watched, now) if buckets is None else None
+            # Where keys are told apart, a bucket of "any key" (the entry was too long) does not say whose silence ends.
+            is_known = buckets is not None and not (alert.keys and None in buckets.values())
+            return None if is_known else self._asked_silence(watched, now)
         if buckets is None:
             return self._asked_all(watched, now)
         periods = self._within(alert, asked.touched_periods(alert, buckets), now)

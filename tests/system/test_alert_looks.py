@@ -232,6 +232,24 @@ def test_nothing_is_silent_while_events_wait_in_kafka(taps: Taps) -> None:
     assert taps.fired("silent") == {("a",): 1}
 
 
+def test_a_micro_batch_that_touched_more_than_fits_makes_no_key_silent(taps: Taps) -> None:
+    taps.look()
+    taps.add("a", taps.now)
+    taps.apply()
+    taps.look()
+    taps.now += 30
+    for number in range(1_500):
+        taps.add(f"card {number:040}", taps.now)
+    taps.add("a", taps.now)
+    taps.apply()
+    newest: Any = taps.client.xrevrange(f"tidemark:{{taps}}:{TOUCHED}", count=1)
+    assert b"null" in newest[0][1][b"groups"]
+    taps.look()
+    taps.now += 25
+    taps.look()
+    assert taps.fired("silent") == {}
+
+
 def test_an_alert_that_is_new_does_not_tell_what_was_long_before(taps: Taps) -> None:
     for _ in range(5):
         taps.add("a", taps.now - 3600)
