@@ -91,10 +91,15 @@ class Follower:
         if known is None:  # the first time: everything of late
             newest = self._since({}, b"0")
             return Touched({}, None) if newest is None else Touched(newest.cut, None, newest.place)
-        return read_since(self.client, self._prefix, known.cut, self._place, WAIT_S)
+        found = read_since(self.client, self._prefix, known.cut, self._place, WAIT_S)
+        if found is not None and found.cut == known.cut:  # only what we know: the next time we wait behind it
+            self._place = found.place
+            return None
+        return found
 
     def _since(self, cut: Cut, place: bytes) -> Touched | None:
-        return read_since(self.client, self._prefix, cut, place, 0.001)
+        found = read_since(self.client, self._prefix, cut, place, 0.001)
+        return None if found is None or found.cut == cut else found
 
     @property
     def _prefix(self) -> str:

@@ -17,7 +17,7 @@ from redis import Redis
 from master_dataset.errors import MasterDatasetError
 from serving_layer.alerts.evaluating import Evaluator
 from serving_layer.alerts.feeding import Feeder
-from serving_layer.alerts.following import Follower
+from serving_layer.alerts.following import WAIT_S, Follower
 from serving_layer.alerts.journal import Journal, Look, Position
 from serving_layer.answering import Answering
 from speed_layer.lag import Looked
@@ -203,6 +203,25 @@ def test_what_was_touched_while_nobody_followed_is_found_by_looking_at_everythin
     assert taps.fired("many") == {("a",): 1}
 
 
+def test_a_follower_that_begins_again_waits_for_what_is_new_instead_of_reading_what_it_knows(taps: Taps) -> None:
+    taps.look()
+    taps.add("a", taps.now)
+    taps.apply()
+    taps.look()
+    taps.begin()
+    assert taps.follower._touched() is None  # it was read once more, and is known
+    newest: Any = taps.client.xrevrange(f"tidemark:{{taps}}:{TOUCHED}", count=1)
+    assert taps.follower._place == newest[0][0]
+    began = time.monotonic()
+    assert taps.follower._touched() is None
+    assert time.monotonic() - began > WAIT_S / 2
+    taps.add("b", taps.now)
+    taps.apply()
+    touched = taps.follower._touched()
+    assert touched is not None
+    assert touched.views
+
+
 def test_nothing_is_concluded_while_redis_lost_its_views(taps: Taps, server: Redis) -> None:
     from serving_layer.alerts.evaluating import NotNow
 
@@ -248,6 +267,30 @@ def test_a_micro_batch_that_touched_more_than_fits_makes_no_key_silent(taps: Tap
     taps.now += 25
     taps.look()
     assert taps.fired("silent") == {}
+
+
+def test_a_clock_that_was_a_day_ahead_for_one_look_ruins_no_day(taps: Taps) -> None:
+    taps.look()
+    taps.add("a", taps.now)
+    taps.apply()
+    taps.look()
+    taps.now += 86_400
+    taps.look()
+    taps.now -= 86_400 - 60
+    taps.begin()
+    taps.look()
+    assert taps.evaluator.as_of <= taps.now
+    settled = taps.fired("fewest").get((), 0)
+    for _ in range(5):
+        taps.add("a", taps.now)
+    taps.add("b", taps.now + 30)
+    taps.apply()
+    taps.look()
+    many = [episode.is_open for episode in taps.journal.episodes("many") if episode.key == ("a",)]
+    assert many == [True]  # it fires, and is not over at once
+    taps.now += 60
+    taps.look()
+    assert taps.fired("fewest")[()] == settled + 1  # the second event alone, judged when its period was over
 
 
 def test_an_alert_that_is_new_does_not_tell_what_was_long_before(taps: Taps) -> None:
