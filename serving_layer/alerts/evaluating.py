@@ -136,6 +136,8 @@ class Evaluator:
         `since` says what was touched after a cut. NotNow where the answers are not complete.
         """
         now = self.clock()
+        if self.as_of > now:  # the clock was ahead, and is set back: what it said then is no knowledge
+            self.as_of = 0.0
         watched = list(self._watched())
         place: bytes | None = None
         is_exact = True
@@ -222,7 +224,9 @@ class Evaluator:
         if not alert.settled or not self.as_of:
             return None
         until = int(self.as_of) - int(self.as_of) % alert.step_s
-        since = memory.settled_until if memory.settled_until is not None else until - alert.step_s
+        since = until - alert.step_s if memory.settled_until is None else memory.settled_until
+        if since > until:  # noted while the clock was ahead
+            since = until - alert.step_s
         since = max(since, until - max(int(self.settings.alerts_late_s), alert.step_s))
         periods = frozenset(range(since - since % alert.step_s, until, alert.step_s))
         if not periods:
