@@ -321,7 +321,10 @@ class Evaluator:
             position, now, [episode for each in steps.values() for step in each for episode in step.told]
         )
         self.failpoint("alerts.before_commit")
-        self.journal.commit(look._replace(changed=tuple(changed), is_exact=is_exact, seen=seen, settled=settled))
+        horizons = {alert.name: self._horizon(alert, now) for alert in self.alerts}
+        self.journal.commit(
+            look._replace(changed=tuple(changed), is_exact=is_exact, seen=seen, settled=settled, horizons=horizons)
+        )
         self.failpoint("alerts.after_commit")
         for episode in changed:
             of_key = self.memory[episode.alert].episodes[episode.key]
@@ -356,11 +359,15 @@ class Evaluator:
         wanted = alert.webhooks if alert is not None else None
         return self.webhooks if wanted is None else tuple(each for each in self.webhooks if each in wanted)
 
+    def _horizon(self, alert: Alert, now: float) -> float:
+        """No look joins anything to an episode whose last period is before this."""
+        return now - 2 * self.settings.alerts_late_s - alert.keep_s - alert.step_s * (alert.for_buckets + 2)
+
     def _forget(self, now: float) -> None:
         """Episodes that nothing can join any more: their periods are older than what is looked at."""
         for alert in self.alerts:
             of_alert = self.memory[alert.name].episodes
-            oldest = now - 2 * self.settings.alerts_late_s - alert.keep_s - alert.step_s * (alert.for_buckets + 2)
+            oldest = self._horizon(alert, now)
             for key in [key for key, known in of_alert.items() if known and known[0].last < oldest]:
                 of_alert[key] = [each for each in of_alert[key] if each.is_open or each.last >= oldest]
                 if not of_alert[key]:

@@ -90,13 +90,15 @@ class Look(NamedTuple):
     """(target, delivery, key, body)."""
     seen: Mapping[str, Mapping[tuple[Any, ...], int]] = {}
     settled: Mapping[str, int] = {}
+    horizons: Mapping[str, float] = {}
+    """Of each alert: what looks may still join are episodes whose last period is not before this."""
 
 
 class Journal:
     """The file of one home. One process writes looks; threads share the object."""
 
-    def __init__(self, path: Path, *, max_episodes: int = 10_000) -> None:
-        self.path, self._max_episodes = path, max_episodes
+    def __init__(self, path: Path, *, max_episodes: int = 10_000, max_outbox: int = MOST_OUTBOX) -> None:
+        self.path, self._max_episodes, self._max_outbox = path, max_episodes, max_outbox
         self._lock = threading.RLock()
         self._db = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
         self._db.execute("pragma journal_mode = wal")
@@ -104,6 +106,7 @@ class Journal:
         if not self._rows("pragma user_version")[0][0]:  # readers open it often: they write nothing
             self._db.executescript(f"{TABLES} pragma user_version = {LAYOUT};")
         self._commits = 0
+        self._horizons: dict[str, float] = {}
 
     def close(self) -> None:
         """Let go of the file."""
@@ -154,22 +157,25 @@ class Journal:
                 (look.source, _cut(look.position.cut), look.position.as_of, look.at, int(look.is_exact)),
             )
             self._commits += 1
+            self._horizons |= look.horizons
             if not self._commits % PRUNE_EVERY:
                 self._prune(db)
 
     def _prune(self, db: sqlite3.Connection) -> None:
-        """Drop the oldest of what is too many. Open episodes stay."""
+        """Drop the oldest of what is too many. Open episodes stay, and what looks reach: it would fire again."""
         for table, most in (
             ("evaluations", MOST_EVALUATIONS),
             ("transitions", self._max_episodes),
             ("outbox", MOST_OUTBOX),
         ):
             db.execute(f"delete from {table} where seq <= (select max(seq) from {table}) - ?", (most,))  # noqa: S608
-        db.execute(
+        too_many = (
             "delete from episodes where state = 'resolved' and id in "
-            "(select id from episodes order by pending_at desc limit -1 offset ?)",
-            (self._max_episodes,),
+            "(select id from episodes order by pending_at desc limit -1 offset ?) and "
         )
+        db.execute(too_many + "alert not in (select alert from rules)", (self._max_episodes,))
+        for alert, oldest in self._horizons.items():
+            db.execute(too_many + "alert = ? and last < ?", (self._max_episodes, alert, oldest))
 
     # ---- alerts ----
 
