@@ -11,10 +11,13 @@ import json
 import sqlite3
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import structlog
 
 from infra.settings import Settings
 from master_dataset.cut import Cut, cut_from_json, cut_to_json
@@ -26,6 +29,7 @@ LAYOUT = 1
 BUSY_S = 10.0
 MOST_EVALUATIONS = 10_000
 MOST_OUTBOX = 10_000
+"""Messages that wait for one target."""
 PRUNE_EVERY = 100
 """Commits between two looks at what is too old."""
 PUT_EPISODE = "insert or replace into episodes values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -51,6 +55,8 @@ create table if not exists seen (
     alert text not null, key blob not null, last integer not null, primary key (alert, key)) without rowid;
 create table if not exists mutes (alert text primary key, until real not null);
 """
+
+log = structlog.get_logger()
 
 
 class Position(NamedTuple):
@@ -107,6 +113,8 @@ class Journal:
             self._db.executescript(f"{TABLES} pragma user_version = {LAYOUT};")
         self._commits = 0
         self._horizons: dict[str, float] = {}
+        self.given_up: Counter[str] = Counter()
+        """Messages by target that were never told because too many waited."""
 
     def close(self) -> None:
         """Let go of the file."""
@@ -166,16 +174,27 @@ class Journal:
         for table, most in (
             ("evaluations", MOST_EVALUATIONS),
             ("transitions", self._max_episodes),
-            ("outbox", MOST_OUTBOX),
         ):
             db.execute(f"delete from {table} where seq <= (select max(seq) from {table}) - ?", (most,))  # noqa: S608
+        self._prune_outbox(db)
         too_many = (
             "delete from episodes where state = 'resolved' and id in "
             "(select id from episodes order by pending_at desc limit -1 offset ?) and "
         )
-        db.execute(too_many + "alert not in (select alert from rules)", (self._max_episodes,))
+        db.execute(too_many + "alert not in (select alert from rules)", (self._max_episodes,))  # noqa: S608  our own text
         for alert, oldest in self._horizons.items():
             db.execute(too_many + "alert = ? and last < ?", (self._max_episodes, alert, oldest))
+
+    def _prune_outbox(self, db: sqlite3.Connection) -> None:
+        """Of each target the newest messages stay. The others are given up, and that is said."""
+        for target, count in db.execute("select target, count(*) from outbox group by target").fetchall():
+            if count > self._max_outbox:
+                db.execute(
+                    "delete from outbox where seq in (select seq from outbox where target = ? order by seq limit ?)",
+                    (target, count - self._max_outbox),
+                )
+                self.given_up[target] += count - self._max_outbox
+                log.error("given_up", target=target, messages=count - self._max_outbox, why="too many wait")
 
     # ---- alerts ----
 

@@ -41,7 +41,7 @@ class AlertMetrics(Collector):
         yield _counter("looks", "Looks at alerts.", "source", {n: e.looks for n, e in self._evaluators.items()})
         yield _counter("sent", "Messages that were told.", "target", {c.target: c.sent for c in self._couriers})
         yield _counter("failed", "Tries to tell that failed.", "target", {c.target: c.failed for c in self._couriers})
-        given_up = {c.target: c.given_up for c in self._couriers}
+        given_up = {c.target: c.given_up + self._journal.given_up[c.target] for c in self._couriers}
         yield _counter("given_up", "Messages that were never told.", "target", given_up)
         matched = {watcher.source.name: watcher.matched for watcher in self._watchers}
         yield _counter("watched", "Events that matched a watch.", "source", matched)

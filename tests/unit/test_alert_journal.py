@@ -46,3 +46,15 @@ def test_episodes_of_an_alert_that_is_gone_are_bounded(journal: Journal) -> None
     journal.commit(look(changed=tuple(found)))
     prune(journal)
     assert len(journal.episodes()) == MOST
+
+
+def test_a_target_that_waits_takes_no_room_from_the_others(journal: Journal) -> None:
+    """Many messages to one target do not drop the few to another, and what is given up is counted."""
+    few = tuple(("webhook:quiet", f"q{number}", "k", "{}") for number in range(3))
+    many = tuple(("kafka", f"k{number}", "k", "{}") for number in range(3 * MOST))
+    journal.commit(look(outbox=few))
+    journal.commit(look(outbox=many))
+    prune(journal)
+    waiting = [each.delivery for each in journal.outbox()]
+    assert waiting == ["q0", "q1", "q2", *(f"k{number}" for number in range(2 * MOST, 3 * MOST))]
+    assert journal.given_up == {"kafka": 2 * MOST}
