@@ -14,8 +14,8 @@ from redis.exceptions import RedisError
 
 from master_dataset.cut import Cut
 from master_dataset.errors import MasterDatasetError
-from serving_layer.alerts.evaluating import NotNow
 from serving_layer.alerts.journal import Journal
+from serving_layer.alerts.reading import NotNow
 from speed_layer.touched import Touched, read_since
 
 WAIT_S = 0.25

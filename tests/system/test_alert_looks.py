@@ -20,6 +20,7 @@ from serving_layer.alerts.feeding import Feeder
 from serving_layer.alerts.following import WAIT_S, Follower
 from serving_layer.alerts.journal import Journal, Look, Position
 from serving_layer.answering import Answering
+from serving_layer.bounds import Bounds
 from speed_layer.lag import Looked
 from speed_layer.speed_views import TOUCHED, SpeedViews
 from tests.alert_oracle import Oracle
@@ -87,6 +88,11 @@ class Taps:
         )  # fmt: skip
         self.follower = Follower("taps", "taps", self.evaluator, self.journal, self.client, None)  # type: ignore[arg-type]
         self.evaluator.begin()
+
+    def bound(self, bounds: Bounds) -> None:
+        """From now on this is what one answer may take."""
+        self.answering.close()
+        self.answering = self.evaluator.answering = Answering(self.place.settings, self.declarations, bounds)
 
     def failpoint(self, name: str) -> None:
         self.crashing[name] = self.crashing.get(name, 0) - 1
@@ -223,7 +229,7 @@ def test_a_follower_that_begins_again_waits_for_what_is_new_instead_of_reading_w
 
 
 def test_nothing_is_concluded_while_redis_lost_its_views(taps: Taps, server: Redis) -> None:
-    from serving_layer.alerts.evaluating import NotNow
+    from serving_layer.alerts.reading import NotNow
 
     taps.look()
     taps.add("a", taps.now)
@@ -291,6 +297,42 @@ def test_a_clock_that_was_a_day_ahead_for_one_look_ruins_no_day(taps: Taps) -> N
     taps.now += 60
     taps.look()
     assert taps.fired("fewest")[()] == settled + 1  # the second event alone, judged when its period was over
+
+
+def test_answers_that_are_too_many_for_one_reading_are_read_in_parts(taps: Taps) -> None:
+    taps.bound(Bounds(speed_states=40))
+    taps.look()
+    for number in range(30):
+        for _ in range(4 if number == 29 else 1):
+            taps.add("a", taps.now - 5 * number)
+            taps.add("b", taps.now - 5 * number)
+    taps.apply()
+    taps.look()
+    assert taps.fired("many") == {("a",): 1, ("b",): 1}
+    assert not any(memory.is_behind for memory in taps.evaluator.memory.values())
+
+
+def test_an_alert_whose_answers_are_too_many_holds_up_no_other_and_catches_up(taps: Taps) -> None:
+    taps.look()
+    taps.bound(Bounds(speed_states=10))
+    for number in range(15):
+        taps.add(f"card {number}", taps.now - 100)
+    taps.apply()
+    taps.look()
+    assert "states" in taps.evaluator.memory["many"].error
+    for _ in range(4):
+        taps.add("a", taps.now, failed=True)
+    taps.apply()
+    taps.now += 1
+    taps.evaluator.memory["many"].again_at = taps.now + 1
+    taps.look()
+    assert taps.fired("many") == {}
+    assert taps.fired("failing") == {(): 1}
+    taps.bound(Bounds())
+    taps.now += 30
+    taps.look()
+    assert taps.fired("many") == {("a",): 1}
+    assert taps.evaluator.memory["many"].error == ""
 
 
 def test_an_alert_that_is_new_does_not_tell_what_was_long_before(taps: Taps) -> None:
