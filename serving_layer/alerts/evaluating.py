@@ -96,7 +96,8 @@ class Evaluator:
             found.is_new = self.journal.last_look(self.source) < found.armed_at
             found.seen = self.journal.seen(alert.name)
             for episode in reversed(self.journal.episodes(alert.name)):
-                found.episodes[episode.key].append(episode)
+                if episode.pending_at >= found.armed_at:  # older ones are of what the alert was before
+                    found.episodes[episode.key].append(episode)
             if alert.silence_s and not alert.keys:
                 found.seen.setdefault((), int(found.armed_at))
         position = self.journal.position(self.source)
@@ -162,7 +163,8 @@ class Evaluator:
         alert, view = watched.alert, watched.view
         if self.memory[alert.name].is_behind:
             return self._catching_up(watched, now)
-        buckets = touched.of(view.hash)
+        # What was touched before an alert was declared is known of the view, but not looked at: its last periods are.
+        buckets = None if self.memory[alert.name].is_new else touched.of(view.hash)
         if alert.silence_s:
             # Where keys are told apart, a bucket of "any key" (the entry was too long) does not say whose silence ends.
             is_known = buckets is not None and not (alert.keys and None in buckets.values())

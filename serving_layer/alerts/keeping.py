@@ -140,13 +140,12 @@ def _kept(
         watches = tuple(each for each in declarations.watches.values() if each.source.name == name)
         if watches:
             kept.watchers.append(Watcher(settings, where.kafka, source, watches, _redis(settings), stopping))
-    arm(journal, declarations, kept.evaluators)
+    arm(journal, declarations, kept.evaluators, time.time())
     return kept
 
 
-def arm(journal: Journal, declarations: Declarations, evaluators: dict[str, Evaluator]) -> None:
+def arm(journal: Journal, declarations: Declarations, evaluators: dict[str, Evaluator], now: float) -> None:
     """Take the alerts as they are declared now. What is open of others, or of what they were before, is over."""
-    now = time.time()
     hashes = {name: alert.hash for name, alert in declarations.alerts.items()}
     other = journal.differing(hashes)
     over = ended((episode for name in other for episode in journal.episodes(name, is_open=True)), now)

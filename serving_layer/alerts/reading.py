@@ -40,7 +40,9 @@ class Watched:
     def rule(self) -> Rule:
         """What decides its episodes."""
         alert = self.alert
-        return Rule(alert.name, alert.view.name, alert.keys, alert.step_s, alert.for_buckets, alert.keep_s)
+        return Rule(
+            alert.name, alert.view.name, alert.keys, alert.step_s, alert.for_buckets, alert.keep_s, alert.hash
+        )  # fmt: skip
 
 
 class Asking(NamedTuple):

@@ -19,6 +19,7 @@ from serving_layer.alerts.evaluating import Evaluator
 from serving_layer.alerts.feeding import Feeder
 from serving_layer.alerts.following import WAIT_S, Follower
 from serving_layer.alerts.journal import Journal, Look, Position
+from serving_layer.alerts.keeping import arm
 from serving_layer.answering import Answering
 from serving_layer.bounds import Bounds
 from speed_layer.lag import Looked
@@ -76,6 +77,12 @@ class Taps:
         self.crashing: dict[str, int] = {}
         hashes = {each.name: each.hash for each in ALERTS}
         self.journal.arm(hashes, self.now, Look("taps", Position({}, 0.0), self.now))
+        self.begin()
+
+    def declare(self, *alerts: Alert) -> None:
+        """Other alerts, from the next start on, which is now."""
+        self.declarations = replace(self.declarations, alerts={each.name: each for each in alerts})
+        arm(self.journal, self.declarations, {"taps": self.evaluator}, self.now)
         self.begin()
 
     def begin(self) -> None:
@@ -353,6 +360,35 @@ def test_what_is_told_waits_in_the_outbox_with_one_name_each(taps: Taps) -> None
     deliveries = [each.delivery for each in taps.journal.outbox() if each.delivery.startswith("many-")]
     assert len(deliveries) == 1
     assert deliveries[0].endswith(":firing")
+
+
+def test_an_alert_that_is_declared_otherwise_tells_anew(taps: Taps) -> None:
+    taps.look()
+    for _ in range(5):
+        taps.add("a", taps.now)
+    taps.apply()
+    taps.look()
+    taps.now += 1
+    taps.declare(Alert("many", TRIES, when="attempts > 4", keep="15s"))
+    taps.add("a", taps.now)
+    taps.apply()
+    taps.look()
+    states = [str(episode.state) for episode in taps.journal.episodes("many")]
+    assert states == ["firing", "resolved"]
+
+
+def test_an_alert_that_is_new_on_a_followed_view_looks_at_its_last_periods(taps: Taps) -> None:
+    taps.look()
+    for _ in range(5):
+        taps.add("a", taps.now)
+    taps.apply()
+    taps.look()
+    taps.now += 1
+    taps.declare(*ALERTS, Alert("five", TRIES, when="attempts > 4"))
+    taps.add("b", taps.now)  # another key: nothing of "a" is touched any more
+    taps.apply()
+    taps.look()
+    assert taps.fired("five") == {("a",): 1}
 
 
 # ---- feeds and watches without Kafka -------------------------------------------
