@@ -86,6 +86,7 @@ class Courier:
             self.given_up += 1
             log.error("given_up", target=self.target, delivery=first.delivery, why=why)
             self.journal.delivered([first.seq])
+            self.error = ""
             return
         longest = LONGEST_PAUSE_S if self.target != KAFKA else 5.0
         pause_s = min(FIRST_PAUSE_S * 2 ** min(first.tries, 20), longest) * random.uniform(0.75, 1.0)  # noqa: S311
