@@ -45,6 +45,8 @@ class AlertMetrics(Collector):
         yield _counter("given_up", "Messages that were never told.", "target", given_up)
         matched = {watcher.source.name: watcher.matched for watcher in self._watchers}
         yield _counter("watched", "Events that matched a watch.", "source", matched)
+        skipped = {watcher.source.name: watcher.skipped for watcher in self._watchers}
+        yield _counter("skipped", "Records that no watch could be asked about.", "source", skipped)
         yield _counter("fed", "Answers sent to feeds.", "feed", {n: f.sent for n, f in self._feeders.items()})
 
 

@@ -6,7 +6,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from serving_layer.alerts.delivering import Courier
+from serving_layer.alerts.delivering import Courier, MessageTooLarge, Parcel, send_in_parts
 from serving_layer.alerts.episodes import Episode, State
 from serving_layer.alerts.journal import Journal, Look, Position, Telling
 from serving_layer.alerts.webhooks import (
@@ -226,6 +226,19 @@ def test_after_long_enough_a_message_is_given_up(tmp_path: Path) -> None:
     courier.carry()
     assert [each.delivery for each in journal.outbox()] == ["e1:firing", "e2:firing"]
     assert courier.given_up == 1
+
+
+def test_a_message_that_kafka_never_takes_holds_up_none_of_the_others() -> None:
+    got: list[str] = []
+
+    def send(messages: Sequence[Parcel]) -> None:
+        if any(len(value) > 10 for _, value, _ in messages):
+            raise MessageTooLarge("too large")
+        got.extend(delivery for _, _, delivery in messages)
+
+    parcels = [(b"k", b"x" * (11 if number in (2, 5) else 1), str(number)) for number in range(7)]
+    assert [delivery for _, _, delivery in send_in_parts(send, parcels)] == ["2", "5"]
+    assert got == ["0", "1", "3", "4", "6"]
 
 
 # ---- the journal ---------------------------------------------------------------
