@@ -29,7 +29,7 @@ from serving_layer.alerts.following import Follower
 from serving_layer.alerts.journal import Journal, Position, open_journal
 from serving_layer.alerts.metrics import AlertMetrics
 from serving_layer.alerts.watching import Watcher
-from serving_layer.alerts.webhooks import Webhook, read_webhooks
+from serving_layer.alerts.webhooks import Webhook, check_named, read_webhooks
 from serving_layer.allowed import bounds_of
 from serving_layer.answering import Answering
 from views.declarations import Declarations, declared_by
@@ -112,6 +112,7 @@ def run_alerts(settings: Settings) -> None:
     Home(settings.home).prepare()
     declarations = declared_by(settings)
     webhooks = read_webhooks(settings.alerts_webhooks_file)
+    check_named(webhooks, declarations.alerts.values())
     with ExitStack() as held:
         journal = open_journal(settings)
         held.callback(journal.close)
