@@ -335,7 +335,9 @@ class Evaluator:
         told_of: list[tuple[Episode, str]] = []
         outbox: list[Message] = []
         for episode in episodes:
-            is_muted = episode.alert in mutes
+            # Who was told that it fires is told that it is over, whatever was muted since; and nobody else.
+            then = self.journal.was_muted(episode.id) if episode.state is State.RESOLVED else None
+            is_muted = episode.alert in mutes if then is None else then
             body = told(episode, is_muted=is_muted)
             told_of.append((episode, body))
             outbox += messages(episode, body, self._webhooks_of(episode.alert), is_muted=is_muted)

@@ -257,6 +257,11 @@ class Journal:
 
     # ---- telling ----
 
+    def was_muted(self, episode: str) -> bool | None:
+        """Whether its alert was muted when an episode fired; None where that is not known, or it has not fired."""
+        said = (json.loads(body) for (body,) in self._rows("select body from transitions where episode = ?", episode))
+        return next((bool(each["muted"]) for each in said if each["state"] == str(State.FIRING)), None)
+
     def last_transition(self) -> int:
         """The number of the newest."""
         return int(self._rows("select coalesce(max(seq), 0) from transitions")[0][0])

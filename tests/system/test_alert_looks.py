@@ -391,6 +391,31 @@ def test_an_alert_that_is_new_on_a_followed_view_looks_at_its_last_periods(taps:
     assert taps.fired("five") == {("a",): 1}
 
 
+@pytest.mark.parametrize("is_muted_first", [False, True])
+def test_who_was_told_of_a_firing_is_told_of_its_end_and_nobody_else(taps: Taps, *, is_muted_first: bool) -> None:
+    taps.evaluator.webhooks = ("ops",)
+    taps.look()
+    for _ in range(5):
+        taps.add("a", taps.now)
+    taps.apply()
+    until = time.time() + 3600
+    if is_muted_first:
+        taps.journal.mute("many", until)
+    taps.look()
+    if is_muted_first:
+        taps.journal.unmute("many")
+    else:
+        taps.journal.mute("many", until)
+    taps.now += 60
+    taps.look()
+    told = [
+        each.delivery.rpartition(":")[2]
+        for each in taps.journal.outbox()
+        if each.target == "webhook:ops" and each.delivery.startswith("many-")
+    ]
+    assert told == ([] if is_muted_first else ["firing", "resolved"])
+
+
 # ---- feeds and watches without Kafka -------------------------------------------
 
 
