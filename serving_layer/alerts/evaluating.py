@@ -94,6 +94,7 @@ class Evaluator:
             found = self.memory[alert.name] = Memory()
             found.armed_at, found.settled_until = self.journal.armed(alert.name)
             found.is_new = self.journal.last_look(self.source) < found.armed_at
+            found.is_behind = self.journal.is_behind(alert.name)
             found.seen = self.journal.seen(alert.name)
             for episode in reversed(self.journal.episodes(alert.name)):
                 if episode.pending_at >= found.armed_at:  # older ones are of what the alert was before
@@ -308,10 +309,12 @@ class Evaluator:
             position, now, [episode for each in steps.values() for step in each for episode in step.told]
         )
         self.failpoint("alerts.before_commit")
-        horizons = {alert.name: self._horizon(alert, now) for alert in self.alerts}
-        self.journal.commit(
-            look._replace(changed=tuple(changed), is_exact=is_exact, seen=seen, settled=settled, horizons=horizons)
-        )
+        look = look._replace(
+            changed=tuple(changed), is_exact=is_exact, seen=seen, settled=settled,
+            behind={name: memory.is_behind for name, memory in self.memory.items()},
+            horizons={alert.name: self._horizon(alert, now) for alert in self.alerts},
+        )  # fmt: skip
+        self.journal.commit(look)
         self.failpoint("alerts.after_commit")
         for episode in changed:
             of_key = self.memory[episode.alert].episodes[episode.key]

@@ -25,7 +25,7 @@ from serving_layer.alerts.episodes import Episode, State
 from views.keys import pack_key, unpack_key
 
 FILE = "alerts.sqlite"
-LAYOUT = 1
+LAYOUT = 2
 BUSY_S = 10.0
 MOST_EVALUATIONS = 10_000
 MOST_OUTBOX = 10_000
@@ -54,6 +54,7 @@ create table if not exists outbox (
 create table if not exists seen (
     alert text not null, key blob not null, last integer not null, primary key (alert, key)) without rowid;
 create table if not exists mutes (alert text primary key, until real not null);
+create table if not exists behind (alert text primary key);
 """
 
 log = structlog.get_logger()
@@ -96,6 +97,8 @@ class Look(NamedTuple):
     """(target, delivery, key, body)."""
     seen: Mapping[str, Mapping[tuple[Any, ...], int]] = {}
     settled: Mapping[str, int] = {}
+    behind: Mapping[str, bool] = {}
+    """Of each alert: whether it has to look at everything of late before anything is concluded."""
     horizons: Mapping[str, float] = {}
     """Of each alert: what looks may still join are episodes whose last period is not before this."""
 
@@ -109,7 +112,7 @@ class Journal:
         self._db = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
         self._db.execute("pragma journal_mode = wal")
         self._db.execute("pragma synchronous = full")  # what was committed survives a loss of power too
-        if not self._rows("pragma user_version")[0][0]:  # readers open it often: they write nothing
+        if self._rows("pragma user_version")[0][0] < LAYOUT:  # readers open it often: they write nothing
             self._db.executescript(f"{TABLES} pragma user_version = {LAYOUT};")
         self._commits = 0
         self._horizons: dict[str, float] = {}
@@ -159,6 +162,10 @@ class Journal:
                 )
             for alert, until in look.settled.items():
                 db.execute("update rules set settled_until = ? where alert = ?", (until, alert))
+            for alert, is_behind in look.behind.items():
+                db.execute("delete from behind where alert = ?", (alert,))
+                if is_behind:
+                    db.execute("insert into behind values (?)", (alert,))
             _put_position(db, look.source, look.position)
             db.execute(
                 "insert into evaluations (source, cut, as_of, at, is_exact) values (?, ?, ?, ?, ?)",
@@ -210,6 +217,7 @@ class Journal:
             for name in other:
                 db.execute("delete from rules where alert = ?", (name,))
                 db.execute("delete from seen where alert = ?", (name,))
+                db.execute("delete from behind where alert = ?", (name,))
                 if name in hashes:
                     db.execute("insert into rules values (?, ?, ?, null)", (name, hashes[name], now))
             _put_told(db, ended)
@@ -218,6 +226,10 @@ class Journal:
         """Since when an alert is looked at, and up to when its settled periods were judged."""
         found = self._rows("select armed_at, settled_until from rules where alert = ?", alert)
         return (found[0][0], found[0][1]) if found else (0.0, None)
+
+    def is_behind(self, alert: str) -> bool:
+        """Whether its answers were too many when it was last looked at."""
+        return bool(self._rows("select 1 from behind where alert = ?", alert))
 
     def seen(self, alert: str) -> dict[tuple[Any, ...], int]:
         """The end of the last bucket with an event, of each key."""
