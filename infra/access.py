@@ -6,7 +6,7 @@ from starlette.requests import HTTPConnection
 
 from infra.access_keys import AccessKey, AccessKeyError, AccessKeys
 from infra.problems import Problem
-from infra.sessions import Session, Sessions
+from infra.sessions import Session, Sessions, is_from_our_page
 from infra.settings import Settings
 
 CHALLENGE = {"WWW-Authenticate": 'Basic realm="tidemark", charset="UTF-8", Bearer realm="tidemark"'}
@@ -35,6 +35,7 @@ class Access:
         into logs and histories.
         """
         if not self.is_required:
+            _refuse_other_pages(connection)
             return None
         given = connection.headers.get("authorization", "")
         try:
@@ -72,3 +73,10 @@ class Access:
     def _signed_in(self, connection: HTTPConnection) -> AccessKey | None:
         found = self.session(connection)
         return None if found is None else found[1]
+
+
+def _refuse_other_pages(connection: HTTPConnection) -> None:
+    """No browser keeps a page of somebody else from a WebSocket, and without keys nothing else would."""
+    is_page = connection.scope["type"] == "websocket" and "origin" in connection.headers
+    if is_page and not is_from_our_page(connection):
+        raise Problem(403, "other-origin", "Only pages of this server may open a WebSocket; programs send no Origin.")

@@ -359,7 +359,7 @@ def alerts_service(settings: Settings, after: tuple[str, ...]) -> Service:
     """The alert process: looks at alerts whenever answers change, and tells. Its address is that of its metrics."""
     address = f"http://{LOOPBACK}:{settings.alerts_metrics_port}/metrics"
     # Not needed: without it answers are as right as ever, and what it missed it looks at when it is back.
-    return _telling_service(settings, "alerts", "serving_layer.alerts", address, check_heartbeat, after)
+    return _telling_service(settings, "alerts", "serving_layer.alerts", address, check_heartbeat, after, untold)
 
 
 def _rest_service(settings: Settings, name: str, module: str, address: str, after: tuple[str, ...]) -> Service:
@@ -415,6 +415,13 @@ def refused_sources(status_file: Path) -> str:
     """What a process that follows sources says of those that it cannot follow; empty if there are none."""
     sources = (read_json(status_file) or {}).get("sources", {})
     return "\n".join(f"source {name!r}: {said['refused']}" for name, said in sources.items() if said.get("refused"))
+
+
+def untold(status_file: Path) -> str:
+    """What the alert process says of sources that it does not look at for long, and of whom it cannot tell."""
+    couriers = (read_json(status_file) or {}).get("couriers", {})
+    said = [refused_sources(status_file), *(each["refused"] for each in couriers.values())]
+    return "\n".join(filter(None, said))
 
 
 def check_sources(status_file: Path, max_age_s: float = 15.0) -> str | None:

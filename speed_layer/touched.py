@@ -59,7 +59,11 @@ def written(groups: Iterable[Group], hashes: Iterable[str]) -> bytes:
 
 
 def read_since(client: Redis, prefix: str, cut: Cut, place: bytes, wait_s: float) -> Touched | None:
-    """What micro-batches touched since a cut, waited for; None where nothing came. `place`: the last entry read."""
+    """What micro-batches touched since a cut, waited for; None where nothing came. `place`: the last entry read.
+
+    Where only entries came that end at or before the cut, it has that cut: nothing was touched since, and the place
+    is where to read on. Whoever asked again from the same place would get the same entries at once.
+    """
     name = prefix + TOUCHED
     found: Any = client.xread({name: place}, count=MOST_ENTRIES, block=max(int(wait_s * 1000), 1))
     if not found:
@@ -75,7 +79,7 @@ def entries_of(found: Any) -> list[tuple[bytes, dict[bytes, bytes]]]:
     return list(entries)
 
 
-def _joined(entries: list[tuple[bytes, dict[bytes, bytes]]], cut: Cut) -> Touched | None:
+def _joined(entries: list[tuple[bytes, dict[bytes, bytes]]], cut: Cut) -> Touched:
     """Several entries as one. What ends at or before the cut is left out; where one is missing, anything may be."""
     at, is_whole = cut_text(cut), True
     views: dict[str, Buckets] = {}
@@ -83,7 +87,8 @@ def _joined(entries: list[tuple[bytes, dict[bytes, bytes]]], cut: Cut) -> Touche
     last = entries[-1]
     starts = [number for number, (_, fields) in enumerate(entries) if fields[b"from"].decode() == at]
     if not starts:
-        return None if last[1][b"to"].decode() == at else Touched(cut_of(last[1][b"to"]), None, last[0])
+        is_known = last[1][b"to"].decode() == at
+        return Touched(cut_of(last[1][b"to"]), {} if is_known else None, last[0])
     for _, fields in entries[starts[-1] :]:
         is_whole = is_whole and fields[b"from"].decode() == at
         at = fields[b"to"].decode()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -86,6 +86,7 @@ class Courier:
             self.given_up += 1
             log.error("given_up", target=self.target, delivery=first.delivery, why=why)
             self.journal.delivered([first.seq])
+            self.error = ""
             return
         longest = LONGEST_PAUSE_S if self.target != KAFKA else 5.0
         pause_s = min(FIRST_PAUSE_S * 2 ** min(first.tries, 20), longest) * random.uniform(0.75, 1.0)  # noqa: S311
@@ -98,14 +99,36 @@ def kafka_courier(settings: Settings, bootstrap: str, journal: Journal, stopping
 
     def send(due: list[Telling]) -> None:
         topic.send([(each.key.encode(), each.body.encode(), each.delivery) for each in due])
+        courier.given_up = topic.skipped
 
-    return Courier(KAFKA, journal, send, stopping, at_once=AT_ONCE)
+    courier = Courier(KAFKA, journal, send, stopping, at_once=AT_ONCE)
+    return courier
 
 
 def alerts_topic(settings: Settings, bootstrap: str) -> WrittenTopic:
     """Where alerts are told: one partition, so that they are in order."""
     configs = topic_configs(RETENTION_HOURS, None, compacted=False)
     return WrittenTopic(settings, bootstrap, TopicPlan(ALERTS_TOPIC, 1, configs))
+
+
+class MessageTooLarge(MasterDatasetError):
+    """Kafka takes no message of this size, now or later."""
+
+
+Parcel = tuple[bytes, bytes, str]
+"""A key, a value and the name of the delivery."""
+
+
+def send_in_parts(send: Callable[[Sequence[Parcel]], None], messages: Sequence[Parcel]) -> list[Parcel]:
+    """Send messages in order. Returns those that are too large by themselves: sent again they would be so for ever."""
+    try:
+        send(messages)
+    except MessageTooLarge:
+        if len(messages) == 1:
+            return list(messages)
+        middle = len(messages) // 2
+        return send_in_parts(send, messages[:middle]) + send_in_parts(send, messages[middle:])
+    return []
 
 
 class WrittenTopic:
@@ -120,14 +143,23 @@ class WrittenTopic:
         }
         self._plan = plan
         self._producer: Producer | None = None
+        self.skipped = 0
+        """Messages that were too large."""
 
-    def send(self, messages: Iterable[tuple[bytes, bytes, str]]) -> int:
-        """Keys, values and names of deliveries, in order. Returns how many, when all are acknowledged."""
+    def send(self, messages: Iterable[Parcel]) -> int:
+        """Messages in order. Returns how many were acknowledged; those that are too large are skipped, and counted."""
+        found = list(messages)
+        too_large = send_in_parts(self._send, found)
+        for key, value, delivery in too_large:
+            log.error("too_large", topic=self._plan.name, delivery=delivery, bytes=len(key) + len(value))
+        self.skipped += len(too_large)
+        return len(found) - len(too_large)
+
+    def _send(self, messages: Sequence[Parcel]) -> None:
         if self._producer is None:
             apply_topics(AdminClient(_connection_of(self._config)), [self._plan])
             self._producer = Producer(self._config)
         failures: list[KafkaError] = []
-        count = 0
 
         def delivered(error: KafkaError | None, _message: object) -> None:
             if error is not None:
@@ -135,13 +167,13 @@ class WrittenTopic:
 
         for key, value, delivery in messages:
             self._produce(key, value, delivery, delivered)
-            count += 1
         left = self._producer.flush(FLUSH_S)
         if failures or left:
             self._producer = None  # what it still holds must not come after what is sent again
             why = failures[0].str() if failures else "no acknowledgement"
-            raise MasterDatasetError(f"Topic {self._plan.name!r} did not take what was sent: {why}.")
-        return count
+            is_too_large = any(each.code() == KafkaError.MSG_SIZE_TOO_LARGE for each in failures)
+            kind = MessageTooLarge if is_too_large else MasterDatasetError
+            raise kind(f"Topic {self._plan.name!r} did not take what was sent: {why}.")
 
     def _produce(self, key: bytes, value: bytes, delivery: str, delivered: Callable[..., None]) -> None:
         headers: list[tuple[str, str | bytes | None]] = [("delivery", delivery.encode())]

@@ -76,6 +76,8 @@ class Rule(NamedTuple):
     step_s: int
     in_row: int
     keep_s: int
+    definition: str = ""
+    """The same as long as the alert means the same."""
 
 
 class Step(NamedTuple):
@@ -202,8 +204,8 @@ def _longer(episode: Episode, first: int, last: int, value: Mapping[str, Any]) -
 
 
 def _new(rule: Rule, key: Key, known: Mapping[str, Episode], first: int, last: int, now: float) -> Episode:
-    """Its id says which alert, key and period it began with: found again, it is the same."""
-    text = json.dumps([rule.alert, named(rule.names, key)], sort_keys=True)
+    """Its id says which alert, as it is declared, key and period it began with: found again, it is the same."""
+    text = json.dumps([rule.alert, rule.definition, named(rule.names, key)], sort_keys=True)
     base = f"{rule.alert}-{hashlib.sha256(text.encode()).hexdigest()[:12]}-{first}"
     number, id_ = 1, base
     while id_ in known:

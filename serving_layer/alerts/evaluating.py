@@ -12,7 +12,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 import structlog
 
@@ -20,58 +19,29 @@ from infra.settings import Settings
 from master_dataset.cut import Cut, cut_to_json
 from serving_layer.alerts import asked
 from serving_layer.alerts.asked import Wanted
-from serving_layer.alerts.episodes import Episode, Judged, Key, Rule, State, Step, advance, advance_silence, over_at
+from serving_layer.alerts.episodes import Episode, Judged, Key, State, Step, advance, advance_silence, over_at
 from serving_layer.alerts.journal import Journal, Look, Position
+from serving_layer.alerts.reading import Asking, Found, Watched, read
 from serving_layer.alerts.telling import Message, messages, told
 from serving_layer.answer import Answer
 from serving_layer.answering import Answering
 from serving_layer.errors import ServingError
-from serving_layer.question import Question
 from speed_layer.touched import Touched
 from views.alert import Alert
 from views.declarations import Declarations
 from views.errors import AlertError
-from views.typed import Typed
-from views.view import View
 
 TRIES = 10
 """Looks until the answers and what was touched are at one cut; after that what is newer counts too."""
 AHEAD_S = 60.0
 """An event whose period begins so much later than the clock says is not looked at."""
+AGAIN_S = 30.0
+"""Until an alert whose answers were too many is looked at again."""
 CHUNK = 2_000
 """Periods of one question where everything of late is looked at."""
 
 log = structlog.get_logger()
 Since = Callable[[Cut, bytes], Touched | None]
-
-
-class NotNow(Exception):
-    """There is no complete answer at the moment."""
-
-
-@dataclass(frozen=True)
-class Watched:
-    """An alert with its view as it is served now."""
-
-    alert: Alert
-    view: View
-    condition: Typed | None
-
-    @property
-    def rule(self) -> Rule:
-        """What decides its episodes."""
-        alert = self.alert
-        return Rule(alert.name, alert.view.name, alert.keys, alert.step_s, alert.for_buckets, alert.keep_s)
-
-
-class Asking(NamedTuple):
-    """What is asked for an alert in one look."""
-
-    watched: Watched
-    wanted: Wanted
-    questions: tuple[Question, ...]
-    settled_until: int | None = None
-    """Up to where its settled periods are judged with this."""
 
 
 @dataclass
@@ -86,6 +56,10 @@ class Memory:
     armed_at: float = 0.0
     is_new: bool = True
     """Whether it was never looked at."""
+    is_behind: bool = False
+    """Whether its answers were too many: nothing is concluded until it has looked at everything of late."""
+    again_at: float = 0.0
+    """Not before then, when it is behind."""
     error: str = ""
 
 
@@ -120,9 +94,11 @@ class Evaluator:
             found = self.memory[alert.name] = Memory()
             found.armed_at, found.settled_until = self.journal.armed(alert.name)
             found.is_new = self.journal.last_look(self.source) < found.armed_at
+            found.is_behind = self.journal.is_behind(alert.name)
             found.seen = self.journal.seen(alert.name)
             for episode in reversed(self.journal.episodes(alert.name)):
-                found.episodes[episode.key].append(episode)
+                if episode.pending_at >= found.armed_at:  # older ones are of what the alert was before
+                    found.episodes[episode.key].append(episode)
             if alert.silence_s and not alert.keys:
                 found.seen.setdefault((), int(found.armed_at))
         position = self.journal.position(self.source)
@@ -136,29 +112,37 @@ class Evaluator:
         `since` says what was touched after a cut. NotNow where the answers are not complete.
         """
         now = self.clock()
+        if self.as_of > now:  # the clock was ahead, and is set back: what it said then is no knowledge
+            self.as_of = 0.0
         watched = list(self._watched())
         place: bytes | None = None
         is_exact = True
         if touched is not None:
             for number in range(TRIES):
                 asking = [each for one in watched if (each := self._asked(one, touched, now)) is not None]
-                answers, cut, as_of = self._answers(asking, now)
-                more = since(touched.cut, touched.place) if cut != touched.cut else None
+                found = self._read(asking, now)
+                has_more = found.cut is not None and found.cut != touched.cut
+                more = since(touched.cut, touched.place) if has_more else None
                 if more is None or number == TRIES - 1:
-                    is_exact = cut == touched.cut
+                    is_exact = found.cut == touched.cut
                     break
                 touched = _joined(touched, more)
             place = touched.place
             # Where everything was looked at, all up to the answers' cut is done with.
-            position, is_exact = (cut, True) if touched.views is None else (touched.cut, is_exact)
+            is_all = touched.views is None and found.cut is not None
+            position, is_exact = (found.cut or {}, True) if is_all else (touched.cut, is_exact)
         else:
             asking = [each for one in watched if (each := self._settling(one, now)) is not None]
-            answers, cut, as_of = self._answers(asking, now)
+            found = self._read(asking, now)
             known = self.journal.position(self.source)
-            position = known.cut if known else cut
-        self.as_of = max(self.as_of, as_of or 0.0)
-        steps = {one.alert.name: self._steps(one, asking, answers, touched, now) for one in watched}
-        settled = {each.watched.alert.name: each.settled_until for each in asking if each.settled_until is not None}
+            position = known.cut if known else found.cut or {}
+        self.as_of = max(self.as_of, found.as_of or 0.0)
+        steps = {one.alert.name: self._steps(one, asking, found.answers, touched, now) for one in watched}
+        settled = {
+            each.watched.alert.name: each.settled_until
+            for each in asking
+            if each.settled_until is not None and each.watched.alert.name in found.answers
+        }
         self._commit(position, now, steps, settled, was_touched=touched is not None, is_exact=is_exact)
         return place
 
@@ -169,7 +153,7 @@ class Evaluator:
             try:
                 view = self.answering.latest(alert.view.name)
                 yield Watched(alert, view, alert.condition_for(view) if alert.when else None)
-                memory.error = ""
+                memory.error = memory.error if memory.is_behind else ""
             except ServingError as error:
                 memory.error = error.detail
             except AlertError as error:  # the version that is served lacks an answer; the next run has it
@@ -178,9 +162,14 @@ class Evaluator:
     def _asked(self, watched: Watched, touched: Touched, now: float) -> Asking | None:
         """What a look asks for an alert because of what was touched."""
         alert, view = watched.alert, watched.view
-        buckets = touched.of(view.hash)
+        if self.memory[alert.name].is_behind:
+            return self._catching_up(watched, now)
+        # What was touched before an alert was declared is known of the view, but not looked at: its last periods are.
+        buckets = None if self.memory[alert.name].is_new else touched.of(view.hash)
         if alert.silence_s:
-            return self._asked_silence(watched, now) if buckets is None else None
+            # Where keys are told apart, a bucket of "any key" (the entry was too long) does not say whose silence ends.
+            is_known = buckets is not None and not (alert.keys and None in buckets.values())
+            return None if is_known else self._asked_silence(watched, now)
         if buckets is None:
             return self._asked_all(watched, now)
         periods = self._within(alert, asked.touched_periods(alert, buckets), now)
@@ -188,6 +177,12 @@ class Evaluator:
             return None
         wanted = Wanted(asked.around(alert, periods), asked.touched_keys(view, alert.keys, buckets))
         return Asking(watched, wanted, (asked.alert_question(alert, view, wanted),))
+
+    def _catching_up(self, watched: Watched, now: float) -> Asking | None:
+        """Everything of late for an alert whose answers were too many, now and then."""
+        if now < self.memory[watched.alert.name].again_at:
+            return None
+        return self._asked_silence(watched, now) if watched.alert.silence_s else self._asked_all(watched, now)
 
     def _asked_all(self, watched: Watched, now: float) -> Asking:
         """Everything of late: what was touched is not known. When an alert is new, that is its last few periods."""
@@ -217,10 +212,14 @@ class Evaluator:
     def _settling(self, watched: Watched, now: float) -> Asking | None:
         """The periods that are over since they were last judged, for an alert that waits for that."""
         alert, memory = watched.alert, self.memory[watched.alert.name]
+        if memory.is_behind:
+            return self._catching_up(watched, now)
         if not alert.settled or not self.as_of:
             return None
         until = int(self.as_of) - int(self.as_of) % alert.step_s
-        since = memory.settled_until if memory.settled_until is not None else until - alert.step_s
+        since = until - alert.step_s if memory.settled_until is None else memory.settled_until
+        if since > until:  # noted while the clock was ahead
+            since = until - alert.step_s
         since = max(since, until - max(int(self.settings.alerts_late_s), alert.step_s))
         periods = frozenset(range(since - since % alert.step_s, until, alert.step_s))
         if not periods:
@@ -233,34 +232,29 @@ class Evaluator:
         oldest = now - self.settings.alerts_late_s - alert.step_s
         return frozenset(period for period in periods if oldest <= period <= now + AHEAD_S)
 
-    def _answers(self, asking: Sequence[Asking], now: float) -> tuple[dict[str, list[Answer]], Cut, float | None]:
-        """The answers by alert, their cut, and until when everything is in them."""
-        questions = [question for each in asking for question in each.questions]
-        try:
-            standing = self.answering.standing(self.source)
-            answers = self.answering.answer_all(questions)
-        except ServingError as error:
-            raise NotNow(error.detail) from None
-        incomplete = next((answer.meta.why for answer in answers if answer.meta.degraded), standing.why)
-        if incomplete is not None or standing.speed is None:
-            raise NotNow(incomplete or "there are no speed views")
-        lag_s = standing.speed.lag_s
-        cut = answers[0].meta.cut if answers else standing.speed.applied
-        if any(answer.meta.cut != cut for answer in answers):
-            raise NotNow("the answers are at different cuts")
-        rest = iter(answers)
-        found = {each.watched.alert.name: [next(rest) for _ in each.questions] for each in asking}
-        return found, cut, None if lag_s is None else now - lag_s
+    def _read(self, asking: Sequence[Asking], now: float) -> Found:
+        """The answers; of an alert that asks too much it is noted that it has to catch up."""
+        found = read(self.answering, self.source, asking, now)
+        for memory in (self.memory[name] for name in found.answers):
+            memory.is_behind, memory.error = False, ""
+        for name, why in found.too_large.items():
+            memory = self.memory[name]
+            if not memory.is_behind:
+                log.error("too_large", alert=name, why=why)
+            memory.is_behind, memory.again_at, memory.error = True, now + AGAIN_S, why
+        return found
 
     # ---- what follows ----
 
     def _steps(
-        self, watched: Watched, asking: Sequence[Asking], answers: Mapping[str, Sequence[Answer]],
-        touched: Touched | None, now: float,
+        self, watched: Watched, asking: Sequence[Asking], answers: Mapping[str, Answer], touched: Touched | None,
+        now: float,
     ) -> list[Step]:  # fmt: skip
         name = watched.alert.name
+        if self.memory[name].is_behind:
+            return []
         ours = next((each for each in asking if each.watched.alert.name == name), None)
-        found = _one(answers[name]) if ours is not None else None
+        found = answers[name] if ours is not None else None
         if watched.alert.silence_s:
             return list(self._silence(watched, found, touched, now))
         return list(self._judged(watched, ours, found, now))
@@ -315,7 +309,12 @@ class Evaluator:
             position, now, [episode for each in steps.values() for step in each for episode in step.told]
         )
         self.failpoint("alerts.before_commit")
-        self.journal.commit(look._replace(changed=tuple(changed), is_exact=is_exact, seen=seen, settled=settled))
+        look = look._replace(
+            changed=tuple(changed), is_exact=is_exact, seen=seen, settled=settled,
+            behind={name: memory.is_behind for name, memory in self.memory.items()},
+            horizons={alert.name: self._horizon(alert, now) for alert in self.alerts},
+        )  # fmt: skip
+        self.journal.commit(look)
         self.failpoint("alerts.after_commit")
         for episode in changed:
             of_key = self.memory[episode.alert].episodes[episode.key]
@@ -339,7 +338,9 @@ class Evaluator:
         told_of: list[tuple[Episode, str]] = []
         outbox: list[Message] = []
         for episode in episodes:
-            is_muted = episode.alert in mutes
+            # Who was told that it fires is told that it is over, whatever was muted since; and nobody else.
+            then = self.journal.was_muted(episode.id) if episode.state is State.RESOLVED else None
+            is_muted = episode.alert in mutes if then is None else then
             body = told(episode, is_muted=is_muted)
             told_of.append((episode, body))
             outbox += messages(episode, body, self._webhooks_of(episode.alert), is_muted=is_muted)
@@ -350,11 +351,15 @@ class Evaluator:
         wanted = alert.webhooks if alert is not None else None
         return self.webhooks if wanted is None else tuple(each for each in self.webhooks if each in wanted)
 
+    def _horizon(self, alert: Alert, now: float) -> float:
+        """No look joins anything to an episode whose last period is before this."""
+        return now - 2 * self.settings.alerts_late_s - alert.keep_s - alert.step_s * (alert.for_buckets + 2)
+
     def _forget(self, now: float) -> None:
         """Episodes that nothing can join any more: their periods are older than what is looked at."""
         for alert in self.alerts:
             of_alert = self.memory[alert.name].episodes
-            oldest = now - 2 * self.settings.alerts_late_s - alert.keep_s - alert.step_s * (alert.for_buckets + 2)
+            oldest = self._horizon(alert, now)
             for key in [key for key, known in of_alert.items() if known and known[0].last < oldest]:
                 of_alert[key] = [each for each in of_alert[key] if each.is_open or each.last >= oldest]
                 if not of_alert[key]:
@@ -376,8 +381,3 @@ def _joined(touched: Touched, more: Touched) -> Touched:
             known = views[view].get(bucket, frozenset())
             views[view][bucket] = None if known is None or keys is None else known | keys
     return Touched(more.cut, views, more.place)
-
-
-def _one(answers: Sequence[Answer]) -> Answer:
-    """The rows of several answers in one."""
-    return replace(answers[0], rows=[row for answer in answers for row in answer.rows])

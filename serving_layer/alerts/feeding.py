@@ -21,8 +21,8 @@ from serving_layer.alerts import asked
 from serving_layer.alerts.asked import Wanted
 from serving_layer.alerts.delivering import WrittenTopic
 from serving_layer.alerts.episodes import named
-from serving_layer.alerts.evaluating import NotNow
 from serving_layer.alerts.journal import Journal, Position
+from serving_layer.alerts.reading import NotNow
 from serving_layer.alerts.telling import iso
 from serving_layer.answer import Answer
 from serving_layer.answering import Answering

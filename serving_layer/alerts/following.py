@@ -14,8 +14,8 @@ from redis.exceptions import RedisError
 
 from master_dataset.cut import Cut
 from master_dataset.errors import MasterDatasetError
-from serving_layer.alerts.evaluating import NotNow
 from serving_layer.alerts.journal import Journal
+from serving_layer.alerts.reading import NotNow
 from speed_layer.touched import Touched, read_since
 
 WAIT_S = 0.25
@@ -91,10 +91,15 @@ class Follower:
         if known is None:  # the first time: everything of late
             newest = self._since({}, b"0")
             return Touched({}, None) if newest is None else Touched(newest.cut, None, newest.place)
-        return read_since(self.client, self._prefix, known.cut, self._place, WAIT_S)
+        found = read_since(self.client, self._prefix, known.cut, self._place, WAIT_S)
+        if found is not None and found.cut == known.cut:  # only what we know: the next time we wait behind it
+            self._place = found.place
+            return None
+        return found
 
     def _since(self, cut: Cut, place: bytes) -> Touched | None:
-        return read_since(self.client, self._prefix, cut, place, 0.001)
+        found = read_since(self.client, self._prefix, cut, place, 0.001)
+        return None if found is None or found.cut == cut else found
 
     @property
     def _prefix(self) -> str:

@@ -11,10 +11,13 @@ import json
 import sqlite3
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import structlog
 
 from infra.settings import Settings
 from master_dataset.cut import Cut, cut_from_json, cut_to_json
@@ -22,10 +25,11 @@ from serving_layer.alerts.episodes import Episode, State
 from views.keys import pack_key, unpack_key
 
 FILE = "alerts.sqlite"
-LAYOUT = 1
+LAYOUT = 2
 BUSY_S = 10.0
 MOST_EVALUATIONS = 10_000
 MOST_OUTBOX = 10_000
+"""Messages that wait for one target."""
 PRUNE_EVERY = 100
 """Commits between two looks at what is too old."""
 PUT_EPISODE = "insert or replace into episodes values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -50,7 +54,10 @@ create table if not exists outbox (
 create table if not exists seen (
     alert text not null, key blob not null, last integer not null, primary key (alert, key)) without rowid;
 create table if not exists mutes (alert text primary key, until real not null);
+create table if not exists behind (alert text primary key);
 """
+
+log = structlog.get_logger()
 
 
 class Position(NamedTuple):
@@ -90,20 +97,27 @@ class Look(NamedTuple):
     """(target, delivery, key, body)."""
     seen: Mapping[str, Mapping[tuple[Any, ...], int]] = {}
     settled: Mapping[str, int] = {}
+    behind: Mapping[str, bool] = {}
+    """Of each alert: whether it has to look at everything of late before anything is concluded."""
+    horizons: Mapping[str, float] = {}
+    """Of each alert: what looks may still join are episodes whose last period is not before this."""
 
 
 class Journal:
     """The file of one home. One process writes looks; threads share the object."""
 
-    def __init__(self, path: Path, *, max_episodes: int = 10_000) -> None:
-        self.path, self._max_episodes = path, max_episodes
+    def __init__(self, path: Path, *, max_episodes: int = 10_000, max_outbox: int = MOST_OUTBOX) -> None:
+        self.path, self._max_episodes, self._max_outbox = path, max_episodes, max_outbox
         self._lock = threading.RLock()
         self._db = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
         self._db.execute("pragma journal_mode = wal")
         self._db.execute("pragma synchronous = full")  # what was committed survives a loss of power too
-        if not self._rows("pragma user_version")[0][0]:  # readers open it often: they write nothing
+        if self._rows("pragma user_version")[0][0] < LAYOUT:  # readers open it often: they write nothing
             self._db.executescript(f"{TABLES} pragma user_version = {LAYOUT};")
         self._commits = 0
+        self._horizons: dict[str, float] = {}
+        self.given_up: Counter[str] = Counter()
+        """Messages by target that were never told because too many waited."""
 
     def close(self) -> None:
         """Let go of the file."""
@@ -148,28 +162,46 @@ class Journal:
                 )
             for alert, until in look.settled.items():
                 db.execute("update rules set settled_until = ? where alert = ?", (until, alert))
+            for alert, is_behind in look.behind.items():
+                db.execute("delete from behind where alert = ?", (alert,))
+                if is_behind:
+                    db.execute("insert into behind values (?)", (alert,))
             _put_position(db, look.source, look.position)
             db.execute(
                 "insert into evaluations (source, cut, as_of, at, is_exact) values (?, ?, ?, ?, ?)",
                 (look.source, _cut(look.position.cut), look.position.as_of, look.at, int(look.is_exact)),
             )
             self._commits += 1
+            self._horizons |= look.horizons
             if not self._commits % PRUNE_EVERY:
                 self._prune(db)
 
     def _prune(self, db: sqlite3.Connection) -> None:
-        """Drop the oldest of what is too many. Open episodes stay."""
+        """Drop the oldest of what is too many. Open episodes stay, and what looks reach: it would fire again."""
         for table, most in (
             ("evaluations", MOST_EVALUATIONS),
             ("transitions", self._max_episodes),
-            ("outbox", MOST_OUTBOX),
         ):
             db.execute(f"delete from {table} where seq <= (select max(seq) from {table}) - ?", (most,))  # noqa: S608
-        db.execute(
+        self._prune_outbox(db)
+        too_many = (
             "delete from episodes where state = 'resolved' and id in "
-            "(select id from episodes order by pending_at desc limit -1 offset ?)",
-            (self._max_episodes,),
+            "(select id from episodes order by pending_at desc limit -1 offset ?) and "
         )
+        db.execute(too_many + "alert not in (select alert from rules)", (self._max_episodes,))  # noqa: S608  our own text
+        for alert, oldest in self._horizons.items():
+            db.execute(too_many + "alert = ? and last < ?", (self._max_episodes, alert, oldest))
+
+    def _prune_outbox(self, db: sqlite3.Connection) -> None:
+        """Of each target the newest messages stay. The others are given up, and that is said."""
+        for target, count in db.execute("select target, count(*) from outbox group by target").fetchall():
+            if count > self._max_outbox:
+                db.execute(
+                    "delete from outbox where seq in (select seq from outbox where target = ? order by seq limit ?)",
+                    (target, count - self._max_outbox),
+                )
+                self.given_up[target] += count - self._max_outbox
+                log.error("given_up", target=target, messages=count - self._max_outbox, why="too many wait")
 
     # ---- alerts ----
 
@@ -185,6 +217,7 @@ class Journal:
             for name in other:
                 db.execute("delete from rules where alert = ?", (name,))
                 db.execute("delete from seen where alert = ?", (name,))
+                db.execute("delete from behind where alert = ?", (name,))
                 if name in hashes:
                     db.execute("insert into rules values (?, ?, ?, null)", (name, hashes[name], now))
             _put_told(db, ended)
@@ -193,6 +226,10 @@ class Journal:
         """Since when an alert is looked at, and up to when its settled periods were judged."""
         found = self._rows("select armed_at, settled_until from rules where alert = ?", alert)
         return (found[0][0], found[0][1]) if found else (0.0, None)
+
+    def is_behind(self, alert: str) -> bool:
+        """Whether its answers were too many when it was last looked at."""
+        return bool(self._rows("select 1 from behind where alert = ?", alert))
 
     def seen(self, alert: str) -> dict[tuple[Any, ...], int]:
         """The end of the last bucket with an event, of each key."""
@@ -231,6 +268,11 @@ class Journal:
         return dict(self._rows("select alert, until from mutes where until > ?", time.time()))
 
     # ---- telling ----
+
+    def was_muted(self, episode: str) -> bool | None:
+        """Whether its alert was muted when an episode fired; None where that is not known, or it has not fired."""
+        said = (json.loads(body) for (body,) in self._rows("select body from transitions where episode = ?", episode))
+        return next((bool(each["muted"]) for each in said if each["state"] == str(State.FIRING)), None)
 
     def last_transition(self) -> int:
         """The number of the newest."""

@@ -29,12 +29,14 @@ from serving_layer.alerts.following import Follower
 from serving_layer.alerts.journal import Journal, Position, open_journal
 from serving_layer.alerts.metrics import AlertMetrics
 from serving_layer.alerts.watching import Watcher
-from serving_layer.alerts.webhooks import Webhook, read_webhooks
+from serving_layer.alerts.webhooks import Webhook, check_named, read_webhooks
 from serving_layer.allowed import bounds_of
 from serving_layer.answering import Answering
 from views.declarations import Declarations, declared_by
 
 HEARTBEAT_S = 0.5
+LONG_S = 30.0
+"""What does not go for so long is told by `tidemark status`."""
 CRASH_VARIABLE = "ALERTS_CRASH"
 """For tests: the name of a failpoint, and how often it is passed before the process is killed there."""
 
@@ -52,6 +54,8 @@ class Kept:
     followers: list[Follower] = field(default_factory=list)
     watchers: list[Watcher] = field(default_factory=list)
     couriers: list[Courier] = field(default_factory=list)
+    _since: dict[str, float] = field(default_factory=dict)
+    """Since when something does not go."""
 
     def threads(self) -> list[Callable[[], None]]:
         """What is to run, each in a thread of its own."""
@@ -61,21 +65,39 @@ class Kept:
             *(each.run for each in self.couriers),
         ]
 
-    def status(self, error: str = "") -> dict[str, Any]:
-        """What `tidemark status` reads. A source that waits for Redis is not refused: it goes on by itself."""
-        sources = {name: self._source(name) for name in self.declarations.sources}
-        couriers = {each.target: {"sent": each.sent, "error": each.error} for each in self.couriers}
-        return {"at": time.time(), "error": error, "sources": sources, "couriers": couriers}
+    def status(self, now: float) -> dict[str, Any]:
+        """What `tidemark status` reads. Everything goes on by itself; what does not for long is called refused."""
+        sources = {name: self._source(name, now) for name in self.declarations.sources}
+        couriers = {
+            each.target: {
+                "sent": each.sent,
+                "error": each.error,
+                "refused": self._lasting(f"{each.target}: ", each.error, now),
+            }
+            for each in self.couriers
+        }
+        return {"at": now, "error": "", "sources": sources, "couriers": couriers}
 
-    def _source(self, name: str) -> dict[str, Any]:
+    def _source(self, name: str, now: float) -> dict[str, Any]:
         alerts = {alert: memory.error for alert, memory in self._memories(name) if memory.error}
-        waits = [each.error for each in self.followers if each.source == name and each.error]
-        waits += [each.error for each in self.watchers if each.source.name == name and each.error]
-        return {"refused": "", "waits": waits, "alerts": alerts}
+        waits = {each.name: each.error for each in self.followers if each.source == name}
+        waits |= {f"watches:{name}": each.error for each in self.watchers if each.source.name == name}
+        # An alert whose view joins at the next run waits too, but nothing is amiss with it.
+        behind = {f"alert {alert}": memory.error * memory.is_behind for alert, memory in self._memories(name)}
+        refused = [self._lasting(f"{name}/{what}: ", error, now) for what, error in {**waits, **behind}.items()]
+        waiting = [error for error in waits.values() if error]
+        return {"refused": "; ".join(filter(None, refused)), "waits": waiting, "alerts": alerts}
+
+    def _lasting(self, what: str, error: str, now: float) -> str:
+        """What does not go and why, where that has been so for long."""
+        if not error:
+            self._since.pop(what, None)
+            return ""
+        return what + error if now - self._since.setdefault(what, now) > LONG_S else ""
 
     def _memories(self, name: str) -> Iterator[tuple[str, Any]]:
         if name in self.evaluators:
-            yield from self.evaluators[name].memory.items()
+            yield from list(self.evaluators[name].memory.items())  # its thread may add some
 
 
 def run_alerts(settings: Settings) -> None:
@@ -90,6 +112,7 @@ def run_alerts(settings: Settings) -> None:
     Home(settings.home).prepare()
     declarations = declared_by(settings)
     webhooks = read_webhooks(settings.alerts_webhooks_file)
+    check_named(webhooks, declarations.alerts.values())
     with ExitStack() as held:
         journal = open_journal(settings)
         held.callback(journal.close)
@@ -105,7 +128,7 @@ def run_alerts(settings: Settings) -> None:
         try:
             with serve_metrics(registry, LOOPBACK, settings.alerts_metrics_port):
                 while not stopping.wait(HEARTBEAT_S):
-                    write_json(status_file(settings), kept.status())
+                    write_json(status_file(settings), kept.status(time.time()))
         finally:
             stopping.set()
             for thread in threads:
@@ -140,13 +163,12 @@ def _kept(
         watches = tuple(each for each in declarations.watches.values() if each.source.name == name)
         if watches:
             kept.watchers.append(Watcher(settings, where.kafka, source, watches, _redis(settings), stopping))
-    arm(journal, declarations, kept.evaluators)
+    arm(journal, declarations, kept.evaluators, time.time())
     return kept
 
 
-def arm(journal: Journal, declarations: Declarations, evaluators: dict[str, Evaluator]) -> None:
+def arm(journal: Journal, declarations: Declarations, evaluators: dict[str, Evaluator], now: float) -> None:
     """Take the alerts as they are declared now. What is open of others, or of what they were before, is over."""
-    now = time.time()
     hashes = {name: alert.hash for name, alert in declarations.alerts.items()}
     other = journal.differing(hashes)
     over = ended((episode for name in other for episode in journal.episodes(name, is_open=True)), now)

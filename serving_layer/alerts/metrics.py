@@ -41,10 +41,12 @@ class AlertMetrics(Collector):
         yield _counter("looks", "Looks at alerts.", "source", {n: e.looks for n, e in self._evaluators.items()})
         yield _counter("sent", "Messages that were told.", "target", {c.target: c.sent for c in self._couriers})
         yield _counter("failed", "Tries to tell that failed.", "target", {c.target: c.failed for c in self._couriers})
-        given_up = {c.target: c.given_up for c in self._couriers}
+        given_up = {c.target: c.given_up + self._journal.given_up[c.target] for c in self._couriers}
         yield _counter("given_up", "Messages that were never told.", "target", given_up)
         matched = {watcher.source.name: watcher.matched for watcher in self._watchers}
         yield _counter("watched", "Events that matched a watch.", "source", matched)
+        skipped = {watcher.source.name: watcher.skipped for watcher in self._watchers}
+        yield _counter("skipped", "Records that no watch could be asked about.", "source", skipped)
         yield _counter("fed", "Answers sent to feeds.", "feed", {n: f.sent for n, f in self._feeders.items()})
 
 

@@ -139,7 +139,8 @@ class Shown:
         _check_no_parameters(connection)
 
         def may_see(view: str) -> bool:
-            return not view or view in self.serving.access.views(connection)
+            seen = self.serving.access.views(connection)  # first: it raises where the key is gone
+            return not view or view in seen
 
         return "alerts", self.transitions, may_see
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 import orjson
@@ -42,6 +42,8 @@ MOST_MATCHES = 1_000
 MOST_BYTES = 16_384
 """Of an event that is shown whole."""
 PAUSE_S = 1.0
+DECIMALS = Context(prec=76)
+"""Room for every decimal(38, ...); Python's own has 28 digits."""
 CUT = "cut"
 
 log = structlog.get_logger()
@@ -60,6 +62,8 @@ class Watcher:
     error: str = ""
     matched: int = 0
     read: int = 0
+    skipped: int = 0
+    """Records that are valid, but that no condition could be asked about."""
     cut: dict[int, int] = field(default_factory=dict)
 
     def run(self) -> None:
@@ -123,7 +127,7 @@ class Watcher:
                     raise translated(KafkaException(error), f"Topic {self.source.topic!r} cannot be read")
                 partition, offset = int(message.partition() or 0), int(message.offset() or 0)
                 cut[partition] = offset + 1
-                for watch, body in self._matches(message, validate):
+                for watch, body in self.matches(message, validate):
                     pipe.xadd(prefix + watch.name, {"e": body}, maxlen=MOST_MATCHES, approximate=True)
                     pipe.hincrby(status, f"count:{watch.name}", 1)
                     matched += 1
@@ -131,14 +135,20 @@ class Watcher:
             pipe.execute()
         self.cut, self.matched, self.read = cut, self.matched + matched, self.read + len(messages)
 
-    def _matches(self, message: Message, validate: Any) -> Iterable[tuple[Watch, bytes]]:
-        found = read_event(self.source, message, validate)
-        if found is None:
-            return
-        event, row = found
-        for watch in self.watches:
-            if watch.condition.evaluate(row):
-                yield watch, _shown(watch, self.source, message, event, row)
+    def matches(self, message: Message, validate: Any) -> list[tuple[Watch, bytes]]:
+        """The watches that a record matches, with what is shown. One record never holds up those behind it."""
+        try:
+            found = read_event(self.source, message, validate)
+            return [
+                (watch, _shown(watch, self.source, message, *found))
+                for watch in self.watches
+                if found is not None and watch.condition.evaluate(found[1])
+            ]
+        except (ArithmeticError, ValueError, TypeError, OSError) as error:  # an absurd time, say
+            self.skipped += 1
+            log.warning("skipped", watch_of=self.source.name, partition=message.partition(), offset=message.offset(),
+                        why=f"{type(error).__name__}: {error}")  # fmt: skip
+            return []
 
 
 def names(source: str) -> tuple[str, str]:
@@ -197,7 +207,7 @@ def _typed(kind: FieldType, value: Any) -> Any:
         case "double" | "float":
             return float(value)
         case "decimal":
-            return Decimal(str(value)).quantize(Decimal(1).scaleb(-kind.scale))
+            return Decimal(str(value)).quantize(Decimal(1).scaleb(-kind.scale), context=DECIMALS)
         case "timestamp":
             at = datetime.fromisoformat(value)
             return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)

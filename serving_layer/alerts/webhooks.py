@@ -16,6 +16,7 @@ import socket
 import ssl
 import threading
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,12 +25,15 @@ from urllib.parse import urlsplit
 
 from infra.errors import InfraError
 from infra.version import VERSION
+from views.alert import Alert
 from views.source import NAME
 
 SIGNATURE, DELIVERY = "Tidemark-Signature", "Tidemark-Delivery"
 LEAST_SECRET = 16
 EXAMPLE = '{"operations": {"url": "https://example.org/hook", "secret": "at least 16 characters"}}'
 MOST_SAID = 200
+NOT_PUBLIC = tuple(ipaddress.ip_network(each) for each in ("192.88.99.0/24", "fec0::/10", "3fff::/20"))
+"""Besides those that Python knows: relays of 6to4, what was site-local, and documentation."""
 
 
 class WebhookError(InfraError):
@@ -74,6 +78,11 @@ def _webhook(path: Path, name: str, given: Any) -> Webhook:
         raise WebhookError(f"{path}: {name!r} is no name: lower-case letters, digits and underscores.")
     if not isinstance(given, dict) or set(given) != {"url", "secret"} or not all(map(_is_text, given.values())):
         raise WebhookError(f"{path}: webhook {name!r} should have url and secret, both texts, like {EXAMPLE}.")
+    if re.search(r"[^!-~]", given["url"]):  # urlsplit lets some of it go by silently
+        raise WebhookError(
+            f"{path}: the url of webhook {name!r} has a space, a control character or one that is not ASCII. Write it "
+            "as %20 and so on."
+        )
     try:
         parts, port = urlsplit(given["url"]), urlsplit(given["url"]).port
     except ValueError:
@@ -85,6 +94,19 @@ def _webhook(path: Path, name: str, given: Any) -> Webhook:
     if len(given["secret"]) < LEAST_SECRET:
         raise WebhookError(f"{path}: the secret of webhook {name!r} should have at least {LEAST_SECRET} characters.")
     return Webhook(name, given["url"], given["secret"])
+
+
+def check_named(webhooks: Iterable[str], alerts: Iterable[Alert]) -> None:
+    """WebhookError where an alert names a webhook that is not there: it would be told to nobody."""
+    known = set(webhooks)
+    for alert in alerts:
+        for name in alert.webhooks or ():
+            if name not in known:
+                there = ", ".join(sorted(known)) or "none (alerts_webhooks_file is not set, or empty)"
+                raise WebhookError(
+                    f"Alert {alert.name!r} is to tell webhook {name!r}, which is not in the file of webhooks. There "
+                    f"are: {there}. Add it there, or take the name out of webhooks=."
+                )
 
 
 def _is_text(value: Any) -> bool:
@@ -106,6 +128,8 @@ def is_public(address: str) -> bool:
             return is_public(str(inner))
         if found in ipaddress.ip_network("64:ff9b::/96"):  # IPv4 behind a translator
             return is_public(str(ipaddress.IPv4Address(int(found) & 0xFFFFFFFF)))
+    if any(found.version == each.version and found in each for each in NOT_PUBLIC):
+        return False
     return found.is_global and not found.is_multicast and not found.is_reserved
 
 
@@ -145,10 +169,14 @@ def deliver(hook: Webhook, delivery: str, body: bytes, *, timeout_s: float, allo
     try:
         path = f"{parts.path or '/'}{'?' + parts.query if parts.query else ''}"
         connection.request("POST", path, body, headers)
-        answer = connection.getresponse()
-        said = answer.read(MOST_SAID).decode(errors="replace")
+        with connection.getresponse() as answer:
+            said = answer.read(MOST_SAID).decode(errors="replace")
+        for secret in (parts.path, parts.query):  # some servers say them back
+            said = said.replace(secret, "…") if len(secret) > 1 else said
     except (OSError, http.client.HTTPException, ValueError) as error:
-        why = f"no answer within {timeout_s:g} s" if connection.is_cut else (str(error) or type(error).__name__)
+        # Texts of http.client may have the path in them, which may be a secret; those of the system have not.
+        said_why = str(error) if isinstance(error, OSError) else ""
+        why = f"no answer within {timeout_s:g} s" if connection.is_cut else (said_why or type(error).__name__)
         raise NotDelivered(f"{host}: {why}") from None
     finally:
         watchdog.cancel()

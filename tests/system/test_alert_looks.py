@@ -17,9 +17,11 @@ from redis import Redis
 from master_dataset.errors import MasterDatasetError
 from serving_layer.alerts.evaluating import Evaluator
 from serving_layer.alerts.feeding import Feeder
-from serving_layer.alerts.following import Follower
+from serving_layer.alerts.following import WAIT_S, Follower
 from serving_layer.alerts.journal import Journal, Look, Position
+from serving_layer.alerts.keeping import arm
 from serving_layer.answering import Answering
+from serving_layer.bounds import Bounds
 from speed_layer.lag import Looked
 from speed_layer.speed_views import TOUCHED, SpeedViews
 from tests.alert_oracle import Oracle
@@ -77,6 +79,12 @@ class Taps:
         self.journal.arm(hashes, self.now, Look("taps", Position({}, 0.0), self.now))
         self.begin()
 
+    def declare(self, *alerts: Alert) -> None:
+        """Other alerts, from the next start on, which is now."""
+        self.declarations = replace(self.declarations, alerts={each.name: each for each in alerts})
+        arm(self.journal, self.declarations, {"taps": self.evaluator}, self.now)
+        self.begin()
+
     def begin(self) -> None:
         """As a process does."""
         self.journal.close()
@@ -87,6 +95,11 @@ class Taps:
         )  # fmt: skip
         self.follower = Follower("taps", "taps", self.evaluator, self.journal, self.client, None)  # type: ignore[arg-type]
         self.evaluator.begin()
+
+    def bound(self, bounds: Bounds) -> None:
+        """From now on this is what one answer may take."""
+        self.answering.close()
+        self.answering = self.evaluator.answering = Answering(self.place.settings, self.declarations, bounds)
 
     def failpoint(self, name: str) -> None:
         self.crashing[name] = self.crashing.get(name, 0) - 1
@@ -203,8 +216,27 @@ def test_what_was_touched_while_nobody_followed_is_found_by_looking_at_everythin
     assert taps.fired("many") == {("a",): 1}
 
 
+def test_a_follower_that_begins_again_waits_for_what_is_new_instead_of_reading_what_it_knows(taps: Taps) -> None:
+    taps.look()
+    taps.add("a", taps.now)
+    taps.apply()
+    taps.look()
+    taps.begin()
+    assert taps.follower._touched() is None  # it was read once more, and is known
+    newest: Any = taps.client.xrevrange(f"tidemark:{{taps}}:{TOUCHED}", count=1)
+    assert taps.follower._place == newest[0][0]
+    began = time.monotonic()
+    assert taps.follower._touched() is None
+    assert time.monotonic() - began > WAIT_S / 2
+    taps.add("b", taps.now)
+    taps.apply()
+    touched = taps.follower._touched()
+    assert touched is not None
+    assert touched.views
+
+
 def test_nothing_is_concluded_while_redis_lost_its_views(taps: Taps, server: Redis) -> None:
-    from serving_layer.alerts.evaluating import NotNow
+    from serving_layer.alerts.reading import NotNow
 
     taps.look()
     taps.add("a", taps.now)
@@ -232,6 +264,85 @@ def test_nothing_is_silent_while_events_wait_in_kafka(taps: Taps) -> None:
     assert taps.fired("silent") == {("a",): 1}
 
 
+def test_a_micro_batch_that_touched_more_than_fits_makes_no_key_silent(taps: Taps) -> None:
+    taps.look()
+    taps.add("a", taps.now)
+    taps.apply()
+    taps.look()
+    taps.now += 30
+    for number in range(1_500):
+        taps.add(f"card {number:040}", taps.now)
+    taps.add("a", taps.now)
+    taps.apply()
+    newest: Any = taps.client.xrevrange(f"tidemark:{{taps}}:{TOUCHED}", count=1)
+    assert b"null" in newest[0][1][b"groups"]
+    taps.look()
+    taps.now += 25
+    taps.look()
+    assert taps.fired("silent") == {}
+
+
+def test_a_clock_that_was_a_day_ahead_for_one_look_ruins_no_day(taps: Taps) -> None:
+    taps.look()
+    taps.add("a", taps.now)
+    taps.apply()
+    taps.look()
+    taps.now += 86_400
+    taps.look()
+    taps.now -= 86_400 - 60
+    taps.begin()
+    taps.look()
+    assert taps.evaluator.as_of <= taps.now
+    settled = taps.fired("fewest").get((), 0)
+    for _ in range(5):
+        taps.add("a", taps.now)
+    taps.add("b", taps.now + 30)
+    taps.apply()
+    taps.look()
+    many = [episode.is_open for episode in taps.journal.episodes("many") if episode.key == ("a",)]
+    assert many == [True]  # it fires, and is not over at once
+    taps.now += 60
+    taps.look()
+    assert taps.fired("fewest")[()] == settled + 1  # the second event alone, judged when its period was over
+
+
+def test_answers_that_are_too_many_for_one_reading_are_read_in_parts(taps: Taps) -> None:
+    taps.bound(Bounds(speed_states=40))
+    taps.look()
+    for number in range(30):
+        for _ in range(4 if number == 29 else 1):
+            taps.add("a", taps.now - 5 * number)
+            taps.add("b", taps.now - 5 * number)
+    taps.apply()
+    taps.look()
+    assert taps.fired("many") == {("a",): 1, ("b",): 1}
+    assert not any(memory.is_behind for memory in taps.evaluator.memory.values())
+
+
+def test_an_alert_whose_answers_are_too_many_holds_up_no_other_and_catches_up(taps: Taps) -> None:
+    taps.look()
+    taps.bound(Bounds(speed_states=10))
+    for number in range(15):
+        taps.add(f"card {number}", taps.now - 100)
+    taps.apply()
+    taps.look()
+    assert "states" in taps.evaluator.memory["many"].error
+    for _ in range(4):
+        taps.add("a", taps.now, failed=True)
+    taps.apply()
+    taps.now += 1
+    taps.evaluator.memory["many"].again_at = taps.now + 1
+    taps.look()
+    assert taps.fired("many") == {}
+    assert taps.fired("failing") == {(): 1}
+    taps.begin()  # a process that begins again knows that it is behind
+    taps.bound(Bounds())
+    taps.now += 30
+    taps.look()
+    assert taps.fired("many") == {("a",): 1}
+    assert taps.evaluator.memory["many"].error == ""
+
+
 def test_an_alert_that_is_new_does_not_tell_what_was_long_before(taps: Taps) -> None:
     for _ in range(5):
         taps.add("a", taps.now - 3600)
@@ -250,6 +361,60 @@ def test_what_is_told_waits_in_the_outbox_with_one_name_each(taps: Taps) -> None
     deliveries = [each.delivery for each in taps.journal.outbox() if each.delivery.startswith("many-")]
     assert len(deliveries) == 1
     assert deliveries[0].endswith(":firing")
+
+
+def test_an_alert_that_is_declared_otherwise_tells_anew(taps: Taps) -> None:
+    taps.look()
+    for _ in range(5):
+        taps.add("a", taps.now)
+    taps.apply()
+    taps.look()
+    taps.now += 1
+    taps.declare(Alert("many", TRIES, when="attempts > 4", keep="15s"))
+    taps.add("a", taps.now)
+    taps.apply()
+    taps.look()
+    states = [str(episode.state) for episode in taps.journal.episodes("many")]
+    assert states == ["firing", "resolved"]
+
+
+def test_an_alert_that_is_new_on_a_followed_view_looks_at_its_last_periods(taps: Taps) -> None:
+    taps.look()
+    for _ in range(5):
+        taps.add("a", taps.now)
+    taps.apply()
+    taps.look()
+    taps.now += 1
+    taps.declare(*ALERTS, Alert("five", TRIES, when="attempts > 4"))
+    taps.add("b", taps.now)  # another key: nothing of "a" is touched any more
+    taps.apply()
+    taps.look()
+    assert taps.fired("five") == {("a",): 1}
+
+
+@pytest.mark.parametrize("is_muted_first", [False, True])
+def test_who_was_told_of_a_firing_is_told_of_its_end_and_nobody_else(taps: Taps, *, is_muted_first: bool) -> None:
+    taps.evaluator.webhooks = ("ops",)
+    taps.look()
+    for _ in range(5):
+        taps.add("a", taps.now)
+    taps.apply()
+    until = time.time() + 3600
+    if is_muted_first:
+        taps.journal.mute("many", until)
+    taps.look()
+    if is_muted_first:
+        taps.journal.unmute("many")
+    else:
+        taps.journal.mute("many", until)
+    taps.now += 60
+    taps.look()
+    told = [
+        each.delivery.rpartition(":")[2]
+        for each in taps.journal.outbox()
+        if each.target == "webhook:ops" and each.delivery.startswith("many-")
+    ]
+    assert told == ([] if is_muted_first else ["firing", "resolved"])
 
 
 # ---- feeds and watches without Kafka -------------------------------------------

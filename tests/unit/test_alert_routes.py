@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from infra.access_keys import remove_key
 from infra.settings import load_settings
+from serving_layer import pushed
 from serving_layer.alerts.episodes import Episode, State
 from serving_layer.alerts.journal import Journal, Look, Position, open_journal
 from serving_layer.alerts.telling import told
@@ -119,6 +121,18 @@ def test_what_happens_is_pushed_to_those_who_may_see_it(served: Served, journal:
     assert (mine[1]["id"], mine[1]["state"], mine[1]["muted"]) == ("slow_page-1-0", "firing", False)
     assert others == []
     served.stop()
+
+
+def test_an_idle_stream_ends_when_its_key_is_removed(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pushed, "HEARTBEAT_S", 0.05)
+    name, secret = served.key("passing", ["query"])
+    with served.client.stream("GET", "/alerts/live", auth=(name, secret), timeout=10) as answer:
+        lines = answer.iter_lines()
+        assert next(lines).startswith("retry:")
+        remove_key(served.home, name)
+        began = time.monotonic()
+        for _ in lines:
+            assert time.monotonic() - began < 10, "it goes on"
 
 
 def test_a_slow_reader_finds_the_newest_and_how_many_it_missed() -> None:

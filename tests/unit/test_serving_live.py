@@ -323,12 +323,12 @@ def tell_another(served: Served, reader: Reader) -> None:
 class Socket:
     """A client of a WebSocket, without a network: what the application is told, and what it says."""
 
-    def __init__(self, app: Any, headers: list[tuple[bytes, bytes]], query: str) -> None:
+    def __init__(self, app: Any, headers: list[tuple[bytes, bytes]], query: str, path: str = LIVE) -> None:
         self.said: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self.told: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         scope = {
             "type": "websocket", "asgi": {"version": "3.0", "spec_version": "2.4"}, "http_version": "1.1",
-            "scheme": "ws", "path": LIVE, "raw_path": LIVE.encode(), "query_string": query.encode(), "root_path": "",
+            "scheme": "ws", "path": path, "raw_path": path.encode(), "query_string": query.encode(), "root_path": "",
             "headers": headers, "server": ("test", 80), "client": ("test", 1), "subprotocols": [], "app": app,
             "extensions": {"websocket.http.response": {}},
         }  # fmt: skip
@@ -421,3 +421,25 @@ def test_websocket_is_closed_when_its_key_is_removed(served: Served, monkeypatch
 
     closed = asyncio.run(talk())
     assert (closed["type"], closed["code"]) == ("websocket.close", 1008)
+
+
+@pytest.mark.parametrize("path", [LIVE, "/alerts/live", "/watches/server_errors/live"])
+@pytest.mark.parametrize(
+    ("origin", "is_refused"), [(b"https://evil.example", True), (b"null", True), (b"http://test", False), (None, False)]
+)
+def test_without_keys_no_page_of_others_opens_a_websocket(
+    tmp_path: Path, path: str, origin: bytes | None, *, is_refused: bool
+) -> None:
+    headers = [(b"host", b"test"), *([(b"origin", origin)] if origin else [])]
+
+    async def talk(served: Served) -> dict[str, Any]:
+        client = Socket(served.app, headers, "", path)
+        first = await client.next()
+        client.told.put_nowait({"type": "websocket.disconnect", "code": 1000})
+        await asyncio.wait_for(client.task, 10)
+        return first
+
+    with serving(tmp_path / "home", access_required=False) as served:
+        first = asyncio.run(talk(served))
+    assert (first.get("status") == 403) is is_refused
+    assert (first["type"] == "websocket.accept") is not is_refused

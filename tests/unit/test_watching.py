@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import threading
 from typing import Any
 
 import pytest
-from confluent_kafka import Message
+from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 
+from infra.settings import load_settings
 from master_dataset.event import compile_validator
-from serving_layer.alerts.watching import MOST_BYTES, _shown, read_event
+from serving_layer.alerts.watching import MOST_BYTES, Watcher, _shown, read_event
 from views.source import Source
 from views.watch import Watch
 
@@ -17,7 +19,7 @@ SOURCE = Source(
     "shop",
     fields="""
         event_id string, event_time timestamp, item string, cents int, price decimal(9,2), ms double, on_day date,
-        tags array<string>, at struct<host: string, since: timestamp>
+        weight decimal(38,10), tags array<string>, at struct<host: string, since: timestamp>
     """,
 )
 VALIDATE = compile_validator(SOURCE)
@@ -70,3 +72,22 @@ def test_a_match_says_where_it_stands_and_a_large_one_is_told_without_its_conten
         assert (shown["watch"], shown["partition"], shown["offset"], shown["event_id"]) == ("w", 1, 7, "e1")
         assert shown["event_time"] == "2026-03-01T00:00:00Z"
         assert (shown["event"] is None, shown["too_large"]) == (is_large, is_large)
+
+
+def test_a_decimal_of_38_digits_is_compared_exactly() -> None:
+    number = "1234567890123456789012345678.0000000001"
+    found = read_event(
+        SOURCE, message(f'{{"weight": {number}, "event_time": "2026-03-01T00:00:00Z"}}'.encode()), VALIDATE
+    )
+    assert found is not None
+    assert str(found[1]["weight"]) == number
+
+
+def test_a_record_that_cannot_be_asked_about_is_counted_and_holds_up_nobody() -> None:
+    watch = Watch("w", SOURCE, where="item = 'Tea'")
+    client: Any = None
+    watcher = Watcher(load_settings(), "", SOURCE, (watch,), client, threading.Event())
+    absurd = Message("shop", 1, 7, b"key", b'{"item": "Tea"}', timestamp=(TIMESTAMP_CREATE_TIME, 2**62))
+    assert watcher.matches(absurd, VALIDATE) == []
+    assert watcher.skipped == 1
+    assert [watch.name for watch, _ in watcher.matches(message(EVENT), VALIDATE)] == ["w"]

@@ -6,7 +6,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from serving_layer.alerts.delivering import Courier
+from serving_layer.alerts.delivering import Courier, MessageTooLarge, Parcel, send_in_parts
 from serving_layer.alerts.episodes import Episode, State
 from serving_layer.alerts.journal import Journal, Look, Position, Telling
 from serving_layer.alerts.webhooks import (
@@ -23,19 +23,24 @@ from serving_layer.alerts.webhooks import (
     NotDelivered,
     Webhook,
     WebhookError,
+    check_named,
     deliver,
     is_public,
     read_webhooks,
     resolve,
     signature,
 )
+from views.aggregates import Count
+from views.alert import Alert
+from views.source import Source
+from views.view import View
 
 SECRET = "0123456789abcdef"
 BODY = b'{"id": "x"}'
 
 
 @contextmanager
-def server(status: int = 204, location: str | None = None) -> Iterator[tuple[str, list[Any]]]:
+def server(status: int = 204, location: str | None = None, *, is_echo: bool = False) -> Iterator[tuple[str, list[Any]]]:
     got: list[Any] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -45,6 +50,7 @@ def server(status: int = 204, location: str | None = None) -> Iterator[tuple[str
             if location:
                 self.send_header("Location", location)
             self.end_headers()
+            self.wfile.write(f"Cannot POST {self.path}".encode() if is_echo else b"")
 
         def log_message(self, *_arguments: Any) -> None: ...
 
@@ -113,6 +119,7 @@ def test_a_server_that_drips_bytes_for_ever_is_left_in_time() -> None:
         ("192.168.0.1", False), ("172.16.0.1", False), ("169.254.169.254", False), ("100.64.0.1", False),
         ("0.0.0.0", False), ("224.0.0.1", False), ("255.255.255.255", False), ("::1", False), ("fe80::1%eth0", False),
         ("fc00::1", False), ("::ffff:10.0.0.1", False), ("64:ff9b::7f00:1", False), ("2002:7f00:1::", False),
+        ("fec0::1", False), ("feff::1", False), ("3fff::1", False), ("3fff:1000::1", True), ("192.88.99.1", False),
     ],
 )  # fmt: skip
 def test_only_addresses_that_anybody_can_reach_are_public(address: str, expected: bool) -> None:
@@ -160,6 +167,9 @@ WRONG = [
     ('{"ops": {"url": "ftp://a.example", "secret": "0123456789abcdef"}}', "should be like https://"),
     ('{"ops": {"url": "https://u:p@a.example", "secret": "0123456789abcdef"}}', "without a user name"),
     ('{"ops": {"url": "https://a.example", "secret": "short"}}', "at least 16 characters"),
+    ('{"ops": {"url": "https://a.example/to ken", "secret": "0123456789abcdef"}}', "has a space"),
+    ('{"ops": {"url": "https://a.example/a\\r\\nb", "secret": "0123456789abcdef"}}', "has a space"),
+    ('{"ops": {"url": "https://a.example/\\u0007", "secret": "0123456789abcdef"}}', "has a space"),
 ]
 
 
@@ -176,6 +186,29 @@ def test_no_file_is_no_webhook() -> None:
     assert read_webhooks(None) == {}
     with pytest.raises(WebhookError, match="cannot be read"):
         read_webhooks(Path("/nowhere/hooks.json"))
+
+
+def test_what_goes_wrong_is_told_without_the_path() -> None:
+    """The path of a webhook is often its secret."""
+    with server() as (url, _got), pytest.raises(NotDelivered) as failed:
+        send(f"{url}/secret path")
+    assert "secret" not in str(failed.value)
+    with (
+        server(404, is_echo=True) as (url, _got),
+        pytest.raises(NotDelivered, match="answered 404: Cannot POST") as failed,
+    ):
+        send(f"{url}/secret?token=hidden")
+    assert "secret" not in str(failed.value)
+    assert "hidden" not in str(failed.value)
+
+
+def test_an_alert_that_names_an_unknown_webhook_is_refused_at_the_start() -> None:
+    hits = View("hits", Source("web", fields="event_id string, event_time timestamp"), {"hits": Count()}, grain="1h")
+    alert = Alert("many", hits, when="hits > 3", webhooks=("operatoins",))
+    with pytest.raises(WebhookError, match=r"Alert 'many' is to tell webhook 'operatoins'.*There are: operations"):
+        check_named(["operations"], [alert])
+    check_named(["operatoins"], [alert])
+    check_named([], [Alert("many", hits, when="hits > 3")])
 
 
 # ---- the outbox ----------------------------------------------------------------
@@ -226,6 +259,19 @@ def test_after_long_enough_a_message_is_given_up(tmp_path: Path) -> None:
     courier.carry()
     assert [each.delivery for each in journal.outbox()] == ["e1:firing", "e2:firing"]
     assert courier.given_up == 1
+
+
+def test_a_message_that_kafka_never_takes_holds_up_none_of_the_others() -> None:
+    got: list[str] = []
+
+    def send(messages: Sequence[Parcel]) -> None:
+        if any(len(value) > 10 for _, value, _ in messages):
+            raise MessageTooLarge("too large")
+        got.extend(delivery for _, _, delivery in messages)
+
+    parcels = [(b"k", b"x" * (11 if number in (2, 5) else 1), str(number)) for number in range(7)]
+    assert [delivery for _, _, delivery in send_in_parts(send, parcels)] == ["2", "5"]
+    assert got == ["0", "1", "3", "4", "6"]
 
 
 # ---- the journal ---------------------------------------------------------------
