@@ -14,7 +14,9 @@ import pytest
 from master_dataset.cut import Cut
 from serving_layer.asking import Limits, ask
 from serving_layer.recompute import recompute
+from torture.commands import _place
 from torture.comparing import Answered, compare
+from torture.errors import TortureError
 from torture.fault import KINDS, Fault
 from torture.faults import all_faults
 from torture.plan import plan, usable
@@ -161,3 +163,14 @@ def test_what_only_grows_is_found_and_a_heap_that_fills_is_not(name: str, last: 
 def test_a_listener_is_put_into_a_broker_s_properties() -> None:
     text = "listeners=A://x:1\nadvertised.listeners=A://x:1\n"
     assert _appended(text, "listeners", "B://x:2") == "listeners=A://x:1,B://x:2\nadvertised.listeners=A://x:1\n"
+
+
+def test_a_folder_with_something_in_it_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    """All of the folder is removed in the end."""
+    (tmp_path / "mine").write_text("precious")
+    for given in (tmp_path, tmp_path / "mine"):
+        with pytest.raises(TortureError, match="not empty"):
+            _place(given)
+    assert (tmp_path / "mine").read_text() == "precious"
+    assert _place(tmp_path / "new").is_dir()
+    assert _place(tmp_path / "new") == tmp_path / "new", "an empty one is as good as a new one"
