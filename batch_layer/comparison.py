@@ -278,9 +278,10 @@ def _difference(view: View, said: Sequence[bytes], true: Sequence[bytes]) -> str
     right = reader.merged(true)
     try:
         left = reader.merged(said)
+        pieces = [reader.merged([each]) for each in (*said, *true)]
     except StateError as error:
         return str(error)
-    names = differing(view.algebras, left, right)
+    names = differing(view.algebras, left, right, pieces)
     if not names:
         return ""
     ours, theirs = (view.present(state, names[:1])[names[0]] for state in (left, right))
