@@ -67,13 +67,17 @@ class Differences:
     places: dict[Place, str] = field(default_factory=dict)
     """Of each group that differs: how."""
     is_held: dict[Place, bool] = field(default_factory=dict)
+    by_position: set[Place] = field(default_factory=set)
+    """Those that differ only in answers that tell apart what is first and last."""
 
     def check(self, place: Place, said: Sequence[bytes], true: Sequence[bytes], *, is_held: bool = True) -> None:
         """Both are packed states, to be merged; no state is that of no events."""
         self.compared += 1
-        how = _difference(self.view, said, true)
+        how, names = _difference(self.view, said, true)
         if how:
             self.places[place], self.is_held[place] = how, is_held
+        if names and all(self.view.algebras[name].by_position for name in names):
+            self.by_position.add(place)
 
     def examples(self) -> tuple[str, ...]:
         """Some of them, in words."""
@@ -134,20 +138,11 @@ class Comparison:
             found = differences(
                 view, speed_views, stretch.generations, before, after, self.settings.consistency_groups, run
             )
-        excused = self._excused(view, found, stretch.before.cut, cut)
+        excused, why = explained(self.settings, found, stretch.before.cut, cut)
         return Compared(
             view.name, view.hash, stretch.before.run, run, found.groups, found.compared, len(found.places), excused,
-            found.examples(), seconds=round(time.monotonic() - began, 3), at=time.time(),
+            found.examples(), not_explained=why, seconds=round(time.monotonic() - began, 3), at=time.time(),
         )  # fmt: skip
-
-    def _excused(self, view: View, found: Differences, start: Cut, end: Cut) -> int:
-        if not found.places:
-            return 0
-        late = LateCopies.read(self.settings, view.source, table_path(self.settings, view.source.name), start, end)
-        return sum(
-            late.excuses(view, place.bucket, None if place.is_total else place.key, is_held=found.is_held[place])
-            for place in found.places
-        )
 
     def _index_of(self, entry: Entry, view: View) -> Index:
         return self._open(read_manifest(self.folder, entry.run).view(view.name).index if entry.run else ())
@@ -166,6 +161,27 @@ def tell(folder: BatchFolder, found: Sequence[Compared], marks: Sequence[Mark]) 
             )  # fmt: skip
     for mark in marks:
         log.error("set_aside", source=folder.source, view=mark.view, why=mark.why)
+
+
+def explained(settings: Settings, found: Differences, start: Cut, end: Cut) -> tuple[int, str]:
+    """How many of the differences over the events in [start, end) are legal; or why that cannot be known."""
+    if not found.places:
+        return 0, ""
+    view = found.view
+    table, buckets = table_path(settings, view.source.name), {place.bucket for place in found.places}
+    late = LateCopies.read(settings, view, table, start, end, buckets)
+    if not late.is_known:
+        return 0, "more than consistency_events came in their buckets, and may be copies after the horizon"
+    return sum(
+        late.excuses(
+            view,
+            place.bucket,
+            None if place.is_total else place.key,
+            is_held=found.is_held[place],
+            is_by_position=place in found.by_position,
+        )
+        for place in found.places
+    ), ""
 
 
 def closed_stretch(kept: Kept, entries: Sequence[Entry], run: int, cut: Cut) -> Stretch | str:
@@ -268,24 +284,24 @@ def _state(index: Index, place: Place) -> list[bytes]:
     return [tile.state for tile in tiles]
 
 
-def _difference(view: View, said: Sequence[bytes], true: Sequence[bytes]) -> str:
-    """In words; nothing: they are the same."""
+def _difference(view: View, said: Sequence[bytes], true: Sequence[bytes]) -> tuple[str, list[str]]:
+    """In words, nothing: they are the same; and which answers differ, where both have it."""
     if list(said) == list(true):
-        return ""
+        return "", []
     if not said or not true:
-        return "the speed side has nothing of it" if not said else "the batch side has nothing of it"
+        return ("the speed side has nothing of it" if not said else "the batch side has nothing of it"), []
     reader = Reader(view.algebras)
     right = reader.merged(true)
     try:
         left = reader.merged(said)
         pieces = [reader.merged([each]) for each in (*said, *true)]
     except StateError as error:
-        return str(error)
+        return str(error), []
     names = differing(view.algebras, left, right, pieces)
     if not names:
-        return ""
+        return "", []
     ours, theirs = (view.present(state, names[:1])[names[0]] for state in (left, right))
-    return f"{names[0]} is {str(ours)[:60]} by the speed side and {str(theirs)[:60]} in the batch view"
+    return f"{names[0]} is {str(ours)[:60]} by the speed side and {str(theirs)[:60]} in the batch view", names
 
 
 def _in_words(view: View, place: Place) -> str:

@@ -18,6 +18,7 @@ from tests.answering_place import SALES, TOTALS
 from tests.system.speed_place import RedisServer
 from tests.system.test_answering import END, EVENTS, HALF, QUARTER, Shop, check
 from views import states
+from views.in_memory import Event
 from views.keys import pack_key
 
 SEVERAL = [("by", "item,size"), ("order", "-orders"), ("limit", "3")]
@@ -34,9 +35,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
 class Compare(Shop):
     """A shop whose runs are compared with the speed side, as `run_batch` does it."""
 
-    def compared_run(self, number: int, base: int | None = None) -> dict[str, Compared]:
+    def compared_run(
+        self, number: int, base: int | None = None, events: Sequence[Event] = EVENTS
+    ) -> dict[str, Compared]:
         cut = self.writer.open(number)
-        self.place.write(number, cut, EVENTS, base=base)
+        self.place.write(number, cut, events, base=base)
         manifest = read_manifest(self.place.folder, number)
         views = [(view, manifest.view(view.name).index) for view in self.place.views]
         found = Comparison(self.place.settings, self.place.folder, self.speed_views).of_run(number, cut, views)
