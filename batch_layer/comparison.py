@@ -4,14 +4,15 @@
 
 The generations before the one that the run opened are closed: nobody writes them any more, and none of them goes
 before the run is published. So they can be read in peace, bucket by bucket. What they hold gives the run's states, and
-groups of the same buckets that they do not hold must be as they were.
+groups of the same buckets that they do not hold must be as they were. So must the totals of all other buckets of the
+days that the run wrote anew: a speed side that lost everything holds nothing to compare.
 """
 
 from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -24,6 +25,7 @@ from batch_layer.consistency import MOST_EXAMPLES, Compared, Mark
 from batch_layer.errors import BatchError
 from batch_layer.folders import BatchFolder
 from batch_layer.index import Index, Level, open_index
+from batch_layer.index.layout import DAY_S
 from batch_layer.late_copies import LateCopies
 from batch_layer.manifests import read_manifest
 from batch_layer.publish_log import Entry
@@ -210,7 +212,7 @@ def differences(
     most: int,
     seed: int,
 ) -> Differences:
-    """Compare the groups that generations hold, and then their totals. Where they are more than `most`, a part of them.
+    """Compare the groups that generations hold, their totals, and those of the days that changed; at most `most` each.
 
     Which part depends on `seed` alone, so that the same run compares the same groups again, and the next one others.
     """
@@ -235,7 +237,25 @@ def differences(
                     found.groups += 1
                     place = Place(bucket, tile)
                     found.check(place, _state(before, place), _state(after, place), is_held=False)
+    _check_untold(found, before, after, {place for each in held for place in each}, most)
     return found
+
+
+def _check_untold(found: Differences, before: Index, after: Index, held: Collection[int], most: int) -> None:
+    """The totals of buckets that generations do not hold, of the days that the run wrote anew: the newest first."""
+    changed = [day for day, file in after.days.items() if before.days.get(day) is not file]
+    for day in sorted(changed, reverse=True):
+        old, new = (
+            {tile.bucket: tile.state for tile in index.totals(Level.GRAIN, day, day + DAY_S)}
+            for index in (before, after)
+        )
+        for bucket in sorted((old.keys() | new.keys()) - set(held)):
+            if most <= 0:
+                return
+            most -= 1
+            found.groups += 1
+            said, true = ([states[bucket]] if bucket in states else [] for states in (old, new))
+            found.check(Place(bucket, ALL_KEYS, bool(found.view.keys)), said, true, is_held=False)
 
 
 def _states(

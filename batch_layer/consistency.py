@@ -126,6 +126,8 @@ def record(folder: BatchFolder, made: str, found: Sequence[Compared], threshold:
         try:
             known = read(folder)
         except BatchError:  # whatever was set aside is so until it was found right once more
+            if not made:  # marks without knowing of which speed views would keep nobody from any
+                return []
             known = Consistency({}, tuple(_mark(each, made, "the marks of before were lost") for each in found))
         new, marks = [], list(known.marks)
         for each in found:
