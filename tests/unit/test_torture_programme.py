@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
-from contextlib import nullcontext
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,16 +19,18 @@ from serving_layer.asking import Limits, ask
 from serving_layer.recompute import recompute
 from torture.commands import _place
 from torture.comparing import Answered, compare
-from torture.errors import TortureError
+from torture.errors import BrokenPromise, TortureError
 from torture.fault import KINDS, Fault
 from torture.faults import all_faults
-from torture.plan import plan, usable
+from torture.installation import Installation
+from torture.plan import Planned, plan, usable
+from torture.programme import Programme
 from torture.questions import question, whole
 from torture.result import Result, Sample, Shot, Wrong, read_result
 from torture.sampling import growth
 from torture.shop import minutes, sales, totals
 from torture.supervised import _appended
-from torture.table import recovery, summary
+from torture.table import found, recovery, summary
 from views.in_memory import Event
 from views.view import View
 
@@ -138,8 +143,8 @@ def test_a_result_is_read_as_it_was_written(tmp_path: Path) -> None:
     made.write(tmp_path / "result.json")
     assert read_result(tmp_path / "result.json") == made
     assert made.is_right
-    for name, found in (("wrong", Wrong(0, "a", "b")), ("lost", "e1"), ("unrecovered", "x"), ("cut_regressions", "y")):
-        assert not replace(made, **{name: [found]}).is_right
+    for name, bad in (("wrong", Wrong(0, "a", "b")), ("lost", "e1"), ("unrecovered", "x"), ("cut_regressions", "y")):
+        assert not replace(made, **{name: [bad]}).is_right
     assert dict(summary(made))["faults"] == "1"
     assert recovery([shot, replace(shot, recovery_s=4.5)]) == [("kill", 2, 3.5, pytest.approx(4.4))]
 
@@ -174,3 +179,66 @@ def test_a_folder_with_something_in_it_is_refused_and_left_as_it_is(tmp_path: Pa
     assert (tmp_path / "mine").read_text() == "precious"
     assert _place(tmp_path / "new").is_dir()
     assert _place(tmp_path / "new") == tmp_path / "new", "an empty one is as good as a new one"
+
+
+def programme() -> Programme:
+    """One that has no installation: for single shots."""
+    made = Programme.__new__(Programme)
+    made.installation = SimpleNamespace(notes=[])  # type: ignore[assignment]
+    made.checker = SimpleNamespace(comparisons=0, refusals={})  # type: ignore[assignment]
+    made.result, made.began, made._open = Result(1), time.monotonic(), []
+    made.on_shot = lambda _number, _shot: None
+    return made
+
+
+def failing(error: Exception) -> Fault:
+    @contextmanager
+    def strike(_installation: Any, _chance: random.Random) -> Iterator[None]:
+        yield
+        raise error
+
+    return Fault("it", "kill", strike)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_wrong"),
+    [(BrokenPromise("500"), True), (AssertionError("2 rows"), True), (TortureError("no link"), False)],
+    ids=lambda each: type(each).__name__,
+)
+def test_what_a_fault_finds_broken_is_wrong_and_one_that_cannot_be_had_is_counted_apart(
+    error: Exception, is_wrong: bool
+) -> None:
+    made = programme()
+    made._recover = lambda _since, _within: True  # type: ignore[method-assign]
+    made._shoot(1, Planned(failing(error), "1", waits=True))
+    assert [wrong.what for wrong in made.result.wrong] == (["a broken promise"] if is_wrong else [])
+    assert len(made.result.not_injected) == (not is_wrong)
+    assert [shot.is_injected for shot in made.result.shots] == [is_wrong]
+    assert not made.result.is_right, "of one shot, none was injected"
+    assert found(made.result)
+
+
+@pytest.mark.parametrize("is_well", [True, False])
+def test_what_did_not_recover_has_no_time_of_recovery(is_well: bool) -> None:
+    made = programme()
+    made._recover = lambda _since, _within: is_well  # type: ignore[method-assign]
+    made._shoot(1, Planned(Fault("it", "kill", lambda _i, _c: nullcontext()), "1", waits=True))
+    (shot,) = made.result.shots
+    assert (shot.recovered_at is not None) == (shot.recovery_s is not None) == is_well
+
+
+def test_a_third_of_the_shots_may_fail_themselves_and_no_more() -> None:
+    shot = Shot("kill redis", "kill", 1.0, 1.0, 3.5, 2.5)
+    assert Result(7, shots=[shot] * 3, not_injected=["a"]).is_right
+    assert not Result(7, shots=[shot] * 3, not_injected=["a", "b"]).is_right
+
+
+def test_what_stands_around_an_installation_goes_though_it_does_not_stop() -> None:
+    gone: list[str] = []
+    made = Installation.__new__(Installation)
+    made.stop = lambda: (_ for _ in ()).throw(TortureError("it does not end"))  # type: ignore[method-assign]
+    made._carrier = SimpleNamespace(close=lambda: gone.append("proxies"))  # type: ignore[assignment]
+    made.disks = SimpleNamespace(throw_away=lambda: gone.append("disks"))  # type: ignore[assignment]
+    with pytest.raises(TortureError, match="does not end"):
+        made.throw_away()
+    assert gone == ["proxies", "disks"]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 
-from torture.errors import NotInTime
+from torture.errors import NotInTime, TortureError
 from torture.fault import Fault, Kind, Strike
 from torture.installation import Installation
 from torture.waiting import wait_for
@@ -60,7 +60,7 @@ def strike_at(name: str, installation: Installation, chance: random.Random) -> I
         with suppress(NotInTime):
             wait_for(f"somebody to come to {name}", lambda: not armed[0].exists(), COMES_S * len(armed))
         if armed[0].exists():
-            installation.notes.append("nobody came there")
+            raise TortureError("nobody came there")
         yield
     finally:
         for each in armed:
