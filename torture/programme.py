@@ -14,7 +14,6 @@ from pathlib import Path
 
 import structlog
 
-from master_dataset.cut import is_below
 from torture import verdict
 from torture.checker import Checker
 from torture.errors import BrokenPromise, NotInTime, TortureError
@@ -123,9 +122,7 @@ class Programme:
         ends = self.fates.ends()
 
         def is_well() -> bool:
-            seen = self.checker.seen
-            is_new = seen.at - self.began > since
-            return is_new and not seen.is_degraded and is_below(ends, seen.cut) and self.installation.is_up()
+            return not self.checker.behind(ends, since) and self.installation.is_up()
 
         try:
             wait_for("complete answers", is_well, within_s)
@@ -134,7 +131,7 @@ class Programme:
             ready = [f"{each['name']} {each['state']} {each['message']}" for each in self._services()]
             self.result.unrecovered.append(
                 f"{self._now():.0f} s: not within {within_s:g} s after {stuck}: cut {self.checker.seen.cut} of {ends}, "
-                f"degraded {self.checker.seen.is_degraded}; {'; '.join(ready)}"
+                f"behind {', '.join(self.checker.behind(ends, since)) or 'none'}; {'; '.join(ready)}"
             )
             return False
         return True
@@ -186,7 +183,7 @@ class Programme:
         self.producing.stop()
         try:
             self.installation.wait_ready()
-            verdict.caught_up(self.installation, self.checker, self.fates, self.wanted.patience_s)
+            verdict.caught_up(self.installation, self.checker, self.fates, self.wanted.patience_s, but_aside=True)
             verdict.archived(self.installation, self.fates, self.wanted.patience_s)
             last = self.installation.batch_run()
             if last.code:

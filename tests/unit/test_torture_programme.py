@@ -93,6 +93,32 @@ def value_plus(value: Any) -> Any:
     return {**value, "more": 1} if isinstance(value, dict) else value + 1
 
 
+@pytest.mark.parametrize("more", [{}, {"user": "u1"}])
+def test_rows_that_are_told_twice_are_wrong(more: dict[str, str]) -> None:
+    right = answered(minutes, {**whole(minutes, [HOUR, HOUR + 1]), "by": "user", **more}, {0: 4, 1: 4, 2: 4})
+    assert compare(right, Known()).differences == ()  # type: ignore[arg-type]
+    body = {**right.body, "rows": [*right.body["rows"], right.body["rows"][0]]}
+    assert compare(replace(right, body=body), Known()).differences  # type: ignore[arg-type]
+
+
+def test_first_rows_by_a_count_are_the_highest_and_equal_ones_any_of_them() -> None:
+    whole_day = {**whole(sales, [HOUR, HOUR + 1]), "grain": "hour", "by": "item"}
+    all_rows = answered(sales, whole_day, {0: 4, 1: 4, 2: 2}).body["rows"]  # 5 orders in each hour
+    few = answered(sales, {**whole_day, "order": "-orders", "limit": "1"}, {0: 4, 1: 4, 2: 2})
+
+    def judged(rows: list[dict[str, Any]], more: str | None = "page 2") -> tuple[str, ...]:
+        return compare(replace(few, body={**few.body, "rows": rows, "next": more}), Known()).differences  # type: ignore[arg-type]
+
+    assert [row["orders"] for row in all_rows] == [5, 5]
+    assert judged(all_rows[:1]) == judged(all_rows[1:]) == ()
+    assert judged(all_rows)
+    assert judged([])
+    assert judged(all_rows[:1], None)
+    assert judged([{**all_rows[0], "orders": 4}])
+    few = answered(sales, {**whole_day, "order": "-orders", "limit": "1"}, {0: 4, 1: 3, 2: 2})
+    assert [bool(judged([row])) for row in sorted(few.body["rows"], key=lambda row: row["orders"])] == [True, False]
+
+
 def test_an_answer_of_another_cut_than_it_says_is_wrong() -> None:
     asked = whole(totals, [HOUR, HOUR + 1])
     said = answered(totals, asked, {0: 4, 1: 4, 2: 4})
@@ -108,7 +134,7 @@ def test_an_answer_of_another_cut_than_it_says_is_wrong() -> None:
 def test_every_question_can_be_asked(view: View) -> None:
     chance = random.Random(3)  # noqa: S311  # which questions
     for _ in range(300):
-        asked = question(view, [HOUR - 40, HOUR, HOUR + 3], chance)
+        asked = question(view, [HOUR - 40, HOUR, HOUR + 3], chance, dict.fromkeys(view.keys, "true"))
         made = ask(view, list(asked.items()), now=0.0, limits=Limits())
         assert made.range.start % view.bucket.seconds == made.range.end % view.bucket.seconds == 0
 
