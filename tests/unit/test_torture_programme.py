@@ -147,6 +147,8 @@ def test_the_same_seed_is_the_same_plan_and_a_short_one_has_every_kind() -> None
     assert len(plan(faults, 90, 5)) == min(90, len(faults)) or len(faults) < 90
     long = plan(faults, 3 * len(faults), 5)
     assert all(sum(each.fault == fault for each in long) == 3 for fault in faults)
+    for shots in (90, 3 * len(faults)):
+        assert {each.fault.kind for each in plan(faults, shots, 5)[: len(kinds)]} == kinds, "one of each comes first"
     assert long[-1].waits
     assert not all(each.waits for each in long)
 
