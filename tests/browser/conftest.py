@@ -30,7 +30,7 @@ def chromium() -> str:
     return named
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # while it runs, its event loop is in the way of tests that run one of their own
 def browser() -> Iterator[Browser]:
     path = chromium()
     with sync_playwright() as playwright:

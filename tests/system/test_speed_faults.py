@@ -273,7 +273,7 @@ def test_status_tells_how_far_the_speed_views_are(speed: SpeedPlace) -> None:
         return dict(only)
 
     Home(speed.settings.home).prepare()
-    assert row() == {"source": speed.name, "state": "nothing in Redis yet"}
+    assert row() == {"source": speed.name, "state": "nothing in Redis yet", "against_batch": ""}
     with speed.keeping() as keeper:
         speed.send()
         speed.caught_up()

@@ -18,7 +18,7 @@ import pytest
 from tests.conftest import repository_files
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("views", "master_dataset", "batch_layer", "speed_layer", "serving_layer", "infra")
+PACKAGES = ("views", "master_dataset", "batch_layer", "speed_layer", "serving_layer", "infra", "torture")
 NOT_AT_RUN_TIME = (
     *("ruff", "mypy", "hypothesis", "schemathesis", "import-linter", "grimp", "pytest", "types-"),
     *("chdb", "duckdb", "deltalake", "arro3-core", "pandas", "playwright", "greenlet", "pyee"),
@@ -122,7 +122,10 @@ def test_command_runs_from_the_wheel(installed: Installed) -> None:
 @pytest.mark.slow
 def test_stack_comes_up_from_the_wheel(installed: Installed) -> None:
     """Real Kafka and real Redis, from a folder that is not the repository."""
-    bare = {f"TIDEMARK_{name}_ENABLED": "false" for name in ("COLLECTOR", "ARCHIVER", "SPEED", "SCHEDULER", "SERVING")}
+    bare = {
+        f"TIDEMARK_{name}_ENABLED": "false"
+        for name in ("COLLECTOR", "ARCHIVER", "SPEED", "SCHEDULER", "SERVING", "ALERTS")
+    }
     said = installed.run("tidemark", "up", "--detach", **bare)
     try:
         assert "kafka ready" in said
