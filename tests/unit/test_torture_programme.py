@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -22,7 +23,7 @@ from torture.comparing import Answered, compare
 from torture.errors import BrokenPromise, TortureError
 from torture.fault import KINDS, Fault
 from torture.faults import all_faults
-from torture.installation import Installation
+from torture.installation import Installation, said_by
 from torture.plan import Planned, plan, usable
 from torture.programme import Programme
 from torture.questions import question, whole
@@ -270,3 +271,11 @@ def test_what_stands_around_an_installation_goes_though_it_does_not_stop() -> No
     with pytest.raises(TortureError, match="does not end"):
         made.throw_away()
     assert gone == ["proxies", "disks"]
+
+
+def test_a_batch_run_that_does_not_end_is_killed_and_says_so() -> None:
+    process = subprocess.Popen(
+        ["sleep", "600"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
+    assert "killed after 0.1 s" in said_by(process, 0.1)
+    assert process.returncode == -9
