@@ -4,14 +4,15 @@
 
 The generations before the one that the run opened are closed: nobody writes them any more, and none of them goes
 before the run is published. So they can be read in peace, bucket by bucket. What they hold gives the run's states, and
-groups of the same buckets that they do not hold must be as they were.
+groups of the same buckets that they do not hold must be as they were. So must the totals of all other buckets of the
+days that the run wrote anew: a speed side that lost everything holds nothing to compare.
 """
 
 from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -24,6 +25,7 @@ from batch_layer.consistency import MOST_EXAMPLES, Compared, Mark
 from batch_layer.errors import BatchError
 from batch_layer.folders import BatchFolder
 from batch_layer.index import Index, Level, open_index
+from batch_layer.index.layout import DAY_S
 from batch_layer.late_copies import LateCopies
 from batch_layer.manifests import read_manifest
 from batch_layer.publish_log import Entry
@@ -67,13 +69,17 @@ class Differences:
     places: dict[Place, str] = field(default_factory=dict)
     """Of each group that differs: how."""
     is_held: dict[Place, bool] = field(default_factory=dict)
+    by_position: set[Place] = field(default_factory=set)
+    """Those that differ only in answers that tell apart what is first and last."""
 
     def check(self, place: Place, said: Sequence[bytes], true: Sequence[bytes], *, is_held: bool = True) -> None:
         """Both are packed states, to be merged; no state is that of no events."""
         self.compared += 1
-        how = _difference(self.view, said, true)
+        how, names = _difference(self.view, said, true)
         if how:
             self.places[place], self.is_held[place] = how, is_held
+        if names and all(self.view.algebras[name].by_position for name in names):
+            self.by_position.add(place)
 
     def examples(self) -> tuple[str, ...]:
         """Some of them, in words."""
@@ -134,20 +140,11 @@ class Comparison:
             found = differences(
                 view, speed_views, stretch.generations, before, after, self.settings.consistency_groups, run
             )
-        excused = self._excused(view, found, stretch.before.cut, cut)
+        excused, why = explained(self.settings, found, stretch.before.cut, cut)
         return Compared(
             view.name, view.hash, stretch.before.run, run, found.groups, found.compared, len(found.places), excused,
-            found.examples(), seconds=round(time.monotonic() - began, 3), at=time.time(),
+            found.examples(), not_explained=why, seconds=round(time.monotonic() - began, 3), at=time.time(),
         )  # fmt: skip
-
-    def _excused(self, view: View, found: Differences, start: Cut, end: Cut) -> int:
-        if not found.places:
-            return 0
-        late = LateCopies.read(self.settings, view.source, table_path(self.settings, view.source.name), start, end)
-        return sum(
-            late.excuses(view, place.bucket, None if place.is_total else place.key, is_held=found.is_held[place])
-            for place in found.places
-        )
 
     def _index_of(self, entry: Entry, view: View) -> Index:
         return self._open(read_manifest(self.folder, entry.run).view(view.name).index if entry.run else ())
@@ -166,6 +163,27 @@ def tell(folder: BatchFolder, found: Sequence[Compared], marks: Sequence[Mark]) 
             )  # fmt: skip
     for mark in marks:
         log.error("set_aside", source=folder.source, view=mark.view, why=mark.why)
+
+
+def explained(settings: Settings, found: Differences, start: Cut, end: Cut) -> tuple[int, str]:
+    """How many of the differences over the events in [start, end) are legal; or why that cannot be known."""
+    if not found.places:
+        return 0, ""
+    view = found.view
+    table, buckets = table_path(settings, view.source.name), {place.bucket for place in found.places}
+    late = LateCopies.read(settings, view, table, start, end, buckets)
+    if not late.is_known:
+        return 0, "more than consistency_events came in their buckets, and may be copies after the horizon"
+    return sum(
+        late.excuses(
+            view,
+            place.bucket,
+            None if place.is_total else place.key,
+            is_held=found.is_held[place],
+            is_by_position=place in found.by_position,
+        )
+        for place in found.places
+    ), ""
 
 
 def closed_stretch(kept: Kept, entries: Sequence[Entry], run: int, cut: Cut) -> Stretch | str:
@@ -194,7 +212,7 @@ def differences(
     most: int,
     seed: int,
 ) -> Differences:
-    """Compare the groups that generations hold, and then their totals. Where they are more than `most`, a part of them.
+    """Compare the groups that generations hold, their totals, and those of the days that changed; at most `most` each.
 
     Which part depends on `seed` alone, so that the same run compares the same groups again, and the next one others.
     """
@@ -219,7 +237,25 @@ def differences(
                     found.groups += 1
                     place = Place(bucket, tile)
                     found.check(place, _state(before, place), _state(after, place), is_held=False)
+    _check_untold(found, before, after, {place for each in held for place in each}, most)
     return found
+
+
+def _check_untold(found: Differences, before: Index, after: Index, held: Collection[int], most: int) -> None:
+    """The totals of buckets that generations do not hold, of the days that the run wrote anew: the newest first."""
+    changed = [day for day, file in after.days.items() if before.days.get(day) is not file]
+    for day in sorted(changed, reverse=True):
+        old, new = (
+            {tile.bucket: tile.state for tile in index.totals(Level.GRAIN, day, day + DAY_S)}
+            for index in (before, after)
+        )
+        for bucket in sorted((old.keys() | new.keys()) - set(held)):
+            if most <= 0:
+                return
+            most -= 1
+            found.groups += 1
+            said, true = ([states[bucket]] if bucket in states else [] for states in (old, new))
+            found.check(Place(bucket, ALL_KEYS, bool(found.view.keys)), said, true, is_held=False)
 
 
 def _states(
@@ -268,23 +304,24 @@ def _state(index: Index, place: Place) -> list[bytes]:
     return [tile.state for tile in tiles]
 
 
-def _difference(view: View, said: Sequence[bytes], true: Sequence[bytes]) -> str:
-    """In words; nothing: they are the same."""
+def _difference(view: View, said: Sequence[bytes], true: Sequence[bytes]) -> tuple[str, list[str]]:
+    """In words, nothing: they are the same; and which answers differ, where both have it."""
     if list(said) == list(true):
-        return ""
+        return "", []
     if not said or not true:
-        return "the speed side has nothing of it" if not said else "the batch side has nothing of it"
+        return ("the speed side has nothing of it" if not said else "the batch side has nothing of it"), []
     reader = Reader(view.algebras)
     right = reader.merged(true)
     try:
         left = reader.merged(said)
+        pieces = [reader.merged([each]) for each in (*said, *true)]
     except StateError as error:
-        return str(error)
-    names = differing(view.algebras, left, right)
+        return str(error), []
+    names = differing(view.algebras, left, right, pieces)
     if not names:
-        return ""
+        return "", []
     ours, theirs = (view.present(state, names[:1])[names[0]] for state in (left, right))
-    return f"{names[0]} is {str(ours)[:60]} by the speed side and {str(theirs)[:60]} in the batch view"
+    return f"{names[0]} is {str(ours)[:60]} by the speed side and {str(theirs)[:60]} in the batch view", names
 
 
 def _in_words(view: View, place: Place) -> str:

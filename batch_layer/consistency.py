@@ -31,7 +31,7 @@ class Compared:
     """What the speed side had said of a view for the offsets between two cuts, against what is true.
 
     Of `groups` that it held, `compared` were; `mismatched` of these differ, `excused` of which may: copies that came
-    after the horizon. `why_not` says why nothing could be compared.
+    after the horizon. `why_not` says why nothing could be compared, `not_explained` why it is not known which may.
     """
 
     view: str
@@ -45,6 +45,7 @@ class Compared:
     excused: int = 0
     examples: tuple[str, ...] = ()
     why_not: str = ""
+    not_explained: str = ""
     seconds: float = 0.0
     at: float = 0.0
 
@@ -54,8 +55,8 @@ class Compared:
         return self.mismatched - self.excused
 
     def is_above(self, threshold: float) -> bool:
-        """Whether more of what was compared is wrong than is borne."""
-        return bool(self.compared) and self.unexplained > threshold * self.compared
+        """Whether more of what was compared is wrong than is borne. What may be legal, for all we know, is no more."""
+        return bool(self.compared) and not self.not_explained and self.unexplained > threshold * self.compared
 
     @property
     def in_words(self) -> str:
@@ -64,6 +65,7 @@ class Compared:
             return f"not compared: {self.why_not}"
         of = f"{self.compared:,} of {self.groups:,}" if self.compared < self.groups else f"{self.compared:,}"
         excused = f", {self.excused:,} by late copies" if self.excused else ""
+        excused += f", not explained: {self.not_explained}" if self.not_explained else ""
         return f"{self.mismatched:,} of {of} groups differ{excused}" if self.mismatched else f"{of} groups equal"
 
 
@@ -124,13 +126,15 @@ def record(folder: BatchFolder, made: str, found: Sequence[Compared], threshold:
         try:
             known = read(folder)
         except BatchError:  # whatever was set aside is so until it was found right once more
+            if not made:  # marks without knowing of which speed views would keep nobody from any
+                return []
             known = Consistency({}, tuple(_mark(each, made, "the marks of before were lost") for each in found))
         new, marks = [], list(known.marks)
         for each in found:
             if each.is_above(threshold):
                 new.append(_mark(each, made, f"{each.in_words}, like {'; '.join(each.examples[:1])}"))
                 marks = [mark for mark in marks if not _is_open(mark, each, made)] + [new[-1]]
-            elif not each.why_not:
+            elif each.compared and not each.why_not and not each.not_explained:
                 marks = [_lifted(mark, each) if _is_open(mark, each, made) else mark for mark in marks]
         views = {**known.views, **{each.view: each for each in found}}
         value = {

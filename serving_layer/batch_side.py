@@ -203,8 +203,8 @@ class BatchSide:
         self._lock = threading.Lock()
         self.is_pinned = False
         """Whether somebody rolled readers back to an older run."""
-        self._consistency: Consistency | BatchError = consistency.NOTHING
-        self._compared_stamp: tuple[int, ...] | None = None
+        self._known: tuple[tuple[int, ...] | None, Consistency | BatchError] = (None, consistency.NOTHING)
+        """What comparisons found, and how the file looked when that was read: one assignment, for threads share it."""
 
     def current(self) -> OpenRun:
         """The run that is served now, held; let it go by `with`. NoBatchSide where there is none that can be read."""
@@ -258,14 +258,15 @@ class BatchSide:
 
     def _compared(self) -> Consistency | BatchError:
         """The file is looked at, and read only when it changed."""
-        stamp = _stamp(self.folder.consistency)
-        if stamp != self._compared_stamp:
+        stamp = _stamp(self.folder.consistency)  # before it is read: what comes meanwhile is seen next time
+        before, found = self._known
+        if stamp != before:
             try:
-                self._consistency = consistency.read(self.folder)
+                found = consistency.read(self.folder)
             except BatchError as error:
-                self._consistency = error
-            self._compared_stamp = stamp  # as it was before it was read: what came since is seen next time
-        return self._consistency
+                found = error
+            self._known = stamp, found
+        return found
 
     def close(self) -> None:
         """Let go of everything that no query reads."""

@@ -93,6 +93,7 @@ def shared_schemas(views: Sequence[str]) -> Json:
                 "excused": {"type": "integer"},
                 "examples": {"type": "array", "items": {"type": "string"}},
                 "why_not": {"type": "string"},
+                "not_explained": {"type": "string"},
                 "seconds": {"type": "number"},
                 "at": {"type": "number"},
                 "in_words": {"type": "string"},

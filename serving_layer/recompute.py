@@ -5,7 +5,7 @@ Slow, and without any of the parts that it proves: no Spark, no Redis, no index,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,9 @@ from master_dataset.facts import Wanted, read_facts
 from serving_layer.question import Filter, Period, Question
 from views import in_memory, states
 from views.in_memory import Event, Group, Key
+from views.sameness import is_near
 
+OFF = "off_by_at_most"
 COLUMNS = ["partition", "offset", "event_id", "event_time", "event"]
 Recomputed = dict[tuple[Period, Key], dict[str, Any]]
 """(Period, values of `by`) -> answers."""
@@ -52,12 +54,23 @@ def is_same(left: Any, right: Any) -> bool:
     if isinstance(right, dict):
         return isinstance(left, dict) and left.keys() == right.keys() and all(is_same(left[k], right[k]) for k in right)
     if isinstance(right, list | tuple):
-        if any(isinstance(each, dict) and "off_by_at_most" in each for each in right):
-            return isinstance(left, list)
+        if any(isinstance(each, dict) and OFF in each for each in (*right, *(left if isinstance(left, list) else ()))):
+            return isinstance(left, list) and _is_ranking(left, right) and _is_ranking(right, left)
         return isinstance(left, list | tuple) and len(left) == len(right) and all(map(is_same, left, right))
     if isinstance(right, float) and isinstance(left, int | float):
-        return abs(left - right) <= 1e-9 * max(abs(left), abs(right))
+        return is_near(left, right)
     return bool(left == right)
+
+
+def _is_ranking(ours: Sequence[dict[str, Any]], theirs: Sequence[dict[str, Any]]) -> bool:
+    """Whether each count of the first is as near to the other's as both state; absent there, it is not above the last.
+
+    A count is too high by at most what its entry states. Where the other has fewer values, it has no more of them.
+    """
+    other = {each["value"]: each["count"] for each in theirs}
+    most = max((each.get(OFF, 0) for each in theirs), default=0)
+    last = min(other.values()) if len(theirs) >= len(ours) and other else 0
+    return all(each["count"] <= other.get(each["value"], max(last, most)) + each.get(OFF, 0) + most for each in ours)
 
 
 def events_below(table: Path, cut: Cut, start: Cut | None = None) -> Iterator[Event]:

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from views.source import Source
     from views.view import View
 
+DIFFERS, NOT_COMPARED = "DIFFERS", "not compared"
+NOTHING_COMPARED = 3
+"""The exit code where no view could be compared."""
+
 
 def command(
     views: Annotated[list[str] | None, typer.Argument(help="Names of views; all if none is given.")] = None,
@@ -30,8 +34,9 @@ def command(
     ] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Compare what the speed side says now with the events of the same offsets. Exit code 1: something differs.
+    """Compare what the speed side says now with the events of the same offsets.
 
+    Exit code 1: something differs; 3: nothing could be compared, and nothing is known.
     A view whose speed side is wrong is set aside, and one that is found right comes back, as after a batch run. With
     --from-scratch nothing is changed: answers are compared with the reference interpreter over the master dataset,
     with bounded memory (consistency_events), however long that takes.
@@ -44,9 +49,18 @@ def command(
     declarations = declared_by(settings)
     chosen = [declarations.view(name) for name in views] if views else list(declarations.views.values())
     check = _answers if from_scratch else _speed_sides
-    rows = [_row(found, settings) for found in check(settings, declarations, chosen)]
+    threshold = 0.0 if from_scratch else settings.consistency_threshold  # of answers nothing may be wrong
+    rows = [_row(found, threshold) for found in check(settings, declarations, chosen)]
     terminal.print_result(rows, output, "No view is declared.")
-    raise typer.Exit(1 if any(row["result"] == "DIFFERS" for row in rows) else 0)
+    if rows and all(row["result"] == NOT_COMPARED for row in rows):
+        terminal.err.print("Nothing was compared: whether anything differs is not known.", highlight=False)
+    raise typer.Exit(_exit_code([row["result"] for row in rows]))
+
+
+def _exit_code(results: list[str]) -> int:
+    if DIFFERS in results:
+        return 1
+    return NOTHING_COMPARED if results and all(result == NOT_COMPARED for result in results) else 0
 
 
 def _speed_sides(settings: Settings, declarations: Declarations, views: list[View]) -> Iterator[Compared]:
@@ -95,10 +109,10 @@ def _by_source(declarations: Declarations, views: list[View]) -> Iterator[tuple[
             yield source, ours
 
 
-def _row(found: Compared, settings: Settings) -> dict[str, Any]:
-    result = "not compared" if found.why_not else "equal"
-    if found.is_above(settings.consistency_threshold):
-        result = "DIFFERS"
+def _row(found: Compared, threshold: float) -> dict[str, Any]:
+    result = NOT_COMPARED if found.why_not else "not explained" if found.not_explained else "equal"
+    if found.is_above(threshold):
+        result = DIFFERS
     return {
         "view": found.view,
         "result": result,

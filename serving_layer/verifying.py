@@ -14,10 +14,10 @@ from math import ceil
 from zlib import crc32
 
 from batch_layer import consistency, publish_log
-from batch_layer.comparison import Differences, Place, closed_stretch, tell
+from batch_layer.comparison import Differences, Place, closed_stretch, explained, tell
 from batch_layer.consistency import MOST_EXAMPLES, Compared
 from batch_layer.folders import BatchFolder
-from batch_layer.late_copies import LateCopies, ids_below
+from batch_layer.late_copies import ids_below
 from infra.settings import Settings
 from master_dataset import coverage
 from master_dataset.commits import table_path
@@ -88,15 +88,10 @@ def _speed_view(settings: Settings, speed_views: SpeedViews, folder: BatchFolder
     true = _folded(settings, view, start, said.applied)
     for is_total, states in enumerate(said.stretches):
         _check(differences, states, true, is_total=bool(is_total))
-    excused = 0
-    if differences.places:
-        late = LateCopies.read(settings, view.source, table_path(settings, view.source.name), start, said.applied)
-        excused = sum(
-            late.excuses(view, each.bucket, None if each.is_total else each.key) for each in differences.places
-        )
+    excused, why = explained(settings, differences, start, said.applied)
     return stretch.made, replace(
         about, groups=differences.compared, compared=differences.compared, mismatched=len(differences.places),
-        excused=excused, examples=differences.examples(), seconds=round(time.monotonic() - began, 3),
+        excused=excused, not_explained=why, examples=differences.examples(), seconds=round(time.monotonic() - began, 3),
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 
-from master_dataset.cut import is_below
+from master_dataset.cut import Cut, is_below
 from torture.comparing import Answered, compare
 from torture.errors import TortureError
 from torture.installation import Installation
@@ -29,17 +29,24 @@ TIMEOUT_S = 20.0
 MOST_WAITING = 200
 READ_BACK_S = 30.0
 FINE = (429, 503)
+LONGEST_VALUE = 100
 VERSION = 16
 """So many characters of its hash tell a view's version."""
 
 
 @dataclass
 class Seen:
-    """The newest answers, as whoever waits for recovery wants to know them."""
+    """An answer, as whoever waits for recovery wants to know it."""
 
     cut: dict[int, int] = field(default_factory=dict)
     is_degraded: bool = True
     at: float = 0.0
+    why: str = ""
+
+    @property
+    def is_aside(self) -> bool:
+        """Whether it is made of the batch view alone, because the speed side was found wrong."""
+        return self.is_degraded and "set aside" in self.why
 
 
 class Checker:
@@ -53,13 +60,17 @@ class Checker:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="checker", daemon=True)
         self.seen = Seen()
+        """The newest answer, of whichever view."""
+        self.by_view: dict[str, Seen] = {}
         self.answers, self.comparisons, self.degraded = 0, 0, 0
         self.refusals: Counter[str] = Counter()
         self.wrong: list[Wrong] = []
         self.regressions: list[str] = []
         views = list(installation.declared.views_of(installation.source_name))
-        self.names = sorted(view.name for view in views)
-        """The views that are asked about."""
+        self._first = {view.name for view in views}
+        """Declared from the beginning; others may join and go."""
+        self._known: dict[str, dict[str, str]] = {}
+        """Values of the keys of each view, as rows told them."""
         self._views = {view.hash[:VERSION]: view for view in views}
         self.pace_s = PAUSE_S
         self._serving_pid: int | None = None
@@ -82,6 +93,10 @@ class Checker:
         """Something that must never be."""
         self.wrong.append(Wrong(round(time.monotonic() - self._began, 2), what, detail[:2000]))
 
+    def now(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self._began
+
     # ---- asking ----
 
     def _run(self) -> None:
@@ -99,9 +114,31 @@ class Checker:
         hours = self._truth.times()
         if not hours or len(self._waiting) >= MOST_WAITING:
             return AWAY_S
-        name = self._chance.choice(self.names)
-        view = self._installation.declared.views[name]
-        return self.pace_s if self.ask(client, view, question(view, hours, self._chance)) else AWAY_S
+        declared = self._declared()
+        for name in self.by_view.keys() - {view.name for view in declared}:
+            del self.by_view[name]
+        view = self._chance.choice(declared)
+        asked = question(view, hours, self._chance, self._known.get(view.name))
+        return self.pace_s if self.ask(client, view, asked) else AWAY_S
+
+    def _declared(self) -> list[View]:
+        """The views that are asked about: as they are declared now."""
+        found = self._installation.declared.views_of(self._installation.source_name)
+        return sorted(found, key=lambda view: view.name)
+
+    def behind(self, ends: Cut, since: float = 0.0, *, but_aside: bool = False) -> list[str]:
+        """The views of which no complete answer with everything below `ends` came after `since` (seconds of the run).
+
+        One that never joined is not among them. `but_aside`: nor is one that is set aside.
+        """
+        names = {view.name for view in self._declared()}
+        found = {name: self.by_view.get(name, Seen()) for name in names if name in self._first or name in self.by_view}
+        return sorted(
+            name
+            for name, seen in found.items()
+            if seen.at - self._began <= since
+            or not ((not seen.is_degraded and is_below(ends, seen.cut)) or (but_aside and seen.is_aside))
+        )
 
     def ask(self, client: httpx.Client, view: View, asked: dict[str, str]) -> bool:
         """One question; False: there was no answer."""
@@ -127,6 +164,8 @@ class Checker:
 
     def _refused(self, view: View, answer: httpx.Response) -> None:
         self.refusals[str(answer.status_code)] += 1
+        if answer.status_code == 404 and view.name not in self._first and view.name not in self.by_view:
+            return  # it was just declared, and the process has not looked yet
         is_problem = answer.headers.get("content-type") == "application/problem+json"
         if not (is_problem and answer.status_code in FINE):
             self.note("an error that is no 429 or 503", f"{view.name}: {answer.status_code} {answer.text}")
@@ -158,7 +197,11 @@ class Checker:
                 at = round(time.monotonic() - self._began, 1)
                 self.regressions.append(f"{at} s: {answered.view.name} at {cut} after {highest}")
             self._highest[answered.view.source.name] = cut
-        self.seen = Seen(cut, is_degraded, answered.at)
+        self.seen = Seen(cut, is_degraded, answered.at, str(answered.meta.get("why") or ""))
+        self.by_view[answered.view.name] = self.seen
+        for row in answered.body["rows"][:1]:
+            texts = {key: _text(row[key]) for key in answered.view.keys if key in row}
+            self._known.setdefault(answered.view.name, {}).update({key: text for key, text in texts.items() if text})
 
     def _is_same_process(self, pid: int | None) -> bool:
         """Whether no other process may have answered: the supervisor needs a moment to notice."""
@@ -184,6 +227,13 @@ class Checker:
             self.degraded += bool(answered.meta["degraded"])
             if compared.differences:
                 self.note("a wrong answer", _told(answered, compared.differences))
+
+
+def _text(value: Any) -> str:
+    """A value of a key as a filter has it; empty: it is none that is asked for here."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value if isinstance(value, str) and len(value) < LONGEST_VALUE else ""
 
 
 def _told(answered: Answered, differences: tuple[str, ...]) -> str:

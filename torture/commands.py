@@ -75,8 +75,7 @@ def command(
     wanted = Wanted(_seed(seed), shots, minutes, _kinds(kinds), rate)
     how: dict[str, Any] = {} if copy_of is None else copied(copy_of, source)
     faults, left_out = usable(all_faults(), wanted.kinds)
-    place = folder or Path(tempfile.mkdtemp(prefix="tidemark-torture-"))
-    place.mkdir(parents=True, exist_ok=True)
+    place = _place(folder)
     terminal.err.print(f"seed {wanted.seed}, {shots} of {len(faults)} faults, in {place}", highlight=False)
     for name, why in left_out.items():
         terminal.err.print(f"left out: {name}: {why}", highlight=False)
@@ -98,6 +97,18 @@ def command(
 
 def _seed(given: int | None) -> int:
     return random.randrange(10**6) if given is None else given  # noqa: S311  # which faults, no secret
+
+
+def _place(folder: Path | None) -> Path:
+    """A folder that is ours: all of it is removed in the end."""
+    if folder is None:
+        return Path(tempfile.mkdtemp(prefix="tidemark-torture-"))
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise TortureError(
+            f"--folder is {str(folder)!r}, which is not empty. It would be removed in the end: name a new one."
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def _kinds(text: str) -> list[str]:

@@ -59,10 +59,22 @@ def compare(answered: Answered, truth: Truth) -> Compared:
         for row in answered.body["rows"]
     }
     wanted = {tuple(_plain(part) for part in place): answers for place, answers in expected.items()}
-    differences = [*_differing(found, wanted, tuple(view.answers))]
-    if answered.body["next"] is not None:
-        differences.append("the answer has more than one page")
+    rows, has_more = answered.body["rows"], len(wanted) > question.limit
+    differences = [f"{len(rows)} rows are about {len(found)} places"] if len(rows) != len(found) else []
+    if "order" in answered.asked:
+        differences += _misplaced(rows, wanted, answered.asked["order"].removeprefix("-"), question.limit)
+        wanted = {place: wanted[place] for place in found.keys() & wanted.keys()}
+    differences += _differing(found, wanted, tuple(view.answers))
+    if (answered.body["next"] is not None) != has_more:
+        differences.append(f"the answer has {'one page' if has_more else 'more than one page'}")
     return Compared(sum(len(view.answers) for _ in found), tuple(differences[:5]))
+
+
+def _misplaced(rows: list[dict[str, Any]], wanted: dict[Any, Any], name: str, limit: int) -> Iterator[str]:
+    """Of the first rows by a number, the highest first: which of those that are equal in it is not said."""
+    best = sorted((answers[name] for answers in wanted.values()), reverse=True)[:limit]
+    if [row[name] for row in rows] != best:
+        yield f"by {name} the first are {[row[name] for row in rows]}, expected {best}"
 
 
 def _differing(found: dict[Any, Any], wanted: dict[Any, Any], names: tuple[str, ...]) -> Iterator[str]:

@@ -11,3 +11,7 @@ class TortureError(Exception):
 
 class NotInTime(TortureError):
     """Something that was waited for did not come about within its deadline."""
+
+
+class BrokenPromise(TortureError):
+    """A fault looked at the platform itself, and found something that must never be: that is a result."""

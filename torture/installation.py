@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -46,6 +46,7 @@ PLAIN: Mapping[str, Any] = {
     "archiver_enabled": True,
     "speed_enabled": True,
     "serving_enabled": True,
+    "alerts_enabled": False,  # it tells what answers say, and changes none; its own tests kill it
     "scheduler_enabled": False,  # the programme starts runs itself, and knows when
     "speed_grace_s": 2,
     "batch_wait_s": 60,
@@ -138,12 +139,13 @@ class Installation:
 
     def throw_away(self) -> None:
         """Take it down with what stands around it. What is on disks of its own is gone then."""
-        self.stop()
-        if self._carrier is not None:
-            self._carrier.close()
-            self._carrier = None
-        if self.disks is not None:
-            self.disks.throw_away()
+        with ExitStack() as around:  # whatever fails of it, the rest goes all the same; disks after what is on them
+            if self.disks is not None:
+                around.callback(self.disks.throw_away)
+            if self._carrier is not None:
+                around.callback(self._carrier.close)
+                self._carrier = None
+            self.stop()
 
     def bend(self) -> Path:
         """Say anew what is another than usual: a service that is started from now on has its new environment."""
@@ -298,13 +300,8 @@ class Installation:
     def batch_run(self, *options: str, timeout_s: float = BATCH_TIMEOUT_S) -> Ended:
         """A batch run of the source as a process of its own; one that does not end is killed."""
         process = self.spawn("batch", "run", "--source", self.source_name, *options)
-        try:
-            said, _ = process.communicate(timeout=timeout_s)
-        except subprocess.TimeoutExpired:
-            end_group(process)
-            said, _ = process.communicate()
-            said += f"\nkilled after {timeout_s:g} s"
-        return Ended(process.returncode, said[-2000:])
+        said = said_by(process, timeout_s)
+        return Ended(process.returncode, said)
 
     # ---- what is bent ----
 
@@ -325,6 +322,17 @@ class Installation:
             for (client, server), link in self.links.items()
             if server == "kafka"
         }
+
+
+def said_by(process: subprocess.Popen[str], timeout_s: float) -> str:
+    """The last that a process has to say; one that does not end is killed, with all of its group."""
+    try:
+        said, _ = process.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        end_group(process)
+        said, _ = process.communicate()
+        said += f"\nkilled after {timeout_s:g} s"
+    return said[-2000:]
 
 
 def end_group(process: subprocess.Popen[Any]) -> None:

@@ -22,13 +22,26 @@ class Planned(NamedTuple):
 
 
 def plan(faults: Sequence[Fault], shots: int, seed: int) -> list[Planned]:
-    """So many shots: all faults in turn where there are enough, else one of each kind and then the cheap ones more."""
+    """So many shots: all faults in turn where there are enough, else one of each kind and then the cheap ones more.
+
+    One of each kind comes first: a programme whose time is over early has tried most of them.
+    """
     chance = random.Random(f"faults {seed}")  # noqa: S311  # which fault comes when
-    chosen = _in_turn(faults, shots, chance) if shots >= len(faults) else _some(faults, shots, chance)
+    chosen = _kinds_first(_in_turn(faults, shots, chance) if shots >= len(faults) else _some(faults, shots, chance))
     last = len(chosen) - 1
     return [
         Planned(fault, f"{seed} {place}", waits=place == last or chance.random() >= IN_RECOVERY)
         for place, fault in enumerate(chosen)
+    ]
+
+
+def _kinds_first(chosen: Sequence[Fault]) -> list[Fault]:
+    """The same, the first of each kind before all others."""
+    kinds = [each.kind for each in chosen]
+    firsts = {kinds.index(kind) for kind in kinds}
+    return [
+        *(each for place, each in enumerate(chosen) if place in firsts),
+        *(each for place, each in enumerate(chosen) if place not in firsts),
     ]
 
 
@@ -40,14 +53,19 @@ def _in_turn(faults: Sequence[Fault], shots: int, chance: random.Random) -> list
 
 
 def _some(faults: Sequence[Fault], shots: int, chance: random.Random) -> list[Fault]:
-    chosen = [chance.choice(found) for kind in KINDS if (found := [each for each in faults if each.kind == kind])]
+    chosen = [_cheap(found, chance) for kind in KINDS if (found := [each for each in faults if each.kind == kind])]
     left = [each for each in faults if each not in chosen]
     while left and len(chosen) < shots:
-        (next_one,) = chance.choices(left, weights=[each.weight / each.cost_s**2 for each in left])
+        next_one = _cheap(left, chance)
         left.remove(next_one)
         chosen.append(next_one)
     chance.shuffle(chosen)
     return chosen[:shots]
+
+
+def _cheap(faults: Sequence[Fault], chance: random.Random) -> Fault:
+    (found,) = chance.choices(faults, weights=[each.weight / each.cost_s**2 for each in faults])
+    return found
 
 
 def usable(faults: Iterable[Fault], kinds: Sequence[str]) -> tuple[list[Fault], dict[str, str]]:

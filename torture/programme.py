@@ -14,13 +14,12 @@ from pathlib import Path
 
 import structlog
 
-from master_dataset.cut import is_below
 from torture import verdict
 from torture.checker import Checker
-from torture.errors import NotInTime, TortureError
+from torture.errors import BrokenPromise, NotInTime, TortureError
 from torture.fates import Fates
 from torture.fault import Fault
-from torture.installation import Installation, end_group
+from torture.installation import BATCH_TIMEOUT_S, Installation, end_group, said_by
 from torture.load import planned
 from torture.plan import Planned, plan, usable
 from torture.producing import Producing
@@ -99,27 +98,31 @@ class Programme:
     def _shoot(self, number: int, each: Planned) -> None:
         chance = random.Random(each.seed)  # noqa: S311  # what the fault leaves to chance
         self.installation.notes.clear()
-        at, before = self._now(), self._counted()
+        at, before, is_injected = self._now(), self._counted(), True
         log.info("strikes", number=number, fault=each.fault.name)
         try:
             with each.fault.strike(self.installation, chance):
                 time.sleep(each.fault.lasting_s)
+        except (BrokenPromise, AssertionError) as error:  # what a fault looks at itself, and found broken
+            self._wrong("a broken promise", f"{each.fault.name}: {error}"[:2000])
         except Exception as error:  # a fault that cannot be had is no reason to have none of the others
-            self.installation.notes.append(f"{type(error).__name__}: {error}"[:300])
-        shot = Shot(each.fault.name, each.fault.kind, round(at, 2), round(self._now(), 2), None, None)
+            why = f"{type(error).__name__}: {error}"[:300]
+            self.installation.notes.append(why)
+            self.result.not_injected.append(f"{each.fault.name}: {why}")
+            is_injected = False
+        shot = Shot(
+            each.fault.name, each.fault.kind, round(at, 2), round(self._now(), 2), None, None, is_injected=is_injected
+        )
         self._open.append(shot)
-        if each.waits:
-            self._recover(shot.healed_at, each.fault.recovery_s)
-        self._close(number, shot, before, is_last=each.waits)
+        is_well = self._recover(shot.healed_at, each.fault.recovery_s) if each.waits else False
+        self._close(number, shot, before, is_last=each.waits, is_well=is_well)
 
-    def _recover(self, since: float, within_s: float) -> None:
+    def _recover(self, since: float, within_s: float) -> bool:
         """Wait until all is well: complete answers that hold everything acknowledged by now, every process ready."""
         ends = self.fates.ends()
 
         def is_well() -> bool:
-            seen = self.checker.seen
-            is_new = seen.at - self.began > since
-            return is_new and not seen.is_degraded and is_below(ends, seen.cut) and self.installation.is_up()
+            return not self.checker.behind(ends, since) and self.installation.is_up()
 
         try:
             wait_for("complete answers", is_well, within_s)
@@ -128,8 +131,10 @@ class Programme:
             ready = [f"{each['name']} {each['state']} {each['message']}" for each in self._services()]
             self.result.unrecovered.append(
                 f"{self._now():.0f} s: not within {within_s:g} s after {stuck}: cut {self.checker.seen.cut} of {ends}, "
-                f"degraded {self.checker.seen.is_degraded}; {'; '.join(ready)}"
+                f"behind {', '.join(self.checker.behind(ends, since)) or 'none'}; {'; '.join(ready)}"
             )
+            return False
+        return True
 
     def _services(self) -> list[dict[str, str]]:
         try:
@@ -138,7 +143,7 @@ class Programme:
             return []
         return found
 
-    def _close(self, number: int, shot: Shot, before: tuple[int, int], *, is_last: bool) -> None:
+    def _close(self, number: int, shot: Shot, before: tuple[int, int], *, is_last: bool, is_well: bool) -> None:
         comparisons, errors = (now - then for now, then in zip(self._counted(), before, strict=True))
         note = "; ".join(self.installation.notes)
         done = replace(shot, comparisons=comparisons, errors=errors, note=note)
@@ -146,7 +151,7 @@ class Programme:
         if is_last:
             now = round(self._now(), 2)
             for each in self._open:
-                closed = replace(each, recovered_at=now, recovery_s=round(now - each.healed_at, 2))
+                closed = replace(each, recovered_at=now, recovery_s=round(now - each.healed_at, 2)) if is_well else each
                 self.result.shots.append(closed)
             self._open.clear()
             done = closed
@@ -178,7 +183,7 @@ class Programme:
         self.producing.stop()
         try:
             self.installation.wait_ready()
-            verdict.caught_up(self.installation, self.checker, self.fates, self.wanted.patience_s)
+            verdict.caught_up(self.installation, self.checker, self.fates, self.wanted.patience_s, but_aside=True)
             verdict.archived(self.installation, self.fates, self.wanted.patience_s)
             last = self.installation.batch_run()
             if last.code:
@@ -254,9 +259,9 @@ class Runs:
                 if self._stopping.is_set():  # it was long until it was our turn
                     return
                 self._process = self._installation.spawn("batch", "run", "--source", self._installation.source_name)
-                said, _ = self._process.communicate()
+                said = said_by(self._process, BATCH_TIMEOUT_S)
             if self._process.returncode:
-                self.failures.append(said[-2000:])
+                self.failures.append(said)
             else:
                 self.published += 1
 

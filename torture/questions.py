@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
+from views.aggregates.counting import CountAlgebra
 from views.view import View
 
 HOUR_S, DAY_S = 3600, 24 * 3600
 LONGEST = 4
 WHOLE = 0.04
 """How often everything there is is asked for."""
+FIRST, FILTERED = 0.15, 0.15
+"""How often only the first by a count are asked for, and those of one value of a key."""
 
 
-def question(view: View, hours: Sequence[int], chance: random.Random) -> dict[str, str]:
-    """The parameters of a query. `hours` are those (since 1970) that have events; the newest are asked for most."""
+def question(
+    view: View, hours: Sequence[int], chance: random.Random, known: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """The parameters of a query. `hours` are those (since 1970) that have events; the newest are asked for most.
+
+    `known` are values that keys have, for a filter.
+    """
     unit = DAY_S if view.bucket.seconds > HOUR_S else HOUR_S
     first, last = hours[0] * HOUR_S // unit * unit, (hours[-1] + 1) * HOUR_S
     if chance.random() < WHOLE:
@@ -32,6 +40,12 @@ def question(view: View, hours: Sequence[int], chance: random.Random) -> dict[st
         asked["by"] = ",".join(by)
     if chance.random() < 0.5:
         asked["grain"] = "day" if unit == DAY_S else "hour"
+    counts = [name for name in view.answers if isinstance(view.algebras.get(name), CountAlgebra)]
+    if counts and chance.random() < FIRST:
+        asked |= {"order": f"-{chance.choice(counts)}", "limit": str(chance.randint(1, 5))}
+    if known and chance.random() < FILTERED:
+        key = chance.choice(sorted(known))
+        asked[key] = known[key]
     return asked
 
 

@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+MOST_NOT_INJECTED = 1 / 3
+
 
 @dataclass(frozen=True)
 class Shot:
@@ -25,6 +27,8 @@ class Shot:
     errors: int = 0
     """Requests that were refused or found nobody between injection and recovery."""
     note: str = ""
+    is_injected: bool = True
+    """False: the fault itself failed, and nothing may have been hurt."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,8 @@ class Result:
     """Wrong answers, cuts that went back, errors that are no 429 or 503, growth, ..."""
     left_out: dict[str, str] = field(default_factory=dict)
     """Faults that this machine cannot have, and why."""
+    not_injected: list[str] = field(default_factory=list)
+    """Shots whose fault failed itself, and how. They are among `shots`, and prove nothing."""
     answers: int = 0
     """Answers that were held against the reference interpreter."""
     comparisons: int = 0
@@ -93,9 +99,14 @@ class Result:
 
     @property
     def is_right(self) -> bool:
-        """Whether nothing at all was found."""
+        """Whether nothing at all was found, and enough was tried."""
         found = (self.wrong, self.lost, self.doubled, self.poison_missing, self.cut_regressions, self.unrecovered)
-        return not any(found)
+        return not any(found) and not self.is_idle
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether too many shots were none."""
+        return len(self.not_injected) > MOST_NOT_INJECTED * len(self.shots)
 
     def write(self, path: Path) -> None:
         """As JSON, which `read_result` reads."""

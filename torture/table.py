@@ -17,6 +17,7 @@ def summary(result: Result) -> list[tuple[str, str]]:
         ("seed", str(result.seed)),
         ("minutes", f"{result.seconds / 60:.1f}"),
         ("faults", f"{len(result.shots):,}"),
+        ("of them not injected", f"{len(result.not_injected):,}"),
         ("records sent", f"{result.sent:,} ({result.duplicates:,} copies, {result.poison:,} poison)"),
         ("acknowledged, refused, unknown", f"{result.acknowledged:,}, {result.refused:,}, {result.unknown:,}"),
         ("batch runs published", f"{result.runs:,}"),
@@ -67,4 +68,5 @@ def found(result: Result) -> list[str]:
         *(f"poison: {each}" for each in result.poison_missing),
         *(f"cut went back: {each}" for each in result.cut_regressions),
         *(f"not recovered: {each}" for each in result.unrecovered),
+        *(f"not injected: {each}" for each in result.not_injected if result.is_idle),
     ]

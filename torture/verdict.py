@@ -12,6 +12,7 @@ from master_dataset.dead_letters import DeadLetter, read_letters, watermarks
 from master_dataset.facts import Wanted, read_facts
 from master_dataset.topics import librdkafka_config
 from torture.checker import Checker
+from torture.errors import NotInTime
 from torture.fates import Fates
 from torture.installation import Installation
 from torture.questions import whole
@@ -23,14 +24,28 @@ CAUGHT_UP_S = 240.0
 MOST_TOLD = 20
 
 
-def caught_up(installation: Installation, checker: Checker, fates: Fates, deadline_s: float = CAUGHT_UP_S) -> None:
-    """Until an answer that is not degraded holds everything that was acknowledged."""
-    end = fates.ends()
-    wait_for(
-        "an answer with everything that was acknowledged",
-        lambda: not checker.seen.is_degraded and is_below(end, checker.seen.cut) and installation.is_ready(),
-        deadline_s,
-    )
+def caught_up(
+    installation: Installation,
+    checker: Checker,
+    fates: Fates,
+    deadline_s: float = CAUGHT_UP_S,
+    *,
+    but_aside: bool = False,
+) -> None:
+    """Until an answer of each view that is not degraded holds everything that was acknowledged.
+
+    `but_aside`: a view that is set aside comes back with a further run, and is not waited for.
+    """
+    end, began = fates.ends(), checker.now()
+
+    def is_done() -> bool:
+        return not checker.behind(end, began, but_aside=but_aside) and installation.is_ready()
+
+    try:
+        wait_for("an answer of each view with everything that was acknowledged", is_done, deadline_s)
+    except NotInTime as error:
+        told = {name: checker.by_view.get(name) for name in checker.behind(end, began, but_aside=but_aside)}
+        raise NotInTime(f"{error} Behind: {told}") from None
 
 
 def archived(installation: Installation, fates: Fates, deadline_s: float = CAUGHT_UP_S) -> None:

@@ -6,7 +6,7 @@ has room for on what it met first: these may differ as far as they state.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from views.aggregates import Algebra
@@ -15,31 +15,39 @@ from views.aggregates.top_k import TopKAlgebra
 from views.laws import SPREAD_STEP, is_rounded
 
 DOUBLES = 1e-9
-"""Of sums of doubles: how far they may be apart, as a share of the larger one. How many were added is not known."""
+"""Of sums of doubles: how far they may be apart, as a share of the largest known. How many were added is not known."""
+FLOOR = 1e-6
+"""And how far in any case: what cancels out near 0 leaves the rounding of what was added, of which nothing is known."""
+State = Mapping[str, Any]
 
 
-def differing(algebras: Mapping[str, Algebra], left: Mapping[str, Any], right: Mapping[str, Any]) -> list[str]:
-    """The stored answers in which two states of a group differ by more than they may."""
-    return [name for name, algebra in algebras.items() if not _is_same(algebra, left[name], right[name])]
+def differing(algebras: Mapping[str, Algebra], left: State, right: State, pieces: Sequence[State] = ()) -> list[str]:
+    """The stored answers in which two states of a group differ by more than they may; `pieces`: parts of them."""
+    return [
+        name
+        for name, algebra in algebras.items()
+        if not _is_same(algebra, left[name], right[name], [piece[name] for piece in pieces])
+    ]
 
 
-def _is_same(algebra: Algebra, left: Any, right: Any) -> bool:
+def is_near(left: float, right: float, *pieces: float) -> bool:
+    """Whether two sums of doubles are the same but for the order in which they were added; `pieces`: parts of them."""
+    return abs(left - right) <= max(FLOOR, DOUBLES * max(map(abs, (left, right, *pieces))))
+
+
+def _is_same(algebra: Algebra, left: Any, right: Any, pieces: Sequence[Any]) -> bool:
     if algebra.to_parts(left) == algebra.to_parts(right):
         return True
     match algebra:
         case SumAlgebra() if is_rounded(algebra):
-            return _is_near(left, right)
+            return is_near(left, right, *pieces)
         case AverageAlgebra() if is_rounded(algebra):
-            return bool(left[0] == right[0]) and _is_near(left[1], right[1])
+            return bool(left[0] == right[0]) and is_near(left[1], right[1], *(total for _, total in pieces))
         case RoundedVariance():
             return _is_variance(left, right)
         case TopKAlgebra():
             return _is_ranking(algebra, left, right)
     return bool(algebra.present(left) == algebra.present(right))
-
-
-def _is_near(left: float, right: float) -> bool:
-    return abs(left - right) <= DOUBLES * max(abs(left), abs(right))
 
 
 def _is_variance(left: tuple[int, float, float], right: tuple[int, float, float]) -> bool:

@@ -7,7 +7,7 @@ import json
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,8 @@ SEAL = b"tidemark-index-sum:"
 SEAL_BYTES = len(SEAL) + hashlib.sha256().digest_size
 """At the end of a file, behind all that LMDB looks at: the checksum of what stands before it."""
 READ_AT_ONCE = 2**20
+MOST_SOUND = 10_000
+Stamp = tuple[int, ...]
 TABLES = (*(level.table for level in Level), SUMS, IDS, KEYS)
 
 
@@ -94,11 +96,18 @@ class IndexFile:
 # from one to the other, both are open. So this is one table for the whole process.
 _opened: dict[Path, tuple[IndexFile, int]] = {}
 _lock = threading.RLock()
+_sound: dict[Path, Stamp] = {}
+"""The files whose checksum this process has found right, and how they looked then: it is made once each."""
 
 
 def open_file(path: Path) -> IndexFile:
     """Open a file to read, until `close_file`. BatchError where it is missing, damaged or of another format."""
     place = path.absolute()
+    with _lock:
+        is_open = place in _opened
+    if not is_open:
+        with _told(place):
+            _check_seal(place)  # all of the file is read: nobody who opens or closes another one is to wait for that
     with _lock:
         known = _opened.get(place)
         found, users = known if known is not None else (_open(place), 0)
@@ -127,6 +136,9 @@ def seal_file(path: Path) -> None:
 
 def _check_seal(path: Path) -> None:
     """ValueError unless the file is as it was written: LMDB would follow whatever its pages say."""
+    stamp = _stamp(path)  # before it is read: what is written meanwhile is seen next time
+    if _sound.get(path) == stamp:
+        return
     size = path.stat().st_size - SEAL_BYTES
     with path.open("rb") as file:
         file.seek(max(size, 0))
@@ -135,6 +147,15 @@ def _check_seal(path: Path) -> None:
         raise ValueError("it was cut short, or another version of Tidemark wrote it")
     if found != SEAL + _checksum(path, size):
         raise ValueError("its bytes are not those that were written")
+    if len(_sound) >= MOST_SOUND:
+        _sound.clear()
+    _sound[path] = stamp
+
+
+def _stamp(path: Path) -> Stamp:
+    """What changes with a file."""
+    found = path.stat()
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def _checksum(path: Path, size: int) -> bytes:
@@ -147,21 +168,28 @@ def _checksum(path: Path, size: int) -> bytes:
 
 
 def _open(path: Path) -> IndexFile:
-    environment = None
-    try:
+    with ExitStack() as failed, _told(path):
         _check_seal(path)
         environment = lmdb.open(
             str(path), readonly=True, subdir=False, lock=False, readahead=False, max_readers=512, max_dbs=len(TABLES)
         )
+        failed.callback(environment.close)
         last_byte = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
         if path.stat().st_size < last_byte:  # a look behind its end would end the process
-            raise ValueError(f"it has {path.stat().st_size} bytes instead of {last_byte}")  # noqa: TRY301
+            raise ValueError(f"it has {path.stat().st_size} bytes instead of {last_byte}")
         with environment.begin() as transaction:
             meta = Meta.from_bytes(transaction.get(META))
-        return IndexFile(path, environment, {name: environment.open_db(name) for name in TABLES}, meta)
+        found = IndexFile(path, environment, {name: environment.open_db(name) for name in TABLES}, meta)
+        failed.pop_all()
+    return found
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """What is wrong with a file, as BatchError."""
+    try:
+        yield
     except (lmdb.Error, OSError, ValueError, TypeError, KeyError) as error:
-        if environment is not None:
-            environment.close()
         what = str(error) if isinstance(error, OtherFormat) else f"cannot be read ({error})"
         raise BatchError(f"The index {str(path)!r} {what}. `tidemark batch run --full` makes it anew.") from None
 

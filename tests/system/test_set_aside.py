@@ -18,6 +18,7 @@ from tests.answering_place import SALES, TOTALS
 from tests.system.speed_place import RedisServer
 from tests.system.test_answering import END, EVENTS, HALF, QUARTER, Shop, check
 from views import states
+from views.in_memory import Event
 from views.keys import pack_key
 
 SEVERAL = [("by", "item,size"), ("order", "-orders"), ("limit", "3")]
@@ -34,9 +35,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
 class Compare(Shop):
     """A shop whose runs are compared with the speed side, as `run_batch` does it."""
 
-    def compared_run(self, number: int, base: int | None = None) -> dict[str, Compared]:
+    def compared_run(
+        self, number: int, base: int | None = None, events: Sequence[Event] = EVENTS
+    ) -> dict[str, Compared]:
         cut = self.writer.open(number)
-        self.place.write(number, cut, EVENTS, base=base)
+        self.place.write(number, cut, events, base=base)
         manifest = read_manifest(self.place.folder, number)
         views = [(view, manifest.view(view.name).index) for view in self.place.views]
         found = Comparison(self.place.settings, self.place.folder, self.speed_views).of_run(number, cut, views)
@@ -222,3 +225,41 @@ def test_damaged_file_sets_all_aside_until_a_later_run_found_all_right(shop: Com
     shop.compared_run(3)
     assert not shop.ask().meta.degraded
     assert {mark.lifted for mark in consistency.read(shop.place.folder).marks} == {3}
+
+
+@pytest.mark.parametrize("base", [1, None], ids=["continued", "full"])
+def test_speed_side_that_lost_every_event_is_set_aside(shop: Compare, base: int | None) -> None:
+    shop.writer.apply(EVENTS, QUARTER)
+    shop.compared_run(1)
+    shop.writer.apply(EVENTS, HALF)
+    gid = shop.speed_views.look().generations[-1].gid
+    for name in (SALES.hash, totals_of(SALES.hash), TOTALS.hash):
+        for bucket in shop.speed_views.counted_buckets(gid, name):
+            shop.server.client.delete(shop.speed_views._data(gid, name, bucket))
+        shop.server.client.delete(shop.speed_views._buckets(gid, name))
+    found = shop.compared_run(2, base=base)
+    assert found["sales"].mismatched > 0
+    assert found["totals"].mismatched > 0
+    assert shop.ask().meta.degraded
+
+
+def test_mark_is_not_lifted_where_nothing_was_compared(shop: Compare) -> None:
+    shop.writer.apply(EVENTS, HALF)
+    shop.corrupt()
+    shop.compared_run(1)
+    assert shop.compared_run(2, base=1)["sales"].compared == 0
+    assert shop.ask().meta.degraded
+    shop.writer.apply(EVENTS, END)
+    shop.compared_run(3, base=2)
+    assert not shop.ask().meta.degraded
+
+
+def test_damaged_file_stays_as_it_is_where_the_speed_side_is_not_known(shop: Compare) -> None:
+    """A mark names the speed views that it is of: one of unknown ones would keep nobody from any."""
+    shop.writer.apply(EVENTS, HALF)
+    shop.compared_run(1)
+    shop.place.folder.consistency.write_text("{")
+    gone = Comparison(shop.place.settings, shop.place.folder, None)
+    assert gone.of_run(2, HALF, [(SALES, ())])[0].why_not == "there is no speed side"
+    assert shop.place.folder.consistency.read_text() == "{"
+    assert shop.ask().meta.degraded

@@ -150,6 +150,47 @@ def test_copy_counts_as_an_excuse_only_if_it_came_after_the_horizon(shop: Compar
     assert shop.ask().meta.degraded == (not is_late)
 
 
+@pytest.mark.parametrize(
+    ("is_late", "most", "excused", "is_aside"),
+    [(True, 100, 2, False), (False, 100, 0, True), (True, 1, 0, False), (False, 1, 0, False)],
+)
+def test_run_after_many_events_explains_copies_by_their_own_buckets(
+    shop: Compare, is_late: bool, most: int, excused: int, is_aside: bool
+) -> None:
+    """And what it cannot explain it tells, without setting the view aside: it may be legal."""
+    shop.place.settings = shop.place.settings.model_copy(update={"consistency_events": most})
+    first = next(event for event in EVENTS if event.fields["cents"] is not None)
+    place = (first.partition, END[first.partition])
+    again = replace(first, offset=place[1])
+    end = {**END, place[0]: place[1] + 1}
+    archive(shop, [*EVENTS, again], [place] if is_late else [])
+    shop.writer.apply(EVENTS, END)
+    renamed = replace(again, event_id="counted", fields={**again.fields, "event_id": "counted"})
+    shop.writer.apply([*EVENTS, renamed], end)
+    found = shop.compared_run(1, events=[*EVENTS, again])["sales"]
+    assert (found.mismatched, found.excused) == (2, excused)
+    assert bool(found.not_explained) == ("not explained" in found.in_words) == (most == 1)
+    assert shop.ask().meta.degraded == is_aside
+
+
+@pytest.mark.parametrize("wrong", [0, 1], ids=["last", "count too"])
+def test_equal_copies_in_two_partitions_may_tell_another_one_last_and_nothing_else(shop: Compare, wrong: int) -> None:
+    first = next(event for event in EVENTS if event.fields["cents"] is not None)
+
+    def made(partition: int, name: str) -> Event:
+        fields = {**first.fields, "event_id": name, "user_id": name}
+        return replace(first, partition=partition, offset=END[partition], event_id=name, fields=fields)
+
+    ours, other, copy = made(0, "ours"), made(1, "other"), made(2, "ours")
+    end = {partition: offset + 1 for partition, offset in END.items()}
+    archive(shop, [*EVENTS, ours, other, copy])
+    shop.writer.apply([*EVENTS, other, copy, *([replace(ours, event_id="x")] if wrong else [])], end)
+    found = check_speed(shop)["sales"]
+    assert found.mismatched > 0
+    assert found.excused == (0 if wrong else found.mismatched)
+    assert shop.ask().meta.degraded == bool(wrong)
+
+
 def test_events_that_are_not_archived_yet_are_waited_for_and_then_named(shop: Compare) -> None:
     archive(shop, [event for event in EVENTS if event.offset < HALF[event.partition]])
     shop.writer.apply(EVENTS, END)

@@ -39,3 +39,6 @@ def test_nothing_that_is_done_to_it_makes_the_platform_lie(tmp_path: Path) -> No
     assert result.poison > 10
     assert result.duplicates > 50
     assert len(result.shots) >= 10
+    struck = {shot.kind for shot in result.shots if shot.is_injected}
+    kinds = {fault.kind for fault in faults if fault.name not in result.left_out}
+    assert len(struck) >= 2 / 3 * min(len(kinds), SHOTS), f"never struck: {sorted(kinds - struck)}"

@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from batch_layer.errors import BatchError
-from batch_layer.index import Index, Level, Tile, building, open_index, reading, scratch, sorting, sums, tiling
+from batch_layer.index import Index, Level, Tile, building, files, open_index, reading, scratch, sorting, sums, tiling
 from batch_layer.index.building import build
 from batch_layer.index.files import seal_file
 from batch_layer.index.layout import cover, levels_of
@@ -546,6 +547,29 @@ def test_an_index_with_a_changed_byte_is_not_believed(tmp_path: Path, part: floa
     path.write_bytes(content)
     with pytest.raises(BatchError, match=r"1\.mdb' cannot be read .* `tidemark batch run --full`"):
         open_index([path])
+
+
+def test_an_index_is_read_whole_once_and_nobody_waits_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = small_index(tmp_path, "1"), small_index(tmp_path, "2")
+    read, checksum = list[str](), files._checksum
+
+    def spied(path: Path, size: int) -> bytes:
+        read.append(path.name)
+        if path == second:  # who opens and closes another file meanwhile does not wait
+            other = threading.Thread(target=lambda: open_index([first]).close())
+            other.start()
+            other.join(20)
+            assert not other.is_alive()
+        return checksum(path, size)
+
+    monkeypatch.setattr(files, "_checksum", spied)
+    for path in (first, second, first, second):
+        open_index([path]).close()
+    assert read == ["1.mdb", "2.mdb"]
+    second.write_bytes(second.read_bytes()[:-1] + b"?")
+    with pytest.raises(BatchError, match="not those that were written"):
+        open_index([second])
+    assert read[2:] == ["2.mdb"]
 
 
 def test_an_index_of_another_format_is_told_to_be_made_anew(tmp_path: Path) -> None:

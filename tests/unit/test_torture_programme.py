@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import random
-from contextlib import nullcontext
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,16 +18,20 @@ import pytest
 from master_dataset.cut import Cut
 from serving_layer.asking import Limits, ask
 from serving_layer.recompute import recompute
+from torture.commands import _place
 from torture.comparing import Answered, compare
+from torture.errors import BrokenPromise, TortureError
 from torture.fault import KINDS, Fault
 from torture.faults import all_faults
-from torture.plan import plan, usable
+from torture.installation import Installation, said_by
+from torture.plan import Planned, plan, usable
+from torture.programme import Programme
 from torture.questions import question, whole
 from torture.result import Result, Sample, Shot, Wrong, read_result
 from torture.sampling import growth
 from torture.shop import minutes, sales, totals
 from torture.supervised import _appended
-from torture.table import recovery, summary
+from torture.table import found, recovery, summary
 from views.in_memory import Event
 from views.view import View
 
@@ -86,6 +94,32 @@ def value_plus(value: Any) -> Any:
     return {**value, "more": 1} if isinstance(value, dict) else value + 1
 
 
+@pytest.mark.parametrize("more", [{}, {"user": "u1"}])
+def test_rows_that_are_told_twice_are_wrong(more: dict[str, str]) -> None:
+    right = answered(minutes, {**whole(minutes, [HOUR, HOUR + 1]), "by": "user", **more}, {0: 4, 1: 4, 2: 4})
+    assert compare(right, Known()).differences == ()  # type: ignore[arg-type]
+    body = {**right.body, "rows": [*right.body["rows"], right.body["rows"][0]]}
+    assert compare(replace(right, body=body), Known()).differences  # type: ignore[arg-type]
+
+
+def test_first_rows_by_a_count_are_the_highest_and_equal_ones_any_of_them() -> None:
+    whole_day = {**whole(sales, [HOUR, HOUR + 1]), "grain": "hour", "by": "item"}
+    all_rows = answered(sales, whole_day, {0: 4, 1: 4, 2: 2}).body["rows"]  # 5 orders in each hour
+    few = answered(sales, {**whole_day, "order": "-orders", "limit": "1"}, {0: 4, 1: 4, 2: 2})
+
+    def judged(rows: list[dict[str, Any]], more: str | None = "page 2") -> tuple[str, ...]:
+        return compare(replace(few, body={**few.body, "rows": rows, "next": more}), Known()).differences  # type: ignore[arg-type]
+
+    assert [row["orders"] for row in all_rows] == [5, 5]
+    assert judged(all_rows[:1]) == judged(all_rows[1:]) == ()
+    assert judged(all_rows)
+    assert judged([])
+    assert judged(all_rows[:1], None)
+    assert judged([{**all_rows[0], "orders": 4}])
+    few = answered(sales, {**whole_day, "order": "-orders", "limit": "1"}, {0: 4, 1: 3, 2: 2})
+    assert [bool(judged([row])) for row in sorted(few.body["rows"], key=lambda row: row["orders"])] == [True, False]
+
+
 def test_an_answer_of_another_cut_than_it_says_is_wrong() -> None:
     asked = whole(totals, [HOUR, HOUR + 1])
     said = answered(totals, asked, {0: 4, 1: 4, 2: 4})
@@ -101,7 +135,7 @@ def test_an_answer_of_another_cut_than_it_says_is_wrong() -> None:
 def test_every_question_can_be_asked(view: View) -> None:
     chance = random.Random(3)  # noqa: S311  # which questions
     for _ in range(300):
-        asked = question(view, [HOUR - 40, HOUR, HOUR + 3], chance)
+        asked = question(view, [HOUR - 40, HOUR, HOUR + 3], chance, dict.fromkeys(view.keys, "true"))
         made = ask(view, list(asked.items()), now=0.0, limits=Limits())
         assert made.range.start % view.bucket.seconds == made.range.end % view.bucket.seconds == 0
 
@@ -114,6 +148,8 @@ def test_the_same_seed_is_the_same_plan_and_a_short_one_has_every_kind() -> None
     assert len(plan(faults, 90, 5)) == min(90, len(faults)) or len(faults) < 90
     long = plan(faults, 3 * len(faults), 5)
     assert all(sum(each.fault == fault for each in long) == 3 for fault in faults)
+    for shots in (90, 3 * len(faults)):
+        assert {each.fault.kind for each in plan(faults, shots, 5)[: len(kinds)]} == kinds, "one of each comes first"
     assert long[-1].waits
     assert not all(each.waits for each in long)
 
@@ -136,8 +172,8 @@ def test_a_result_is_read_as_it_was_written(tmp_path: Path) -> None:
     made.write(tmp_path / "result.json")
     assert read_result(tmp_path / "result.json") == made
     assert made.is_right
-    for name, found in (("wrong", Wrong(0, "a", "b")), ("lost", "e1"), ("unrecovered", "x"), ("cut_regressions", "y")):
-        assert not replace(made, **{name: [found]}).is_right
+    for name, bad in (("wrong", Wrong(0, "a", "b")), ("lost", "e1"), ("unrecovered", "x"), ("cut_regressions", "y")):
+        assert not replace(made, **{name: [bad]}).is_right
     assert dict(summary(made))["faults"] == "1"
     assert recovery([shot, replace(shot, recovery_s=4.5)]) == [("kill", 2, 3.5, pytest.approx(4.4))]
 
@@ -161,3 +197,85 @@ def test_what_only_grows_is_found_and_a_heap_that_fills_is_not(name: str, last: 
 def test_a_listener_is_put_into_a_broker_s_properties() -> None:
     text = "listeners=A://x:1\nadvertised.listeners=A://x:1\n"
     assert _appended(text, "listeners", "B://x:2") == "listeners=A://x:1,B://x:2\nadvertised.listeners=A://x:1\n"
+
+
+def test_a_folder_with_something_in_it_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    """All of the folder is removed in the end."""
+    (tmp_path / "mine").write_text("precious")
+    for given in (tmp_path, tmp_path / "mine"):
+        with pytest.raises(TortureError, match="not empty"):
+            _place(given)
+    assert (tmp_path / "mine").read_text() == "precious"
+    assert _place(tmp_path / "new").is_dir()
+    assert _place(tmp_path / "new") == tmp_path / "new", "an empty one is as good as a new one"
+
+
+def programme() -> Programme:
+    """One that has no installation: for single shots."""
+    made = Programme.__new__(Programme)
+    made.installation = SimpleNamespace(notes=[])  # type: ignore[assignment]
+    made.checker = SimpleNamespace(comparisons=0, refusals={})  # type: ignore[assignment]
+    made.result, made.began, made._open = Result(1), time.monotonic(), []
+    made.on_shot = lambda _number, _shot: None
+    return made
+
+
+def failing(error: Exception) -> Fault:
+    @contextmanager
+    def strike(_installation: Any, _chance: random.Random) -> Iterator[None]:
+        yield
+        raise error
+
+    return Fault("it", "kill", strike)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_wrong"),
+    [(BrokenPromise("500"), True), (AssertionError("2 rows"), True), (TortureError("no link"), False)],
+    ids=lambda each: type(each).__name__,
+)
+def test_what_a_fault_finds_broken_is_wrong_and_one_that_cannot_be_had_is_counted_apart(
+    error: Exception, is_wrong: bool
+) -> None:
+    made = programme()
+    made._recover = lambda _since, _within: True  # type: ignore[method-assign]
+    made._shoot(1, Planned(failing(error), "1", waits=True))
+    assert [wrong.what for wrong in made.result.wrong] == (["a broken promise"] if is_wrong else [])
+    assert len(made.result.not_injected) == (not is_wrong)
+    assert [shot.is_injected for shot in made.result.shots] == [is_wrong]
+    assert not made.result.is_right, "of one shot, none was injected"
+    assert found(made.result)
+
+
+@pytest.mark.parametrize("is_well", [True, False])
+def test_what_did_not_recover_has_no_time_of_recovery(is_well: bool) -> None:
+    made = programme()
+    made._recover = lambda _since, _within: is_well  # type: ignore[method-assign]
+    made._shoot(1, Planned(Fault("it", "kill", lambda _i, _c: nullcontext()), "1", waits=True))
+    (shot,) = made.result.shots
+    assert (shot.recovered_at is not None) == (shot.recovery_s is not None) == is_well
+
+
+def test_a_third_of_the_shots_may_fail_themselves_and_no_more() -> None:
+    shot = Shot("kill redis", "kill", 1.0, 1.0, 3.5, 2.5)
+    assert Result(7, shots=[shot] * 3, not_injected=["a"]).is_right
+    assert not Result(7, shots=[shot] * 3, not_injected=["a", "b"]).is_right
+
+
+def test_what_stands_around_an_installation_goes_though_it_does_not_stop() -> None:
+    gone: list[str] = []
+    made = Installation.__new__(Installation)
+    made.stop = lambda: (_ for _ in ()).throw(TortureError("it does not end"))  # type: ignore[method-assign]
+    made._carrier = SimpleNamespace(close=lambda: gone.append("proxies"))  # type: ignore[assignment]
+    made.disks = SimpleNamespace(throw_away=lambda: gone.append("disks"))  # type: ignore[assignment]
+    with pytest.raises(TortureError, match="does not end"):
+        made.throw_away()
+    assert gone == ["proxies", "disks"]
+
+
+def test_a_batch_run_that_does_not_end_is_killed_and_says_so() -> None:
+    process = subprocess.Popen(
+        ["sleep", "600"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
+    assert "killed after 0.1 s" in said_by(process, 0.1)
+    assert process.returncode == -9

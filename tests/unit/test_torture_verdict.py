@@ -14,8 +14,9 @@ from torture import checker as checking
 from torture.checker import Checker
 from torture.comparing import Answered
 from torture.poison import Poison
-from torture.shop import totals
+from torture.shop import minutes, sales, totals
 from torture.verdict import _amiss
+from views.view import View
 
 POISON = Poison("torn", b"{", reason="not JSON")
 LETTER = DeadLetter(
@@ -45,14 +46,14 @@ def test_each_poison_record_is_one_dead_letter(letters: Any, said: list[str]) ->
 def checker(monkeypatch: pytest.MonkeyPatch) -> Checker:
     monkeypatch.setattr(checking.time, "sleep", lambda _seconds: None)
     installation: Any = SimpleNamespace(
-        declared=SimpleNamespace(views_of=lambda _name: [totals]), source_name="shop", pid=lambda _name: 1
+        declared=SimpleNamespace(views_of=lambda _name: [sales, totals]), source_name="shop", pid=lambda _name: 1
     )
     return Checker(installation, SimpleNamespace(), 1, time.monotonic())  # type: ignore[arg-type]
 
 
-def follow(checker: Checker, offset: int, *, degraded: bool = False) -> None:
-    meta = {"cut": {"0": offset}, "degraded": degraded}
-    checker._follow(Answered(totals, {}, {"rows": [], "next": None, "meta": meta}, time.monotonic()))
+def follow(checker: Checker, offset: int, *, degraded: bool = False, view: View = totals, why: str = "") -> None:
+    meta = {"cut": {"0": offset}, "degraded": degraded, "why": why}
+    checker._follow(Answered(view, {}, {"rows": [], "next": None, "meta": meta}, time.monotonic()))
 
 
 def test_a_cut_that_goes_back_is_told_unless_the_answer_says_that_it_is_degraded(checker: Checker) -> None:
@@ -69,3 +70,27 @@ def test_a_new_process_is_not_held_to_what_the_one_before_told(checker: Checker)
     checker._installation.pid = lambda _name: 2  # type: ignore[method-assign]
     follow(checker, 5)
     assert checker.regressions == []
+
+
+def test_all_is_well_only_if_every_view_has_a_complete_answer(checker: Checker) -> None:
+    ends = {0: 9}
+    assert checker.behind(ends) == ["sales", "totals"]
+    follow(checker, 9)
+    assert checker.behind(ends) == ["sales"]
+    follow(checker, 8, view=sales)
+    assert checker.behind(ends) == ["sales"]
+    follow(checker, 9, view=sales, degraded=True, why="The speed side of view 'sales' is set aside, because")
+    assert checker.behind(ends) == ["sales"]
+    assert checker.behind(ends, but_aside=True) == []
+    follow(checker, 9, view=sales)
+    assert checker.behind(ends) == []
+    assert checker.behind(ends, since=checker.now()) == ["sales", "totals"]
+
+
+def test_a_view_that_joins_has_to_be_complete_from_its_first_answer_on(checker: Checker) -> None:
+    for view in (sales, totals):
+        follow(checker, 9, view=view)
+    checker._installation.declared.views_of = lambda _name: [sales, totals, minutes]  # type: ignore[method-assign]
+    assert checker.behind({0: 9}) == []
+    follow(checker, 8, view=minutes, degraded=True)
+    assert checker.behind({0: 9}) == ["minutes"]

@@ -16,7 +16,7 @@ from batch_layer import publish_log
 from batch_layer.folders import BatchFolder
 from batch_layer.manifests import read_manifest
 from master_dataset.commits import live_files, read_commits, table_path
-from torture.errors import TortureError
+from torture.errors import BrokenPromise, TortureError
 from torture.fault import Fault, Strike
 from torture.installation import Installation, end_group
 
@@ -122,7 +122,7 @@ def _command(installation: Installation, *arguments: str) -> None:
             process.communicate()
         if process.returncode == 0:
             return
-    raise TortureError(f"tidemark {' '.join(arguments)} failed {TRIES} times. It said: {said[-1000:]}")
+    raise BrokenPromise(f"tidemark {' '.join(arguments)} failed {TRIES} times. It said: {said[-1000:]}")
 
 
 def _overwrite(path: Path, content: bytes) -> None:

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from infra.ports import LOOPBACK
-from torture.errors import TortureError
+from torture.errors import BrokenPromise
 from torture.fault import Fault
 from torture.installation import Installation
 
@@ -45,7 +45,7 @@ class Refused:
     def check(self) -> None:
         """Raise, unless all was well."""
         if self.wrong:
-            raise TortureError(f"{len(self.wrong)} answers under overload were none of 2xx, 429, 503: {self.wrong[0]}")
+            raise BrokenPromise(f"{len(self.wrong)} answers under overload were none of 2xx, 429, 503: {self.wrong[0]}")
 
 
 @contextmanager
