@@ -247,7 +247,7 @@ def test_each_episode_of_the_oracle_fires_exactly_once(after_chaos: Taps, name: 
     expected = {key: told for key, told in oracle.told.items() if told}
     found = fired(taps, name)
     assert {key: len(each) for key, each in found.items()} == {key: len(each) for key, each in expected.items()}
-    assert sum(map(len, found.values())) >= (5 if name in ("many", "silent") else 2)  # it was no idle test
+    assert sum(map(len, found.values())) >= (5 if name in ("many", "silent") else 1)  # it was no idle test
     for key, episodes in found.items():
         if name != "silent":
             assert sorted(each.last for each in episodes) == sorted(max(each.periods) for each in expected[key]), key

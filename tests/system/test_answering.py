@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import threading
 import time
@@ -257,7 +258,12 @@ def test_runs_are_switched_while_queries_read(shop: Shop) -> None:
     assert failures == []
     with shop.answering._sides[SHOP.name].batch.current() as run:
         used = {file.path for view in ("sales", "totals") for file in run.index(view).files}
-    assert used == files._opened.keys(), "files of older runs are still open"
+
+    def are_closed() -> bool:
+        gc.collect()  # a reader that was given up lets go of its file when it is collected
+        return used == files._opened.keys()
+
+    wait_until("files of older runs to be closed", are_closed)
 
 
 def _failed(future: Any) -> bool:

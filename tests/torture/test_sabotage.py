@@ -13,9 +13,8 @@ import pytest
 from tests.torture.sabotaged import BY_NAME, FOLDER, SABOTAGES, caught
 
 GROUPS = [
-    ("dedup off", "dead letters dropped", "acknowledged before the broker"),
+    ("dedup off",),
     ("atomic step split in two",),
-    ("merge drops a generation",),
 ]
 """What the tests have time for; `make torture` tries every one by itself."""
 
