@@ -8,9 +8,14 @@ from pathlib import Path
 
 
 def sync_file(path: Path) -> None:
-    """Wait until a file's content is on the disk."""
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
+    """Wait until a file's content is on the disk, and its checksums where Hadoop wrote some beside it.
+
+    Spark reads those first: if a power cut took them, it cannot read the file ("Read past End of File").
+    """
+    for each in (path, path.with_name(f".{path.name}.crc")):
+        if each == path or each.exists():
+            with each.open("rb") as file:
+                os.fsync(file.fileno())
 
 
 def sync_folder(path: Path) -> None:
