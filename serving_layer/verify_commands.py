@@ -42,10 +42,12 @@ def command(
     with bounded memory (consistency_events), however long that takes.
     """
     from infra import terminal
+    from infra.logs import configure_logging
     from infra.settings import load_settings
     from views.declarations import declared_by
 
     settings = load_settings()
+    configure_logging("WARNING")  # results alone go to stdout
     declarations = declared_by(settings)
     chosen = [declarations.view(name) for name in views] if views else list(declarations.views.values())
     check = _answers if from_scratch else _speed_sides

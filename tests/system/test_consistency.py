@@ -8,8 +8,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +23,6 @@ from serving_layer.metrics import ServingMetrics
 from tests.conftest import Stack, wait_until
 from views import states
 from views.declarations import declared_by
-from views.generation import encode
 from views.in_memory import answers
 
 if TYPE_CHECKING:
@@ -179,28 +176,3 @@ def test_corrupted_state_sets_its_view_aside_until_it_is_found_right_or_rebuilt(
     wait_until("the view to be back", lambda: not place.ask("sales").meta.degraded, 60)
     place.send()
     assert place.check("sales").meta.cut == speed.kafka_end()
-
-
-def test_copies_after_the_horizon_are_excused_and_set_nothing_aside(place: Compared) -> None:
-    speed, now = place.speed, datetime.now(UTC)
-    place.send(20)
-    event = replace(
-        speed.events[0], event_id="twice", fields={**speed.events[0].fields, "event_id": "twice", "cents": 5}
-    )
-
-    def send_at(at: datetime) -> None:
-        with speed.producing() as produce:
-            produce(event, encode(event.fields).encode(), partition=0, timestamp=int(at.timestamp() * 1000))
-
-    send_at(now - timedelta(hours=3))
-    speed.wait_until_applied()
-    send_at(now)
-    for _ in range(2):  # what is forgotten goes with the next micro-batch
-        place.send(20)
-    send_at(now)
-    speed.wait_until_applied()
-    made = place.run()
-    mismatched, excused = found_in(made, "sales")
-    assert mismatched == excused > 0, made.view("sales").compared
-    place.send()
-    assert not place.check("sales").meta.degraded
