@@ -79,6 +79,8 @@ class Evaluator:
     memory: dict[str, Memory] = field(default_factory=dict)
     as_of: float = 0.0
     looks: int = 0
+    put_off: int = 0
+    """Looks in a row at what time decides that were left to the next, because the views had moved on."""
     cut: Cut = field(default_factory=dict)
 
     @property
@@ -135,7 +137,11 @@ class Evaluator:
             asking = [each for one in watched if (each := self._settling(one, now)) is not None]
             found = self._read(asking, now)
             known = self.journal.position(self.source)
-            position = known.cut if known else found.cut or {}
+            position = known.cut if known else found.applied
+            is_exact = found.cut == position
+            if found.applied != position or found.cut not in (None, position):
+                return self._put_off(found.applied, since)
+            self.put_off = 0
         self.as_of = max(self.as_of, found.as_of or 0.0)
         steps = {one.alert.name: self._steps(one, asking, found.answers, touched, now) for one in watched}
         settled = {
@@ -145,6 +151,17 @@ class Evaluator:
         }
         self._commit(position, now, steps, settled, was_touched=touched is not None, is_exact=is_exact)
         return place
+
+    def _put_off(self, applied: Cut, since: Since) -> bytes | None:
+        """Leave what time decides to the next look: an event that was applied since may be what it would call missing.
+
+        Where nobody says what was touched since, as in a Redis that was filled again, everything of late is looked at.
+        """
+        self.put_off += 1
+        if self.put_off < TRIES:
+            return None
+        self.put_off = 0
+        return self.look(Touched(applied, None), since)
 
     def _watched(self) -> Iterator[Watched]:
         """The alerts that can be looked at; of the others the reason is kept."""
@@ -264,15 +281,23 @@ class Evaluator:
         judged: dict[Key, dict[int, Judged]] = {}
         if ours is not None and answer is not None and watched.condition is not None:
             judged = asked.judged(watched.alert, watched.view, watched.condition, ours.wanted, answer, self.as_of)
+        as_of = self._judged_until(watched.alert, ours)
         due = (
             key
             for key, known in memory.episodes.items()
-            if any(each.is_open and self.as_of >= over_at(rule, each) for each in known)
+            if any(each.is_open and as_of >= over_at(rule, each) for each in known)
         )
         for key in dict.fromkeys([*judged, *due]):
             of_key = judged.get(key, {})
             if key in memory.episodes or any(each.is_true for each in of_key.values()):
-                yield advance(rule, key, memory.episodes.get(key, ()), of_key, self.as_of or now, now)
+                yield advance(rule, key, memory.episodes.get(key, ()), of_key, as_of or now, now)
+
+    def _judged_until(self, alert: Alert, ours: Asking | None) -> float:
+        """Until when all is in and judged: a period that is over since the last look may make an episode longer."""
+        settled = (ours.settled_until if ours else None) or self.memory[alert.name].settled_until
+        if not alert.settled or settled is None or self.as_of < settled + alert.step_s:
+            return self.as_of
+        return float(settled)
 
     def _silence(self, watched: Watched, answer: Answer | None, touched: Touched | None, now: float) -> Iterator[Step]:
         alert, view, memory = watched.alert, watched.view, self.memory[watched.alert.name]

@@ -64,8 +64,10 @@ class Found:
     """Alerts that were left out, and why."""
     cut: Cut | None = None
     """Of all answers; None where they are at several."""
+    applied: Cut = field(default_factory=dict)
+    """Where the speed side stood when the reading began."""
     as_of: float | None = None
-    """Until then everything is in them."""
+    """Until then everything is in what was applied."""
 
 
 def read(answering: Answering, source: str, asking: Sequence[Asking], now: float) -> Found:
@@ -80,8 +82,9 @@ def read(answering: Answering, source: str, asking: Sequence[Asking], now: float
     incomplete = next((answer.meta.why for answer in found.answers.values() if answer.meta.degraded), None)
     if incomplete is not None:
         raise NotNow(incomplete)
+    found.applied = standing.speed.applied
     if not asking:
-        found.cut = standing.speed.applied
+        found.cut = found.applied
     lag_s = standing.speed.lag_s
     found.as_of = None if lag_s is None else now - lag_s
     return found

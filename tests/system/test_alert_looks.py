@@ -15,6 +15,7 @@ import pytest
 from redis import Redis
 
 from master_dataset.errors import MasterDatasetError
+from serving_layer.alerts.evaluating import TRIES as TRIES_OF_A_LOOK
 from serving_layer.alerts.evaluating import Evaluator
 from serving_layer.alerts.feeding import Feeder
 from serving_layer.alerts.following import WAIT_S, Follower
@@ -262,6 +263,64 @@ def test_nothing_is_silent_while_events_wait_in_kafka(taps: Taps) -> None:
     assert taps.fired("silent") == {}
     taps.look(is_touched=False)
     assert taps.fired("silent") == {("a",): 1}
+
+
+def test_what_time_decides_is_not_decided_before_what_was_touched_is_looked_at(taps: Taps) -> None:
+    taps.look()
+    taps.add("a", taps.now)
+    taps.apply()
+    taps.look()
+    taps.now += 100
+    taps.add("a", taps.now - 1)
+    taps.apply()  # between a look at what was touched and the one at what time decides
+    taps.beat()
+    looks = taps.journal.evaluations("taps")
+    taps.evaluator.look(None, taps.follower._since)
+    assert taps.journal.evaluations("taps") == looks
+    taps.look()
+    assert taps.fired("silent") == {}
+    assert len(taps.journal.evaluations("taps")) > len(looks)
+
+
+def test_an_episode_is_not_over_before_the_periods_that_are_over_are_judged(taps: Taps) -> None:
+    start = NOW + 100
+    taps.now = start
+    taps.look()
+    taps.add("a", start + 1)
+    taps.apply()
+    taps.now = start + 11
+    taps.look()
+    taps.look()
+    (episode,) = taps.journal.episodes("fewest", is_open=True)
+    assert (episode.first, episode.last) == (start, start)
+    taps.add("a", start + 11)
+    taps.apply()
+    taps.look()  # the second period is touched, and not over
+    taps.now = start + 25
+    taps.add("a", start + 24)
+    taps.apply()
+    taps.beat()
+    touched = taps.follower._touched()
+    assert touched is not None
+    taps.evaluator.look(touched, taps.follower._since)  # it is over now, but nobody has judged it yet
+    assert [each.id for each in taps.journal.episodes("fewest", is_open=True)] == [episode.id]
+    taps.look()
+    (longer,) = taps.journal.episodes("fewest", is_open=True)
+    assert (longer.id, longer.last) == (episode.id, start + 10)
+
+
+def test_silence_is_told_where_the_list_of_what_was_touched_is_lost(taps: Taps, server: Redis) -> None:
+    taps.look()
+    taps.add("a", taps.now)
+    taps.apply()
+    taps.look()
+    taps.add("b", taps.now)
+    taps.apply()
+    server.delete(f"tidemark:{{taps}}:{TOUCHED}")
+    taps.now += 100
+    for _ in range(TRIES_OF_A_LOOK + 1):
+        taps.look()
+    assert taps.fired("silent") == {("a",): 1}  # nobody says that b was ever there
 
 
 def test_a_micro_batch_that_touched_more_than_fits_makes_no_key_silent(taps: Taps) -> None:
