@@ -37,7 +37,7 @@ class Sabotage:
     name: str
     parts: tuple[str, ...]
     shows: Found
-    provoke: Strike | None = None
+    provoke: Strike
 
 
 def a_wrong_answer(result: Result, installation: Installation) -> bool:
@@ -67,6 +67,26 @@ def poison_missed(result: Result, installation: Installation) -> bool:
 def wrong_or_back(result: Result, installation: Installation) -> bool:
     """A wrong answer, or a cut that goes back though nothing is said to be amiss."""
     return bool(result.cut_regressions) or a_wrong_answer(result, installation)
+
+
+@contextmanager
+def wait(installation: Installation, chance: random.Random) -> Iterator[None]:
+    """Nothing but time, in which events come."""
+    del installation, chance
+    yield
+
+
+@contextmanager
+def kill_collector(installation: Installation, chance: random.Random) -> Iterator[None]:
+    """Kafka stands still while events come, and the collector that has them is killed."""
+    del chance
+    installation.signal("kafka", signal.SIGSTOP)
+    try:
+        time.sleep(2)
+        installation.kill("collector")
+    finally:
+        installation.signal("kafka", signal.SIGCONT)
+    yield
 
 
 @contextmanager
@@ -153,23 +173,30 @@ def run_now(installation: Installation, chance: random.Random) -> Iterator[None]
 
 
 SABOTAGES = [
-    Sabotage("dedup off", ("speed",), a_wrong_answer),
+    Sabotage("dedup off", ("speed",), a_wrong_answer, wait),
     Sabotage("fencing off", ("speed", "batch"), wrong_or_back, two_writers),
-    Sabotage("atomic step split in two", ("speed",), a_wrong_answer),
-    Sabotage("cut off by one", ("speed",), a_wrong_answer),
-    Sabotage("poison takes its neighbours", ("speed",), a_wrong_answer),
+    Sabotage("atomic step split in two", ("speed",), a_wrong_answer, wait),
+    Sabotage("cut off by one", ("speed",), a_wrong_answer, wait),
+    Sabotage("poison takes its neighbours", ("speed",), a_wrong_answer, wait),
     Sabotage("merge drops a generation", ("serving",), a_wrong_answer, run_now),
     Sabotage("a lost Redis is not told", ("serving",), wrong_or_back, lose_redis),
-    Sabotage("acknowledged before the broker", ("collector",), something_lost),
+    Sabotage("acknowledged before the broker", ("collector",), something_lost, kill_collector),
     Sabotage("auto-commit on", ("archiver",), never_well_again, kill_behind),
     Sabotage("failOnDataLoss off", ("archiver",), something_lost, forget),
-    Sabotage("dead letters dropped", ("archiver",), poison_missed),
+    Sabotage("dead letters dropped", ("archiver",), poison_missed, wait),
     Sabotage("fsck off", ("archiver", "batch"), a_wrong_answer, run_from_damaged),
     Sabotage("publish before verify", ("batch",), a_wrong_answer, run_ahead),
     Sabotage("batch cut off by one", ("batch",), a_wrong_answer, run_now),
     Sabotage("copies count in batch runs", ("batch",), a_wrong_answer, run_now),
 ]
 BY_NAME = {each.name: each for each in SABOTAGES}
+LASTING_HARM = (forget, run_from_damaged)
+"""What an intact installation does not get over without a person: it says so, and stays as it is."""
+CONTROLS = [
+    [each for each in SABOTAGES if each.provoke not in LASTING_HARM],
+    *([each for each in SABOTAGES if each.provoke is harm] for harm in LASTING_HARM),
+]
+"""What can be done to one intact installation, one after another."""
 
 
 def environments(group: Sequence[Sabotage]) -> dict[str, dict[str, str]]:
@@ -186,12 +213,23 @@ def caught(folder: Path, group: Sequence[Sabotage], seed: int = 11, pythonpath: 
     given = environments(group)
     for each in given.values():
         each["PYTHONPATH"] += f":{pythonpath}" if pythonpath else ""
-    faults = [Fault(each.name, "failpoint", each.provoke, LASTING_S, GIVE_UP_S) for each in group if each.provoke]
+    return _provoked(folder, group, given, seed)
+
+
+def taken_for(folder: Path, group: Sequence[Sabotage], seed: int = 11) -> dict[str, bool]:
+    """The same done to an intact installation: which sabotages it would be taken for. It should be none."""
+    return _provoked(folder, group, {}, seed)
+
+
+def _provoked(folder: Path, group: Sequence[Sabotage], given: dict[str, dict[str, str]], seed: int) -> dict[str, bool]:
+    provoking = {each.provoke: each.name for each in reversed(group)}  # each once, however many it brings to light
+    faults = [Fault(name, "failpoint", provoke, LASTING_S, GIVE_UP_S) for provoke, name in provoking.items()]
     installation = Installation(folder, environments=given)
     try:
         installation.start()
         wanted = Wanted(seed, len(faults), 10, rate=60, patience_s=GIVE_UP_S)
         result = Programme(installation, wanted, faults).run()
+        result.write(folder.with_name(f"{folder.name}.json"))
         return {each.name: each.shows(result, installation) for each in group}
     finally:
         installation.throw_away()
