@@ -6,7 +6,7 @@ WORKERS ?= 2
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test browser test-quick check format torture bench docs lock lock-jars clean
+.PHONY: help setup demo test browser test-quick test-faults faketime check format torture bench docs lock lock-jars clean
 
 help:  ## Print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -29,8 +29,14 @@ setup: .venv/.installed  ## Install everything this project needs (about a secon
 demo: setup  ## Bring everything up, send a day of events, ask, and prove each answer (ONCE=1: end by itself)
 	@$(BIN)/tidemark demo $(if $(ONCE),--once)
 
-test: setup browser  ## Run every test, on real Kafka, Redis and Spark, in a real browser (WORKERS=2 at a time)
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+test: setup browser  ## Run every test but the fault programme, on real Kafka, Redis and Spark, in a real browser (WORKERS=2 at a time)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --ignore tests/torture
+
+test-faults: setup faketime  ## Run the short fault programme (90 shots, 15 minutes), and hold broken builds against it
+	@$(BIN)/python -m pytest -n $(WORKERS) tests/torture
+
+faketime:
+	@[ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null || apt-get install -y -qq --no-install-recommends libfaketime >/dev/null 2>&1 || echo "No libfaketime: clocks stay right."
 
 browser:  ## For tests: Chromium, from the packages of Debian where we may install it; or TIDEMARK_CHROMIUM names one
 	@[ -n "$${TIDEMARK_CHROMIUM:-}" ] || command -v chromium >/dev/null || { \
@@ -53,8 +59,7 @@ format: setup  ## Format the code and mend what ruff can mend
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-torture: setup  ## Try to make the platform lie: a long fault programme (SHOTS=700, MINUTES=180, SEED=)
-	@[ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null || apt-get install -y -qq --no-install-recommends libfaketime >/dev/null || echo "No libfaketime: clocks stay right."
+torture: setup faketime  ## Try to make the platform lie: a long fault programme (SHOTS=700, MINUTES=180, SEED=)
 	@mkdir -p artifacts
 	@$(BIN)/python -m tests.torture.all_sabotages artifacts/sabotages
 	@$(BIN)/tidemark torture --shots $(or $(SHOTS),700) --minutes $(or $(MINUTES),180) $(if $(SEED),--seed $(SEED)) --report artifacts/torture.html --sabotages artifacts/sabotages/sabotages.json

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
+from functools import partial
 
 from starlette.requests import HTTPConnection
 
@@ -42,9 +43,9 @@ class ViewAccess:
             raise _unknown(name, self._seen_by(key))
         return found
 
-    def may_see(self, connection: HTTPConnection, name: str) -> bool:
-        """Whether the key may see what has this name; the problem 401 or 403 without a key that may ask."""
-        return _may_see(self.keys.check(connection, *SCOPES), name)
+    def seeing(self, connection: HTTPConnection) -> Callable[[str], bool]:
+        """Whether the key may see what has a name; the problem 401 or 403 without a key that may ask."""
+        return partial(_may_see, self.keys.check(connection, *SCOPES))
 
     def _seen_by(self, key: AccessKey | None) -> dict[str, View]:
         known = {**self._others(), **self._declared}

@@ -4,13 +4,15 @@
     subscriber ─┼─ mailbox each ◀── feed: one for each different question ── asks again every so often
     subscriber ─┘   (holds one message: the newest)
 
-A feed asks as often as its question wants, and tells its subscribers when the answer's ETag is another. A reader that
-is slow finds the newest answer when it comes back, and holds up nobody.
+A feed asks as often as its question wants, and tells its subscribers when the answer is another. Where only the cuts
+moved on, and all rows are as before, it tells that every `HEARTBEAT_S`. A reader that is slow finds the newest answer
+when it comes back, and holds up nobody.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -29,6 +31,7 @@ from infra.problems import Problem
 from infra.rest import query_pairs
 from infra.threads import Threads
 from serving_layer import formats
+from serving_layer.answer import Answer
 from serving_layer.asking import ask
 from serving_layer.context import Serving, problem_of
 from serving_layer.errors import BadParameter, ServingError
@@ -59,6 +62,8 @@ class Message(NamedTuple):
     id: str
     data: bytes
     problem: Problem | None = None
+    says: bytes = b""
+    """The same as long as an answer says the same of the same run."""
 
     def as_sse(self) -> bytes:
         """As a server-sent event. Only an answer has an id, by which a client that comes back says what it has."""
@@ -113,13 +118,18 @@ class Feed:
     asked: Asked
     mailboxes: set[Mailbox] = field(default_factory=set)
     last: Message | None = None
+    told_at: float = 0.0
     task: asyncio.Task[None] | None = None
 
     def tell(self, message: Message) -> None:
-        """All of them, if it is news."""
-        if self.last is not None and (self.last.event, self.last.id) == (message.event, message.id):
+        """All of them, if it is news. Who comes next gets the newest in any case."""
+        before, self.last = self.last, message
+        if before is not None and (before.event, before.id) == (message.event, message.id):
             return
-        self.last = message
+        is_same = before is not None and before.event == message.event and before.says == message.says != b""
+        if is_same and time.monotonic() - self.told_at < HEARTBEAT_S:
+            return
+        self.told_at = time.monotonic()
         for mailbox in self.mailboxes:
             mailbox.put(message)
 
@@ -131,6 +141,7 @@ class Live:
         self._serving = serving
         self._threads = Threads("live", THREADS)
         self._feeds: dict[Asked, Feed] = {}
+        self._checking: dict[Asked, asyncio.Future[Question]] = {}
         self.is_closing = False
         self.closes_with: list[Callable[[], None]] = []
         """What else has connections that would never end by themselves."""
@@ -154,8 +165,17 @@ class Live:
         if any(key == "max_staleness" for key, _ in parameters):
             parameters += (("wait", "0s"),)  # the next look is the wait
         asked = Asked(name, parameters, self._every_s(every[0] if every else DEFAULT_EVERY))
-        await self._serving.run(self._question, asked)
+        if asked not in self._feeds:  # what others follow already is a right question
+            await self._check(asked)
         return asked
+
+    async def _check(self, asked: Asked) -> None:
+        """Once for all that ask the same at the same time."""
+        checking = self._checking.get(asked)
+        if checking is None:
+            checking = self._checking[asked] = asyncio.ensure_future(self._serving.run(self._question, asked))
+            checking.add_done_callback(lambda _done: self._checking.pop(asked, None))
+        await asyncio.shield(checking)
 
     def _every_s(self, given: str) -> float:
         found, least = parse_duration("every", given).seconds, self._serving.settings.serving_live_every_s
@@ -268,7 +288,16 @@ class Live:
         if known is not None and can_tell and self._serving.answering.etag(question) == known:
             return None
         answer = self._serving.answering.answer(question)
-        return None if answer.meta.etag == known else Message("answer", answer.meta.etag, formats.to_json(answer))
+        if answer.meta.etag == known:
+            return None
+        return Message("answer", answer.meta.etag, formats.to_json(answer), says=_says(answer))
+
+
+def _says(answer: Answer) -> bytes:
+    """A digest of what an answer says, without how far the speed side is."""
+    meta = answer.meta
+    made_of = (meta.version, meta.batch.run, meta.complete, meta.degraded, meta.why)
+    return hashlib.blake2b(formats.dumps([*formats.rows(answer), answer.next, made_of]), digest_size=16).digest()
 
 
 def _told(problem: Problem) -> Message:

@@ -5,7 +5,8 @@
     subscriber ─┘   (bounded)
 
 Unlike an answer, which the next one replaces, each of these counts. A reader that is slow finds up to `MOST_UNREAD` of
-them when it comes back, and is told how many it missed; it holds up nobody.
+them when it comes back, and is told how many it missed; it holds up nobody. One whose connection broke says by the
+header `Last-Event-ID` what it has, as browsers do by themselves, and gets what came since.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import structlog
 from fastapi.sse import KEEPALIVE_COMMENT, EventSourceResponse, format_sse_event
@@ -30,6 +31,7 @@ from serving_layer.errors import ServingError
 from serving_layer.live import HEARTBEAT_S, KEY_GONE, RECONNECT_MS, SEND_TIMEOUT_S, STOPPING
 
 MOST_UNREAD = 1_000
+LAST = "last-event-id"
 AGAIN_S = 1.0
 """After what is read did not answer."""
 
@@ -57,6 +59,8 @@ class Pushed(NamedTuple):
 class Mailbox:
     """What a subscriber has not read, the newest of it."""
 
+    after: str | None = None
+    """The last message that it has, where it wants to know first what came since; None: it is told what comes."""
     unread: deque[Pushed] = field(default_factory=lambda: deque(maxlen=MOST_UNREAD))
     missed: int = 0
     is_ended: bool = False
@@ -88,8 +92,31 @@ class Mailbox:
         return found
 
 
-Reading = Callable[[str], AsyncIterator[Pushed]]
-"""What comes after an id (of the last that is known; empty: from now on), for ever."""
+class Reading(Protocol):
+    """Where messages are kept for a while, in an order. Their ids are whole numbers, or two with a hyphen between."""
+
+    async def newest(self) -> str:
+        """The id of the last one, or the least of all ids where there is none."""
+
+    async def after(self, last: str) -> list[Pushed]:
+        """Those that come after an id, the oldest first, waited for a moment."""
+
+    async def kept(self, last: str, until: str) -> tuple[list[Pushed], int]:
+        """Those that are kept of what came after an id, up to another; and how many at least are not kept any more."""
+
+    async def close(self) -> None:
+        """Nobody listens any more."""
+
+
+Wanted = tuple[str, Callable[[], Reading], Callable[[], Callable[[str], bool]]]
+"""What a connection follows: the name of a channel, what is read for it, and who says now what it may see (views or
+watches by name), or raises where the key is gone."""
+
+
+def place(id_: str) -> tuple[int, ...] | None:
+    """By what ids are in order; None: it is none."""
+    parts = id_.split("-")
+    return tuple(map(int, parts)) if all(each.isascii() and each.isdigit() for each in parts) else None
 
 
 @dataclass(eq=False)
@@ -97,22 +124,40 @@ class Channel:
     """What is read once for all that listen."""
 
     name: str
-    read: Reading
+    reading: Reading
     mailboxes: set[Mailbox] = field(default_factory=set)
     task: asyncio.Task[None] | None = None
+    last: str = ""
 
     async def follow(self) -> None:
         """Hand on what comes; begin again where reading failed."""
-        last = ""
-        while True:
-            try:
-                async for message in self.read(last):
-                    last = message.id
-                    for mailbox in self.mailboxes:
-                        mailbox.put(message)
-            except Exception as error:  # Redis, the disk: it comes back
-                log.warning("not_pushed", channel=self.name, why=str(error))
-            await asyncio.sleep(AGAIN_S)
+        try:
+            while True:
+                try:
+                    self.last = self.last or await self.reading.newest()
+                    while True:
+                        await self._catch_up()
+                        for message in await self.reading.after(self.last):
+                            self.last = message.id
+                            for mailbox in self.mailboxes:
+                                if mailbox.after is None:
+                                    mailbox.put(message)
+                except Exception as error:  # Redis, the disk: it comes back
+                    log.warning("not_pushed", channel=self.name, why=str(error))
+                await asyncio.sleep(AGAIN_S)
+        finally:
+            await self.reading.close()
+
+    async def _catch_up(self) -> None:
+        """Tell those who come back what came since, up to where the others are: from there on they hear the same."""
+        for mailbox in [each for each in self.mailboxes if each.after is not None]:
+            has, until = place(mailbox.after or ""), place(self.last)
+            if has is not None and until is not None and len(has) == len(until) and has < until:
+                messages, missed = await self.reading.kept(mailbox.after or "", self.last)
+                mailbox.missed += missed
+                for message in messages:
+                    mailbox.put(message)
+            mailbox.after = None
 
 
 class Pushing:
@@ -129,16 +174,18 @@ class Pushing:
         return sum(len(channel.mailboxes) for channel in self._channels.values())
 
     @asynccontextmanager
-    async def subscribe(self, name: str, read: Reading) -> AsyncIterator[Mailbox]:
-        """A mailbox for what a channel brings; the problem 429 where there are too many."""
+    async def subscribe(
+        self, name: str, reading: Callable[[], Reading], after: str | None = None
+    ) -> AsyncIterator[Mailbox]:
+        """A mailbox for what a channel brings, after an id; the problem 429 where there are too many."""
         if self.is_closing:
             raise Problem(503, "stopping", "The serving layer stops. Connect again in a moment.", retry_after_s=1)
         most = self._serving.settings.serving_live_subscribers
         if self.subscribers + self._others() >= most:
             detail = f"The serving layer has {most} live connections already (serving_live_subscribers)."
             raise Problem(429, "too-many-live", f"{detail} Try again later.", retry_after_s=10)
-        channel = self._channels.setdefault(name, Channel(name, read))
-        mailbox = Mailbox()
+        channel = self._channels.get(name) or self._channels.setdefault(name, Channel(name, reading()))
+        mailbox = Mailbox(after)
         channel.mailboxes.add(mailbox)
         if channel.task is None:
             channel.task = asyncio.create_task(channel.follow())
@@ -160,17 +207,17 @@ class Pushing:
             for mailbox in channel.mailboxes:
                 mailbox.end()
 
-    async def news(self, mailbox: Mailbox, may_see: Callable[[str], bool]) -> AsyncIterator[list[Pushed]]:
+    async def news(self, mailbox: Mailbox, allowed: Callable[[], Callable[[str], bool]]) -> AsyncIterator[list[Pushed]]:
         """What comes and may be seen, an empty list where nothing came; until it ends or the key is not valid."""
         while True:
             messages = await mailbox.take(HEARTBEAT_S)
             if mailbox.is_ended:
                 return
             try:
-                seen = [each for each in messages if not each.about or may_see(each.about)]
-                may_see("")  # a key that is gone ends the stream, also while nothing comes
+                may_see = allowed()
             except (Problem, ServingError):
                 return
+            seen = [each for each in messages if not each.about or may_see(each.about)]
             if seen or not messages:
                 yield seen
 
@@ -178,16 +225,18 @@ class Pushing:
 class PushStream(Response):
     """Server-sent events: what a mailbox brings, until the client or this server ends it."""
 
-    def __init__(self, pushing: Pushing, name: str, read: Reading, may_see: Callable[[str], bool]) -> None:
+    def __init__(self, pushing: Pushing, wanted: Wanted) -> None:
         super().__init__(
             headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"}, media_type=EventSourceResponse.media_type
         )
         del self.headers["Content-Length"]
-        self._pushing, self._name, self._read, self._may_see = pushing, name, read, may_see
+        self._pushing = pushing
+        self._name, self._reading, self._allowed = wanted
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The answer."""
-        async with self._pushing.subscribe(self._name, self._read) as mailbox:
+        after = HTTPConnection(scope).headers.get(LAST)
+        async with self._pushing.subscribe(self._name, self._reading, after) as mailbox:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             watching = asyncio.create_task(_end_when(receive, "http.disconnect", mailbox))
             try:
@@ -201,24 +250,20 @@ class PushStream(Response):
                 await send({"type": "http.response.body", "body": chunk, "more_body": more})
 
         await write(format_sse_event(retry=RECONNECT_MS))
-        async for messages in self._pushing.news(mailbox, self._may_see):
+        async for messages in self._pushing.news(mailbox, self._allowed):
             await write(b"".join(each.as_sse() for each in messages) or KEEPALIVE_COMMENT)
         await write(b"", more=False)
 
 
-async def push_by_websocket(
-    pushing: Pushing,
-    websocket: WebSocket,
-    name: Callable[[HTTPConnection], tuple[str, Reading, Callable[[str], bool]]],
-) -> None:
-    """The same to a WebSocket, a text each. `name` says what is wanted, or raises what is wrong with that."""
+async def push_by_websocket(pushing: Pushing, websocket: WebSocket, wanted: Callable[[HTTPConnection], Wanted]) -> None:
+    """The same to a WebSocket, a text each. `wanted` says what it follows, or raises what is wrong with that."""
     try:
-        channel, read, may_see = name(websocket)
-        async with pushing.subscribe(channel, read) as mailbox:
+        name, reading, allowed = wanted(websocket)
+        async with pushing.subscribe(name, reading, websocket.headers.get(LAST)) as mailbox:
             await websocket.accept()
             reading = asyncio.create_task(_end_when(websocket.receive, "websocket.disconnect", mailbox))
             try:
-                async for messages in pushing.news(mailbox, may_see):
+                async for messages in pushing.news(mailbox, allowed):
                     for each in messages:
                         async with asyncio.timeout(SEND_TIMEOUT_S):
                             await websocket.send_text(each.as_text())
@@ -241,6 +286,6 @@ async def _end_when(receive: Callable[[], Awaitable[MutableMapping[str, Any]]], 
     mailbox.end()
 
 
-def stream(pushing: Pushing, wanted: tuple[str, Reading, Callable[[str], bool]]) -> Response:
+def stream(pushing: Pushing, wanted: Wanted) -> Response:
     """The answer to a request."""
-    return PushStream(pushing, *wanted)
+    return PushStream(pushing, wanted)

@@ -150,11 +150,13 @@ class Programme:
         self._open[-1] = done
         if is_last:
             now = round(self._now(), 2)
-            for each in self._open:
-                closed = replace(each, recovered_at=now, recovery_s=round(now - each.healed_at, 2)) if is_well else each
-                self.result.shots.append(closed)
+            if is_well:  # how long it takes is told of the last alone: others came before the ones before were over
+                done = replace(done, recovery_s=round(now - done.healed_at, 2))
+                self._open[-1] = done
+                self._open = [replace(each, recovered_at=now) for each in self._open]
+            self.result.shots += self._open
+            done = self._open[-1]
             self._open.clear()
-            done = closed
         self.on_shot(number, done)
 
     def _counted(self) -> tuple[int, int]:

@@ -21,7 +21,7 @@ class Shot:
     recovered_at: float | None
     """When answers were complete and up to date again; None: not within the bound."""
     recovery_s: float | None
-    """From healing (what heals by itself: from the injection) to recovery."""
+    """From healing (what heals by itself: from the injection) to recovery; None where the next fault came first."""
     comparisons: int = 0
     """Values compared between injection and recovery."""
     errors: int = 0

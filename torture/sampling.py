@@ -12,6 +12,7 @@ import psutil
 from redis.exceptions import RedisError
 
 from master_dataset.cut import count_between
+from speed_layer.speed_views import SpeedViews
 from torture.checker import Checker
 from torture.errors import TortureError
 from torture.fates import Fates
@@ -23,8 +24,12 @@ BYTES = "bytes"
 MEASURE_EVERY = 5
 GROWTH, ROOM_BYTES, ROOM_FILES = 1.6, 250 * 2**20, 60
 """Growth that is taken for a leak: by this factor, and by so many bytes or files, from the first third to the last."""
-ON_JVM, HEAP_BYTES = ("kafka", "archiver", "speed"), 2**30
-"""A heap fills up to its limit before anything of it is given back."""
+ROOMS = {
+    **dict.fromkeys(("kafka", "archiver", "speed"), 2**30),  # a heap fills up before anything of it is given back
+    "redis.used": 32 * 2**20,
+    "generations": 4,
+}
+"""Where another room is right: bytes, or how many."""
 
 
 class Sampler:
@@ -65,9 +70,10 @@ class Sampler:
                 if found:
                     memory[name] = sum(process.memory_info().rss for process in found)
                     files[name] = sum(process.num_fds() for process in found)
-        with suppress(RedisError, OSError), self._installation.redis(2) as redis:
+        with suppress(RedisError, OSError, ValueError), self._installation.redis(2) as redis:
             told: dict[str, int] = redis.info("memory")
             memory["redis.used"] = told["used_memory"]
+            files["generations"] = len(SpeedViews(redis, self._installation.source_name).look().generations)
         return memory, files
 
 
@@ -75,7 +81,7 @@ def growth(samples: list[Sample]) -> list[str]:
     """What grew over the run, and did not stop: the last third of the samples beside the first."""
     return [
         *_grown(samples, BYTES, lambda sample: sample.memory, ROOM_BYTES),
-        *_grown(samples, "open files", lambda sample: sample.files, ROOM_FILES),
+        *_grown(samples, "open files or generations", lambda sample: sample.files, ROOM_FILES),
     ]
 
 
@@ -87,7 +93,7 @@ def _grown(samples: list[Sample], what: str, of: Callable[[Sample], dict[str, in
         if third < 5:
             continue
         first, last = median(values[:third]), median(values[-third:])
-        enough = HEAP_BYTES if what == BYTES and name in ON_JVM else room
+        enough = ROOMS.get(name, room) if what == BYTES or name not in SERVICES else room
         if last > first * GROWTH and last > first + enough:
             found.append(f"{name}: {first:.0f} {what} in the first third, {last:.0f} in the last")
     return found

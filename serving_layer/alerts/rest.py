@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Any
 
-from redis import asyncio as redis_asyncio
 from redis.exceptions import RedisError
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
@@ -21,21 +19,16 @@ from serving_layer import parameters
 from serving_layer.alerts.episodes import Episode, State
 from serving_layer.alerts.journal import Journal, journal_path, open_journal
 from serving_layer.alerts.telling import described, iso
-from serving_layer.alerts.watching import counts, names
+from serving_layer.alerts.told_live import Matches, Transitions
+from serving_layer.alerts.watching import counts
 from serving_layer.context import Serving
 from serving_layer.errors import BadParameter, UnknownView
-from serving_layer.pushed import Pushed, Pushing, Reading, push_by_websocket, stream
-from speed_layer.touched import entries_of
+from serving_layer.pushed import Pushing, Wanted, push_by_websocket, stream
 from views.alert import Alert
 from views.declarations import Declarations
 from views.watch import Watch
 
-POLL_S = 0.05
-"""How often the journal is looked at for news, while anybody listens: a look takes some microseconds."""
-WAIT_MS = 2_000
 DEFAULT_HISTORY, MOST_HISTORY = 50, 1_000
-
-Wanted = tuple[str, Reading, Callable[[str], bool]]
 
 
 class Shown:
@@ -94,66 +87,23 @@ class Shown:
             for each in watches
         ]  # fmt: skip
 
-    # ---- live ----
-
-    async def transitions(self, after: str) -> AsyncIterator[Pushed]:
-        """What is told of alerts, from the journal."""
-        last = int(after) if after else -1
-        while True:
-            journal = self.journal()
-            if journal is None:
-                last = 0  # it begins with its first
-            elif last < 0:
-                last = await asyncio.to_thread(journal.last_transition)
-            else:
-                for seq, view, body in await asyncio.to_thread(journal.transitions, last):
-                    last = seq
-                    yield Pushed("alert", str(seq), body, view)
-            await asyncio.sleep(POLL_S)
-
-    def matches(self, watch: Watch) -> Reading:
-        """What a watch matches, from its stream in Redis."""
-
-        async def read(after: str) -> AsyncIterator[Pushed]:
-            password = self.settings.redis_password
-            client = redis_asyncio.from_url(
-                addresses(self.settings).redis, password=password.get_secret_value() if password else None
-            )
-            name, last = names(watch.source.name)[1] + watch.name, after or "$"
-            try:
-                while True:
-                    found: Any = await client.xread({name: last}, count=500, block=WAIT_MS)
-                    for place, fields in entries_of(found):
-                        last = place.decode()
-                        yield Pushed("match", last, fields[b"e"].decode(), watch.name)
-            finally:
-                await client.aclose()
-
-        return read
-
     # ---- access ----
 
     def wanted_alerts(self, connection: HTTPConnection) -> Wanted:
         """What a connection to /alerts/live gets: episodes of views that its key may see."""
-        self.serving.access.views(connection)
+        self.serving.access.seeing(connection)
         _check_no_parameters(connection)
-
-        def may_see(view: str) -> bool:
-            seen = self.serving.access.views(connection)  # first: it raises where the key is gone
-            return not view or view in seen
-
-        return "alerts", self.transitions, may_see
+        return "alerts", lambda: Transitions(self.journal), partial(self.serving.access.seeing, connection)
 
     def wanted_watch(self, connection: HTTPConnection) -> Wanted:
         """What a connection to a watch gets."""
         watch = self.watch(connection, connection.path_params["name"])
         _check_no_parameters(connection)
-
-        def may_see(_name: str) -> bool:
-            self.watch(connection, watch.name)
-            return True
-
-        return f"watch {watch.name}", self.matches(watch), may_see
+        return (
+            f"watch {watch.name}",
+            lambda: Matches(self.settings, watch),
+            partial(self.serving.access.seeing, connection),
+        )
 
     def watch(self, connection: HTTPConnection, name: str) -> Watch:
         """One watch, or UnknownView."""
@@ -165,11 +115,8 @@ class Shown:
 
     def seen_watches(self, connection: HTTPConnection) -> list[Watch]:
         """Events are more than answers: a key for some views sees a watch only if it names that too."""
-        return [
-            watch
-            for name, watch in sorted(self.declarations.watches.items())
-            if self.serving.access.may_see(connection, name)
-        ]
+        may_see = self.serving.access.seeing(connection)
+        return [watch for name, watch in sorted(self.declarations.watches.items()) if may_see(name)]
 
 
 def _alert(alert: Alert, episodes: list[Episode], muted_until: float | None) -> dict[str, Any]:

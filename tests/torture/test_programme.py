@@ -16,11 +16,10 @@ from torture.links import PAIRS
 from torture.programme import Wanted, torture
 from torture.table import found
 
-SHOTS = int(os.environ.get("TORTURE_SHOTS", "40"))
-MINUTES = float(os.environ.get("TORTURE_MINUTES", "5"))
+SHOTS = int(os.environ.get("TORTURE_SHOTS", "90"))
+MINUTES = float(os.environ.get("TORTURE_MINUTES", "15"))
 SEED = int(os.environ.get("TORTURE_SEED", "20261116"))
-KINDS = os.environ.get("TORTURE_KINDS", "kill,pair,pause,redis,network,slow,overload").split(",")
-"""Those that do not wait for a batch run, a repair or a restart of everything: `make torture` has all kinds."""
+KINDS = [each for each in os.environ.get("TORTURE_KINDS", "").split(",") if each]
 
 
 @pytest.mark.slow

@@ -35,6 +35,8 @@ class Directed(Answering):
         super().__init__(settings, declarations)
         self.declarations = declarations
         self.number = 1
+        self.moved = 0
+        """How often the cuts moved on, and no row changed."""
         self.is_degraded = False
         self.failure: Exception | None = None
         self.too_old = False
@@ -62,7 +64,7 @@ class Directed(Answering):
         self.may_answer.wait(30)
         if self.failure is not None:
             raise self.failure
-        return f"{self.number}-{question.range.start}-{question.range.end}"
+        return f"{self.number}-{self.moved}-{question.range.start}-{question.range.end}"
 
     def answer(self, question: Question) -> Answer:
         etag = self.etag(question)

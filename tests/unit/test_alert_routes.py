@@ -16,6 +16,7 @@ import pytest
 from infra.access_keys import remove_key
 from infra.settings import load_settings
 from serving_layer import pushed
+from serving_layer.alerts import told_live
 from serving_layer.alerts.episodes import Episode, State
 from serving_layer.alerts.journal import Journal, Look, Position, open_journal
 from serving_layer.alerts.telling import told
@@ -121,6 +122,47 @@ def test_what_happens_is_pushed_to_those_who_may_see_it(served: Served, journal:
     assert (mine[1]["id"], mine[1]["state"], mine[1]["muted"]) == ("slow_page-1-0", "firing", False)
     assert others == []
     served.stop()
+
+
+def pushed_after(served: Served, last: str, count: int) -> list[tuple[str, str, Any]]:
+    """(event, id, data) of the first messages to one that comes back."""
+    found: list[tuple[str, str, Any]] = []
+    said: dict[str, str] = {}
+    with served.client.stream("GET", "/alerts/live", headers={"Last-Event-ID": last}, timeout=20) as answer:
+        for line in answer.iter_lines():
+            name, _, value = line.partition(": ")
+            if name:
+                said[name] = value
+                continue
+            if "data" in said:
+                found.append((said["event"], said.get("id", ""), json.loads(said["data"])))
+            said = {}
+            if len(found) == count:
+                break
+    return found
+
+
+def test_one_who_comes_back_gets_what_came_since(served: Served, journal: Journal) -> None:
+    for number in range(5):
+        commit(journal, replace(FIRED, id=f"slow_page-{number}-0"))
+    found = pushed_after(served, "2", 3)
+    assert [(event, id_) for event, id_, _ in found] == [("alert", "3"), ("alert", "4"), ("alert", "5")]
+    assert [data["id"] for _, _, data in found] == ["slow_page-2-0", "slow_page-3-0", "slow_page-4-0"]
+    for last in ("none of ours", "2-0", "", "99"):  # what we did not say tells us nothing
+        threading.Timer(1.0, commit, (journal, replace(FIRED, id="later"))).start()
+        ((_, _, data),) = pushed_after(served, last, 1)
+        assert data["id"] == "later"
+
+
+def test_one_who_was_away_too_long_is_told_how_much_is_missing(
+    served: Served, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(told_live, "MOST_UNREAD", 2)
+    for number in range(5):
+        commit(journal, replace(FIRED, id=f"slow_page-{number}-0"))
+    found = pushed_after(served, "0", 3)
+    assert [(event, id_) for event, id_, _ in found] == [("missed", ""), ("alert", "4"), ("alert", "5")]
+    assert found[0][2] == {"count": 3}
 
 
 def test_an_idle_stream_ends_when_its_key_is_removed(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -133,6 +133,25 @@ def test_first_answer_comes_at_once_and_the_next_when_it_changed(served: Served)
         assert first.id != second.id
 
 
+def test_an_answer_that_says_the_same_at_another_cut_is_pushed_now_and_then(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with following(served) as reader:
+        first = reader.next("answer")
+        served.answering.moved = 1
+        looks = len(served.answering.asked)
+        wait_until("three more looks", lambda: len(served.answering.asked) >= looks + 3)
+        assert reader.is_quiet, "its rows are as they were"
+        with following(served) as other:
+            assert other.next("answer").id != first.id, "who comes gets the newest"
+        monkeypatch.setattr(live, "HEARTBEAT_S", 0.1)
+        served.answering.moved = 2
+        later = reader.next("answer")
+        assert (later.data["rows"], later.id) == (first.data["rows"], first.id.replace("-0-", "-2-"))  # type: ignore[union-attr]
+        served.answering.number = 7
+        assert reader.next("answer").data["rows"] != first.data["rows"]
+
+
 def test_a_feed_that_asks_for_fresh_answers_is_told_when_they_are_not(served: Served) -> None:
     """Though nothing changed: the same tag may be that of an answer that became too old."""
     with following(served, max_staleness="2s") as reader:
