@@ -33,12 +33,12 @@ import report
 from busy_speed import EVERY_S, GROUPS
 from made_home import DAY_HOURS, DAYS, KEYS, MadeHome, SpeedWriter
 from other_engines import by_chdb, by_duckdb
-from questions import ONE_KEY, PARAMETERS, QUESTIONS, TOP, TOTAL, Files, path_of
+from questions import COLD, ONE_KEY, PARAMETERS, QUESTIONS, TOP, TOTAL, Files, path_of
 from redis import Redis
 
 from infra.access_keys import add_key
 from infra.local_stack import check_redis_port, find_redis_server
-from infra.settings import child_environment
+from infra.settings import Settings, child_environment
 from speed_layer.speed_views import SpeedViews
 
 HERE = Path(__file__).parent
@@ -167,6 +167,7 @@ class Bench:
             memory = memory_mb(process)
             with self._constant(), self._busy(home):
                 contest = self._contest(home, rounds, process)
+                cold = self._drive(self._requests(home, COLD), 1)
                 engines = self._engines(home, rounds)
                 busy, _ = speed_views.size()
                 usual, publishing = self._while_publishing(home, rounds, publishing_s, speed_views)
@@ -182,6 +183,7 @@ class Bench:
             "micro_batch": min(GROUPS, home.an_hour),
             "contest": {name: {n: each.figures() for n, each in found.items()} for name, found in contest.items()},
             "engines": {name: {q: each.figures() for q, each in found.items()} for name, found in engines.items()},
+            "cold": cold.figures(),
             "usual": usual.figures(),
             "publishing": publishing.figures(),
             "after_a_day": {"speed_states": states, **{name: found.figures() for name, found in day.items()}},
@@ -241,12 +243,12 @@ class Bench:
     # ---- parts ----
 
     def _asked(self, home: MadeHome) -> dict[str, Asked]:
+        return {name: self._requests(home, asked) for name, asked in PARAMETERS.items()}
+
+    def _requests(self, home: MadeHome, asked: Sequence[dict[str, str]]) -> Asked:
         secret = f"bench:{self._secret(home)}"
         authorization = "Basic " + base64.b64encode(secret.encode()).decode()
-        return {
-            name: Asked(self.port, [request(path_of(query), authorization) for query in asked])
-            for name, asked in PARAMETERS.items()
-        }
+        return Asked(self.port, [request(path_of(query), authorization) for query in asked])
 
     def _secret(self, home: MadeHome) -> str:
         kept = home.settings.home / "bench.secret"
@@ -429,6 +431,7 @@ def _aims(found: dict[str, Any]) -> Iterator[str]:
         f"{rate_over(floor[many], ours[ONE_KEY][many]):.1f} times (the aim: 3). It is "
         f"{over(found['engines'][CHDB][ONE_KEY], ours[ONE_KEY][one]):,.0f} times faster than chdb (the aim: 10)."
     )
+    yield f"A key that nobody asked for of late takes {_ms(found['cold'])}, as its states are not yet presented."
     top = ours[TOP][one]
     yield f"The top 10 take {_of(top, 'p50_ms') / TOP_AIM_MS:.2f} of {TOP_AIM_MS:g} ms, the aim: {_ms(top)}."
     usual, publishing = found["usual"], found["publishing"]
@@ -441,8 +444,9 @@ def _aims(found: dict[str, Any]) -> Iterator[str]:
     short, long = found["memory_mb"]["short"], found["memory_mb"]["long"]
     yield (
         f"With {SHORT_HISTORY} times the history a worker holds {long['own'] / short['own']:.2f} times the memory "
-        f"(the aim: no more): {short['own']:.0f} MB and {long['own']:.0f} MB. Index files that are mapped into it "
-        f"({short['mapped']:.0f} MB and {long['mapped']:.0f} MB) belong to the page cache."
+        f"(the aim: no more): {short['own']:.0f} MB and {long['own']:.0f} MB, of which up to "
+        f"{Settings().serving_cache_mb:g} MB are presented answers (`serving_cache_mb`). Index files that are "
+        f"mapped into it ({short['mapped']:.0f} MB and {long['mapped']:.0f} MB) belong to the page cache."
     )
     day = found["after_a_day"]
     yield (

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import NamedTuple
 from urllib.parse import urlencode
+from zlib import crc32
 
 from made_home import DAYS, END, KEYS, key_name
 
@@ -15,6 +16,8 @@ TOTAL = "total, 30 days by day"
 QUESTIONS = (ONE_KEY, TOP, TOTAL)
 ASKED_KEYS = [key_name(number) for number in range(0, KEYS, KEYS // 200)]
 """Each of them in turn, popular ones and others."""
+OTHER_KEYS = sorted({key_name(number) for number in range(KEYS)} - set(ASKED_KEYS), key=lambda key: crc32(key.encode()))
+"""All others, in no order: what nobody asked for of late."""
 
 
 def _text(days_back: int) -> str:
@@ -29,6 +32,8 @@ PARAMETERS: dict[str, list[dict[str, str]]] = {
     TOTAL: [MONTH],
 }
 """Of each question the queries, which are asked in turn."""
+COLD = [{**MONTH, "url": key} for key in OTHER_KEYS]
+"""The first question again, each for another key."""
 
 
 def path_of(parameters: dict[str, str]) -> str:

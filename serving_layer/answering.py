@@ -164,16 +164,16 @@ class Answering:
         tries = 0
         while True:
             tries += 1
+            served = sides.batch.served
             with ExitStack() as held:
-                run = _run_for(sides, all_asked, held)
                 try:
                     chosen, read = _chosen(sides, all_asked, held)
-                    run, unmet = read.run, _first_unmet(all_asked, read)
+                    served, unmet = read.run.run, _first_unmet(all_asked, read)
                     if unmet is None:
                         return self._made(sides, chosen, read)
                 except NoBatchSide:
                     # Pruned while we read, perhaps: then there is a newer run by now.
-                    if tries == TRIES or held.enter_context(sides.batch.current()).run == run.run:
+                    if tries == TRIES or held.enter_context(sides.batch.current()).run == served:
                         raise
                     continue
                 if time.monotonic() >= until:

@@ -214,6 +214,12 @@ class BatchSide:
                 raise NoBatchSide(f"Source {self._source.name!r} is being closed.")
             return self._current.hold()
 
+    @property
+    def served(self) -> int | None:
+        """The number of the run that was served last; whether there is a newer one is not looked at."""
+        current = self._current
+        return None if current is None else current.run
+
     def load(self, run: int) -> OpenRun:
         """A certain published run, held. NoBatchSide where it cannot be read."""
         with self._lock:

@@ -261,16 +261,16 @@ async def push_by_websocket(pushing: Pushing, websocket: WebSocket, wanted: Call
         name, reading, allowed = wanted(websocket)
         async with pushing.subscribe(name, reading, websocket.headers.get(LAST)) as mailbox:
             await websocket.accept()
-            reading = asyncio.create_task(_end_when(websocket.receive, "websocket.disconnect", mailbox))
+            watching = asyncio.create_task(_end_when(websocket.receive, "websocket.disconnect", mailbox))
             try:
                 async for messages in pushing.news(mailbox, allowed):
                     for each in messages:
                         async with asyncio.timeout(SEND_TIMEOUT_S):
                             await websocket.send_text(each.as_text())
-                if not reading.done():
+                if not watching.done():
                     await websocket.close(*(STOPPING if pushing.is_closing else KEY_GONE))
             finally:
-                reading.cancel()
+                watching.cancel()
     except ServingError as error:
         await websocket.send_denial_response(problem_of(error).response())
     except Problem as problem:

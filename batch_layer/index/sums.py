@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -28,6 +28,8 @@ HALF_ROWS = 2**20
 """So many lower halves (of 32 bits) can be added as doubles."""
 AT_ONCE = 2**20
 """So many numbers are added up at a time."""
+MOST_KNOWN = 4_096
+"""Keys that are remembered, each way."""
 SPARSE = 8
 """Where there are so many times more keys than numbers, room is made for the keys that are there alone."""
 
@@ -114,18 +116,39 @@ class Sums:
     def __init__(self, keys: Keys, numbers: NDArray[np.int64], values: NDArray[np.int64]) -> None:
         self.values = values
         self._keys, self._numbers = keys, numbers
+        # The first keys are asked for again and again, and each costs a look into a file or two.
+        self._named: dict[int, bytes] = {}
+        self._placed: dict[bytes, int] = {}
 
     def key(self, place: int) -> bytes:
         """The packed key of a place."""
-        return self._keys.key_of(int(self._numbers[place]))
+        found = self._named.get(place)
+        if found is None:
+            found = self._keys.key_of(int(self._numbers[place]))
+            _room_in(self._named)[place] = found
+        return found
 
     def place(self, key: bytes) -> int | None:
         """Where a packed key stands; None where it has no group in that time."""
-        number = self._keys.number_of(key)
+        found = self._placed.get(key)
+        if found is None:
+            found = self._place_of(self._keys.number_of(key))
+            _room_in(self._placed)[key] = found
+        return None if found < 0 else found
+
+    def _place_of(self, number: int | None) -> int:
+        """-1: there is none."""
         if number is None:
-            return None
+            return -1
         place = int(np.searchsorted(self._numbers, number))
-        return place if place < len(self._numbers) and self._numbers[place] == number else None
+        return place if place < len(self._numbers) and self._numbers[place] == number else -1
+
+
+def _room_in(known: dict[Any, Any]) -> dict[Any, Any]:
+    """The same, begun anew where it is full."""
+    if len(known) >= MOST_KNOWN:
+        known.clear()
+    return known
 
 
 def added(keys: Keys, key_count: int, found: Iterable[Chosen | None]) -> Sums | None:

@@ -20,13 +20,14 @@ from typing import Any
 
 import psutil
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, Route
+from playwright.sync_api import Browser, BrowserContext, Page
 
 from infra.access_keys import add_key, remove_key
 from infra.settings import child_environment
 from master_dataset import coverage
 from master_dataset.commits import table_path
 from tests.conftest import Stack, start_stack, stop_stack, wait_until
+from tests.system.redis_place import free_port
 
 VENDOR = Path(__file__).with_name("vendor")
 DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
@@ -98,7 +99,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """All layers but the scheduler."""
     running = start_stack(
         tmp_path_factory.mktemp("browser") / "home", archiver_enabled=True, speed_enabled=True, serving_enabled=True,
-        archive_interval_s=1, start_timeout_s=300,
+        archive_interval_s=1, start_timeout_s=300, alerts_enabled=True, examples="web,cards",
+        alerts_metrics_port=free_port(),
     )  # fmt: skip
     yield running
     stop_stack(running)
@@ -407,37 +409,37 @@ def test_restart_of_the_server_is_survived_and_said(place: Place) -> None:
 # ---- alerts --------------------------------------------------------------------
 
 
-def test_alert_that_fires_is_told_on_every_page_and_listed(place: Place) -> None:
-    """By the contract of the alerts' routes, spoken by the test: what fires when is their own tests' matter."""
-    episode = {
-        "id": "e1", "alert": "slow_page", "view": "page_latency", "key": {"url": HOSTILE[0]}, "state": "firing",
-        "pending_at": "2026-03-01T00:00:00Z", "fired_at": "2026-03-01T00:00:05Z", "resolved_at": None,
-        "value": {"ms": {"p50": 10.0, "p95": 912.5}},
-    }  # fmt: skip
-    alert = {
-        "name": "slow_page", "view": "page_latency", "when": "p95_ms > 800", "by": ["url"], "for": "3 buckets",
-        "state": "firing", "muted_until": None, "pending": [],
-        "firing": [{"id": "e1", "key": episode["key"], "since": episode["fired_at"], "value": episode["value"]}],
-    }  # fmt: skip
-    answers = {"/alerts": {"alerts": [alert]}, "/alerts/history": {"episodes": [episode]}}
+def attempts(place: Place, card: str, count: int) -> None:
+    moment = datetime.now(UTC).isoformat()
+    events = [
+        {"event_id": f"{card}{number}{moment}", "event_time": moment, "card": card, "outcome": "declined"}
+        for number in range(count)
+    ]
+    with place.stack.client() as client:
+        client.post("/events/cards", json=events).raise_for_status()
 
-    def answer(route: Route) -> None:
-        path = route.request.url.removeprefix(place.stack.serving).partition("?")[0]
-        if path == "/alerts/live":
-            event = f"event: alert\ndata: {json.dumps(episode)}\n\n"
-            return route.fulfill(status=200, content_type="text/event-stream", body=event)
-        return route.fulfill(status=200, content_type="application/json", body=json.dumps(answers[path]))
 
-    page = place.context.new_page()
-    watch(page, place.urls, place.wrongs)
-    page.route(re.compile(re.escape(place.stack.serving) + r"/alerts"), answer)
-    page.goto(f"{place.stack.serving}/#/explore")
-    page.locator(".notice", has_text="slow_page fires").first.wait_for()
-    assert HOSTILE[0] in page.locator(".notice").first.inner_text()
-    assert page.locator("#firing").inner_text() == "1"
-    page.locator(".notice").first.get_by_role("link", name="Alerts").click()
-    page.get_by_role("region", name="slow_page", exact=True).get_by_text("p95_ms > 800").wait_for()
-    page.get_by_role("region", name="Episodes, the newest first").get_by_text(HOSTILE[0]).wait_for()
+def test_alert_fires_and_is_over_on_every_page_and_is_listed(place: Place, artifacts: Path) -> None:
+    page, card = place.page("/#/explore"), HOSTILE[0]
+    page.get_by_role("heading", name="Explore").wait_for()
+    attempts(place, card, 3)
+    page.wait_for_timeout(1_500)
+    assert page.locator(".notice", has_text="many_attempts").count() == 0, "three are not many"
+    attempts(place, card, 9)
+    fires = page.locator(".notice", has_text="many_attempts fires").first
+    fires.wait_for()
+    assert card in fires.inner_text()
+    wait_until("the number of those that fire", lambda: page.locator("#firing").inner_text() == "1")
+    page.screenshot(path=artifacts / "alert-fires.png")
+    fires.get_by_role("link", name="Alerts").click()
+    box = page.get_by_role("region", name="many_attempts", exact=True)
+    box.get_by_text("attempts > 3").wait_for()
+    box.get_by_text(card).wait_for()
+    page.locator(".notice", has_text="many_attempts is resolved").first.wait_for()
+    listed = page.get_by_role("region", name="Episodes, the newest first")
+    listed.get_by_text(card).first.wait_for()
+    listed.get_by_text("resolved", exact=True).first.wait_for()
+    wait_until("nothing to fire", lambda: not page.locator("#firing").is_visible())
     page.close()
 
 

@@ -58,8 +58,9 @@ async function request(method, path, body) {
 }
 
 /** Server-sent events by fetch, which unlike EventSource tells why it ended. Resolves when the stream ends. */
-export async function stream(path, onEvent, signal) {
-  const answer = await fetch(path, { headers: { ...HEADERS, Accept: "text/event-stream" }, signal });
+export async function stream(path, onEvent, signal, last = "") {
+  const known = last ? { "Last-Event-ID": last } : {};
+  const answer = await fetch(path, { headers: { ...HEADERS, ...known, Accept: "text/event-stream" }, signal });
   if (!answer.ok) throw new Problem(answer.status, await answer.json().catch(() => ({})));
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
@@ -70,7 +71,7 @@ export async function stream(path, onEvent, signal) {
     rest = blocks.pop();
     for (const block of blocks) {
       const found = fields(block);
-      if (found.data) onEvent(found.event ?? "message", JSON.parse(found.data));
+      if (found.data) onEvent(found.event ?? "message", JSON.parse(found.data), found.id ?? "");
     }
   }
 }

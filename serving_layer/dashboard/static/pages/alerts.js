@@ -15,7 +15,12 @@ const newest = new EventTarget();
 /** Follow the alerts until the returned function is called: a notice for each that fires or resolves. */
 export function watchAlerts() {
   const ended = new AbortController();
-  let current = null;
+  let current = null, last = "";
+
+  function onEvent(event, episode, id) {
+    last = id || last;
+    if (event === "alert") told(episode);
+  }
 
   async function go() {
     while (!ended.signal.aborted) {
@@ -25,7 +30,7 @@ export function watchAlerts() {
         ended.signal.addEventListener("abort", stop);
         try {
           await count();
-          await stream("/alerts/live", (event, episode) => { if (event === "alert") told(episode); }, current.signal);
+          await stream("/alerts/live", onEvent, current.signal, last);
         } catch (error) {
           if (error instanceof Problem && [401, 403, 404].includes(error.status)) return;  // none are declared, or not for us
         }
