@@ -205,6 +205,7 @@ def _read(sides: Sides, all_asked: Sequence[Asked], held: ExitStack, stretches: 
     for _ in range(TRIES):
         reading = sides.speed.read(run.run, run.cut, for_run(run))
         if not reading.is_refused or reading.answer is None:
+            sides.batch.goes_with(run)
             return _both(sides, all_asked, run, reading)
         why = "Redis goes with another run every time it is asked"
         if sides.batch.is_pinned:

@@ -237,6 +237,15 @@ class BatchSide:
             before.retire()
         return held
 
+    def goes_with(self, run: OpenRun) -> None:
+        """The speed side goes with this run: if it is the one that is served, the other one is not wanted any more."""
+        if self._other is None or run is not self._current:
+            return
+        with self._lock:
+            other, self._other = self._other, None
+        if other is not None:
+            other.retire()
+
     # ---- what comparisons with the speed side found ----
 
     @property
@@ -310,7 +319,7 @@ class BatchSide:
                 made = self._made(entry)
                 break
             except BatchError as error:  # perhaps it was pruned after we read the log: then the log goes on by now
-                failure = error
+                failure = str(error)
         else:
             raise NoBatchSide(
                 f"The batch side of source {self._source.name!r} cannot be read: {failure} "

@@ -224,6 +224,26 @@ def test_several_views_are_answered_at_one_cut(shop: Shop) -> None:
         thread.join()
 
 
+def test_a_run_that_redis_sent_a_reader_to_is_closed_when_another_is_served(shop: Shop) -> None:
+    batch = shop.answering._sides[SHOP.name].batch
+    shop.writer.apply(EVENTS, QUARTER)
+    shop.run(1)
+    assert shop.ask().meta.batch.run == 1
+    shop.writer.apply(EVENTS, HALF)
+    question = shop.question()
+    with batch._following:  # as if another thread opened the next run just now
+        shop.run(2)
+        shop.retire()
+        assert shop.answering.answer(question).meta.batch.run == 2, "Redis says which"
+        assert batch.served == 1
+    assert shop.ask().meta.batch.run == 2
+    shop.writer.apply(EVENTS, END)
+    shop.run(3)
+    assert shop.ask().meta.batch.run == 3
+    with batch.current() as run:
+        assert {file.path for view in run._opened for file in run.index(view).files} == files._opened.keys()
+
+
 def test_runs_are_switched_while_queries_read(shop: Shop) -> None:
     """Every answer is right at its cut, none is refused or degraded, and old files are closed in the end."""
     shop.writer.apply(EVENTS, QUARTER)
