@@ -16,14 +16,17 @@ from confluent_kafka.admin import AdminClient
 from infra.home import read_json
 from master_dataset.kafka_positions import read_positions
 from master_dataset.topics import librdkafka_config
+from speed_layer.speed_views import SpeedViews
 from torture.fault import Fault, Strike
 from torture.faults.damage import any_commit, empty
 from torture.installation import Installation
 from torture.programme import Programme, Wanted
 from torture.result import Result
+from torture.waiting import wait_for
 
 FOLDER = Path(__file__).with_name("sabotage")
 LASTING_S = 12.0
+TAKEOVER_S = 120.0
 GIVE_UP_S = 60.0
 """What a broken build does not come to in this time, it never does."""
 
@@ -119,14 +122,21 @@ def forget(installation: Installation, chance: random.Random) -> Iterator[None]:
 def two_writers(installation: Installation, chance: random.Random) -> Iterator[None]:
     """The speed layer stands still for so long that another takes its place, and then goes on beside it."""
     del chance
-    installation.signal("speed", signal.SIGSTOP)
-    other = installation.spawn_module("speed_layer")
-    try:
-        time.sleep(25)
-        installation.signal("speed", signal.SIGCONT)
-        yield
-    finally:
-        other.kill()
+    with installation.redis() as client:
+        views = SpeedViews(client, installation.source_name)
+        before = views.look()
+        installation.signal("speed", signal.SIGSTOP)
+        other = installation.spawn_module("speed_layer")
+        try:
+            wait_for("another writer", lambda: views.look().epoch != before.epoch, TAKEOVER_S)
+            taken = views.look().meta
+            wait_for("what it applies", lambda: views.look().meta != taken, TAKEOVER_S)
+            time.sleep(3)
+            installation.signal("speed", signal.SIGCONT)
+            yield
+        finally:
+            other.kill()
+            installation.signal("speed", signal.SIGCONT)
 
 
 @contextmanager
