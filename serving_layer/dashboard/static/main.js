@@ -9,11 +9,12 @@ import * as alerts from "./pages/alerts.js";
 import * as explore from "./pages/explore.js";
 import * as lambda from "./pages/lambda.js";
 import * as overview from "./pages/overview.js";
+import * as reference from "./pages/reference.js";
 import * as signIn from "./pages/sign_in.js";
 import * as view from "./pages/view.js";
 
-const PAGES = { "": overview, lambda, explore, alerts, views: view };
-const NAMES = { "": "overview", lambda: "lambda", explore: "explore", alerts: "alerts", views: "overview" };
+const PAGES = { "": overview, lambda, explore, alerts, api: reference, views: view };
+const NAMES = { "": "overview", lambda: "lambda", explore: "explore", alerts: "alerts", api: "api", views: "overview" };
 const RETRY_MS = 2_000;
 
 const main = document.getElementById("main");
