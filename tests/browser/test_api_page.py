@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Locator, Page
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, Route
 
 from infra.access_keys import add_key
 from tests.browser.looking import (
@@ -319,7 +319,28 @@ def test_session_that_has_ended_leads_to_signing_in_and_back(place: Place, brows
     page.get_by_role("heading", name="Sign in").wait_for()
     sign_in(page, "ann", place.secret)
     page.locator(".operation[open]").get_by_text("/views", exact=True).wait_for()
+    context.clear_cookies()
+    page.get_by_role("link", name="Explore").click()
+    page.get_by_role("heading", name="Sign in").wait_for()
+    page.get_by_label("Secret").wait_for()
     context.close()
+
+
+def test_page_that_comes_too_late_is_not_drawn_over_the_one_that_was_chosen_since(place: Place) -> None:
+    held: list[Route] = []
+    page = place.page("/#/explore")
+    page.get_by_role("heading", name="Explore").wait_for()
+    page.route(f"{place.served.address}/openapi.json", lambda route: held.append(route))
+    page.get_by_role("link", name="API").click()
+    page.wait_for_function("() => document.querySelector('#nav [aria-current]').dataset.page === 'api'")
+    page.get_by_role("link", name="Explore").click()
+    page.wait_for_function("() => location.hash.startsWith('#/explore?')")
+    with page.expect_event("requestfinished", lambda request: request.url.endswith("/openapi.json")):
+        held[0].continue_()
+    page.evaluate("() => new Promise(done => setTimeout(done, 100))")
+    assert page.locator("h1").inner_text() == "Explore"
+    assert "#/explore?" in page.url
+    page.close()
 
 
 # ---- hostile -------------------------------------------------------------------

@@ -13,6 +13,7 @@ const QUIET_MS = 150;
 
 export async function show(main, { session, rest, query }) {
   const description = await get("/openapi.json");
+  if (!main.isConnected) return () => {};  // another page was chosen meanwhile, and the address is its own
   const resolve = resolver(description), left = new AbortController();
   const operations = operationsOf(description, resolve);
   const search = h("input", { type: "search", value: query.get("q") ?? "", placeholder: "query, alerts, cursor …", spellcheck: "false", autocomplete: "off", oninput: debounced(QUIET_MS, narrow) });
