@@ -8,9 +8,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI
-from fastapi.openapi.docs import get_swagger_ui_html
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from infra.problems import Problem, install_problems
@@ -23,7 +22,7 @@ from serving_layer.alerts.rest import Shown, alert_routes
 from serving_layer.allowed import bounds_of, limits_of
 from serving_layer.answering import Answering
 from serving_layer.context import Serving, problem_of
-from serving_layer.dashboard.files import dashboard_routes
+from serving_layer.dashboard.files import API_PAGE, dashboard_routes
 from serving_layer.dashboard.signing_in import session_routes
 from serving_layer.described import compared_views, freshness
 from serving_layer.endpoints import question_routes
@@ -94,7 +93,7 @@ async def _on_serving_error(_request: Request, error: Exception) -> Response:
 
 
 def _description_routes(serving: Serving) -> list[Route]:
-    """`/openapi.json`, for a key: the names of views are for those who may see them. `/docs` shows it in a browser."""
+    """`/openapi.json`, for a key: the names of views are for those who may see them. `/docs` leads to its page."""
     described: dict[tuple[str, ...], dict[str, Any]] = {}
 
     async def openapi(request: Request) -> Response:
@@ -105,7 +104,7 @@ def _description_routes(serving: Serving) -> list[Route]:
         return json_response(described[versions])
 
     async def docs(_request: Request) -> Response:
-        return get_swagger_ui_html(openapi_url="openapi.json", title="Tidemark serving layer")
+        return RedirectResponse(API_PAGE)
 
     return [Route("/openapi.json", openapi), Route("/docs", docs)]
 

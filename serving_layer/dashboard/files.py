@@ -15,6 +15,8 @@ from infra.problems import Problem
 
 STATIC = Path(__file__).with_name("static")
 PAGE = "index.html"
+API_PAGE = "/#/api"
+"""Where the dashboard shows the description of the API."""
 MEDIA_TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",

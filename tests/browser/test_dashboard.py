@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -26,22 +25,22 @@ from infra.access_keys import add_key, remove_key
 from infra.settings import child_environment
 from master_dataset import coverage
 from master_dataset.commits import table_path
+from tests.browser.looking import (
+    DESKTOP,
+    HOSTILE,
+    PATIENCE_MS,
+    PHONE,
+    VENDOR,
+    is_wider_than_the_window,
+    out_of_reach,
+    serious,
+    sign_in,
+    watch,
+)  # fmt: skip
 from tests.conftest import Stack, start_stack, stop_stack, wait_until
 from tests.system.redis_place import free_port
 
-VENDOR = Path(__file__).with_name("vendor")
-DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 HITS, LATENCY = "/#/views/page_hits", "/#/views/page_latency?answer=ms&compare=1"
-HOSTILE = (
-    "<img src=x onerror=alert(1)>",
-    "</script><script>alert(2)</script>",
-    "/" + "long/" * 600,
-    "\u202eevil\u202c שלום مرحبا",
-    "🌊👩‍👩‍👧‍👦",
-    "javascript:alert(3)",
-    "' onmouseover='alert(4)",
-)
-PATIENCE_MS = 60_000
 
 
 @dataclass
@@ -85,15 +84,6 @@ class Place:
         return sum(self.sent.values())
 
 
-def watch(page: Page, urls: list[str], wrongs: list[str]) -> None:
-    """Every address that the page asks, and everything that must never be: a dialog, a bug, a broken policy."""
-    page.on("request", lambda request: urls.append(request.url))
-    page.on("websocket", lambda socket: urls.append(socket.url))
-    page.on("pageerror", lambda error: wrongs.append(f"{error}"))
-    page.on("dialog", lambda dialog: (wrongs.append(f"dialog {dialog.message}"), dialog.dismiss()))
-    page.on("console", lambda said: wrongs.append(said.text) if "Content Security Policy" in said.text else None)
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """All layers but the scheduler."""
@@ -115,13 +105,6 @@ def place(whole: Stack, browser: Browser) -> Iterator[Place]:
     page.close()
     yield found
     context.close()
-
-
-def sign_in(page: Page, name: str, secret: str) -> None:
-    page.get_by_label("Key", exact=True).fill(name)
-    page.get_by_label("Secret").fill(secret)
-    page.get_by_role("button", name="Sign in").click()
-    page.get_by_role("link", name="Lambda").wait_for()
 
 
 @pytest.fixture(autouse=True)
@@ -303,11 +286,6 @@ def test_hostile_values_stay_text_on_every_page(place: Place) -> None:
     page.close()
 
 
-def is_wider_than_the_window(page: Page) -> bool:
-    width, window = page.evaluate("() => [document.documentElement.scrollWidth, window.innerWidth]")
-    return bool(width > window)
-
-
 # ---- a publish -----------------------------------------------------------------
 
 
@@ -453,6 +431,7 @@ PAGES = {
     "lambda": ("/#/lambda", ".strip"),
     "explore": ("/#/explore?view=page_hits&grain=1h&fill=zero&explain=true", ".tab-panel table"),
     "alerts": ("/#/alerts", "h1"),
+    "api": ("/#/api/query_page_hits", ".operation[open] .members"),
 }
 
 
@@ -493,41 +472,12 @@ def test_no_page_has_a_serious_fault_for_those_who_see_or_hear_otherwise(
     assert faults == []
 
 
-def serious(page: Page) -> list[str]:
-    found: dict[str, Any] = page.evaluate("() => window.axe.run(document, {resultTypes: ['violations']})")
-    return [
-        f"{each['id']}: {each['help']}: {[node['html'][:160] for node in each['nodes'][:3]]}"
-        for each in found["violations"]
-        if each["impact"] in ("serious", "critical")
-    ]
-
-
-FOCUSED = """() => {
-    const found = document.activeElement;
-    if (!found || found === document.body) return null;
-    const all = [...document.querySelectorAll('a[href], button, input, select, textarea, summary, [tabindex="0"]')];
-    return all.indexOf(found);
-}"""
-REACHABLE = """() => [...document.querySelectorAll('a[href], button, input, select, textarea, summary, [tabindex="0"]')]
-    .map((each, place) => [place, each])
-    .filter(([, each]) => each.checkVisibility({visibilityProperty: true}) && each.tabIndex >= 0 && !each.disabled)
-    .map(([place, each]) => [place, each.outerHTML.slice(0, 120)])"""
-
-
 @pytest.mark.parametrize("name", ["view", "lambda", "explore"])
 def test_keyboard_alone_reaches_everything(place: Place, name: str) -> None:
     path, there = PAGES[name]
     page = place.page(path)
     page.locator(f"main {there}").first.wait_for(state="attached")
-    wanted = dict(page.evaluate(REACHABLE))
-    page.evaluate("() => { document.activeElement.blur(); window.scrollTo(0, 0); }")
-    reached: set[int] = set()
-    for _ in range(len(wanted) + 20):
-        page.keyboard.press("Tab")
-        place_now = page.evaluate(FOCUSED)
-        if place_now is not None:
-            reached.add(place_now)
-    assert [html for number, html in wanted.items() if number not in reached] == []
+    assert out_of_reach(page) == []
     page.close()
 
 

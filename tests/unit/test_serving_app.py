@@ -207,8 +207,15 @@ def test_without_required_keys_everybody_may_ask(tmp_path: Path) -> None:
 
 def test_health_needs_no_key(shared: Served) -> None:
     assert httpx.get(f"{shared.address}/health").json() == {"status": "ok"}
-    assert httpx.get(f"{shared.address}/docs").status_code == 200
     assert httpx.get(f"{shared.address}/ready").json() == {"status": "ready", "batch": "readable", "speed": "readable"}
+
+
+def test_docs_lead_to_a_page_of_our_own(shared: Served) -> None:
+    led = httpx.get(f"{shared.address}/docs")
+    assert (led.status_code, led.headers["location"]) == (307, "/#/api")
+    page = httpx.get(f"{shared.address}/docs", follow_redirects=True)
+    assert (page.status_code, page.text) == (200, httpx.get(shared.address).text)
+    assert 'href="#/api"' in page.text
 
 
 def test_ready_says_what_answers_are_made_from_and_names_nothing(served: Served) -> None:

@@ -41,20 +41,38 @@ export function pathOf(view, what = "") {
 }
 
 async function request(method, path, body) {
-  const headers = body === undefined ? HEADERS : { ...HEADERS, "Content-Type": "application/json" };
+  const headers = body === undefined ? {} : { "Content-Type": "application/json" };
+  const answer = await ask(path, { method, headers, body: body && JSON.stringify(body) });
+  if (answer.status === 204) return null;
+  const told = await answer.json().catch(() => ({}));
+  if (answer.ok) return told;
+  throw new Problem(answer.status, told);
+}
+
+/** The answer itself, whatever its status: with headers, and a body still to be read. `options` are those of fetch. */
+export async function ask(path, options = {}) {
   let answer;
   try {
-    answer = await fetch(path, { method, headers, body: body && JSON.stringify(body), credentials: "same-origin" });
-  } catch {
+    answer = await fetch(path, { credentials: "same-origin", ...options, headers: { ...HEADERS, ...options.headers } });
+  } catch (error) {
+    if (options.signal?.aborted) throw error;
     disconnected();
     throw new Offline("The server does not answer.");
   }
   connected();
-  if (answer.status === 204) return null;
-  const told = await answer.json().catch(() => ({}));
-  if (answer.ok) return told;
   if (answer.status === 401) document.dispatchEvent(new Event("signed-out"));
-  throw new Problem(answer.status, told);
+  return answer;
+}
+
+/** The text of an answer, piece by piece as it comes. */
+export async function* texts(answer) {
+  if (!answer.body) return;
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    yield value;
+  }
 }
 
 /** Server-sent events by fetch, which unlike EventSource tells why it ended. Resolves when the stream ends. */
@@ -62,12 +80,9 @@ export async function stream(path, onEvent, signal, last = "") {
   const known = last ? { "Last-Event-ID": last } : {};
   const answer = await fetch(path, { headers: { ...HEADERS, ...known, Accept: "text/event-stream" }, signal });
   if (!answer.ok) throw new Problem(answer.status, await answer.json().catch(() => ({})));
-  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) return;
-    const blocks = (rest + value).split("\n\n");
+  for await (const text of texts(answer)) {
+    const blocks = (rest + text).split("\n\n");
     rest = blocks.pop();
     for (const block of blocks) {
       const found = fields(block);

@@ -65,8 +65,16 @@ const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 
 /** The request for a terminal. The secret is a variable of the shell's: it is not here, and belongs in no history. */
 export function curl(view, parameters, key) {
-  const url = new URL(address(pathOf(view, "/query"), parameters), location.origin);
-  return `curl -u ${quoted(key ?? "NAME")}:"$SECRET" ${quoted(url.href)}`;
+  return curlOf(address(pathOf(view, "/query"), parameters), key);
+}
+
+/** The same of any path. `body` is sent as JSON; `options` are more of curl's own. */
+export function curlOf(path, key, { headers = [], body, options = [] } = {}) {
+  const sent = body === undefined ? headers : [...headers, ["Content-Type", "application/json"]];
+  return ["curl", ...options, `-u ${quoted(key ?? "NAME")}:"$SECRET"`,
+    ...sent.map(([name, value]) => `-H ${quoted(`${name}: ${value}`)}`),
+    ...(body === undefined ? [] : [`-d ${quoted(JSON.stringify(body))}`]),
+    quoted(new URL(path, location.origin).href)].join(" ");
 }
 
 /** Parameters of an address bar, and back: a state that can be shared and has no secret. */

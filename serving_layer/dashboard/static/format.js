@@ -83,6 +83,19 @@ export function moment(iso, tz) {
   return iso ? inZone(tz, { ...DATE, ...CLOCK, second: "2-digit" }).format(new Date(iso)) : NOTHING;
 }
 
+/** JSON with a member a line. Its numbers are left as they are written: read and written again, large ones lose digits. */
+export function indented(json) {
+  const tokens = json.match(/"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s{}[\],:"]+/g) ?? [];
+  let depth = 0;
+  const line = (step) => { depth += step; return `\n${"  ".repeat(depth)}`; };
+  const isOpening = (token) => token === "{" || token === "[", isClosing = (token) => token === "}" || token === "]";
+  return tokens.map((token, place) => {
+    if (isOpening(token)) return isClosing(tokens[place + 1]) ? token : token + line(1);
+    if (isClosing(token)) return isOpening(tokens[place - 1]) ? token : line(-1) + token;
+    return { ",": `,${line(0)}`, ":": ": " }[token] ?? token;
+  }).join("");
+}
+
 /** A cut as text: "0:17 1:20". */
 export function cut(value) {
   const parts = Object.entries(value ?? {});

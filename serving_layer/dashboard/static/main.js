@@ -9,14 +9,15 @@ import * as alerts from "./pages/alerts.js";
 import * as explore from "./pages/explore.js";
 import * as lambda from "./pages/lambda.js";
 import * as overview from "./pages/overview.js";
+import * as reference from "./pages/reference.js";
 import * as signIn from "./pages/sign_in.js";
 import * as view from "./pages/view.js";
 
-const PAGES = { "": overview, lambda, explore, alerts, views: view };
-const NAMES = { "": "overview", lambda: "lambda", explore: "explore", alerts: "alerts", views: "overview" };
+const PAGES = { "": overview, lambda, explore, alerts, api: reference, views: view };
+const NAMES = { "": "overview", lambda: "lambda", explore: "explore", alerts: "alerts", api: "api", views: "overview" };
 const RETRY_MS = 2_000;
 
-const main = document.getElementById("main");
+let main = document.getElementById("main");
 let session = null, leave = () => {}, endAlerts = () => {}, shown = null, turn = 0;
 
 async function start() {
@@ -42,6 +43,7 @@ function signedIn() {
 
 function signedOut() {
   session = null;
+  nextTurn();
   leave();
   leave = () => {};
   shown = null;
@@ -54,6 +56,15 @@ function signedOut() {
 async function signOut() {
   await remove("/session").catch(() => {});
   signedOut();
+}
+
+/** Begin a sheet that shows what the old one did: a page that is still on its way draws on the old, which nobody sees. */
+function nextTurn() {
+  const old = main;
+  main = old.cloneNode();
+  main.append(...old.childNodes);
+  old.replaceWith(main);
+  return turn += 1;
 }
 
 /** Show the page that the address names: #/views/page_hits?range=7d. */
@@ -69,12 +80,13 @@ async function route() {
   }
   leave();
   leave = () => {};
-  const own = turn += 1;
+  const own = nextTurn();
   const isOther = shown !== path;
   shown = path;
   try {
     const ended = await page.show(main, { session, rest, query: new URLSearchParams(query) });
-    if (own === turn) leave = ended; else ended();
+    if (own !== turn) return ended();
+    leave = ended;
   } catch (error) {
     if (own !== turn) return;
     fill(main, h("h1", {}, "Tidemark"), failure(error));

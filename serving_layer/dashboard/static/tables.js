@@ -1,6 +1,6 @@
 // Tables of rows, problems in words, and small pieces that pages share.
 
-import { h } from "./dom.js";
+import { fill, h } from "./dom.js";
 import { Offline, Problem } from "./api.js";
 
 /** A table. `columns`: {head, cell(row), isNumber, title(row)}. Cells are texts or elements. */
@@ -37,6 +37,30 @@ export function field(label, control, className = "") {
 export function choice(label, values, chosen, onChange, text = String) {
   return field(label, h("select", { onchange: (event) => onChange(event.target.value) },
     values.map((each) => h("option", { value: each, selected: String(each) === String(chosen) }, text(each)))));
+}
+
+/** Something to unfold. `build` gives what is in it, once that is wanted. */
+export function folded(summary, build, { className = "", onToggle = () => {} } = {}) {
+  const inside = h("div", { class: "inside" });
+  const make = () => { if (!inside.hasChildNodes()) fill(inside, build()); };
+  // A click comes before it is open and the toggle some time after, when a quick Tab has gone past already.
+  const element = h("details", { class: className, ontoggle: () => { if (element.open) make(); onToggle(element.open); } },
+    h("summary", { onclick: make }, summary), inside);
+  return element;
+}
+
+/** A text with `code` in it. */
+export function marked(text) {
+  return text.split(/`([^`]+)`/).map((part, place) => (place % 2 ? h("code", {}, part) : part));
+}
+
+/** A text of several paragraphs, some of which are lists. */
+export function prose(text) {
+  return text.trim().split(/\n\s*\n/).map((part) => {
+    const lines = part.split("\n");
+    if (!lines.every((line) => line.startsWith("- "))) return h("p", {}, marked(part));
+    return h("ul", {}, lines.map((line) => h("li", {}, marked(line.slice(2)))));
+  });
 }
 
 /** Put a text on the clipboard and say so by the button itself. */

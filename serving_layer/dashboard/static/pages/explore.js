@@ -21,6 +21,7 @@ export async function show(main, { session, query }) {
   const names = computed.map((each) => each.name);
   const name = names.includes(query.get("view")) ? query.get("view") : names[0];
   const view = await get(pathOf(name));
+  if (!main.isConnected) return () => {};  // another page was chosen meanwhile, and the address is its own
   const form = compose(view, query, ask);
   const answer = h("section", { class: "panel", "aria-label": "Answer" });
   fill(main, h("div", { class: "page-head" }, h("div", {}, h("h1", {}, "Explore"), h("p", { class: "doc" }, view.doc)),
