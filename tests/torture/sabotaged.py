@@ -14,6 +14,8 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from infra.home import read_json
+from master_dataset import coverage
+from master_dataset.commits import table_path
 from master_dataset.kafka_positions import read_positions
 from master_dataset.topics import librdkafka_config
 from speed_layer.speed_views import SpeedViews
@@ -94,18 +96,26 @@ def kill_collector(installation: Installation, chance: random.Random) -> Iterato
 
 @contextmanager
 def kill_behind(installation: Installation, chance: random.Random) -> Iterator[None]:
-    """The archiver stands still until it is behind, and is killed."""
+    """The archiver stands still until it is behind what it has committed, and is killed."""
     del chance
+    wait_for_commit(installation)
     installation.signal("archiver", signal.SIGSTOP)
     time.sleep(3)
     installation.kill("archiver")
     yield
 
 
+def wait_for_commit(installation: Installation) -> None:
+    """Until the master dataset holds something: an archiver that begins with nothing begins at the beginning."""
+    table = table_path(installation.settings, installation.source_name)
+    wait_for("a commit", lambda: any(coverage.of(table).cut.values()), TAKEOVER_S, every_s=0.5)
+
+
 @contextmanager
 def forget(installation: Installation, chance: random.Random) -> Iterator[None]:
     """Kafka forgets records that the archiver has not read yet, as when retention overtakes it."""
     del chance
+    wait_for_commit(installation)
     installation.signal("archiver", signal.SIGSTOP)
     time.sleep(3)
     kafka = installation.addresses.kafka
@@ -136,6 +146,7 @@ def two_writers(installation: Installation, chance: random.Random) -> Iterator[N
             yield
         finally:
             other.kill()
+            other.wait(30)
             installation.signal("speed", signal.SIGCONT)
 
 

@@ -128,6 +128,12 @@ def _loss_untold(module: Any) -> None:
     lua(module, "answer", "if not found then", "if false then")
 
 
+@sabotages("a lost Redis is not told", "serving_layer.speed_side")
+def _forgets_what_it_said(module: Any) -> None:
+    """It would tell by itself that its answers went back behind earlier ones."""
+    module.SpeedSide.passed = lambda self, cut: None
+
+
 # ---- the collector ----
 
 
