@@ -295,7 +295,9 @@ def test_cut_moves_at_a_publish_and_no_number_jumps(place: Place) -> None:
     numbers, watched = place.page(HITS), place.page("/#/lambda")
     wait_for_hits(numbers, place.total)
     watched.get_by_text("No run was made yet").wait_for()
+    published = watched.get_by_text(re.compile(r"Run 1 was published: the cut moved by"))
     seen: list[int] = []
+    is_told = False
     with flowing(place), batch_run(place.stack) as is_done:
         while not is_done():
             # Both pages need a turn: Playwright tells a page of nothing while nobody asks it.
@@ -305,7 +307,9 @@ def test_cut_moves_at_a_publish_and_no_number_jumps(place: Place) -> None:
             assert shown is not None
             assert (seen[-1] if seen else 0) <= shown <= place.total, "a number jumped"
             seen.append(shown)
-    watched.get_by_text(re.compile(r"Run 1 was published: the cut moved by")).first.wait_for()
+            is_told = is_told or published.count() > 0  # for some seconds; the command may end later than that
+    if not is_told:
+        published.first.wait_for()
     assert watched.get_by_role("region", name="Runs, the newest first").locator("tbody tr").count() == 1
     assert re.search(r"cut [1-9]", watched.locator(".strip-text").first.inner_text())
     wait_for_hits(numbers, place.total)
