@@ -35,7 +35,7 @@ test: setup browser  ## Run every test but the fault programme, on real Kafka, R
 test-faults: setup faketime  ## Run the short fault programme (90 shots, 15 minutes), and hold broken builds against it
 	@$(BIN)/python -m pytest -n $(WORKERS) tests/torture
 
-faketime:
+faketime:  ## For the fault programme: libfaketime, from the packages of Debian where we may install it
 	@[ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null || apt-get install -y -qq --no-install-recommends libfaketime >/dev/null 2>&1 || echo "No libfaketime: clocks stay right."
 
 browser:  ## For tests: Chromium, from the packages of Debian where we may install it; or TIDEMARK_CHROMIUM names one

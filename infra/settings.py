@@ -120,7 +120,11 @@ class Settings(BaseSettings):
     min_free_disk_mb: int = Field(
         default=1024, ge=0, description="`up` refuses to start with less free disk than this, in MB."
     )
-    start_timeout_s: float = Field(default=60, gt=0, description="Seconds that a service may take to become ready.")
+    start_timeout_s: float = Field(
+        default=60,
+        gt=0,
+        description="Seconds that a service may take to become ready; each time it is too slow, twice as long.",
+    )
     stop_timeout_s: float = Field(
         default=20, gt=0, description="Seconds that a service may take to stop before it is killed."
     )

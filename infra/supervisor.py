@@ -36,6 +36,8 @@ FIRST_BACKOFF_S = 0.5
 LEFTOVER_GONE_S = 10.0
 STEADY_AFTER_S = 30.0
 """A service that was ready for this long starts its back-off anew when it dies."""
+MOST_DOUBLINGS = 3
+"""Of the time to become ready, for a service that was killed because it was not."""
 TRIES_BEFORE_GIVING_UP = 3
 """Deaths before a service was ever ready, after which `up` fails. Once ready, it is restarted for ever."""
 
@@ -54,6 +56,7 @@ class Child:
     was_ready: bool = False
     deaths_in_row: int = 0
     restarts: int = 0
+    slow_starts: int = 0
     failed_checks: int = 0
     message: str = ""
     amiss: str = ""  # of one that is ready
@@ -163,11 +166,16 @@ class Supervisor:
                 self._start(child)
         elif child.process is not None and child.process.poll() is not None:
             self._bury(child, now, f"ended with {_exit_text(child.process.returncode)}")
-        elif child.state is State.STARTING and now - child.started_at > self.start_timeout_s:
+        elif child.state is State.STARTING and now - child.started_at > (patience_s := self._patience_s(child)):
             self._kill(child)
-            self._bury(child, now, f"not ready after {self.start_timeout_s:g} s: {child.message}")
+            child.slow_starts += 1
+            self._bury(child, now, f"not ready after {patience_s:g} s: {child.message}")
         else:
             self._check(child, now)
+
+    def _patience_s(self, child: Child) -> float:
+        """How long a child may take to be ready: twice as long where it was too slow the last time."""
+        return self.start_timeout_s * float(2 ** min(child.slow_starts, MOST_DOUBLINGS))
 
     def _start(self, child: Child) -> None:
         """Start a child. What hinders that (a full disk, say) counts as its death: it pauses and tries again."""

@@ -90,12 +90,17 @@ def command(
     (home.root / MARK).touch()
     with terminal.live_status() as show:
         up.start_detached(settings, show)
+    is_kept = False
     try:
         Demo(settings, secret).show(events, stays=not once)
+    except DemoFailed as error:
+        is_kept = True
+        raise DemoFailed(f"{error} Its logs are in {str(home.root)!r} until the next demo.") from None
     finally:
         with terminal.live_status() as show:
             up.stop(settings, show)
-        shutil.rmtree(home.root)
+        if not is_kept:
+            shutil.rmtree(home.root)
 
 
 def demo_settings(users: Settings) -> Settings:
@@ -325,7 +330,7 @@ def _wait_for(what: str, is_there: Callable[[], bool]) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while not is_there():
         if time.monotonic() > deadline:
-            raise DemoFailed(f"Waited {PATIENCE_S} s for {what}, in vain. `tidemark status` says more.")
+            raise DemoFailed(f"Waited {PATIENCE_S} s for {what}, in vain.")
         time.sleep(0.2)
 
 

@@ -277,12 +277,22 @@ def test_service_that_cannot_start_ends_everything_with_its_last_words(
 
 
 @pytest.mark.usefixtures("_hurried")
+def test_service_that_was_too_slow_gets_twice_the_time_the_next_time(home: Home, tmp_path: Path) -> None:
+    slow = shell(
+        "slow", f"rm -f {tmp_path}/up; sleep 1.2; touch {tmp_path}/up; sleep 60",
+        check=lambda: None if (tmp_path / "up").exists() else "it still starts",
+    )  # fmt: skip
+    with running(home, [slow], start_timeout_s=0.5) as watched:
+        assert watched.wait_for("slow", State.READY)["restarts"] >= 1
+
+
+@pytest.mark.usefixtures("_hurried")
 def test_service_that_is_never_ready_ends_everything_with_what_is_missing(home: Home) -> None:
     def broken_check() -> str | None:
         raise LookupError("no such door")
 
     watched = ends(home, [service("one", check=broken_check)], start_timeout_s=0.2)
-    assert "one did not start: not ready after 0.2 s: LookupError: no such door, 3 times" in str(watched.error)
+    assert "one did not start: not ready after 0.8 s: LookupError: no such door, 3 times" in str(watched.error)
 
 
 @pytest.mark.usefixtures("_hurried")
