@@ -197,6 +197,7 @@ class Programme:
             self._letters()
         except NotInTime as error:
             self.result.unrecovered.append(f"at the end: {error}")
+            verdict.check_master(self.installation, self.truth, self.fates, self.result)  # is it late, or lost?
 
     def _letters(self) -> None:
         """They are sent after their commit: the last may be on their way."""

@@ -19,9 +19,10 @@ from master_dataset.commits import table_path
 from master_dataset.kafka_positions import read_positions
 from master_dataset.topics import librdkafka_config
 from speed_layer.speed_views import SpeedViews
+from torture.errors import BrokenPromise
 from torture.fault import Fault, Strike
 from torture.faults.damage import any_commit, empty
-from torture.installation import Installation
+from torture.installation import Ended, Installation
 from torture.programme import Programme, Wanted
 from torture.result import Result
 from torture.waiting import wait_for
@@ -49,6 +50,12 @@ def a_wrong_answer(result: Result, installation: Installation) -> bool:
     """An answer that the reference interpreter does not give at its cut, or at a cut that there never was."""
     del installation
     return any(each.what in ("a wrong answer", "an answer at a cut that Kafka does not have") for each in result.wrong)
+
+
+def wrong_or_refused(result: Result, installation: Installation) -> bool:
+    """A wrong answer; or no run comes to be, because it is found out before it is published."""
+    refused = ("a broken promise", "no run succeeds any more")
+    return any(each.what in refused for each in result.wrong) or a_wrong_answer(result, installation)
 
 
 def something_lost(result: Result, installation: Installation) -> bool:
@@ -166,9 +173,10 @@ def lose_redis(installation: Installation, chance: random.Random) -> Iterator[No
 @contextmanager
 def run_from_damaged(installation: Installation, chance: random.Random) -> Iterator[None]:
     """A commit of the master dataset is emptied, and a run reads it."""
+    wait_for_commit(installation)
     with installation.run_turn:
         empty(any_commit(installation, chance), chance)
-        installation.batch_run("--full")
+        noted(installation, installation.batch_run("--full"))
     yield
 
 
@@ -176,21 +184,30 @@ def run_from_damaged(installation: Installation, chance: random.Random) -> Itera
 def run_ahead(installation: Installation, chance: random.Random) -> Iterator[None]:
     """A run whose cut the archiver has not reached."""
     del chance
+    wait_for_commit(installation)
     with installation.run_turn:
         installation.signal("archiver", signal.SIGSTOP)
         time.sleep(2)
-        installation.batch_run()
+        noted(installation, installation.batch_run())
     installation.signal("archiver", signal.SIGCONT)
     yield
 
 
 @contextmanager
 def run_now(installation: Installation, chance: random.Random) -> Iterator[None]:
-    """A run, under load."""
+    """A run, under load, which has to succeed."""
     del chance
+    wait_for_commit(installation)
     with installation.run_turn:
-        installation.batch_run()
+        ended = installation.batch_run()
+    if ended.code:
+        raise BrokenPromise(f"a run failed that nobody hurt: {ended.said[-500:]}")
     yield
+
+
+def noted(installation: Installation, ended: Ended) -> None:
+    """A run that may fail; how it ended is kept with the shot."""
+    installation.notes.append(f"the run ended with {ended.code}: {ended.said[-500:]}")
 
 
 SABOTAGES = [
@@ -207,8 +224,8 @@ SABOTAGES = [
     Sabotage("dead letters dropped", ("archiver",), poison_missed, wait),
     Sabotage("fsck off", ("archiver", "batch"), a_wrong_answer, run_from_damaged),
     Sabotage("publish before verify", ("batch",), a_wrong_answer, run_ahead),
-    Sabotage("batch cut off by one", ("batch",), a_wrong_answer, run_now),
-    Sabotage("copies count in batch runs", ("batch",), a_wrong_answer, run_now),
+    Sabotage("batch cut off by one", ("batch",), wrong_or_refused, run_now),
+    Sabotage("copies count in batch runs", ("batch",), wrong_or_refused, run_now),
 ]
 BY_NAME = {each.name: each for each in SABOTAGES}
 LASTING_HARM = (forget, run_from_damaged)
