@@ -292,7 +292,7 @@ def test_hostile_values_stay_text_on_every_page(place: Place) -> None:
 def test_cut_moves_at_a_publish_and_no_number_jumps(place: Place) -> None:
     table = table_path(place.stack.settings, "web")
     wait_until("the archiver", lambda: coverage.of(table).rows >= place.total, 90)
-    numbers, watched = place.page(HITS), place.page("/#/lambda")
+    numbers, watched = place.page(HITS), place.page("/#/lambda?source=web")
     wait_for_hits(numbers, place.total)
     watched.get_by_text("No run was made yet").wait_for()
     published = watched.get_by_text(re.compile(r"Run 1 was published: the cut moved by"))
