@@ -59,7 +59,8 @@ def _dedup_off(module: Any) -> None:
 @sabotages("fencing off", "speed_layer.speed_views")
 def _fencing_off(module: Any) -> None:
     """The step believes every writer, whoever owns the epoch and wherever Redis is."""
-    lua(module, "apply", "if redis.call('GET', KEYS[1]) ~= ARGV[1] then", "if false then")
+    for script in ("apply", "beat"):
+        lua(module, script, "if redis.call('GET', KEYS[1]) ~= ARGV[1] then", "if false then")
     lua(module, "apply", "if applied ~= ARGV[2] then", "if false then")
 
 
