@@ -33,7 +33,8 @@ test: setup browser  ## Run every test but the fault programme, on real Kafka, R
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --ignore tests/torture
 
 test-faults: setup faketime  ## Run the short fault programme (90 shots, 15 minutes), and hold broken builds against it
-	@$(BIN)/python -m pytest -n $(WORKERS) tests/torture
+	@$(BIN)/python -m pytest tests/torture/test_programme.py
+	@$(BIN)/python -m pytest -n $(WORKERS) tests/torture/test_sabotage.py
 
 faketime:  ## For the fault programme: libfaketime, from the packages of Debian where we may install it
 	@[ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null || apt-get install -y -qq --no-install-recommends libfaketime >/dev/null 2>&1 || echo "No libfaketime: clocks stay right."
