@@ -17,7 +17,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import structlog
 from fastapi.sse import KEEPALIVE_COMMENT, EventSourceResponse, format_sse_event
@@ -31,7 +31,6 @@ from infra.problems import Problem
 from infra.rest import query_pairs
 from infra.threads import Threads
 from serving_layer import formats
-from serving_layer.answer import Answer
 from serving_layer.asking import ask
 from serving_layer.context import Serving, problem_of
 from serving_layer.errors import BadParameter, ServingError
@@ -290,14 +289,15 @@ class Live:
         answer = self._serving.answering.answer(question)
         if answer.meta.etag == known:
             return None
-        return Message("answer", answer.meta.etag, formats.to_json(answer), says=_says(answer))
+        document = formats.document(answer)
+        return Message("answer", answer.meta.etag, formats.dumps(document), says=_says(document))
 
 
-def _says(answer: Answer) -> bytes:
+def _says(document: dict[str, Any]) -> bytes:
     """A digest of what an answer says, without how far the speed side is."""
-    meta = answer.meta
-    made_of = (meta.version, meta.batch.run, meta.complete, meta.degraded, meta.why)
-    return hashlib.blake2b(formats.dumps([*formats.rows(answer), answer.next, made_of]), digest_size=16).digest()
+    meta = document["meta"]
+    made_of = (meta["version"], meta["batch"]["run"], meta["complete"], meta["degraded"], meta["why"])
+    return hashlib.blake2b(formats.dumps([document["rows"], document["next"], made_of]), digest_size=16).digest()
 
 
 def _told(problem: Problem) -> Message:

@@ -151,8 +151,7 @@ class Programme:
         if is_last:
             now = round(self._now(), 2)
             if is_well:  # how long it takes is told of the last alone: others came before the ones before were over
-                done = replace(done, recovery_s=round(now - done.healed_at, 2))
-                self._open[-1] = done
+                self._open[-1] = replace(done, recovery_s=round(now - done.healed_at, 2))
                 self._open = [replace(each, recovered_at=now) for each in self._open]
             self.result.shots += self._open
             done = self._open[-1]
