@@ -29,6 +29,30 @@ hypothesis_settings.register_profile("tidemark", deadline=None)
 hypothesis_settings.load_profile("tidemark")
 
 
+LONGEST = (
+    "test_oracle",
+    "test_speed_layer",
+    "test_dashboard",
+    "test_batch",
+    "test_master_archiving",
+    "test_master_damage",
+)
+"""Files that take minutes, the longest first."""
+BEGUN = ("system", "browser", "spark", "laws", "unit")
+"""The folders of tests, in the order in which they are begun."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes longest begins first: else one process ends with a long file, while the others have nothing to do."""
+
+    def turn(item: pytest.Item) -> tuple[int, int]:
+        folder, file = item.path.parent.name, item.path.stem
+        is_long = folder != "unit" and file in LONGEST
+        return (LONGEST.index(file) if is_long else len(LONGEST)), (BEGUN.index(folder) if folder in BEGUN else 0)
+
+    items.sort(key=turn)
+
+
 class Stack(NamedTuple):
     """A running stack."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -16,6 +17,7 @@ from tests.unit.served import Served, serving
 
 app = typer.Typer()
 app.command()(command)
+NUMBERS = itertools.count()
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +27,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 def query(served: Served, *arguments: str, key: tuple[str, str] | None = None) -> Result:
-    name, secret = key or served.key(f"k{len(list(served.home.iterdir()))}-{id(arguments)}", ["query"])
+    name, secret = key or served.key(f"k{next(NUMBERS)}", ["query"])
     served.answering.asked.clear()
     given = ["page_hits", "--url", served.address, *arguments]
     return CliRunner().invoke(app, given, env={"TIDEMARK_CLI_KEY": f"{name}:{secret}", "COLUMNS": "200"})
