@@ -185,7 +185,7 @@ class Pushing:
             detail = f"The serving layer has {most} live connections already (serving_live_subscribers)."
             raise Problem(429, "too-many-live", f"{detail} Try again later.", retry_after_s=10)
         channel = self._channels.get(name) or self._channels.setdefault(name, Channel(name, reading()))
-        mailbox = Mailbox(after)
+        mailbox = Mailbox(after if place(after or "") else None)  # what is no id is as good as none
         channel.mailboxes.add(mailbox)
         if channel.task is None:
             channel.task = asyncio.create_task(channel.follow())

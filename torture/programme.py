@@ -60,6 +60,8 @@ class Programme:
     wanted: Wanted
     faults: Sequence[Fault]
     on_shot: OnShot = lambda _number, _shot: None
+    is_enough: Callable[[Result], bool] = lambda _result: False
+    """Whether what was looked for is found already: then nothing more is tried, and nobody waits for a good end."""
     result: Result = field(init=False)
 
     def __post_init__(self) -> None:
@@ -86,10 +88,11 @@ class Programme:
             wait_for("the first events", lambda: self.fates.counts["acknowledged"] >= FIRST_EVENTS, FIRST_S)
             self._recover(self._now(), FIRST_S)
             for number, each in enumerate(plan(faults, self.wanted.shots, self.wanted.seed), start=1):
-                if self._now() > self.wanted.minutes * 60:
+                if self._now() > self.wanted.minutes * 60 or self._has_enough():
                     break
                 self._shoot(number, each)
-            self._finish()
+            if not self._has_enough():
+                self._finish()
         self._judge()
         return self.result
 
@@ -121,11 +124,11 @@ class Programme:
         """Wait until all is well: complete answers that hold everything acknowledged by now, every process ready."""
         ends = self.fates.ends()
 
-        def is_well() -> bool:
-            return not self.checker.behind(ends, since) and self.installation.is_up()
+        def is_over() -> bool:
+            return (not self.checker.behind(ends, since) and self.installation.is_up()) or self._has_enough()
 
         try:
-            wait_for("complete answers", is_well, within_s)
+            wait_for("complete answers", is_over, within_s)
         except NotInTime:
             stuck = ", ".join(shot.fault for shot in self._open) or "the start"
             ready = [f"{each['name']} {each['state']} {each['message']}" for each in self._services()]
@@ -134,7 +137,7 @@ class Programme:
                 f"behind {', '.join(self.checker.behind(ends, since)) or 'none'}; {'; '.join(ready)}"
             )
             return False
-        return True
+        return not self._has_enough()
 
     def _services(self) -> list[dict[str, str]]:
         try:
@@ -206,6 +209,11 @@ class Programme:
             if not self.result.poison_missing:
                 return
             time.sleep(1)
+
+    def _has_enough(self) -> bool:
+        checker = self.checker
+        wrong = [*self.result.wrong, *checker.wrong]
+        return self.is_enough(replace(self.result, wrong=wrong, cut_regressions=checker.regressions))
 
     def _judge(self) -> None:
         result, checker = self.result, self.checker

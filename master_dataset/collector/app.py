@@ -93,6 +93,8 @@ def create_app(settings: Settings, declarations: Declarations) -> FastAPI:
         description="Events and messages into Kafka, acknowledged, and back out again.",
         lifespan=running,
         redirect_slashes=False,
+        docs_url=None,  # FastAPI's pages load from elsewhere; /openapi.json is here
+        redoc_url=None,
     )
     install_problems(app)
     for routes in (

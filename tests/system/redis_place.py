@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from redis import Redis
 from infra.local_stack import check_redis_port, find_redis_server
 from infra.ports import LOOPBACK
 from tests.conftest import wait_until
+from torture.installation import free_port
 
 
 @contextmanager
@@ -29,9 +29,3 @@ def redis_server(folder: Path) -> Iterator[Redis]:
     finally:
         server.kill()
         server.wait(timeout=20)
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind((LOOPBACK, 0))
-        return int(found.getsockname()[1])

@@ -139,8 +139,8 @@ def drive(settings: Any, writer: Writer, running: Running) -> list[Event]:
     events: list[Event] = []
     step = 0
     beat(writer, events)
-    wait_until("the first look", lambda: has_looked(settings))
-    deadline = time.monotonic() + 240
+    wait_until("the first look", lambda: has_looked(settings), 180)
+    deadline = time.monotonic() + 600
     while running.deaths < len(KILLS) or step < 60:
         assert time.monotonic() < deadline, (running.deaths, running.log.read_text()[-2000:])
         now, card = time.time(), chance.choice("abc")
@@ -160,7 +160,7 @@ def drive(settings: Any, writer: Writer, running: Running) -> list[Event]:
         step += 1
         threading.Event().wait(STEP_S)
     journal = Journal(journal_path(settings))
-    wait_until("all to be over", lambda: is_quiet(journal, writer, events, running), deadline_s=90)
+    wait_until("all to be over", lambda: is_quiet(journal, writer, events, running), deadline_s=300)
     return events
 
 

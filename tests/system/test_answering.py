@@ -18,6 +18,7 @@ import pytest
 from batch_layer import publish_log
 from batch_layer.index import files
 from master_dataset.cut import Cut
+from serving_layer import speed_side
 from serving_layer.answer import Answer
 from serving_layer.answering import Answering
 from serving_layer.asking import Limits, ask
@@ -444,25 +445,38 @@ def test_a_redis_that_is_away_leaves_the_batch_side_alone(shop: Shop) -> None:
             shop.ask(("max_staleness", "1h"), ("wait", "0s"))
     finally:
         shop.server.start()
-    wait_until("answers to be whole again", lambda: not shop.ask().meta.degraded, deadline_s=10)
+    wait_until("answers to be whole again", lambda: not shop.ask().meta.degraded, deadline_s=60)
     for answer in check_all(shop):
         assert (answer.meta.degraded, answer.meta.cut) == (False, END)
 
 
-def test_a_redis_that_hangs_holds_up_few(shop: Shop) -> None:
+def test_a_redis_that_hangs_holds_up_few(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """One query waits until its time is over; those after it do not."""
+    wait_s = 5.0
+    monkeypatch.setattr(speed_side, "AGAIN_S", 2 * wait_s)  # so that none is the next to try
+    shop.answering.close()
+    shop.answering = Answering(
+        shop.place.settings, shop.place.declarations, replace(shop.answering.bounds, speed_timeout_s=wait_s)
+    )
     shop.writer.apply(EVENTS, HALF)
     shop.run(1)
     check_all(shop)
+    questions = [shop.question(*more) for more in QUESTIONS]
     assert shop.server.process is not None
     shop.server.process.send_signal(signal.SIGSTOP)
     try:
         began = time.monotonic()
-        assert all(answer.meta.degraded for answer in check_all(shop))
-        assert time.monotonic() - began < 5
+        answers = [shop.answering.answer(questions[0])]
+        waited = time.monotonic()
+        answers += [shop.answering.answer(question) for question in questions[1:]]
+        assert waited - began > 0.9 * wait_s, "none waited: this shows nothing"
+        assert time.monotonic() - waited < wait_s, "another one waited"
     finally:
         shop.server.process.send_signal(signal.SIGCONT)
-    wait_until("answers to be whole again", lambda: not shop.ask().meta.degraded, deadline_s=10)
+    for answer, question in zip(answers, questions, strict=True):
+        assert answer.meta.degraded
+        check(answer, question)
+    wait_until("answers to be whole again", lambda: not shop.ask().meta.degraded, deadline_s=60)
 
 
 def test_a_redis_that_was_emptied_is_said_until_it_has_caught_up(shop: Shop) -> None:
@@ -521,28 +535,28 @@ def test_a_question_waits_until_the_views_have_come_as_far(shop: Shop) -> None:
     began = time.monotonic()
     with pytest.raises(NotYet):
         shop.ask(("min_cut", f"0:{END[0] + 1}"), ("wait", "200ms"))
-    assert 0.2 <= time.monotonic() - began < 5
+    assert 0.2 <= time.monotonic() - began < 20  # and not as long as anybody may wait
 
 
 def test_a_question_waits_until_the_views_are_fresh(shop: Shop) -> None:
     shop.writer.apply(EVENTS, HALF)
     with pytest.raises(Stale, match="not known"):
         shop.ask(("max_staleness", "5s"), ("wait", "0s"))
-    shop.speed_views.beat(shop.writer.token, 5, Looked(END, 1.0, HALF, 9.0))
+    shop.speed_views.beat(shop.writer.token, 3600, Looked(END, 1.0, HALF, 900.0))
     with pytest.raises(Stale) as refused:
-        shop.ask(("max_staleness", "5s"), ("wait", "0s"))
-    assert refused.value.more["lag_s"] == pytest.approx(9, abs=2)
+        shop.ask(("max_staleness", "10m"), ("wait", "0s"))
+    assert 899 < refused.value.more["lag_s"] < 1100
     found = shop.ask(("max_staleness", "1h")).meta.speed
     assert found is not None
     assert found.lag_events == sum(END.values()) - sum(HALF.values())
     later = threading.Timer(0.3, shop.writer.apply, (EVENTS, END))
     later.start()
-    answer = shop.ask(("max_staleness", "5s"), ("wait", "20s")).meta
+    answer = shop.ask(("max_staleness", "10m"), ("wait", "20s")).meta
     later.join()
     assert answer.speed is not None
     assert (answer.cut, answer.speed.lag_events) == (END, 0)
     assert answer.speed.lag_s is not None
-    assert answer.speed.lag_s < 5
+    assert answer.speed.lag_s < 600
 
 
 # ---- what cannot be answered ---------------------------------------------------

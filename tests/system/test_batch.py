@@ -88,7 +88,7 @@ def send(stack: Stack, numbers: range) -> Counter[str]:
         answers = client.post("/events/web", json=events).raise_for_status().json()
     ends = {answer["partition"]: answer["offset"] + 1 for answer in answers}
     for name, cut in (("master dataset", _cut), ("speed views", _applied)):
-        wait_until(f"the {name} to have them", lambda: all(cut(stack).get(p, 0) >= end for p, end in ends.items()), 90)  # noqa: B023
+        wait_until(f"the {name} to have them", lambda: all(cut(stack).get(p, 0) >= end for p, end in ends.items()), 300)  # noqa: B023
     return Counter(f"/{number % 5}" for number in numbers)
 
 

@@ -124,7 +124,7 @@ def test_killed_supervisor_leaves_nothing_running(redis_alone: dict[str, Any]) -
     os.kill(before[0][0], signal.SIGKILL)
     assert_gone(before)
     # A process is a zombie as soon as its first thread has ended; its last thread lets go of the lock.
-    wait_until("the lock to be let go of", lambda: up.read_status(running.settings) is None, 5)
+    wait_until("the lock to be let go of", lambda: up.read_status(running.settings) is None, 30)
     assert not Home(running.settings.home).is_locked()
 
 

@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -239,7 +240,7 @@ def archiving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     stop_stack(running)
 
 
-def kill_after_a_commit(stack: Stack, table: Path, send: Callable[[], None]) -> None:
+def kill_after_a_commit(stack: Stack, table: Path, send: Callable[[], int]) -> None:
     """Kill the archiver when it has just committed something, and wait for its successor."""
     before, held = stack.service("archiver")["pid"], rows_proved(table)
     send()
@@ -248,33 +249,36 @@ def kill_after_a_commit(stack: Stack, table: Path, send: Callable[[], None]) -> 
     wait_for_another(stack, before)
 
 
-def kill_before_a_commit(stack: Stack, table: Path, send: Callable[[], None]) -> None:
+def kill_before_a_commit(stack: Stack, table: Path, send: Callable[[], int]) -> None:
     """Kill the archiver when rows are on the disk but in no commit, and wait for its successor."""
     left: set[str] = set()
 
-    def send_once_more() -> None:
+    def send_once_more() -> int:
         nonlocal left
         left = files_of_no_commit(table)
-        send()
+        return send()
 
-    kill_when("data files before their commit", lambda: bool(files_of_no_commit(table) - left), stack, send_once_more)
+    def is_before() -> bool:
+        return bool(files_of_no_commit(table) - left)
+
+    kill_when("data files before their commit", is_before, stack, table, send_once_more)
 
 
-def kill_within_a_micro_batch(stack: Stack, table: Path, send: Callable[[], None]) -> None:
+def kill_within_a_micro_batch(stack: Stack, table: Path, send: Callable[[], int]) -> None:
     """Kill the archiver between two commits of one micro-batch, and wait for its successor."""
     begin: dict[int, int] = {}
 
-    def send_once_more() -> None:
+    def send_once_more() -> int:
         nonlocal begin
         begin = coverage.of(table).cut
-        send()
+        return send()
 
     def is_in_part() -> bool:
         start, end = [begin, begin, *newest_plans(stack, table)][-2:]
         at = coverage.of(table).cut
         return bool(count_between(start, at) and count_between(at, end))
 
-    kill_when("a micro-batch that is archived in part", is_in_part, stack, send_once_more)
+    kill_when("a micro-batch that is archived in part", is_in_part, stack, table, send_once_more)
 
 
 def newest_plans(stack: Stack, table: Path) -> list[dict[int, int]]:
@@ -284,18 +288,28 @@ def newest_plans(stack: Stack, table: Path) -> list[dict[int, int]]:
     return [planned_end(checkpoint, number, table.name) for number in numbers[-2:]]
 
 
-def kill_when(what: str, condition: Callable[[], bool], stack: Stack, send: Callable[[], None]) -> None:
-    """Kill the archiver and its JVM while a condition holds; another time, if it held no longer then."""
+def kill_when(what: str, condition: Callable[[], bool], stack: Stack, table: Path, send: Callable[[], int]) -> None:
+    """Kill the archiver and its JVM while a condition holds; another time, if it was not seen or held no longer then.
+
+    `send` says how many records there are when it has sent some.
+    """
+
+    def seen_or_missed(sent: int) -> str:
+        if condition():
+            return "seen"
+        return "missed" if rows_proved(table) >= sent else ""
+
     for _attempt in range(5):
         before = stack.service("archiver")["pid"]
-        send()
-        wait_until(what, condition, 90)
+        sent = send()
+        if wait_until(what, partial(seen_or_missed, sent), 90) == "missed":
+            continue
         os.killpg(before, signal.SIGKILL)
         is_hit = condition()
         wait_for_another(stack, before)
         if is_hit:
             return
-    pytest.fail(f"five times the kill came after {what}")
+    pytest.fail(f"five times {what} were not seen, or over before the kill")
 
 
 def wait_for_another(stack: Stack, killed: int) -> None:
@@ -319,7 +333,7 @@ def test_kill_9_of_the_archiver_before_after_and_between_commits_loses_nothing_a
     table = table_path(archiving.settings, "clicks")
     sent = poisoned = 0
 
-    def send() -> None:
+    def send() -> int:
         nonlocal sent, poisoned
         for _ in range(400):
             producer.produce("clicks", json.dumps({"event_id": f"c{sent}", "user_id": "u" * 500}).encode())
@@ -327,6 +341,7 @@ def test_kill_9_of_the_archiver_before_after_and_between_commits_loses_nothing_a
         producer.produce("clicks", b"poison")
         poisoned += 1
         producer.flush()
+        return sent + poisoned
 
     for kill in (kill_after_a_commit, kill_before_a_commit, kill_within_a_micro_batch):
         kill(archiving, table, send)

@@ -40,9 +40,9 @@ from views.declarations import declared_by
 TIDEMARK = str(Path(sys.executable).with_name("tidemark"))
 FUZZED = int(os.environ.get("FUZZ_REQUESTS", "150"))
 THREADS = 4
-OPEN = {"/health", "/healthz", "/ready", "/docs", "/docs/oauth2-redirect", "/redoc"}
+OPEN = {"/health", "/healthz", "/ready"}
 """What needs no key: it says nothing of anybody's data."""
-OPEN_SERVING = {*OPEN, "/", "/dashboard/{path:path}", "/session"}
+OPEN_SERVING = {*OPEN, "/", "/docs", "/dashboard/{path:path}", "/session"}
 """The dashboard's files are the same for everybody; to sign in is to prove a key."""
 OPEN_COLLECTOR = {*OPEN, "/openapi.json"}
 """The collector's description names no source and no topic."""

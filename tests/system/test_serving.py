@@ -191,7 +191,7 @@ def test_without_redis_answers_are_degraded_and_say_so_and_are_whole_again_with_
         assert (answer["meta"]["degraded"], answer["meta"]["speed"]) == (True, None)
         assert "Redis" in answer["meta"]["why"]
         assert answer["meta"]["cut"] == answer["meta"]["batch"]["cut"]
-        ready = httpx.get(f"{whole.serving}/ready")
+        ready = httpx.get(f"{whole.serving}/ready", timeout=30)
         assert (ready.status_code, ready.json()) == (200, {"status": "ready", "batch": "readable", "speed": "degraded"})
         assert "DEGRADED" in tidemark(whole.settings, "query", "page_hits", "--from", "2026-03-01").stdout
     wait_until("answers to be whole again", lambda: not ask(whole)["meta"]["degraded"], 60)
@@ -290,7 +290,7 @@ def test_query_command_says_what_is_wrong(whole: Stack, arguments: tuple[str, ..
 
 
 def metrics(address: str, stack: Stack) -> dict[str, float]:
-    text = httpx.get(f"{address}/metrics", auth=("admin", stack.secret)).raise_for_status().text
+    text = httpx.get(f"{address}/metrics", auth=("admin", stack.secret), timeout=30).raise_for_status().text
     return {
         sample.name + "".join(f'{{{name}="{value}"}}' for name, value in sorted(sample.labels.items())): sample.value
         for family in text_string_to_metric_families(text)
@@ -358,7 +358,8 @@ def test_several_processes_share_port_and_metrics_and_end_with_their_parent(whol
     with served_by(whole, serving_workers=2) as (process, address):
         workers = wait_until("two workers", lambda: len(found := workers_of(process)) == 2 and found)
         for _ in range(40):  # each by a connection of its own: whoever is free takes it
-            assert httpx.get(f"{address}/views/page_hits/query", auth=("admin", whole.secret)).status_code == 200
+            answer = httpx.get(f"{address}/views/page_hits/query", auth=("admin", whole.secret), timeout=30)
+            assert answer.status_code == 200
         for _ in range(5):
             found = metrics(address, whole)
             assert found['tidemark_serving_answer_seconds_count{outcome="answered"}{view="page_hits"}'] == 40
@@ -385,24 +386,25 @@ def _is_worker(child: psutil.Process) -> bool:
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_it_ends_at_once_although_somebody_follows_live(whole: Stack, workers: int) -> None:
-    query = "every=200ms"
+    query, key = "every=200ms", ("admin", whole.secret)
+    waits = {"serving_timeout_s": 300, "stop_timeout_s": 300}  # for those who follow, where it did not end them
     with (
-        served_by(whole, serving_workers=workers) as (process, address),
-        httpx.stream("GET", f"{address}/views/page_hits/live?{query}", auth=("admin", whole.secret)) as stream,
+        served_by(whole, serving_workers=workers, **waits) as (process, address),
+        httpx.stream("GET", f"{address}/views/page_hits/live?{query}", auth=key, timeout=30) as stream,
         websocket(address, whole.secret, query) as by_websocket,
     ):
         lines = stream.iter_lines()
         sse(lines)
         by_websocket.recv(30)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(10) in (0, -signal.SIGTERM)
+        assert process.wait(60) in (0, -signal.SIGTERM)
         assert not [line for line in lines if line.startswith("data")]
         with pytest.raises(ConnectionClosed):
             by_websocket.recv(10)
 
 
 def test_keys_of_others_see_no_view_of_ours(whole: Stack) -> None:
-    secret = add_key(whole.settings.home, "limited", ["query"], ["page_latency"])
+    limited = "limited", add_key(whole.settings.home, "limited", ["query"], ["page_latency"])
     for path in ("/views/page_hits/query", "/views/page_hits", "/views/page_hits/live"):
-        assert httpx.get(whole.serving + path, auth=("limited", secret)).status_code == 404
-    assert httpx.get(f"{whole.serving}/views/page_latency/query", auth=("limited", secret)).status_code == 200
+        assert httpx.get(whole.serving + path, auth=limited, timeout=30).status_code == 404
+    assert httpx.get(f"{whole.serving}/views/page_latency/query", auth=limited, timeout=30).status_code == 200

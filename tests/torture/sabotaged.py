@@ -61,7 +61,7 @@ def wrong_or_refused(result: Result, installation: Installation) -> bool:
 def something_lost(result: Result, installation: Installation) -> bool:
     """Something acknowledged is not in the master dataset, and the archiver says that all is well."""
     told = read_json(installation.home.run / "archiver.json") or {}
-    is_refused = any(each.get("refused") for each in told.get("sources", {}).values())
+    is_refused = told.get("error") or any(each.get("refused") for each in told.get("sources", {}).values())
     return bool(result.lost) and not is_refused
 
 
@@ -266,7 +266,11 @@ def _provoked(folder: Path, group: Sequence[Sabotage], given: dict[str, dict[str
     try:
         installation.start()
         wanted = Wanted(seed, len(faults), 10, rate=60, patience_s=GIVE_UP_S)
-        result = Programme(installation, wanted, faults).run()
+
+        def is_enough(so_far: Result) -> bool:
+            return all(each.shows(so_far, installation) for each in group)
+
+        result = Programme(installation, wanted, faults, is_enough=is_enough).run()
         result.write(folder.with_name(f"{folder.name}.json"))
         return {each.name: each.shows(result, installation) for each in group}
     finally:

@@ -190,7 +190,8 @@ def test_the_status_names_the_refused_source_and_its_remedy(settings: Settings) 
 
 
 def test_an_old_status_is_no_sign_of_life(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now)
     write_status(settings, {"shop": {"refused": ""}})
-    later = time.time() + 60
-    monkeypatch.setattr(time, "time", lambda: later)
+    monkeypatch.setattr(time, "time", lambda: now + 60)
     assert said_of(settings, "shop") == "its last sign of life is 60 s old"

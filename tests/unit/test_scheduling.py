@@ -545,7 +545,7 @@ def test_process_wakes_up_to_try_again_and_serves_its_metrics(here: Settings, ru
         port = probe.getsockname()[1]
     with process(here, runs, code=3, port=port):
         wait_until("a third try", lambda: len(runs.started) >= 3)
-        text = httpx.get(f"http://127.0.0.1:{port}/metrics").raise_for_status().text
+        text = httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=30).raise_for_status().text
     assert 'tidemark_batch_run{source="web"} 0.0' in text
     assert 'tidemark_info{process="scheduler"' in text
 

@@ -299,6 +299,7 @@ def test_more_queries_than_allowed_are_sent_away_and_health_is_answered_meanwhil
         served.answering.may_answer.clear()
         held = [pool.submit(served.client.get, HITS) for _ in range(2)]
         threads = served.answering
+        wait_until("both to be there", lambda: metrics(served)["tidemark_serving_requests_in_flight"] == 2)
         wait_until("one query to be worked on", lambda: threads.asked)
         refused = wait_until("the queue to be full", lambda: _refused(served))
         assert (problem(refused, 429, "too-many-requests"), refused.headers["retry-after"])[1] == "1"

@@ -168,7 +168,7 @@ def test_status_file_says_what_the_status_says(home: Home) -> None:
         status = wait_until("the file", lambda: (found := read_json(home.status_file))["ready"] and found)
         line = status["services"][0]
         assert status["pid"] == os.getpid()
-        assert psutil.Process(line["pid"]).cmdline() == ["sleep", "600"]
+        wait_until("the program behind the leash", lambda: psutil.Process(line["pid"]).cmdline() == ["sleep", "600"])
         assert is_same_process(line["pid"], line["created"])
     assert read_json(home.status_file)["services"][0]["state"] == "stopped"
 
@@ -279,10 +279,10 @@ def test_service_that_cannot_start_ends_everything_with_its_last_words(
 @pytest.mark.usefixtures("_hurried")
 def test_service_that_was_too_slow_gets_twice_the_time_the_next_time(home: Home, tmp_path: Path) -> None:
     slow = shell(
-        "slow", f"rm -f {tmp_path}/up; sleep 1.2; touch {tmp_path}/up; sleep 60",
+        "slow", f"rm -f {tmp_path}/up; sleep 3; touch {tmp_path}/up; sleep 60",
         check=lambda: None if (tmp_path / "up").exists() else "it still starts",
     )  # fmt: skip
-    with running(home, [slow], start_timeout_s=0.5) as watched:
+    with running(home, [slow], start_timeout_s=2) as watched:
         assert watched.wait_for("slow", State.READY)["restarts"] >= 1
 
 
