@@ -21,6 +21,7 @@ from redis import Redis
 
 from infra import up
 from infra.access_keys import add_key, remove_key
+from infra.failpoints import STOP
 from infra.failpoints import VARIABLE as FAILPOINTS
 from infra.home import Home, write_json
 from infra.local_stack import Addresses, addresses
@@ -28,7 +29,7 @@ from infra.ports import is_free
 from infra.settings import Settings, child_environment, load_settings
 from torture import shop, supervised
 from torture.disks import Disks
-from torture.errors import TortureError
+from torture.errors import NotInTime, TortureError
 from torture.links import Link
 from torture.proxy import Proxies, Proxy
 from torture.waiting import wait_for
@@ -245,6 +246,17 @@ class Installation:
                     os.kill(pid, number)
             return bool(pids)
         return False
+
+    def stand_still(self, service: str, at: str, within_s: float = 25.0) -> None:
+        """Stop every process of a service; where it comes to the failpoint `at` in time, at that place."""
+        armed = self.failpoints_dir / at
+        new = self.failpoints_dir / f"{at}.new"
+        new.write_text(STOP, encoding="utf-8")
+        new.replace(armed)  # at once: an empty file would kill
+        with suppress(NotInTime):
+            wait_for(f"{service} to come to {at}", lambda: not armed.exists(), within_s)
+        armed.unlink(missing_ok=True)
+        self.signal(service, signal.SIGSTOP)
 
     def kill(self, service: str) -> bool:
         """End its process as kill -9 does; what is below it ends with it."""

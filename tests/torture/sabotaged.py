@@ -137,12 +137,12 @@ def forget(installation: Installation, chance: random.Random) -> Iterator[None]:
 
 @contextmanager
 def two_writers(installation: Installation, chance: random.Random) -> Iterator[None]:
-    """The speed layer stands still for so long that another takes its place, and then goes on beside it."""
+    """The speed layer stands still before it writes, until another has taken its place, and then goes on beside it."""
     del chance
     with installation.redis() as client:
         views = SpeedViews(client, installation.source_name)
         before = views.look()
-        installation.signal("speed", signal.SIGSTOP)
+        installation.stand_still("speed", "speed.before_apply")
         other = installation.spawn_module("speed_layer")
         try:
             wait_for("another writer", lambda: views.look().epoch != before.epoch, TAKEOVER_S)

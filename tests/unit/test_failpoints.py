@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import ast
 import os
+import signal
 import subprocess
 import sys
 import timeit
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from infra import failpoints
+from tests.conftest import wait_until
 from torture.faults.failpoints import AT_START, ELSEWHERE, IN_RUNS, IN_SERVICES, WITHOUT_REDIS
 
 ROOT = Path(__file__).parents[2]
@@ -41,6 +44,18 @@ def test_an_armed_place_kills_the_process_once(tmp_path: Path, armed: str, code:
         ended = subprocess.run([sys.executable, "-c", program], env=environment, check=False, timeout=60)
         assert ended.returncode == expected
     assert (tmp_path / armed).exists() == (code == 0)
+
+
+def test_an_armed_place_may_stop_the_process_until_it_is_let_go_on(tmp_path: Path) -> None:
+    (tmp_path / "here").write_text(failpoints.STOP)
+    program = "from infra.failpoints import reach; reach('here'); print('went on')"
+    environment = {**os.environ, failpoints.VARIABLE: str(tmp_path)}
+    with subprocess.Popen([sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE) as process:
+        wait_until("it to stop", lambda: psutil.Process(process.pid).status() == psutil.STATUS_STOPPED)
+        assert not (tmp_path / "here").exists()
+        process.send_signal(signal.SIGCONT)
+        assert process.communicate(timeout=60)[0] == b"went on\n"
+        assert process.returncode == 0
 
 
 def test_each_place_in_the_code_is_a_fault_of_the_programme() -> None:

@@ -60,7 +60,7 @@ def run_left_behind(installation: Installation, chance: random.Random) -> Iterat
 def taken_over(installation: Installation, chance: random.Random) -> Iterator[None]:
     """The writer stands still for so long that a run takes its place; then it goes on, and must not write."""
     del chance
-    installation.signal("speed", signal.SIGSTOP)
+    installation.stand_still("speed", "speed.before_apply")
     try:
         time.sleep(STILL_S)
         with installation.run_turn:
