@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,6 +27,7 @@ from views.view import View
 MICROS = 1_000_000
 COLUMNS = ["partition", "offset", "timestamp", "event_id", "event_time", "event"]
 POSITIONS = COLUMNS[:4]
+Which = Literal["events", "elsewhere", "alone"]
 
 
 class Copy(NamedTuple):
@@ -45,11 +46,13 @@ class LateCopies:
     events: tuple[Event, ...] = ()
     elsewhere: tuple[Event, ...] = ()
     """Of copies in several partitions that say the same: at which position they are counted may differ."""
+    alone: tuple[Event, ...] = ()
+    """Events without a copy: the speed side holds their groups, or has lost them."""
     has_moved: bool = False
     """Whether a copy of an older event came in another partition: then groups may change that got no event."""
     is_known: bool = True
     """False: there were too many events to look at, and nothing is known of copies."""
-    _groups: dict[tuple[str, bool], set[tuple[int, bytes | None]]] = field(default_factory=dict)
+    _groups: dict[tuple[str, Which], set[tuple[int, bytes | None]]] = field(default_factory=dict)
 
     @classmethod
     def read(
@@ -81,7 +84,8 @@ class LateCopies:
         late = [each for each in several if _is_late(each, horizon)]
         equal = [each for each in several if not _is_late(each, horizon) and len(_partitions(each)) > 1]
         moved = any(copy.event is None and copy.partition != each[0].partition for each in several for copy in each)
-        return cls(_events(late), _events(equal), moved or is_part)
+        alone = [each for each in copies.values() if len(each) == 1]
+        return cls(_events(late), _events(equal), _events(alone), moved or is_part)
 
     def excuses(
         self, view: View, bucket: int, key: bytes | None, *, is_held: bool = True, is_by_position: bool = False
@@ -91,16 +95,18 @@ class LateCopies:
         `is_by_position`: it differs only in answers that tell apart what is first and last.
         """
         place = (bucket, key)
+        if not is_held and place in self._groups_of(view, "alone"):
+            return False  # it is lost: no copy has anything to do with that
         return (
-            place in self._groups_of(view, is_late=True)
-            or (is_by_position and place in self._groups_of(view, is_late=False))
+            place in self._groups_of(view, "events")
+            or (is_by_position and place in self._groups_of(view, "elsewhere"))
             or (self.has_moved and not is_held)
         )
 
-    def _groups_of(self, view: View, *, is_late: bool) -> set[tuple[int, bytes | None]]:
-        asked = view.hash, is_late
+    def _groups_of(self, view: View, which: Which) -> set[tuple[int, bytes | None]]:
+        asked = view.hash, which
         if asked not in self._groups:
-            events = self.events if is_late else self.elsewhere
+            events: tuple[Event, ...] = getattr(self, which)
             groups = [(micros // MICROS, pack_key(values)) for micros, values in in_memory.fold(view, events)]
             self._groups[asked] = {*groups, *((bucket, None) for bucket, _ in groups)}
         return self._groups[asked]
