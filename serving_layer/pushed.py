@@ -31,6 +31,7 @@ from serving_layer.errors import ServingError
 from serving_layer.live import HEARTBEAT_S, KEY_GONE, RECONNECT_MS, SEND_TIMEOUT_S, STOPPING
 
 MOST_UNREAD = 1_000
+MOST_DIGITS = 20
 LAST = "last-event-id"
 AGAIN_S = 1.0
 """After what is read did not answer."""
@@ -115,8 +116,9 @@ watches by name), or raises where the key is gone."""
 
 def place(id_: str) -> tuple[int, ...] | None:
     """By what ids are in order; None: it is none."""
-    parts = id_.split("-")
-    return tuple(map(int, parts)) if all(each.isascii() and each.isdigit() for each in parts) else None
+    parts = id_.split("-", 2)
+    is_one = all(each.isascii() and each.isdigit() and len(each) <= MOST_DIGITS for each in parts)
+    return tuple(map(int, parts)) if is_one else None
 
 
 @dataclass(eq=False)

@@ -21,7 +21,7 @@ from serving_layer.alerts import told_live
 from serving_layer.alerts.episodes import Episode, State
 from serving_layer.alerts.journal import Journal, Look, Position, open_journal
 from serving_layer.alerts.telling import told
-from serving_layer.pushed import MOST_UNREAD, Mailbox, Pushed
+from serving_layer.pushed import MOST_UNREAD, Mailbox, Pushed, place
 from tests.conftest import wait_until
 from tests.unit.served import Served, serving
 
@@ -212,3 +212,10 @@ def test_too_many_live_connections_are_refused(tmp_path: Path) -> None:
     with serving(tmp_path / "home", serving_live_subscribers=0) as served:
         answer = served.client.get("/alerts/live")
         assert (answer.status_code, answer.json()["type"].rpartition(":")[2]) == (429, "too-many-live")
+
+
+@pytest.mark.parametrize(
+    ("given", "found"), [("17", (17,)), ("5-0", (5, 0)), ("", None), ("x", None), ("-1", None), ("1" * 5_000, None)]
+)
+def test_what_is_no_id_of_a_message_is_known_as_none(given: str, found: tuple[int, ...] | None) -> None:
+    assert place(given) == found
