@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,9 +18,10 @@ if TYPE_CHECKING:
     from views.source import Source
     from views.view import View
 
-DIFFERS, NOT_COMPARED = "DIFFERS", "not compared"
-NOTHING_COMPARED = 3
-"""The exit code where no view could be compared."""
+EQUAL, DIFFERS = "equal", "DIFFERS"
+NOT_COMPARED, NOT_EXPLAINED, NO_ANSWERS = "not compared", "not explained", "no answers yet"
+NOT_KNOWN = 3
+"""The exit code where it is not known of every view that answers whether it is right."""
 
 
 def command(
@@ -36,7 +38,8 @@ def command(
 ) -> None:
     """Compare what the speed side says now with the events of the same offsets.
 
-    Exit code 1: something differs; 3: nothing could be compared, and nothing is known.
+    Exit code 1: something differs; 3: nothing does for all we know, but a view was not compared, or its differences
+    are not explained. A view without answers, since the next batch run is its first, does not count unless all are so.
     A view whose speed side is wrong is set aside, and one that is found right comes back, as after a batch run. With
     --from-scratch nothing is changed: answers are compared with the reference interpreter over the master dataset,
     with bounded memory (consistency_events), however long that takes.
@@ -52,17 +55,27 @@ def command(
     chosen = [declarations.view(name) for name in views] if views else list(declarations.views.values())
     check = _answers if from_scratch else _speed_sides
     threshold = 0.0 if from_scratch else settings.consistency_threshold  # of answers nothing may be wrong
-    rows = [_row(found, threshold) for found in check(settings, declarations, chosen)]
+    compared = list(check(settings, declarations, chosen))
+    rows = [_row(found, threshold) for found in compared]
     terminal.print_result(rows, output, "No view is declared.")
-    if rows and all(row["result"] == NOT_COMPARED for row in rows):
-        terminal.err.print("Nothing was compared: whether anything differs is not known.", highlight=False)
+    for line in _unknown(compared, threshold):
+        terminal.err.print(line, highlight=False, markup=False)
     raise typer.Exit(_exit_code([row["result"] for row in rows]))
 
 
 def _exit_code(results: list[str]) -> int:
     if DIFFERS in results:
         return 1
-    return NOTHING_COMPARED if results and all(result == NOT_COMPARED for result in results) else 0
+    is_unknown = NOT_COMPARED in results or NOT_EXPLAINED in results or {*results} == {NO_ANSWERS}
+    return NOT_KNOWN if is_unknown else 0
+
+
+def _unknown(compared: list[Compared], threshold: float) -> Iterator[str]:
+    """Of which views it is not known whether they are right, and why."""
+    for found in compared:
+        result = _result(found, threshold)
+        if result not in (EQUAL, DIFFERS):
+            yield f"{found.view}: {result}: {found.why_not or found.not_explained}"
 
 
 def _speed_sides(settings: Settings, declarations: Declarations, views: list[View]) -> Iterator[Compared]:
@@ -84,10 +97,11 @@ def _speed_sides(settings: Settings, declarations: Declarations, views: list[Vie
 
 
 def _answers(settings: Settings, declarations: Declarations, views: list[View]) -> Iterator[Compared]:
+    from batch_layer.consistency import Compared
     from infra import terminal
     from serving_layer.answering import Answering
     from serving_layer.errors import NotComputedYet
-    from serving_layer.verifying import from_scratch
+    from serving_layer.verifying import JOINS, from_scratch
 
     answering = Answering(settings, declarations)
     try:
@@ -96,8 +110,8 @@ def _answers(settings: Settings, declarations: Declarations, views: list[View]) 
             for view in ours:
                 try:
                     served.append(answering.latest(view.name))
-                except NotComputedYet as error:
-                    terminal.err.print(error.detail, highlight=False, markup=False)
+                except NotComputedYet:
+                    yield Compared(view.name, view.hash, 0, 0, why_not=JOINS, at=time.time())
             if served:
                 yield from from_scratch(settings, answering, source, served, terminal.err.print)
     finally:
@@ -111,13 +125,20 @@ def _by_source(declarations: Declarations, views: list[View]) -> Iterator[tuple[
             yield source, ours
 
 
-def _row(found: Compared, threshold: float) -> dict[str, Any]:
-    result = NOT_COMPARED if found.why_not else "not explained" if found.not_explained else "equal"
+def _result(found: Compared, threshold: float) -> str:
+    from serving_layer.verifying import JOINS
+
     if found.is_above(threshold):
-        result = DIFFERS
+        return DIFFERS
+    if found.why_not:
+        return NO_ANSWERS if found.why_not == JOINS else NOT_COMPARED
+    return NOT_EXPLAINED if found.not_explained else EQUAL
+
+
+def _row(found: Compared, threshold: float) -> dict[str, Any]:
     return {
         "view": found.view,
-        "result": result,
+        "result": _result(found, threshold),
         "compared": found.compared,
         "differ": found.mismatched,
         "by late copies": found.excused,

@@ -10,7 +10,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from math import ceil
+from typing import Any
 from zlib import crc32
 
 from batch_layer import consistency, publish_log
@@ -22,7 +24,8 @@ from infra.settings import Settings
 from master_dataset import coverage
 from master_dataset.commits import table_path
 from master_dataset.cut import Cut, count_between, cut_to_json, is_below
-from serving_layer.answer import Answer
+from serving_layer import ordering
+from serving_layer.answer import Answer, Row
 from serving_layer.answering import Answering
 from serving_layer.asking import Limits, ask
 from serving_layer.question import Question
@@ -42,6 +45,8 @@ LATELY = [("from", "-48h"), ("to", "now")]
 LOOK_S = 0.2
 NEVER = 2**62
 """A run that is later than all."""
+JOINS = "it joins at the next batch run"
+"""Why a view is not compared that no run has: nobody is told anything of it, so nothing of it can be wrong."""
 
 
 # ---- the speed side ------------------------------------------------------------
@@ -65,14 +70,16 @@ def speed_side(settings: Settings, speed_views: SpeedViews, source: Source, view
 
 def _speed_view(settings: Settings, speed_views: SpeedViews, folder: BatchFolder, view: View) -> tuple[str, Compared]:
     began, most = time.monotonic(), settings.consistency_groups
-    kept = speed_views.look()
-    stretch = closed_stretch(kept, publish_log.read(folder), NEVER, kept.meta.applied if kept.meta else {})
+    kept, entries = speed_views.look(), publish_log.read(folder)
+    is_served = view.name in entries[-1].catalog
+    stretch = closed_stretch(kept, entries, NEVER, kept.meta.applied if kept.meta else {})
     if isinstance(stretch, str):
-        return "", Compared(view.name, view.hash, 0, 0, why_not=stretch, at=time.time())
+        return "", Compared(view.name, view.hash, 0, 0, why_not=stretch if is_served else JOINS, at=time.time())
     run, start = stretch.before.run, stretch.before.cut
     about = Compared(view.name, view.hash, run, run, at=time.time())
     if any(view.hash not in generation.views for generation in stretch.generations):
-        return stretch.made, replace(about, why_not="it joins at the next batch run")
+        why = f"{JOINS} in this version; what is answered until then was not looked at"
+        return stretch.made, replace(about, why_not=why if is_served else JOINS)
     asked = [Stretch(view.hash), *([Stretch(totals_of(view.hash))] if view.keys else [])]
     said = speed_views.answer(run, start, asked, most_states=most)
     if said.outcome == Outcome.TOO_MANY:
@@ -155,7 +162,7 @@ def _add(events: list[Event], asked: Sequence[tuple[tuple[Question, Answer], Cel
         for (question, answer), into in asked:
             if question.view.hash == view.hash:
                 cells(question, groups, into)
-                _narrow(into, answer)
+                _narrow(into, question, answer)
 
 
 def _questions(view: View) -> Iterator[Question]:
@@ -178,20 +185,34 @@ def _in_parts(settings: Settings, source: Source, cut: Cut, report: Callable[[st
         yield in_memory.counted(event for event in below if crc32(event.event_id.encode()) % parts == part)
 
 
-def _narrow(found: Cells, answer: Answer) -> None:
-    """Of an answer that is one page of more, only its own rows are looked at: the others need not be kept."""
-    if answer.next is not None:
-        rows = {(row.period, row.key) for row in answer.rows}
-        for place in [place for place in found if place not in rows]:
-            del found[place]
+def _narrow(found: Cells, question: Question, answer: Answer) -> None:
+    """Of an answer that is one page of more, what comes after its last row is not looked at, and need not be kept.
+
+    What comes before and is not in the page is missing there. The order is that of places: states may be of some of
+    the events.
+    """
+    if answer.next is None or not answer.rows:
+        return
+    stands = _standing(question)
+    last = max(stands(row) for row in answer.rows)
+    for place in [place for place in found if stands(Row(*place, {})) > last]:
+        del found[place]
+
+
+def _standing(question: Question) -> Callable[[Row], Any]:
+    """What rows are sorted by: bucket and keys, since our questions ask for no other order."""
+    position, sorted_by = ordering.positions(question), ordering.sort_key(question)
+    return lambda row: sorted_by(position(row))
 
 
 def _compared(view: View, asked: Sequence[tuple[Question, Answer]], found: Sequence[Cells]) -> Compared:
-    compared, examples = 0, []
+    compared, examples = 0, list[str]()
     for (question, answer), states in zip(asked, found, strict=True):
         if question.view.hash != view.hash:
             continue
         ours = {(row.period, row.key): row.answers for row in answer.rows}
+        wrong = list(_wrong_page(question, answer))
+        compared, examples = compared + len(wrong), examples + wrong
         for place in ours.keys() | states.keys():
             compared += 1
             true = view.present(states[place], question.answers) if place in states else None
@@ -201,6 +222,15 @@ def _compared(view: View, asked: Sequence[tuple[Question, Answer]], found: Seque
         view.name, view.hash, 0, 0, compared, compared, len(examples), examples=tuple(examples[:MOST_EXAMPLES]),
         at=time.time(),
     )  # fmt: skip
+
+
+def _wrong_page(question: Question, answer: Answer) -> Iterator[str]:
+    """What is wrong with a page, whatever its rows say: it is full where there are more, and in order."""
+    if answer.next is not None and len(answer.rows) != question.limit:
+        yield f"a page of {len(answer.rows):,} rows instead of {question.limit:,}, and another after it"
+    stands = list(map(_standing(question), answer.rows))
+    if any(not before < after for before, after in pairwise(stands)):
+        yield "rows that are twice, or not in order"
 
 
 def _not_archived(settings: Settings, source: Source, cut: Cut) -> str:
