@@ -60,10 +60,12 @@ format: setup  ## Format the code and mend what ruff can mend
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-torture: setup faketime  ## Try to make the platform lie: a long fault programme (SHOTS=700, MINUTES=180, SEED=)
-	@mkdir -p artifacts
-	@$(BIN)/python -m tests.torture.all_sabotages artifacts/sabotages
-	@$(BIN)/tidemark torture --shots $(or $(SHOTS),700) --minutes $(or $(MINUTES),180) $(if $(SEED),--seed $(SEED)) --report artifacts/torture.html --sabotages artifacts/sabotages/sabotages.json
+torture: setup faketime  ## Try to make the platform lie: fuzzed requests, broken builds, a long fault programme (SHOTS=700, MINUTES=180, SEED=)
+	@mkdir -p artifacts; rm -f artifacts/sabotages/sabotages.json; failed=; \
+	FUZZ_REQUESTS=$(or $(FUZZ_REQUESTS),10000) $(BIN)/python -m pytest tests/system/test_security.py -k fuzzed || failed+=" fuzzed-requests"; \
+	$(BIN)/python -m tests.torture.all_sabotages artifacts/sabotages || failed+=" broken-builds"; \
+	$(BIN)/tidemark torture --shots $(or $(SHOTS),700) --minutes $(or $(MINUTES),180) $(if $(SEED),--seed $(SEED)) --report artifacts/torture.html --sabotages artifacts/sabotages/sabotages.json || failed+=" fault-programme"; \
+	[ -z "$$failed" ] || { echo "Failed:$$failed"; exit 1; }
 
 bench: setup  ## Measure, and write the figures into benchmarks/results
 	@for each in benchmarks/bench_*.py; do $(BIN)/python $$each; done

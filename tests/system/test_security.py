@@ -17,23 +17,28 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import httpx
 import psutil
 import pytest
-from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.routing import BaseRoute, Match, Route, WebSocketRoute
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from batch_layer import definitions, publish_log
-from batch_layer.folders import BatchFolder
 from infra.access_keys import SCOPES, add_key, keys_file
-from infra.settings import child_environment
+from infra.home import Home
+from infra.settings import Settings, child_environment, load_settings
 from master_dataset.collector.app import create_app as create_collector
+from serving_layer.alerts.episodes import Episode, State
+from serving_layer.alerts.journal import Look, Position, open_journal
+from serving_layer.alerts.telling import told
 from serving_layer.app import create_app as create_serving
+from serving_layer.dashboard.files import read_files
+from tests.answering_place import Place
 from tests.conftest import Stack, start_stack, stop_stack
 from views.declarations import declared_by
 
@@ -111,16 +116,33 @@ class Asked(NamedTuple):
 
 @pytest.fixture(scope="module")
 def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """Collector and serving layer; the views are there, and have no events."""
+    """Collector and serving layer; the views and a run are there, and have no events. Two alerts have fired."""
     home = tmp_path_factory.mktemp("security") / "home"
     running = start_stack(home, serving_enabled=True, serving_max_wait_s=0.2, collector_max_consumers=20)
-    declared = declared_by(running.settings)
-    folder = BatchFolder.of(running.settings, "web")
-    for view in declared.views_of("web"):
-        definitions.keep(folder, view)
-    publish_log.begin(folder, {view.name: view.hash for view in declared.views_of("web")}, time.time())
+    fill(running.settings)
     yield running
     stop_stack(running)
+
+
+FIRED = tuple(
+    Episode(f"{alert}-1-0", alert, view, names, key, State.FIRING, 0, 0, 1.0, 2.0, None, {})
+    for alert, view, names, key in (
+        ("fewer_hits", "page_hits", ("url",), ("/of-page-hits",)),
+        ("slow_page", "page_latency", ("url",), ("/of-page-latency",)),
+    )
+)
+"""Of two views; that of `page_hits` is told first."""
+
+
+def fill(settings: Settings) -> None:
+    """A run of every view, and a journal of alerts."""
+    place = Place(settings.home, declared_by(settings).views_of("web"))
+    place.begin()
+    place.publish(1, {}, [])
+    journal = open_journal(settings)
+    said = tuple((each, told(each, is_muted=False)) for each in FIRED)
+    journal.commit(Look("web", Position({}, 1.0), 1.0, changed=FIRED, told=said))
+    journal.close()
 
 
 @pytest.fixture(scope="module")
@@ -232,6 +254,69 @@ def test_view_of_another_key_is_like_one_that_is_not_there(attacked: Stack) -> N
         with pytest.raises(InvalidStatus) as refused, connect(url, additional_headers=dict(client.headers)):
             pass
         assert refused.value.response.status_code == 404
+
+
+@pytest.mark.parametrize("seen", ["signups", "page_latency"])
+def test_key_for_one_view_is_told_nothing_of_others_by_sources_alerts_and_watches(attacked: Stack, seen: str) -> None:
+    """It sees the source of its view, of the runs its view alone, the alerts on it; and no watch that it does not name.
+
+    Events are more than answers: a watch has to be among the names of the key itself.
+    """
+    declared = declared_by(attacked.settings)
+    alerts = [alert.name for alert in declared.alerts.values() if alert.view.name == seen]
+    others = {*declared.views, *declared.alerts, *declared.watches, "of-page-hits"} - {seen, *alerts}
+    others |= {"of-page-latency"} if seen != "page_latency" else set()
+    secret = add_key(attacked.settings.home, f"{seen}-alone", ["query"], views=[seen])
+    with httpx.Client(base_url=attacked.serving, headers={"Authorization": f"Bearer {secret}"}, timeout=30) as client:
+        paths = ("/sources", "/sources/web", "/alerts", "/alerts/history", "/watches")
+        texts = {path: client.get(path).raise_for_status().text for path in paths}
+        for path, text in texts.items():
+            assert not [name for name in others if name in text], path
+        answers = {path: json.loads(text) for path, text in texts.items()}
+        assert [each["name"] for each in answers["/sources"]["sources"]] == ["web"]
+        assert answers["/sources/web"]["views"] == [seen]
+        assert [[view["name"] for view in run["views"]] for run in answers["/sources/web"]["runs"]] == [[seen]]
+        assert [each["name"] for each in answers["/alerts"]["alerts"]] == alerts
+        assert [each["alert"] for each in answers["/alerts/history"]["episodes"]] == alerts
+        assert answers["/watches"] == {"watches": []}
+        theirs, none = (client.get(f"/watches/{name}/live") for name in ("server_errors", "server_arrows"))
+        assert theirs.status_code == none.status_code == 404
+        assert theirs.text.replace("server_errors", "X") == none.text.replace("server_arrows", "X")
+        url = attacked.serving.replace("http", "ws") + "/watches/server_errors/live"
+        with pytest.raises(InvalidStatus) as refused, connect(url, additional_headers=dict(client.headers)):
+            pass
+        assert refused.value.response.status_code == 404
+
+
+def test_alerts_of_another_view_are_not_pushed(attacked: Stack) -> None:
+    """Both have fired, the other one first: who is told of the second was not told of the first."""
+    secret = add_key(attacked.settings.home, "latency-live", ["query"], views=["page_latency"])
+    headers = {"Authorization": f"Bearer {secret}", "Last-Event-ID": "0"}
+    heard: list[str] = []
+    with httpx.stream("GET", f"{attacked.serving}/alerts/live", headers=headers, timeout=30) as answer:
+        assert answer.status_code == 200
+        for line in answer.iter_lines():
+            heard.append(line)
+            if "slow_page" in line:
+                break
+    assert "of-page-latency" in heard[-1]
+    assert not any(name in line for name in ("page_hits", "fewer_hits", "of-page-hits") for line in heard)
+
+
+def test_key_without_any_view_that_is_there_sees_no_source_and_one_that_names_a_watch_sees_that(
+    attacked: Stack,
+) -> None:
+    nothing = add_key(attacked.settings.home, "of-nothing", ["query"], views=["no_such_view"])
+    with httpx.Client(base_url=attacked.serving, headers={"Authorization": f"Bearer {nothing}"}, timeout=30) as client:
+        assert client.get("/sources").json()["sources"] == client.get("/views").json()["views"] == []
+        assert client.get("/alerts").json() == {"alerts": []}
+        assert client.get("/alerts/history").json() == {"episodes": []}
+        theirs, none = (client.get(f"/sources/{name}") for name in ("web", "wob"))
+        assert theirs.status_code == none.status_code == 404
+        assert theirs.text.replace("web", "X") == none.text.replace("wob", "X")
+    watching = add_key(attacked.settings.home, "watching", ["query"], views=["signups", "server_errors"])
+    with httpx.Client(base_url=attacked.serving, headers={"Authorization": f"Bearer {watching}"}, timeout=30) as client:
+        assert [each["name"] for each in client.get("/watches").json()["watches"]] == ["server_errors"]
 
 
 # ---- injection -----------------------------------------------------------------
@@ -371,31 +456,95 @@ def _body(chance: random.Random) -> bytes:
     return whole
 
 
-def _query(chance: random.Random, names: tuple[str, ...] = PARAMETERS) -> str:
+READING = ("limit", "topic", "partition", "offset", "group")
+"""Of the collector, where who reads is kept waiting for as long as he says."""
+
+
+def _query(chance: random.Random, names: tuple[str, ...]) -> str:
     given = [f"{chance.choice(names)}={_odd(chance)}" for _ in range(chance.randrange(4))]
-    return "&".join([*given, "timeout=0"] if names is not PARAMETERS else given)
+    return "&".join([*given, "timeout=0"] if names is READING else given)
 
 
 def _headers(chance: random.Random) -> dict[str, str]:
     if chance.random() < 0.7:
         return {}
-    name = chance.choice(
-        ["Accept", "Content-Type", "Content-Encoding", "If-None-Match", "Kafka-Auto-Offset-Reset", "Range"]
-    )
-    return {
-        name: chance.choice(["", "*/*", "text/csv", "application/json", "gzip", '"x"', "W/", "none", "a" * 3000, "é"])
-    }
+    return {chance.choice(HEADERS): chance.choice(HEADER_VALUES)}
 
 
-def _of(
-    method: str, template: str, names: tuple[str, ...] = ("limit", "topic", "partition", "offset", "group")
-) -> Maker:
+HEADERS = [
+    "Accept", "Content-Type", "Content-Encoding", "If-None-Match", "Kafka-Auto-Offset-Reset", "Range", "Last-Event-ID",
+    "Origin", "Sec-Fetch-Site", "Cookie", "X-Forwarded-Proto",
+]  # fmt: skip
+HEADER_VALUES = [
+    "", "*/*", "text/csv", "application/json", "gzip", '"x"', "W/", "none", "a" * 3000, "é", "0", "1-1", "9" * 5000,
+    "https://elsewhere", "tidemark_session=x", "-",
+]  # fmt: skip
+
+
+def _of(method: str, template: str, names: tuple[str, ...] = READING) -> Maker:
     def make(chance: random.Random) -> Request:
         path = re.sub(r"{\w+}", lambda _found: _odd(chance) or "x", template)
         body = _body(chance) if method in ("POST", "PATCH") else None
         return method, f"{path}?{_query(chance, names)}", body, _headers(chance)
 
     return make
+
+
+def _by_websocket(make: Maker) -> Maker:
+    """The same as the handshake of a WebSocket; who is let in is answered 101."""
+
+    def upgraded(chance: random.Random) -> Request:
+        method, path, body, headers = make(chance)
+        return method, path, body, {**headers, **HANDSHAKE}
+
+    return upgraded
+
+
+def _coming_back(template: str) -> Maker:
+    """To what is pushed, with an id that it is said to have told last."""
+
+    def make(chance: random.Random) -> Request:
+        method, path, body, _ = _of("GET", template, PARAMETERS)(chance)
+        return method, path.partition("?")[0], body, {"Last-Event-ID": chance.choice(HEADER_VALUES)}
+
+    return make
+
+
+HANDSHAKE = {
+    "Connection": "Upgrade",
+    "Upgrade": "websocket",
+    "Sec-WebSocket-Version": "13",
+    "Sec-WebSocket-Key": base64.b64encode(bytes(16)).decode(),
+}
+
+
+def _signing_in(chance: random.Random) -> Request:
+    """A body of the right shape: names and secrets that nobody has."""
+    given = {"name": chance.choice(["admin", *TEXTS])[:500], "secret": chance.choice(TEXTS)[:500]}
+    return "POST", "/session", _dumps(given), _headers(chance)
+
+
+def _out_of_the_dashboard(chance: random.Random) -> Request:
+    """Upwards, in every spelling, to files that are there."""
+    steps = "".join(chance.choice(UPWARDS) for _ in range(chance.randrange(1, 9)))
+    return "GET", f"/dashboard/{chance.choice(['', 'app/', '/'])}{steps}{chance.choice(AIMS)}", None, _headers(chance)
+
+
+UPWARDS = (
+    "../",
+    "..%2f",
+    "%2e%2e/",
+    "%2e%2e%2f",
+    "..%5c",
+    "..\\",
+    "....//",
+    "..;/",
+    "%252e%252e%252f",
+    "/",
+    "./",
+    "%00",
+)
+AIMS = ("etc/passwd", "access_keys.json", "files.py", "app.py", "index.html", "static/index.html", "", "%00.js")
 
 
 def _several(chance: random.Random) -> Request:
@@ -409,7 +558,7 @@ def _several(chance: random.Random) -> Request:
 
 GROUPS: dict[str, list[Maker]] = {
     "collector produce": [
-        _of("POST", "/produce"), _of("POST", "/produce/{t}"), _of("GET", "/produce/{t}"),
+        _of("POST", "/produce"), _of("GET", "/produce"), _of("POST", "/produce/{t}"), _of("GET", "/produce/{t}"),
         _of("GET", "/produce/{t}/{v}"),
     ],
     "collector events": [_of("POST", "/events/web"), _of("POST", "/events/{s}")],
@@ -417,27 +566,104 @@ GROUPS: dict[str, list[Maker]] = {
         _of("GET", "/fetch"), _of("POST", "/fetch"), _of("GET", "/offsets/{at}"), _of("POST", "/offsets/latest"),
     ],
     "collector consume": [
-        _of("GET", "/consume/{g}/{i}"), _of("POST", "/consume/{g}/{i}"), _of("POST", "/commit/{g}/{i}"),
-        _of("GET", "/committed/{g}/{i}"), _of("GET", "/delete-consumer/{g}/{i}"), _of("GET", "/consumers"),
+        _of("GET", "/consume/{g}/{i}"), _of("POST", "/consume/{g}/{i}"), _of("GET", "/consume/{g}/{i}/{t}"),
+        _of("POST", "/consume/{g}/{i}/{t}"), _of("GET", "/commit/{g}/{i}"), _of("POST", "/commit/{g}/{i}"),
+        _of("GET", "/committed/{g}/{i}"), _of("POST", "/committed/{g}/{i}"), _of("GET", "/delete-consumer/{g}/{i}"),
+        _of("POST", "/delete-consumer/{g}/{i}"), _of("DELETE", "/delete-consumer/{g}/{i}"), _of("GET", "/consumers"),
     ],
     "collector dead letters": [_of("GET", "/dead/{s}"), _of("GET", "/dead/web/{n}"), _of("POST", "/dead/{s}/replay")],
     "collector admin": [
         _of("GET", "/admin/topics/{t}"), _of("POST", "/admin/topics"), _of("PATCH", "/admin/topics/nosuch{t}"),
         _of("DELETE", "/admin/topics/nosuch{t}"), _of("GET", "/admin/groups/{g}"), _of("GET", "/topics"),
-        _of("DELETE", "/admin/groups/nosuch{g}"),
+        _of("DELETE", "/admin/groups/nosuch{g}"), _of("GET", "/admin/groups"),
+    ],
+    "collector description": [
+        _of("GET", "/openapi.json"), _of("GET", "/metrics"), _of("GET", "/health"), _of("GET", "/healthz"),
+        _of("GET", "/ready"), _of("POST", "/{x}"),
     ],
     "serving query": [_of("GET", "/views/page_hits/query", PARAMETERS), _of("GET", "/views/{v}/query", PARAMETERS)],
     "serving several": [_of("POST", "/query", PARAMETERS), _several],
     "serving live": [_of("GET", "/views/page_hits/live", PARAMETERS), _of("GET", "/views/{v}/live", PARAMETERS)],
+    "serving alerts and watches": [
+        _of("GET", "/alerts", PARAMETERS), _of("GET", "/alerts/history", ("limit",)),
+        _of("GET", "/alerts/history", PARAMETERS), _of("GET", "/alerts/live", PARAMETERS),
+        _of("GET", "/watches", PARAMETERS), _of("GET", "/watches/{w}/live", PARAMETERS),
+        _of("GET", "/watches/server_errors/live", PARAMETERS), _coming_back("/alerts/live"),
+        _coming_back("/watches/server_errors/live"),
+    ],
+    "serving by WebSocket": [
+        _by_websocket(_of("GET", path, PARAMETERS))
+        for path in (
+            "/views/page_hits/live", "/views/{v}/live", "/alerts/live", "/watches/server_errors/live",
+            "/watches/{w}/live", "/{x}",
+        )
+    ]
+    + [_by_websocket(_coming_back("/alerts/live")), _by_websocket(_coming_back("/watches/server_errors/live"))],
+    "serving dashboard": [
+        _of("GET", "/", PARAMETERS), _of("GET", "/docs", PARAMETERS), _of("GET", "/dashboard/{p}", PARAMETERS),
+        _of("GET", "/session", PARAMETERS), _of("POST", "/session", PARAMETERS), _signing_in,
+        _of("DELETE", "/session", PARAMETERS), _out_of_the_dashboard,
+    ],
     "serving description": [
         _of("GET", "/views", PARAMETERS), _of("GET", "/views/{v}", PARAMETERS), _of("GET", "/openapi.json", PARAMETERS),
-        _of("GET", "/metrics", PARAMETERS), _of("GET", "/health", PARAMETERS), _of("POST", "/{x}", PARAMETERS),
+        _of("GET", "/sources", PARAMETERS), _of("GET", "/sources/web", PARAMETERS),
+        _of("GET", "/sources/{s}", PARAMETERS), _of("GET", "/metrics", PARAMETERS), _of("GET", "/health", PARAMETERS),
+        _of("GET", "/ready", PARAMETERS), _of("POST", "/{x}", PARAMETERS),
     ],
 }  # fmt: skip
 
 
 EXCUSED = {"stale"}
 """What is asked for by name, and is not so: there is no speed layer here."""
+TOLD = re.compile(rb"event: problem\ndata: (.*)\n")
+MOST_READ = 65_536
+
+
+def routed(routes: Iterable[BaseRoute], request: Request) -> tuple[str, str] | None:
+    """The path and the method of the route that would get a request; of a WebSocket the method is its own."""
+    method, path, _, headers = request
+    kind = "websocket" if "Upgrade" in headers else "http"
+    asked = {"type": kind, "method": method, "path": unquote(path.partition("?")[0]), "headers": [], "root_path": ""}
+    for route in routes:
+        if isinstance(route, Route | WebSocketRoute) and route.matches(asked)[0] is Match.FULL:
+            return route.path, method if isinstance(route, Route) else "websocket"
+    return None
+
+
+def test_every_route_is_fuzzed_with_every_method(routes: dict[str, list[BaseRoute]]) -> None:
+    """As the router itself takes what the makers make: a new route fails until a group reaches it."""
+    for server, ours in routes.items():
+        there = {
+            (route.path, method)
+            for route in ours
+            if isinstance(route, Route | WebSocketRoute)
+            for method in ((route.methods or set()) - {"HEAD"} if isinstance(route, Route) else {"websocket"})
+        }
+        reached = {
+            routed(ours, make(random.Random(seed)))  # noqa: S311  repeatable, not secret
+            for group, makers in GROUPS.items()
+            if group.startswith(f"{server} ")
+            for make in makers
+            for seed in range(50)
+        }
+        assert there - reached == set(), server
+
+
+def read_some(answer: http.client.HTTPResponse, path: str) -> tuple[int, bytes]:
+    """Status and body; of an endless answer how it begins, and the status of a problem that it begins with."""
+    if not answer.getheader("content-type", "").startswith("text/event-stream"):
+        return answer.status, answer.read()
+    # First comes how soon to come back; after that what a view answers now, and of alerts and watches what happens.
+    said = b"".join(answer.read1(MOST_READ) for _ in range(2 if path.startswith("/views/") else 1))
+    problem = TOLD.search(said)
+    return (int(json.loads(problem[1])["status"]), problem[1]) if problem else (answer.status, said)
+
+
+def is_excused(said: bytes) -> bool:
+    try:
+        return str(json.loads(said)["type"]).rpartition(":")[2] in EXCUSED
+    except (ValueError, LookupError, TypeError):
+        return False
 
 
 @pytest.mark.parametrize("group", GROUPS)
@@ -456,14 +682,13 @@ def test_fuzzed_requests_are_answered_or_refused(attacked: Stack, group: str) ->
             sent = {name: value.encode() for name, value in headers.items()}
             connection.request(method, path, body, {"Authorization": login, **sent})
             answer = connection.getresponse()
-            is_endless = answer.getheader("content-type", "").startswith("text/event-stream")
-            said = b"" if is_endless else answer.read()
+            status, said = read_some(answer, path)
             connection.close()
-            seen[answer.status] += 1
-            if (answer.status >= 500 and json.loads(said)["type"].rpartition(":")[2] not in EXCUSED) or (
-                answer.status >= 400 and TELLTALE.search(said.decode(errors="replace"))
+            seen[status] += 1
+            if (status >= 500 and not is_excused(said)) or (
+                status >= 400 and TELLTALE.search(said.decode(errors="replace"))
             ):
-                wrong.append((answer.status, request, said[:500]))
+                wrong.append((status, request, said[:500]))
         return wrong
 
     with ThreadPoolExecutor(THREADS) as threads:
@@ -473,6 +698,23 @@ def test_fuzzed_requests_are_answered_or_refused(attacked: Stack, group: str) ->
     assert wrong == [], (len(wrong), wrong[:3])
     assert seen.total() == FUZZED
     assert httpx.get(f"{address(attacked, group.partition(' ')[0])}/health").status_code == 200
+
+
+def test_dashboard_gives_its_own_files_and_no_others(attacked: Stack) -> None:
+    """However the way out of its folder is spelled; sent as it is, where other clients would tidy it up."""
+    own = {file.plain for file in read_files().values()}
+    steps = [*(step * count for step in UPWARDS for count in (1, 2, 3, 12)), "/", "//", ""]
+    given = {0: 0, 1: 0}
+    for path in [*(f"{step}{aim}" for step in steps for aim in AIMS), *read_files()]:
+        connection = http.client.HTTPConnection(urlsplit(attacked.serving).netloc, timeout=60)
+        connection.request("GET", f"/dashboard/{path}")
+        answer = connection.getresponse()
+        said = answer.read()
+        connection.close()
+        given[answer.status == 200] += 1
+        assert (said in own) if answer.status == 200 else (400 <= answer.status < 500), (path, answer.status, said[:99])
+    assert given[1] >= len(read_files())
+    assert given[0] > 100
 
 
 # ---- secrets: last, when everything above is in the logs ------------------------
@@ -495,41 +737,59 @@ def test_secrets_are_in_no_log_process_list_file_or_description(attacked: Stack,
     assert keys_file(attacked.settings.home).stat().st_mode & 0o077 == 0, "only its user reads the hashes"
 
 
+SAMPLE_S = 0.02
+PATIENCE_S = 300
+
+
 @pytest.mark.parametrize(
-    "arguments",
-    [["config"], ["config", "-o", "json"], ["speed", "status"], ["doctor"], ["topics", "diff"], ["query", "page_hits"]],
+    ("arguments", "child"),
+    [
+        (["config"], ""), (["config", "-o", "json"], ""), (["speed", "status"], ""), (["doctor"], ""),
+        (["topics", "diff"], ""), (["query", "page_hits"], ""), (["master", "repair", "web"], "java"),
+    ],
+    ids=lambda given: " ".join(given) if isinstance(given, list) else given,
 )  # fmt: skip
-def test_passwords_of_others_are_in_no_output_error_or_command_line(tmp_path: Path, arguments: list[str]) -> None:
-    """Of a Kafka and a Redis that do not answer, which is when most is said of them."""
+def test_passwords_of_others_are_in_no_output_error_or_command_line(
+    tmp_path: Path, arguments: list[str], child: str
+) -> None:
+    """Of a Kafka and a Redis that do not answer, which is when most is said of them. `child`: what it has to start."""
     password = "s3cr3t-of-others"
+    settings = load_settings(home=tmp_path / "home")
+    Home(settings.home).prepare()
     environment = {
         **os.environ,
-        **child_environment(start_settings(tmp_path)),
+        **child_environment(settings),
         "TIDEMARK_KAFKA_BOOTSTRAP": "127.0.0.1:1", "TIDEMARK_KAFKA_SECURITY_PROTOCOL": "SASL_PLAINTEXT",
         "TIDEMARK_KAFKA_USERNAME": "u", "TIDEMARK_KAFKA_PASSWORD": password,
         "TIDEMARK_REDIS_URL": "redis://127.0.0.1:1/0", "TIDEMARK_REDIS_PASSWORD": password,
     }  # fmt: skip
-    with subprocess.Popen(
-        [TIDEMARK, *arguments], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as started:
-        seen: list[str] = []
-        while started.poll() is None and len(seen) < 20:
-            for process in _family(started.pid):
-                seen.append(process)
-        said = started.communicate(timeout=120)[0]
-    assert password not in said
-    assert not any(password in line for line in seen)
+    seen: set[tuple[int, str]] = set()
+    said = tmp_path / "said"  # a pipe that nobody empties meanwhile would hold it up
+    with (
+        said.open("wb") as into,
+        subprocess.Popen([TIDEMARK, *arguments], env=environment, stdout=into, stderr=subprocess.STDOUT) as started,
+    ):
+        deadline = time.monotonic() + PATIENCE_S
+        while started.poll() is None and time.monotonic() < deadline:
+            seen |= _family(started.pid)
+            time.sleep(SAMPLE_S)
+        is_over = started.poll() is not None
+        started.kill()
+    text = said.read_text(errors="replace")
+    assert is_over, f"{arguments} goes on after {PATIENCE_S} s: {text}"
+    assert password not in text
+    assert [line for pid, line in seen if pid == started.pid and arguments[0] in line], "it was looked at"
+    children = {line for pid, line in seen if pid != started.pid}
+    assert not child or any(child in line for line in children), (children, text)
+    assert not [line for _, line in seen if password in line]
 
 
-def start_settings(home: Path) -> Any:
-    from infra.settings import load_settings
-
-    return load_settings(home=home / "home")
-
-
-def _family(pid: int) -> list[str]:
-    try:
+def _family(pid: int) -> set[tuple[int, str]]:
+    """The command lines of a process and of all below it, by their ids; those that end meanwhile are left out."""
+    found: set[tuple[int, str]] = set()
+    with suppress(psutil.Error):
         process = psutil.Process(pid)
-        return [" ".join(each.cmdline()) for each in (process, *process.children(recursive=True))]
-    except psutil.Error:
-        return []
+        for each in (process, *process.children(recursive=True)):
+            with suppress(psutil.Error):
+                found.add((each.pid, " ".join(each.cmdline())))
+    return found
