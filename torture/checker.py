@@ -50,7 +50,7 @@ class Seen:
 
 
 class Checker:
-    """A thread that asks, and judges what can be judged by now. The same seed asks the same, though not at one cut."""
+    """A thread that asks, and judges what can be judged by now. What there is to ask about, it learns on the way."""
 
     def __init__(self, installation: Installation, truth: Truth, seed: int, began: float) -> None:
         self._installation, self._truth, self._began = installation, truth, began
@@ -64,6 +64,8 @@ class Checker:
         self.by_view: dict[str, Seen] = {}
         self.answers, self.comparisons, self.degraded = 0, 0, 0
         self.refusals: Counter[str] = Counter()
+        self.set_aside: dict[tuple[str, str], str] = {}
+        """By view and why, when an answer first said that its speed side was found wrong."""
         self.wrong: list[Wrong] = []
         self.regressions: list[str] = []
         views = list(installation.declared.views_of(installation.source_name))
@@ -200,6 +202,9 @@ class Checker:
             self._highest[answered.view.source.name] = cut
         self.seen = Seen(cut, is_degraded, answered.at, str(answered.meta.get("why") or ""))
         self.by_view[answered.view.name] = self.seen
+        if self.seen.is_aside:
+            name, why = answered.view.name, self.seen.why
+            self.set_aside.setdefault((name, why), f"{self.now():.0f} s: {name}: {why[:300]}")
         for row in answered.body["rows"][:1]:
             texts = {key: _text(row[key]) for key in answered.view.keys if key in row}
             self._known.setdefault(answered.view.name, {}).update({key: text for key, text in texts.items() if text})

@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from infra.errors import HomeError
 from infra.home import Home
-from infra.settings import SECRETS, load_settings
+from infra.settings import SECRETS, Settings, load_settings
 from torture.errors import TortureError
+from torture.installation import PLAIN, is_of_place
 from views.declarations import declared_by
 
-OURS = ("home", "views_dir", "ports_file", "master_dir", "batch_dir", "kafka_", "redis_", "spark_master", "access_")
-"""Settings (or what their names begin with) that belong to the place, not to what is computed."""
+OWN: Mapping[str, Callable[[Any, Any], Any]] = {
+    "speed_dedup_horizon_s": max,  # copies come an hour later: beyond a horizon they would count, and rightly so
+    "start_timeout_s": max,
+    "batch_wait_s": max,
+    "archive_interval_s": min,
+    "restart_backoff_max_s": min,
+    "min_free_disk_mb": min,  # its disks are small
+}
+"""Settings that the programme counts on: which of a user's value and its own is taken."""
+LIMITS = (
+    "collector_max_body_mb",
+    "collector_max_event_kb",
+    "collector_max_batch",
+    "serving_max_rows",
+    "serving_max_periods",
+    "serving_max_groups",
+    "serving_max_state_mb",
+    "serving_max_values",
+)
+"""Beyond these, requests are refused with neither 429 nor 503: at least the defaults, for which the load is made."""
+LEFT_OUT = ("serving_workers",)
+"""Cuts never go back as told by one process: there is one."""
 
 
 def copied(home: Path, source: str) -> dict[str, Any]:
@@ -28,12 +50,16 @@ def copied(home: Path, source: str) -> dict[str, Any]:
         )
     if not names:
         raise TortureError(f"{str(home)!r} declares no views. `tidemark views new NAME` writes a beginning.")
+    return {"overrides": _overrides(settings), "source": source or names[0], "views": settings.views_dir}
+
+
+def _overrides(settings: Settings) -> dict[str, Any]:
+    """What is set there and says how things are computed; as far as the programme can do with it."""
     set_there = settings.model_dump(exclude_defaults=True, exclude=set(SECRETS))
-    kept = {name: value for name, value in set_there.items() if not name.startswith(OURS) and not _is_place(name)}
-    examples = {"with_examples": settings.with_examples, "examples": settings.examples}
-    how: dict[str, Any] = {"overrides": {**kept, **examples}, "source": source or names[0]}
-    return {**how, "views": settings.views_dir}
-
-
-def _is_place(name: str) -> bool:
-    return name.endswith(("_port", "_host", "_file", "_enabled"))
+    kept = {name: value for name, value in set_there.items() if not is_of_place(name) and name not in LEFT_OUT}
+    for name, chosen in OWN.items():
+        if name in kept:
+            kept[name] = chosen(kept[name], PLAIN[name])
+    for name in kept.keys() & {*LIMITS}:
+        kept[name] = max(kept[name], Settings.model_fields[name].default)
+    return {**kept, "with_examples": settings.with_examples, "examples": settings.examples}

@@ -14,6 +14,7 @@ import shutil
 import struct
 import subprocess
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -32,6 +33,9 @@ WITHOUT_FLUSHING = 2
 OPTIONS = "loop,noatime,noauto_da_alloc,commit=120"
 """No heuristic of ext4 syncs for us what we did not, and its journal is not written out of turn."""
 FILLER = ".filler"
+LEAST_FREE = 16
+"""Blocks: with fewer left, nothing that matters fits."""
+TAKE_EVERY_S = 0.1
 
 
 class Disks:
@@ -86,12 +90,27 @@ class Disks:
 
     @contextmanager
     def full(self, folder: str) -> Iterator[None]:
-        """Nothing more fits onto a disk inside the block. What became free meanwhile is taken too."""
-        filler = self.place(folder) / FILLER
+        """Nothing more fits onto a disk inside the block. What becomes free meanwhile is taken too, within a moment."""
+        place = self.place(folder)
+        filler, healed = place / FILLER, threading.Event()
+
+        def keep_full(descriptor: int, taken: int) -> None:
+            while not healed.wait(TAKE_EVERY_S):
+                if _free_blocks(place) > LEAST_FREE:  # less cannot always be had, and trying makes ext4 sync
+                    taken = _take_all(descriptor, taken)
+
         with filler.open("wb") as file:
             try:
-                _take_all(file.fileno(), self.place(folder))
-                yield
+                taken = _take_all(file.fileno())
+                if (left := _free_blocks(place)) > LEAST_FREE:
+                    raise TortureError(f"{place} still has {left} free blocks after it was filled up.")
+                keeping = threading.Thread(target=keep_full, args=(file.fileno(), taken), daemon=True)
+                keeping.start()
+                try:
+                    yield
+                finally:
+                    healed.set()
+                    keeping.join()
             finally:
                 filler.unlink(missing_ok=True)
 
@@ -136,18 +155,20 @@ def _make(image: Path, size_mb: int = SIZE_MB) -> None:
     _run("mkfs.ext4", "-q", "-F", "-m", "0", "-E", "lazy_itable_init=1,lazy_journal_init=1", str(image))
 
 
-def _take_all(descriptor: int, place: Path) -> None:
-    """Reserve free blocks until there are none."""
-    size = 0
+def _take_all(descriptor: int, taken: int = 0) -> int:
+    """Reserve free blocks until there are none, after the bytes that are taken; returns how many are then."""
     step = 64 * 2**20
     while step >= 4096:
         try:
-            os.posix_fallocate(descriptor, size, step)
-            size += step
+            os.posix_fallocate(descriptor, taken, step)
+            taken += step
         except OSError:  # no room for so much
             step //= 2
-    if (left := os.statvfs(place).f_bavail) > 16:
-        raise TortureError(f"{place} still has {left} free blocks after it was filled up.")
+    return taken
+
+
+def _free_blocks(place: Path) -> int:
+    return os.statvfs(place).f_bavail
 
 
 def _run(*command: str) -> None:

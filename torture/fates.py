@@ -33,6 +33,10 @@ class Fates:
         self.counts: Counter[str] = Counter()
         self.acknowledged: dict[tuple[int, int], str] = {}
         """(partition, offset) -> id of what Kafka promised to keep there; empty for poison."""
+        self.ids: set[str] = set()
+        """Of every event that somebody promised to keep, wherever."""
+        self.tries: Counter[str] = Counter()
+        """By id, how often an event was sent and may be stored."""
         self.end: dict[int, int] = {}
         """After the last acknowledged offset of each partition."""
 
@@ -40,8 +44,11 @@ class Fates:
         """Write down one fate."""
         with self._lock:
             self.counts[fate.outcome] += 1
+            if fate.event_id and fate.outcome != "refused":
+                self.tries[fate.event_id] += 1
             if fate.outcome == "acknowledged":
                 self.acknowledged[fate.partition, fate.offset] = fate.event_id
+                self.ids |= {fate.event_id} - {""}
                 self.end[fate.partition] = max(self.end.get(fate.partition, 0), fate.offset + 1)
             self._file.write(json.dumps(fate) + "\n")
 

@@ -17,6 +17,7 @@ from typing import IO, Any
 
 import httpx
 import psutil
+import structlog
 from redis import Redis
 
 from infra import up
@@ -57,6 +58,12 @@ PLAIN: Mapping[str, Any] = {
     "restart_backoff_max_s": 1,  # what is killed again and again is not to be waited for
     "min_free_disk_mb": 64,
 }
+OF_PLACE = ("home", "views_dir", "ports_file", "master_dir", "batch_dir", "kafka_", "redis_", "spark_master", "access_")
+"""Settings (or what their names begin with) that say where things are, not what is computed."""
+OF_MACHINE = ("java_home", "jars_dir", "ivy_settings", "ports_file", "spark_driver_memory")
+"""What a file or a variable may say of the machine. Nothing else is taken from there, or each run would be another."""
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
@@ -94,7 +101,7 @@ class Installation:
             _copy_declarations(views, self.views_dir)
         self.source_name = source
         pairs = tuple(links)
-        plain = {**PLAIN, **_ports(pairs), "views_dir": self.views_dir, **(overrides or {})}
+        plain = {**_unset(), **PLAIN, **_ports(pairs), "views_dir": self.views_dir, **(overrides or {})}
         self.settings: Settings = load_settings(**plain, home=folder / "home")
         self._declaring = threading.Lock()
         self.declared: Declarations = self.declare()
@@ -139,14 +146,28 @@ class Installation:
             up.stop(self.settings, lambda _status: None)
 
     def throw_away(self) -> None:
-        """Take it down with what stands around it. What is on disks of its own is gone then."""
+        """Take it down with what stands around it. What is on disks of its own is gone then, but for copies of logs."""
         with ExitStack() as around:  # whatever fails of it, the rest goes all the same; disks after what is on them
             if self.disks is not None:
                 around.callback(self.disks.throw_away)
             if self._carrier is not None:
                 around.callback(self._carrier.close)
                 self._carrier = None
+            if self.disks is not None:
+                self._keep(self.home.run, ".json")  # now: a supervisor that stops says so in them
+                around.callback(self._keep, self.home.logs)
             self.stop()
+
+    def _keep(self, origin: Path, ending: str = "") -> None:
+        """Copy files off the disks, into the folder's `logs`: evidence. A disk without power is no reason to stop."""
+        kept = self.folder / "logs"
+        try:
+            kept.mkdir(exist_ok=True)
+            for path in sorted(origin.iterdir()):
+                if path.is_file() and path.name.endswith(ending):
+                    shutil.copy2(path, kept / path.name)
+        except OSError as error:
+            log.warning("not_kept", place=str(origin), why=str(error))
 
     def bend(self) -> Path:
         """Say anew what is another than usual: a service that is started from now on has its new environment."""
@@ -365,6 +386,17 @@ def _copy_declarations(origin: Path, target: Path) -> None:
         shutil.copytree(origin, target, dirs_exist_ok=True)
     else:
         shutil.copy(origin, target / "declared.py")
+
+
+def is_of_place(name: str) -> bool:
+    """Whether a setting says where things are: an installation under torture is always at a place of its own."""
+    return name.startswith(OF_PLACE) or name.endswith(("_port", "_host", "_file", "_enabled"))
+
+
+def _unset() -> dict[str, Any]:
+    """Defaults, as if nobody had set anything: what is hurt is ours, whatever cluster a file or a variable names."""
+    names = [name for name in Settings.model_fields if name not in ("home", *OF_MACHINE)]
+    return {name: Settings.model_fields[name].get_default() for name in names}
 
 
 def _ports(pairs: tuple[tuple[str, str], ...]) -> dict[str, int]:

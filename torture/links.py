@@ -15,7 +15,8 @@ PAIRS: tuple[tuple[str, str], ...] = (
     ("client", "collector"),
     ("client", "serving"),
 )
-"""(client, server): every pair of parts with a connection. `batch` is a batch run, `client` whoever asks or sends."""
+"""(client, server): every pair of parts with a connection. `batch` is a batch run, or whatever else is started beside
+the services; `client` is whoever asks or sends."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from itertools import accumulate, count
 from typing import Literal
 
-from torture.poison import POISON, Poison
+from torture.poison import Poison, poison_for
 from views.generation import START, encode, generate
 from views.in_memory import Event
 from views.source import Source
@@ -51,7 +51,7 @@ class Planned:
 def planned(source: Source, views: list[View], seed: int) -> Iterator[Planned]:
     """All records of a run, without end."""
     chance = random.Random(f"load {seed}")  # noqa: S311  # made-up events, no secret
-    events = _events(source, views, seed, chance)
+    events, poisons = _events(source, views, seed, chance), poison_for(source)
     recent: deque[Planned] = deque(maxlen=40)
     waiting: dict[int, Planned] = {}
     for number in count():
@@ -59,7 +59,7 @@ def planned(source: Source, views: list[View], seed: int) -> Iterator[Planned]:
         if number in waiting:
             made = waiting.pop(number)
         elif draw < POISONED:
-            poison = chance.choice(POISON)
+            poison = chance.choice(poisons)
             partition = chance.randrange(source.partitions)
             made = Planned(number, poison.value, partition, poison=poison)
         elif draw < POISONED + COPIES / 2 and recent:

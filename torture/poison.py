@@ -10,7 +10,6 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from torture.shop import shop
 from views.field_types import FieldType
 from views.source import Source
 
@@ -246,7 +245,3 @@ def _named_as_in(source: Source, poison: Poison) -> Poison:
         value = value.replace(f'"{ours}"'.encode(), f'"{theirs}"'.encode()) if value is not None else None
         reason = reason.replace(ours, theirs)
     return replace(poison, value=value, reason=reason)
-
-
-POISON: list[Poison] = poison_for(shop)
-"""Every kind, for the source under torture."""

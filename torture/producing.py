@@ -80,7 +80,10 @@ class Producing:
             due = max(due, time.monotonic() - 1)  # after a pause there is no need to make up for all of it
             while due <= time.monotonic() and len(self._rest) < 500:
                 due += 1 / self.rate
-                self._next()
+                try:
+                    self._next()
+                except Exception as error:  # likewise
+                    self.problems.append(f"the load failed: {error!r}")
             self._stopping.wait(PAUSE_S)
 
     def _next(self) -> None:
@@ -135,7 +138,11 @@ class Producing:
                 if not batch:
                     self._stopping.wait(PAUSE_S)
                     continue
-                unsure = self._post(client, batch)
+                try:
+                    unsure = self._post(client, batch)
+                except Exception as error:  # nothing sent any more would look like a platform that is always well
+                    self.problems.append(f"an answer of the collector that nobody can read: {error!r}")
+                    unsure = self._all(batch, "unknown", repr(error))
                 if self._stopping.is_set():
                     self._again.extend(unsure)
                 else:
@@ -152,7 +159,10 @@ class Producing:
         except httpx.HTTPError as error:
             return self._all(batch, "unknown", type(error).__name__)
         if answer.status_code == 200:
-            for record, place in zip(batch, answer.json(), strict=True):
+            places = answer.json()
+            if len(places) != len(batch):
+                self.problems.append(f"the collector told {len(places)} places of {len(batch)} events")
+            for record, place in zip(batch, places, strict=False):
                 outcome = Fate(
                     record.number, record.event_id, "rest", "acknowledged", place["partition"], place["offset"]
                 )

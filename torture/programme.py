@@ -93,6 +93,8 @@ class Programme:
                 self._shoot(number, each)
             if not self._has_enough():
                 self._finish()
+            well = None if self.result.unrecovered or self._has_enough() else round(self._now(), 2)
+            self.result.shots += [replace(each, recovered_at=well) for each in self._open]  # time was up after them
         self._judge()
         return self.result
 
@@ -227,7 +229,8 @@ class Programme:
         result.sent, result.duplicates = self.producing.sent, self.producing.copies
         result.acknowledged, result.refused = counts["acknowledged"], counts["refused"]
         result.unknown, result.poison = counts["unknown"], self.producing.poison
-        result.runs = self.runs.published
+        result.runs, result.failed_runs = self.runs.published, [each[-300:] for each in self.runs.failures]
+        result.set_aside = list(checker.set_aside.values())
         for problem in self.producing.problems[:20]:
             self._wrong("an error that is no 429 or 503", problem)
         for strange in self.truth.strange[:20]:
@@ -281,8 +284,10 @@ def torture(folder: Path, wanted: Wanted, faults: Sequence[Fault], on_shot: OnSh
     installation = Installation(folder, **how)  # type: ignore[arg-type]
     try:
         installation.start()
-        result = Programme(installation, wanted, faults, on_shot).run()
-        result.write(folder / "result.json")
-        return result
+        programme = Programme(installation, wanted, faults, on_shot)
+        try:
+            return programme.run()
+        finally:
+            programme.result.write(folder / "result.json")  # also of one that could not go on
     finally:
         installation.throw_away()

@@ -11,6 +11,8 @@ from views.view import View
 
 HOUR_S, DAY_S = 3600, 24 * 3600
 LONGEST = 4
+FINE, FINEST = 0.3, 10
+"""How often a view that is finer than an hour is asked by its own grain, and over how many periods of it."""
 WHOLE = 0.04
 """How often everything there is is asked for."""
 FIRST, FILTERED = 0.15, 0.15
@@ -26,7 +28,8 @@ def question(
     """
     unit = DAY_S if view.bucket.seconds > HOUR_S else HOUR_S
     first, last = hours[0] * HOUR_S // unit * unit, (hours[-1] + 1) * HOUR_S
-    if chance.random() < WHOLE:
+    is_whole = chance.random() < WHOLE
+    if is_whole:
         start, end = first, -(-last // unit) * unit
     else:
         if chance.random() < 0.6:
@@ -38,7 +41,11 @@ def question(
     by = [name for name in view.keys if chance.random() < 0.5]
     if by:
         asked["by"] = ",".join(by)
-    if chance.random() < 0.5:
+    if view.bucket.seconds < HOUR_S and chance.random() < FINE:
+        length = view.bucket.seconds
+        start = start // length * length + chance.randrange(HOUR_S // length) * length
+        asked |= {"from": _iso(start), "to": _iso(start + length * FINEST), "grain": view.grain}
+    elif (is_whole and view.bucket.seconds < HOUR_S) or chance.random() < 0.5:  # not too many periods for one answer
         asked["grain"] = "day" if unit == DAY_S else "hour"
     counts = [name for name in view.answers if isinstance(view.algebras.get(name), CountAlgebra)]
     if counts and chance.random() < FIRST:

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import quantiles
 from typing import NamedTuple
 
-from torture.result import Result, Shot
+from torture.result import MOST_NOT_INJECTED, Result, Shot
 from torture.timeline import picture
 
 STYLE = """
@@ -36,7 +36,7 @@ details { margin: .4rem 0; } summary { cursor: pointer; }
 
 
 class Line(NamedTuple):
-    """The shots of one kind of fault."""
+    """The shots of one kind of fault. Percentiles are of those that were injected."""
 
     kind: str
     shots: int
@@ -44,6 +44,7 @@ class Line(NamedTuple):
     errors: int
     p50_s: float | None
     p95_s: float | None
+    not_injected: int
     unrecovered: int
 
 
@@ -56,7 +57,7 @@ def by_kind(shots: Iterable[Shot]) -> list[Line]:
 
 
 def _line(kind: str, shots: list[Shot]) -> Line:
-    times = [shot.recovery_s for shot in shots if shot.recovery_s is not None]
+    times = [shot.recovery_s for shot in shots if shot.recovery_s is not None and shot.is_injected]
     return Line(
         kind,
         len(shots),
@@ -64,6 +65,7 @@ def _line(kind: str, shots: list[Shot]) -> Line:
         sum(shot.errors for shot in shots),
         percentile(times, 50),
         percentile(times, 95),
+        sum(not shot.is_injected for shot in shots),
         sum(shot.recovered_at is None for shot in shots),
     )
 
@@ -75,16 +77,40 @@ def percentile(values: list[float], percent: int) -> float | None:
     return values[0] if len(values) == 1 else quantiles(values, n=100, method="inclusive")[percent - 1]
 
 
+def why_idle(result: Result) -> str:
+    """That too little was tried to say anything, with the figures; empty where enough was."""
+    if not result.is_idle:
+        return ""
+    return (
+        f"too little was tried: {len(result.not_injected):,} of {len(result.shots):,} faults were not injected, "
+        f"and at most {MOST_NOT_INJECTED:.0%} may be"
+    )
+
+
 def markdown(result: Result, sabotages: Mapping[str, bool] | None = None) -> str:
     """The table for the README."""
-    head = "| kind of fault | shots | values compared | requests refused | recovery p50 | p95 |\n"
-    head += "|---|--:|--:|--:|--:|--:|\n"
-    lines = [
-        f"| {line.kind} | {line.shots} | {line.comparisons:,} | {line.errors:,} | {_s(line.p50_s)} | {_s(line.p95_s)} |"
-        for line in by_kind(result.shots)
-    ]
+    head = "| " + " | ".join(COLUMNS) + " |\n|---" + "|--:" * (len(COLUMNS) - 1) + "|\n"
+    lines = ["| " + " | ".join(cells(line)) + " |" for line in by_kind(result.shots)]
     found = [f"**{name}: {value}**" for name, value, _ in _figures(result, sabotages)]
     return head + "\n".join(lines) + "\n\n" + " · ".join(found) + f" · seed {result.seed}\n"
+
+
+COLUMNS = (
+    "kind of fault",
+    "shots",
+    "values compared",
+    "requests refused",
+    "recovery p50",
+    "p95",
+    "not injected",
+    "not recovered",
+)
+
+
+def cells(line: Line) -> tuple[str, ...]:
+    """A line as texts, one for each of COLUMNS."""
+    counted = (f"{each:,}" for each in (line.shots, line.comparisons, line.errors))
+    return line.kind, *counted, _s(line.p50_s), _s(line.p95_s), f"{line.not_injected:,}", f"{line.unrecovered:,}"
 
 
 def write_report(result: Result, path: Path, sabotages: Mapping[str, bool] | None = None) -> None:
@@ -94,9 +120,8 @@ def write_report(result: Result, path: Path, sabotages: Mapping[str, bool] | Non
 
 def page(result: Result, sabotages: Mapping[str, bool] | None = None) -> str:
     """The page's text."""
-    verdict = '<b class="good">nothing was wrong</b>' if result.is_right else '<b class="bad">something was wrong</b>'
     parts = [
-        f"<h1>Fault programme: {verdict}</h1>",
+        f"<h1>Fault programme: {_verdict(result)}</h1>",
         f'<p class="sub">seed {result.seed} · began {escape(result.began)} · {result.seconds / 60:.1f} minutes · '
         f"{result.answers:,} answers, {result.degraded:,} of them degraded and right · {result.sent:,} records sent, "
         f"{result.duplicates:,} copies, {result.poison:,} poison · {result.runs} batch runs</p>",
@@ -107,6 +132,7 @@ def page(result: Result, sabotages: Mapping[str, bool] | None = None) -> str:
         _kinds(result),
         _findings(result),
         _sabotages(sabotages),
+        _not_injected(result),
         _left_out(result),
         _shots(result),
     ]
@@ -117,12 +143,20 @@ def page(result: Result, sabotages: Mapping[str, bool] | None = None) -> str:
     )
 
 
+def _verdict(result: Result) -> str:
+    if result.is_right:
+        return '<b class="good">nothing was wrong</b>'
+    is_only_idle = _broken(result) == []
+    return f'<b class="bad">{"too little was tried" if is_only_idle else "something was wrong"}</b>'
+
+
 def _figures(result: Result, sabotages: Mapping[str, bool] | None) -> list[tuple[str, str, bool]]:
     """What counts: name, figure, whether it is as it must be."""
     wrong = [each for each in result.wrong if each.what == "a wrong answer"]
     others = len(result.wrong) - len(wrong) + len(result.cut_regressions) + len(result.poison_missing)
     figures = [
         ("faults tried", f"{len(result.shots):,}", True),
+        ("of which not injected", f"{len(result.not_injected):,}", not result.is_idle),
         ("values compared", f"{result.comparisons:,}", True),
         ("wrong answers", f"{len(wrong):,}", not wrong),
         ("acknowledged events lost", f"{len(result.lost):,}", not result.lost),
@@ -145,18 +179,19 @@ def _figure_boxes(result: Result, sabotages: Mapping[str, bool] | None) -> str:
 
 
 def _kinds(result: Result) -> str:
-    rows = [
-        (line.kind, line.shots, f"{line.comparisons:,}", f"{line.errors:,}", _s(line.p50_s), _s(line.p95_s))
-        for line in by_kind(result.shots)
-    ]
-    return _table(("kind", "shots", "values compared", "requests refused", "recovery p50", "p95"), rows)
+    return _table(COLUMNS, map(cells, by_kind(result.shots)))
 
 
-def _findings(result: Result) -> str:
+def _broken(result: Result) -> list[str]:
+    """Every promise that was broken, a line each."""
     found = [f"{each.at:.0f} s, {each.what}: {each.detail}" for each in result.wrong]
     found += [f"lost: {each}" for each in result.lost] + [f"doubled: {each}" for each in result.doubled]
     found += [f"poison: {each}" for each in result.poison_missing] + [f"cut: {each}" for each in result.cut_regressions]
-    found += [f"not recovered: {each}" for each in result.unrecovered]
+    return found + [f"not recovered: {each}" for each in result.unrecovered]
+
+
+def _findings(result: Result) -> str:
+    found = [*_broken(result), *filter(None, [why_idle(result)])]
     if not found:
         return ""
     listed = "".join(f"<li>{escape(each)}</li>" for each in found)
@@ -168,6 +203,14 @@ def _sabotages(sabotages: Mapping[str, bool] | None) -> str:
         return ""
     rows = [(name, "caught" if is_caught else "NOT CAUGHT") for name, is_caught in sabotages.items()]
     return "<h2>Deliberately broken builds</h2>" + _table(("what is broken", ""), rows)
+
+
+def _not_injected(result: Result) -> str:
+    """Tried, and not had: these shots prove nothing."""
+    if not result.not_injected:
+        return ""
+    listed = "".join(f"<li>{escape(each)}</li>" for each in result.not_injected)
+    return f"<h2>Not injected</h2><p>The fault itself failed. Nothing may have been hurt.</p><ul>{listed}</ul>"
 
 
 def _left_out(result: Result) -> str:
@@ -187,7 +230,7 @@ def _shots(result: Result) -> str:
             shot.fault,
             shot.kind,
             f"{shot.at:.0f} s",
-            _s(shot.recovery_s),
+            _s(shot.recovery_s) if shot.is_injected else "not injected",
             f"{shot.comparisons:,}",
             shot.errors,
             shot.note,

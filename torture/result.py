@@ -95,7 +95,11 @@ class Result:
     cut_regressions: list[str] = field(default_factory=list)
     unrecovered: list[str] = field(default_factory=list)
     runs: int = 0
-    """Batch runs that were published."""
+    """Batch runs that were published, those of faults not among them."""
+    failed_runs: list[str] = field(default_factory=list)
+    """The last words of those that were not. Faults may be the reason."""
+    set_aside: list[str] = field(default_factory=list)
+    """Views that the platform itself found wrong, and answered from the batch side: when, and why."""
 
     @property
     def is_right(self) -> bool:

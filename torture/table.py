@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
-from statistics import quantiles
-
 from rich.table import Table
 
-from torture.result import Result, Shot
+from torture.report import COLUMNS, by_kind, cells, why_idle
+from torture.result import Result
 
 
 def summary(result: Result) -> list[tuple[str, str]]:
@@ -17,10 +14,10 @@ def summary(result: Result) -> list[tuple[str, str]]:
         ("seed", str(result.seed)),
         ("minutes", f"{result.seconds / 60:.1f}"),
         ("faults", f"{len(result.shots):,}"),
-        ("of them not injected", f"{len(result.not_injected):,}"),
+        ("of which not injected", f"{len(result.not_injected):,}" + (", which is too many" if result.is_idle else "")),
         ("records sent", f"{result.sent:,} ({result.duplicates:,} copies, {result.poison:,} poison)"),
         ("acknowledged, refused, unknown", f"{result.acknowledged:,}, {result.refused:,}, {result.unknown:,}"),
-        ("batch runs published", f"{result.runs:,}"),
+        ("batch runs published, failed", f"{result.runs:,}, {len(result.failed_runs):,}"),
         ("answers compared", f"{result.answers:,} ({result.degraded:,} degraded), {result.comparisons:,} values"),
         ("requests without an answer", ", ".join(f"{k}: {n:,}" for k, n in sorted(result.refusals.items())) or "0"),
         ("wrong", f"{len(result.wrong):,}"),
@@ -32,30 +29,14 @@ def summary(result: Result) -> list[tuple[str, str]]:
     ]
 
 
-def recovery(shots: Sequence[Shot]) -> list[tuple[str, int, float, float]]:
-    """Of each kind of fault: how many shots, and the median and the 95th percentile of recovery, in seconds."""
-    by_kind: dict[str, list[float]] = defaultdict(list)
-    for shot in shots:
-        if shot.recovery_s is not None:
-            by_kind[shot.kind].append(shot.recovery_s)
-    return [(kind, len(found), *_middle_and_most(found)) for kind, found in sorted(by_kind.items())]
-
-
-def _middle_and_most(found: list[float]) -> tuple[float, float]:
-    if len(found) == 1:
-        return found[0], found[0]
-    parts = quantiles(found, n=20, method="inclusive")
-    return parts[9], parts[18]
-
-
 def tables(result: Result) -> list[Table]:
     """For a terminal."""
     first = Table("", f"fault programme {result.seed}")
     for name, value in summary(result):
         first.add_row(name, value)
-    second = Table("kind", "shots", "recovery p50", "p95")
-    for kind, count, middle, most in recovery(result.shots):
-        second.add_row(kind, str(count), f"{middle:.1f} s", f"{most:.1f} s")
+    second = Table(*COLUMNS)
+    for line in by_kind(result.shots):
+        second.add_row(*cells(line))
     return [first, second]
 
 
@@ -68,5 +49,13 @@ def found(result: Result) -> list[str]:
         *(f"poison: {each}" for each in result.poison_missing),
         *(f"cut went back: {each}" for each in result.cut_regressions),
         *(f"not recovered: {each}" for each in result.unrecovered),
-        *(f"not injected: {each}" for each in result.not_injected if result.is_idle),
+        *([f"{why_idle(result)}: {'; '.join(result.not_injected)}"] if result.is_idle else []),
+    ]
+
+
+def noted(result: Result) -> list[str]:
+    """What is no wrong, and to be known all the same, a line each."""
+    return [
+        *(f"not injected: {each}" for each in result.not_injected if not result.is_idle),  # else it is among `found`
+        *(f"set aside: {each}" for each in result.set_aside),
     ]

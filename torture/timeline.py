@@ -49,7 +49,7 @@ def _axis(end: float, height: float) -> Iterator[str]:
 
 
 def _faults(shots: list[Shot], kinds: list[str], end: float) -> Iterator[str]:
-    """Dark while it is there, light until all was well again."""
+    """Dark while it is there, light until all was well again; grey where it was not injected."""
     for place, kind in enumerate(kinds):
         y = 14 + ROW * place
         yield f'<text x="{LEFT - 8}" y="{y + 10}" text-anchor="end">{kind}</text>'
@@ -58,13 +58,26 @@ def _faults(shots: list[Shot], kinds: list[str], end: float) -> Iterator[str]:
                 continue
             x, healed = _x(shot.at, end), _x(shot.healed_at, end)
             well = _x(shot.recovered_at if shot.recovered_at is not None else end, end)
-            colour = "var(--err)" if shot.recovered_at is not None else "var(--bad)"
-            title = f"<title>{escape(shot.fault)}, {_clock(shot.at)}: recovery {shot.recovery_s} s</title>"
+            title = f"<title>{escape(shot.fault)}, {_clock(shot.at)}: {_outcome(shot)}</title>"
+            colour = _colour(shot)
             yield (
                 f'<g>{title}<rect x="{x}" y="{y + 3}" width="{max(well - x, 2)}" height="7" rx="2" fill="{colour}" '
                 f'opacity=".35"/><rect x="{x}" y="{y + 1}" width="{max(healed - x, 2)}" height="11" rx="2" '
                 f'fill="{colour}"/></g>'
             )
+
+
+def _colour(shot: Shot) -> str:
+    if shot.recovered_at is None:
+        return "var(--bad)"
+    return "var(--err)" if shot.is_injected else "var(--dim)"
+
+
+def _outcome(shot: Shot) -> str:
+    had = "" if shot.is_injected else "not injected, "
+    if shot.recovered_at is None:
+        return f"{had}not recovered"
+    return f"{had}recovered with the next" if shot.recovery_s is None else f"{had}recovery {shot.recovery_s} s"
 
 
 def _plot(name: str, top: float, values: list[tuple[float, float]], end: float, colour: str) -> Iterator[str]:
@@ -84,10 +97,10 @@ def _plot(name: str, top: float, values: list[tuple[float, float]], end: float, 
 
 def _bars(name: str, top: float, shots: list[Shot], end: float) -> Iterator[str]:
     """Each shot's recovery; the requests that were refused meanwhile are in its title."""
-    most = max([shot.recovery_s or 0 for shot in shots], default=0) or 1
+    most = max([shot.recovery_s or 0 for shot in shots if shot.is_injected], default=0) or 1
     yield from _frame(name, top, most)
     for shot in shots:
-        if shot.recovery_s is not None:
+        if shot.recovery_s is not None and shot.is_injected:
             size = round(PLOT * shot.recovery_s / most, 1)
             title = f"<title>{escape(shot.fault)}: {shot.recovery_s} s, {shot.errors} requests refused</title>"
             x = _x(shot.healed_at, end)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
+from typing import Any
 
 from master_dataset.commits import table_path
 from master_dataset.cut import is_below
@@ -22,6 +23,7 @@ from torture.waiting import wait_for
 
 CAUGHT_UP_S = 240.0
 MOST_TOLD = 20
+NOWHERE = "acknowledged, and nowhere in the master dataset"
 
 
 def caught_up(
@@ -65,16 +67,31 @@ def check_whole(installation: Installation, checker: Checker, truth: Truth) -> N
 
 
 def check_master(installation: Installation, truth: Truth, fates: Fates, result: Result) -> None:
-    """Each offset of the topic is one row of the master dataset, with the id that was acknowledged there."""
+    """What the master dataset holds is what was acknowledged, once."""
     table = table_path(installation.settings, installation.source_name)
+    batches = read_facts(table, Wanted(with_invalid=True), ["partition", "offset", "event_id", "invalid"])
+    judge_rows((row for batch in batches for row in batch.to_pylist()), truth, fates, result)
+
+
+def judge_rows(found: Iterable[dict[str, Any]], truth: Truth, fates: Fates, result: Result) -> None:
+    """Each offset of the topic is one row, with the id that was acknowledged there.
+
+    And each acknowledged id has a row, and none has more than it was sent.
+    """
     held: Counter[tuple[int, int]] = Counter()
     ids: dict[tuple[int, int], str] = {}
-    for batch in read_facts(table, Wanted(with_invalid=True), ["partition", "offset", "event_id", "invalid"]):
-        for row in batch.to_pylist():
-            place = row["partition"], row["offset"]
-            held[place] += 1
-            ids[place] = "" if row["invalid"] else row["event_id"]
+    for row in found:
+        place = row["partition"], row["offset"]
+        held[place] += 1
+        ids[place] = "" if row["invalid"] else row["event_id"]
     result.doubled += _told(f"partition {p}, offset {o}: {n} rows" for (p, o), n in held.items() if n > 1)
+    rows = Counter(event_id for event_id in ids.values() if event_id)
+    result.doubled += _told(
+        f"{event_id}: {number} rows, and sent {fates.tries[event_id]} times"
+        for event_id, number in rows.items()
+        if number > fates.tries[event_id]
+    )
+    result.lost += [f"{event_id}: {NOWHERE}" for event_id in sorted(fates.ids - rows.keys())]
     for place, event_id in fates.acknowledged.items():
         if ids.get(place) != event_id:
             result.lost.append(f"{event_id or 'poison'} at {place}: the master dataset has {ids.get(place)!r} there")

@@ -19,6 +19,7 @@ from master_dataset.commits import table_path
 from master_dataset.kafka_positions import read_positions
 from master_dataset.topics import librdkafka_config
 from speed_layer.speed_views import SpeedViews
+from torture import verdict
 from torture.errors import BrokenPromise
 from torture.fault import Fault, Strike
 from torture.faults.damage import any_commit, empty
@@ -59,15 +60,19 @@ def wrong_or_refused(result: Result, installation: Installation) -> bool:
 
 
 def something_lost(result: Result, installation: Installation) -> bool:
-    """Something acknowledged is not in the master dataset, and the archiver says that all is well."""
+    """An acknowledged event is nowhere in the master dataset, and the archiver says that all is well."""
+    return any(verdict.NOWHERE in each for each in result.lost) and not is_refused(installation)
+
+
+def lost_or_refused(result: Result, installation: Installation) -> bool:
+    """Likewise; or the archiver itself has found out, and goes no further."""
+    return any(verdict.NOWHERE in each for each in result.lost) or is_refused(installation)
+
+
+def is_refused(installation: Installation) -> bool:
+    """Whether the archiver says that something is wrong."""
     told = read_json(installation.home.run / "archiver.json") or {}
-    is_refused = told.get("error") or any(each.get("refused") for each in told.get("sources", {}).values())
-    return bool(result.lost) and not is_refused
-
-
-def never_well_again(result: Result, installation: Installation) -> bool:
-    """It does not recover, or loses something."""
-    return bool(result.unrecovered or result.lost) or a_wrong_answer(result, installation)
+    return bool(told.get("error") or any(each.get("refused") for each in told.get("sources", {}).values()))
 
 
 def poison_missed(result: Result, installation: Installation) -> bool:
@@ -219,7 +224,7 @@ SABOTAGES = [
     Sabotage("merge drops a generation", ("serving",), a_wrong_answer, run_now),
     Sabotage("a lost Redis is not told", ("serving",), wrong_or_back, lose_redis),
     Sabotage("acknowledged before the broker", ("collector",), something_lost, kill_collector),
-    Sabotage("auto-commit on", ("archiver",), never_well_again, kill_behind),
+    Sabotage("auto-commit on", ("archiver",), lost_or_refused, kill_behind),
     Sabotage("failOnDataLoss off", ("archiver",), something_lost, forget),
     Sabotage("dead letters dropped", ("archiver",), poison_missed, wait),
     Sabotage("fsck off", ("archiver", "batch"), a_wrong_answer, run_from_damaged),

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from infra.disk import replace_file, sync_file, sync_folder
+from tests.conftest import wait_until
 from torture import disks as module
 from torture.disks import FOLDERS, Disks, missing
 
@@ -63,6 +64,17 @@ else:
                 other = "logs" if folder != "logs" else "kafka"
                 (disks.place(other) / "fits").write_bytes(b"x" * 200_000)
             (disks.place(folder) / "more").write_bytes(b"x" * 200_000)
+
+    def test_what_becomes_free_on_a_full_disk_is_taken_too(disks: Disks) -> None:
+        place = disks.place("kafka")
+        (place / "old").write_bytes(b"x" * 4_000_000)
+        sync_file(place / "old")
+        with disks.full("kafka"):
+            (place / "old").unlink()
+            wait_until("the room to be taken", lambda: module._free_blocks(place) <= module.LEAST_FREE, 10)
+            with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+                (place / "new").write_bytes(b"x" * 2_000_000)
+        (place / "new").write_bytes(b"x" * 2_000_000)
 
     def test_what_is_there_stays_over_an_orderly_unmount(disks: Disks) -> None:
         (disks.place("redis") / "kept").write_text("yes")

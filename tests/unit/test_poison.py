@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from torture.poison import FOR_ALL, POISON, poison_for
+import pytest
+
+from master_dataset.errors import InvalidEvent
+from master_dataset.event import compile_validator, parse_json, prepare_event
+from torture.poison import FOR_ALL, poison_for
+from torture.shop import shop
+from views.catalog.campaign_spend import ads
+from views.catalog.sensor_readings import sensors
+from views.catalog.web import web
 from views.source import Source
 
 
@@ -27,5 +35,22 @@ def test_poison_bears_the_sources_own_names_for_id_and_time() -> None:
 
 
 def test_no_two_kinds_share_a_name_or_are_the_same_record() -> None:
-    assert len({each.name for each in POISON}) == len(POISON)
-    assert len({(each.value, each.key) for each in POISON}) == len(POISON)
+    kinds = poison_for(shop)
+    assert len({each.name for each in kinds}) == len(kinds)
+    assert len({(each.value, each.key) for each in kinds}) == len(kinds)
+
+
+@pytest.mark.parametrize("source", [shop, web, ads, sensors], ids=lambda source: source.name)
+def test_every_kind_is_poison_for_its_source(source: Source) -> None:
+    validate = compile_validator(source)
+
+    def is_event(value: bytes | None) -> bool:
+        try:
+            event = parse_json(value or b"")
+            validate(event)
+            prepare_event(source, event)
+        except InvalidEvent:
+            return False
+        return True
+
+    assert [each.name for each in poison_for(source) if is_event(each.value)] == []

@@ -39,7 +39,8 @@ def test_no_two_faults_share_a_name() -> None:
 
 
 def test_every_pair_is_hurt_in_every_way() -> None:
-    assert len(names("network")) == len(PAIRS) * (len(Mode) - 1)
+    assert len(names("network")) == len(network.HURT_PAIRS) * (len(Mode) - 1)
+    assert {*PAIRS} - {*network.HURT_PAIRS} == {("batch", "kafka")}
 
 
 def test_every_data_folder_can_be_full_and_every_clock_wrong() -> None:
@@ -69,6 +70,13 @@ def test_partitions_are_declared_where_the_source_is(tmp_path: Path) -> None:
         assert path.read_text() == f'shop = Source(\n    "shop", partitions={count},\n    fields="x string",\n)\n'
     with pytest.raises(TortureError, match="does not declare the source 'other'"):
         topics.declare_partitions(path, "other", 4)
+
+
+def test_partitions_of_a_source_that_no_file_declares_are_not_touched(bare: Installation) -> None:
+    for path in bare.views_dir.glob("*.py"):
+        path.unlink()
+    with pytest.raises(TortureError, match="declares the source 'shop'"), topics.strike_partitions(bare, CHANCE):
+        pass
 
 
 def test_harm_is_harm_and_takes_the_checksum_along(tmp_path: Path) -> None:

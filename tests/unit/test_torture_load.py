@@ -9,7 +9,12 @@ import pytest
 
 from torture.fates import Fate, Fates
 from torture.load import COPY_KINDS, HOUR_BEFORE_S, Planned, planned
+from torture.poison import poison_for
 from torture.shop import minutes, sales, shop, totals
+from views.catalog.campaign_spend import ads
+from views.catalog.sensor_readings import sensors
+from views.catalog.web import web
+from views.source import Source
 
 COUNT = 10_000
 VIEWS = [sales, totals, minutes]
@@ -31,6 +36,14 @@ def test_it_has_its_share_of_copies_of_every_kind_and_of_poison(records: list[Pl
     assert 0.015 < copies.total() / COUNT < 0.025
     assert 0.003 < sum(record.poison is not None for record in records) / COUNT < 0.008
     assert len({record.poison.name for record in records if record.poison}) > 30
+
+
+@pytest.mark.parametrize("source", [shop, web, ads, sensors], ids=lambda source: source.name)
+def test_poison_is_poison_for_the_source_that_gets_it(source: Source) -> None:
+    """What is an event for one source may be poison for another, and would be missed among the dead letters."""
+    strewn = [record.poison for record in islice(planned(source, [], 7), 6_000) if record.poison]
+    assert len(strewn) > 20
+    assert [each.name for each in strewn if each not in poison_for(source)] == []
 
 
 def test_a_copy_is_its_event_byte_for_byte(records: list[Planned]) -> None:

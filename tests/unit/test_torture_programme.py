@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -31,7 +32,7 @@ from torture.result import Result, Sample, Shot, Wrong, read_result
 from torture.sampling import growth
 from torture.shop import minutes, sales, totals
 from torture.supervised import _appended
-from torture.table import found, recovery, summary
+from torture.table import found, summary
 from views.in_memory import Event
 from views.view import View
 
@@ -134,10 +135,13 @@ def test_an_answer_of_another_cut_than_it_says_is_wrong() -> None:
 @pytest.mark.parametrize("view", [sales, totals, minutes], ids=lambda view: view.name)
 def test_every_question_can_be_asked(view: View) -> None:
     chance = random.Random(3)  # noqa: S311  # which questions
+    grains = set()
     for _ in range(300):
         asked = question(view, [HOUR - 40, HOUR, HOUR + 3], chance, dict.fromkeys(view.keys, "true"))
         made = ask(view, list(asked.items()), now=0.0, limits=Limits())
         assert made.range.start % view.bucket.seconds == made.range.end % view.bucket.seconds == 0
+        grains.add(made.grain)
+    assert view.grain in grains or view.bucket.seconds >= 3600, "a state in the wrong minute of its hour is found"
 
 
 def test_the_same_seed_is_the_same_plan_and_a_short_one_has_every_kind() -> None:
@@ -175,7 +179,6 @@ def test_a_result_is_read_as_it_was_written(tmp_path: Path) -> None:
     for name, bad in (("wrong", Wrong(0, "a", "b")), ("lost", "e1"), ("unrecovered", "x"), ("cut_regressions", "y")):
         assert not replace(made, **{name: [bad]}).is_right
     assert dict(summary(made))["faults"] == "1"
-    assert recovery([shot, replace(shot, recovery_s=4.5)]) == [("kill", 2, 3.5, pytest.approx(4.4))]
 
 
 @pytest.mark.parametrize(
@@ -262,15 +265,33 @@ def test_a_third_of_the_shots_may_fail_themselves_and_no_more() -> None:
     assert not Result(7, shots=[shot] * 3, not_injected=["a", "b"]).is_right
 
 
-def test_what_stands_around_an_installation_goes_though_it_does_not_stop() -> None:
+def test_what_stands_around_an_installation_goes_though_it_does_not_stop(tmp_path: Path) -> None:
+    """What is on its disks goes too, but for the logs and what the processes said of themselves."""
     gone: list[str] = []
     made = Installation.__new__(Installation)
+    made.folder, made.settings = tmp_path, SimpleNamespace(home=tmp_path / "home")  # type: ignore[assignment]
+    for place, name in (("logs", "speed.log"), ("run", "status.json"), ("run", "supervisor.lock")):
+        (tmp_path / "home" / place).mkdir(parents=True, exist_ok=True)
+        (tmp_path / "home" / place / name).write_text(name)
     made.stop = lambda: (_ for _ in ()).throw(TortureError("it does not end"))  # type: ignore[method-assign]
     made._carrier = SimpleNamespace(close=lambda: gone.append("proxies"))  # type: ignore[assignment]
     made.disks = SimpleNamespace(throw_away=lambda: gone.append("disks"))  # type: ignore[assignment]
     with pytest.raises(TortureError, match="does not end"):
         made.throw_away()
     assert gone == ["proxies", "disks"]
+    kept = {path.name: path.read_text() for path in (tmp_path / "logs").iterdir()}
+    assert kept == {"speed.log": "speed.log", "status.json": "status.json"}
+
+
+def test_evidence_is_kept_before_the_disks_go_and_a_disk_without_it_is_no_matter(tmp_path: Path) -> None:
+    made = Installation.__new__(Installation)
+    made.folder, made.settings = tmp_path, SimpleNamespace(home=tmp_path / "home")  # type: ignore[assignment]
+    made.stop = lambda: (tmp_path / "home" / "logs" / "speed.log").write_text("its last words")  # type: ignore[method-assign, assignment]
+    made._carrier = None
+    made.disks = SimpleNamespace(throw_away=lambda: shutil.rmtree(tmp_path / "home"))  # type: ignore[assignment]
+    (tmp_path / "home" / "logs").mkdir(parents=True)  # there is no folder `run`
+    made.throw_away()
+    assert (tmp_path / "logs" / "speed.log").read_text() == "its last words"
 
 
 def test_a_batch_run_that_does_not_end_is_killed_and_says_so() -> None:

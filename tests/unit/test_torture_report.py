@@ -8,6 +8,7 @@ from pathlib import Path
 
 from torture.report import by_kind, markdown, page, percentile, write_report
 from torture.result import Result, Sample, Shot, Wrong
+from torture.table import found, noted, summary, tables
 
 
 def made(**more: object) -> Result:
@@ -81,3 +82,49 @@ def test_the_readmes_table_says_what_must_be_nought() -> None:
     assert "| kill | 4 | 400 | 10 | 2.5 s |" in text
     for figure in ("wrong answers: 0", "acknowledged events lost: 0", "double counted: 0", "sabotages caught: 1 of 2"):
         assert f"**{figure}**" in text
+
+
+def failed(count: int) -> Result:
+    """A run of which so many shots were not injected, and took no time to recover."""
+    shots = made().shots
+    failing = [Shot(f"fill {n}", "disk", 70, 71, 72, 0.0, is_injected=False) for n in range(count)]
+    return made(shots=[*shots, *failing], not_injected=[f"fill {n}: <no disk>" for n in range(count)])
+
+
+def test_what_was_not_injected_is_counted_and_named_and_says_nothing_of_recovery() -> None:
+    result = failed(2)
+    assert result.is_right
+    disk, *_ = by_kind(result.shots)
+    assert (disk.kind, disk.shots, disk.not_injected, disk.unrecovered, disk.p50_s) == ("disk", 2, 2, 0, None)
+    text = page(result)
+    assert '<b class="">2</b><span>of which not injected</span>' in text
+    assert "fill 1: &lt;no disk&gt;" in text
+    assert "fill 1, 1:10: not injected" in text
+    assert dict(summary(result))["of which not injected"] == "2"
+    assert found(result) == []
+    assert "not injected: fill 1: <no disk>" in noted(result)
+
+
+def test_a_run_that_tried_too_little_says_so() -> None:
+    result = failed(3)
+    why = "too little was tried: 3 of 8 faults were not injected, and at most 33% may be"
+    assert not result.is_right
+    assert found(result) == [f"{why}: fill 0: <no disk>; fill 1: <no disk>; fill 2: <no disk>"]
+    assert dict(summary(result))["of which not injected"] == "3, which is too many"
+    text = page(result)
+    assert 'Fault programme: <b class="bad">too little was tried</b>' in text
+    assert f"<li>{why}</li>" in text
+    result.lost.append("e1")
+    assert "something was wrong" in page(result)
+
+
+def test_a_kind_that_did_not_recover_shows_it_on_the_page_and_in_the_tables() -> None:
+    stuck = Shot("power lost", "power", 70, 71, None, None)
+    result = made(shots=[stuck, Shot("again", "power", 75, 76, 78, 2.0)], unrecovered=["70 s: not within 60 s"])
+    (power,) = by_kind(result.shots)
+    assert (power.shots, power.unrecovered) == (2, 1)
+    assert "| power | 2 | 0 | 0 | 2.0 s | 2.0 s | 0 | 1 |" in markdown(result)
+    assert "<td>2.0 s</td><td>2.0 s</td><td>0</td><td>1</td>" in page(result)
+    assert "power lost, 1:10: not recovered" in page(result)
+    _, kinds = tables(result)
+    assert [[*column.cells] for column in kinds.columns][-1] == ["1"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,9 +14,11 @@ from master_dataset.dead_letters import DeadLetter
 from torture import checker as checking
 from torture.checker import Checker
 from torture.comparing import Answered
+from torture.fates import Fate, Fates
 from torture.poison import Poison
+from torture.result import Result
 from torture.shop import minutes, sales, totals
-from torture.verdict import _amiss
+from torture.verdict import NOWHERE, _amiss, judge_rows
 from views.view import View
 
 POISON = Poison("torn", b"{", reason="not JSON")
@@ -40,6 +43,46 @@ PLACE = (1, 7)
 def test_each_poison_record_is_one_dead_letter(letters: Any, said: list[str]) -> None:
     truth: Any = SimpleNamespace(poison={PLACE: POISON}, ids={(0, 1): "e1"})
     assert list(_amiss(truth, letters)) == said
+
+
+def row(offset: int, event_id: str, *, invalid: str | None = None) -> dict[str, Any]:
+    return {"partition": 0, "offset": offset, "event_id": event_id, "invalid": invalid}
+
+
+A, B, LETTERED = row(0, "a"), row(1, "b"), row(2, "x", invalid="not JSON")
+
+
+@pytest.mark.parametrize(
+    ("rows", "lost", "doubled"),
+    [
+        ([A, B, LETTERED], [], []),
+        ([A, B, LETTERED, row(3, "b")], [], []),  # the try whose outcome nobody knows is stored too
+        ([A, B, LETTERED, row(3, "a")], [], ["a: 2 rows, and sent 1 times"]),
+        ([A, B, LETTERED, row(3, "refused")], [], ["refused: 1 rows, and sent 0 times"]),
+        ([A, A, B, LETTERED], [], ["partition 0, offset 0: 2 rows"]),
+        ([A, row(1, "a"), LETTERED], [f"b: {NOWHERE}", "b at (0, 1): the master dataset has 'a' there"],
+         ["a: 2 rows, and sent 1 times"]),
+        ([B, LETTERED], [f"a: {NOWHERE}", "a at (0, 0): the master dataset has None there",
+                         "a at (0, 0): not in the master dataset"], []),
+        ([A, B], ["poison at (0, 2): the master dataset has None there", "poison at (0, 2): not in the master dataset"],
+         []),
+    ],
+)  # fmt: skip
+def test_each_acknowledged_event_is_there_and_none_more_often_than_it_was_sent(
+    rows: list[dict[str, Any]], lost: list[str], doubled: list[str], tmp_path: Path
+) -> None:
+    fates = Fates(tmp_path / "fates.jsonl")
+    for fate in (
+        Fate(1, "a", "kafka", "acknowledged", 0, 0), Fate(2, "b", "rest", "unknown"),
+        Fate(2, "b", "rest", "acknowledged", 0, 1), Fate(3, "", "kafka", "acknowledged", 0, 2),
+        Fate(4, "refused", "rest", "refused"),
+    ):  # fmt: skip
+        fates.note(fate)
+    fates.close()
+    truth: Any = SimpleNamespace(ids={(0, 0): "a", (0, 1): "b"}, poison={(0, 2): POISON})
+    result = Result(1)
+    judge_rows(rows, truth, fates, result)
+    assert (result.lost, result.doubled) == (lost, doubled)
 
 
 @pytest.fixture

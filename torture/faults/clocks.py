@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
 
+from infra.home import read_json
 from torture.errors import TortureError
 from torture.fault import Fault, Strike
 from torture.installation import SERVICES, Installation
+from torture.waiting import wait_for
 
 FOLDERS = ("/usr/lib", "/usr/local/lib", "/usr/lib64")
 LIBRARY = "libfaketime.so.1"
 SKEWS_S = (-3600, 3600, 2 * 24 * 3600)
+WORKS_S = 60.0
+"""Within so long a service has begun again and done something, with whatever clock."""
+WORK = {"archiver": "commits", "speed": "micro_batches"}
+"""Where a process says itself how much it has done since it began, and by what name."""
+CLOSE_S = 120.0
 
 
 @cache
@@ -46,12 +54,15 @@ def skewed(seconds: int) -> dict[str, str]:
 
 @contextmanager
 def strike_clock(service: str, seconds: int, installation: Installation, chance: random.Random) -> Iterator[None]:
-    """Start one service again with a wrong clock, and at the end once more with the right one."""
+    """Start one service again with a wrong clock, let it work so, and at the end start it with the right one."""
     del chance
     usual = installation.environments.get(service, {})
+    before = installation.pid(service)
     installation.environments[service] = {**usual, **skewed(seconds)}
-    _begin_again(installation, service)
     try:
+        _begin_again(installation, service)
+        what = f"{service} to work with its clock {seconds:+d} s off"
+        wait_for(what, lambda: _works(installation, service, before, seconds), WORKS_S, every_s=0.2)
         yield
     finally:
         installation.environments[service] = usual
@@ -63,6 +74,22 @@ def _begin_again(installation: Installation, service: str) -> None:
     installation.kill(service)
 
 
+def _works(installation: Installation, service: str, before: int | None, seconds: int) -> bool:
+    """Whether a new process of the service is at work.
+
+    One that tells the time of its last sign of life has to tell the wrong one, and to have committed something: the
+    supervisor, which knows better what time it is, may not call it ready.
+    """
+    found = next(each for each in installation.status()["services"] if each["name"] == service)
+    if found["pid"] in (None, before):
+        return False
+    if service not in WORK:
+        return bool(found["state"] == "ready")
+    told = read_json(installation.home.run / f"{service}.json") or {}
+    done = told.get("sources", {}).get(installation.source_name, {}).get(WORK[service], 0)
+    return bool(done) and abs(float(told["at"]) - time.time() - seconds) < CLOSE_S
+
+
 def _strike(service: str, seconds: int) -> Strike:
     return partial(strike_clock, service, seconds)
 
@@ -72,9 +99,9 @@ FAULTS = [
         f"clock of {service} {seconds / 3600:+g} h",
         "clock",
         _strike(service, seconds),
-        lasting_s=15,
+        lasting_s=4,
         recovery_s=150,
-        cost_s=30,
+        cost_s=35,
         missing=missing,
     )
     for service in SERVICES

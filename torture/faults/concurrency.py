@@ -2,19 +2,87 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
+import psutil
+
+from infra.failpoints import STOP
+from speed_layer.speed_views import SpeedViews
+from torture.errors import BrokenPromise, NotInTime, TortureError
 from torture.fault import Fault
-from torture.installation import BATCH_TIMEOUT_S, Installation, end_group
+from torture.installation import BATCH_TIMEOUT_S, Installation, end_group, said_by
+from torture.waiting import wait_for
 
-BESIDE_S = 12.0
 STILL_S = 6.0
 """Longer than a writer that says nothing is taken to live."""
+COMES_S = 90.0
+"""Within so long a run comes to any of its places."""
+STOPS_S = 5.0
+BESIDE_S = 40.0
+"""Within so long a process that is started beside another does something: Spark alone takes ten seconds."""
+TAKES_S = 20.0
+REFUSED_S = 60.0
+LEASE_HELD = 75
+LEFT_AT = ("run.after_open", "run.after_number", "run.after_data", "run.before_publish", "run.after_publish")
+
+
+@contextmanager
+def run_under_way(installation: Installation, at: str, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """A batch run that stands still at the failpoint `at` when the block begins: `go_on` lets it go on.
+
+    Nobody else makes a run meanwhile. In the end it is waited for, and noted how it ended, which is its own affair.
+    """
+    with installation.run_turn:
+        run = installation.spawn("batch", "run", "--source", installation.source_name, *options)
+        try:
+            _stop_at(installation, run, at)
+            yield run
+        finally:
+            go_on(run)
+            said_by(run, BATCH_TIMEOUT_S)
+            installation.notes.append(f"the run ended with {run.returncode}")
+
+
+def go_on(run: subprocess.Popen[str]) -> None:
+    """Let a run that stands still go on, with all of its group."""
+    _signal(run, signal.SIGCONT)
+
+
+def _stop_at(installation: Installation, run: subprocess.Popen[str], at: str) -> None:
+    armed = installation.failpoints_dir / at
+    new = installation.failpoints_dir / f"{at}.new"
+    new.write_text(STOP, encoding="utf-8")
+    new.replace(armed)  # at once: an empty file would kill
+    try:
+        wait_for(f"the run to come to {at}", lambda: not armed.exists() or run.poll() is not None, COMES_S)
+        if run.poll() is not None:
+            said = said_by(run, STOPS_S)
+            raise TortureError(f"the run ended with {run.returncode} before it came to {at}: {said[-200:]}")
+        wait_for("the run to stand still", lambda: _is_still(run.pid), STOPS_S)
+    except NotInTime:
+        end_group(run)  # nobody is to wait for its end
+        raise
+    finally:
+        armed.unlink(missing_ok=True)
+
+
+def _is_still(pid: int) -> bool:
+    with suppress(psutil.Error):
+        return bool(psutil.Process(pid).status() == psutil.STATUS_STOPPED)
+    return False
+
+
+def _signal(run: subprocess.Popen[str], number: signal.Signals) -> None:
+    if run.poll() is None:
+        with suppress(ProcessLookupError):
+            os.killpg(run.pid, number)
 
 
 @contextmanager
@@ -28,7 +96,11 @@ def runs_at_once(installation: Installation, chance: random.Random) -> Iterator[
         yield
     finally:
         for run in runs:
-            _end(run, BATCH_TIMEOUT_S)
+            said_by(run, BATCH_TIMEOUT_S)
+    codes = sorted(run.returncode for run in runs)
+    installation.notes.append(f"the runs ended with {codes}")
+    if LEASE_HELD not in codes:
+        raise TortureError(f"none of three runs met another: they ended with {codes}")
 
 
 @contextmanager
@@ -36,23 +108,28 @@ def run_killed(installation: Installation, chance: random.Random) -> Iterator[No
     """At any moment of its life."""
     with installation.run_turn:
         run = installation.spawn("batch", "run", "--source", installation.source_name)
-        _end(run, chance.uniform(2, 16))
+        after_s = chance.uniform(2, 16)
+        with suppress(subprocess.TimeoutExpired):
+            run.communicate(timeout=after_s)
+        if run.returncode is not None:
+            raise TortureError(f"the run had ended by itself, with {run.returncode}, before it was to be killed")
+        end_group(run)
+        run.communicate()
+    installation.notes.append(f"killed after {after_s:.1f} s")
     yield
 
 
 @contextmanager
 def run_left_behind(installation: Installation, chance: random.Random) -> Iterator[None]:
-    """A run stands still in the middle, another is tried, and the first goes on."""
-    with installation.run_turn:
-        run = installation.spawn("batch", "run", "--source", installation.source_name)
-        time.sleep(chance.uniform(3, 10))
-        if run.poll() is None:
-            run.send_signal(signal.SIGSTOP)
+    """A run stands still in the middle with all of its processes, another is tried, and the first goes on."""
+    with run_under_way(installation, chance.choice(LEFT_AT)) as run:
+        _signal(run, signal.SIGSTOP)  # its JVM too
         other = installation.spawn("batch", "run", "--source", installation.source_name)
-        _end(other, 8)
-        if run.poll() is None:
-            run.send_signal(signal.SIGCONT)
-        _end(run, BATCH_TIMEOUT_S)
+        said = said_by(other, REFUSED_S)
+    if other.returncode == 0:
+        raise BrokenPromise(f"A run was published while another held the lease and stood still: {said[-500:]}")
+    if other.returncode != LEASE_HELD:
+        raise TortureError(f"the other run did not come to the lease: it ended with {other.returncode}: {said[-200:]}")
     yield
 
 
@@ -60,50 +137,72 @@ def run_left_behind(installation: Installation, chance: random.Random) -> Iterat
 def taken_over(installation: Installation, chance: random.Random) -> Iterator[None]:
     """The writer stands still for so long that a run takes its place; then it goes on, and must not write."""
     del chance
-    installation.stand_still("speed", "speed.before_apply")
-    try:
-        time.sleep(STILL_S)
-        with installation.run_turn:
-            installation.batch_run()
-    finally:
-        installation.signal("speed", signal.SIGCONT)
+    with installation.redis() as client:
+        views = SpeedViews(client, installation.source_name)
+        installation.stand_still("speed", "speed.before_apply")
+        try:
+            before = views.look().epoch
+            time.sleep(STILL_S)
+            with installation.run_turn:
+                ended = installation.batch_run()
+            if views.look().epoch == before:
+                raise TortureError(f"no run took over: it ended with {ended.code}: {ended.said[-200:]}")
+        finally:
+            installation.signal("speed", signal.SIGCONT)
     yield
 
 
 @contextmanager
 def another_writer(installation: Installation, chance: random.Random) -> Iterator[None]:
-    """A second speed layer of the same source, and the first is killed under it."""
-    with _beside(installation, "speed_layer"):
-        time.sleep(chance.uniform(4, BESIDE_S))
+    """A second speed layer of the same source waits for the first, which is killed: it takes that one's place."""
+    with _beside(installation, "speed_layer") as said:
+        _wait_until_said(said, BESIDE_S, "another writer lives", "keeps_up")
+        time.sleep(chance.uniform(0, 2))
         installation.kill("speed")
+        _wait_until_said(said, TAKES_S, "keeps_up")
         yield
 
 
 @contextmanager
 def another_archiver(installation: Installation, chance: random.Random) -> Iterator[None]:
-    """A second archiver of the same table."""
-    with _beside(installation, "master_dataset.archiving"):
-        time.sleep(chance.uniform(4, BESIDE_S))
+    """A second archiver of the same table: it is refused, or has the table before the first one does."""
+    del chance
+    with _beside(installation, "master_dataset.archiving") as said:
+        _wait_until_said(said, BESIDE_S, "is written by process", "continues")
         yield
+
+
+Said = Callable[[], list[str]]
+"""What a process has said of the source until now, line by line."""
 
 
 @contextmanager
-def _beside(installation: Installation, module: str) -> Iterator[None]:
+def _beside(installation: Installation, module: str) -> Iterator[Said]:
+    log = installation.folder / f"{module}.log"
+    begin = log.stat().st_size if log.exists() else 0  # what others before it said is in the same file
     process = installation.spawn_module(module)
     try:
-        yield
+        yield lambda: lines_of(log, begin, installation.source_name)
     finally:
         end_group(process)
         process.wait()
 
 
-def _end(process: subprocess.Popen[str], after_s: float) -> None:
-    """Wait for a process, and kill it if it is still there after so many seconds."""
-    try:
-        process.communicate(timeout=after_s)
-    except subprocess.TimeoutExpired:
-        end_group(process)
-        process.communicate()
+def lines_of(log: Path, begin: int, source: str) -> list[str]:
+    """What a log says of a source after its first `begin` bytes."""
+    with log.open("rb") as file:
+        file.seek(begin)
+        text = file.read().decode("utf-8", errors="replace")
+    return [line for line in text.splitlines() if f"source={source} " in f"{line} "]
+
+
+def _wait_until_said(said: Said, deadline_s: float, *texts: str) -> None:
+    wait_for(
+        f"the second process to say {' or '.join(texts)}",
+        lambda: any(text in line for line in said() for text in texts),
+        deadline_s,
+        every_s=0.2,
+    )
 
 
 FAULTS = [
@@ -111,6 +210,6 @@ FAULTS = [
     Fault("a run is killed", "concurrency", run_killed, cost_s=12, weight=3),
     Fault("a run is left behind", "concurrency", run_left_behind, cost_s=35),
     Fault("a run takes over", "concurrency", taken_over, cost_s=35, weight=2),
-    Fault("two speed layers", "concurrency", another_writer, lasting_s=4, cost_s=35),
-    Fault("two archivers", "concurrency", another_archiver, lasting_s=2, cost_s=15),
+    Fault("two speed layers", "concurrency", another_writer, lasting_s=4, cost_s=45),
+    Fault("two archivers", "concurrency", another_archiver, lasting_s=2, cost_s=25),
 ]

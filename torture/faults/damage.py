@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -15,12 +16,16 @@ from pathlib import Path
 from batch_layer import publish_log
 from batch_layer.folders import BatchFolder
 from batch_layer.manifests import read_manifest
+from infra.home import read_json
 from master_dataset.commits import live_files, read_commits, table_path
-from torture.errors import BrokenPromise, TortureError
+from torture.errors import BrokenPromise, NotInTime, TortureError
 from torture.fault import Fault, Strike
 from torture.installation import Installation, end_group
+from torture.waiting import wait_for
 
 REPAIR_TIMEOUT_S = 180
+ARCHIVER_S = 40.0
+FOLLOWS = "it follows the source"
 TRIES = 3
 
 Harm = Callable[[Path, random.Random], None]
@@ -36,7 +41,7 @@ def empty(path: Path, chance: random.Random) -> None:
 def tear(path: Path, chance: random.Random) -> None:
     """Cut off its end."""
     content = path.read_bytes()
-    _overwrite(path, content[: chance.randrange(1, len(content))])
+    _overwrite(path, content[: chance.randrange(1, len(content) - 1)])  # the last byte may be but the end of a line
 
 
 def change(path: Path, chance: random.Random) -> None:
@@ -77,14 +82,43 @@ def any_data_file(installation: Installation, chance: random.Random) -> Path:
 def strike_master(find: Find, harm: Harm, installation: Installation, chance: random.Random) -> Iterator[None]:
     """Harm the table. A run that begins now must refuse, and so must the archiver when it is started again."""
     with installation.run_turn:
-        harm(find(installation, chance), chance)
-        if chance.random() < 0.5:
-            installation.kill("archiver")
-        installation.batch_run()
+        harmed = find(installation, chance)
+        harm(harmed, chance)
         try:
+            is_killed = chance.random() < 0.5 and installation.kill("archiver")
+            killed_at = time.time()
+            ended = installation.batch_run()
+            installation.notes.append(f"{harmed.name} harmed, the run ended with {ended.code}")
+            if not ended.code:
+                raise BrokenPromise(
+                    f"{harmed} was harmed. A run that begins then should refuse the table, and it was published: "
+                    f"{ended.said[-1000:]}"
+                )
+            if is_killed:
+                _check_archiver(installation, harmed, killed_at)
             yield
         finally:
             _command(installation, "master", "repair", installation.source_name)
+
+
+def _check_archiver(installation: Installation, harmed: Path, since: float) -> None:
+    """One that was started again refuses the table; that it is not there yet is another matter."""
+    try:
+        said = wait_for("what the archiver says", lambda: _archiver_says(installation, since), ARCHIVER_S, every_s=0.1)
+    except NotInTime as error:
+        said = str(error)
+    if said == FOLLOWS:
+        raise BrokenPromise(f"{harmed} was harmed. An archiver that begins then should refuse the table; it follows it")
+    installation.notes.append(f"the archiver: {said[:150]}")
+
+
+def _archiver_says(installation: Installation, since: float) -> str:
+    """Why it does not follow the source, or that it does; empty while it is starting."""
+    told = read_json(installation.home.run / "archiver.json") or {}
+    if told.get("at", 0.0) <= since:
+        return ""
+    source = told["sources"].get(installation.source_name, {})
+    return str(told["error"] or source.get("refused") or (FOLLOWS if source.get("cut") else ""))
 
 
 @contextmanager

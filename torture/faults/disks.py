@@ -10,22 +10,31 @@ from functools import partial
 from torture import disks
 from torture.errors import TortureError
 from torture.fault import Fault, Strike
+from torture.faults.concurrency import go_on, run_under_way
 from torture.installation import Installation
-from torture.runs import run_meanwhile
+from torture.waiting import wait_for
+
+BEFORE_WRITING = ("run.after_number", "run.after_copies", "run.after_data")
+"""Places of a run after which it writes."""
+FAILS_S = 20.0
 
 
 @contextmanager
 def strike_full(folder: str, installation: Installation, chance: random.Random) -> Iterator[None]:
     """Nothing more fits onto the disk of a folder. That of the batch views is filled while a run writes there."""
-    del chance
     if installation.disks is None:
         raise TortureError("The installation has no disks of its own: make it with has_disks=True.")
     if folder != "batch":
         with installation.disks.full(folder):
             yield
         return
-    with run_meanwhile(installation), installation.disks.full(folder):
-        yield
+    with run_under_way(installation, chance.choice(BEFORE_WRITING), "--full") as run:
+        with installation.disks.full(folder):
+            go_on(run)
+            yield
+            wait_for("the run to meet the full disk", lambda: run.poll() is not None, FAILS_S)
+        if run.returncode == 0:
+            raise TortureError("the run succeeded: it did not meet the full disk")
 
 
 def _strike(folder: str) -> Strike:
@@ -39,6 +48,7 @@ FAULTS = [
         _strike(folder),
         lasting_s=8,
         recovery_s=150,
+        cost_s=30 if folder == "batch" else 12,
         missing=disks.missing,
     )
     for folder in disks.FOLDERS

@@ -9,12 +9,16 @@ from functools import partial
 
 from torture.errors import TortureError
 from torture.fault import Fault, Strike
+from torture.faults.concurrency import go_on, run_under_way
 from torture.installation import Installation
 from torture.links import PAIRS
 from torture.proxy import Condition, Mode
-from torture.runs import run_meanwhile
 
 LASTING_S = {Mode.CUT: 4.0, Mode.HALF_OPEN: 8.0, Mode.DELAY: 5.0, Mode.TRICKLE: 6.0, Mode.RESET: 4.0}
+HURT_PAIRS = tuple(pair for pair in PAIRS if pair != ("batch", "kafka"))
+"""A run never speaks to Kafka: the link is there for a second archiver or speed layer."""
+BEFORE_REDIS = ("run.after_views", "run.after_publish")
+"""Places of a run after which it speaks to Redis at once: to compare, and to hand off."""
 
 
 def condition_by(mode: Mode, chance: random.Random) -> Condition:
@@ -32,16 +36,22 @@ def condition_by(mode: Mode, chance: random.Random) -> Condition:
 def strike_between(
     pair: tuple[str, str], mode: Mode, installation: Installation, chance: random.Random
 ) -> Iterator[None]:
-    """Spoil what is between a pair. Where one of them is a batch run, one is begun just before."""
+    """Spoil what is between a pair. Where one of them is a batch run, that is just about to speak."""
     proxy = installation.proxies.get(pair)
     if proxy is None:
         raise TortureError(f"Nothing stands between {pair[0]} and {pair[1]}: give the installation this link.")
     condition = condition_by(mode, chance)
     if pair[0] != "batch":
+        if not proxy.connections:
+            raise TortureError(f"nobody ever went by the link between {pair[0]} and {pair[1]}")
         with proxy.during(condition):
             yield
         return
-    with run_meanwhile(installation, is_long=True), proxy.during(condition):
+    before = proxy.connections
+    with run_under_way(installation, chance.choice(BEFORE_REDIS)) as run, proxy.during(condition):
+        if proxy.connections == before:
+            raise TortureError("the run did not go by its link")
+        go_on(run)
         yield
 
 
@@ -50,7 +60,13 @@ def _strike(pair: tuple[str, str], mode: Mode) -> Strike:
 
 
 FAULTS = [
-    Fault(f"{mode} between {client} and {server}", "network", _strike((client, server), mode), LASTING_S[mode])
-    for client, server in PAIRS
+    Fault(
+        f"{mode} between {client} and {server}",
+        "network",
+        _strike((client, server), mode),
+        LASTING_S[mode],
+        cost_s=30 if client == "batch" else 8,
+    )
+    for client, server in HURT_PAIRS
     for mode in LASTING_S
 ]

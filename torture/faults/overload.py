@@ -4,65 +4,87 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import random
 import socket
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
-from urllib.parse import urlsplit
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import timedelta
+from urllib.parse import urlencode, urlsplit
 
 import httpx
 
 from infra.ports import LOOPBACK
-from torture.errors import BrokenPromise
+from torture.errors import BrokenPromise, TortureError
 from torture.fault import Fault
 from torture.installation import Installation
+from torture.waiting import wait_for
+from views.generation import START
+from views.view import View
 
 TIMES = 5
 SENDERS = 24
-READERS = 150
+READERS, CONNECTIONS = 100, 150
 PROBLEM = "application/problem+json"
-WELL = frozenset((200, 202, 429, 503))
+TOO_MUCH = frozenset((429, 503))
+WELL = frozenset((200, 202)) | TOO_MUCH
+BEFORE, AFTER = timedelta(days=3), timedelta(days=9)
+"""Around the start of the load: all of its events, late ones too, are between."""
+RECEIVES_BYTES, SEGMENT_BYTES = 1024, 536
+"""With room for so little, 40 KB fill all buffers of the system on the way, and the server itself has to keep the rest.
+With the segments of loopback it would be some MB."""
+OF_ANSWER_BYTES = 600
+"""More unread than that is more than headers."""
+HELD_S = 20.0
+PART_BYTES = 1 << 16
 Act = Callable[[httpx.AsyncClient, int], Awaitable[httpx.Response]]
 
 
 class Refused:
-    """What was answered to those who asked for too much: only 2xx, 429 and 503, these as problem documents."""
+    """What was answered to those who asked for too much: only 2xx, 429 and 503, these as problem documents.
 
-    def __init__(self) -> None:
+    `well` are other answers that are right as well.
+    """
+
+    def __init__(self, well: frozenset[int] = frozenset()) -> None:
         self.statuses: Counter[int] = Counter()
         self.wrong: list[str] = []
+        self._well = WELL | well
 
     def note(self, answer: httpx.Response) -> None:
         """One answer."""
         self.statuses[answer.status_code] += 1
-        if answer.status_code not in WELL or (
+        if answer.status_code not in self._well or (
             answer.status_code >= 400 and answer.headers.get("content-type") != PROBLEM
         ):
             self.wrong.append(f"{answer.status_code} {answer.headers.get('content-type')}: {answer.text[:200]}")
 
     def check(self) -> None:
-        """Raise, unless all was well."""
+        """Raise, unless all was well and it was too much."""
         if self.wrong:
             raise BrokenPromise(f"{len(self.wrong)} answers under overload were none of 2xx, 429, 503: {self.wrong[0]}")
+        if not self.statuses.keys() & TOO_MUCH:
+            raise TortureError(f"it was not too much: no 429 and no 503 among {dict(self.statuses)}")
 
 
 @contextmanager
 def strike_questions(installation: Installation, chance: random.Random) -> Iterator[None]:
-    """Ask with as many connections as there are places for questions, times five, all of them at once."""
-    views = sorted(view.name for view in installation.declared.views_of(installation.source_name))
+    """Ask with as many connections as there are places for questions, times five, all of them at once.
+
+    Each question is about all groups of a view, and from another bucket on: it takes its time, and is not remembered.
+    """
+    views = _large_views(installation)
     crowd = TIMES * installation.settings.serving_max_queries
-    questions = [(chance.choice(views), chance.choice(("hour", "day"))) for _ in range(1000)]
+    questions = [(chance.choice(views), chance.randrange(1000)) for _ in range(5000)]
 
     async def ask(client: httpx.AsyncClient, number: int) -> httpx.Response:
-        view, grain = questions[number % len(questions)]
-        return await client.get(
-            f"/views/{view}/query", params={"from": "2026-01-01", "to": "2026-12-31", "grain": grain}
-        )
+        view, buckets = questions[number % len(questions)]
+        return await client.get(f"/views/{view.name}/query", params=_all_of(installation, view, buckets))
 
-    # A grain that is finer than the view's: a wrong question is no overload.
-    with _crowd(installation, "serving", crowd, ask, well=frozenset((400, 422))) as refused:
+    # 422: there may be too many groups for one answer. That is no overload, and right.
+    with _crowd(installation, "serving", crowd, ask, Refused(well=frozenset((422,)))) as refused:
         yield
     installation.notes.append(f"answered {dict(refused.statuses)}")
     refused.check()
@@ -70,15 +92,22 @@ def strike_questions(installation: Installation, chance: random.Random) -> Itera
 
 @contextmanager
 def strike_invalid_events(installation: Installation, chance: random.Random) -> Iterator[None]:
-    """Send bodies of the largest size that the collector has to read, check and refuse, from many sides at once."""
+    """Send bodies that the collector has to read, check and refuse, from many sides at once.
+
+    Others that do not end hold nearly all that it may hold: there is room for a small body, and not for a large one.
+    """
     event = {"event_id": "overload", installation.source.time_field: "not a time"}
-    body = json.dumps([event] * chance.randrange(500, 3000)).encode()
+    large = json.dumps([event] * chance.randrange(500, 3000)).encode()
+    small = json.dumps([event] * 10).encode()
 
     async def send(client: httpx.AsyncClient, number: int) -> httpx.Response:
-        del number
+        body = small if number % 3 else large
         return await client.post(f"/events/{installation.source_name}", content=body)
 
-    with _crowd(installation, "collector", SENDERS, send, well=frozenset((400, 413, 422))) as refused:
+    with (
+        _held(installation, room_bytes=len(large) - 1),
+        _crowd(installation, "collector", SENDERS, send, Refused(well=frozenset((422,)))) as refused,
+    ):
         yield
     installation.notes.append(f"answered {dict(refused.statuses)}")
     refused.check()
@@ -86,20 +115,19 @@ def strike_invalid_events(installation: Installation, chance: random.Random) -> 
 
 @contextmanager
 def strike_slow_readers(installation: Installation, chance: random.Random) -> Iterator[None]:
-    """Live feeds that are opened and not read, with room for next to nothing on the way."""
-    views = sorted(view.name for view in installation.declared.views_of(installation.source_name))
-    readers = [_open_live(installation, chance.choice(views)) for _ in range(READERS)]
-    try:
+    """Live feeds of large answers that are opened and not read, with room for next to nothing on the way."""
+    views = _large_views(installation)
+    with ExitStack() as closing:
+        readers = [closing.enter_context(_open_live(installation, chance.choice(views))) for _ in range(READERS)]
+        wait_for("a feed that has more to tell than is read", lambda: any(map(_is_unread, readers)), HELD_S)
         yield
-    finally:
-        for reader in readers:
-            reader.close()
+        installation.notes.append(f"{sum(map(_is_unread, readers))} of {READERS} feeds had more to tell than was read")
 
 
 @contextmanager
 def strike_slow_senders(installation: Installation, chance: random.Random) -> Iterator[None]:
     """Requests whose bodies never come to an end, byte by byte."""
-    senders = [_connect(installation, "collector", 0) for _ in range(READERS)]
+    senders = [_connect(installation.addresses.collector) for _ in range(CONNECTIONS)]
     first = f"POST /events/{installation.source_name} HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n"
     head = f"{first}{_key(installation)}\r\n"
     stopping = threading.Event()
@@ -120,16 +148,18 @@ def strike_slow_senders(installation: Installation, chance: random.Random) -> It
     finally:
         stopping.set()
         thread.join()
+        waited_for = sum(map(_is_waited_for, senders))
         for each in chance.sample(senders, len(senders)):
             each.close()
+    installation.notes.append(f"{waited_for} of {CONNECTIONS} bodies were still waited for")
+    if not waited_for:
+        raise TortureError("the collector had ended every request before its body did")
 
 
 @contextmanager
-def _crowd(
-    installation: Installation, server: str, size: int, act: Act, well: frozenset[int] = frozenset()
-) -> Iterator[Refused]:
-    """So many connections that do the same again and again, all at once."""
-    refused, stopping = Refused(), threading.Event()
+def _crowd(installation: Installation, server: str, size: int, act: Act, refused: Refused) -> Iterator[Refused]:
+    """So many connections that do the same again and again, all at once, with nothing between them and the server."""
+    stopping = threading.Event()
 
     async def one(client: httpx.AsyncClient, first: int) -> None:
         number = first
@@ -140,11 +170,10 @@ def _crowd(
             except httpx.TransportError:
                 await asyncio.sleep(0.2)  # whoever is there no more is found by the programme
                 continue
-            if answer.status_code not in well:
-                refused.note(answer)
+            refused.note(answer)
 
     async def everybody() -> None:
-        address, limits = installation.address("client", server), httpx.Limits(max_connections=size)
+        address, limits = getattr(installation.addresses, server), httpx.Limits(max_connections=size)
         async with httpx.AsyncClient(base_url=address, auth=installation.admin, timeout=60, limits=limits) as client:
             await asyncio.gather(*(one(client, each * 17) for each in range(size)))
 
@@ -157,20 +186,89 @@ def _crowd(
         thread.join(timeout=90)
 
 
-def _open_live(installation: Installation, view: str) -> socket.socket:
-    made = _connect(installation, "serving", 1024)
-    asked = f"GET /views/{view}/live?from=2026-01-01&every=200ms HTTP/1.1\r\nhost: x\r\n{_key(installation)}\r\n"
-    made.sendall(asked.encode())
+@contextmanager
+def _held(installation: Installation, room_bytes: int) -> Iterator[None]:
+    """Bodies that do not end hold what the collector may hold, but for `room_bytes`."""
+    settings = installation.settings
+    budget, largest = int(settings.collector_buffer_mb * 1_000_000), int(settings.collector_max_body_mb * 1_000_000)
+    held = budget - room_bytes
+    count = math.ceil(held / (largest - 1))
+    with ExitStack() as closing:
+        holders = [closing.enter_context(_connect(installation.addresses.collector)) for _ in range(count)]
+        for number, holder in enumerate(holders):
+            _send_all_but_the_end(installation, holder, held // count + (number < held % count))
+        yield
+
+
+def _send_all_but_the_end(installation: Installation, holder: socket.socket, size: int) -> None:
+    head = (
+        f"POST /events/{installation.source_name} HTTP/1.1\r\nhost: x\r\ncontent-length: {size + 1}\r\n"
+        f"{_key(installation)}\r\n"
+    )
+    holder.sendall(head.encode())
+    part = b" " * PART_BYTES
+    for begin in range(0, size, PART_BYTES):
+        holder.sendall(part[: size - begin])
+
+
+def _large_views(installation: Installation) -> list[View]:
+    """Those with keys, whose answers have many rows; all, where there are none."""
+    views = sorted(installation.declared.views_of(installation.source_name), key=lambda view: view.name)
+    return [view for view in views if view.keys] or views
+
+
+def _all_of(installation: Installation, view: View, earlier_buckets: int = 0) -> dict[str, str]:
+    """All that a view has of the load, by all its keys and in its own grain; it may begin so many buckets earlier."""
+    bucket = timedelta(seconds=view.bucket.seconds)
+    begin = -BEFORE - earlier_buckets * bucket
+    end = min(AFTER, begin + (installation.settings.serving_max_periods - 2) * bucket)
+    return {"from": _iso(begin), "to": _iso(end), "grain": view.bucket.text, "by": ",".join(view.keys)}
+
+
+def _open_live(installation: Installation, view: View) -> socket.socket:
+    """A feed of as many rows as a page may have."""
+    asked = {**_all_of(installation, view), "limit": installation.settings.serving_max_rows, "every": "1s"}
+    made = _connect(installation.addresses.serving, RECEIVES_BYTES)
+    first = f"GET /views/{view.name}/live?{urlencode(asked)} HTTP/1.1\r\nhost: x\r\n{_key(installation)}\r\n"
+    made.sendall(first.encode())
     return made
 
 
-def _connect(installation: Installation, server: str, buffer_bytes: int) -> socket.socket:
+def _is_unread(reader: socket.socket) -> bool:
+    """Whether it is told more than it reads: an answer, not a refusal."""
+    reader.setblocking(False)
+    try:
+        told = reader.recv(PART_BYTES, socket.MSG_PEEK)
+    except OSError:  # nothing yet, or it is closed
+        return False
+    return told.startswith(b"HTTP/1.1 200") and len(told) > OF_ANSWER_BYTES
+
+
+def _is_waited_for(sender: socket.socket) -> bool:
+    """Whether a request is open: nothing was answered yet."""
+    sender.setblocking(False)
+    try:
+        sender.recv(1, socket.MSG_PEEK)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False  # an answer, or the end
+
+
+def _connect(address: str, buffer_bytes: int = 0) -> socket.socket:
+    """To the server itself: a proxy between would read for it, or for us."""
     made = socket.socket()
     if buffer_bytes:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, SEGMENT_BYTES)
     made.settimeout(10)
-    made.connect((LOOPBACK, urlsplit(installation.address("client", server)).port))
+    made.connect((LOOPBACK, urlsplit(address).port))
     return made
+
+
+def _iso(from_start: timedelta) -> str:
+    return (START + from_start).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _key(installation: Installation) -> str:
@@ -181,6 +279,6 @@ def _key(installation: Installation) -> str:
 FAULTS = [
     Fault("five times too many questions", "overload", strike_questions, 8, cost_s=15),
     Fault("events to refuse from many sides", "overload", strike_invalid_events, 8, cost_s=15),
-    Fault("readers that do not read", "slow", strike_slow_readers, 10, cost_s=15),
+    Fault("readers that do not read", "slow", strike_slow_readers, 8, cost_s=18),
     Fault("senders that do not end", "slow", strike_slow_senders, 10, cost_s=15),
 ]

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import combinations
 
 from infra.errors import InfraError
-from torture.errors import NotInTime
+from torture.errors import NotInTime, TortureError
 from torture.fault import Fault
 from torture.installation import SERVICES, Installation
 from torture.waiting import wait_for
@@ -28,8 +28,9 @@ STARTS_S = 180
 def kill(services: tuple[str, ...], installation: Installation, chance: random.Random) -> Iterator[None]:
     """All of them at once."""
     del chance
-    for service in services:
-        installation.kill(service)
+    struck = [installation.kill(service) for service in services]
+    if not any(struck):
+        raise TortureError(f"{' and '.join(services)} did not run")
     yield
 
 
@@ -37,7 +38,10 @@ def kill(services: tuple[str, ...], installation: Installation, chance: random.R
 def kill_below(service: str, installation: Installation, chance: random.Random) -> Iterator[None]:
     """Not the process that is supervised, but what it runs on: Spark's JVM."""
     del chance
-    for pid in installation.pids(service)[1:]:
+    below = installation.pids(service)[1:]
+    if not below:
+        raise TortureError(f"nothing ran below {service}")
+    for pid in below:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     yield
@@ -65,7 +69,8 @@ def _is_another(installation: Installation, service: str, before: int | None) ->
 def stand_still(service: str, installation: Installation, chance: random.Random) -> Iterator[None]:
     """SIGSTOP until healed: connections stay open, nothing is answered."""
     del chance
-    installation.signal(service, signal.SIGSTOP)
+    if not installation.signal(service, signal.SIGSTOP):
+        raise TortureError(f"{service} did not run")
     try:
         yield
     finally:

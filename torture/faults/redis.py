@@ -8,11 +8,11 @@ import shutil
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from torture.errors import NotInTime
+from torture.errors import TortureError
 from torture.fault import Fault
 from torture.installation import Installation
 from torture.waiting import wait_for
@@ -20,6 +20,7 @@ from torture.waiting import wait_for
 PARTS = ("epoch", "meta.2", "gens")
 """Keys by which speed views are known to be whole. A state alone cannot be lost: Redis keeps all or forgets the end."""
 GONE_S = 10.0
+LONGEST_S = 4.0
 
 
 @contextmanager
@@ -50,25 +51,46 @@ def empty(installation: Installation, chance: random.Random) -> Iterator[None]:
 
 
 @contextmanager
-def set_back(longest_s: float, installation: Installation, chance: random.Random) -> Iterator[None]:
-    """It comes back with the files of some seconds ago, as after a disk that lied, or a restored snapshot.
+def set_back(installation: Installation, chance: random.Random) -> Iterator[None]:
+    """It comes back with the files of some seconds ago, as after a disk that lied, or a restored snapshot."""
+    with _set_back(installation):
+        time.sleep(chance.uniform(0.5, LONGEST_S))
+    yield
+
+
+@contextmanager
+def set_back_across_run(installation: Installation, chance: random.Random) -> Iterator[None]:
+    """It comes back with the files of before a run that was published since."""
+    del chance
+    with installation.run_turn, _set_back(installation):
+        ended = installation.batch_run()
+        if ended.code:
+            raise TortureError(f"no run was made in between: it ended with {ended.code}: {ended.said[-200:]}")
+    yield
+
+
+@contextmanager
+def _set_back(installation: Installation) -> Iterator[None]:
+    """What the block did to Redis is gone at its end; where the block fails, it stays.
 
     The snapshot is of one moment: Redis stands still while its files are copied.
     """
     snapshot = installation.folder / "redis.snapshot"
     shutil.rmtree(snapshot, ignore_errors=True)
     folder = installation.home.redis
-    installation.signal("redis", signal.SIGSTOP)
+    if not installation.signal("redis", signal.SIGSTOP):
+        raise TortureError("Redis does not run now: there is no moment to go back to")
     try:
         shutil.copytree(folder, snapshot)
     finally:
         installation.signal("redis", signal.SIGCONT)
-    time.sleep(chance.uniform(0.5, longest_s))
-    with _between_lives(installation):
-        _clear(folder)
-        shutil.copytree(snapshot, folder, dirs_exist_ok=True)
-    shutil.rmtree(snapshot)
-    yield
+    try:
+        yield
+        with _between_lives(installation):
+            _clear(folder)
+            shutil.copytree(snapshot, folder, dirs_exist_ok=True)
+    finally:
+        shutil.rmtree(snapshot)
 
 
 @contextmanager
@@ -80,8 +102,7 @@ def _between_lives(installation: Installation) -> Iterator[Path]:
     try:
         installation.kill("redis")
         if pid is not None:
-            with suppress(NotInTime):
-                wait_for("Redis to be dead", lambda: _is_dead(pid), GONE_S)
+            wait_for("Redis to be dead", lambda: _is_dead(pid), GONE_S)
         yield installation.home.redis
     finally:
         os.kill(supervisor, signal.SIGCONT)
@@ -106,6 +127,6 @@ FAULTS = [
     Fault("Redis is flushed", "redis", flush, cost_s=8),
     *(Fault(f"Redis loses {part}", "redis", partial(delete, part), cost_s=8) for part in PARTS),
     Fault("Redis loses its files", "redis", empty, cost_s=10),
-    Fault("Redis is set back by seconds", "redis", partial(set_back, 4.0), cost_s=12, weight=2),
-    Fault("Redis is set back across a run", "redis", partial(set_back, 25.0), cost_s=25),
+    Fault("Redis is set back by seconds", "redis", set_back, cost_s=12, weight=2),
+    Fault("Redis is set back across a run", "redis", set_back_across_run, cost_s=35),
 ]

@@ -13,12 +13,13 @@ from confluent_kafka.admin import AdminClient
 from infra.disk import replace_file
 from infra.home import read_json
 from master_dataset.topics import alter_topic, delete_topic, existing_topics, librdkafka_config
-from torture.errors import TortureError
+from torture.errors import BrokenPromise, NotInTime, TortureError
 from torture.fault import Fault
 from torture.installation import Installation
 from torture.waiting import wait_for
 
 MOST_PARTITIONS = 8
+REFUSED_S = 90.0
 FOLLOWERS = ("collector", "archiver", "speed", "serving")
 OTHER = "brittle"
 DECLARATION = f'''"""A source beside those under torture, whose topic goes."""
@@ -36,6 +37,7 @@ from views.view import View
 def strike_partitions(installation: Installation, chance: random.Random) -> Iterator[None]:
     """One partition more than declared: the archiver stops before it, until the declaration says so too."""
     del chance
+    declaring = _declaring(installation)  # before anything is altered: there may be none
     admin = _admin(installation)
     topic = installation.source_topic
     count = existing_topics(admin, 15)[topic]
@@ -45,7 +47,7 @@ def strike_partitions(installation: Installation, chance: random.Random) -> Iter
     try:
         yield
     finally:
-        declare_partitions(_declaring(installation), installation.source_name, count + 1)
+        declare_partitions(declaring, installation.source_name, count + 1)
 
 
 @contextmanager
@@ -61,7 +63,13 @@ def strike_other_topic(installation: Installation, chance: random.Random) -> Ite
         wait_for(f"the event of {OTHER}", lambda: _told(installation).get("rows"), deadline_s=60)
         admin = _admin(installation)
         delete_topic(admin, OTHER)
-        wait_for(f"the refusal of {OTHER}", lambda: _told(installation).get("refused"), deadline_s=90)
+        try:
+            wait_for(f"the refusal of {OTHER}", lambda: _told(installation).get("refused"), REFUSED_S)
+        except NotInTime:
+            raise BrokenPromise(
+                f"The topic of source {OTHER!r} was deleted. The archiver should refuse that source, and after "
+                f"{REFUSED_S:g} s it says of it: {_told(installation)}"
+            ) from None
         yield
     finally:
         declared.unlink()
@@ -79,10 +87,14 @@ def declare_partitions(path: Path, source: str, count: int) -> None:
 
 
 def _declaring(installation: Installation) -> Path:
-    return next(
-        path
-        for path in sorted(installation.views_dir.glob("*.py"))
-        if re.search(rf'Source\(\s*(?:name=)?"{installation.source_name}"', path.read_text(encoding="utf-8"))
+    """The file in which `declare_partitions` finds the source."""
+    form = re.compile(rf'Source\(\s*(?:name=)?"{installation.source_name}",')
+    for path in sorted(installation.views_dir.glob("*.py")):
+        if form.search(path.read_text(encoding="utf-8")):
+            return path
+    raise TortureError(
+        f"No file in {installation.views_dir} declares the source {installation.source_name!r} in a form that is known "
+        "here, so its partitions cannot be changed."
     )
 
 

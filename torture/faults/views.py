@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from torture.errors import TortureError
+import httpx
+
+from torture.errors import BrokenPromise, NotInTime, TortureError
 from torture.fault import Fault
 from torture.installation import Installation
 from torture.waiting import wait_for
@@ -15,6 +17,9 @@ from torture.waiting import wait_for
 FILE = "joining.py"
 NAME = "joined"
 SERVED_S = 60.0
+UP_S = 60.0
+TRIES = 3
+"""What a run needs may just have been hurt by the fault before."""
 VERSIONS = {
     "with a count": "{'records': Count()}",
     "with a filtered count": "{'records': Count(), 'named': Count(where=\"{id} is not null\")}",
@@ -46,35 +51,62 @@ def _declaring(installation: Installation) -> str:
 def declared(version: str, installation: Installation, chance: random.Random) -> Iterator[None]:
     """Declare it, or declare it differently; a run lets it join, and from then on it is asked about too."""
     del chance
+    _join(installation, version)
+    yield
+
+
+def _join(installation: Installation, version: str) -> None:
+    wait_for("every process to be there", installation.is_up, UP_S)
     (installation.views_dir / FILE).write_text(declaration(installation, version), encoding="utf-8")
     made = installation.declare().view(NAME)
-    with installation.run_turn:
-        ended = installation.batch_run()
-    if ended.code:
-        raise TortureError(f"the run failed: {ended.said[-200:]}")
+    _run(installation, f"view {NAME!r} was declared {version}")
     with installation.client("serving") as client:
         asked = {"from": "2026-03-01T00:00:00Z", "to": "2026-03-01T01:00:00Z"}
 
+        answered = ""
+
         def is_served() -> bool:
-            answer = client.get(f"/views/{NAME}/query", params=asked)
+            nonlocal answered
+            try:
+                answer = client.get(f"/views/{NAME}/query", params=asked)
+            except httpx.HTTPError as error:
+                answered = repr(error)
+                return False
+            answered = f"{answer.status_code} {answer.text[:300]}"
             return answer.status_code == 200 and answer.json()["meta"]["version"] == made.hash[:16]
 
-        wait_for(f"{NAME} {version} to be served", is_served, SERVED_S)
-    yield
+        try:
+            wait_for(f"{NAME} {version} to be served", is_served, SERVED_S)
+        except NotInTime:
+            raise BrokenPromise(
+                f"View {NAME!r} was declared {version} and a run was published. It should be served as "
+                f"{made.hash[:16]}; after {SERVED_S:g} s the answer is {answered}"
+            ) from None
 
 
 @contextmanager
 def gone(installation: Installation, chance: random.Random) -> Iterator[None]:
     """No longer declared: the next run leaves it out, and the others must not notice."""
-    del chance
-    (installation.views_dir / FILE).unlink(missing_ok=True)
+    if not (installation.views_dir / FILE).exists():
+        _join(installation, chance.choice(sorted(VERSIONS)))
+    wait_for("every process to be there", installation.is_up, UP_S)
+    (installation.views_dir / FILE).unlink()
     installation.declare()
-    with installation.run_turn:
-        installation.batch_run()
+    _run(installation, f"view {NAME!r} is declared no more")
     yield
+
+
+def _run(installation: Installation, why: str) -> None:
+    """A run that has to succeed now that the declarations are others."""
+    with installation.run_turn:
+        for _ in range(TRIES):
+            ended = installation.batch_run()
+            if not ended.code:
+                return
+    raise BrokenPromise(f"{why}. A run should succeed, and {TRIES} failed; the last said: {ended.said[-1000:]}")
 
 
 FAULTS = [
     *(Fault(f"a view is declared {each}", "views", partial(declared, each), cost_s=25) for each in VERSIONS),
-    Fault("a view is declared no more", "views", gone, cost_s=25),
+    Fault("a view is declared no more", "views", gone, cost_s=40),
 ]

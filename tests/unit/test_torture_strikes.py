@@ -1,0 +1,295 @@
+"""Faults prove that they struck: what did not come about is no shot, and what the platform owes then is its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import structlog
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from infra.failpoints import VARIABLE
+from infra.home import write_json
+from infra.logs import configure_logging
+from infra.ports import LOOPBACK
+from infra.problems import Problem
+from master_dataset.collector.bodies import check_batch, parse_body, read_body
+from master_dataset.collector.limits import Budget
+from master_dataset.collector.limits import Limits as CollectorLimits
+from master_dataset.table import TableBusy
+from serving_layer.asking import Limits, ask
+from tests.conftest import wait_until
+from torture.errors import BrokenPromise, TortureError
+from torture.faults import clocks, concurrency, damage, overload, processes, redis, views
+from torture.faults.overload import Refused
+from torture.installation import Ended, Installation, free_port
+from views.aggregates import Count
+from views.generation import START
+from views.view import View
+
+CHANCE = random.Random(1)  # noqa: S311  no secret
+COMES = "from infra.failpoints import reach; reach('run.after_number'); print('went on')"
+
+
+class Scripted(Installation):
+    """One that was never started: its runs are a script, or end as they are told to."""
+
+    script = COMES
+    ends_with = 0
+    commands: list[tuple[str, ...]]
+
+    def spawn(self, *arguments: str, more: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+        self.commands = [*getattr(self, "commands", []), arguments]
+        environment = {**os.environ, VARIABLE: str(self.failpoints_dir), **(more or {})}
+        return subprocess.Popen(
+            [sys.executable, "-c", self.script if arguments[0] == "batch" else ""],
+            env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+        )  # fmt: skip
+
+    def batch_run(self, *options: str, timeout_s: float = 0) -> Ended:
+        del options, timeout_s
+        return Ended(self.ends_with, "as it was told to")
+
+    def is_up(self) -> bool:
+        return True
+
+    def kill(self, service: str) -> bool:
+        del service
+        return False
+
+
+@pytest.fixture
+def scripted(tmp_path: Path) -> Scripted:
+    return Scripted(tmp_path / "scripted", overrides={"collector_buffer_mb": 2, "collector_max_body_mb": 0.5})
+
+
+# ---- runs ----------------------------------------------------------------------
+
+
+def test_a_run_under_way_stands_still_until_it_is_let_go_on(scripted: Scripted) -> None:
+    with concurrency.run_under_way(scripted, "run.after_number") as run:
+        assert scripted.run_turn.locked()
+        assert concurrency._is_still(run.pid)
+        concurrency.go_on(run)
+        wait_until("the run to end", lambda: run.poll() is not None)
+    assert scripted.notes == ["the run ended with 0"]
+    assert not scripted.run_turn.locked()
+    assert not any(scripted.failpoints_dir.iterdir())
+
+
+def test_a_run_that_ends_before_its_place_is_no_shot_and_leaves_nothing_armed(scripted: Scripted) -> None:
+    with (
+        pytest.raises(TortureError, match=r"ended with 0 before it came to run\.after_data: went on"),
+        concurrency.run_under_way(scripted, "run.after_data"),
+    ):
+        pass
+    assert not any(scripted.failpoints_dir.iterdir())
+
+
+def test_a_run_beside_one_that_stands_still_has_to_be_refused(
+    scripted: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(concurrency, "LEFT_AT", ("run.after_number",))
+    strike = concurrency.run_left_behind(scripted, CHANCE)
+    with pytest.raises(BrokenPromise, match="published while another held the lease"), strike:
+        pass
+    scripted.script = f"{COMES}; raise SystemExit(75)"
+    with concurrency.run_left_behind(scripted, CHANCE):
+        pass
+    scripted.script = f"{COMES}; raise SystemExit(1)"
+    with pytest.raises(TortureError, match="did not come to the lease"), concurrency.run_left_behind(scripted, CHANCE):
+        pass
+
+
+def test_only_what_is_said_of_the_source_since_the_start_is_heard(tmp_path: Path) -> None:
+    log = tmp_path / "module.log"
+    log.write_text("before [info] waits source=shop why='another writer lives'\n")
+    begin = log.stat().st_size
+    with log.open("a") as file:
+        file.write("now [info] keeps_up source=shopping applied={}\nnow [info] keeps_up source=shop applied={}\n")
+    assert concurrency.lines_of(log, begin, "shop") == ["now [info] keeps_up source=shop applied={}"]
+
+
+@pytest.mark.parametrize(
+    ("event", "values", "text"),
+    [
+        ("waits", {"why": "another writer lives"}, "another writer lives"),
+        ("keeps_up", {"applied": {}}, "keeps_up"),
+        ("refused", {"why": str(TableBusy("The table '/x' is written by process 7."))}, "is written by process"),
+        ("continues", {"cut": {0: 1}}, "continues"),
+    ],
+)
+def test_what_a_second_process_says_is_understood(
+    tmp_path: Path, event: str, values: dict[str, Any], text: str
+) -> None:
+    log = tmp_path / "module.log"
+    with log.open("w") as stream:
+        configure_logging("info", stream)
+        structlog.get_logger().info(event, source="shop", **values)
+    structlog.reset_defaults()
+    (line,) = concurrency.lines_of(log, 0, "shop")
+    assert text in line
+
+
+# ---- clocks --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pid", "at_s", "commits", "works"),
+    [(8, 3600, 1, True), (7, 3600, 1, False), (None, 3600, 1, False), (8, 0, 1, False), (8, 3600, 0, False)],
+)
+def test_a_clock_is_wrong_when_a_new_process_commits_under_it(
+    scripted: Scripted, monkeypatch: pytest.MonkeyPatch, pid: int | None, at_s: int, commits: int, works: bool
+) -> None:
+    scripted.home.prepare()
+    services = [{"name": "archiver", "pid": pid, "state": "starting"}]
+    monkeypatch.setattr(scripted, "status", lambda: {"services": services})
+    told = {"at": time.time() + at_s, "error": "", "sources": {"shop": {"commits": commits}}}
+    write_json(scripted.home.run / "archiver.json", told)
+    assert clocks._works(scripted, "archiver", 7, 3600) is works
+
+
+# ---- what the platform owes ----------------------------------------------------
+
+
+def test_a_run_that_publishes_from_a_damaged_table_is_a_broken_promise(scripted: Scripted, tmp_path: Path) -> None:
+    harmed = tmp_path / "part.parquet"
+    harmed.write_bytes(b"x" * 1000)
+    strike = damage.strike_master(lambda _installation, _chance: harmed, damage.tear, scripted, CHANCE)
+    with pytest.raises(BrokenPromise, match="should refuse the table"), strike:
+        pass
+    assert scripted.commands == [("master", "repair", "shop")]
+    scripted.ends_with = 1
+    with damage.strike_master(lambda _installation, _chance: harmed, damage.tear, scripted, CHANCE):
+        assert scripted.notes[-1] == "part.parquet harmed, the run ended with 1"
+
+
+def test_a_run_that_fails_after_a_view_was_declared_is_a_broken_promise(scripted: Scripted) -> None:
+    scripted.ends_with = 1
+    with (
+        pytest.raises(BrokenPromise, match="A run should succeed, and 3 failed"),
+        views.declared("with a count", scripted, CHANCE),
+    ):
+        pass
+    assert views.NAME in scripted.declared.views
+
+
+def test_nothing_to_kill_is_no_shot(scripted: Scripted) -> None:
+    for strike in (processes.kill(("redis", "speed"), scripted, CHANCE), redis.set_back(scripted, CHANCE)):
+        with pytest.raises(TortureError, match="not run"), strike:
+            pass
+
+
+# ---- too much ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("statuses", "error"),
+    [
+        ([], TortureError),
+        ([200, 422], TortureError),
+        ([200, 422, 429], None),
+        ([503], None),
+        ([429, 500], BrokenPromise),
+        ([429, 400], BrokenPromise),
+    ],
+)
+def test_overload_is_one_that_was_refused_and_refused_well(statuses: list[int], error: type[Exception] | None) -> None:
+    refused = Refused(well=frozenset((422,)))
+    for status in statuses:
+        refused.note(httpx.Response(status, headers={"content-type": "application/problem+json"}))
+    if error is None:
+        refused.check()
+        return
+    with pytest.raises(error) as found:
+        refused.check()
+    assert type(found.value) is error
+
+
+@pytest.mark.parametrize("earlier", [0, 999])
+def test_what_is_asked_for_under_overload_may_be_asked(scripted: Scripted, earlier: int) -> None:
+    assert [view.name for view in overload._large_views(scripted)] == ["minutes", "sales"]
+    for view in scripted.declared.views_of("shop"):
+        asked = overload._all_of(scripted, view, earlier)
+        question = ask(view, list(asked.items()), now=time.time(), limits=Limits())
+        assert question.by == tuple(view.keys)
+        assert question.range.start <= START.timestamp() - 2 * 86_400
+        assert question.range.end >= START.timestamp() + 5 * 86_400
+    finest = View("finest", source=scripted.source, grain="1s", answers={"events": Count()})
+    ask(finest, list(overload._all_of(scripted, finest, earlier).items()), now=time.time(), limits=Limits())
+
+
+@contextmanager
+def collector(installation: Installation) -> Iterator[Budget]:
+    """What the collector does with bodies, by its own limits, without Kafka."""
+    limits = CollectorLimits.of(installation.settings)
+    budget = Budget(limits.buffer)
+
+    async def store(request: Request) -> Response:
+        try:
+            with budget.charge() as charge:
+                check_batch(len(parse_body(await read_body(request, limits, charge))), limits, charge)
+        except Problem as problem:
+            return problem.response()
+        return Response(status_code=422, headers={"content-type": overload.PROBLEM})
+
+    app = Starlette(routes=[Route("/events/shop", store, methods=["POST"])])
+    port = installation.settings.collector_port
+    server = uvicorn.Server(uvicorn.Config(app, host=LOOPBACK, port=port, log_level="error", lifespan="off"))
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve()), daemon=True)
+    thread.start()
+    wait_until("the server", lambda: server.started)
+    try:
+        yield budget
+    finally:
+        server.should_exit = True
+        thread.join(10)
+
+
+def test_events_to_refuse_are_too_many_for_the_limits_of_the_collector(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = {"collector_buffer_mb": 2, "collector_max_body_mb": 0.5, "collector_port": free_port()}
+    installation = Installation(tmp_path / "here", overrides=limits)
+    monkeypatch.setattr(overload, "SENDERS", 4)
+    with collector(installation) as budget:
+        with overload.strike_invalid_events(installation, CHANCE):
+            wait_until("bodies that do not end", lambda: budget.held > 1_500_000)
+            time.sleep(0.5)
+        wait_until("all to be given back", lambda: not budget.held)
+    (note,) = installation.notes
+    assert "429:" in note
+    assert "422:" in note
+
+
+def test_a_reader_that_does_not_read_holds_up_the_server_itself() -> None:
+    with socket.create_server((LOOPBACK, 0)) as listening:
+        address = f"http://{LOOPBACK}:{listening.getsockname()[1]}"
+        with overload._connect(address, overload.RECEIVES_BYTES) as reader:
+            served, _ = listening.accept()
+            with served:
+                served.setblocking(False)
+                assert not overload._is_unread(reader)
+                served.send(b"HTTP/1.1 200 OK\r\n\r\n")
+                sent = 0
+                with suppress(BlockingIOError):
+                    while sent < 1_000_000:
+                        sent += served.send(b"x" * 10_000)
+                assert sent < 200_000
+                wait_until("an answer that is not read", lambda: overload._is_unread(reader))
