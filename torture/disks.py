@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
@@ -75,9 +75,11 @@ class Disks:
 
     def throw_away(self) -> None:
         """Unmount all, with everything that is on them."""
-        self.unmount()
-        if self._images.is_mount():
-            _run("umount", str(self._images))
+        with ExitStack() as mounted:  # the last first, and each whatever becomes of the others
+            if self._images.is_mount():
+                mounted.callback(_run, "umount", str(self._images))
+            for folder in FOLDERS:
+                mounted.callback(self._unmount, folder)
 
     def lose_power(self) -> None:
         """Everything that was not synced is gone. Nobody may use them now: end all processes, then call `mount`."""
