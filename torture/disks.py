@@ -65,6 +65,7 @@ class Disks:
             if is_new:
                 (place / "lost+found").rmdir()  # a home holds nothing of others
                 place.chmod(0o700)
+            (place / FILLER).unlink(missing_ok=True)  # that it went was not synced before the power was lost
             if folder == ROOT:
                 Home(self.home).prepare()  # marked as ours, before there are folders in it
 

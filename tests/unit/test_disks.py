@@ -76,6 +76,13 @@ else:
                 (place / "new").write_bytes(b"x" * 2_000_000)
         (place / "new").write_bytes(b"x" * 2_000_000)
 
+    def test_a_disk_that_was_full_once_is_not_full_again_after_a_loss_of_power(disks: Disks) -> None:
+        place = disks.place("spark")
+        with disks.full("spark"):
+            sync_folder(place)  # the filler is on the disk, as after some time
+        lose_power(disks)
+        (place / "something").write_bytes(b"x" * 2**20)
+
     def test_what_is_there_stays_over_an_orderly_unmount(disks: Disks) -> None:
         (disks.place("redis") / "kept").write_text("yes")
         disks.unmount()
