@@ -65,6 +65,8 @@ class Sampler:
         memory: dict[str, int] = {}
         files: dict[str, int] = {}
         for name in SERVICES:
+            if not self._installation.is_ready((name,)):
+                continue  # one that begins has not much yet, and would make the others look grown
             with suppress(psutil.Error, TortureError, OSError):
                 found = [psutil.Process(pid) for pid in self._installation.pids(name)]
                 if found:
