@@ -268,12 +268,17 @@ class Installation:
             return bool(pids)
         return False
 
-    def stand_still(self, service: str, at: str, within_s: float = 25.0) -> None:
-        """Stop every process of a service; where it comes to the failpoint `at` in time, at that place."""
+    def arm_stop(self, at: str) -> Path:
+        """Let the process that next comes to the failpoint `at` stand still there; gives the file that goes then."""
         armed = self.failpoints_dir / at
         new = self.failpoints_dir / f"{at}.new"
         new.write_text(STOP, encoding="utf-8")
         new.replace(armed)  # at once: an empty file would kill
+        return armed
+
+    def stand_still(self, service: str, at: str, within_s: float = 25.0) -> None:
+        """Stop every process of a service; where it comes to the failpoint `at` in time, at that place."""
+        armed = self.arm_stop(at)
         with suppress(NotInTime):
             wait_for(f"{service} to come to {at}", lambda: not armed.exists(), within_s)
         armed.unlink(missing_ok=True)

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
-from torture.installation import BATCH_TIMEOUT_S, Installation, end_group
+import psutil
+
+from torture.errors import NotInTime, TortureError
+from torture.installation import BATCH_TIMEOUT_S, Installation, end_group, said_by
+from torture.waiting import wait_for
+
+COMES_S = 90.0
+"""Within so long a run comes to any of its places."""
+STOPS_S = 5.0
 
 
 @contextmanager
@@ -16,8 +26,54 @@ def run_meanwhile(installation: Installation, *, is_long: bool = False) -> Itera
     try:
         yield process
     finally:
+        said_by(process, BATCH_TIMEOUT_S)
+
+
+@contextmanager
+def run_under_way(installation: Installation, at: str, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """A batch run that stands still at the failpoint `at` when the block begins: `go_on` lets it go on.
+
+    Nobody else makes a run meanwhile. In the end it is waited for, and noted how it ended, which is its own affair.
+    """
+    with installation.run_turn:
+        run = installation.spawn("batch", "run", "--source", installation.source_name, *options)
         try:
-            process.communicate(timeout=BATCH_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            end_group(process)
-            process.communicate()
+            _stop_at(installation, run, at)
+            yield run
+        finally:
+            go_on(run)
+            said_by(run, BATCH_TIMEOUT_S)
+            installation.notes.append(f"the run ended with {run.returncode}")
+
+
+def go_on(run: subprocess.Popen[str]) -> None:
+    """Let a run that stands still go on, with all of its group."""
+    signal_group(run, signal.SIGCONT)
+
+
+def _stop_at(installation: Installation, run: subprocess.Popen[str], at: str) -> None:
+    armed = installation.arm_stop(at)
+    try:
+        wait_for(f"the run to come to {at}", lambda: not armed.exists() or run.poll() is not None, COMES_S)
+        if run.poll() is not None:
+            said = said_by(run, STOPS_S)
+            raise TortureError(f"the run ended with {run.returncode} before it came to {at}: {said[-200:]}")
+        wait_for("the run to stand still", lambda: _is_still(run.pid), STOPS_S)
+    except NotInTime:
+        end_group(run)  # nobody is to wait for its end
+        raise
+    finally:
+        armed.unlink(missing_ok=True)
+
+
+def _is_still(pid: int) -> bool:
+    with suppress(psutil.Error):
+        return bool(psutil.Process(pid).status() == psutil.STATUS_STOPPED)
+    return False
+
+
+def signal_group(run: subprocess.Popen[str], number: signal.Signals) -> None:
+    """Send a signal to a run that is under way, and to all of its group: its JVM too."""
+    if run.poll() is None:
+        with suppress(ProcessLookupError):
+            os.killpg(run.pid, number)

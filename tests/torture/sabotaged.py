@@ -61,12 +61,17 @@ def wrong_or_refused(result: Result, installation: Installation) -> bool:
 
 def something_lost(result: Result, installation: Installation) -> bool:
     """An acknowledged event is nowhere in the master dataset, and the archiver says that all is well."""
-    return any(verdict.NOWHERE in each for each in result.lost) and not is_refused(installation)
+    return is_lost(result) and not is_refused(installation)
 
 
 def lost_or_refused(result: Result, installation: Installation) -> bool:
     """Likewise; or the archiver itself has found out, and goes no further."""
-    return any(verdict.NOWHERE in each for each in result.lost) or is_refused(installation)
+    return is_lost(result) or is_refused(installation)
+
+
+def is_lost(result: Result) -> bool:
+    """Whether an acknowledged event has no row at all."""
+    return any(verdict.NOWHERE in each for each in result.lost)
 
 
 def is_refused(installation: Installation) -> bool:

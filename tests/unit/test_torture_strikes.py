@@ -35,6 +35,7 @@ from master_dataset.collector.limits import Limits as CollectorLimits
 from master_dataset.table import TableBusy
 from serving_layer.asking import Limits, ask
 from tests.conftest import wait_until
+from torture import runs
 from torture.errors import BrokenPromise, TortureError
 from torture.faults import clocks, concurrency, damage, overload, processes, redis, views
 from torture.faults.overload import Refused
@@ -83,10 +84,10 @@ def scripted(tmp_path: Path) -> Scripted:
 
 
 def test_a_run_under_way_stands_still_until_it_is_let_go_on(scripted: Scripted) -> None:
-    with concurrency.run_under_way(scripted, "run.after_number") as run:
+    with runs.run_under_way(scripted, "run.after_number") as run:
         assert scripted.run_turn.locked()
-        assert concurrency._is_still(run.pid)
-        concurrency.go_on(run)
+        assert runs._is_still(run.pid)
+        runs.go_on(run)
         wait_until("the run to end", lambda: run.poll() is not None)
     assert scripted.notes == ["the run ended with 0"]
     assert not scripted.run_turn.locked()
@@ -96,7 +97,7 @@ def test_a_run_under_way_stands_still_until_it_is_let_go_on(scripted: Scripted) 
 def test_a_run_that_ends_before_its_place_is_no_shot_and_leaves_nothing_armed(scripted: Scripted) -> None:
     with (
         pytest.raises(TortureError, match=r"ended with 0 before it came to run\.after_data: went on"),
-        concurrency.run_under_way(scripted, "run.after_data"),
+        runs.run_under_way(scripted, "run.after_data"),
     ):
         pass
     assert not any(scripted.failpoints_dir.iterdir())

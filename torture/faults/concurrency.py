@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import subprocess
@@ -11,78 +10,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import psutil
-
-from infra.failpoints import STOP
 from speed_layer.speed_views import SpeedViews
-from torture.errors import BrokenPromise, NotInTime, TortureError
+from torture.errors import BrokenPromise, TortureError
 from torture.fault import Fault
 from torture.installation import BATCH_TIMEOUT_S, Installation, end_group, said_by
+from torture.runs import run_under_way, signal_group
 from torture.waiting import wait_for
 
 STILL_S = 6.0
 """Longer than a writer that says nothing is taken to live."""
-COMES_S = 90.0
-"""Within so long a run comes to any of its places."""
-STOPS_S = 5.0
 BESIDE_S = 40.0
 """Within so long a process that is started beside another does something: Spark alone takes ten seconds."""
 TAKES_S = 20.0
 REFUSED_S = 60.0
 LEASE_HELD = 75
 LEFT_AT = ("run.after_open", "run.after_number", "run.after_data", "run.before_publish", "run.after_publish")
-
-
-@contextmanager
-def run_under_way(installation: Installation, at: str, *options: str) -> Iterator[subprocess.Popen[str]]:
-    """A batch run that stands still at the failpoint `at` when the block begins: `go_on` lets it go on.
-
-    Nobody else makes a run meanwhile. In the end it is waited for, and noted how it ended, which is its own affair.
-    """
-    with installation.run_turn:
-        run = installation.spawn("batch", "run", "--source", installation.source_name, *options)
-        try:
-            _stop_at(installation, run, at)
-            yield run
-        finally:
-            go_on(run)
-            said_by(run, BATCH_TIMEOUT_S)
-            installation.notes.append(f"the run ended with {run.returncode}")
-
-
-def go_on(run: subprocess.Popen[str]) -> None:
-    """Let a run that stands still go on, with all of its group."""
-    _signal(run, signal.SIGCONT)
-
-
-def _stop_at(installation: Installation, run: subprocess.Popen[str], at: str) -> None:
-    armed = installation.failpoints_dir / at
-    new = installation.failpoints_dir / f"{at}.new"
-    new.write_text(STOP, encoding="utf-8")
-    new.replace(armed)  # at once: an empty file would kill
-    try:
-        wait_for(f"the run to come to {at}", lambda: not armed.exists() or run.poll() is not None, COMES_S)
-        if run.poll() is not None:
-            said = said_by(run, STOPS_S)
-            raise TortureError(f"the run ended with {run.returncode} before it came to {at}: {said[-200:]}")
-        wait_for("the run to stand still", lambda: _is_still(run.pid), STOPS_S)
-    except NotInTime:
-        end_group(run)  # nobody is to wait for its end
-        raise
-    finally:
-        armed.unlink(missing_ok=True)
-
-
-def _is_still(pid: int) -> bool:
-    with suppress(psutil.Error):
-        return bool(psutil.Process(pid).status() == psutil.STATUS_STOPPED)
-    return False
-
-
-def _signal(run: subprocess.Popen[str], number: signal.Signals) -> None:
-    if run.poll() is None:
-        with suppress(ProcessLookupError):
-            os.killpg(run.pid, number)
 
 
 @contextmanager
@@ -123,7 +65,7 @@ def run_killed(installation: Installation, chance: random.Random) -> Iterator[No
 def run_left_behind(installation: Installation, chance: random.Random) -> Iterator[None]:
     """A run stands still in the middle with all of its processes, another is tried, and the first goes on."""
     with run_under_way(installation, chance.choice(LEFT_AT)) as run:
-        _signal(run, signal.SIGSTOP)  # its JVM too
+        signal_group(run, signal.SIGSTOP)  # its JVM too
         other = installation.spawn("batch", "run", "--source", installation.source_name)
         said = said_by(other, REFUSED_S)
     if other.returncode == 0:

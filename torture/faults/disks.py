@@ -10,8 +10,8 @@ from functools import partial
 from torture import disks
 from torture.errors import TortureError
 from torture.fault import Fault, Strike
-from torture.faults.concurrency import go_on, run_under_way
 from torture.installation import Installation
+from torture.runs import go_on, run_under_way
 from torture.waiting import wait_for
 
 BEFORE_WRITING = ("run.after_number", "run.after_copies", "run.after_data")

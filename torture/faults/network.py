@@ -9,10 +9,10 @@ from functools import partial
 
 from torture.errors import TortureError
 from torture.fault import Fault, Strike
-from torture.faults.concurrency import go_on, run_under_way
 from torture.installation import Installation
 from torture.links import PAIRS
 from torture.proxy import Condition, Mode
+from torture.runs import go_on, run_under_way
 
 LASTING_S = {Mode.CUT: 4.0, Mode.HALF_OPEN: 8.0, Mode.DELAY: 5.0, Mode.TRICKLE: 6.0, Mode.RESET: 4.0}
 HURT_PAIRS = tuple(pair for pair in PAIRS if pair != ("batch", "kafka"))
