@@ -27,7 +27,7 @@ from master_dataset.commits import Kind, Proof, complete_ledger, remember, table
 from master_dataset.coverage import effective_proofs, follow
 from master_dataset.cut import count_between, cut_to_json, ranges
 from master_dataset.dead_letters import DeadLetters
-from master_dataset.fsck import refuse_damage
+from master_dataset.fsck import TableDamaged, refuse_damage
 from master_dataset.kafka_positions import (
     KafkaBehind,
     PartitionsDiffer,
@@ -38,6 +38,7 @@ from master_dataset.kafka_positions import (
 )
 from master_dataset.table import append, archiver_lock, commit_lock, create_table
 from master_dataset.topics import librdkafka_config
+from master_dataset.void_commits import take_out_unsynced
 from views.on_spark.events import with_event
 from views.source import Source
 
@@ -173,7 +174,15 @@ def open_archive(settings: Settings, bootstrap: str, source: Source, spark: Spar
     """Check the table and Kafka, and continue exactly where the table ends. Refuses what would lose or repeat a row."""
     path = table_path(settings, source.name)
     locks.enter_context(archiver_lock(path))
-    refuse_damage(source.name, path)
+    try:
+        refuse_damage(source.name, path)
+    except TableDamaged:
+        with commit_lock(path):
+            taken = take_out_unsynced(path)
+        if not taken:
+            raise
+        log.warning("taken_out", source=source.name, files=taken, why="unreadable, and nothing stands on it")
+        refuse_damage(source.name, path)
     create_table(spark, path, source)
     commits, ledger = complete_ledger(path)
     remember(path, commits)

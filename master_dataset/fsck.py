@@ -127,7 +127,7 @@ def _check(table: Path, *, afresh: bool) -> list[Finding]:
         *_check_commits(table, commits, ledger),
         *_check_chain(commits, ledger, held, replaced),
         *_check_files(table, commits, replaced),
-        *_check_checkpoints(table, all_of_them=afresh),
+        *check_checkpoints(table, all_of_them=afresh),
     ]
     if not any(finding.is_damage for finding in findings):
         findings += _check_total(commits, held)
@@ -200,7 +200,7 @@ def _check_total(commits: list[Commit], held: Coverage) -> Iterator[Finding]:
         yield Finding(Trouble.WRONG_ROWS, "the table", f"the table's files hold {rows} rows, the proofs say {said}.")
 
 
-def _check_checkpoints(table: Path, *, all_of_them: bool) -> Iterator[Finding]:
+def check_checkpoints(table: Path, *, all_of_them: bool) -> Iterator[Finding]:
     """Delta checkpoints are a cache of the log; a bad one makes the table unreadable until it is out of the way.
 
     Delta reads the newest alone. Each is about as large as the whole table's list of files, and they are kept for ever.

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from infra.disk import sync_file, sync_folder
-from master_dataset.commits import Kind, Proof, own_folder, read_ledger
+from master_dataset.commits import Kind, Proof, own_folder, read_commits, read_ledger
 from master_dataset.errors import MasterDatasetError
-from master_dataset.fsck import Finding, Trouble
+from master_dataset.fsck import Finding, Trouble, check_checkpoints
 
 DAMAGED_COMMITS = (Trouble.EMPTY_COMMIT, Trouble.TORN_COMMIT, Trouble.MISSING_COMMIT)
 
@@ -38,6 +38,24 @@ def move_aside(table: Path, findings: Iterable[Finding]) -> list[str]:
             continue
         moved.append(finding.where)
     return moved
+
+
+def take_out_unsynced(table: Path) -> list[str]:
+    """What a loss of power can leave half written and nobody stands on. Returns the names; the caller holds the locks.
+
+    Delta syncs nothing. Its checkpoints are a cache of the log. A newest commit without a line in the ledger was
+    perhaps not synced yet; its records are archived again, from where the commits before it end.
+    """
+    taken: list[str] = []
+    commits, ledger = read_commits(table), read_ledger(table)
+    if commits and commits[-1].damage and commits[-1].version > max(ledger, default=0):
+        version = commits[-1].version
+        _take_out(table, table / "_delta_log" / f"{version:020}.json")
+        forget_summaries(table, version)
+        taken.append(f"{version:020}.json")
+    while bad := list(check_checkpoints(table, all_of_them=False)):  # below the newest there may be another
+        taken += move_aside(table, bad)
+    return taken
 
 
 def void_commits(table: Path, findings: Iterable[Finding]) -> list[int]:

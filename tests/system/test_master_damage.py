@@ -117,6 +117,50 @@ def test_a_corrupt_delta_checkpoint_is_moved_out_and_nothing_is_lost(spark: Spar
     assert spark.read.format("delta").load(str(place.table)).count() == len(place.sent)
 
 
+@pytest.mark.parametrize("harm", [empty, tear])
+def test_what_power_lost_with_a_checkpoint_stops_nobody(
+    spark: SparkSession, place: Place, harm: Callable[[Path], None]
+) -> None:
+    """Delta syncs nothing: its checkpoints, and what points to the newest, may be empty when power is back."""
+    three_commits(spark, place)
+    jvm = spark._jvm
+    assert jvm is not None
+    for _ in range(2):
+        jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, str(place.table)).checkpoint()
+        place.send_events(10)
+        place.archive(spark)
+    log = place.table / "_delta_log"
+    checkpoints = sorted(log.glob("*.checkpoint*.parquet"))
+    assert len(checkpoints) == 2
+    for path in (*checkpoints, log / "_last_checkpoint"):
+        harm(path)
+    jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+    assert place.damage() == {Trouble.CORRUPT_CHECKPOINT}
+    place.send_events(10)
+    place.archive(spark)
+    assert place.rows() == place.sent
+    assert deep_check(spark, place.table) == []
+    jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+    assert spark.read.format("delta").load(str(place.table)).count() == len(place.sent)
+
+
+@pytest.mark.parametrize("harm", [empty, tear])
+def test_a_newest_commit_that_was_not_synced_yet_is_made_again(
+    spark: SparkSession, place: Place, harm: Callable[[Path], None]
+) -> None:
+    """Power went between Delta's commit and our line in the ledger, which is written when the commit is synced."""
+    version = three_commits(spark, place)[-1]
+    ledger = ledger_file(place.table)
+    lines = ledger.read_text(encoding="utf-8").splitlines(keepends=True)
+    ledger.write_text("".join(line for line in lines if not line.startswith(f"{version} ")), encoding="utf-8")
+    harm(place.log_file(version))
+    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
+    place.send_events(10)
+    place.archive(spark)
+    assert place.rows() == place.sent
+    assert not [finding for finding in deep_check(spark, place.table) if finding.is_damage]
+
+
 def test_a_stray_file_is_named_and_moved_out_but_stops_nobody(spark: SparkSession, place: Place) -> None:
     three_commits(spark, place)
     stray = place.table / "part-00000-left-by-a-crash.parquet"
