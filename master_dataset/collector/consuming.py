@@ -38,7 +38,7 @@ def consuming_routes(collector: Collector, consumers: Consumers) -> APIRouter:
         Several topics: leave the topic out of the path and send `{"topics": [...]}`.
         """
         collector.allow(request, "consume")
-        group, name, *in_path = path_parts(request, b"/consume/", 3)
+        group, name, *in_path = path_parts(request, b"/consume/", 3, at_least=2)
         check_names(group, name)
         parameters, body = await parameters_and_body(collector, request)
         topics = _topics(in_path, body)

@@ -11,6 +11,7 @@ from infra.problems import Problem
 from master_dataset.collector.producer import Outcome, Refusal
 
 UNKNOWN = (503, "outcome-unknown")
+OUR_CLOCK = (503, "clocks-differ")
 STATUS_OF: dict[int, tuple[int, str]] = {
     KafkaError.UNKNOWN_TOPIC_OR_PART: (404, "unknown-topic"),
     KafkaError._UNKNOWN_TOPIC: (404, "unknown-topic"),
@@ -32,8 +33,8 @@ RETRY_IS_SAFE = "a retry with the same event id counts once"
 
 
 def status_of(refusal: Refusal) -> tuple[int, str]:
-    """HTTP status and kind of problem."""
-    return STATUS_OF.get(refusal.code, UNKNOWN)
+    """HTTP status and kind of problem. A clock of ours that is wrong is no mistake of who sent the record."""
+    return OUR_CLOCK if refusal.of_our_clock else STATUS_OF.get(refusal.code, UNKNOWN)
 
 
 def describe(refusal: Refusal) -> dict[str, Any]:
@@ -57,12 +58,12 @@ def place(topic: str, outcome: Outcome) -> dict[str, Any]:
 def problem_of(outcomes: Sequence[Outcome], results: list[dict[str, Any]]) -> Problem | None:
     """The problem that covers a batch, with the result of each record; None where all were stored.
 
-    An unknown outcome outweighs every other: the client must know that it may be stored.
+    An unknown outcome outweighs every other: the client must know that it may be stored. Then what may be sent again.
     """
     refusals = [outcome for outcome in outcomes if isinstance(outcome, Refusal)]
     if not refusals:
         return None
-    worst = next((refusal for refusal in refusals if status_of(refusal) == UNKNOWN), refusals[0])
+    worst = min(refusals, key=lambda refusal: [UNKNOWN, OUR_CLOCK, status_of(refusal)].index(status_of(refusal)))
     status, kind = status_of(worst)
     count = f"{len(refusals)} of {len(outcomes)} records"
     if (status, kind) == UNKNOWN:

@@ -57,13 +57,16 @@ def one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
     return value.lower()
 
 
-def path_parts(request: Request, prefix: bytes, count: int) -> list[str]:
-    """What follows `prefix` in the path, as `count` parts; slashes of the last part are its own.
+def path_parts(request: Request, prefix: bytes, count: int, at_least: int | None = None) -> list[str]:
+    """What follows `prefix` in the path, as `count` parts (or `at_least` so many); slashes of the last are its own.
 
-    Read from the raw path, because the decoded one has replaced what is not UTF-8.
+    Read from the raw path, because the decoded one has replaced what is not UTF-8. A route is found by the decoded
+    one: there an encoded slash ends a part, here it belongs to it.
     """
     raw = cast(bytes, request.scope["raw_path"]).split(b"?", 1)[0]
     parts = raw.removeprefix(prefix).split(b"/", count - 1)
+    if len(parts) < (at_least or count):
+        raise wrong_parameter("path", f"{at_least or count} parts after {prefix.decode()}", raw.decode("latin-1"))
     try:
         return [unquote_to_bytes(part).decode() for part in parts]
     except UnicodeDecodeError:

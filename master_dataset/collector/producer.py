@@ -51,13 +51,18 @@ class Ack(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """Why a record is not, or may not be, in Kafka."""
+    """Why a record is not, or may not be, in Kafka. `of_our_clock`: it was its time, which our own clock said."""
 
     code: int
     text: str
+    of_our_clock: bool = False
 
 
 Outcome = Ack | Refusal
+
+OF_TIME = (KafkaError.INVALID_TIMESTAMP, KafkaError.INVALID_RECORD)
+"""What Kafka says of a record whose time is too far from its own; the second where others travelled with it."""
+CLOCKS = "the clock of the collector is too far from Kafka's; see that both are right"
 
 UNANSWERED = Refusal(KafkaError._TIMED_OUT, "no acknowledgement in time")
 
@@ -144,7 +149,7 @@ class AckedProducer:
                 except (KafkaException, BufferError) as error:
                     delivery.refuse(place, _reason(error))
 
-        return await self._send(produce, len(records), acks)
+        return await self._send(produce, len(records), acks, lambda index: not records[index].timestamp_ms)
 
     async def send_values(self, topic: str, pairs: Sequence[tuple[bytes, bytes, str]], acks: Acks) -> list[Outcome]:
         """The same for keys and values (and whatever comes third) of one topic: the hot path."""
@@ -158,9 +163,11 @@ class AckedProducer:
                 except (KafkaException, BufferError) as error:
                     delivery.refuse(place, _reason(error))
 
-        return await self._send(produce, len(pairs), acks)
+        return await self._send(produce, len(pairs), acks, lambda _index: True)
 
-    async def _send(self, produce: Produce, size: int, acks: Acks) -> list[Outcome]:
+    async def _send(
+        self, produce: Produce, size: int, acks: Acks, has_our_time: Callable[[int], bool]
+    ) -> list[Outcome]:
         if not size:
             return []
         delivery = await self._deliver(produce, range(size), acks)
@@ -171,7 +178,26 @@ class AckedProducer:
             again = await self._deliver(produce, stale, acks)
             for index, outcome in zip(stale, again.outcomes, strict=True):
                 delivery.outcomes[index] = outcome
+        await self._blame_our_clock(produce, delivery, acks, has_our_time)
         return delivery.outcomes
+
+    async def _blame_our_clock(
+        self, produce: Produce, delivery: _Delivery, acks: Acks, has_our_time: Callable[[int], bool]
+    ) -> None:
+        """Where Kafka refused a time that our own clock gave, say so.
+
+        Of records that travelled together it says only that something is wrong with one of them. None is stored then,
+        and one that is sent again by itself tells what.
+        """
+        ours = [*filter(has_our_time, delivery.refused_with(*OF_TIME))]
+        if unclear := [*filter(has_our_time, delivery.refused_with(KafkaError.INVALID_RECORD))]:
+            again = await self._deliver(produce, unclear[:1], acks)
+            delivery.outcomes[unclear[0]] = again.outcomes[0]
+            if not again.refused_with(KafkaError.INVALID_TIMESTAMP):
+                ours = [*filter(has_our_time, delivery.refused_with(KafkaError.INVALID_TIMESTAMP))]
+        for index in ours:
+            code, text, _ = delivery.outcomes[index]
+            delivery.outcomes[index] = Refusal(int(code), f"{text}: {CLOCKS}", of_our_clock=True)
 
     async def _deliver(self, produce: Produce, only: Sequence[int], acks: Acks) -> _Delivery:
         delivery = _Delivery(len(only), asyncio.get_running_loop().create_future())

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as PythonPartition
 
@@ -49,6 +50,15 @@ def curl(stack: Any, *arguments: str) -> Any:
         check=True,
     )
     return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize(
+    "path", ["/produce/a%2Fb", "/produce/%3Cscript%3E%3C%2Fscript%3E", "/consume/a%2Fb", "/produce/a%2F?key=k"]
+)
+def test_a_slash_that_is_encoded_belongs_to_its_part_and_makes_no_second_one(client: httpx.Client, path: str) -> None:
+    refused = client.get(path)
+    assert refused.status_code == 400, refused.text
+    assert "2 parts after /" in refused.json()["detail"]
 
 
 def test_one_message_in_the_path(stack: Any, topic: str) -> None:
@@ -195,3 +205,46 @@ def test_a_path_that_is_not_utf8_is_refused(client: httpx.Client, topic: str) ->
     for path in (f"/produce/{topic}/%ff", f"/produce/{topic}/x?key=%ff"):
         assert client.get(path).status_code == 400
     assert client.get(f"/produce/{topic}/").status_code == 400
+
+
+def test_a_clock_of_ours_that_is_wrong_is_no_mistake_of_who_sends(stack: Any, client: httpx.Client) -> None:
+    """The topic takes no time that is a millisecond old, as if the broker's clock were ahead of the collector's."""
+    name = f"t-{uuid.uuid4().hex[:12]}"
+    made = NewTopic(name, 1, config={"message.timestamp.before.max.ms": "0"})
+    admin = AdminClient({"bootstrap.servers": stack.kafka})
+    admin.create_topics([made])[name].result(20)
+    for messages in ([{"value": "v"}], [{"key": "k", "value": str(n)} for n in range(5)]):
+        refused = refused_as_too_old(client, name, messages)
+        assert refused.status_code == 503, refused.text
+        assert refused.json()["type"] == "urn:tidemark:problem:clocks-differ"
+        assert "clock of the collector" in refused.json()["detail"]
+        assert refused.headers["Retry-After"]
+    for messages in ([{"value": "v", "timestamp": 1_000}], [{"value": str(n), "timestamp": 1_000} for n in range(5)]):
+        assert client.post(f"/produce/{name}", json=messages).status_code == 422, "a time that the client gave"
+    mixed = [{"value": "v", "timestamp": 1_000}, {"value": "v"}]
+    assert refused_as_too_old(client, name, mixed).status_code == 503, "one of them may be sent again"
+
+
+def refused_as_too_old(client: httpx.Client, topic: str, messages: list[dict[str, Any]]) -> httpx.Response:
+    """The answer to a try of which Kafka stored nothing.
+
+    It does store what reaches it within the millisecond in which it was made, and then the clocks do not differ.
+    """
+    for _ in range(200):
+        before = latest(client, topic)
+        answer = client.post(f"/produce/{topic}", json=messages)
+        if latest(client, topic) == before:
+            return answer
+    raise AssertionError(f"Kafka stored something of each of 200 tries; the last answer: {answer.text}")
+
+
+def latest(client: httpx.Client, topic: str) -> int:
+    described = client.get(f"/admin/topics/{topic}").json()
+    return sum(partition["latest"] for partition in described["partitions"])
+
+
+def test_a_record_without_a_key_is_its_sender_s_mistake_in_a_compacted_topic(client: httpx.Client) -> None:
+    name = f"t-{uuid.uuid4().hex[:12]}"
+    assert client.post("/admin/topics", json={"name": name, "partitions": 1, "compacted": True}).status_code == 201
+    for messages in ([{"value": "v"}], [{"value": str(n)} for n in range(5)]):
+        assert client.post(f"/produce/{name}", json=messages).status_code == 422
