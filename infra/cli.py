@@ -184,8 +184,10 @@ def jars(
         ),
     ] = False,
 ) -> None:
-    """Fetch the jars of Kafka and Spark into the cache, or check the ones that are there."""
+    """Fetch the jars of Kafka and Spark into the cache, or check the ones that are there; let Spark start quicker."""
     from infra import terminal
+    from infra.class_archive import find_archive, make_archive
+    from infra.errors import JarsError
     from infra.jars import fetch_jars, write_lock
     from infra.java import find_java
 
@@ -198,8 +200,16 @@ def jars(
         found = fetch_jars(java, settings.jars_dir, settings.ivy_settings, progress)
     if for_spark:
         typer.echo(",".join(map(str, found.spark)))
+        return
+    typer.echo(f"All jars are in {found.folder}, every hash right.")
+    if not find_archive(java, found):
+        typer.echo("Keeping Spark's classes for quicker starts (a minute, once) ...")
+    try:
+        archive = make_archive(java, found)
+    except JarsError as error:  # sessions start all the same, only slower
+        typer.echo(f"Spark's classes are not kept for quicker starts: {error}")
     else:
-        typer.echo(f"All jars are in {found.folder}, every hash right.")
+        typer.echo(f"Spark's classes are kept for quicker starts in {archive}.")
 
 
 @app.command()

@@ -193,10 +193,14 @@ def _proxy_options() -> list[str]:
     return options
 
 
-def _ivy_jar() -> Path:
-    """The Ivy inside PySpark, found without importing pyspark (which costs half a second)."""
+def of_pyspark(pattern: str = "*.jar") -> list[Path]:
+    """The jars inside the wheel, found without importing pyspark (which costs half a second)."""
     spec = find_spec("pyspark")
-    found = sorted(Path(spec.origin).parent.glob("jars/ivy-*.jar")) if spec and spec.origin else []
+    return sorted(Path(spec.origin).parent.glob(f"jars/{pattern}")) if spec and spec.origin else []
+
+
+def _ivy_jar() -> Path:
+    found = of_pyspark("ivy-*.jar")
     if not found:
         raise JarsError("pyspark is not installed here, or has no Ivy among its jars. Run `make setup`.")
     return found[-1]

@@ -9,9 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from infra.class_archive import find_archive, option, quoted
 from infra.home import Home
 from infra.jars import JarSet, fetch_jars
 from infra.java import find_java
+from infra.session_folder import own_folder
 from infra.settings import Settings
 
 if TYPE_CHECKING:
@@ -42,10 +44,13 @@ def spark_session(settings: Settings, app_name: str, conf: Mapping[str, str] | N
     os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
     if settings.spark_master.startswith("local"):
         os.environ["PYSPARK_PYTHON"] = sys.executable  # else workers take any python3 on PATH, without our packages
-    for name in ("PYSPARK_SUBMIT_ARGS", "SPARK_CONF_DIR"):
+    for name in ("PYSPARK_SUBMIT_ARGS", "SPARK_CONF_DIR", "SPARK_LOCAL_DIRS"):
         os.environ.pop(name, None)
     jars = fetch_jars(java, settings.jars_dir, settings.ivy_settings)
-    merged = spark_conf(settings, jars) | dict(conf or {}) | settings.spark_conf
+    usual = spark_conf(settings, jars)
+    if settings.spark_master.startswith("local"):
+        usual |= _of_process(own_folder(Home(settings.home).spark / "scratch"), find_archive(java, jars))
+    merged = usual | dict(conf or {}) | settings.spark_conf
     builder = SparkSession.builder.appName(app_name)
     for name, value in (merged | told_by_spark_submit()).items():
         builder = builder.config(name, value)
@@ -105,12 +110,22 @@ def spark_conf(settings: Settings, jars: JarSet) -> dict[str, str]:
             "spark.databricks.delta.snapshotPartitions": "2",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
-            "spark.local.dir": str(home.spark / "scratch"),
             "spark.driver.extraClassPath": os.pathsep.join(map(str, jars.spark)),
         }
     else:
         conf |= {"spark.jars": ",".join(path.as_uri() for path in jars.spark)}
     return conf
+
+
+def _of_process(folder: Path, archive: Path | None) -> dict[str, str]:
+    """What belongs to a process on one machine: a folder of its own, and Spark's classes as they are kept.
+
+    The options stand before those that somebody gives in `spark.driver.extraJavaOptions`.
+    """
+    options = [option("-XX:SharedArchiveFile", archive)] if archive else []
+    if not os.statvfs(folder).f_flag & os.ST_NOEXEC:  # libraries unpack their native parts there, to run them
+        options.append(quoted(f"-Djava.io.tmpdir={folder}"))
+    return {"spark.local.dir": str(folder), "spark.driver.defaultJavaOptions": " ".join(options)}
 
 
 FETCH_WAIT_MS = "10"

@@ -95,6 +95,6 @@ def test_times_are_utc_whatever_the_machine_says(spark: SparkSession) -> None:
 
 def test_spark_makes_its_home_a_home(spark: SparkSession) -> None:
     """A job may run before the first `up`: its scratch folder must not make the home look like somebody else's."""
-    home = Home(Path(spark.conf.get("spark.local.dir")).parents[1])
+    home = Home(Path(spark.conf.get("spark.local.dir")).parents[2])
     assert home.exists
     home.check()

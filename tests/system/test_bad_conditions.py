@@ -101,7 +101,7 @@ def test_jar_with_the_wrong_hash_is_refused_by_name(tmp_path: Path) -> None:
     for path in real.glob("*/*.jar"):
         (fake / path.parent.name).mkdir(parents=True, exist_ok=True)
         (fake / path.parent.name / path.name).symlink_to(path)
-    assert tidemark("jars", jars_dir=str(tmp_path / "jars")).returncode == 0
+    assert tidemark("jars", "--for-spark", jars_dir=str(tmp_path / "jars")).returncode == 0
     victim = next(fake.glob("broker/kafka-clients-*.jar"))
     content = bytearray(victim.read_bytes())
     content[-1] ^= 1

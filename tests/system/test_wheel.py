@@ -36,7 +36,7 @@ class Installed(NamedTuple):
         clean = {name: value for name, value in os.environ.items() if not name.startswith(("TIDEMARK_", "PYTHON"))}
         done = subprocess.run(
             [self.bin / program, *arguments],
-            cwd=self.elsewhere, env=clean | variables, capture_output=True, text=True, timeout=120, check=False,
+            cwd=self.elsewhere, env=clean | variables, capture_output=True, text=True, timeout=600, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -116,7 +116,9 @@ def test_command_runs_from_the_wheel(installed: Installed) -> None:
     assert version["pyspark"] == "4.2.0"
     rows = {row["name"]: row for row in json.loads(installed.run("tidemark", "config", "-o", "json"))}
     assert rows["home"]["value"] == str(installed.elsewhere / ".tidemark")
-    assert "every hash right" in installed.run("tidemark", "jars")
+    said = installed.run("tidemark", "jars")
+    assert "every hash right" in said
+    assert f"kept for quicker starts in {installed.bin.parent}" in said
 
 
 @pytest.mark.slow
