@@ -36,8 +36,8 @@ test-faults: setup faketime  ## Run the short fault programme (90 shots, 15 minu
 	@$(BIN)/python -m pytest tests/torture/test_programme.py
 	@$(BIN)/python -m pytest -n $(WORKERS) tests/torture/test_sabotage.py
 
-faketime:  ## For the fault programme: libfaketime, from the packages of Debian where we may install it
-	@[ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null || apt-get install -y -qq --no-install-recommends libfaketime >/dev/null 2>&1 || echo "No libfaketime: clocks stay right."
+faketime:  ## For the fault programme: libfaketime and a C compiler, from the packages of Debian where we may install it
+	@[ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null || apt-get install -y -qq --no-install-recommends libfaketime $$(command -v cc >/dev/null || echo gcc libc6-dev) >/dev/null 2>&1 || echo "No libfaketime: clocks stay right."
 
 browser:  ## For tests: Chromium, from the packages of Debian where we may install it; or TIDEMARK_CHROMIUM names one
 	@[ -n "$${TIDEMARK_CHROMIUM:-}" ] || command -v chromium >/dev/null || { \

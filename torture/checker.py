@@ -7,17 +7,19 @@ import random
 import threading
 import time
 from collections import Counter, deque
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import httpx
 
 from master_dataset.cut import Cut, is_below
-from torture.comparing import Answered, compare
+from torture.comparing import Answered, compare, last_place
 from torture.errors import TortureError
 from torture.installation import Installation
-from torture.questions import question
+from torture.questions import PAGE_ROWS, as_json, question
 from torture.result import Wrong
 from torture.truth import Truth
 from views.errors import DeclarationError
@@ -30,6 +32,9 @@ MOST_WAITING = 200
 READ_BACK_S = 30.0
 FINE = (429, 503)
 LONGEST_VALUE = 100
+TOGETHER, MOST_TOGETHER = 0.15, 3
+"""How often several questions are asked in one request, at one cut."""
+MOST_PAGES = 12
 VERSION = 16
 """So many characters of its hash tell a view's version."""
 
@@ -74,6 +79,8 @@ class Checker:
         self._known: dict[str, dict[str, str]] = {}
         """Values of the keys of each view, as rows told them."""
         self._views = {view.hash[:VERSION]: view for view in views}
+        self._served: dict[str, str] = {}
+        """The version of each view that was last answered."""
         self.pace_s = PAUSE_S
         self._serving_pid: int | None = None
 
@@ -120,9 +127,19 @@ class Checker:
         declared = self._declared()
         for name in self.by_view.keys() - {view.name for view in declared}:
             del self.by_view[name]
-        view = self._chance.choice(declared)
-        asked = question(view, hours, self._chance, self._known.get(view.name))
-        return self.pace_s if self.ask(client, view, asked) else AWAY_S
+        if self._chance.random() < TOGETHER:
+            there = [view for view in declared if view.name in self._first or view.name in self.by_view]
+            views = [self._chance.choice(there) for _ in range(self._chance.randint(1, MOST_TOGETHER))]
+            is_answered = self._ask_together(client, [(view, self._question(view, hours)) for view in views])
+        else:
+            view = self._chance.choice(declared)
+            asked = self._question(view, hours)
+            is_paged = "order" not in asked and int(asked["limit"]) in PAGE_ROWS
+            is_answered = (self._ask_pages if is_paged else self.ask)(client, view, asked)
+        return self.pace_s if is_answered else AWAY_S
+
+    def _question(self, view: View, hours: list[int]) -> dict[str, str]:
+        return question(view, hours, self._chance, self._known.get(view.name))
 
     def _declared(self) -> list[View]:
         """The views that are asked about: as they are declared now."""
@@ -145,33 +162,93 @@ class Checker:
 
     def ask(self, client: httpx.Client, view: View, asked: dict[str, str]) -> bool:
         """One question; False: there was no answer."""
+        body = self._sent([view], lambda: client.get(f"/views/{view.name}/query", params=asked))
+        answered = body and self._answered(view, asked, body)
+        if not answered:
+            return False
+        self._waiting.append(answered)
+        return True
+
+    def _ask_together(self, client: httpx.Client, questions: list[tuple[View, dict[str, str]]]) -> bool:
+        """Several questions in one request: their answers are at one cut."""
+        views = [view for view, _ in questions]
+        asked = {"questions": [as_json(view, asked) for view, asked in questions]}
+        body = self._sent(views, lambda: client.post("/query", json=asked))
+        if not body:
+            return False
+        found = [self._answered(*each, told) for each, told in zip(questions, body["answers"], strict=True)]
+        answers = [each for each in found if each]
+        for is_degraded in (False, True):  # one that is set aside is at the cut of the batch view
+            cuts = [json.dumps(e.meta["cut"], sort_keys=True) for e in answers if e.meta["degraded"] is is_degraded]
+            if len({*cuts}) > 1:
+                self.note("answers of one request at several cuts", "; ".join(cuts))
+        self._waiting += answers
+        return True
+
+    def _ask_pages(self, client: httpx.Client, view: View, asked: dict[str, str]) -> bool:
+        """All pages of an answer, or the first of them."""
+        first: Answered | None = None
+        asked_for, after = asked, None
+        for _ in range(MOST_PAGES):
+            send = partial(client.get, f"/views/{view.name}/query", params=asked_for)
+            body = self._sent([view], send, first)
+            page = body and self._answered(view, asked, body)
+            if not page or (first and page.view is not first.view):
+                break  # nobody there, or it became another view meanwhile
+            page = replace(page, after=after)
+            self._waiting.append(page)
+            first, after = first or page, last_place(page)
+            if page.body["next"] is None:
+                break
+            asked_for = {**asked, "cursor": page.body["next"]}
+        return first is not None
+
+    def _sent(
+        self, views: list[View], send: Callable[[], httpx.Response], first: Answered | None = None
+    ) -> dict[str, Any] | None:
+        """What came back; None: no answer, which was written down."""
         try:
-            answer = client.get(f"/views/{view.name}/query", params=asked)
+            answer = send()
         except httpx.HTTPError as error:
             self.refusals["0"] += 1
             if isinstance(error, httpx.ReadTimeout):
                 self.refusals["timeout"] += 1
-            return False
+            return None
         if answer.status_code != 200:
-            self._refused(view, answer)
-            return False
-        body = answer.json()
+            self._refused(views, answer, first)
+            return None
+        found: dict[str, Any] = answer.json()
+        return found
+
+    def _answered(self, view: View, asked: dict[str, str], body: dict[str, Any]) -> Answered | None:
         served = self._version(view, body["meta"]["version"])
         if served is None:
             self.note("an answer of an unknown version", f"{view.name}: {body['meta']}")
-            return False
+            return None
         answered = Answered(served, asked, body, time.monotonic())
+        self._served[view.name] = served.hash[:VERSION]
         self._follow(answered)
-        self._waiting.append(answered)
-        return True
+        return answered
 
-    def _refused(self, view: View, answer: httpx.Response) -> None:
+    def _refused(self, views: list[View], answer: httpx.Response, first: Answered | None) -> None:
         self.refusals[str(answer.status_code)] += 1
-        if answer.status_code == 404 and view.name not in self._first and view.name not in self.by_view:
+        if answer.status_code == 404 and any(v.name not in self._first and v.name not in self.by_view for v in views):
             return  # it was just declared, and the process has not looked yet
+        if answer.status_code in (404, 422) and any(self._is_changing(view, first) for view in views):
+            return  # it was asked as it is declared, and is answered as it was; or a cursor is of what it was
         is_problem = answer.headers.get("content-type") == "application/problem+json"
         if not (is_problem and answer.status_code in FINE):
-            self.note("an error that is no 429 or 503", f"{view.name}: {answer.status_code} {answer.text}")
+            names = ", ".join(view.name for view in views)
+            self.note("an error that is no 429 or 503", f"{names}: {answer.status_code} {answer.text}")
+
+    def _is_changing(self, view: View, first: Answered | None) -> bool:
+        """Whether another version is answered than is declared, or was on the first page."""
+        version = view.hash[:VERSION]
+        return (
+            view not in self._declared()
+            or self._served.get(view.name, version) != version
+            or (first is not None and first.view.hash != view.hash)
+        )
 
     def _version(self, view: View, version: str) -> View | None:
         """The view as it was when this version of it was declared."""

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
+from zoneinfo import ZoneInfo
 
-from master_dataset.cut import cut_from_json
+from master_dataset.cut import Cut, cut_from_json
 from serving_layer.asking import Limits, ask
+from serving_layer.question import Question
 from serving_layer.recompute import OFF, recompute
 from serving_layer.recompute import is_same as is_same_for_verify
 from torture.truth import Truth
@@ -20,6 +22,8 @@ from views.laws import is_rounded
 from views.view import View
 
 ROUNDING = 1e-9
+Place = tuple[Any, ...]
+"""What a row is about: when its period begins, and the values of its keys, as JSON has them."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,8 @@ class Answered:
     asked: dict[str, str]
     body: dict[str, Any]
     at: float
+    after: Place | None = None
+    """Of a page that is not the first: the last place of the one before."""
 
     @property
     def meta(self) -> dict[str, Any]:
@@ -53,24 +59,66 @@ class Compared:
 
 def compare(answered: Answered, truth: Truth) -> Compared:
     """Every number of an answer with a recompute from scratch. Everything below its cut was read into `truth`."""
-    view = answered.view
-    question = ask(view, list(answered.asked.items()), now=time.time(), limits=Limits())
-    below = truth.events(answered.cut, question.range.start, question.range.end)
-    expected = {(period.start, *key): answers for (period, key), answers in recompute(question, below).items()}
-    found = {
-        (int(datetime.fromisoformat(row["bucket"]).timestamp()), *(row[name] for name in question.by)): row
-        for row in answered.body["rows"]
-    }
-    wanted = {tuple(_plain(part) for part in place): answers for place, answers in expected.items()}
+    question = _asked(answered)
+    wanted, found = _wanted(question, answered.cut, truth), _found(question, answered)
     rows, has_more = answered.body["rows"], len(wanted) > question.limit
     differences = [f"{len(rows)} rows are about {len(found)} places"] if len(rows) != len(found) else []
     if "order" in answered.asked:
         differences += _misplaced(rows, wanted, answered.asked["order"].removeprefix("-"), question.limit)
         wanted = {place: wanted[place] for place in found.keys() & wanted.keys()}
-    differences += _differing(view, found, wanted)
+    elif has_an_order(answered.view):
+        after = () if answered.after is None else _standing(answered.after)
+        left = sorted((place for place in wanted if _standing(place) > after), key=_standing)
+        wanted, has_more = {place: wanted[place] for place in left[: question.limit]}, len(left) > question.limit
+        if list(found) != sorted(found, key=_standing):
+            differences.append(f"the rows are not in order: {list(found)[:20]}")
+    differences += _off_clocks(question, rows)
+    differences += _differing(answered.view, found, wanted)
     if (answered.body["next"] is not None) != has_more:
         differences.append(f"the answer has {'one page' if has_more else 'more than one page'}")
-    return Compared(sum(len(view.answers) for _ in found), tuple(differences[:5]))
+    return Compared(sum(len(answered.view.answers) for _ in found), tuple(differences[:5]))
+
+
+def last_place(answered: Answered) -> Place | None:
+    """Where the next page goes on."""
+    return next(reversed(_found(_asked(answered), answered)), answered.after)
+
+
+def has_an_order(view: View) -> bool:
+    """Whether places of its rows can be put in order as they are in JSON. Some values are texts there, and no texts."""
+    return not any(each.type.kind in ("decimal", "timestamp") for each in view.key_expressions.values())
+
+
+def _standing(place: Place) -> tuple[Any, ...]:
+    """Null comes before everything."""
+    return tuple((False,) if part is None else (True, part) for part in place)
+
+
+def _off_clocks(question: Question, rows: list[dict[str, Any]]) -> Iterator[str]:
+    """A bucket is told by the clocks of the place that was asked for."""
+    zone = ZoneInfo(question.tz)
+    for at in (datetime.fromisoformat(row["bucket"]) for row in rows):
+        if at.utcoffset() != at.astimezone(zone).utcoffset():
+            yield f"{at.isoformat()} is no time of {question.tz}"
+
+
+def _asked(answered: Answered) -> Question:
+    return ask(answered.view, list(answered.asked.items()), now=time.time(), limits=Limits())
+
+
+def _wanted(question: Question, cut: Cut, truth: Truth) -> dict[Place, Any]:
+    start, end = min(each.start for each in question.windows), max(each.end for each in question.windows)
+    recomputed = recompute(question, truth.events(cut, start, end))
+    return {
+        tuple(_plain(part) for part in (period.start, *key)): answers for (period, key), answers in recomputed.items()
+    }
+
+
+def _found(question: Question, answered: Answered) -> dict[Place, Any]:
+    return {
+        (int(datetime.fromisoformat(row["bucket"]).timestamp()), *(row[name] for name in question.by)): row
+        for row in answered.body["rows"]
+    }
 
 
 def _misplaced(rows: list[dict[str, Any]], wanted: dict[Any, Any], name: str, limit: int) -> Iterator[str]:

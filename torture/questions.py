@@ -5,11 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
+from serving_layer.asking import PARAMETERS
+from torture.comparing import has_an_order
 from views.aggregates.counting import CountAlgebra
 from views.view import View
 
-HOUR_S, DAY_S = 3600, 24 * 3600
+HALF_HOUR_S, HOUR_S, DAY_S = 1800, 3600, 24 * 3600
 LONGEST = 4
 FINE, FINEST = 0.3, 10
 """How often a view that is finer than an hour is asked by its own grain, and over how many periods of it."""
@@ -17,6 +20,13 @@ WHOLE = 0.04
 """How often everything there is is asked for."""
 FIRST, FILTERED = 0.15, 0.15
 """How often only the first by a count are asked for, and those of one value of a key."""
+ZONED, ZONES, HALF_ZONE = 0.2, ("Europe/Berlin", "America/New_York", "Asia/Tokyo", "Pacific/Honolulu"), "Asia/Kolkata"
+"""How often days are those of another place. Its clocks are off by whole hours, which a view of hours can tell; those
+of the last by half an hour."""
+ROLLING = 0.2
+"""How often answers are taken over a window that ends with each period."""
+PAGED, PAGE_ROWS = 0.1, (2, 5, 20)
+"""How often rows are asked for in pages, and how many to a page."""
 
 
 def question(
@@ -41,19 +51,55 @@ def question(
     by = [name for name in view.keys if chance.random() < 0.5]
     if by:
         asked["by"] = ",".join(by)
-    if view.bucket.seconds < HOUR_S and chance.random() < FINE:
+    if unit == HOUR_S and chance.random() < ZONED:
+        asked |= _elsewhere(view, start, chance)
+    elif view.bucket.seconds < HOUR_S and chance.random() < FINE:
         length = view.bucket.seconds
         start = start // length * length + chance.randrange(HOUR_S // length) * length
         asked |= {"from": _iso(start), "to": _iso(start + length * FINEST), "grain": view.grain}
     elif (is_whole and view.bucket.seconds < HOUR_S) or chance.random() < 0.5:  # not too many periods for one answer
         asked["grain"] = "day" if unit == DAY_S else "hour"
+        if unit == HOUR_S and chance.random() < ROLLING:
+            asked["window"] = chance.choice(("2h", "6h", "24h"))
     counts = [name for name in view.answers if isinstance(view.algebras.get(name), CountAlgebra)]
     if counts and chance.random() < FIRST:
         asked |= {"order": f"-{chance.choice(counts)}", "limit": str(chance.randint(1, 5))}
-    if known and chance.random() < FILTERED:
-        key = chance.choice(sorted(known))
-        asked[key] = known[key]
+    filtered = sorted(name for name in known or () if name not in PARAMETERS)
+    if known and filtered and chance.random() < FILTERED:
+        key = chance.choice(filtered)
+        ways = ("", ".not", ".prefix") if _kind(view, key) == "string" else ("", ".not")
+        how = chance.choice(ways)
+        asked[key + how] = known[key] if how != ".prefix" else known[key][:2]
+    if "order" not in asked and has_an_order(view) and chance.random() < PAGED:
+        asked["limit"] = str(chance.choice(PAGE_ROWS))
     return asked
+
+
+def _elsewhere(view: View, start: int, chance: random.Random) -> dict[str, str]:
+    """Days, weeks and quarters of days on the clocks of another place."""
+    zones = ZONES if view.bucket.seconds > HALF_HOUR_S else (*ZONES, HALF_ZONE)
+    first, days = start - DAY_S * chance.randrange(3), chance.randint(1, 3)
+    asked = {"tz": chance.choice(zones), "grain": chance.choice(("6h", "day", "week"))}
+    if asked["grain"] == "day" and chance.random() < ROLLING:
+        asked["window"] = "2d"
+    return {**asked, "from": _iso(first), "to": _iso(first + DAY_S * days)}
+
+
+def _kind(view: View, key: str) -> str:
+    return view.key_expressions[key].type.kind
+
+
+def as_json(view: View, asked: Mapping[str, str]) -> dict[str, Any]:
+    """The same question as `POST /query` takes it."""
+    body: dict[str, Any] = {"view": view.name, "filters": {}}
+    for name, value in asked.items():
+        key, _, how = name.partition(".")
+        if key in view.keys:
+            plain = value == "true" if _kind(view, key) == "boolean" else value
+            body["filters"][key] = {how: plain} if how else plain
+        else:
+            body[name] = int(value) if name == "limit" else value
+    return body
 
 
 def whole(view: View, hours: Sequence[int]) -> dict[str, str]:

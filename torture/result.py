@@ -44,6 +44,8 @@ class Sample:
     """Bytes by service; `redis.used` is what Redis says of itself."""
     files: dict[str, int] = field(default_factory=dict)
     """Open files by service."""
+    disk: dict[str, int] = field(default_factory=dict)
+    """Bytes by folder of the home; `scratch` is how many files Spark's sessions have put aside."""
 
 
 @dataclass(frozen=True)

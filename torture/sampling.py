@@ -1,11 +1,13 @@
-"""How an installation is, once a second: lag, memory, open files. And whether it only ever grows."""
+"""How an installation is, once a second: lag, memory, open files, disks. And whether it only ever grows."""
 
 from __future__ import annotations
 
+import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from statistics import median
 
 import psutil
@@ -14,6 +16,7 @@ from redis.exceptions import RedisError
 from master_dataset.cut import count_between
 from speed_layer.speed_views import SpeedViews
 from torture.checker import Checker
+from torture.disks import FILLER, FOLDERS, ROOT
 from torture.errors import TortureError
 from torture.fates import Fates
 from torture.installation import SERVICES, Installation
@@ -22,12 +25,19 @@ from torture.result import Sample
 EVERY_S = 1.0
 BYTES = "bytes"
 MEASURE_EVERY = 5
+DISK_EVERY = 15
+ROOM_DISK = 300 * 2**20
+"""Of what is to be kept: Kafka's log and the master dataset grow by what is sent."""
 GROWTH, ROOM_BYTES, ROOM_FILES = 1.6, 250 * 2**20, 60
 """Growth that is taken for a leak: by this factor, and by so many bytes or files, from the first third to the last."""
 ROOMS = {
     **dict.fromkeys(("kafka", "archiver", "speed"), 2**30),  # a heap fills up before anything of it is given back
     "redis.used": 32 * 2**20,
     "generations": 4,
+    "scratch": 1000,  # a session has a hundred, and several run at once
+    "spark": 64 * 2**20,
+    "batch": 64 * 2**20,
+    "logs": 64 * 2**20,
 }
 """Where another room is right: bytes, or how many."""
 
@@ -58,7 +68,8 @@ class Sampler:
             memory, files = self._measure() if is_measured else ({}, {})
             lag = count_between(seen.cut, self._fates.ends())
             at = round(time.monotonic() - self._began, 2)
-            self.samples.append(Sample(at, lag, seen.cut, seen.is_degraded, memory, files))
+            disk = self._on_disk() if number % DISK_EVERY == 0 else {}
+            self.samples.append(Sample(at, lag, seen.cut, seen.is_degraded, memory, files, disk))
             number += 1
 
     def _measure(self) -> tuple[dict[str, int], dict[str, int]]:
@@ -78,12 +89,27 @@ class Sampler:
             files["generations"] = len(SpeedViews(redis, self._installation.source_name).look().generations)
         return memory, files
 
+    def _on_disk(self) -> dict[str, int]:
+        home = self._installation.home
+        found = {name: sum(_sizes(home.root / name)) for name in FOLDERS if name != ROOT}
+        return {**found, "scratch": sum(1 for _ in _sizes(home.spark / "scratch"))}
+
+
+def _sizes(folder: Path) -> Iterator[int]:
+    """What every file below takes; one that is removed meanwhile, or on a disk without power, is none."""
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):
+                if name != FILLER:
+                    yield Path(place, name).stat().st_blocks * 512  # not what it says: Kafka's indexes are mostly holes
+
 
 def growth(samples: list[Sample]) -> list[str]:
     """What grew over the run, and did not stop: the last third of the samples beside the first."""
     return [
         *_grown(samples, BYTES, lambda sample: sample.memory, ROOM_BYTES),
         *_grown(samples, "open files or generations", lambda sample: sample.files, ROOM_FILES),
+        *_grown(samples, "bytes or files on the disk", lambda sample: sample.disk, ROOM_DISK),
     ]
 
 

@@ -696,6 +696,7 @@ def test_fuzzed_requests_are_answered_or_refused(attacked: Stack, group: str) ->
         wrong = [each for part in parts for each in part]
     print(f"{group}: {FUZZED} requests, {dict(sorted(seen.items()))}")
     assert wrong == [], (len(wrong), wrong[:3])
+    assert seen.keys() - {401, 404, 405}, f"nobody looked at what was asked: {seen}"
     assert seen.total() == FUZZED
     assert httpx.get(f"{address(attacked, group.partition(' ')[0])}/health").status_code == 200
 

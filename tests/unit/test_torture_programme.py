@@ -13,21 +13,22 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
 from master_dataset.cut import Cut
-from serving_layer.asking import Limits, ask
+from serving_layer.asking import Limits, ask, ask_json
 from serving_layer.recompute import recompute
 from torture.commands import _place
-from torture.comparing import Answered, compare
+from torture.comparing import Answered, Place, compare, last_place
 from torture.errors import BrokenPromise, TortureError
 from torture.fault import KINDS, Fault
 from torture.faults import all_faults
 from torture.installation import Installation, said_by
 from torture.plan import Planned, plan, usable
 from torture.programme import Programme
-from torture.questions import question, whole
+from torture.questions import as_json, question, whole
 from torture.result import Result, Sample, Shot, Wrong, read_result
 from torture.sampling import growth
 from torture.shop import minutes, sales, totals
@@ -121,6 +122,58 @@ def test_first_rows_by_a_count_are_the_highest_and_equal_ones_any_of_them() -> N
     assert [bool(judged([row])) for row in sorted(few.body["rows"], key=lambda row: row["orders"])] == [True, False]
 
 
+def test_a_page_has_the_next_places_in_their_order_and_the_numbers_of_its_own_cut() -> None:
+    asked = {**whole(minutes, [HOUR, HOUR + 1]), "grain": "hour", "by": "user", "limit": "1"}
+    early, late = (answered(minutes, asked, dict.fromkeys(range(3), end)) for end in (3, 4))
+
+    def page(of: Answered, *places: int, after: Place | None = None, more: str | None = None) -> Answered:
+        rows = [of.body["rows"][place] for place in places]
+        return replace(of, body={**of.body, "rows": rows, "next": more}, after=after)
+
+    def judged(of: Answered) -> tuple[str, ...]:
+        return compare(of, Known()).differences  # type: ignore[arg-type]
+
+    first = page(early, 0, more="a cursor")
+    assert len(early.body["rows"]) == len(late.body["rows"]) == 2
+    assert judged(first) == judged(page(early, 1, after=last_place(first))) == ()
+    assert judged(page(late, 1, after=last_place(first))) == (), "at a later cut than the first page"
+    assert judged(page(early, 0)), "no cursor, and there is more"
+    assert judged(page(early, 1, more="a cursor")), "the first place is left out"
+    assert judged(page(early, 0, 1)), "more rows than were asked for"
+    assert judged(page(early, 0, after=last_place(first))), "a place on two pages"
+    assert judged(page(early, after=last_place(first))), "a place on no page"
+    mixed = replace(page(late, 1, after=last_place(first)), body={**late.body, "rows": early.body["rows"][1:]})
+    assert judged(mixed), "numbers of another cut than the page's"
+    both = {**asked, "limit": "2"}
+    assert judged(replace(page(early, 0, 1), asked=both)) == ()
+    assert judged(replace(page(early, 1, 0), asked=both)), "not in order"
+
+
+def test_a_bucket_is_told_by_the_clocks_that_were_asked_for() -> None:
+    asked = {**whole(sales, [HOUR, HOUR + 1]), "grain": "hour", "tz": "Asia/Tokyo"}
+    told = answered(sales, asked, dict.fromkeys(range(3), 4))
+    zone = ZoneInfo("Asia/Tokyo")
+    rows = [
+        {**row, "bucket": datetime.fromisoformat(row["bucket"]).astimezone(zone).isoformat()}
+        for row in told.body["rows"]
+    ]
+    right = replace(told, body={**told.body, "rows": rows})
+    assert compare(right, Known()).differences == ()  # type: ignore[arg-type]
+    assert compare(told, Known()).differences  # type: ignore[arg-type]
+
+
+def test_a_window_is_taken_over_what_came_before_the_range() -> None:
+    hours = {"from": "2026-03-01T23:00:00Z", "to": "2026-03-02T00:00:00Z", "limit": "10000", "grain": "hour"}
+    cut = dict.fromkeys(range(3), 4)
+    rolling = {**hours, "window": "2h"}
+    both = answered(sales, {**rolling, "from": "2026-03-01T22:00:00Z"}, cut).body["rows"][-1]
+    right = answered(sales, rolling, cut)
+    alone = right.body["rows"][0]
+    for row, is_right in ((both, True), (alone, False)):
+        judged = compare(replace(right, body={**right.body, "rows": [row]}), Known())  # type: ignore[arg-type]
+        assert (judged.differences == ()) == is_right
+
+
 def test_an_answer_of_another_cut_than_it_says_is_wrong() -> None:
     asked = whole(totals, [HOUR, HOUR + 1])
     said = answered(totals, asked, {0: 4, 1: 4, 2: 4})
@@ -135,12 +188,20 @@ def test_an_answer_of_another_cut_than_it_says_is_wrong() -> None:
 @pytest.mark.parametrize("view", [sales, totals, minutes], ids=lambda view: view.name)
 def test_every_question_can_be_asked(view: View) -> None:
     chance = random.Random(3)  # noqa: S311  # which questions
-    grains = set()
+    grains, ways = set[str](), set[str]()
+    known = {key: "true" if key == "paid" else "u1" for key in view.keys}
     for _ in range(300):
-        asked = question(view, [HOUR - 40, HOUR, HOUR + 3], chance, dict.fromkeys(view.keys, "true"))
+        asked = question(view, [HOUR - 40, HOUR, HOUR + 3], chance, known)
         made = ask(view, list(asked.items()), now=0.0, limits=Limits())
         assert made.range.start % view.bucket.seconds == made.range.end % view.bucket.seconds == 0
         grains.add(made.grain)
+        ways |= {name.partition(".")[2] or name for name in asked} | {made.tz, f"{made.grain} {made.tz}"}
+        body = {name: value for name, value in as_json(view, asked).items() if name != "view"}
+        assert ask_json(view, body, now=0.0, limits=Limits()) == made, "the same question by POST"
+    if view is minutes:
+        assert ways >= {"tz", "window", "not", "prefix", "grain", "by", "Asia/Kolkata"}
+    if view is not totals:
+        assert {"day Asia/Tokyo", "week Asia/Tokyo", "6h Asia/Tokyo"} <= ways
     assert view.grain in grains or view.bucket.seconds >= 3600, "a state in the wrong minute of its hour is found"
 
 
@@ -194,6 +255,16 @@ def test_a_result_is_read_as_it_was_written(tmp_path: Path) -> None:
 def test_what_only_grows_is_found_and_a_heap_that_fills_is_not(name: str, last: int, is_found: bool) -> None:
     mb = 2**20
     samples = [Sample(float(n), 0, {}, False, {name: (100 if n < 20 else last) * mb}, {name: 50}) for n in range(30)]
+    assert bool(growth(samples)) == is_found
+
+
+@pytest.mark.parametrize(
+    ("name", "last", "is_found"),
+    [("spark", 30, False), ("spark", 90, True), ("master", 90, False), ("kafka", 900, True)],
+)
+def test_a_disk_that_only_fills_is_found_and_what_is_kept_may_grow(name: str, last: int, is_found: bool) -> None:
+    mb = 2**20
+    samples = [Sample(float(n), 0, {}, False, disk={name: (10 if n < 20 else last) * mb}) for n in range(30)]
     assert bool(growth(samples)) == is_found
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import shutil
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +19,8 @@ from torture.waiting import wait_for
 
 FOLDERS = ("/usr/lib", "/usr/local/lib", "/usr/lib64")
 LIBRARY = "libfaketime.so.1"
+WAITS = Path(__file__).with_name("waits.c")
+COMPILER = "cc"
 SKEWS_S = (-3600, 3600, 2 * 24 * 3600)
 WORKS_S = 60.0
 """Within so long a service has begun again and done something, with whatever clock."""
@@ -36,19 +40,39 @@ def library() -> Path | None:
 
 def missing() -> str:
     """What this machine lacks for wrong clocks."""
-    return "" if library() else "needs libfaketime (Debian: apt-get install libfaketime)"
+    if library() is None:
+        return "needs libfaketime (Debian: apt-get install libfaketime)"
+    return "" if shutil.which(COMPILER) else f"needs a C compiler, {COMPILER} (Debian: apt-get install gcc libc6-dev)"
 
 
-def skewed(seconds: int) -> dict[str, str]:
-    """The environment of a process whose clock is so far ahead. Its timers run as always."""
-    found = library()
-    if found is None:
-        raise TortureError(missing())
+def skewed(seconds: int, folder: Path) -> dict[str, str]:
+    """The environment of a process whose clock is so far ahead; what it loads for that is made in the folder.
+
+    Its timers run as always.
+    """
+    if said := missing():
+        raise TortureError(said)
     return {
-        "LD_PRELOAD": str(found),
+        "LD_PRELOAD": f"{_compiled_waits(folder)} {library()}",
         "FAKETIME": f"{seconds:+d}",  # both clocks: with one of them alone time.sleep of Python 3.11 fails
         "FAKETIME_DONT_RESET": "1",
     }
+
+
+def _compiled_waits(folder: Path) -> Path:
+    """`waits.c`, which says why there is such a thing, as a library in the folder."""
+    made, making = folder / "waits.so", folder / "waits.so.making"
+    if {" ", ":"} & set(str(made)):
+        raise TortureError(
+            f"A library in {str(folder)!r} cannot be loaded before others: no spaces and no colons, please."
+        )
+    if not made.exists():
+        command = [COMPILER, "-shared", "-fPIC", "-pthread", "-o", str(making), str(WAITS), "-ldl"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise TortureError(f"{WAITS.name} cannot be compiled: {done.stderr.strip()[:300]}")
+        making.replace(made)
+    return made
 
 
 @contextmanager
@@ -57,7 +81,7 @@ def strike_clock(service: str, seconds: int, installation: Installation, chance:
     del chance
     usual = installation.environments.get(service, {})
     before = installation.pid(service)
-    installation.environments[service] = {**usual, **skewed(seconds)}
+    installation.environments[service] = {**usual, **skewed(seconds, installation.folder)}
     try:
         _begin_again(installation, service)
         what = f"{service} to work with its clock {seconds:+d} s off"
@@ -100,7 +124,7 @@ FAULTS = [
         _strike(service, seconds),
         lasting_s=4,
         recovery_s=150,
-        cost_s=35,
+        cost_s=45 if service in WORK else 14,
         missing=missing,
     )
     for service in SERVICES

@@ -135,6 +135,32 @@ def _forgets_what_it_said(module: Any) -> None:
     module.SpeedSide.passed = lambda self, cut: None
 
 
+@sabotages("a page leaves out a row", "serving_layer.rows")
+def _row_left_out(module: Any) -> None:
+    """A page that goes on behind another begins one row too late."""
+    whole = module.page
+
+    def page(rows: Any, question: Any, after: Any) -> Any:
+        made, has_more = whole(rows, question, after)
+        return (made if after is None else made[1:] or made), has_more
+
+    module.page = page
+
+
+@sabotages("a window is short by an hour", "serving_layer.periods")
+def _short_window(module: Any) -> None:
+    rolling = module.rolling
+    module.rolling = lambda *given: tuple(each._replace(start=each.start + 3600) for each in rolling(*given))
+
+
+@sabotages("days are those of UTC", "serving_layer.periods")
+def _days_of_utc(module: Any) -> None:
+    from datetime import UTC
+
+    cut = module.cut
+    module.cut = lambda whole, step, zone, most: cut(whole, step, UTC, most)
+
+
 # ---- the collector ----
 
 
