@@ -292,9 +292,8 @@ class Keeper:
             return None
         if is_lacking(meta, horizon_ms):
             began = time.monotonic()
-            first = partial(
-                first_time_ms, self.spark, self.settings, self.bootstrap, self.source, meta.applied, positions.latest
-            )
+            known = (self.spark, self.settings, self.bootstrap, self.source, self.table)
+            first = partial(first_time_ms, *known, meta.applied, positions.latest)
             outcome = load_marks(self.spark, self.speed_views, self._token, meta, self.table, horizon_ms, first)
             self.failpoint("speed.after_load")
             log.info("marks_loaded", source=self.source.name, said=outcome, seconds=round(time.monotonic() - began, 1))

@@ -70,13 +70,16 @@ def _chunks(spark: SparkSession, table: Path, start: Cut, end: Cut, since_ms: in
         yield to_bytes(int(times[wanted[-1]]), np.unique(hashes[wanted]))
 
 
-def first_time_ms(spark: SparkSession, settings: Settings, bootstrap: str, source: Source, start: Cut, end: Cut) -> int:
+def first_time_ms(
+    spark: SparkSession, settings: Settings, bootstrap: str, source: Source, table: Path, start: Cut, end: Cut
+) -> int:
     """About when the oldest record at or above the cut `start` came to Kafka, in ms; `end` is where Kafka ends.
 
-    0 where that cannot be told: all marks are then wanted.
+    Where there is none yet it comes from now on, and that is not before the newest that is below: our own clock may be
+    ahead. 0 where that cannot be told: all marks are then wanted.
     """
     if not count_between(start, end):
-        return int(time.time() * 1000)
+        return min(int(time.time() * 1000), newest_time_ms(spark, table, start))
     upto = {p: min(offset, start.get(p, 0) + FIRST_RECORDS) for p, offset in end.items()}
     options = {
         "subscribe": source.topic,
@@ -85,4 +88,12 @@ def first_time_ms(spark: SparkSession, settings: Settings, bootstrap: str, sourc
     }
     records = spark.read.format("kafka").options(**kafka_source_options(settings, bootstrap), **options).load()
     found = records.agg(f.min(f.unix_millis("timestamp"))).first()
+    return int(found[0]) if found is not None and found[0] is not None else 0
+
+
+def newest_time_ms(spark: SparkSession, table: Path, end: Cut) -> int:
+    """The latest of Kafka's times of the last records below a cut, in ms; 0 where the master dataset has none."""
+    begin = {partition: max(offset - FIRST_RECORDS, 0) for partition, offset in end.items()}
+    last = spark.read.format("delta").load(str(table)).where(between(begin, end))
+    found = last.agg(f.max(f.unix_millis("timestamp"))).first()
     return int(found[0]) if found is not None and found[0] is not None else 0

@@ -26,6 +26,10 @@ from views.keys import pack_key
 from views.on_spark.columns import states_of, without_rows
 from views.view import View
 
+AHEAD_MS = 3_600_000
+"""How far records may be ahead of our clock and be believed: by default Kafka takes none that are further ahead of its
+own."""
+
 Adding = Callable[[Group, dict[str, Any] | None], dict[str, Any]]
 
 
@@ -136,9 +140,11 @@ def _count(found: pa.Table, marks: Marks | None) -> _Counted:
         counted = hashes[keep]
     if not len(hashes):
         return _Counted(keep, counted, 0, 0)
-    # A time in the future would keep its marks for as long, and make all others look old.
-    now_ms = int(time.time() * 1000)
-    return _Counted(keep, counted, min(int(times.min()), now_ms), min(int(times.max()), now_ms))
+    # A time in the future would keep its marks for as long, and make all others look old. But where all records are
+    # ahead of our clock, that is behind, and marks that it dates would be forgotten early when it is put right.
+    now_ms, oldest_ms, newest_ms = int(time.time() * 1000), int(times.min()), int(times.max())
+    until_ms = min(newest_ms, max(now_ms, min(oldest_ms, now_ms + AHEAD_MS)))
+    return _Counted(keep, counted, min(oldest_ms, now_ms), until_ms)
 
 
 def _listed(column: pa.ChunkedArray) -> list[Any]:

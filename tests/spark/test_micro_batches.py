@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
+from infra.settings import load_settings
+from speed_layer import loading, micro_batch
+from speed_layer.loading import first_time_ms
 from speed_layer.marks import Marks, Named
-from speed_layer.micro_batch import Delta, delta_of
+from speed_layer.micro_batch import AHEAD_MS, Delta, delta_of
 from speed_layer.speed_views import Group
 from speed_layer.totals import by_name
 from tests.conftest import assert_same
@@ -123,3 +127,40 @@ def test_nothing_valid_adds_nothing(spark: SparkSession, way: str) -> None:
     assert delta.groups == []
     assert (len(delta.hashes), delta.oldest_ms, delta.copies) == (0, 0, 0)
     assert delta.hashes.dtype == np.int64
+
+
+AT_MS = int(datetime(2026, 3, 1, tzinfo=UTC).timestamp() * 1000)
+HALF_HOUR_MS = 1_800_000
+
+
+@pytest.mark.parametrize(
+    ("clock_ms", "oldest_ms", "until_ms"),
+    [
+        (AT_MS + 5_000, AT_MS, AT_MS),
+        (AT_MS + 10**9, AT_MS, AT_MS),  # a clock that is ahead changes nothing
+        (AT_MS - HALF_HOUR_MS, AT_MS - HALF_HOUR_MS, AT_MS),  # one that is behind forgets nothing too early
+        (AT_MS - 10 * AHEAD_MS, AT_MS - 10 * AHEAD_MS, AT_MS - 9 * AHEAD_MS),  # that is no clock, or no such records
+    ],
+)
+def test_marks_are_dated_by_kafka_though_our_clock_is_wrong(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, clock_ms: int, oldest_ms: int, until_ms: int
+) -> None:
+    views = views_of("web")
+    columns, rows = rows_of(spark, views, generate(views[0].source, 20, 1))
+    monkeypatch.setattr(micro_batch.time, "time", lambda: clock_ms / 1000)
+    delta = delta_of(rows, columns, Marks(10**12), is_small=True)
+    assert (delta.oldest_ms, delta.newest_ms) == (oldest_ms, until_ms)
+
+
+@pytest.mark.parametrize(("ahead_ms", "first_ms"), [(7 * 86_400_000, AT_MS), (-5_000, AT_MS - 5_000)])
+def test_marks_are_loaded_from_the_newest_record_on_where_our_clock_is_ahead(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead_ms: int, first_ms: int
+) -> None:
+    """Nothing came to Kafka since the cut. By a clock that is ahead, every mark would be too old to be loaded."""
+    at = datetime(2026, 3, 1, tzinfo=UTC)
+    rows = [("web", 0, offset, at, None) for offset in range(3)]
+    spark.createDataFrame(rows, RECORDS).write.format("delta").save(str(tmp_path / "table"))
+    monkeypatch.setattr(loading.time, "time", lambda: (AT_MS + ahead_ms) / 1000)
+    source = views_of("web")[0].source
+    found = first_time_ms(spark, load_settings(), "127.0.0.1:1", source, tmp_path / "table", {0: 3}, {0: 3})
+    assert found == first_ms
