@@ -205,10 +205,19 @@ def _longer(episode: Episode, first: int, last: int, value: Mapping[str, Any]) -
 
 def _new(rule: Rule, key: Key, known: Mapping[str, Episode], first: int, last: int, now: float) -> Episode:
     """Its id says which alert, as it is declared, key and period it began with: found again, it is the same."""
-    text = json.dumps([rule.alert, rule.definition, named(rule.names, key)], sort_keys=True)
-    base = f"{rule.alert}-{hashlib.sha256(text.encode()).hexdigest()[:12]}-{first}"
+    base = f"{_begin_of_id(rule, key)}{first}"
     number, id_ = 1, base
     while id_ in known:
         number += 1
         id_ = f"{base}-{number}"
     return Episode(id_, rule.alert, rule.view, rule.names, key, State.PENDING, first, last, pending_at=now)
+
+
+def is_of(rule: Rule, episode: Episode) -> bool:
+    """Whether an episode is of the alert as it is declared now, not of what it was before."""
+    return episode.id.startswith(_begin_of_id(rule, episode.key))
+
+
+def _begin_of_id(rule: Rule, key: Key) -> str:
+    text = json.dumps([rule.alert, rule.definition, named(rule.names, key)], sort_keys=True)
+    return f"{rule.alert}-{hashlib.sha256(text.encode()).hexdigest()[:12]}-"

@@ -19,9 +19,9 @@ from infra.settings import Settings
 from master_dataset.cut import Cut, cut_to_json
 from serving_layer.alerts import asked
 from serving_layer.alerts.asked import Wanted
-from serving_layer.alerts.episodes import Episode, Judged, Key, State, Step, advance, advance_silence, over_at
+from serving_layer.alerts.episodes import Episode, Judged, Key, State, Step, advance, advance_silence, is_of, over_at
 from serving_layer.alerts.journal import Journal, Look, Position
-from serving_layer.alerts.reading import Asking, Found, Watched, read
+from serving_layer.alerts.reading import Asking, Found, Watched, read, rule_of
 from serving_layer.alerts.telling import Message, messages, told
 from serving_layer.answer import Answer
 from serving_layer.answering import Answering
@@ -95,11 +95,11 @@ class Evaluator:
         for alert in self.alerts:
             found = self.memory[alert.name] = Memory()
             found.armed_at, found.settled_until = self.journal.armed(alert.name)
-            found.is_new = self.journal.last_look(self.source) < found.armed_at
+            found.is_new = self.journal.is_new(alert.name)
             found.is_behind = self.journal.is_behind(alert.name)
             found.seen = self.journal.seen(alert.name)
             for episode in reversed(self.journal.episodes(alert.name)):
-                if episode.pending_at >= found.armed_at:  # older ones are of what the alert was before
+                if is_of(rule_of(alert), episode):  # not by its time: a clock may have been wrong when it was told
                     found.episodes[episode.key].append(episode)
             if alert.silence_s and not alert.keys:
                 found.seen.setdefault((), int(found.armed_at))
@@ -338,6 +338,7 @@ class Evaluator:
             changed=tuple(changed), is_exact=is_exact, seen=seen, settled=settled,
             behind={name: memory.is_behind for name, memory in self.memory.items()},
             horizons={alert.name: self._horizon(alert, now) for alert in self.alerts},
+            no_more_new=tuple(self.memory) if was_touched else (),
         )  # fmt: skip
         self.journal.commit(look)
         self.failpoint("alerts.after_commit")

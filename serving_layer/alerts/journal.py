@@ -25,7 +25,7 @@ from serving_layer.alerts.episodes import Episode, State
 from views.keys import pack_key, unpack_key
 
 FILE = "alerts.sqlite"
-LAYOUT = 2
+LAYOUT = 3
 BUSY_S = 10.0
 MOST_EVALUATIONS = 10_000
 MOST_OUTBOX = 10_000
@@ -55,6 +55,7 @@ create table if not exists seen (
     alert text not null, key blob not null, last integer not null, primary key (alert, key)) without rowid;
 create table if not exists mutes (alert text primary key, until real not null);
 create table if not exists behind (alert text primary key);
+create table if not exists new (alert text primary key);
 """
 
 log = structlog.get_logger()
@@ -101,6 +102,8 @@ class Look(NamedTuple):
     """Of each alert: whether it has to look at everything of late before anything is concluded."""
     horizons: Mapping[str, float] = {}
     """Of each alert: what looks may still join are episodes whose last period is not before this."""
+    no_more_new: tuple[str, ...] = ()
+    """Alerts that were looked at with this."""
 
 
 class Journal:
@@ -166,6 +169,7 @@ class Journal:
                 db.execute("delete from behind where alert = ?", (alert,))
                 if is_behind:
                     db.execute("insert into behind values (?)", (alert,))
+            db.executemany("delete from new where alert = ?", [(name,) for name in look.no_more_new])
             _put_position(db, look.source, look.position)
             db.execute(
                 "insert into evaluations (source, cut, as_of, at, is_exact) values (?, ?, ?, ?, ?)",
@@ -218,7 +222,9 @@ class Journal:
                 db.execute("delete from rules where alert = ?", (name,))
                 db.execute("delete from seen where alert = ?", (name,))
                 db.execute("delete from behind where alert = ?", (name,))
+                db.execute("delete from new where alert = ?", (name,))
                 if name in hashes:
+                    db.execute("insert into new values (?)", (name,))
                     db.execute("insert into rules values (?, ?, ?, null)", (name, hashes[name], now))
             _put_told(db, ended)
 
@@ -226,6 +232,10 @@ class Journal:
         """Since when an alert is looked at, and up to when its settled periods were judged."""
         found = self._rows("select armed_at, settled_until from rules where alert = ?", alert)
         return (found[0][0], found[0][1]) if found else (0.0, None)
+
+    def is_new(self, alert: str) -> bool:
+        """Whether it was never looked at since it is declared so."""
+        return bool(self._rows("select 1 from new where alert = ?", alert))
 
     def is_behind(self, alert: str) -> bool:
         """Whether its answers were too many when it was last looked at."""

@@ -39,10 +39,12 @@ class Watched:
     @property
     def rule(self) -> Rule:
         """What decides its episodes."""
-        alert = self.alert
-        return Rule(
-            alert.name, alert.view.name, alert.keys, alert.step_s, alert.for_buckets, alert.keep_s, alert.hash
-        )  # fmt: skip
+        return rule_of(self.alert)
+
+
+def rule_of(alert: Alert) -> Rule:
+    """What of an alert decides its episodes."""
+    return Rule(alert.name, alert.view.name, alert.keys, alert.step_s, alert.for_buckets, alert.keep_s, alert.hash)
 
 
 class Asking(NamedTuple):

@@ -521,3 +521,29 @@ def test_a_feed_read_to_its_end_is_the_view_also_after_kafka_was_away(taps: Taps
     }
     assert found == expected
     assert all(row["cut"] and row["view"] == "tries" for row in topic.table.values())
+
+
+@pytest.mark.parametrize("behind_s", [3600, -3600])
+def test_a_clock_that_is_wrong_for_a_while_tells_nothing_twice_and_passes_nothing_by(taps: Taps, behind_s: int) -> None:
+    """The process lives by a wrong clock, tells something, and is started again with the right one."""
+    many = Alert("many", TRIES, when="attempts > 3", keep="15s")
+    taps.declare(many)
+    taps.now -= behind_s
+    taps.begin()
+    for _ in range(4):
+        taps.add("a", NOW - 5400)
+    taps.apply()
+    taps.look()
+    taps.add("a", NOW - 5400)
+    taps.apply()
+    taps.look()
+    assert taps.fired("many") == {("a",): 1}
+    taps.now += behind_s + 30
+    taps.begin()
+    for card in "abbbb":
+        taps.add(card, NOW - 5400)
+    taps.apply()
+    taps.look()
+    assert taps.fired("many") == {("a",): 1, ("b",): 1}
+    told = [json.loads(body) for _, _, body in taps.journal.transitions(0)]
+    assert sorted(each["key"]["card"] for each in told if each["state"] == "firing") == ["a", "b"]
