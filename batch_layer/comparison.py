@@ -12,21 +12,22 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import NamedTuple
 
+import pyarrow.parquet as pq
 import structlog
 
 from batch_layer import consistency, publish_log
 from batch_layer.consistency import MOST_EXAMPLES, Compared, Mark
 from batch_layer.errors import BatchError
-from batch_layer.folders import BatchFolder
+from batch_layer.folders import COPIES, HASHES, BatchFolder
 from batch_layer.index import Index, Level, open_index
 from batch_layer.index.layout import DAY_S
-from batch_layer.late_copies import LateCopies
+from batch_layer.late_copies import LateCopies, Off, apart
 from batch_layer.manifests import read_manifest
 from batch_layer.publish_log import Entry
 from infra.settings import Settings
@@ -41,6 +42,8 @@ from views.view import View
 
 log = structlog.get_logger()
 NO_SPEED_SIDE = "there is no speed side"
+MOST_PLACES = 4
+"""That one copy can make differ: its group, that of the event which counts instead, and the total of each."""
 
 
 class Stretch(NamedTuple):
@@ -59,6 +62,21 @@ class Place(NamedTuple):
     is_total: bool = False
 
 
+class Difference(NamedTuple):
+    """How a group differs, in words, and which answers by how much; None: the speed side's state cannot be read."""
+
+    how: str
+    off: Mapping[str, tuple[Off, ...]] | None = None
+
+
+class Judged(NamedTuple):
+    """How many differences are legal, and how many are wrong for certain; of the others it is not known."""
+
+    excused: int = 0
+    wrong: int = 0
+    why_not_all: str = ""
+
+
 @dataclass
 class Differences:
     """What is counted while the groups of one view are compared."""
@@ -66,25 +84,20 @@ class Differences:
     view: View
     groups: int = 0
     compared: int = 0
-    places: dict[Place, str] = field(default_factory=dict)
-    """Of each group that differs: how."""
-    is_held: dict[Place, bool] = field(default_factory=dict)
-    by_position: set[Place] = field(default_factory=set)
-    """Those that differ only in answers that tell apart what is first and last."""
+    places: dict[Place, Difference] = field(default_factory=dict)
+    """The groups that differ."""
 
-    def check(self, place: Place, said: Sequence[bytes], true: Sequence[bytes], *, is_held: bool = True) -> None:
+    def check(self, place: Place, said: Sequence[bytes], true: Sequence[bytes]) -> None:
         """Both are packed states, to be merged; no state is that of no events."""
         self.compared += 1
-        how, names = _difference(self.view, said, true)
-        if how:
-            self.places[place], self.is_held[place] = how, is_held
-        if names and all(self.view.algebras[name].by_position for name in names):
-            self.by_position.add(place)
+        found = _difference(self.view, said, true)
+        if found is not None:
+            self.places[place] = found
 
     def examples(self) -> tuple[str, ...]:
         """Some of them, in words."""
         return tuple(
-            f"{_in_words(self.view, place)}: {how}" for place, how in list(self.places.items())[:MOST_EXAMPLES]
+            f"{_in_words(self.view, place)}: {found.how}" for place, found in list(self.places.items())[:MOST_EXAMPLES]
         )
 
 
@@ -140,11 +153,19 @@ class Comparison:
             found = differences(
                 view, speed_views, stretch.generations, before, after, self.settings.consistency_groups, run
             )
-        excused, why = explained(self.settings, found, stretch.before.cut, cut)
+        judged = judge(self.settings, found, stretch.before.cut, cut, self._copies(run, stretch))
         return Compared(
-            view.name, view.hash, stretch.before.run, run, found.groups, found.compared, len(found.places), excused,
-            found.examples(), not_explained=why, seconds=round(time.monotonic() - began, 3), at=time.time(),
+            view.name, view.hash, stretch.before.run, run, found.groups, found.compared, len(found.places),
+            judged.excused, found.examples(), not_explained=judged.why_not_all, wrong=judged.wrong,
+            seconds=round(time.monotonic() - began, 3), at=time.time(),
         )  # fmt: skip
+
+    def _copies(self, run: int, stretch: Stretch) -> int | None:
+        """How many copies the run found since the cut of the run before, or more; None: that is not known."""
+        folder = self.folder.ids / f"{run:08}"
+        if not (folder / HASHES).is_dir() or stretch.before.run != publish_log.last(self.folder).run:
+            return None
+        return sum(int(pq.read_metadata(path).num_rows) for path in (folder / COPIES).glob("*.parquet"))
 
     def _index_of(self, entry: Entry, view: View) -> Index:
         return self._open(read_manifest(self.folder, entry.run).view(view.name).index if entry.run else ())
@@ -166,24 +187,33 @@ def tell(folder: BatchFolder, found: Sequence[Compared], marks: Sequence[Mark]) 
 
 
 def explained(settings: Settings, found: Differences, start: Cut, end: Cut) -> tuple[int, str]:
-    """How many of the differences over the events in [start, end) are legal; or why that cannot be known."""
+    """How many of the differences over the events in [start, end) are legal; and why not all could be looked at."""
+    judged = judge(settings, found, start, end)
+    return judged.excused, judged.why_not_all
+
+
+def judge(settings: Settings, found: Differences, start: Cut, end: Cut, copies: int | None = None) -> Judged:
+    """Which of the differences over the events in [start, end) are legal; `copies`: how many there are, if known.
+
+    Groups in buckets with too many events are not looked at. Each copy explains a few of them at most, so that what is
+    left over is wrong in any case.
+    """
     if not found.places:
-        return 0, ""
-    view = found.view
-    table, buckets = table_path(settings, view.source.name), {place.bucket for place in found.places}
-    late = LateCopies.read(settings, view, table, start, end, buckets)
-    if not late.is_known:
-        return 0, "more than consistency_events came in their buckets, and may be copies after the horizon"
-    return sum(
-        late.excuses(
-            view,
-            place.bucket,
-            None if place.is_total else place.key,
-            is_held=found.is_held[place],
-            is_by_position=place in found.by_position,
-        )
-        for place in found.places
-    ), ""
+        return Judged()
+    table, buckets = table_path(settings, found.view.source.name), {place.bucket for place in found.places}
+    late = LateCopies.read(settings, found.view, table, start, end, buckets)
+    unread = sum(place.bucket in late.unread for place in found.places)
+    excused = sum(
+        difference.off is not None and late.excuses(place.bucket, None if place.is_total else place.key, difference.off)
+        for place, difference in found.places.items()
+        if place.bucket not in late.unread
+    )
+    wrong = len(found.places) - unread - excused
+    if not unread:
+        return Judged(excused, wrong)
+    more = max(unread - MOST_PLACES * copies, 0) if copies is not None else 0
+    why = f"{unread:,} are in buckets with more than consistency_events, of which some may be copies after the horizon"
+    return Judged(excused, wrong + more, why)
 
 
 def closed_stretch(kept: Kept, entries: Sequence[Entry], run: int, cut: Cut) -> Stretch | str:
@@ -236,7 +266,7 @@ def differences(
                     left -= 1
                     found.groups += 1
                     place = Place(bucket, tile)
-                    found.check(place, _state(before, place), _state(after, place), is_held=False)
+                    found.check(place, _state(before, place), _state(after, place))
     _check_untold(found, before, after, {place for each in held for place in each}, most)
     return found
 
@@ -255,7 +285,7 @@ def _check_untold(found: Differences, before: Index, after: Index, held: Collect
             most -= 1
             found.groups += 1
             said, true = ([states[bucket]] if bucket in states else [] for states in (old, new))
-            found.check(Place(bucket, ALL_KEYS, bool(found.view.keys)), said, true, is_held=False)
+            found.check(Place(bucket, ALL_KEYS, bool(found.view.keys)), said, true)
 
 
 def _states(
@@ -304,24 +334,27 @@ def _state(index: Index, place: Place) -> list[bytes]:
     return [tile.state for tile in tiles]
 
 
-def _difference(view: View, said: Sequence[bytes], true: Sequence[bytes]) -> tuple[str, list[str]]:
-    """In words, nothing: they are the same; and which answers differ, where both have it."""
+def _difference(view: View, said: Sequence[bytes], true: Sequence[bytes]) -> Difference | None:
+    """None: they are the same."""
     if list(said) == list(true):
-        return "", []
-    if not said or not true:
-        return ("the speed side has nothing of it" if not said else "the batch side has nothing of it"), []
+        return None
     reader = Reader(view.algebras)
-    right = reader.merged(true)
+    nothing = {name: algebra.zero() for name, algebra in view.algebras.items()}
+    right = reader.merged(true) if true else nothing
     try:
-        left = reader.merged(said)
+        left = reader.merged(said) if said else nothing
         pieces = [reader.merged([each]) for each in (*said, *true)]
     except StateError as error:
-        return str(error), []
+        return Difference(str(error))
     names = differing(view.algebras, left, right, pieces)
+    off = {name: apart(view.algebras[name], left[name], right[name], [each[name] for each in pieces]) for name in names}
+    if not said or not true:
+        return Difference(f"the {'batch' if said else 'speed'} side has nothing of it", off)
     if not names:
-        return "", []
+        return None
     ours, theirs = (view.present(state, names[:1])[names[0]] for state in (left, right))
-    return f"{names[0]} is {str(ours)[:60]} by the speed side and {str(theirs)[:60]} in the batch view", names
+    how = f"{names[0]} is {str(ours)[:60]} by the speed side and {str(theirs)[:60]} in the batch view"
+    return Difference(how, off)
 
 
 def _in_words(view: View, place: Place) -> str:

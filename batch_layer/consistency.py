@@ -31,7 +31,8 @@ class Compared:
     """What the speed side had said of a view for the offsets between two cuts, against what is true.
 
     Of `groups` that it held, `compared` were; `mismatched` of these differ, `excused` of which may: copies that came
-    after the horizon. `why_not` says why nothing could be compared, `not_explained` why it is not known which may.
+    after the horizon. `why_not` says why nothing could be compared, `not_explained` why it is not known of all which
+    may: `wrong` of them may not in any case.
     """
 
     view: str
@@ -48,6 +49,7 @@ class Compared:
     not_explained: str = ""
     seconds: float = 0.0
     at: float = 0.0
+    wrong: int = 0
 
     @property
     def unexplained(self) -> int:
@@ -56,7 +58,8 @@ class Compared:
 
     def is_above(self, threshold: float) -> bool:
         """Whether more of what was compared is wrong than is borne. What may be legal, for all we know, is no more."""
-        return bool(self.compared) and not self.not_explained and self.unexplained > threshold * self.compared
+        wrong = self.wrong if self.not_explained else self.unexplained
+        return bool(self.compared) and wrong > threshold * self.compared
 
     @property
     def in_words(self) -> str:
@@ -65,6 +68,7 @@ class Compared:
             return f"not compared: {self.why_not}"
         of = f"{self.compared:,} of {self.groups:,}" if self.compared < self.groups else f"{self.compared:,}"
         excused = f", {self.excused:,} by late copies" if self.excused else ""
+        excused += f", {self.wrong:,} wrong in any case" if self.wrong and self.not_explained else ""
         excused += f", not explained: {self.not_explained}" if self.not_explained else ""
         return f"{self.mismatched:,} of {of} groups differ{excused}" if self.mismatched else f"{of} groups equal"
 

@@ -14,13 +14,13 @@ from pyspark.sql import DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as f
 
 from batch_layer.errors import BatchError
+from batch_layer.folders import COPIES, HASHES
 from batch_layer.totals import values_of
 from infra.disk import sync_file, sync_folder
 from master_dataset.cut import Cut
 from master_dataset.spark_facts import facts_between
 
 POSITION = ("partition", "offset")
-HASHES, COPIES = "hashes", "copies"
 BROADCAST_ROWS = 1_000_000
 """Up to so many hashes are sent to every worker whole; more are joined by a shuffle."""
 MOST_FOLDERS = 8

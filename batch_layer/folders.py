@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from infra.settings import Settings
 
+HASHES, COPIES = "hashes", "copies"
+"""What a folder of ids has: the hashes of all ids, and the positions of the copies."""
+
 
 @dataclass(frozen=True)
 class BatchFolder:

@@ -94,6 +94,7 @@ def shared_schemas(views: Sequence[str]) -> Json:
                 "examples": {"type": "array", "items": {"type": "string"}},
                 "why_not": {"type": "string"},
                 "not_explained": {"type": "string"},
+                "wrong": {"type": "integer"},
                 "seconds": {"type": "number"},
                 "at": {"type": "number"},
                 "in_words": {"type": "string"},
