@@ -106,7 +106,7 @@ def _serve(settings: Settings) -> None:
         port=settings.serving_port,
         loop="uvloop",
         http="httptools",
-        ws="auto",
+        ws="serving_layer.handshakes:Handshakes",
         ws_max_size=MOST_OF_MESSAGE,
         proxy_headers=False,
         access_log=False,

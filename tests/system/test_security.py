@@ -17,9 +17,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
 import httpx
@@ -31,16 +33,28 @@ from websockets.sync.client import connect
 
 from infra.access_keys import SCOPES, add_key, keys_file
 from infra.home import Home
-from infra.settings import Settings, child_environment, load_settings
+from infra.redis_clients import redis_client
+from infra.settings import child_environment, load_settings
 from master_dataset.collector.app import create_app as create_collector
 from serving_layer.alerts.episodes import Episode, State
 from serving_layer.alerts.journal import Look, Position, open_journal
 from serving_layer.alerts.telling import told
 from serving_layer.app import create_app as create_serving
 from serving_layer.dashboard.files import read_files
-from tests.answering_place import Place
-from tests.conftest import Stack, start_stack, stop_stack
+from serving_layer.live import NOT_LIVE
+from speed_layer.lag import Looked
+from speed_layer.speed_views import Outcome, SpeedViews
+from tests.answering_place import Place, Writer, end_of
+from tests.conftest import Stack, start_stack, stop_stack, wait_until
+from views.catalog.page_hits import page_hits
+from views.catalog.page_latency import page_latency
+from views.catalog.signups import signups
+from views.catalog.top_pages import top_pages
+from views.catalog.web import web
 from views.declarations import declared_by
+from views.generation import generate
+from views.in_memory import Event
+from views.view import View
 
 TIDEMARK = str(Path(sys.executable).with_name("tidemark"))
 FUZZED = int(os.environ.get("FUZZ_REQUESTS", "150"))
@@ -116,10 +130,13 @@ class Asked(NamedTuple):
 
 @pytest.fixture(scope="module")
 def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """Collector and serving layer; the views and a run are there, and have no events. Two alerts have fired."""
-    home = tmp_path_factory.mktemp("security") / "home"
-    running = start_stack(home, serving_enabled=True, serving_max_wait_s=0.2, collector_max_consumers=20)
-    fill(running.settings)
+    """Collector and serving layer; of the events half are in a run, half in speed states. Two alerts have fired."""
+    running = start_stack(
+        tmp_path_factory.mktemp("security") / "home", serving_enabled=True, serving_max_wait_s=0.2,
+        collector_max_consumers=20, serving_redis_timeout_s=10,  # a busy machine is no reason to be degraded
+    )  # fmt: skip
+    fill(running)
+    wait_until("both sides to be served", lambda: is_served(running))
     yield running
     stop_stack(running)
 
@@ -134,15 +151,55 @@ FIRED = tuple(
 """Of two views; that of `page_hits` is told first."""
 
 
-def fill(settings: Settings) -> None:
-    """A run of every view, and a journal of alerts."""
-    place = Place(settings.home, declared_by(settings).views_of("web"))
+def fill(stack: Stack) -> None:
+    """A run of every view, speed states since, and a journal of alerts."""
+    place = Place(stack.settings.home, declared_by(stack.settings).views_of("web"))
     place.begin()
-    place.publish(1, {}, [])
-    journal = open_journal(settings)
+    with redis_client(stack.settings, stack.redis) as client:
+        fill_both_sides(place, SpeedViews(client, "web"))
+    journal = open_journal(stack.settings)
     said = tuple((each, told(each, is_muted=False)) for each in FIRED)
     journal.commit(Look("web", Position({}, 1.0), 1.0, changed=FIRED, told=said))
     journal.close()
+
+
+def fill_both_sides(place: Place, speed_views: SpeedViews) -> None:
+    """As they are after a batch run at half of the events, and when all of them are applied."""
+    events = visits()
+    end = end_of(events)
+    writer = Writer(speed_views, place)
+    writer.apply(events, {partition: offset // 2 for partition, offset in end.items()})
+    cut = writer.open(1)
+    place.publish(1, cut, events)
+    assert speed_views.publish(1, cut) == Outcome.OK
+    writer.apply(events, end)
+    assert speed_views.beat(writer.token, DAY_S, Looked(end, 0.0, end, 0.0)) == Outcome.OK
+
+
+def visits() -> list[Event]:
+    """Some hundred events of the last hours, with copies and nulls, and the texts of attackers among their keys."""
+    return [visit(record.event) for record in generate(web, VISITS, 1, views=VIEWS)]
+
+
+def visit(event: Event) -> Event:
+    """The same for all copies of an event."""
+    chance = random.Random(event.event_id)  # noqa: S311  repeatable, not secret
+    at = SINCE + timedelta(seconds=chance.randrange(HOURS * 3600))
+    properties = {
+        **(event.fields.get("properties") or {}),
+        "url": chance.choice([None, *URLS]),
+        "ms": chance.choice(MS),
+    }
+    name = chance.choice(["page_view", "page_view", "request", "signup"])
+    made = {**event.fields, "event_time": at, "name": name, "properties": properties}
+    return replace(event, event_time=at, fields=made)
+
+
+def is_served(stack: Stack) -> bool:
+    """Whether answers are made of the run and of the speed states."""
+    with stack.asking() as client:
+        meta = client.get("/views/page_hits/query").raise_for_status().json()["meta"]
+    return bool(meta["batch"]["read"] and meta["speed"] and meta["speed"]["read"] and not meta["degraded"])
 
 
 @pytest.fixture(scope="module")
@@ -332,6 +389,12 @@ TEXTS = [
     "<script>alert(1)</script>", "a" * 20_000, "é" * 3_000, "NaN", "-9223372036854775809", "true", "null", "[[]]",
     "return redis.call('FLUSHALL')", "tidemark:{web}:epoch", "$(id)", "|id", "; id", "web\nINFO forged_line",
 ]  # fmt: skip
+VISITS, HOURS, DAY_S = 400, 20, 24 * 3600
+SINCE = datetime.now(UTC) - timedelta(hours=HOURS)
+"""Less than a day ago: who names no range asks about all of it."""
+URLS = [*(text for text in TEXTS if len(text) <= 5_000 and text != "\ud800"), "/", "/docs/a", "/docs/b", "=1+1", "-7"]
+MS = [0.0, 0.1, 99.5, 100.0, 850.0, 1e300, -1.0, None]
+VIEWS = (page_hits, page_latency, signups, top_pages)
 PARAMETERS = (
     "from", "to", "grain", "tz", "by", "answers", "order", "limit", "cursor", "having", "window", "compare", "fill",
     "url", "url.prefix", "url.not", "format", "min_cut", "max_staleness", "wait", "explain", "every",
@@ -481,6 +544,148 @@ HEADER_VALUES = [
 ]  # fmt: skip
 
 
+# ---- questions that can be answered, and are spoiled now and then ----
+
+SPOILED = 0.25
+GRAINS = {3600: ("all", "hour", "3h", "day"), DAY_S: ("all", "day", "week")}
+WINDOWS = {"hour": "3h", "3h": "6h", "day": "2d", "week": "14d"}
+NUMBERS: dict[str, list[str]] = {
+    "page_hits": ["hits", "visitors"], "page_latency": ["requests", "slow", "slow_share"],
+    "signups": ["visitors", "signups", "conversion", "first_signup"], "top_pages": ["hits"],
+}  # fmt: skip
+"""By what rows of a view can be sorted."""
+HAVINGS = {
+    "page_hits": ("hits > 0", "hits >= 2 or visitors > 1", "visitors is not null"),
+    "page_latency": ("requests > 0", "p95_ms > 90 or slow_share < 0.5", "not (slow > requests)"),
+    "signups": ("visitors >= 0", "conversion is null or conversion <= 1"),
+    "top_pages": ("hits between 1 and 1000",),
+}
+
+
+def _fitting(chance: random.Random, left_out: Iterable[str] = ()) -> dict[str, Any]:
+    """A question in JSON that fits a view and its events, with some of all the parameters that there are."""
+    view = chance.choice(VIEWS)
+    grain = chance.choice(GRAINS[view.bucket.seconds])
+    by = [*view.keys] if chance.random() < 0.7 else []
+    possible = {**_when(chance, grain), **_what(chance, view, by), **_how(chance)}
+    taken = {name: value for name, value in possible.items() if value and chance.random() < 0.3}
+    return {"view": view.name, "grain": grain, "by": by} | {
+        name: value for name, value in taken.items() if name not in left_out
+    }
+
+
+def _when(chance: random.Random, grain: str) -> dict[str, Any]:
+    hours = chance.randrange(HOURS - 1)
+    start, end = (SINCE + timedelta(hours=each) for each in (hours, chance.randrange(hours + 1, HOURS + 1)))
+    return {
+        "from": chance.choice([start.isoformat(), f"{start.timestamp() * 1000:.0f}", f"-{HOURS - hours}h", "-2d"]),
+        "to": chance.choice([end.isoformat(), "now"]),
+        "tz": chance.choice(["UTC", "Europe/Berlin", "America/Los_Angeles", "Asia/Kolkata"]),
+        "window": WINDOWS.get(grain),
+        "compare": "previous_period",
+        "fill": "zero",
+    }
+
+
+def _what(chance: random.Random, view: View, by: list[str]) -> dict[str, Any]:
+    numbers = NUMBERS[view.name]
+    others = [name for name in view.answers if name not in numbers]
+    return {
+        "answers": [*numbers, *chance.sample(others, chance.randrange(len(others) + 1))],
+        "order": [chance.choice(["", "-"]) + chance.choice(["bucket", *by, *numbers, *numbers])],
+        "having": chance.choice(HAVINGS[view.name]),
+        "quantiles": [0.1, 0.999] if view is page_latency else None,
+        "filters": {"url": _filter(chance)} if "url" in view.keys else None,
+    }
+
+
+def _filter(chance: random.Random) -> dict[str, Any]:
+    """On the key of most views, with values that it has."""
+    some = chance.sample(URLS, chance.randrange(1, 9))
+    return chance.choice([{"is": some}, {"not": some}, {"prefix": [some[0][:1]]}, {"null": chance.random() < 0.5}])
+
+
+def _how(chance: random.Random) -> dict[str, Any]:
+    return {
+        "limit": chance.choice([1, 2, 5, 1000]),
+        "explain": True,
+        "format": chance.choice(["json", "ndjson", "csv"]),
+        "min_cut": {"0": 1},
+        "max_staleness": "2d",
+        "wait": "100ms",
+    }
+
+
+def _pairs(question: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """The same as a query string has it."""
+    for name, value in question.items():
+        if name == "filters":
+            yield from _filter_pairs(value)
+        elif name != "view":
+            yield name, ",".join(map(str, value)) if isinstance(value, list) else _written(value)
+
+
+def _filter_pairs(filters: dict[str, dict[str, Any]]) -> Iterator[tuple[str, str]]:
+    for key, conditions in filters.items():
+        for kind, values in conditions.items():
+            for value in values if isinstance(values, list) else [values]:
+                yield key if kind == "is" else f"{key}.{kind}", _written(value)
+
+
+def _written(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _asking(ending: str, question_of: Callable[[random.Random], dict[str, Any]]) -> Maker:
+    """A question of a view by GET; now and then one of its parameters is another, with an odd value."""
+
+    def make(chance: random.Random) -> Request:
+        question = question_of(chance)
+        given = [f"{name}={as_text(value)}" for name, value in _pairs(question)]
+        if chance.random() < SPOILED:
+            given[chance.randrange(len(given))] = f"{chance.choice(PARAMETERS)}={_odd(chance)}"
+        return "GET", f"/views/{question['view']}/{ending}?{'&'.join(given)}", None, _headers(chance)
+
+    return make
+
+
+def _fitting_live(chance: random.Random) -> dict[str, Any]:
+    return _fitting(chance, (*NOT_LIVE, "format"))
+
+
+def _posting(question_of: Callable[[random.Random], dict[str, Any]]) -> Maker:
+    """The same by POST, one or several; only one alone may ask for another format than JSON."""
+
+    def make(chance: random.Random) -> Request:
+        asked = [question_of(chance) for _ in range(chance.randrange(1, 4))]
+        if chance.random() < SPOILED:
+            asked[0] |= {chance.choice(PARAMETERS): _json(chance, 2)}
+        if len(asked) == 1:
+            return "POST", "/query", _dumps(asked[0]), _headers(chance)
+        several = [{name: each[name] for name in each if name != "format"} for each in asked]
+        return "POST", "/query", _dumps({"questions": several}), _headers(chance)
+
+    return make
+
+
+def _page_of(pages: list[dict[str, Any]]) -> Callable[[random.Random], dict[str, Any]]:
+    """The second page of an answer, as long as it likes; now and then somebody had his hands on the cursor."""
+
+    def question(chance: random.Random) -> dict[str, Any]:
+        found = {**chance.choice(pages), "limit": chance.choice([1, 2, 5, 1000])}
+        return found | ({"cursor": _forged(chance, found["cursor"])} if chance.random() < SPOILED else {})
+
+    return question
+
+
+def _forged(chance: random.Random, cursor: str) -> str:
+    """A cursor with one part of it, or one value of its position, that is another."""
+    parts = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+    among = chance.choice([parts, parts[-1]])
+    among[chance.randrange(len(among))] = _json(chance, 2)
+    return base64.urlsafe_b64encode(_dumps(parts)).rstrip(b"=").decode()
+
+
 def _of(method: str, template: str, names: tuple[str, ...] = READING) -> Maker:
     def make(chance: random.Random) -> Request:
         path = re.sub(r"{\w+}", lambda _found: _odd(chance) or "x", template)
@@ -581,9 +786,15 @@ GROUPS: dict[str, list[Maker]] = {
         _of("GET", "/openapi.json"), _of("GET", "/metrics"), _of("GET", "/health"), _of("GET", "/healthz"),
         _of("GET", "/ready"), _of("POST", "/{x}"),
     ],
-    "serving query": [_of("GET", "/views/page_hits/query", PARAMETERS), _of("GET", "/views/{v}/query", PARAMETERS)],
-    "serving several": [_of("POST", "/query", PARAMETERS), _several],
-    "serving live": [_of("GET", "/views/page_hits/live", PARAMETERS), _of("GET", "/views/{v}/live", PARAMETERS)],
+    "serving query": [
+        _of("GET", "/views/page_hits/query", PARAMETERS), _of("GET", "/views/{v}/query", PARAMETERS),
+        _asking("query", _fitting), _asking("query", _fitting),
+    ],
+    "serving several": [_of("POST", "/query", PARAMETERS), _several, _posting(_fitting), _posting(_fitting)],
+    "serving live": [
+        _of("GET", "/views/page_hits/live", PARAMETERS), _of("GET", "/views/{v}/live", PARAMETERS),
+        _asking("live", _fitting_live), _asking("live", _fitting_live),
+    ],
     "serving alerts and watches": [
         _of("GET", "/alerts", PARAMETERS), _of("GET", "/alerts/history", ("limit",)),
         _of("GET", "/alerts/history", PARAMETERS), _of("GET", "/alerts/live", PARAMETERS),
@@ -598,7 +809,8 @@ GROUPS: dict[str, list[Maker]] = {
             "/watches/{w}/live", "/{x}",
         )
     ]
-    + [_by_websocket(_coming_back("/alerts/live")), _by_websocket(_coming_back("/watches/server_errors/live"))],
+    + [_by_websocket(_coming_back("/alerts/live")), _by_websocket(_coming_back("/watches/server_errors/live"))]
+    + [_by_websocket(_asking("live", _fitting_live))] * 4,
     "serving dashboard": [
         _of("GET", "/", PARAMETERS), _of("GET", "/docs", PARAMETERS), _of("GET", "/dashboard/{p}", PARAMETERS),
         _of("GET", "/session", PARAMETERS), _of("POST", "/session", PARAMETERS), _signing_in,
@@ -611,10 +823,26 @@ GROUPS: dict[str, list[Maker]] = {
         _of("GET", "/ready", PARAMETERS), _of("POST", "/{x}", PARAMETERS),
     ],
 }  # fmt: skip
-
-
+PAGING: dict[str, Callable[[list[dict[str, Any]]], Maker]] = {
+    "serving query": lambda pages: _asking("query", _page_of(pages)),
+    "serving several": lambda pages: _posting(_page_of(pages)),
+}
+"""Of these groups one request more is made: for a page after one that was given."""
+LIVE_ROWS = {"from", "to", "tz", "by", "order", "limit", "having", "window", "compare", "fill", "explain", "answers"}
+ONE_ROWS = {*LIVE_ROWS, "cursor", "format", "min_cut", "max_staleness"}
+WITH_ROWS = {
+    "serving query": ONE_ROWS,
+    "serving several": ONE_ROWS,
+    "serving live": LIVE_ROWS,
+    "serving by WebSocket": LIVE_ROWS,
+}
+"""Groups of which many requests are answered with rows, and parameters that are each among these."""
+ROWS = re.compile(rb'"rows":\[\{|\A\{"bucket"|\Abucket[^\n]*\n.', re.DOTALL)
+"""In JSON, NDJSON and CSV: a row."""
+ENOUGH = 0.15
+"""So large a part of the requests of such a group has rows at least."""
 EXCUSED = {"stale"}
-"""What is asked for by name, and is not so: there is no speed layer here."""
+"""What is asked for by name (max_staleness), and is not so: nobody looks any more how far Kafka is."""
 TOLD = re.compile(rb"event: problem\ndata: (.*)\n")
 MOST_READ = 65_536
 
@@ -651,54 +879,127 @@ def test_every_route_is_fuzzed_with_every_method(routes: dict[str, list[BaseRout
 
 def read_some(answer: http.client.HTTPResponse, path: str) -> tuple[int, bytes]:
     """Status and body; of an endless answer how it begins, and the status of a problem that it begins with."""
+    is_view = path.startswith("/views/")
+    if answer.status == 101:
+        return answer.status, read_frame(answer.fp) if is_view else b""
     if not answer.getheader("content-type", "").startswith("text/event-stream"):
         return answer.status, answer.read()
     # First comes how soon to come back; after that what a view answers now, and of alerts and watches what happens.
-    said = b"".join(answer.read1(MOST_READ) for _ in range(2 if path.startswith("/views/") else 1))
+    said = b""
+    while said.count(b"\n\n") < (2 if is_view else 1) and (more := answer.read1(MOST_READ)):
+        said += more
     problem = TOLD.search(said)
     return (int(json.loads(problem[1])["status"]), problem[1]) if problem else (answer.status, said)
 
 
-def is_excused(said: bytes) -> bool:
+def read_frame(of: BinaryIO) -> bytes:
+    """What a WebSocket says first."""
+    length = of.read(2)[1]
+    wide = {126: 2, 127: 8}.get(length)
+    return of.read(int.from_bytes(of.read(wide)) if wide else length)
+
+
+def is_excused(said: bytes, request: Request) -> bool:
+    _, path, body, _ = request
     try:
-        return str(json.loads(said)["type"]).rpartition(":")[2] in EXCUSED
+        is_known = str(json.loads(said)["type"]).rpartition(":")[2] in EXCUSED
     except (ValueError, LookupError, TypeError):
         return False
+    return is_known and b"max_staleness" in path.encode() + (body or b"")
+
+
+class Heard(NamedTuple):
+    """What a request was answered. `wrong`: what it should not have said, or nothing."""
+
+    status: int
+    named: frozenset[str]
+    has_rows: bool
+    wrong: tuple[Any, ...]
+
+
+def named_in(request: Request) -> frozenset[str]:
+    """Which parameters a request has."""
+    _, path, body, _ = request
+    query = [each.partition("=")[0] for each in path.partition("?")[2].split("&")]
+    return frozenset(name for name in PARAMETERS if name in query or f'"{name}":'.encode() in (body or b""))
+
+
+def heard(netloc: str, request: Request, secret: str) -> Heard:
+    """Send one request, and look at what comes back."""
+    method, path, body, headers = request
+    login = base64.b64encode(f"admin:{secret}".encode())
+    sent = {name: value.encode() for name, value in headers.items()}
+    with closing(http.client.HTTPConnection(netloc, timeout=60)) as connection:
+        connection.request(method, path, body, {"Authorization": b"Basic " + login, **sent})
+        try:
+            answer = connection.getresponse()
+            status, said = read_some(answer, path)
+        except TimeoutError:
+            return Heard(0, named_in(request), has_rows=False, wrong=("was not answered", request))
+    whole = str(answer.getheaders()).encode() + said
+    reasons = {
+        "failed": status >= 500 and not is_excused(said, request),
+        "tells how it is made": status >= 400 and TELLTALE.search(said.decode(errors="replace")) is not None,
+        "tells the secret": secret.encode() in whole or login in whole,
+    }
+    wrong = [reason for reason, is_so in reasons.items() if is_so]
+    has_rows = status < 300 and ROWS.search(said) is not None
+    return Heard(status, named_in(request), has_rows, (wrong, status, request, said[:500]) if wrong else ())
+
+
+@pytest.fixture(scope="module")
+def pages(attacked: Stack) -> list[dict[str, Any]]:
+    """Questions that were answered with more than a page, each with the cursor of the next one."""
+    chance = random.Random("pages")  # noqa: S311  repeatable, not secret
+    found = []
+    with attacked.asking() as client:
+        for _ in range(100):
+            question = {**_fitting(chance, ["format"]), "limit": chance.choice([1, 2, 5])}
+            answer = client.post("/query", content=_dumps(question))
+            if answer.status_code == 200 and answer.json()["next"]:
+                found.append({**question, "cursor": answer.json()["next"]})
+    assert len(found) > 20
+    return found
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_fuzzed_requests_are_answered_or_refused(attacked: Stack, group: str) -> None:
+def test_fuzzed_requests_are_answered_or_refused(attacked: Stack, pages: list[dict[str, Any]], group: str) -> None:
     chance = random.Random(group)  # noqa: S311  repeatable, not secret
-    asked = [chance.choice(GROUPS[group])(chance) for _ in range(FUZZED)]
-    login = "Basic " + base64.b64encode(f"admin:{attacked.secret}".encode()).decode()
+    makers = [*GROUPS[group], *([PAGING[group](pages)] if group in PAGING else [])]
+    asked = [chance.choice(makers)(chance) for _ in range(FUZZED)]
     netloc = urlsplit(address(attacked, group.partition(" ")[0])).netloc
-    seen: Counter[int] = Counter()
-
-    def send(mine: list[Request]) -> list[tuple[int, Request, bytes]]:
-        wrong = []
-        for request in mine:
-            method, path, body, headers = request
-            connection = http.client.HTTPConnection(netloc, timeout=60)
-            sent = {name: value.encode() for name, value in headers.items()}
-            connection.request(method, path, body, {"Authorization": login, **sent})
-            answer = connection.getresponse()
-            status, said = read_some(answer, path)
-            connection.close()
-            seen[status] += 1
-            if (status >= 500 and not is_excused(said)) or (
-                status >= 400 and TELLTALE.search(said.decode(errors="replace"))
-            ):
-                wrong.append((status, request, said[:500]))
-        return wrong
-
     with ThreadPoolExecutor(THREADS) as threads:
-        parts = threads.map(send, [asked[number::THREADS] for number in range(THREADS)])
-        wrong = [each for part in parts for each in part]
-    print(f"{group}: {FUZZED} requests, {dict(sorted(seen.items()))}")
+        answers = [*threads.map(lambda request: heard(netloc, request, attacked.secret), asked)]
+    seen = Counter(each.status for each in answers)
+    wrong = [each.wrong for each in answers if each.wrong]
+    rows = [each for each in answers if each.has_rows and group in WITH_ROWS]
+    print(f"{group}: {FUZZED} requests, {dict(sorted(seen.items()))}, with rows: {len(rows)}")
     assert wrong == [], (len(wrong), wrong[:3])
     assert seen.keys() - {401, 404, 405}, f"nobody looked at what was asked: {seen}"
-    assert seen.total() == FUZZED
+    if group in WITH_ROWS:
+        assert len(rows) >= ENOUGH * FUZZED, "hardly a question was about something that is there"
+        missing = WITH_ROWS[group].difference(*(each.named for each in rows))
+        assert not missing or FUZZED < 150, f"no rows where these were asked for: {missing}"
     assert httpx.get(f"{address(attacked, group.partition(' ')[0])}/health").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "status"),
+    [
+        (f"/views/page_hits/live?url={'a' * 9_000}", {}, 414),
+        ("/views/page_hits/live", {"X-Long": "a" * 9_000}, 431),
+        ("/views/page_hits/live", {f"X-{number}": "a" for number in range(200)}, 431),
+    ],
+    ids=["address", "header", "headers"],
+)
+def test_handshake_that_is_too_long_is_refused_and_not_kept_waiting(
+    attacked: Stack, path: str, headers: dict[str, str], status: int
+) -> None:
+    with closing(http.client.HTTPConnection(urlsplit(attacked.serving).netloc, timeout=30)) as connection:
+        connection.request("GET", path, headers={**HANDSHAKE, **headers})
+        answer = connection.getresponse()
+        assert answer.status == status
+        assert answer.read()
 
 
 def test_dashboard_gives_its_own_files_and_no_others(attacked: Stack) -> None:
