@@ -23,6 +23,7 @@ from batch_layer.comparison import Comparison
 from batch_layer.consistency import to_json
 from batch_layer.copies import Counted, all_copies, find_copies, merge_ids
 from batch_layer.errors import BatchError, RunsUnknown
+from batch_layer.exposed import exposed_run
 from batch_layer.folders import BatchFolder
 from batch_layer.hand_off import HandOff
 from batch_layer.index import Index, open_index
@@ -163,11 +164,14 @@ class _Run:
         return {view.name: view.hash for view in self.views}
 
     def _finish_last(self) -> None:
-        """What a run that was killed after its flip did not come to."""
+        """What a run that was killed after its flip did not come to. Mostly it did: that is seen without Spark."""
         newest = publish_log.last(self.folder)
         if newest.run:
             try:
-                self._expose(read_manifest(self.folder, newest.run))
+                manifest = read_manifest(self.folder, newest.run)
+                tables = [self.folder.table(data.name, data.hash) for data in manifest.views]
+                if any(exposed_run(table) != newest.run for table in tables):
+                    self._expose(manifest)
             except Exception as error:  # what other engines see of an old run must not keep us from the next
                 log.warning("last_run_not_exposed", source=self.folder.source, run=newest.run, why=str(error))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import pairwise
 from math import ceil
 from typing import Any
@@ -42,6 +43,8 @@ from views.view import View
 MICROS = 1_000_000
 ALL_TIME = [("from", "1970-01-01"), ("to", "2200-01-01")]
 LATELY = [("from", "-48h"), ("to", "now")]
+LATELY_S, MOST_BUCKETS = 48 * 3600, 3_000
+"""Single keys are looked at in each bucket of late: of so long, and of so many buckets."""
 LOOK_S = 0.2
 NEVER = 2**62
 """A run that is later than all."""
@@ -170,7 +173,11 @@ def _questions(view: View) -> Iterator[Question]:
     most = ("limit", str(limits.max_rows))
     given = [[*ALL_TIME, ("grain", "all")], [*ALL_TIME, ("grain", "month"), most], [*LATELY, most]]
     if view.keys:
-        given.append([*ALL_TIME, ("grain", "all"), ("by", ",".join(view.keys)), most])
+        by = ("by", ",".join(view.keys))
+        first = time.time() - min(LATELY_S, MOST_BUCKETS * view.bucket.seconds)
+        recent = datetime.fromtimestamp(first, UTC).isoformat()
+        given.append([*ALL_TIME, ("grain", "all"), by, most])
+        given.append([("from", recent), ("to", "now"), ("grain", view.grain), by, most])
     for each in given:
         yield ask(view, each, now=time.time(), limits=limits)
 

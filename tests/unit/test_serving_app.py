@@ -338,7 +338,7 @@ def test_query_that_waits_for_fresher_views_holds_up_no_other(tmp_path: Path) ->
 
 def test_query_that_takes_too_long_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("serving_layer.context.GRACE_S", 0.0)
-    with serving(tmp_path / "home", serving_timeout_s=0.1, serving_threads=1, serving_max_queries=1) as served:
+    with serving(tmp_path / "home", serving_timeout_s=1, serving_threads=1, serving_max_queries=1) as served:
         served.answering.may_answer.clear()
         found = problem(served.client.get(HITS), 503, "too-long")
         assert "serving_timeout_s" in found["detail"]
