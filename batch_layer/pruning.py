@@ -22,6 +22,7 @@ from batch_layer.exposed import exposed_run
 from batch_layer.folders import BatchFolder
 from batch_layer.manifests import Manifest, paths_of, read_manifest
 from infra.disk import sync_folder
+from infra.failpoints import reach
 
 ORPHAN_AGE_S = 24 * 3600.0
 """How old a file must be that belongs to no published run: a run takes less than this."""
@@ -142,7 +143,7 @@ def prune(
 ) -> Plan:
     """Delete what `plan` allows, and return it. The caller holds the lease, so that no run is at work here."""
     # Step 1. Decide and take the manifests away while nobody can publish or roll back to one of them. A crash later
-    # leaves files of no run, which the next call deletes.
+    # leaves files of no run, which a call deletes when they are old enough for that.
     with publish_log.log_lock(folder):
         found = _look(folder, keep, also, time.time() if now is None else now)
         if dry_run:
@@ -151,10 +152,12 @@ def prune(
             folder.manifest(run).unlink()
         if found.dropped:
             sync_folder(folder.runs)
+    reach("prune.after_manifests")
     # Step 2. The files, which nobody can find any more.
     for file in found.files:
         file.path.unlink(missing_ok=True)
         _remove_empty(file.path.parent, folder)
+        reach("prune.between")
     for table in found.folders:
         shutil.rmtree(table, ignore_errors=True)  # nothing but empty folders is left of it
     return found

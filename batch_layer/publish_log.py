@@ -142,6 +142,7 @@ def serve(folder: BatchFolder, run: int | None) -> Entry:
         entries, _end = _parse(file, folder)
         if run is None:
             folder.serving.unlink(missing_ok=True)
+            reach("rollback.after_unpin")
             sync_folder(folder.root)
             return entries[-1]
         entry = next((entry for entry in entries if entry.run == run), None)
@@ -153,6 +154,7 @@ def serve(folder: BatchFolder, run: int | None) -> Entry:
                 f"`tidemark batch list --source {folder.source}` shows the runs there are."
             )
         value = {"format": FORMAT, "run": run, "after": entries[-1].run}
+        reach("rollback.before_pin")
         replace_file(folder.serving, seal(value, indent=1))
         return entry
 

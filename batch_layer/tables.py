@@ -18,6 +18,7 @@ from batch_layer.errors import BatchError
 from batch_layer.exposed import RUN_TAG
 from batch_layer.manifests import DataFile, ViewData
 from infra.disk import make_folder, sync_file, sync_folder
+from infra.failpoints import reach
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaObject
@@ -74,6 +75,7 @@ def expose(spark: SparkSession, table: Path, view: ViewData, run: int) -> bool:
     version = int(transaction.commit(actions, getattr(operation, "MODULE$"), _tags(spark, run)))
     sync_file(table / "_delta_log" / f"{version:020}.json")
     sync_folder(table / "_delta_log")
+    reach("expose.between")  # this table and the next
     return True
 
 

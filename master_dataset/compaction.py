@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from pyspark.sql import SparkSession
 
+from infra.failpoints import reach
 from master_dataset.commits import DataFile, Kind, Proof, live_files, read_commits
 from master_dataset.errors import MasterDatasetError
 from master_dataset.fsck import Measured, hash_files, refuse_damage
@@ -49,6 +50,7 @@ def compact(spark: SparkSession, table: Path) -> Compacted:
                         f"Compacting {str(table)!r} gave {after.rows} rows instead of {before.rows}, or other content. "
                         "Nothing was committed; `tidemark master fsck --deep` tells whether the files are sound."
                     )
+                reach("compact.before_commit")
 
             rows = spark.read.parquet(*(str(table / file.path) for file in small))
             old = [file.path for file in small]

@@ -4,7 +4,8 @@ The steps, in this order, each safe to repeat after a crash. Kafka is asked befo
 
 1. Files that only confuse (corrupt Delta checkpoints, stray data files) are moved out of the table. A commit and its
    line of the ledger that differ are made to agree: whichever can be proved wins.
-2. A commit that is empty, torn or missing is replaced by a void one, so that Delta can read the table again.
+2. Delta's summaries of damaged commits are moved out too. Then a commit that is empty, torn or missing is replaced by a
+   void one, so that Delta can read the table again.
 3. A damaged compaction is taken back, and later ones with it: the files that they rewrote are still on the disk.
 4. The rows of void commits and of damaged files are read again. One commit for each names what it replaces, and what
    nothing holds any more.
@@ -22,6 +23,7 @@ from urllib.parse import unquote
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
+from infra.failpoints import reach
 from infra.settings import Settings
 from master_dataset import coverage
 from master_dataset.commits import (
@@ -85,18 +87,21 @@ def repair(spark: SparkSession, settings: Settings, bootstrap: str, source: Sour
         report.agreed = _make_agree(table, findings)
         if report.agreed:
             findings = deep_check(spark, table)
-        report.voided = void_commits(table, findings)
         # A file that is not there may be one whose name was changed in the commit: Delta's summary has the right one.
         doubtful = (*DAMAGED_COMMITS, Trouble.WRONG_ROWS, Trouble.MISSING_FILE)
         suspect = [f.version for f in findings if f.trouble in doubtful and f.version]
         if suspect:
-            forget_summaries(table, min(suspect))
+            forget_summaries(table, min(suspect))  # first: by a void commit, nobody would know any more that they lie
+        report.voided = void_commits(table, findings)
+        reach("repair.after_void")
         _clear_cache(spark)
         if take_back(spark, table, findings):
+            reach("repair.after_take_back")
             findings = deep_check(spark, table)
         bad = _to_restore(table, findings)
         for version in bad:
             _restore(spark, kafka, table, version, bad, report)
+            reach("repair.between")
         complete_ledger(table)
         _clear_cache(spark)
         damage = [finding for finding in deep_check(spark, table) if finding.is_damage]

@@ -177,6 +177,8 @@ def append(
     version = int(transaction.commit(actions, _operation(jvm, sequence, done)))
     # Step 4. The commit on the disk, then its second copy. A crash before the copy: the next start adds it.
     reach("archiver.before_ledger")
+    if not is_new:
+        reach("compact.before_ledger")
     sync_file(path / "_delta_log" / f"{version:020}.json")
     sync_folder(path / "_delta_log")
     append_to_ledger(path, [(version, done)])

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.disk import sync_file, sync_folder
+from infra.failpoints import reach
 from master_dataset.commits import Kind, Proof, own_folder, read_commits, read_ledger
 from master_dataset.errors import MasterDatasetError
 from master_dataset.fsck import Finding, Trouble, check_checkpoints
@@ -100,13 +101,15 @@ def restore_proofs(table: Path, findings: Iterable[Finding]) -> list[int]:
 
 
 def _replace_commit(table: Path, version: int, actions: Iterable[Any]) -> None:
-    """Take a commit's file out and put another in its place."""
+    """Take a commit's file out and put another in its place. A crash in between leaves a commit that is missing."""
     path = table / "_delta_log" / f"{version:020}.json"
     partial = path.with_name(f".{path.name}.partial")
     _take_out(table, path)
+    reach("repair.taken_out")
     partial.write_text("".join(json.dumps(action) + "\n" for action in actions), encoding="utf-8")
     sync_file(partial)
     partial.rename(path)
+    sync_folder(path.parent)
 
 
 def forget_summaries(table: Path, version: int) -> None:

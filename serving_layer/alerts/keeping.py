@@ -15,6 +15,7 @@ from types import FrameType
 from typing import Any
 
 from infra.errors import HomeInUse
+from infra.failpoints import reach
 from infra.home import Home, write_json
 from infra.local_stack import addresses
 from infra.metrics import new_registry, serve_metrics
@@ -148,7 +149,8 @@ def _kept(
         for courier in kept.couriers:
             courier.news.set()
 
-    failpoint = crash_at(os.environ.get(CRASH_VARIABLE, ""))
+    crash = os.environ.get(CRASH_VARIABLE, "")
+    failpoint = crash_at(crash) if crash else reach
     for name, source in declarations.sources.items():
         evaluator = Evaluator(
             settings, declarations, name, answering, journal, tuple(webhooks), on_told, failpoint

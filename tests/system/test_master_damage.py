@@ -39,6 +39,23 @@ def remove(path: Path) -> None:
     drop_checksum(path)
 
 
+class Killed(BaseException):
+    """The end of a process, as far as a test can have it."""
+
+
+def die_at(name: str) -> Callable[[str], None]:
+    def reach(passed: str) -> None:
+        if passed == name:
+            raise Killed
+
+    return reach
+
+
+def take_checkpoint(spark: SparkSession, place: Place) -> None:
+    log = spark._jvm.org.apache.spark.sql.delta.DeltaLog  # type: ignore[union-attr]
+    log.forTable(spark._jsparkSession, str(place.table)).checkpoint()
+
+
 @pytest.mark.parametrize(
     ("harm", "which", "trouble"),
     [
@@ -283,3 +300,61 @@ def change_a_byte(path: Path) -> None:
     content[values.data_page_offset + values.total_compressed_size // 2] ^= 0x01  # amid the records
     path.write_bytes(content)
     drop_checksum(path)
+
+
+@pytest.mark.parametrize(
+    ("module", "died_at"),
+    [("void_commits", "repair.taken_out"), ("repair", "repair.after_void"), ("repair", "repair.between")],
+)
+def test_a_repair_that_was_killed_is_finished_by_the_next(
+    spark: SparkSession, place: Place, monkeypatch: pytest.MonkeyPatch, module: str, died_at: str
+) -> None:
+    """Delta's checkpoint has the files of the damaged commits: what a repair forgets too late comes back from there."""
+    versions = three_commits(spark, place)
+    take_checkpoint(spark, place)
+    for version in versions[:2]:
+        empty(place.log_file(version))
+    with monkeypatch.context() as patch:
+        patch.setattr(f"master_dataset.{module}.reach", die_at(died_at))
+        with pytest.raises(Killed):
+            repair(spark, place.settings, place.bootstrap, place.source, place.table)
+    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
+    with pytest.raises(TableDamaged):
+        place.archive(spark)
+    assert mend(spark, place).lost == []
+    assert place.rows() == place.sent
+
+
+def test_a_repair_that_was_killed_after_it_took_a_compaction_back_is_finished_by_the_next(
+    spark: SparkSession, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    three_commits(spark, place)
+    compact(spark, place.table)
+    (large,) = live_files(read_commits(place.table))
+    tear(place.table / large)
+    with monkeypatch.context() as patch:
+        patch.setattr("master_dataset.repair.reach", die_at("repair.after_take_back"))
+        with pytest.raises(Killed):
+            repair(spark, place.settings, place.bootstrap, place.source, place.table)
+    assert mend(spark, place).lost == []
+    assert place.rows() == place.sent
+
+
+@pytest.mark.parametrize(
+    ("module", "died_at", "files"), [("compaction", "compact.before_commit", 3), ("table", "compact.before_ledger", 1)]
+)
+def test_a_compaction_that_was_killed_changed_no_fact_and_the_next_one_finishes(
+    spark: SparkSession, place: Place, monkeypatch: pytest.MonkeyPatch, module: str, died_at: str, files: int
+) -> None:
+    three_commits(spark, place)
+    with monkeypatch.context() as patch:
+        patch.setattr(f"master_dataset.{module}.reach", die_at(died_at))
+        with pytest.raises(Killed):
+            compact(spark, place.table)
+    assert len(live_files(read_commits(place.table))) == files
+    assert place.rows() == place.sent
+    place.send_events(10)
+    place.archive(spark)
+    assert compact(spark, place.table).files_after == 1
+    assert place.rows() == place.sent
+    assert not [finding for finding in deep_check(spark, place.table) if finding.is_damage]

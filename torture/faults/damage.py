@@ -98,7 +98,7 @@ def strike_master(find: Find, harm: Harm, installation: Installation, chance: ra
                 _check_archiver(installation, harmed, killed_at)
             yield
         finally:
-            _command(installation, "master", "repair", installation.source_name)
+            command(installation, "master", "repair", installation.source_name)
 
 
 def _check_archiver(installation: Installation, harmed: Path, since: float) -> None:
@@ -131,7 +131,7 @@ def strike_index(harm: Harm, installation: Installation, chance: random.Random) 
         try:
             yield
         finally:
-            _command(installation, "batch", "run", "--full", "--source", installation.source_name)
+            command(installation, "batch", "run", "--full", "--source", installation.source_name)
 
 
 def _index_file(installation: Installation, folder: BatchFolder, chance: random.Random) -> Path:
@@ -144,10 +144,10 @@ def _index_file(installation: Installation, folder: BatchFolder, chance: random.
     return folder.indexes / chance.choice(sorted(names))
 
 
-def _command(installation: Installation, *arguments: str) -> None:
-    """A command of ours that mends; what it needs may just be starting again, so it is tried more than once."""
+def command(installation: Installation, *arguments: str, tries: int = TRIES) -> None:
+    """A command of ours that must succeed; what it needs may just be starting again, so it is tried more than once."""
     said = ""
-    for _ in range(TRIES):
+    for _ in range(tries):
         process = installation.spawn(*arguments)
         try:
             said, _errors = process.communicate(timeout=REPAIR_TIMEOUT_S)
@@ -156,7 +156,7 @@ def _command(installation: Installation, *arguments: str) -> None:
             process.communicate()
         if process.returncode == 0:
             return
-    raise BrokenPromise(f"tidemark {' '.join(arguments)} failed {TRIES} times. It said: {said[-1000:]}")
+    raise BrokenPromise(f"tidemark {' '.join(arguments)} failed, {tries} times tried. It said: {said[-1000:]}")
 
 
 def _overwrite(path: Path, content: bytes) -> None:

@@ -19,16 +19,20 @@ IN_SERVICES = (
     "letters.before_catching_up", "speed.before_start", "speed.after_start", "speed.after_init", "speed.before_load",
     "speed.after_load", "speed.before_read", "speed.before_apply", "speed.after_apply", "tend.before_publish",
     "tend.before_retire", "tend.before_sweep", "tend.after_sweep", "collector.before_produce",
-    "collector.before_answer", "serving.before_switch", "serving.after_switch",
+    "collector.before_answer", "serving.before_switch", "serving.after_switch", "alerts.before_commit",
+    "alerts.after_commit",
 )  # fmt: skip
 IN_RUNS = (
     "run.after_open", "run.after_number", "run.after_copies", "run.after_data", "run.after_index", "run.after_views",
     "run.after_comparison", "run.before_publish", "publish_log.before_line", "publish_log.before_sync",
-    "run.after_publish", "run.after_hand_off", "run.after_expose", "run.after_prune",
+    "run.after_publish", "run.after_hand_off", "expose.between", "run.after_expose", "prune.after_manifests",
+    "run.after_prune",
 )  # fmt: skip
-ELSEWHERE = ("alerts.before_commit", "alerts.after_commit")
-"""Places of the alert process, which is no part of an installation under torture: tests/system/test_alert_kills.py
-kills it there, and knows what has to be told."""
+IN_COMMANDS = (
+    "repair.taken_out", "repair.after_void", "repair.after_take_back", "repair.between", "compact.before_commit",
+    "compact.before_ledger", "prune.between", "rollback.before_pin", "rollback.after_unpin",
+)  # fmt: skip
+"""Places of commands that nobody runs by himself: the faults of upkeep.py run them, and kill them there."""
 AT_START = {
     "archiver.opened": "archiver",
     "speed.before_start": "speed",
@@ -86,7 +90,16 @@ def _strike(name: str) -> Strike:
 def _cost_s(name: str) -> float:
     if name in IN_RUNS:
         return 18
-    return 6 if name.startswith(("collector.", "serving.")) else 24
+    return 6 if name.startswith(("collector.", "serving.", "alerts.")) else 24
 
 
-FAULTS = [Fault(f"killed at {name}", KIND, _strike(name), cost_s=_cost_s(name)) for name in (*IN_SERVICES, *IN_RUNS)]
+FAULTS = [
+    Fault(
+        f"killed at {name}",
+        KIND,
+        _strike(name),
+        cost_s=_cost_s(name),
+        of=("alerts",) if name.startswith("alerts.") else (),
+    )
+    for name in (*IN_SERVICES, *IN_RUNS)
+]

@@ -1,0 +1,266 @@
+"""Commands that people run beside the services: killed in the middle, under load, and then run again.
+
+They must leave nothing that anybody takes for whole, and the second time they must do all of it.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+import httpx
+
+from batch_layer import publish_log
+from batch_layer.folders import BatchFolder
+from batch_layer.publish_log import Entry
+from master_dataset.commits import Kind, live_files, read_commits, table_path
+from master_dataset.fsck import CHECKPOINT_FILE, Finding, quick_check
+from torture.errors import BrokenPromise, NotInTime, TortureError
+from torture.fault import Fault, Strike
+from torture.faults.damage import REPAIR_TIMEOUT_S, any_commit, command, empty, tear
+from torture.installation import Installation, said_by
+from torture.waiting import wait_for
+from views.generation import START
+
+SWITCH_S = 30.0
+"""Within so long readers are on the run that they are told to be on."""
+MOST_MADE = 3
+"""So many runs are made at most, until there are enough to roll back or to prune."""
+OLD_RUNS = 3
+
+Harm = Callable[[Installation, random.Random], None]
+
+
+def killed_at(installation: Installation, name: str, *arguments: str) -> None:
+    """Run a command of ours that dies at a place on its way; TortureError: it did not come there."""
+    armed = installation.failpoints_dir / name
+    armed.touch()
+    try:
+        process = installation.spawn(*arguments)
+        said = said_by(process, REPAIR_TIMEOUT_S)
+        is_there = not armed.exists()
+    finally:
+        armed.unlink(missing_ok=True)
+    if not is_there or process.returncode != -signal.SIGKILL:
+        raise TortureError(
+            f"tidemark {' '.join(arguments)} did not die at {name}: it ended with {process.returncode}: {said[-200:]}"
+        )
+
+
+# ---- the master dataset --------------------------------------------------------
+
+
+@contextmanager
+def compaction_killed(name: str, installation: Installation, chance: random.Random) -> Iterator[None]:
+    """The archiver goes on meanwhile, and so do runs."""
+    del chance
+    compact = ("master", "compact", installation.source_name)
+    table = table_path(installation.settings, installation.source_name)
+    killed_at(installation, name, *compact)
+    if damage := _damage(table):
+        raise BrokenPromise(f"A compaction was killed at {name}, and the table is damaged: {damage[0].text}")
+    yield
+    before = len(live_files(read_commits(table)))
+    command(installation, *compact, tries=1)
+    installation.notes.append(f"{before} files became {len(live_files(read_commits(table)))}")
+
+
+@contextmanager
+def repair_killed(
+    name: str, harm: Harm, installation: Installation, chance: random.Random, *, is_whole: bool = False
+) -> Iterator[None]:
+    """Harm the table and let the repair die half-way. Unless the table `is_whole` by then, it has to say so."""
+    repair = ("master", "repair", installation.source_name)
+    with installation.run_turn:
+        harm(installation, chance)
+        try:
+            killed_at(installation, name, *repair)
+            if not is_whole and not _damage(table_path(installation.settings, installation.source_name)):
+                raise BrokenPromise(f"A repair was killed at {name}, and nothing tells that the table is not whole")
+            yield
+        finally:
+            command(installation, *repair)
+
+
+def _damage(table: Path) -> list[Finding]:
+    return [finding for finding in quick_check(table) if finding.is_damage]
+
+
+def one_commit(installation: Installation, chance: random.Random) -> None:
+    """Empty a commit that a checkpoint of Delta's has, if there is one: it tells what was in it."""
+    log = table_path(installation.settings, installation.source_name) / "_delta_log"
+    newest = max(
+        (int(found[1]) for path in log.iterdir() if (found := CHECKPOINT_FILE.fullmatch(path.name))), default=0
+    )
+    facts = [c.version for c in read_commits(log.parent) if c.proof and c.proof.kind == Kind.APPEND and c.added]
+    below = [version for version in facts if version <= newest]
+    path = log / f"{chance.choice(below[-20:]):020}.json" if below else any_commit(installation, chance)
+    installation.notes.append(f"{path.name} emptied, the newest checkpoint is of {newest}")
+    empty(path, chance)
+
+
+def two_commits(installation: Installation, chance: random.Random) -> None:
+    """Empty two commits, so that a repair has something left to do after the first."""
+    first = any_commit(installation, chance)
+    for _ in range(20):
+        if (second := any_commit(installation, chance)) != first:
+            break
+    else:
+        raise TortureError("the table has but one commit with facts")
+    for path in (first, second):
+        empty(path, chance)
+
+
+def a_compaction(installation: Installation, chance: random.Random) -> None:
+    """Compact, and cut off the end of a file that this made: the repair has to take the compaction back."""
+    command(installation, "master", "compact", installation.source_name, tries=1)
+    table = table_path(installation.settings, installation.source_name)
+    commits = read_commits(table)
+    made = {
+        file.path for commit in commits if commit.proof and commit.proof.kind == Kind.COMPACT for file in commit.added
+    }
+    there = sorted(made & live_files(commits).keys())
+    if not there:
+        raise TortureError("the compaction made no file")
+    tear(table / chance.choice(there), chance)
+
+
+# ---- the batch views -----------------------------------------------------------
+
+
+@contextmanager
+def pruning_killed(name: str, installation: Installation, chance: random.Random) -> Iterator[None]:
+    """All that can go has to go."""
+    del chance
+    prune = ("batch", "prune", "--keep", "1", "--source", installation.source_name)
+    folder = BatchFolder.of(installation.settings, installation.source_name)
+    with installation.run_turn:
+        _make_runs(installation, lambda: len(_manifests(folder)) >= OLD_RUNS)
+        before = _manifests(folder)
+        killed_at(installation, name, *prune)
+        gone = before - _manifests(folder)
+        if not gone:
+            raise TortureError(f"no run could go: there are {sorted(path.name for path in before)}")
+        installation.notes.append(f"{len(gone)} runs went")
+        yield
+        command(installation, *prune)
+
+
+@contextmanager
+def rolled_back(installation: Installation, chance: random.Random, *, by_run: bool = False) -> Iterator[None]:
+    """Readers go to the run before, and back to the newest: by our command, or by a run that is published."""
+    del chance
+    rollback = ("batch", "rollback", "--source", installation.source_name)
+    folder = BatchFolder.of(installation.settings, installation.source_name)
+    with installation.run_turn:
+        older = _run_before(installation, folder)
+        killed_at(installation, "rollback.before_pin", *rollback, str(older.run))
+        command(installation, *rollback, str(older.run), tries=1)
+        try:
+            _wait_served(installation, older.run)
+            installation.notes.append(f"readers were on run {older.run}")
+            yield
+            if by_run:
+                _free_by_run(installation, folder)
+            else:
+                killed_at(installation, "rollback.after_unpin", *rollback, "--latest")
+        finally:
+            command(installation, *rollback, "--latest", tries=1)
+        _wait_served(installation, publish_log.last(folder).run)
+
+
+def _free_by_run(installation: Installation, folder: BatchFolder) -> None:
+    ended = installation.batch_run()
+    if ended.code:
+        raise TortureError(f"the run that was to set readers free ended with {ended.code}: {ended.said[-200:]}")
+    if pinned := publish_log.pinned(folder):
+        raise BrokenPromise(f"A run was published, and readers are still pinned to run {pinned.run}")
+
+
+def _run_before(installation: Installation, folder: BatchFolder) -> Entry:
+    """The newest run but one, of the same views: the programme would not know others."""
+
+    def found() -> Entry | None:
+        *before, newest = publish_log.read(folder)
+        whole = (entry for entry in reversed(before) if folder.manifest(entry.run).is_file())
+        return next((entry for entry in whole if entry.catalog == newest.catalog), None)
+
+    _make_runs(installation, lambda: found() is not None)
+    entry = found()
+    if entry is None:
+        raise TortureError("there is no run to roll back to")
+    return entry
+
+
+def _make_runs(installation: Installation, is_enough: Callable[[], bool]) -> None:
+    for _ in range(MOST_MADE):
+        if is_enough():
+            return
+        installation.batch_run()
+
+
+def _manifests(folder: BatchFolder) -> set[Path]:
+    return set(folder.runs.glob("*.json"))
+
+
+def _wait_served(installation: Installation, run: int) -> None:
+    """Until answers are made of this run."""
+    told: list[int] = []
+    view = installation.declared.views_of(installation.source_name)[0].name
+    asked = {"from": START.isoformat(), "to": (START + timedelta(days=1)).isoformat()}
+
+    def is_served() -> bool:
+        try:
+            answer = client.get(f"/views/{view}/query", params=asked)
+        except httpx.HTTPError:
+            return False
+        if answer.status_code == httpx.codes.OK:
+            told.append(answer.json()["meta"]["batch"]["run"])
+        return bool(told) and told[-1] == run
+
+    with installation.client("serving") as client:
+        try:
+            wait_for(f"answers of run {run}", is_served, SWITCH_S, every_s=0.2)
+        except NotInTime:
+            if not told:
+                raise
+            raise BrokenPromise(f"Readers were told to serve run {run}; they serve run {told[-1]}") from None
+
+
+def _of_repair(name: str, harm: Harm, *, is_whole: bool = False) -> Strike:
+    return partial(repair_killed, name, harm, is_whole=is_whole)
+
+
+FAULTS = [
+    *(
+        Fault(f"a compaction killed at {name}", "concurrency", partial(compaction_killed, name), 2, cost_s=40)
+        for name in ("compact.before_commit", "compact.before_ledger")
+    ),
+    *(
+        Fault(f"a repair killed at {name}", "damage", _of_repair(name, harm), 3, recovery_s=150, cost_s=50)
+        for name, harm in (
+            ("repair.taken_out", one_commit),
+            ("repair.after_void", one_commit),
+            ("repair.between", two_commits),
+        )
+    ),
+    Fault(
+        "a repair killed at repair.after_take_back",
+        "damage",
+        _of_repair("repair.after_take_back", a_compaction, is_whole=True),
+        3,
+        recovery_s=150,
+        cost_s=60,
+    ),
+    *(
+        Fault(f"pruning killed at {name}", "concurrency", partial(pruning_killed, name), 2, cost_s=60)
+        for name in ("prune.after_manifests", "prune.between")
+    ),
+    Fault("readers rolled back", "concurrency", rolled_back, 6, cost_s=45),
+    Fault("readers rolled back until a run", "concurrency", partial(rolled_back, by_run=True), 6, cost_s=60),
+]
