@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
-from zoneinfo import ZoneInfo
 
-from master_dataset.cut import Cut, cut_from_json
-from serving_layer.asking import Limits, ask
-from serving_layer.question import Question
-from serving_layer.recompute import OFF, recompute
+from master_dataset.cut import cut_from_json
+from serving_layer.recompute import OFF
 from serving_layer.recompute import is_same as is_same_for_verify
 from torture.truth import Truth
+from torture.wanted import keys_of_rows, wanted_rows, zone_of
 from views.aggregates.top_k import TopKAlgebra
 from views.laws import is_rounded
 from views.view import View
@@ -59,20 +56,19 @@ class Compared:
 
 def compare(answered: Answered, truth: Truth) -> Compared:
     """Every number of an answer with a recompute from scratch. Everything below its cut was read into `truth`."""
-    question = _asked(answered)
-    wanted, found = _wanted(question, answered.cut, truth), _found(question, answered)
-    rows, has_more = answered.body["rows"], len(wanted) > question.limit
+    wanted, found, limit = _wanted(answered, truth), _found(answered), int(answered.asked["limit"])
+    rows, has_more = answered.body["rows"], len(wanted) > limit
     differences = [f"{len(rows)} rows are about {len(found)} places"] if len(rows) != len(found) else []
     if "order" in answered.asked:
-        differences += _misplaced(rows, wanted, answered.asked["order"].removeprefix("-"), question.limit)
+        differences += _misplaced(rows, wanted, answered.asked["order"].removeprefix("-"), limit)
         wanted = {place: wanted[place] for place in found.keys() & wanted.keys()}
     elif has_an_order(answered.view):
         after = () if answered.after is None else _standing(answered.after)
         left = sorted((place for place in wanted if _standing(place) > after), key=_standing)
-        wanted, has_more = {place: wanted[place] for place in left[: question.limit]}, len(left) > question.limit
+        wanted, has_more = {place: wanted[place] for place in left[:limit]}, len(left) > limit
         if list(found) != sorted(found, key=_standing):
             differences.append(f"the rows are not in order: {list(found)[:20]}")
-    differences += _off_clocks(question, rows)
+    differences += _off_clocks(answered, rows)
     differences += _differing(answered.view, found, wanted)
     if (answered.body["next"] is not None) != has_more:
         differences.append(f"the answer has {'one page' if has_more else 'more than one page'}")
@@ -81,7 +77,7 @@ def compare(answered: Answered, truth: Truth) -> Compared:
 
 def last_place(answered: Answered) -> Place | None:
     """Where the next page goes on."""
-    return next(reversed(_found(_asked(answered), answered)), answered.after)
+    return next(reversed(_found(answered)), answered.after)
 
 
 def has_an_order(view: View) -> bool:
@@ -94,29 +90,23 @@ def _standing(place: Place) -> tuple[Any, ...]:
     return tuple((False,) if part is None else (True, part) for part in place)
 
 
-def _off_clocks(question: Question, rows: list[dict[str, Any]]) -> Iterator[str]:
+def _off_clocks(answered: Answered, rows: list[dict[str, Any]]) -> Iterator[str]:
     """A bucket is told by the clocks of the place that was asked for."""
-    zone = ZoneInfo(question.tz)
+    zone = zone_of(answered.asked)
     for at in (datetime.fromisoformat(row["bucket"]) for row in rows):
         if at.utcoffset() != at.astimezone(zone).utcoffset():
-            yield f"{at.isoformat()} is no time of {question.tz}"
+            yield f"{at.isoformat()} is no time of {zone}"
 
 
-def _asked(answered: Answered) -> Question:
-    return ask(answered.view, list(answered.asked.items()), now=time.time(), limits=Limits())
+def _wanted(answered: Answered, truth: Truth) -> dict[Place, Any]:
+    made = wanted_rows(answered.view, answered.asked, answered.cut, truth)
+    return {tuple(map(_plain, place)): answers for place, answers in made.items()}
 
 
-def _wanted(question: Question, cut: Cut, truth: Truth) -> dict[Place, Any]:
-    start, end = min(each.start for each in question.windows), max(each.end for each in question.windows)
-    recomputed = recompute(question, truth.events(cut, start, end))
+def _found(answered: Answered) -> dict[Place, Any]:
+    by = keys_of_rows(answered.asked)
     return {
-        tuple(_plain(part) for part in (period.start, *key)): answers for (period, key), answers in recomputed.items()
-    }
-
-
-def _found(question: Question, answered: Answered) -> dict[Place, Any]:
-    return {
-        (int(datetime.fromisoformat(row["bucket"]).timestamp()), *(row[name] for name in question.by)): row
+        (int(datetime.fromisoformat(row["bucket"]).timestamp()), *(row[name] for name in by)): row
         for row in answered.body["rows"]
     }
 

@@ -47,7 +47,7 @@ def question(
         else:
             start = chance.choice(hours) * HOUR_S // unit * unit
         end = start + unit * chance.randint(1, LONGEST if unit == HOUR_S else 1)
-    asked = {"from": _iso(start), "to": _iso(end), "limit": "10000"}
+    asked = {"from": iso(start), "to": iso(end), "limit": "10000"}
     by = [name for name in view.keys if chance.random() < 0.5]
     if by:
         asked["by"] = ",".join(by)
@@ -56,7 +56,7 @@ def question(
     elif view.bucket.seconds < HOUR_S and chance.random() < FINE:
         length = view.bucket.seconds
         start = start // length * length + chance.randrange(HOUR_S // length) * length
-        asked |= {"from": _iso(start), "to": _iso(start + length * FINEST), "grain": view.grain}
+        asked |= {"from": iso(start), "to": iso(start + length * FINEST), "grain": view.grain}
     elif (is_whole and view.bucket.seconds < HOUR_S) or chance.random() < 0.5:  # not too many periods for one answer
         asked["grain"] = "day" if unit == DAY_S else "hour"
         if unit == HOUR_S and chance.random() < ROLLING:
@@ -82,7 +82,7 @@ def _elsewhere(view: View, start: int, chance: random.Random) -> dict[str, str]:
     asked = {"tz": chance.choice(zones), "grain": chance.choice(("6h", "day", "week"))}
     if asked["grain"] == "day" and chance.random() < ROLLING:
         asked["window"] = "2d"
-    return {**asked, "from": _iso(first), "to": _iso(first + DAY_S * days)}
+    return {**asked, "from": iso(first), "to": iso(first + DAY_S * days)}
 
 
 def _kind(view: View, key: str) -> str:
@@ -105,8 +105,9 @@ def as_json(view: View, asked: Mapping[str, str]) -> dict[str, Any]:
 def whole(view: View, hours: Sequence[int]) -> dict[str, str]:
     """Everything there is, in days."""
     first, last = hours[0] * HOUR_S // DAY_S * DAY_S, -(-(hours[-1] + 1) * HOUR_S // DAY_S) * DAY_S
-    return {"from": _iso(first), "to": _iso(last), "limit": "10000", "grain": "day"}
+    return {"from": iso(first), "to": iso(last), "limit": "10000", "grain": "day"}
 
 
-def _iso(seconds: float) -> str:
+def iso(seconds: float) -> str:
+    """A moment as it is asked for."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
