@@ -32,7 +32,7 @@ demo: setup  ## Bring everything up, send a day of events, ask, and prove each a
 test: setup browser  ## Run every test but the fault programme, on real Kafka, Redis and Spark, in a real browser (WORKERS=2 at a time)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore tests/torture
 
-test-faults: setup faketime  ## Run the short fault programme (90 shots, 15 minutes), and hold broken builds against it
+test-faults: setup faketime  ## Run the short fault programme (90 shots, 15 minutes; its course is in artifacts), and hold broken builds against it
 	@$(BIN)/python -m pytest tests/torture/test_programme.py
 	@$(BIN)/python -m pytest -n $(WORKERS) tests/torture/test_sabotage.py
 

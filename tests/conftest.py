@@ -19,6 +19,7 @@ from hypothesis import settings as hypothesis_settings
 from infra import terminal, up
 from infra.local_stack import addresses
 from infra.settings import Settings, load_settings
+from torture.installation import QUICK_JAVA
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -167,10 +168,6 @@ def stop_stack(stack: Stack) -> None:
 def _hang_up_as_usual() -> None:
     """Under nohup a hang-up is ignored, here and by every process that tests start and then hang up on."""
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
-
-
-QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
-"""A test's JVM lives for seconds: compiling its methods to the utmost costs more than it ever gives back."""
 
 
 @pytest.fixture(autouse=True, scope="session")

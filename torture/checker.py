@@ -210,9 +210,7 @@ class Checker:
         try:
             answer = send()
         except httpx.HTTPError as error:
-            self.refusals["0"] += 1
-            if isinstance(error, httpx.ReadTimeout):
-                self.refusals["timeout"] += 1
+            self.refusals["timeout" if isinstance(error, httpx.ReadTimeout) else "0"] += 1
             return None
         if answer.status_code != 200:
             self._refused(views, answer, first)

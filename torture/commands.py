@@ -24,7 +24,7 @@ from torture.faults import all_faults
 from torture.links import PAIRS
 from torture.plan import usable
 from torture.programme import ON_DISKS, RATE, Wanted, torture
-from torture.report import write_report
+from torture.report import is_tables, tables_path, write_report
 from torture.result import Result, Shot
 from torture.table import found, noted, tables
 
@@ -69,7 +69,11 @@ def command(
     ] = None,
     report: Annotated[
         Path | None,
-        typer.Option(envvar="TIDEMARK_CLI_REPORT", help="Write a page (HTML) with a picture.", show_default="none"),
+        typer.Option(
+            envvar="TIDEMARK_CLI_REPORT",
+            help="Write a page (HTML) with a picture, and its tables as Markdown beside it: page.html and page.md.",
+            show_default="none",
+        ),
     ] = None,
     sabotages: Annotated[
         Path | None,
@@ -106,7 +110,7 @@ def command(
         _show(result)
         if report is not None:
             write_report(result, report, None if sabotages is None else read_json(sabotages))
-            terminal.err.print(f"wrote {report}", highlight=False)
+            terminal.err.print(f"wrote {report} and {tables_path(report)}", highlight=False, soft_wrap=True)
         if not result.is_right:
             raise typer.Exit(1)
 
@@ -164,8 +168,16 @@ def _check_report(report: Path, folder: Path | None) -> None:
         raise typer.BadParameter(f"{str(report)!r} is in --folder, which goes when all is well.", param_hint="--report")
     if not above.is_dir():
         raise typer.BadParameter(f"{str(report)!r}: there is no folder {str(above)!r}.", param_hint="--report")
-    if report.is_dir() or not os.access(report if report.exists() else above, os.W_OK):
-        raise typer.BadParameter(f"{str(report)!r} cannot be written. Name a file.", param_hint="--report")
+    if not report.name or report == tables_path(report):
+        raise typer.BadParameter(f"{str(report)!r} cannot be written. Name a page: page.html.", param_hint="--report")
+    for path in (report, tables_path(report)):
+        if path.is_dir() or not os.access(path if path.exists() else above, os.W_OK):
+            raise typer.BadParameter(f"{str(path)!r} cannot be written. Name a file.", param_hint="--report")
+    if tables_path(report).exists() and not is_tables(tables_path(report)):
+        raise typer.BadParameter(
+            f"the tables would go to {str(tables_path(report))!r}, which is something else. Name another page.",
+            param_hint="--report",
+        )
 
 
 def _seed(given: int | None) -> int:

@@ -62,4 +62,5 @@ def _overrides(settings: Settings) -> dict[str, Any]:
             kept[name] = chosen(kept[name], PLAIN[name])
     for name in kept.keys() & {*LIMITS}:
         kept[name] = max(kept[name], Settings.model_fields[name].default)
-    return {**kept, "with_examples": settings.with_examples, "examples": settings.examples}
+    # Alerts of a user may name webhooks, and nobody is to be told what a programme made up.
+    return {**kept, "with_examples": settings.with_examples, "examples": settings.examples, "alerts_enabled": False}

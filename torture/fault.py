@@ -38,5 +38,9 @@ class Fault:
     """How often it is chosen, beside the others of its kind."""
     cost_s: float = 8.0
     """About how long it takes until all is well again: a short programme prefers what is cheap."""
+    is_core: bool = False
+    """Whether it strikes what everything hangs on: no programme, however short, does without it."""
+    of: tuple[str, ...] = ()
+    """The services that it is about: an installation may lack one."""
     missing: Callable[[], str] = lambda: ""
     """What this machine lacks for it (a program, a right); empty if nothing. Such a fault is left out, and named."""

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -35,11 +36,18 @@ from torture.links import Link
 from torture.proxy import Proxies, Proxy
 from torture.waiting import wait_for
 from views.declarations import Declarations, declared_by
+from views.generation import START
 from views.source import Source
 
-SERVICES = ("redis", "kafka", "collector", "archiver", "speed", "serving")
+SERVICES = ("redis", "kafka", "collector", "archiver", "speed", "serving", "alerts")
 BATCH_TIMEOUT_S = 480.0
+YIELDS_S = 20.0
+"""A run that has gone on for longer is waited for."""
 READY_S = 180.0
+ROOM_OF_LOAD_S = 5 * 24 * 3600
+"""Events come two days late, and a clock may be two days ahead."""
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
+"""A JVM that is soon killed: compiling its methods to the utmost costs more than it ever gives back."""
 PORTS = (15_000, 32_000)
 """Below those that Linux gives to clients."""
 SOURCE = "shop"
@@ -48,8 +56,8 @@ PLAIN: Mapping[str, Any] = {
     "archiver_enabled": True,
     "speed_enabled": True,
     "serving_enabled": True,
-    "alerts_enabled": False,  # it tells what answers say, and changes none; its own tests kill it
-    "scheduler_enabled": False,  # the programme starts runs itself, and knows when
+    "alerts_enabled": True,
+    "scheduler_enabled": False,  # the programme starts runs itself, and knows when; a fault has one of its own
     "speed_grace_s": 2,
     "batch_wait_s": 60,
     "archive_interval_s": 1,
@@ -72,6 +80,33 @@ class Ended:
 
     code: int
     said: str
+
+
+class RunTurn:
+    """Whose turn it is to make batch runs. A fault does not wait long for a run that is made without need."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._yielding: tuple[float, subprocess.Popen[str]] | None = None
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            since, run = self._yielding or (0.0, None)
+            if run is not None and run.poll() is None and time.monotonic() - since < YIELDS_S:
+                end_group(run)
+            self._lock.acquire()
+
+    def __exit__(self, *_why: object) -> None:
+        self._yielding = None
+        self._lock.release()
+
+    def locked(self) -> bool:
+        """Whether it is somebody's."""
+        return self._lock.locked()
+
+    def yields(self, run: subprocess.Popen[str]) -> None:
+        """Whoever has the turn gives it away: for a while from now on, this run is killed for whoever wants it."""
+        self._yielding = time.monotonic(), run
 
 
 class Installation:
@@ -101,8 +136,8 @@ class Installation:
             _copy_declarations(views, self.views_dir)
         self.source_name = source
         pairs = tuple(links)
-        plain = {**_unset(), **PLAIN, **_ports(pairs), "views_dir": self.views_dir, **(overrides or {})}
-        self.settings: Settings = load_settings(**plain, home=folder / "home")
+        usual = {**_unset(), **PLAIN, **_ports(pairs), "alerts_late_s": _age_of_load_s(), "views_dir": self.views_dir}
+        self.settings: Settings = load_settings(**{**usual, **(overrides or {})}, home=folder / "home")
         self._declaring = threading.Lock()
         self.declared: Declarations = self.declare()
         self._source = self.declared.source(source)
@@ -112,8 +147,10 @@ class Installation:
         self.disks = Disks(self.settings.home, folder / "disks") if has_disks else None
         self.environments = {name: dict(more) for name, more in (environments or {}).items()}
         self.secret = ""
-        self.run_turn = threading.Lock()
+        self.run_turn = RunTurn()
         """Held by whoever makes batch runs that are not to meet others."""
+        self.rush = 0.0
+        """Records a second that are sent at least."""
         self.notes: list[str] = []
         """What faults have to say of the shot that is under way."""
 
@@ -140,7 +177,7 @@ class Installation:
 
     def stop(self) -> None:
         """Take it down, if it still runs. Stopped processes are let go on first: they could not end."""
-        for name in SERVICES:
+        for name in self.services:
             self.signal(name, signal.SIGCONT)
         if up.read_status(self.settings) is not None:
             up.stop(self.settings, lambda _status: None)
@@ -244,9 +281,16 @@ class Installation:
             raise TortureError(f"Nothing runs on {self.settings.home}: its supervisor ended.")
         return found
 
+    @property
+    def services(self) -> tuple[str, ...]:
+        """Those that it has."""
+        return tuple(name for name in SERVICES if name != "alerts" or self.settings.alerts_enabled)
+
     def pid(self, service: str) -> int | None:
         """The process of a service now; None while it is being started again."""
-        found = next(each for each in self.status()["services"] if each["name"] == service)
+        found = next((each for each in self.status()["services"] if each["name"] == service), None)
+        if found is None:
+            raise TortureError(f"{service} is no part of this installation")
         return int(found["pid"]) if found["pid"] else None
 
     def pids(self, service: str) -> list[int]:
@@ -317,10 +361,10 @@ class Installation:
         """`tidemark <arguments>` in a process of its own, with the settings and links of a batch run."""
         return self._spawn("infra.cli", *arguments, output=subprocess.PIPE, more=more)
 
-    def spawn_module(self, module: str) -> subprocess.Popen[str]:
+    def spawn_module(self, module: str, more: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
         """A module of ours as a program, likewise. What it says goes into a file beside the home."""
         with (self.folder / f"{module}.log").open("a", encoding="utf-8") as output:
-            return self._spawn(module, output=output)
+            return self._spawn(module, output=output, more=more)
 
     def _spawn(
         self, module: str, *arguments: str, output: int | IO[str], more: Mapping[str, str] | None = None
@@ -346,7 +390,9 @@ class Installation:
     def _environments(self) -> dict[str, dict[str, str]]:
         found: dict[str, dict[str, str]] = {}
         for name in (*SERVICES, "batch"):
-            more = {FAILPOINTS: str(self.failpoints_dir)} if name not in ("redis", "kafka") else {}
+            more = {"JDK_JAVA_OPTIONS": os.environ.get("JDK_JAVA_OPTIONS", QUICK_JAVA)}
+            if name not in ("redis", "kafka"):
+                more[FAILPOINTS] = str(self.failpoints_dir)
             if (name, "kafka") in self.links:
                 more["TIDEMARK_KAFKA_BOOTSTRAP"] = self.address(name, "kafka")
             if (name, "redis") in self.links:
@@ -402,6 +448,11 @@ def _unset() -> dict[str, Any]:
     """Defaults, as if nobody had set anything: what is hurt is ours, whatever cluster a file or a variable names."""
     names = [name for name in Settings.model_fields if name not in ("home", *OF_MACHINE)]
     return {name: Settings.model_fields[name].get_default() for name in names}
+
+
+def _age_of_load_s() -> float:
+    """How late alerts look at events: those of the load are of some days in March, whatever day it is."""
+    return time.time() - START.timestamp() + ROOM_OF_LOAD_S
 
 
 def _ports(pairs: tuple[tuple[str, str], ...]) -> dict[str, int]:

@@ -10,6 +10,8 @@ PAIRS: tuple[tuple[str, str], ...] = (
     ("speed", "kafka"),
     ("speed", "redis"),
     ("serving", "redis"),
+    ("alerts", "kafka"),
+    ("alerts", "redis"),
     ("batch", "kafka"),
     ("batch", "redis"),
     ("client", "collector"),

@@ -22,12 +22,12 @@ class Planned(NamedTuple):
 
 
 def plan(faults: Sequence[Fault], shots: int, seed: int) -> list[Planned]:
-    """So many shots: all faults in turn where there are enough, else one of each kind and then the cheap ones more.
+    """So many shots: all faults in turn where there are enough, else one of each kind, the core, and then cheap ones.
 
-    One of each kind comes first: a programme whose time is over early has tried most of them.
+    They come in this order: a programme whose time is over early has tried what matters most.
     """
     chance = random.Random(f"faults {seed}")  # noqa: S311  # which fault comes when
-    chosen = _kinds_first(_in_turn(faults, shots, chance) if shots >= len(faults) else _some(faults, shots, chance))
+    chosen = _in_order(_in_turn(faults, shots, chance) if shots >= len(faults) else _some(faults, shots, chance))
     last = len(chosen) - 1
     return [
         Planned(fault, f"{seed} {place}", waits=place == last or chance.random() >= IN_RECOVERY)
@@ -35,14 +35,16 @@ def plan(faults: Sequence[Fault], shots: int, seed: int) -> list[Planned]:
     ]
 
 
-def _kinds_first(chosen: Sequence[Fault]) -> list[Fault]:
-    """The same, the first of each kind before all others."""
-    kinds = [each.kind for each in chosen]
+def _in_order(chosen: Sequence[Fault]) -> list[Fault]:
+    """The same, the first of each kind before all others, and then the core."""
+    kinds, known = [each.kind for each in chosen], set[str]()
     firsts = {kinds.index(kind) for kind in kinds}
-    return [
-        *(each for place, each in enumerate(chosen) if place in firsts),
-        *(each for place, each in enumerate(chosen) if place not in firsts),
-    ]
+    ranked: list[tuple[int, Fault]] = []
+    for place, each in enumerate(chosen):
+        is_core = each.is_core and each.name not in known
+        known.add(each.name)
+        ranked.append((0 if place in firsts else 1 if is_core else 2, each))
+    return [each for _, each in sorted(ranked, key=lambda found: found[0])]
 
 
 def _in_turn(faults: Sequence[Fault], shots: int, chance: random.Random) -> list[Fault]:
@@ -53,7 +55,9 @@ def _in_turn(faults: Sequence[Fault], shots: int, chance: random.Random) -> list
 
 
 def _some(faults: Sequence[Fault], shots: int, chance: random.Random) -> list[Fault]:
-    chosen = [_cheap(found, chance) for kind in KINDS if (found := [each for each in faults if each.kind == kind])]
+    core = [each for each in faults if each.is_core]
+    of_kinds = [[each for each in faults if each.kind == kind] for kind in KINDS]
+    chosen = core + [_cheap(found, chance) for found in of_kinds if found and not any(each.is_core for each in found)]
     left = [each for each in faults if each not in chosen]
     while left and len(chosen) < shots:
         next_one = _cheap(left, chance)

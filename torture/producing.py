@@ -79,7 +79,7 @@ class Producing:
             self._producer.poll(0)
             due = max(due, time.monotonic() - 1)  # after a pause there is no need to make up for all of it
             while due <= time.monotonic() and len(self._rest) < 500:
-                due += 1 / self.rate
+                due += 1 / max(self.rate, self.installation.rush)
                 try:
                     self._next()
                 except Exception as error:  # likewise

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import structlog
 
-from torture import verdict
+from torture import told, verdict
 from torture.checker import Checker
 from torture.errors import BrokenPromise, NotInTime, TortureError
 from torture.fates import Fates
@@ -34,6 +34,7 @@ FIRST_EVENTS, FIRST_S = 300, 240.0
 """Before the first fault there is something to lose."""
 ON_DISKS = ("disk", "power")
 WITHOUT_DISKS = "needs an installation with disks of its own"
+WITHOUT_ALERTS = "needs an installation with alerts"
 OnShot = Callable[[int, Shot], None]
 
 log = structlog.get_logger()
@@ -84,8 +85,12 @@ class Programme:
         if self.installation.disks is None:
             self.result.left_out |= {each.name: WITHOUT_DISKS for each in faults if each.kind in ON_DISKS}
             faults = [each for each in faults if each.kind not in ON_DISKS]
+        if not self.installation.settings.alerts_enabled:
+            self.result.left_out |= {each.name: WITHOUT_ALERTS for each in faults if "alerts" in each.of}
+            faults = [each for each in faults if "alerts" not in each.of]
         with self._busy():
             wait_for("the first events", lambda: self.fates.counts["acknowledged"] >= FIRST_EVENTS, FIRST_S)
+            verdict.archived_some(self.installation, FIRST_S)
             self._recover(self._now(), FIRST_S)
             for number, each in enumerate(plan(faults, self.wanted.shots, self.wanted.seed), start=1):
                 if self._now() > self.wanted.minutes * 60 or self._has_enough():
@@ -197,8 +202,13 @@ class Programme:
             self.runs.published += not last.code
             verdict.caught_up(self.installation, self.checker, self.fates, self.wanted.patience_s)
             verdict.check_whole(self.installation, self.checker, self.truth)
+            verdict.check_swept(self.installation)
             verdict.check_master(self.installation, self.truth, self.fates, self.result)
             self._letters()
+            if self.installation.settings.alerts_enabled:
+                self.result.episodes, amiss = told.check_alerts(self.installation, self.truth, self.wanted.patience_s)
+                for each in amiss:
+                    self._wrong("an alert", each)
         except NotInTime as error:
             self.result.unrecovered.append(f"at the end: {error}")
             verdict.check_master(self.installation, self.truth, self.fates, self.result)  # is it late, or lost?
@@ -272,6 +282,7 @@ class Runs:
                 if self._stopping.is_set():  # it was long until it was our turn
                     return
                 self._process = self._installation.spawn("batch", "run", "--source", self._installation.source_name)
+                self._installation.run_turn.yields(self._process)
                 said = said_by(self._process, BATCH_TIMEOUT_S)
             if self._process.returncode:
                 self.failures.append(said)

@@ -80,6 +80,8 @@ class Proxy:
         self.port = int(self._holder.getsockname()[1])
         self.connections = 0
         """How many were ever taken."""
+        self.hurt = 0
+        """How often something was cut, swallowed, held back or reset since the condition began."""
         self._server: asyncio.Server | None = None
         self._open: set[_Connection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -110,9 +112,10 @@ class Proxy:
     # ---- inside the loop ----
 
     async def _be(self, condition: Condition) -> None:
-        self._condition = condition
+        self._condition, self.hurt = condition, 0
         for each in list(self._open):
             each.carried = 0
+            self.hurt += condition.mode is Mode.CUT
             # What was swallowed is missing from the stream: nobody may go on with the rest of it.
             if condition.mode is Mode.CUT or (each.has_swallowed and condition.mode is not Mode.HALF_OPEN):
                 each.reset()
@@ -170,7 +173,9 @@ class Proxy:
         loop = asyncio.get_running_loop()
         try:
             while data := await reader.read(CHUNK):
-                late_s = self._condition.delay_s if self._condition.mode is Mode.DELAY else 0.0
+                is_late = self._condition.mode is Mode.DELAY
+                late_s = self._condition.delay_s if is_late else 0.0
+                self.hurt += is_late
                 await _put(on_way, (loop.time() + late_s, data), sending)
             await _put(on_way, (loop.time(), b""), sending)
             await sending
@@ -198,13 +203,16 @@ class Proxy:
             match now.mode:
                 case Mode.HALF_OPEN:
                     connection.has_swallowed = True
+                    self.hurt += 1
                     return
                 case Mode.TRICKLE:
                     size = now.bytes_at_once
+                    self.hurt += len(data) > size
                     await asyncio.sleep(now.pause_s)
                 case Mode.RESET:
                     size = now.reset_after_bytes - connection.carried
                     if size <= 0:
+                        self.hurt += 1
                         connection.reset()
                         return
             part, data = data[:size], data[size:]

@@ -1,8 +1,8 @@
-"""What a run found, for people: one HTML page with its picture, and a table for the README. No outside resources."""
+"""What a run found, for people: one HTML page with its picture, and tables for a README. No outside resources."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from statistics import quantiles
@@ -15,7 +15,7 @@ STYLE = """
 :root { color-scheme: light dark; --ink: #1b2733; --dim: #64748b; --line: #d9e0e7; --paper: #fff; --good: #15803d;
   --bad: #b91c1c; --soft: #f4f7fa; --lag: #0369a1; --err: #c2410c; --deg: #fde68a; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e2e8f0; --dim: #94a3b8; --line: #334155; --paper: #0f172a;
-  --soft: #1e293b; --good: #4ade80; --bad: #f87171; --lag: #38bdf8; --err: #fb923c; --deg: #57430e; } }
+  --soft: #1e293b; --good: #4ade80; --bad: #f87171; --lag: #38bdf8; --err: #fb923c; --deg: #6b6a0f; } }
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); margin: 2rem auto;
   max-width: 72rem; padding: 0 1rem; }
 h1 { font-size: 1.6rem; margin: 0; } h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; }
@@ -26,13 +26,25 @@ h1 { font-size: 1.6rem; margin: 0; } h2 { font-size: 1.1rem; margin: 2rem 0 .5re
 .figure span { color: var(--dim); font-size: .85rem; }
 .good { color: var(--good); } .bad { color: var(--bad); }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { text-align: right; padding: .3rem .6rem; border-bottom: 1px solid var(--line); }
-th:first-child, td:first-child { text-align: left; } th { color: var(--dim); font-weight: 600; }
-td.text { text-align: left; overflow-wrap: anywhere; }
-svg { width: 100%; height: auto; } svg text { font: 11px system-ui, sans-serif; fill: var(--dim); }
+th, td { text-align: right; padding: .3rem .6rem; border-bottom: 1px solid var(--line); white-space: nowrap; }
+th { color: var(--dim); font-weight: 600; }
+.text { text-align: left; white-space: normal; }
+.wide { overflow-x: auto; }
+svg { width: 100%; min-width: 44rem; height: auto; } svg text { font: 11px system-ui, sans-serif; fill: var(--dim); }
+.legend { color: var(--dim); font-size: .85rem; display: flex; flex-wrap: wrap; gap: .2rem 1.2rem; margin: .3rem 0; }
+.legend i { display: inline-block; width: .9rem; height: .6rem; border-radius: 2px; margin-right: .4rem; }
 details { margin: .4rem 0; } summary { cursor: pointer; }
 .wrong li { overflow-wrap: anywhere; margin: .4rem 0; }
 """
+
+LEGEND = (
+    '<div class="legend">'
+    '<span><i style="background: var(--err)"></i>the fault is there</span>'
+    '<span><i style="background: var(--err); opacity: .35"></i>until all was well again</span>'
+    '<span><i style="background: var(--dim)"></i>not injected</span>'
+    '<span><i style="background: var(--deg)"></i>answers were degraded, and said so</span>'
+    '<span><i style="background: var(--bad)"></i>something was wrong, or not recovered from</span></div>'
+)
 
 
 class Line(NamedTuple):
@@ -88,13 +100,27 @@ def why_idle(result: Result) -> str:
 
 
 def markdown(result: Result, sabotages: Mapping[str, bool] | None = None) -> str:
-    """The table for the README."""
-    head = "| " + " | ".join(COLUMNS) + " |\n|---" + "|--:" * (len(COLUMNS) - 1) + "|\n"
-    lines = ["| " + " | ".join(cells(line)) + " |" for line in by_kind(result.shots)]
-    found = [f"**{name}: {value}**" for name, value, _ in _figures(result, sabotages)]
-    return head + "\n".join(lines) + "\n\n" + " · ".join(found) + f" · seed {result.seed}\n"
+    """The tables for a README: what counts, recovery by kind, and the sabotages where they are known."""
+    verdict, _ = _verdict(result)
+    figures = [(name, value if is_good else f"**{value}**") for name, value, is_good in _figures(result, sabotages)]
+    tables = [
+        f"Fault programme, seed {result.seed}, {result.seconds / 60:.1f} minutes: **{verdict}**.\n",
+        _markdown_table(("what was found", ""), figures),
+        _markdown_table(COLUMNS, map(cells, by_kind(result.shots))),
+    ]
+    if sabotages is not None:
+        tables.append(_markdown_table(SABOTAGE_COLUMNS, _sabotage_rows(sabotages)))
+    return "\n".join(tables)
 
 
+def _markdown_table(names: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
+    """The first column to the left, the others to the right: ("a", "b"), [("x", "1")] -> three lines."""
+    lines = [names, ("---", *["--:"] * (len(names) - 1)), *rows]
+    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
+
+
+MARK = "<!-- Written by `tidemark torture --report`. -->"
+SABOTAGE_COLUMNS = ("what was broken on purpose", "")
 COLUMNS = (
     "kind of fault",
     "shots",
@@ -114,20 +140,34 @@ def cells(line: Line) -> tuple[str, ...]:
 
 
 def write_report(result: Result, path: Path, sabotages: Mapping[str, bool] | None = None) -> None:
-    """The page."""
+    """The page, and the tables beside it."""
     path.write_text(page(result, sabotages), encoding="utf-8")
+    tables_path(path).write_text(f"{MARK}\n\n{markdown(result, sabotages)}", encoding="utf-8")
+
+
+def tables_path(page_path: Path) -> Path:
+    """Where the tables of a page go: page.html -> page.md."""
+    return page_path.with_suffix(".md")
+
+
+def is_tables(path: Path) -> bool:
+    """Whether a file is one that `write_report` wrote, and so may be written again."""
+    with path.open("rb") as file:
+        return file.read(len(MARK)) == MARK.encode()
 
 
 def page(result: Result, sabotages: Mapping[str, bool] | None = None) -> str:
     """The page's text."""
+    verdict, colour = _verdict(result)
     parts = [
-        f"<h1>Fault programme: {_verdict(result)}</h1>",
+        f'<h1>Fault programme: <b class="{colour}">{verdict}</b></h1>',
         f'<p class="sub">seed {result.seed} · began {escape(result.began)} · {result.seconds / 60:.1f} minutes · '
         f"{result.answers:,} answers, {result.degraded:,} of them degraded and right · {result.sent:,} records sent, "
         f"{result.duplicates:,} copies, {result.poison:,} poison · {result.runs} batch runs</p>",
         _figure_boxes(result, sabotages),
         "<h2>What happened when</h2>",
-        picture(result),
+        f'<div class="wide">{picture(result)}</div>',
+        LEGEND,
         "<h2>By kind of fault</h2>",
         _kinds(result),
         _findings(result),
@@ -143,11 +183,11 @@ def page(result: Result, sabotages: Mapping[str, bool] | None = None) -> str:
     )
 
 
-def _verdict(result: Result) -> str:
+def _verdict(result: Result) -> tuple[str, str]:
+    """In words, and as a class of STYLE."""
     if result.is_right:
-        return '<b class="good">nothing was wrong</b>'
-    is_only_idle = _broken(result) == []
-    return f'<b class="bad">{"too little was tried" if is_only_idle else "something was wrong"}</b>'
+        return "nothing was wrong", "good"
+    return "something was wrong" if _broken(result) else "too little was tried", "bad"
 
 
 def _figures(result: Result, sabotages: Mapping[str, bool] | None) -> list[tuple[str, str, bool]]:
@@ -201,8 +241,11 @@ def _findings(result: Result) -> str:
 def _sabotages(sabotages: Mapping[str, bool] | None) -> str:
     if sabotages is None:
         return ""
-    rows = [(name, "caught" if is_caught else "NOT CAUGHT") for name, is_caught in sabotages.items()]
-    return "<h2>Deliberately broken builds</h2>" + _table(("what is broken", ""), rows)
+    return "<h2>Deliberately broken builds</h2>" + _table(SABOTAGE_COLUMNS, _sabotage_rows(sabotages))
+
+
+def _sabotage_rows(sabotages: Mapping[str, bool]) -> list[tuple[str, str]]:
+    return [(name, "caught" if is_caught else "NOT CAUGHT") for name, is_caught in sabotages.items()]
 
 
 def _not_injected(result: Result) -> str:
@@ -232,19 +275,25 @@ def _shots(result: Result) -> str:
             f"{shot.at:.0f} s",
             _s(shot.recovery_s) if shot.is_injected else "not injected",
             f"{shot.comparisons:,}",
-            shot.errors,
+            f"{shot.errors:,}",
             shot.note,
         )
         for shot in result.shots
     ]
-    table = _table(("fault", "kind", "at", "recovery", "compared", "refused", "note"), rows)
+    table = _table(("fault", "kind", "at", "recovery", "compared", "refused", "note"), rows, texts=(0, 1, 6))
     return f"<details><summary>All {len(rows)} shots</summary>{table}</details>"
 
 
-def _table(names: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
-    head = "".join(f"<th>{escape(name)}</th>" for name in names)
-    body = "".join("<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+def _table(names: Iterable[str], rows: Iterable[Iterable[str]], texts: Container[int] = (0,)) -> str:
+    """Figures stand to the right and are never broken; the columns `texts` stand to the left."""
+    body = "".join(_row("td", row, texts) for row in rows)
+    table = f"<table><thead>{_row('th', names, texts)}</thead><tbody>{body}</tbody></table>"
+    return f'<div class="wide">{table}</div>'
+
+
+def _row(tag: str, row: Iterable[str], texts: Container[int]) -> str:
+    begins = {True: f'<{tag} class="text">', False: f"<{tag}>"}
+    return "<tr>" + "".join(f"{begins[n in texts]}{escape(cell)}</{tag}>" for n, cell in enumerate(row)) + "</tr>"
 
 
 def _s(seconds: float | None) -> str:

@@ -46,6 +46,8 @@ class Sample:
     """Open files by service."""
     disk: dict[str, int] = field(default_factory=dict)
     """Bytes by folder of the home; `scratch` is how many files Spark's sessions have put aside."""
+    errors: int = 0
+    """Requests that were refused or found nobody since the sample before."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,8 @@ class Result:
     duplicates: int = 0
     """Records sent that repeat an earlier event's id."""
     poison: int = 0
+    episodes: int = 0
+    """Episodes of alerts that were told, each held against what had to be told."""
     lost: list[str] = field(default_factory=list)
     """Acknowledged ids that the master dataset lacks."""
     doubled: list[str] = field(default_factory=list)
@@ -101,12 +105,16 @@ class Result:
     failed_runs: list[str] = field(default_factory=list)
     """The last words of those that were not. Faults may be the reason."""
     set_aside: list[str] = field(default_factory=list)
-    """Views that the platform itself found wrong, and answered from the batch side: when, and why."""
+    """Views that the platform itself found wrong, and answered from the batch side: when, and why. Where the speed side
+    is never wrong, no such thing is found."""
 
     @property
     def is_right(self) -> bool:
         """Whether nothing at all was found, and enough was tried."""
-        found = (self.wrong, self.lost, self.doubled, self.poison_missing, self.cut_regressions, self.unrecovered)
+        found = (
+            self.wrong, self.lost, self.doubled, self.poison_missing, self.cut_regressions, self.unrecovered,
+            self.set_aside,
+        )  # fmt: skip
         return not any(found) and not self.is_idle
 
     @property

@@ -1,4 +1,4 @@
-"""How an installation is, once a second: lag, memory, open files, disks. And whether it only ever grows."""
+"""How an installation is, once a second: lag, errors, memory, open files, disks. And whether it only ever grows."""
 
 from __future__ import annotations
 
@@ -48,6 +48,7 @@ class Sampler:
     def __init__(self, installation: Installation, checker: Checker, fates: Fates, began: float) -> None:
         self._installation, self._checker, self._fates, self._began = installation, checker, fates, began
         self.samples: list[Sample] = []
+        self._errors = 0
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
 
@@ -67,15 +68,20 @@ class Sampler:
             is_measured = number % MEASURE_EVERY == 0
             memory, files = self._measure() if is_measured else ({}, {})
             lag = count_between(seen.cut, self._fates.ends())
-            at = round(time.monotonic() - self._began, 2)
+            at, errors = round(time.monotonic() - self._began, 2), self._new_errors()
             disk = self._on_disk() if number % DISK_EVERY == 0 else {}
-            self.samples.append(Sample(at, lag, seen.cut, seen.is_degraded, memory, files, disk))
+            self.samples.append(Sample(at, lag, seen.cut, seen.is_degraded, memory, files, disk, errors))
             number += 1
+
+    def _new_errors(self) -> int:
+        """How many requests had no answer since this was asked last."""
+        before, self._errors = self._errors, sum(self._checker.refusals.values())
+        return self._errors - before
 
     def _measure(self) -> tuple[dict[str, int], dict[str, int]]:
         memory: dict[str, int] = {}
         files: dict[str, int] = {}
-        for name in SERVICES:
+        for name in self._installation.services:
             if not self._installation.is_ready((name,)):
                 continue  # one that begins has not much yet, and would make the others look grown
             with suppress(psutil.Error, TortureError, OSError):

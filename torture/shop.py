@@ -1,8 +1,9 @@
-"""The views under torture: a shop's orders, by hour, by day and by minute."""
+"""The views under torture: a shop's orders, by hour, by day and by minute; and an alert on them."""
 
 from __future__ import annotations
 
 from views.aggregates import Average, Count, Distinct, First, Last, Max, Min, Quantiles, Sum, TopK
+from views.alert import Alert
 from views.derived import Ratio
 from views.source import Source
 from views.view import View
@@ -41,3 +42,5 @@ minutes = View(
         "items": TopK("item", k=3, room=100),
     },
 )
+# What is so stays so: however often it was looked at, in the end it is known what had to be told (torture/told.py).
+popular = Alert("popular", sales, when="orders >= 20", over="1d")

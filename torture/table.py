@@ -19,6 +19,7 @@ def summary(result: Result) -> list[tuple[str, str]]:
         ("acknowledged, refused, unknown", f"{result.acknowledged:,}, {result.refused:,}, {result.unknown:,}"),
         ("batch runs published, failed", f"{result.runs:,}, {len(result.failed_runs):,}"),
         ("answers compared", f"{result.answers:,} ({result.degraded:,} degraded), {result.comparisons:,} values"),
+        ("episodes of alerts compared", f"{result.episodes:,}"),
         ("requests without an answer", ", ".join(f"{k}: {n:,}" for k, n in sorted(result.refusals.items())) or "0"),
         ("wrong", f"{len(result.wrong):,}"),
         ("acknowledged events lost", f"{len(result.lost):,}"),
@@ -49,13 +50,11 @@ def found(result: Result) -> list[str]:
         *(f"poison: {each}" for each in result.poison_missing),
         *(f"cut went back: {each}" for each in result.cut_regressions),
         *(f"not recovered: {each}" for each in result.unrecovered),
+        *(f"set aside: {each}" for each in result.set_aside),
         *([f"{why_idle(result)}: {'; '.join(result.not_injected)}"] if result.is_idle else []),
     ]
 
 
 def noted(result: Result) -> list[str]:
     """What is no wrong, and to be known all the same, a line each."""
-    return [
-        *(f"not injected: {each}" for each in result.not_injected if not result.is_idle),  # else it is among `found`
-        *(f"set aside: {each}" for each in result.set_aside),
-    ]
+    return [f"not injected: {each}" for each in result.not_injected if not result.is_idle]  # else it is among `found`

@@ -1,4 +1,4 @@
-"""The picture of a run, as SVG: faults by kind, lag, cuts, what was refused, and how long recovery took."""
+"""The picture of a run, as SVG: faults by kind, lag, cuts, errors, and how long recovery took."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from html import escape
 from torture.fault import KINDS
 from torture.result import Result, Sample, Shot
 
-WIDTH, LEFT, RIGHT = 1100, 92, 12
+WIDTH, LEFT, RIGHT = 1100, 112, 12
 ROW, PLOT, GAP = 17, 90, 34
 TICKS_S = (10, 30, 60, 120, 300, 600, 1800, 3600)
 
@@ -18,9 +18,8 @@ def picture(result: Result) -> str:
     end = max([result.seconds, 1.0, *(shot.recovered_at or shot.healed_at for shot in result.shots)])
     kinds: list[str] = [kind for kind in KINDS if any(shot.kind == kind for shot in result.shots)]
     faults_end = 18 + ROW * max(len(kinds), 1)
-    lag_top = faults_end + GAP
-    cut_top, error_top = lag_top + PLOT + GAP, lag_top + 2 * (PLOT + GAP)
-    height = error_top + PLOT + 26
+    lag_top, cut_top, errors_top, recovery_top = (faults_end + GAP + place * (PLOT + GAP) for place in range(4))
+    height = recovery_top + PLOT + 26
     parts = [
         *_degraded(result.samples, end, height - 22),
         *_axis(end, height),
@@ -29,11 +28,21 @@ def picture(result: Result) -> str:
         *_plot(
             "records in answers", cut_top, [(s.at, sum(s.cut.values())) for s in result.samples], end, "var(--good)"
         ),
-        *_bars("recovery, s", error_top, result.shots, end),
+        *_plot("errors a second", errors_top, _error_rates(result), end, "var(--err)"),
+        *_bars("recovery, s", recovery_top, result.shots, end),
         *_wrong(result, end, height - 22),
     ]
-    label = "Faults by kind, events behind, records in answers, and recovery times over the run"
+    label = "Faults by kind, events behind, records in answers, errors a second, and recovery times over the run"
     return f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{label}">{"".join(parts)}</svg>'
+
+
+def _error_rates(result: Result) -> list[tuple[float, float]]:
+    """When, and how many errors a second since the sample before; none of a run whose samples do not tell them."""
+    samples = result.samples
+    if not any(sample.errors for sample in samples) and any(shot.errors for shot in result.shots):
+        return []  # a file from before they were sampled: a line at nought would be a lie
+    times = [0.0, *(sample.at for sample in samples)]
+    return [(each.at, each.errors / max(each.at - since, 0.01)) for since, each in zip(times, samples, strict=False)]
 
 
 def _x(at: float, end: float) -> float:
@@ -58,7 +67,8 @@ def _faults(shots: list[Shot], kinds: list[str], end: float) -> Iterator[str]:
                 continue
             x, healed = _x(shot.at, end), _x(shot.healed_at, end)
             well = _x(shot.recovered_at if shot.recovered_at is not None else end, end)
-            title = f"<title>{escape(shot.fault)}, {_clock(shot.at)}: {_outcome(shot)}</title>"
+            refused = f", {shot.errors:,} requests refused" if shot.errors else ""
+            title = f"<title>{escape(shot.fault)}, {_clock(shot.at)}: {_outcome(shot)}{refused}</title>"
             colour = _colour(shot)
             yield (
                 f'<g>{title}<rect x="{x}" y="{y + 3}" width="{max(well - x, 2)}" height="7" rx="2" fill="{colour}" '
@@ -83,8 +93,9 @@ def _outcome(shot: Shot) -> str:
 def _plot(name: str, top: float, values: list[tuple[float, float]], end: float, colour: str) -> Iterator[str]:
     """A line below which it is filled."""
     most = max([value for _, value in values], default=0) or 1
-    yield from _frame(name, top, most)
+    yield from _frame(name, top, _scale(most) if values else "")
     if not values:
+        yield f'<text x="{LEFT + 8}" y="{top + PLOT - 8}">not sampled</text>'
         return
     points = [(_x(at, end), round(top + PLOT - PLOT * value / most, 1)) for at, value in _thinned(values)]
     line = " ".join(f"{x},{y}" for x, y in points)
@@ -98,7 +109,7 @@ def _plot(name: str, top: float, values: list[tuple[float, float]], end: float, 
 def _bars(name: str, top: float, shots: list[Shot], end: float) -> Iterator[str]:
     """Each shot's recovery; the requests that were refused meanwhile are in its title."""
     most = max([shot.recovery_s or 0 for shot in shots if shot.is_injected], default=0) or 1
-    yield from _frame(name, top, most)
+    yield from _frame(name, top, _scale(most))
     for shot in shots:
         if shot.recovery_s is not None and shot.is_injected:
             size = round(PLOT * shot.recovery_s / most, 1)
@@ -106,17 +117,22 @@ def _bars(name: str, top: float, shots: list[Shot], end: float) -> Iterator[str]
             x = _x(shot.healed_at, end)
             yield (
                 f'<g>{title}<line x1="{x}" y1="{top + PLOT}" x2="{x}" y2="{top + PLOT - size}" stroke="var(--dim)" '
-                f'stroke-width="2"/><circle cx="{x}" cy="{top + PLOT - size}" r="{2 + min(shot.errors, 40) / 10}" '
+                f'stroke-width="2"/><circle cx="{x}" cy="{top + PLOT - size}" r="2.5" '
                 f'fill="var(--err)"/></g>'
             )
 
 
-def _frame(name: str, top: float, most: float) -> Iterator[str]:
-    yield f'<text x="{LEFT - 8}" y="{top - 8}" text-anchor="start" dx="-84">{name}</text>'
-    yield f'<text x="{LEFT - 8}" y="{top + 9}" text-anchor="end">{most:,.0f}</text>'
+def _frame(name: str, top: float, most: str) -> Iterator[str]:
+    yield f'<text x="{LEFT - 8}" y="{top - 8}" text-anchor="end">{name}</text>'
+    yield f'<text x="{LEFT - 8}" y="{top + 9}" text-anchor="end">{most}</text>'
     yield f'<text x="{LEFT - 8}" y="{top + PLOT}" text-anchor="end">0</text>'
     bottom = top + PLOT
     yield f'<line x1="{LEFT}" y1="{bottom}" x2="{WIDTH - RIGHT}" y2="{bottom}" stroke="var(--dim)" opacity=".6"/>'
+
+
+def _scale(most: float) -> str:
+    """As short as can be, and never nought: 17559.2 -> 17,559; 0.38 -> 0.38."""
+    return f"{most:,.0f}" if most >= 10 else f"{most:.2g}"
 
 
 def _degraded(samples: list[Sample], end: float, height: float) -> Iterator[str]:

@@ -7,11 +7,13 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
+from master_dataset import coverage
 from master_dataset.commits import table_path
 from master_dataset.cut import is_below
 from master_dataset.dead_letters import DeadLetter, read_letters, watermarks
 from master_dataset.facts import Wanted, read_facts
 from master_dataset.topics import librdkafka_config
+from speed_layer.speed_views import SpeedViews
 from torture.checker import Checker
 from torture.errors import NotInTime
 from torture.fates import Fates
@@ -22,6 +24,7 @@ from torture.truth import Truth
 from torture.waiting import wait_for
 
 CAUGHT_UP_S = 240.0
+SWEPT_S = 90.0
 MOST_TOLD = 20
 NOWHERE = "acknowledged, and nowhere in the master dataset"
 
@@ -52,10 +55,28 @@ def caught_up(
 
 def archived(installation: Installation, fates: Fates, deadline_s: float = CAUGHT_UP_S) -> None:
     """Until the master dataset holds everything that was acknowledged."""
-    from master_dataset import coverage
-
     end, table = fates.ends(), table_path(installation.settings, installation.source_name)
     wait_for("the archiver", lambda: is_below(end, coverage.of(table).cut), deadline_s, every_s=0.5)
+
+
+def archived_some(installation: Installation, deadline_s: float) -> None:
+    """Until the master dataset holds anything at all."""
+    table = table_path(installation.settings, installation.source_name)
+    wait_for("a commit of the archiver", lambda: any(coverage.of(table).cut.values()), deadline_s, every_s=0.5)
+
+
+def check_swept(installation: Installation, deadline_s: float = SWEPT_S) -> None:
+    """Until Redis keeps no states of generations that are no more: else it would grow with every run."""
+    with installation.redis() as client:
+        views = SpeedViews(client, installation.source_name)
+        begin = f"{views.prefix}v:"
+
+        def is_swept() -> bool:
+            kept = {each.gid for each in views.look().generations}
+            held = (key.decode().removeprefix(begin) for key in client.scan_iter(f"{begin}*", count=1000))
+            return {key.partition(":")[0] for key in held} <= kept
+
+        wait_for("the states of old generations to be swept", is_swept, deadline_s, every_s=1)
 
 
 def check_whole(installation: Installation, checker: Checker, truth: Truth) -> None:

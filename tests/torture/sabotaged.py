@@ -6,7 +6,7 @@ import random
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,10 +14,9 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from infra.home import read_json
-from master_dataset import coverage
-from master_dataset.commits import table_path
 from master_dataset.kafka_positions import read_positions
 from master_dataset.topics import librdkafka_config
+from serving_layer.alerts.journal import Journal, journal_path
 from speed_layer.speed_views import SpeedViews
 from torture import verdict
 from torture.errors import BrokenPromise
@@ -86,6 +85,12 @@ def poison_missed(result: Result, installation: Installation) -> bool:
     return bool(result.poison_missing)
 
 
+def told_wrongly(result: Result, installation: Installation) -> bool:
+    """An alert was told twice, or never, or of nothing."""
+    del installation
+    return any(each.what == "an alert" for each in result.wrong)
+
+
 def wrong_or_back(result: Result, installation: Installation) -> bool:
     """A wrong answer, or a cut that goes back though nothing is said to be amiss."""
     return bool(result.cut_regressions) or a_wrong_answer(result, installation)
@@ -115,24 +120,26 @@ def kill_collector(installation: Installation, chance: random.Random) -> Iterato
 def kill_behind(installation: Installation, chance: random.Random) -> Iterator[None]:
     """The archiver stands still until it is behind what it has committed, and is killed."""
     del chance
-    wait_for_commit(installation)
     installation.signal("archiver", signal.SIGSTOP)
     time.sleep(3)
     installation.kill("archiver")
     yield
 
 
-def wait_for_commit(installation: Installation) -> None:
-    """Until the master dataset holds something: an archiver that begins with nothing begins at the beginning."""
-    table = table_path(installation.settings, installation.source_name)
-    wait_for("a commit", lambda: any(coverage.of(table).cut.values()), TAKEOVER_S, every_s=0.5)
+@contextmanager
+def kill_alerts(installation: Installation, chance: random.Random) -> Iterator[None]:
+    """The alert process is killed after it has told something."""
+    del chance
+    with closing(Journal(journal_path(installation.settings))) as journal:
+        wait_for("an alert", lambda: any(each.fired_at for each in journal.episodes()), TAKEOVER_S, every_s=0.5)
+    installation.kill("alerts")
+    yield
 
 
 @contextmanager
 def forget(installation: Installation, chance: random.Random) -> Iterator[None]:
     """Kafka forgets records that the archiver has not read yet, as when retention overtakes it."""
     del chance
-    wait_for_commit(installation)
     installation.signal("archiver", signal.SIGSTOP)
     time.sleep(3)
     kafka = installation.addresses.kafka
@@ -183,7 +190,6 @@ def lose_redis(installation: Installation, chance: random.Random) -> Iterator[No
 @contextmanager
 def run_from_damaged(installation: Installation, chance: random.Random) -> Iterator[None]:
     """A commit of the master dataset is emptied, and a run reads it."""
-    wait_for_commit(installation)
     with installation.run_turn:
         empty(any_commit(installation, chance), chance)
         noted(installation, installation.batch_run("--full"))
@@ -194,7 +200,6 @@ def run_from_damaged(installation: Installation, chance: random.Random) -> Itera
 def run_ahead(installation: Installation, chance: random.Random) -> Iterator[None]:
     """A run whose cut the archiver has not reached."""
     del chance
-    wait_for_commit(installation)
     with installation.run_turn:
         installation.signal("archiver", signal.SIGSTOP)
         time.sleep(2)
@@ -207,7 +212,6 @@ def run_ahead(installation: Installation, chance: random.Random) -> Iterator[Non
 def run_now(installation: Installation, chance: random.Random) -> Iterator[None]:
     """A run, under load, which has to succeed."""
     del chance
-    wait_for_commit(installation)
     with installation.run_turn:
         ended = installation.batch_run()
     if ended.code:
@@ -231,6 +235,8 @@ SABOTAGES = [
     Sabotage("a page leaves out a row", ("serving",), a_wrong_answer, wait),
     Sabotage("a window is short by an hour", ("serving",), a_wrong_answer, wait),
     Sabotage("days are those of UTC", ("serving",), a_wrong_answer, wait),
+    Sabotage("alerts forget what they told", ("alerts",), told_wrongly, kill_alerts),
+    Sabotage("alerts look past what they touch", ("alerts",), told_wrongly, wait),
     Sabotage("acknowledged before the broker", ("collector",), something_lost, kill_collector),
     Sabotage("auto-commit on", ("archiver",), lost_or_refused, kill_behind),
     Sabotage("failOnDataLoss off", ("archiver",), something_lost, forget),

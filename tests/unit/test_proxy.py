@@ -155,3 +155,16 @@ def test_it_is_good_again_after_each_condition(proxy: Proxy) -> None:
     with connect(proxy) as client:
         client.sendall(b"ok")
         assert read(client, 2) == b"ok"
+
+
+@pytest.mark.parametrize("mode", [mode for mode in Mode if mode is not GOOD.mode], ids=str)
+def test_what_it_has_hurt_is_counted(proxy: Proxy, mode: Mode) -> None:
+    condition = Condition(mode, delay_s=0.01, bytes_at_once=1, pause_s=0.001, reset_after_bytes=1)
+    with connect(proxy) as client:
+        client.sendall(b"before")
+        assert client.recv(100) == b"before"
+        with proxy.during(condition):
+            with suppress(OSError):
+                client.sendall(b"hurt")
+            wait_until("something to be hurt", lambda: proxy.hurt)
+    assert proxy.hurt == 0

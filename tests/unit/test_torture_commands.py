@@ -58,6 +58,7 @@ RIGHT, WRONG = Result(7), Result(7, wrong=[Wrong(3, "a wrong answer", "[5] inste
         (("--report", "/nope/x.html"), "there is no folder '/nope'"),
         (("--report", "/"), "cannot be written"),
         (("--folder", "here", "--report", "here/x.html"), "is in --folder"),
+        (("--report", "x.md"), "Name a page: page.html"),
     ],
 )
 def test_what_cannot_be_done_is_refused_before_anything_begins(
@@ -109,6 +110,26 @@ def test_a_page_is_written_where_it_was_asked_for(torture: Callable[..., Ended],
     ended = torture(giving(RIGHT), "--folder", str(tmp_path / "place"), "--report", str(tmp_path / "x.html"))
     assert ended.exit_code == 0
     assert "nothing was wrong" in (tmp_path / "x.html").read_text()
+    assert "| wrong answers | 0 |" in (tmp_path / "x.md").read_text()
+    assert f"wrote {tmp_path / 'x.html'} and {tmp_path / 'x.md'}" in ended.stderr
+
+
+def test_sabotages_are_told_in_the_tables_too(torture: Callable[..., Ended], tmp_path: Path) -> None:
+    (tmp_path / "sabotages.json").write_text('{"dedup off": true}')
+    torture(giving(RIGHT), "--report", str(tmp_path / "x.html"), "--sabotages", str(tmp_path / "sabotages.json"))
+    assert "| dedup off | caught |" in (tmp_path / "x.md").read_text()
+
+
+def test_tables_replace_those_of_an_earlier_run_and_nothing_else(torture: Callable[..., Ended], tmp_path: Path) -> None:
+    report = ("--report", str(tmp_path / "README.html"))
+    torture(giving(WRONG), *report, "--folder", str(tmp_path / "place"))
+    assert torture(giving(RIGHT), *report).exit_code == 0
+    assert "nothing was wrong" in (tmp_path / "README.md").read_text()
+    (tmp_path / "README.md").write_text("# Ours\n")
+    ended = torture(never, *report)
+    assert ended.exit_code == 2
+    assert "is something else" in ended.output
+    assert (tmp_path / "README.md").read_text() == "# Ours\n"
 
 
 @pytest.fixture

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -15,7 +17,7 @@ from infra.local_stack import build_services
 from torture import disks
 from torture.errors import TortureError
 from torture.faults import all_faults, clocks, damage, network, topics
-from torture.installation import SERVICES, Installation
+from torture.installation import SERVICES, Installation, RunTurn
 from torture.links import PAIRS
 from torture.proxy import Mode
 from torture.supervised import LiveEnvironment
@@ -55,6 +57,33 @@ def test_a_fault_whose_means_are_missing_says_what_to_do(bare: Installation) -> 
     for strike in strikes:
         with pytest.raises(TortureError, match=r"give the installation|has_disks=True"), strike(bare, random.Random(2)):  # noqa: S311
             pass
+
+
+def test_every_process_is_killed_paused_and_set_wrong() -> None:
+    """The scheduler is no service of an installation under torture: it is started to be killed."""
+    everything = {fault.name for fault in all_faults()}
+    for service in SERVICES:
+        wanted = {f"kill {service}", f"kill {service}, again and again", f"{service} stands still for 8 s"}
+        assert wanted <= everything
+    assert "the scheduler is killed in its run" in everything
+
+
+def test_the_turn_to_make_runs_is_had_at_once_from_a_run_that_yields() -> None:
+    turn, killed = RunTurn(), []
+
+    def background() -> None:
+        with turn, subprocess.Popen(["sleep", "60"], text=True, start_new_session=True) as run:
+            turn.yields(run)
+            begun.set()
+            killed.append(run.wait())
+
+    begun = threading.Event()
+    thread = threading.Thread(target=background)
+    thread.start()
+    assert begun.wait(10)
+    with turn:
+        thread.join(10)
+    assert killed == [-signal.SIGKILL]
 
 
 def test_the_same_chance_gives_the_same_condition() -> None:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
-from torture.report import by_kind, markdown, page, percentile, write_report
-from torture.result import Result, Sample, Shot, Wrong
+import pytest
+
+from torture.report import by_kind, is_tables, markdown, page, percentile, tables_path, write_report
+from torture.result import Result, Sample, Shot, Wrong, read_result
+from torture.sampling import Sampler
 from torture.table import found, noted, summary, tables
+from torture.timeline import picture
 
 
 def made(**more: object) -> Result:
@@ -75,13 +83,101 @@ def test_what_could_not_be_tried_is_named() -> None:
 def test_a_run_without_shots_or_samples_has_a_page_too(tmp_path: Path) -> None:
     write_report(Result(1), tmp_path / "page.html")
     assert "seed 1" in (tmp_path / "page.html").read_text()
+    assert "seed 1" in (tmp_path / "page.md").read_text()
 
 
-def test_the_readmes_table_says_what_must_be_nought() -> None:
-    text = markdown(made(), {"dedup off": True, "fencing off": False})
+def test_the_readmes_tables_say_what_must_be_nought() -> None:
+    text = markdown(made(), {"dedup off": True, "fencing | off": False})
+    assert "seed 5, 1.3 minutes: **nothing was wrong**" in text
     assert "| kill | 4 | 400 | 10 | 2.5 s |" in text
-    for figure in ("wrong answers: 0", "acknowledged events lost: 0", "double counted: 0", "sabotages caught: 1 of 2"):
-        assert f"**{figure}**" in text
+    for name in ("wrong answers", "acknowledged events lost", "double counted"):
+        assert f"| {name} | 0 |" in text
+    assert "| sabotages caught | **1 of 2** |" in text
+    assert "| dedup off | caught |\n| fencing \\| off | NOT CAUGHT |\n" in text
+
+
+def test_without_sabotages_the_readme_claims_none() -> None:
+    assert "caught" not in markdown(made())
+
+
+def test_tables_of_a_wrong_run_say_so() -> None:
+    text = markdown(made(wrong=[Wrong(3, "a wrong answer", "5")], lost=["e1", "e2"]))
+    assert "**something was wrong**" in text
+    assert "| wrong answers | **1** |\n| acknowledged events lost | **2** |" in text
+
+
+def test_tables_are_written_beside_the_page_and_known_again(tmp_path: Path) -> None:
+    write_report(made(), tmp_path / "page.html", {"dedup off": True})
+    path = tables_path(tmp_path / "page.html")
+    assert path == tmp_path / "page.md"
+    assert path.read_text().endswith(markdown(made(), {"dedup off": True}))
+    assert is_tables(path)
+    path.write_text("# My notes\n")
+    assert not is_tables(path)
+
+
+def with_errors(*errors: int) -> Result:
+    """A run with a sample every two seconds."""
+    return made(samples=[Sample(2.0 * n, 0, {}, False, errors=each) for n, each in enumerate(errors, start=1)])
+
+
+def row_of_errors(result: Result) -> str:
+    """What the picture has between the names of that row and of the next."""
+    return picture(result).split("errors a second</text>")[1].split("recovery, s</text>")[0]
+
+
+@pytest.mark.parametrize(
+    ("errors", "scale"), [((0, 24, 0), "12"), ((0, 3), "1.5"), ((1,), "0.5"), ((90_000,), "45,000")]
+)
+def test_errors_are_drawn_by_the_second_on_a_scale_of_their_own(errors: tuple[int, ...], scale: str) -> None:
+    row = row_of_errors(with_errors(*errors))
+    assert f">{scale}</text>" in row
+    assert "<polyline" in row
+
+
+def test_a_run_without_errors_has_a_line_at_nought() -> None:
+    quiet = made(shots=[Shot("kill", "kill", 1, 2, 3, 1.0)])
+    assert "<polyline" in row_of_errors(quiet)
+
+
+def test_errors_that_were_not_sampled_are_not_drawn_as_none() -> None:
+    assert "not sampled" in row_of_errors(made())
+
+
+def test_a_fault_that_does_not_wait_for_recovery_shows_its_errors() -> None:
+    shots = [Shot("pause", "pause", 1, 2, 9, None, errors=1200), Shot("kill", "kill", 3, 4, 9, 5.0)]
+    text = picture(made(shots=shots, samples=[Sample(2, 0, {}, False, errors=1200), Sample(4, 0, {}, False)]))
+    assert "pause, 0:01: recovered with the next, 1,200 requests refused" in text
+    assert "kill, 0:03: recovery 5.0 s</title>" in text
+    assert ">600</text>" in text
+
+
+def test_results_from_before_errors_were_sampled_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    with_errors(3).write(path)
+    assert [each.errors for each in read_result(path).samples] == [3]
+    old = json.loads(path.read_text())
+    del old["samples"][0]["errors"]
+    path.write_text(json.dumps(old))
+    assert [each.errors for each in read_result(path).samples] == [0]
+
+
+def test_each_sample_counts_the_errors_since_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    refusals = Counter({"503": 2})
+    seen = SimpleNamespace(cut={}, is_degraded=False)
+    parts: Any = (None, SimpleNamespace(seen=seen, refusals=refusals), SimpleNamespace(ends=dict))
+    sampler = Sampler(*parts, began=0.0)
+    steps = iter([{}, {"503": 1, "0": 4}, {}])  # what is refused before each look
+
+    def wait(_seconds: float) -> bool:
+        refusals.update(more := next(steps, {"end": 1}))
+        return "end" in more
+
+    monkeypatch.setattr(sampler._stopping, "wait", wait)
+    monkeypatch.setattr(sampler, "_measure", lambda: ({}, {}))
+    monkeypatch.setattr(sampler, "_on_disk", dict)
+    sampler._run()
+    assert [each.errors for each in sampler.samples] == [2, 5, 0]
 
 
 def failed(count: int) -> Result:

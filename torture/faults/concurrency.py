@@ -151,7 +151,7 @@ FAULTS = [
     Fault("three runs at once", "concurrency", runs_at_once, cost_s=35, lasting_s=1),
     Fault("a run is killed", "concurrency", run_killed, cost_s=12, weight=3),
     Fault("a run is left behind", "concurrency", run_left_behind, cost_s=35),
-    Fault("a run takes over", "concurrency", taken_over, cost_s=35, weight=2),
+    Fault("a run takes over", "concurrency", taken_over, cost_s=35, is_core=True),
     Fault("two speed layers", "concurrency", another_writer, lasting_s=4, cost_s=45),
     Fault("two archivers", "concurrency", another_archiver, lasting_s=2, cost_s=25),
 ]

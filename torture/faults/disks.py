@@ -49,6 +49,7 @@ FAULTS = [
         lasting_s=8,
         recovery_s=150,
         cost_s=30 if folder == "batch" else 12,
+        is_core=folder in ("master", "kafka"),
         missing=disks.missing,
     )
     for folder in disks.FOLDERS

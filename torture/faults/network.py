@@ -13,7 +13,10 @@ from torture.installation import Installation
 from torture.links import PAIRS
 from torture.proxy import Condition, Mode
 from torture.runs import go_on, run_under_way
+from torture.waiting import wait_for
 
+GOES_BY_S = 15.0
+"""Of some pairs one has not always something to say to the other."""
 LASTING_S = {Mode.CUT: 4.0, Mode.HALF_OPEN: 8.0, Mode.DELAY: 5.0, Mode.TRICKLE: 6.0, Mode.RESET: 4.0}
 HURT_PAIRS = tuple(pair for pair in PAIRS if pair != ("batch", "kafka"))
 """A run never speaks to Kafka: the link is there for a second archiver or speed layer."""
@@ -26,9 +29,9 @@ def condition_by(mode: Mode, chance: random.Random) -> Condition:
     return Condition(
         mode,
         delay_s=chance.choice((0.05, 0.3, 1.5)),
-        bytes_at_once=chance.choice((1, 100, 1400)),
+        bytes_at_once=chance.choice((1, 20, 100)),
         pause_s=chance.choice((0.001, 0.01)),
-        reset_after_bytes=chance.choice((1, 50, 700, 20_000)),
+        reset_after_bytes=chance.choice((1, 50, 700, 5_000)),
     )
 
 
@@ -46,6 +49,7 @@ def strike_between(
             raise TortureError(f"nobody ever went by the link between {pair[0]} and {pair[1]}")
         with proxy.during(condition):
             yield
+            wait_for(f"something to go by the link while it is {mode}", lambda: proxy.hurt, GOES_BY_S)
         return
     before = proxy.connections
     with run_under_way(installation, chance.choice(BEFORE_REDIS)) as run, proxy.during(condition):
@@ -66,6 +70,7 @@ FAULTS = [
         _strike((client, server), mode),
         LASTING_S[mode],
         cost_s=30 if client == "batch" else 8,
+        of=(client,),
     )
     for client, server in HURT_PAIRS
     for mode in LASTING_S

@@ -26,6 +26,8 @@ from views.view import View
 
 TIMES = 5
 SENDERS = 24
+RUSH = 1000.0
+"""Events a second, forty times as many as usual."""
 READERS, CONNECTIONS = 100, 150
 PROBLEM = "application/problem+json"
 TOO_MUCH = frozenset((429, 503))
@@ -111,6 +113,17 @@ def strike_invalid_events(installation: Installation, chance: random.Random) -> 
         yield
     installation.notes.append(f"answered {dict(refused.statuses)}")
     refused.check()
+
+
+@contextmanager
+def strike_with_events(installation: Installation, chance: random.Random) -> Iterator[None]:
+    """Many more events than usual, all of them good: a backlog forms, and has to be worked off."""
+    del chance
+    installation.rush = RUSH
+    try:
+        yield
+    finally:
+        installation.rush = 0.0
 
 
 @contextmanager
@@ -278,6 +291,7 @@ def _key(installation: Installation) -> str:
 
 FAULTS = [
     Fault("five times too many questions", "overload", strike_questions, 8, cost_s=15),
+    Fault("a rush of events", "overload", strike_with_events, 6, cost_s=20),
     Fault("events to refuse from many sides", "overload", strike_invalid_events, 8, cost_s=15),
     Fault("readers that do not read", "slow", strike_slow_readers, 8, cost_s=18),
     Fault("senders that do not end", "slow", strike_slow_senders, 10, cost_s=15),

@@ -14,7 +14,7 @@ import psutil
 from torture import disks
 from torture.errors import TortureError
 from torture.fault import Fault
-from torture.installation import SERVICES, Installation, end_group
+from torture.installation import Installation, end_group
 from torture.runs import run_meanwhile
 from torture.waiting import wait_for
 
@@ -51,7 +51,7 @@ def lose_power(installation: Installation) -> None:
 def all_pids(installation: Installation) -> list[int]:
     """The supervisor, every service, and all below them; and batch runs of this home."""
     supervisor = int(installation.status()["pid"])
-    found = {supervisor: None} | {pid: None for name in SERVICES for pid in installation.pids(name)}
+    found = {supervisor: None} | {pid: None for name in installation.services for pid in installation.pids(name)}
     home = str(installation.settings.home)
     for process in psutil.process_iter():
         with suppress(psutil.Error):
@@ -73,4 +73,4 @@ def _is_alive(pid: int) -> bool:
         return False
 
 
-FAULTS = [Fault("power lost", "power", strike, recovery_s=180, cost_s=40, missing=disks.missing)]
+FAULTS = [Fault("power lost", "power", strike, recovery_s=180, cost_s=40, is_core=True, missing=disks.missing)]

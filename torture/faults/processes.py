@@ -18,7 +18,8 @@ from torture.installation import SERVICES, Installation
 from torture.waiting import wait_for
 
 ON_SPARK = ("archiver", "speed")
-COST_S = {"redis": 5, "kafka": 14, "collector": 5, "archiver": 18, "speed": 22, "serving": 5}
+CORE = (*ON_SPARK, "alerts")
+COST_S = {"redis": 5, "kafka": 14, "collector": 5, "archiver": 18, "speed": 22, "serving": 5, "alerts": 5}
 """About how long each takes to come back, and all to catch up."""
 COMES_BACK_S = 60
 STARTS_S = 180
@@ -29,9 +30,17 @@ def kill(services: tuple[str, ...], installation: Installation, chance: random.R
     """All of them at once."""
     del chance
     struck = [installation.kill(service) for service in services]
-    if not any(struck):
-        raise TortureError(f"{' and '.join(services)} did not run")
+    if not all(struck):
+        alive = [service for service, is_struck in zip(services, struck, strict=True) if not is_struck]
+        raise TortureError(f"{' and '.join(alive)} did not run")
     yield
+
+
+@contextmanager
+def kill_all(installation: Installation, chance: random.Random) -> Iterator[None]:
+    """Every service that there is."""
+    with kill(installation.services, installation, chance):
+        yield
 
 
 @contextmanager
@@ -97,15 +106,17 @@ def _is_started(installation: Installation) -> bool:
 
 
 FAULTS = [
-    *(Fault(f"kill {each}", "kill", partial(kill, (each,)), cost_s=COST_S[each]) for each in SERVICES),
+    *(Fault(f"kill {each}", "kill", partial(kill, (each,)), cost_s=COST_S[each], is_core=each in CORE, of=(each,))
+      for each in SERVICES),
     *(Fault(f"kill the JVM of {each}", "kill", partial(kill_below, each), cost_s=COST_S[each]) for each in ON_SPARK),
-    *(Fault(f"kill {each}, again and again", "kill", partial(kill_again, each), cost_s=2 * COST_S[each] + 8)
+    *(Fault(f"kill {each}, again and again", "kill", partial(kill_again, each), cost_s=2 * COST_S[each] + 8, of=(each,))
       for each in SERVICES),
     Fault("kill the supervisor", "kill", kill_supervisor, cost_s=60, weight=0.5),
-    *(Fault(f"kill {one} and {other}", "pair", partial(kill, (one, other)), cost_s=max(COST_S[one], COST_S[other]) + 3)
+    *(Fault(f"kill {one} and {other}", "pair", partial(kill, (one, other)), cost_s=max(COST_S[one], COST_S[other]) + 3,
+            of=(one, other))
       for one, other in combinations(SERVICES, 2)),
-    Fault("kill everything at once", "pair", partial(kill, SERVICES), cost_s=40),
+    Fault("kill everything at once", "pair", kill_all, cost_s=40),
     *(Fault(f"{each} stands still for {seconds} s", "pause", partial(stand_still, each), lasting_s=seconds,
-            cost_s=seconds + 5)
+            cost_s=seconds + 5, of=(each,))
       for each in SERVICES for seconds in (2, 8)),
 ]  # fmt: skip

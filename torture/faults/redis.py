@@ -127,6 +127,6 @@ FAULTS = [
     Fault("Redis is flushed", "redis", flush, cost_s=8),
     *(Fault(f"Redis loses {part}", "redis", partial(delete, part), cost_s=8) for part in PARTS),
     Fault("Redis loses its files", "redis", empty, cost_s=10),
-    Fault("Redis is set back by seconds", "redis", set_back, cost_s=12, weight=2),
+    Fault("Redis is set back by seconds", "redis", set_back, cost_s=12, is_core=True),
     Fault("Redis is set back across a run", "redis", set_back_across_run, cost_s=35),
 ]

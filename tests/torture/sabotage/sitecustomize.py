@@ -161,6 +161,34 @@ def _days_of_utc(module: Any) -> None:
     module.cut = lambda whole, step, zone, most: cut(whole, step, UTC, most)
 
 
+# ---- the alert process ----
+
+
+@sabotages("alerts forget what they told", "serving_layer.alerts.evaluating")
+def _told_forgotten(module: Any) -> None:
+    """A process that begins does not take up the episodes of the one before."""
+    whole = module.Evaluator.begin
+
+    def begin(self: Any) -> None:
+        whole(self)
+        for memory in self.memory.values():
+            memory.episodes.clear()
+
+    module.Evaluator.begin = begin
+
+
+@sabotages("alerts look past what they touch", "serving_layer.alerts.evaluating")
+def _touched_passed_by(module: Any) -> None:
+    """Of what a micro-batch touched, one period in two is not looked at."""
+    within = module.Evaluator._within
+
+    def fewer(self: Any, alert: Any, periods: Any, now: float) -> Any:
+        found = within(self, alert, periods, now)
+        return frozenset(each for each in found if each // alert.step_s % 2)
+
+    module.Evaluator._within = fewer
+
+
 # ---- the collector ----
 
 

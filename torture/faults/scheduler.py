@@ -1,0 +1,86 @@
+"""The scheduler, which is started for the purpose: killed while it makes a run, and started again."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psutil
+
+from batch_layer.scheduling import progress_file
+from infra.home import read_json, write_json
+from torture.errors import BrokenPromise, NotInTime
+from torture.fault import Fault
+from torture.installation import Installation, end_group
+from torture.waiting import wait_for
+
+MODULE = "batch_layer.scheduling"
+EVERY_MINUTE = {"TIDEMARK_BATCH_SCHEDULE": "* * * * *"}
+BEGINS_S, ENDS_S, MADE_S = 120.0, 20.0, 480.0
+LONGEST_S = 10.0
+OVERDUE_S = 120.0
+
+
+@contextmanager
+def kill_scheduler(installation: Installation, chance: random.Random) -> Iterator[None]:
+    """The run that it was making ends with it, and the next scheduler makes it at once: it is still due."""
+    with installation.run_turn:
+        write_json(progress_file(installation.settings), _due(installation))
+        with _scheduler(installation) as scheduler:
+            since = time.time()
+            wait_for("the scheduler to start a run", lambda: _told(installation, since).get("running"), BEGINS_S)
+            time.sleep(chance.uniform(0, LONGEST_S))
+            below = psutil.Process(scheduler.pid).children(recursive=True)
+            os.kill(scheduler.pid, signal.SIGKILL)
+            _, left = psutil.wait_procs(below, ENDS_S)
+            if left:
+                raise BrokenPromise(f"The scheduler was killed; {ENDS_S:g} s later its run goes on: {left}")
+        with _scheduler(installation):
+            _check_made(installation, time.time())
+    yield
+
+
+def _check_made(installation: Installation, since: float) -> None:
+    try:
+        wait_for("the run of the next scheduler", lambda: _has_made(installation, since), MADE_S, every_s=0.5)
+    except NotInTime:
+        raise BrokenPromise(
+            "A scheduler was killed in its run. The next one should make it at once, and says after "
+            f"{MADE_S:g} s: {_told(installation, since)}"
+        ) from None
+
+
+def _has_made(installation: Installation, since: float) -> bool:
+    last = _told(installation, since).get("last") or {}
+    return bool(last.get("started", 0.0) >= since and last["exit_codes"].get(installation.source_name) == 0)
+
+
+@contextmanager
+def _scheduler(installation: Installation) -> Iterator[subprocess.Popen[str]]:
+    process = installation.spawn_module(MODULE, EVERY_MINUTE)
+    try:
+        yield process
+    finally:
+        end_group(process)
+        process.wait()
+
+
+def _due(installation: Installation) -> dict[str, Any]:
+    """What a scheduler remembers that was away when a run was due."""
+    then = time.time() - OVERDUE_S
+    return {"handled": then, "last": None, "seen": {installation.source_name: then}}
+
+
+def _told(installation: Installation, since: float) -> dict[str, Any]:
+    """What the scheduler says of itself; nothing where that is older."""
+    found = read_json(installation.home.run / "scheduler.json") or {}
+    return found if found.get("at", 0.0) >= since else {}
+
+
+FAULTS = [Fault("the scheduler is killed in its run", "kill", kill_scheduler, cost_s=90, weight=2)]
