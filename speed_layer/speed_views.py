@@ -7,7 +7,7 @@
     tidemark:{web}:gens                         the generations in order, as JSON; the last one is written
     tidemark:{web}:seen                         name -> marks: 64-bit hashes of the ids of counted events
     tidemark:{web}:gids                         generation -> its views, until its states are swept
-    tidemark:{web}:alive                        the token of a writer that lives
+    tidemark:{web}:alive                        the token of a writer that lives, and for how many ms it said so
     tidemark:{web}:looked                       Kafka's end when the writer last looked, and when all of it was applied
     tidemark:{web}:touched                      a stream: what the newest micro-batches touched (touched.py)
     tidemark:{web}:v:<gid>:<view>               buckets of a view that have states, by time
@@ -30,7 +30,7 @@ from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from master_dataset.cut import Cut, cut_from_json, cut_to_json
+from master_dataset.cut import Cut, count_between, cut_from_json, cut_to_json
 from speed_layer import ranks
 from speed_layer.lag import Lag, Looked, lag
 
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from redis import Redis
 
 VIEW_HASH = 16
+AHEAD_MS = 1_000
+"""By so much a time may be ahead of the clock and be taken for now."""
 """So many characters of a definition hash stand in keys."""
 META = "meta.2"
 """With the number of the layout. A Redis that another version filled is one that was lost: it is filled anew."""
@@ -269,9 +271,17 @@ class SpeedViews:
         return Outcome(self._said("beat", token, int(seconds * 1000), *said))
 
     def living_writer(self) -> str | None:
-        """The token of the writer that last said so, if that is not too long ago."""
-        found = self.client.get(self._keys[5])
-        return found.decode() if isinstance(found, bytes) else None
+        """The token of the writer that last said so, if that is not too long ago.
+
+        One that seems to live for longer than it said did so by another clock: Redis keeps when a key ends, and its
+        clock was put right since. Whoever lives says so again in a moment.
+        """
+        with self.client.pipeline(transaction=True) as pipe:
+            pipe.get(self._keys[5])
+            pipe.pttl(self._keys[5])
+            said, left_ms = pipe.execute()
+        token, _, most_ms = (said or b"").decode().partition(" ")
+        return token if token and left_ms <= int(most_ms or 0) else None
 
     # ---- a batch run ----
 
@@ -492,8 +502,15 @@ def _states(flat: Sequence[Any]) -> list[State]:
 def _lag(applied: Cut, now_ms: int, end: bytes | None, at: bytes, then: bytes, then_at: bytes) -> Lag | None:
     if end is None:
         return None
-    age_s, then_age_s = (max(now_ms - int(ms), 0) / 1000 if ms else None for ms in (at, then_at))
-    return lag(applied, Looked(cut_of(end), age_s or 0.0, cut_of(then), then_age_s))
+    age_s, then_age_s = (_age_s(now_ms, int(ms)) if ms else None for ms in (at, then_at))
+    if age_s is None:
+        return Lag(count_between(applied, cut_of(end)), None)
+    return lag(applied, Looked(cut_of(end), age_s, cut_of(then), then_age_s))
+
+
+def _age_s(now_ms: int, at_ms: int) -> float | None:
+    """None of a time that is yet to come: the clock was ahead when it was told, and put right since."""
+    return max(now_ms - at_ms, 0) / 1000 if at_ms <= now_ms + AHEAD_MS else None
 
 
 def _ms(seconds: float | None) -> int | str:

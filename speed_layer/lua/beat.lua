@@ -4,7 +4,7 @@ if redis.call('GET', KEYS[1]) ~= ARGV[1] then
   return 'FENCED'
 end
 redis.call('PERSIST', KEYS[2]) -- so that the next one is not refused where memory is full: see publish.lua
-redis.call('SET', KEYS[6], ARGV[1], 'PX', ARGV[2])
+redis.call('SET', KEYS[6], ARGV[1] .. ' ' .. ARGV[2], 'PX', ARGV[2])
 if ARGV[3] ~= '' then
   -- By the clock of Redis, by which readers go too: those of machines differ.
   local time = redis.call('TIME')

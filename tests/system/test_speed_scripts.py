@@ -155,6 +155,15 @@ def test_a_writer_that_beats_lives_for_so_long(owned: Owned, redis: Redis) -> No
     assert 55_000 < redis.pttl(f"{owned.speed_views.prefix}alive") <= 60_000
 
 
+def test_a_writer_that_seems_to_live_for_longer_than_it_said_does_not(owned: Owned, redis: Redis) -> None:
+    """The clock of Redis was two days ahead when it was said, and put right since: for two days nobody could begin."""
+    assert owned.speed_views.beat(owned.token, 60) == Outcome.OK
+    redis.pexpire(f"{owned.speed_views.prefix}alive", 2 * 86_400_000)
+    assert owned.speed_views.living_writer() is None
+    assert owned.speed_views.beat(owned.token, 60) == Outcome.OK
+    assert owned.speed_views.living_writer() == owned.token
+
+
 # ---- load --------------------------------------------------------------------
 
 
@@ -640,6 +649,9 @@ def test_a_reader_is_told_how_old_the_news_are(filled: SpeedViews, owned: Owned)
     assert filled.answer(0, ZERO, []).lag == (2, None), "Redis fell back since"
     assert filled.beat(owned.token, 5, Looked({0: 4}, 0.5, TWO, None)) == Outcome.OK
     assert filled.answer(0, ZERO, []).lag == (2, None), "it never had all"
+    for ahead_s in (2 * 86_400.0, 60.0):
+        assert filled.beat(owned.token, 5, all_of_it._replace(age_s=-ahead_s, applied_age_s=-ahead_s)) == Outcome.OK
+        assert filled.answer(0, ZERO, []).lag == (0, None), "the clock of Redis was ahead then, and is no more"
 
 
 def test_sources_do_not_meet(filled: SpeedViews, redis: Redis) -> None:
