@@ -16,6 +16,9 @@ Kind = Literal[
 ]  # fmt: skip
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
+RUN_S = 90.0
+"""About how long a batch run takes under load, on two cores: what waits for one costs as much."""
+
 Strike = Callable[[Installation, random.Random], AbstractContextManager[None]]
 """Entering injects the fault, leaving heals what does not heal by itself. Chances are taken from the given source
 alone, so that the same seed does the same."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from speed_layer.speed_views import SpeedViews
 from torture.errors import BrokenPromise, TortureError
-from torture.fault import Fault
+from torture.fault import RUN_S, Fault
 from torture.installation import BATCH_TIMEOUT_S, Installation, end_group, said_by
 from torture.runs import run_under_way, signal_group
 from torture.waiting import wait_for
@@ -148,10 +148,10 @@ def _wait_until_said(said: Said, deadline_s: float, *texts: str) -> None:
 
 
 FAULTS = [
-    Fault("three runs at once", "concurrency", runs_at_once, cost_s=35, lasting_s=1),
+    Fault("three runs at once", "concurrency", runs_at_once, cost_s=RUN_S + 30, lasting_s=1),
     Fault("a run is killed", "concurrency", run_killed, cost_s=12, weight=3),
-    Fault("a run is left behind", "concurrency", run_left_behind, cost_s=35),
-    Fault("a run takes over", "concurrency", taken_over, cost_s=35, is_core=True),
+    Fault("a run is left behind", "concurrency", run_left_behind, cost_s=RUN_S + 20),
+    Fault("a run takes over", "concurrency", taken_over, cost_s=RUN_S, is_core=True),
     Fault("two speed layers", "concurrency", another_writer, lasting_s=4, cost_s=45),
     Fault("two archivers", "concurrency", another_archiver, lasting_s=2, cost_s=25),
 ]

@@ -19,7 +19,7 @@ from batch_layer.manifests import read_manifest
 from infra.home import read_json
 from master_dataset.commits import live_files, read_commits, table_path
 from torture.errors import BrokenPromise, NotInTime, TortureError
-from torture.fault import Fault, Strike
+from torture.fault import RUN_S, Fault, Strike
 from torture.installation import Installation, end_group
 from torture.waiting import wait_for
 
@@ -181,12 +181,12 @@ def _of_index(harm: Harm) -> Strike:
 
 
 FAULTS = [
-    Fault("commit emptied", "damage", _of_master(any_commit, empty), 3, recovery_s=150, cost_s=45),
-    Fault("commit torn", "damage", _of_master(any_commit, tear), 3, recovery_s=150, cost_s=45),
-    Fault("commit removed", "damage", _of_master(any_commit, remove), 3, recovery_s=150, cost_s=45),
-    Fault("Parquet file truncated", "damage", _of_master(any_data_file, tear), 3, recovery_s=150, cost_s=45),
-    Fault("Parquet file removed", "damage", _of_master(any_data_file, remove), 3, recovery_s=150, cost_s=45),
-    Fault("index truncated", "damage", _of_index(tear), 3, recovery_s=150, cost_s=45),
-    Fault("index emptied", "damage", _of_index(empty), 3, recovery_s=150, cost_s=45),
-    Fault("index changed", "damage", _of_index(change), 3, recovery_s=150, cost_s=45),
+    Fault("commit emptied", "damage", _of_master(any_commit, empty), 3, recovery_s=150, cost_s=RUN_S + 30),
+    Fault("commit torn", "damage", _of_master(any_commit, tear), 3, recovery_s=150, cost_s=RUN_S + 30),
+    Fault("commit removed", "damage", _of_master(any_commit, remove), 3, recovery_s=150, cost_s=RUN_S + 30),
+    Fault("Parquet file truncated", "damage", _of_master(any_data_file, tear), 3, recovery_s=150, cost_s=RUN_S + 30),
+    Fault("Parquet file removed", "damage", _of_master(any_data_file, remove), 3, recovery_s=150, cost_s=RUN_S + 30),
+    Fault("index truncated", "damage", _of_index(tear), 3, recovery_s=150, cost_s=RUN_S + 30),
+    Fault("index emptied", "damage", _of_index(empty), 3, recovery_s=150, cost_s=RUN_S + 30),
+    Fault("index changed", "damage", _of_index(change), 3, recovery_s=150, cost_s=RUN_S + 30),
 ]

@@ -9,7 +9,7 @@ from functools import partial
 
 from torture import disks
 from torture.errors import TortureError
-from torture.fault import Fault, Strike
+from torture.fault import RUN_S, Fault, Strike
 from torture.installation import Installation
 from torture.runs import go_on, run_under_way
 from torture.waiting import wait_for
@@ -48,7 +48,7 @@ FAULTS = [
         _strike(folder),
         lasting_s=8,
         recovery_s=150,
-        cost_s=30 if folder == "batch" else 12,
+        cost_s=RUN_S if folder == "batch" else 12,
         is_core=folder in ("master", "kafka"),
         missing=disks.missing,
     )

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 
 from torture.errors import NotInTime, TortureError
-from torture.fault import Fault, Kind, Strike
+from torture.fault import RUN_S, Fault, Kind, Strike
 from torture.installation import Installation
 from torture.waiting import wait_for
 
@@ -88,8 +88,8 @@ def _strike(name: str) -> Strike:
 
 
 def _cost_s(name: str) -> float:
-    if name in IN_RUNS:
-        return 18
+    if name in IN_RUNS or name in AFTER_RUNS:
+        return RUN_S
     return 6 if name.startswith(("collector.", "serving.", "alerts.")) else 24
 
 

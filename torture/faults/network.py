@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from torture.errors import TortureError
-from torture.fault import Fault, Strike
+from torture.fault import RUN_S, Fault, Strike
 from torture.installation import Installation
 from torture.links import PAIRS
 from torture.proxy import Condition, Mode
@@ -69,7 +69,7 @@ FAULTS = [
         "network",
         _strike((client, server), mode),
         LASTING_S[mode],
-        cost_s=30 if client == "batch" else 8,
+        cost_s=RUN_S if client == "batch" else 8,
         of=(client,),
     )
     for client, server in HURT_PAIRS

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from torture.errors import TortureError
-from torture.fault import Fault
+from torture.fault import RUN_S, Fault
 from torture.installation import Installation
 from torture.waiting import wait_for
 
@@ -128,5 +128,5 @@ FAULTS = [
     *(Fault(f"Redis loses {part}", "redis", partial(delete, part), cost_s=8) for part in PARTS),
     Fault("Redis loses its files", "redis", empty, cost_s=10),
     Fault("Redis is set back by seconds", "redis", set_back, cost_s=12, is_core=True),
-    Fault("Redis is set back across a run", "redis", set_back_across_run, cost_s=35),
+    Fault("Redis is set back across a run", "redis", set_back_across_run, cost_s=RUN_S),
 ]

@@ -16,7 +16,7 @@ import psutil
 from batch_layer.scheduling import progress_file
 from infra.home import read_json, write_json
 from torture.errors import BrokenPromise, NotInTime
-from torture.fault import Fault
+from torture.fault import RUN_S, Fault
 from torture.installation import Installation, end_group
 from torture.waiting import wait_for
 
@@ -83,4 +83,4 @@ def _told(installation: Installation, since: float) -> dict[str, Any]:
     return found if found.get("at", 0.0) >= since else {}
 
 
-FAULTS = [Fault("the scheduler is killed in its run", "kill", kill_scheduler, cost_s=90, weight=2)]
+FAULTS = [Fault("the scheduler is killed in its run", "kill", kill_scheduler, cost_s=RUN_S + 30)]

@@ -21,7 +21,7 @@ from batch_layer.publish_log import Entry
 from master_dataset.commits import Kind, live_files, read_commits, table_path
 from master_dataset.fsck import CHECKPOINT_FILE, Finding, quick_check
 from torture.errors import BrokenPromise, NotInTime, TortureError
-from torture.fault import Fault, Strike
+from torture.fault import RUN_S, Fault, Strike
 from torture.faults.damage import REPAIR_TIMEOUT_S, any_commit, command, empty, tear
 from torture.installation import Installation, said_by
 from torture.waiting import wait_for
@@ -238,11 +238,11 @@ def _of_repair(name: str, harm: Harm, *, is_whole: bool = False) -> Strike:
 
 FAULTS = [
     *(
-        Fault(f"a compaction killed at {name}", "concurrency", partial(compaction_killed, name), 2, cost_s=40)
+        Fault(f"a compaction killed at {name}", "concurrency", partial(compaction_killed, name), 2, cost_s=RUN_S)
         for name in ("compact.before_commit", "compact.before_ledger")
     ),
     *(
-        Fault(f"a repair killed at {name}", "damage", _of_repair(name, harm), 3, recovery_s=150, cost_s=50)
+        Fault(f"a repair killed at {name}", "damage", _of_repair(name, harm), 3, recovery_s=150, cost_s=RUN_S)
         for name, harm in (
             ("repair.taken_out", one_commit),
             ("repair.after_void", one_commit),
@@ -255,12 +255,12 @@ FAULTS = [
         _of_repair("repair.after_take_back", a_compaction, is_whole=True),
         3,
         recovery_s=150,
-        cost_s=60,
+        cost_s=RUN_S,
     ),
     *(
-        Fault(f"pruning killed at {name}", "concurrency", partial(pruning_killed, name), 2, cost_s=60)
+        Fault(f"pruning killed at {name}", "concurrency", partial(pruning_killed, name), 2, cost_s=RUN_S)
         for name in ("prune.after_manifests", "prune.between")
     ),
-    Fault("readers rolled back", "concurrency", rolled_back, 6, cost_s=45),
-    Fault("readers rolled back until a run", "concurrency", partial(rolled_back, by_run=True), 6, cost_s=60),
+    Fault("readers rolled back", "concurrency", rolled_back, 6, cost_s=RUN_S),
+    Fault("readers rolled back until a run", "concurrency", partial(rolled_back, by_run=True), 6, cost_s=RUN_S),
 ]

@@ -10,7 +10,7 @@ from functools import partial
 import httpx
 
 from torture.errors import BrokenPromise, NotInTime, TortureError
-from torture.fault import Fault
+from torture.fault import RUN_S, Fault
 from torture.installation import Installation
 from torture.waiting import wait_for
 
@@ -107,6 +107,6 @@ def _run(installation: Installation, why: str) -> None:
 
 
 FAULTS = [
-    *(Fault(f"a view is declared {each}", "views", partial(declared, each), cost_s=25) for each in VERSIONS),
-    Fault("a view is declared no more", "views", gone, cost_s=40),
+    *(Fault(f"a view is declared {each}", "views", partial(declared, each), cost_s=RUN_S) for each in VERSIONS),
+    Fault("a view is declared no more", "views", gone, cost_s=RUN_S + 30),
 ]
