@@ -236,7 +236,6 @@ SABOTAGES = [
     Sabotage("a window is short by an hour", ("serving",), a_wrong_answer, wait),
     Sabotage("days are those of UTC", ("serving",), a_wrong_answer, wait),
     Sabotage("alerts forget what they told", ("alerts",), told_wrongly, kill_alerts),
-    Sabotage("alerts look past what they touch", ("alerts",), told_wrongly, wait),
     Sabotage("acknowledged before the broker", ("collector",), something_lost, kill_collector),
     Sabotage("auto-commit on", ("archiver",), lost_or_refused, kill_behind),
     Sabotage("failOnDataLoss off", ("archiver",), something_lost, forget),

@@ -177,18 +177,6 @@ def _told_forgotten(module: Any) -> None:
     module.Evaluator.begin = begin
 
 
-@sabotages("alerts look past what they touch", "serving_layer.alerts.evaluating")
-def _touched_passed_by(module: Any) -> None:
-    """Of what a micro-batch touched, one period in two is not looked at."""
-    within = module.Evaluator._within
-
-    def fewer(self: Any, alert: Any, periods: Any, now: float) -> Any:
-        found = within(self, alert, periods, now)
-        return frozenset(each for each in found if each // alert.step_s % 2)
-
-    module.Evaluator._within = fewer
-
-
 # ---- the collector ----
 
 
