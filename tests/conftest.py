@@ -164,6 +164,20 @@ def stop_stack(stack: Stack) -> None:
         up.stop(stack.settings, lambda _status: None)
 
 
+class Killed(BaseException):
+    """The end of a process, as far as a test can have it."""
+
+
+def dying_at(step: str) -> Callable[[str], None]:
+    """A failpoint that ends whoever comes to this place."""
+
+    def reach(passed: str) -> None:
+        if passed == step:
+            raise Killed
+
+    return reach
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _hang_up_as_usual() -> None:
     """Under nohup a hang-up is ignored, here and by every process that tests start and then hang up on."""

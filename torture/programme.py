@@ -82,12 +82,8 @@ class Programme:
     def run(self) -> Result:
         """All of it. What is wrong is in the result; only a programme that cannot go on raises."""
         faults, self.result.left_out = usable(self.faults, self.wanted.kinds)
-        if self.installation.disks is None:
-            self.result.left_out |= {each.name: WITHOUT_DISKS for each in faults if each.kind in ON_DISKS}
-            faults = [each for each in faults if each.kind not in ON_DISKS]
-        if not self.installation.settings.alerts_enabled:
-            self.result.left_out |= {each.name: WITHOUT_ALERTS for each in faults if "alerts" in each.of}
-            faults = [each for each in faults if "alerts" not in each.of]
+        self.result.left_out |= {each.name: why for each in faults if (why := self._lacks(each))}
+        faults = [each for each in faults if each.name not in self.result.left_out]
         with self._busy():
             wait_for("the first events", lambda: self.fates.counts["acknowledged"] >= FIRST_EVENTS, FIRST_S)
             verdict.archived_some(self.installation, FIRST_S)
@@ -102,6 +98,12 @@ class Programme:
             self.result.shots += [replace(each, recovered_at=well) for each in self._open]  # time was up after them
         self._judge()
         return self.result
+
+    def _lacks(self, fault: Fault) -> str:
+        """What this installation lacks for a fault; empty: nothing."""
+        if self.installation.disks is None and fault.kind in ON_DISKS:
+            return WITHOUT_DISKS
+        return WITHOUT_ALERTS if "alerts" in fault.of and "alerts" not in self.installation.services else ""
 
     # ---- shots ----
 

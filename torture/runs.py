@@ -1,11 +1,11 @@
-"""A batch run that is under way while something is done to it."""
+"""A batch run, or another program of ours, that is under way while something is done."""
 
 from __future__ import annotations
 
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 import psutil
@@ -27,6 +27,19 @@ def run_meanwhile(installation: Installation, *, is_long: bool = False) -> Itera
         yield process
     finally:
         said_by(process, BATCH_TIMEOUT_S)
+
+
+@contextmanager
+def beside(
+    installation: Installation, module: str, more: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[str]]:
+    """A module of ours as a program beside the services, for as long as the block; in the end its group is killed."""
+    process = installation.spawn_module(module, more)
+    try:
+        yield process
+    finally:
+        end_group(process)
+        process.wait()
 
 
 @contextmanager

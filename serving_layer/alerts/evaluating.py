@@ -98,8 +98,9 @@ class Evaluator:
             found.is_new = self.journal.is_new(alert.name)
             found.is_behind = self.journal.is_behind(alert.name)
             found.seen = self.journal.seen(alert.name)
+            rule = rule_of(alert)
             for episode in reversed(self.journal.episodes(alert.name)):
-                if is_of(rule_of(alert), episode):  # not by its time: a clock may have been wrong when it was told
+                if is_of(rule, episode):  # not by its time: a clock may have been wrong when it was told
                     found.episodes[episode.key].append(episode)
             if alert.silence_s and not alert.keys:
                 found.seen.setdefault((), int(found.armed_at))

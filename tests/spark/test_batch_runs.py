@@ -26,7 +26,7 @@ from batch_layer.run import run_batch
 from infra.settings import Settings, load_settings
 from master_dataset.commits import Kind, Proof, table_path
 from master_dataset.table import append, commit_lock, create_table
-from tests.conftest import assert_same, interpreted
+from tests.conftest import Killed, assert_same, dying_at, interpreted
 from views import in_memory
 from views.generation import Record, generate
 from views.in_memory import Event
@@ -86,10 +86,6 @@ sales = View(
 """
 POISON = (b"{", b"", b'{"cents": "many"}', b"\xff", None)
 STEPS = ("run.after_number", "run.after_copies", "run.after_views", "run.before_publish", "run.after_publish")
-
-
-class Killed(BaseException):
-    """Stands for a process that ends at a failpoint: nothing catches it."""
 
 
 class Shop:
@@ -436,14 +432,6 @@ def test_a_killed_run_leaves_nothing_that_a_reader_sees(shop: Shop, monkeypatch:
     assert last.duplicates == len(shop.events) - len(in_memory.counted(shop.events)) >= 30
     shop.check()
     assert rows_of_delta(shop, "sales") == len(shop.answers("sales"))
-
-
-def dying_at(step: str) -> Callable[[str], None]:
-    def die(name: str) -> None:
-        if name == step:
-            raise Killed
-
-    return die
 
 
 def rows_of_delta(shop: Shop, view: str) -> int:

@@ -16,6 +16,7 @@ from master_dataset.errors import MasterDatasetError
 from master_dataset.fsck import TableDamaged, Trouble, deep_check, quick_check
 from master_dataset.repair import repair
 from master_dataset.void_commits import void_commits
+from tests.conftest import Killed, dying_at
 from tests.system.master_place import (
     Place,
     drop_checksum,
@@ -37,18 +38,6 @@ def tear(path: Path) -> None:
 def remove(path: Path) -> None:
     path.unlink()
     drop_checksum(path)
-
-
-class Killed(BaseException):
-    """The end of a process, as far as a test can have it."""
-
-
-def die_at(name: str) -> Callable[[str], None]:
-    def reach(passed: str) -> None:
-        if passed == name:
-            raise Killed
-
-    return reach
 
 
 def take_checkpoint(spark: SparkSession, place: Place) -> None:
@@ -315,7 +304,7 @@ def test_a_repair_that_was_killed_is_finished_by_the_next(
     for version in versions[:2]:
         empty(place.log_file(version))
     with monkeypatch.context() as patch:
-        patch.setattr(f"master_dataset.{module}.reach", die_at(died_at))
+        patch.setattr(f"master_dataset.{module}.reach", dying_at(died_at))
         with pytest.raises(Killed):
             repair(spark, place.settings, place.bootstrap, place.source, place.table)
     spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
@@ -333,7 +322,7 @@ def test_a_repair_that_was_killed_after_it_took_a_compaction_back_is_finished_by
     (large,) = live_files(read_commits(place.table))
     tear(place.table / large)
     with monkeypatch.context() as patch:
-        patch.setattr("master_dataset.repair.reach", die_at("repair.after_take_back"))
+        patch.setattr("master_dataset.repair.reach", dying_at("repair.after_take_back"))
         with pytest.raises(Killed):
             repair(spark, place.settings, place.bootstrap, place.source, place.table)
     assert mend(spark, place).lost == []
@@ -348,7 +337,7 @@ def test_a_compaction_that_was_killed_changed_no_fact_and_the_next_one_finishes(
 ) -> None:
     three_commits(spark, place)
     with monkeypatch.context() as patch:
-        patch.setattr(f"master_dataset.{module}.reach", die_at(died_at))
+        patch.setattr(f"master_dataset.{module}.reach", dying_at(died_at))
         with pytest.raises(Killed):
             compact(spark, place.table)
     assert len(live_files(read_commits(place.table))) == files

@@ -6,7 +6,6 @@ import os
 import signal
 import threading
 import time
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -15,7 +14,7 @@ import pytest
 from batch_layer import publish_log
 from speed_layer.lag import Lag
 from speed_layer.speed_views import Stretch, cut_text
-from tests.conftest import Stack, wait_until
+from tests.conftest import Killed, Stack, dying_at, wait_until
 
 if TYPE_CHECKING:
     from tests.system.speed_place import RedisServer, SpeedPlace
@@ -183,20 +182,13 @@ def test_a_view_that_changed_joins_at_the_next_cut_while_the_old_one_serves(spee
 
 
 def test_a_run_killed_after_opening_its_cut_and_one_after_it(speed: SpeedPlace) -> None:
-    class Killed(BaseException):
-        pass
-
-    def kill(point: str, name: str) -> None:
-        if name == point:
-            raise Killed
-
     with speed.keeping():
         for point in ("run.after_open", "run.before_publish", "run.after_publish"):
             speed.send()
             speed.wait_until_applied()
             speed.archive()
             with pytest.raises(Killed):
-                speed.run(failpoint=partial(kill, point))
+                speed.run(failpoint=dying_at(point))
             speed.send()
             speed.wait_until_applied()
             wait_until("a right answer", lambda: _is_right(speed), 30)

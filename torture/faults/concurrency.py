@@ -14,7 +14,7 @@ from speed_layer.speed_views import SpeedViews
 from torture.errors import BrokenPromise, TortureError
 from torture.fault import RUN_S, Fault
 from torture.installation import BATCH_TIMEOUT_S, Installation, end_group, said_by
-from torture.runs import run_under_way, signal_group
+from torture.runs import beside, run_under_way, signal_group
 from torture.waiting import wait_for
 
 STILL_S = 6.0
@@ -122,12 +122,8 @@ Said = Callable[[], list[str]]
 def _beside(installation: Installation, module: str) -> Iterator[Said]:
     log = installation.folder / f"{module}.log"
     begin = log.stat().st_size if log.exists() else 0  # what others before it said is in the same file
-    process = installation.spawn_module(module)
-    try:
+    with beside(installation, module):
         yield lambda: lines_of(log, begin, installation.source_name)
-    finally:
-        end_group(process)
-        process.wait()
 
 
 def lines_of(log: Path, begin: int, source: str) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +16,8 @@ from batch_layer.scheduling import progress_file
 from infra.home import read_json, write_json
 from torture.errors import BrokenPromise, NotInTime
 from torture.fault import RUN_S, Fault
-from torture.installation import Installation, end_group
+from torture.installation import Installation
+from torture.runs import beside
 from torture.waiting import wait_for
 
 MODULE = "batch_layer.scheduling"
@@ -32,7 +32,7 @@ def kill_scheduler(installation: Installation, chance: random.Random) -> Iterato
     """The run that it was making ends with it, and the next scheduler makes it at once: it is still due."""
     with installation.run_turn:
         write_json(progress_file(installation.settings), _due(installation))
-        with _scheduler(installation) as scheduler:
+        with beside(installation, MODULE, EVERY_MINUTE) as scheduler:
             since = time.time()
             wait_for("the scheduler to start a run", lambda: _told(installation, since).get("running"), BEGINS_S)
             time.sleep(chance.uniform(0, LONGEST_S))
@@ -41,7 +41,7 @@ def kill_scheduler(installation: Installation, chance: random.Random) -> Iterato
             _, left = psutil.wait_procs(below, ENDS_S)
             if left:
                 raise BrokenPromise(f"The scheduler was killed; {ENDS_S:g} s later its run goes on: {left}")
-        with _scheduler(installation):
+        with beside(installation, MODULE, EVERY_MINUTE):
             _check_made(installation, time.time())
     yield
 
@@ -59,16 +59,6 @@ def _check_made(installation: Installation, since: float) -> None:
 def _has_made(installation: Installation, since: float) -> bool:
     last = _told(installation, since).get("last") or {}
     return bool(last.get("started", 0.0) >= since and last["exit_codes"].get(installation.source_name) == 0)
-
-
-@contextmanager
-def _scheduler(installation: Installation) -> Iterator[subprocess.Popen[str]]:
-    process = installation.spawn_module(MODULE, EVERY_MINUTE)
-    try:
-        yield process
-    finally:
-        end_group(process)
-        process.wait()
 
 
 def _due(installation: Installation) -> dict[str, Any]:
