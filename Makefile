@@ -71,14 +71,14 @@ bench: setup  ## Measure, and write the figures into benchmarks/results
 	@for each in benchmarks/bench_*.py; do $(BIN)/python $$each; done
 
 docs: setup  ## Write the generated pages: settings and commands
-	@$(BIN)/python -m infra.docs
+	@$(BIN)/python -m tidemark.reference_pages
 
 lock: .venv/.installed  ## For developers: resolve pyproject.toml anew into the lock files
 	@$(BIN)/python -m pip install --quiet --target .venv/lock-tool 'uv>=0.13,<0.14'
 	@PYTHONPATH=.venv/lock-tool .venv/lock-tool/bin/uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --allow-unsafe requirements-build.in -o requirements-build.lock
 	@PYTHONPATH=.venv/lock-tool .venv/lock-tool/bin/uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --allow-unsafe --extra dev pyproject.toml -o requirements.lock
 
-lock-jars: .venv/.installed  ## For developers: write infra/jars.sha256 anew from infra/ivy.xml
+lock-jars: .venv/.installed  ## For developers: write infra/java/jars.sha256 anew from infra/java/ivy.xml
 	@$(BIN)/tidemark jars --relock
 
 clean:  ## Remove what was built and installed here (homes and the jar cache stay)

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from batch_layer import publish_log
-from batch_layer.errors import BatchError
-from batch_layer.exposed import exposed_run
-from batch_layer.folders import BatchFolder
-from batch_layer.manifests import Manifest, paths_of, read_manifest
+from batch_layer.delta_log import exposed_run
+from hand_off import publish_log
+from hand_off.batch_errors import BatchError
+from hand_off.batch_folder import BatchFolder
+from hand_off.manifests import Manifest, paths_of, read_manifest
 from infra.disk import sync_folder
 from infra.failpoints import reach
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 
-from batch_layer import totals
-from batch_layer.errors import BatchError
-from batch_layer.manifests import DataFile, ViewData
+from batch_layer import verify_totals
 from batch_layer.tables import read_files, write_files
-from views.on_spark.merging import merged
+from hand_off.batch_errors import BatchError
+from hand_off.manifests import DataFile, ViewData
+from views.on_spark.merge import merged
 from views.on_spark.states import COUNTED, states
 from views.states import unpack
 from views.view import View
@@ -36,7 +36,7 @@ class Job:
 def compute_all(job: Job, events: DataFrame) -> ViewData:
     """Every group of the view, from all events."""
     begin = time.monotonic()
-    passing, seen = totals.observed(events, job.view)
+    passing, seen = verify_totals.observed(events, job.view)
     files = write_files(job.spark, job.table, states(passing, job.view))
     expected = _counted(job, seen, events)
     _check_files(job, files, expected)
@@ -48,7 +48,7 @@ def compute_more(job: Job, events: DataFrame, base: ViewData) -> ViewData:
     begin = time.monotonic()
     if not job.events:  # all that came were copies or invalid
         return replace(base, kind="continued", seconds=0.0)
-    passing, seen = totals.observed(events, job.view)
+    passing, seen = verify_totals.observed(events, job.view)
     new = states(passing, job.view).persist()
     days = {str(row[0]) for row in new.select(f.to_date("bucket")).distinct().collect()}
     fresh = _counted(job, seen, events)
@@ -61,40 +61,44 @@ def compute_more(job: Job, events: DataFrame, base: ViewData) -> ViewData:
         old = read_files(job.spark, job.table, touched, like=new)
         _check_rows(job, old, touched)
         files = write_files(job.spark, job.table, merged(old, new, job.view) if touched else new)
-        before = totals.of_rows(old, job.view) if touched else _none(job.view)
-        _check_files(job, files, totals.added(before, {n: v for n, v in fresh.items() if n != totals.READ}))
+        before = verify_totals.of_rows(old, job.view) if touched else _none(job.view)
+        _check_files(
+            job, files, verify_totals.added(before, {n: v for n, v in fresh.items() if n != verify_totals.READ})
+        )
     new.unpersist()
-    total = totals.added(totals.from_json(base.totals), {n: v for n, v in fresh.items() if n != totals.READ})
+    total = verify_totals.added(
+        verify_totals.from_json(base.totals), {n: v for n, v in fresh.items() if n != verify_totals.READ}
+    )
     return _view_data(job, "continued", [*kept, *files], total, begin)
 
 
-def _none(view: View) -> totals.Totals:
-    return dict.fromkeys((totals.READ, COUNTED, *totals.exact_answers(view)), Decimal(0))
+def _none(view: View) -> verify_totals.Totals:
+    return dict.fromkeys((verify_totals.READ, COUNTED, *verify_totals.exact_answers(view)), Decimal(0))
 
 
-def _counted(job: Job, seen: Observation, events: DataFrame) -> totals.Totals:
+def _counted(job: Job, seen: Observation, events: DataFrame) -> verify_totals.Totals:
     """The totals of the events that were read: as many events as the search for copies has left."""
     if not job.events:
         return _none(job.view)
-    found = totals.of_observation(seen, job.view)
-    if found is None or found[totals.READ] != job.events:
-        found = totals.of_events(events, job.view)  # a stage that Spark did twice was counted twice
-    if found[totals.READ] != job.events:
+    found = verify_totals.of_observation(seen, job.view)
+    if found is None or found[verify_totals.READ] != job.events:
+        found = verify_totals.of_events(events, job.view)  # a stage that Spark did twice was counted twice
+    if found[verify_totals.READ] != job.events:
         raise BatchError(
-            f"View {job.view.name!r}: {found[totals.READ]} events were read, where the master dataset has {job.events}."
+            f"View {job.view.name!r}: {found[verify_totals.READ]} events were read, the master has {job.events}."
             " Nothing was published. `tidemark master fsck --deep` looks for damage."
         )
     return found
 
 
-def _check_files(job: Job, files: Collection[DataFile], expected: totals.Totals) -> None:
+def _check_files(job: Job, files: Collection[DataFile], expected: verify_totals.Totals) -> None:
     """Read the files back: totals as expected, no group twice, states that Python reads as Spark meant them."""
-    wanted = {name: value for name, value in expected.items() if name != totals.READ}
+    wanted = {name: value for name, value in expected.items() if name != verify_totals.READ}
     if not files:
-        totals.check_equal(job.view, dict.fromkeys(wanted, Decimal(0)), wanted)
+        verify_totals.check_equal(job.view, dict.fromkeys(wanted, Decimal(0)), wanted)
         return
     rows = read_files(job.spark, job.table, files)
-    totals.check_equal(job.view, totals.of_rows(rows, job.view), wanted)
+    verify_totals.check_equal(job.view, verify_totals.of_rows(rows, job.view), wanted)
     _check_rows(job, rows, files)
     for row in rows.limit(SAMPLED_ROWS).collect():
         found = unpack(job.view.algebras, bytes(row["state"]))
@@ -116,14 +120,14 @@ def _check_rows(job: Job, rows: DataFrame, files: Collection[DataFile]) -> None:
         )
 
 
-def _view_data(job: Job, kind: str, files: list[DataFile], found: totals.Totals, begin: float) -> ViewData:
+def _view_data(job: Job, kind: str, files: list[DataFile], found: verify_totals.Totals, begin: float) -> ViewData:
     return ViewData(
         name=job.view.name,
         hash=job.view.hash,
         kind="full" if kind == "full" else "continued",
         files=tuple(sorted(files, key=lambda file: (file.day, file.path))),
         rows=sum(file.rows for file in files),
-        totals=totals.to_json(found),
+        totals=verify_totals.to_json(found),
         index=(),
         seconds=round(time.monotonic() - begin, 3),
     )

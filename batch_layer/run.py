@@ -18,30 +18,31 @@ from pathlib import Path
 import structlog
 from pyspark.sql import DataFrame, SparkSession
 
-from batch_layer import copies, definitions, publish_log
-from batch_layer.comparison import Comparison
-from batch_layer.consistency import to_json
-from batch_layer.copies import Counted, all_copies, find_copies, merge_ids
-from batch_layer.errors import BatchError, RunsUnknown
-from batch_layer.exposed import exposed_run
-from batch_layer.folders import BatchFolder
-from batch_layer.hand_off import HandOff
+from batch_layer import duplicates
+from batch_layer.consistency.comparison import Comparison
+from batch_layer.consistency.quarantine import to_json
+from batch_layer.delta_log import exposed_run
+from batch_layer.duplicates import Counted, all_copies, find_copies, merge_ids
 from batch_layer.index import Index, open_index
-from batch_layer.index.building import MOST_FILES, build
+from batch_layer.index.builder import MOST_FILES, build
 from batch_layer.index.workers import SparkWorkers
 from batch_layer.lease import lease
-from batch_layer.manifests import Manifest, ViewData, missing_of, read_manifest, write_manifest
-from batch_layer.master_below import MasterBelow
+from batch_layer.master_snapshot import MasterBelow
 from batch_layer.progress import Report, quiet, told
-from batch_layer.publish_log import Entry
 from batch_layer.recompute import Job, compute_all, compute_more
+from batch_layer.run_hand_off import HandOff
 from batch_layer.tables import expose
+from hand_off import definitions, publish_log
+from hand_off.batch_errors import BatchError, RunsUnknown
+from hand_off.batch_folder import BatchFolder
+from hand_off.manifests import Manifest, ViewData, missing_of, read_manifest, write_manifest
+from hand_off.publish_log import Entry
 from infra.failpoints import reach
 from infra.settings import Settings
-from infra.spark import spark_session
-from master_dataset.commits import table_path
+from infra.spark.session import spark_session
 from master_dataset.cut import Cut, count_between, cut_to_json, is_below
-from master_dataset.spark_facts import facts_between, without
+from master_dataset.reading.read_spark import facts_between, without
+from master_dataset.table.commits import table_path
 from views.declarations import declared_by
 from views.view import View
 
@@ -225,7 +226,7 @@ class _Run:
     def _ids(self, number: int, base: Manifest | None, found: Counted) -> tuple[str, ...]:
         """The folders with the hashes of all events below the cut: those of the base and the new one, or all as one."""
         names = (*(base.ids if base is not None else ()), *_named(found))
-        if base is None or len(names) <= copies.MOST_FOLDERS:
+        if base is None or len(names) <= duplicates.MOST_FOLDERS:
             return names
         hashes = base.events - base.invalid + found.records - found.invalid
         with told(self.spark, self.report, "merging hashes of ids", hashes):

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from batch_layer.errors import BatchError
-from batch_layer.exposed import RUN_TAG
-from batch_layer.manifests import DataFile, ViewData
+from batch_layer.delta_log import RUN_TAG
+from hand_off.batch_errors import BatchError
+from hand_off.manifests import DataFile, ViewData
 from infra.disk import make_folder, sync_file, sync_folder
 from infra.failpoints import reach
 

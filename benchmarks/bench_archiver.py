@@ -25,14 +25,14 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import Observation
 
-from infra import up
-from infra.local_stack import addresses
 from infra.settings import Settings, load_settings
-from infra.spark import kafka_source_options, spark_session
-from master_dataset.archiver import open_archive
-from master_dataset.commits import live_files, read_commits, table_path
-from master_dataset.table import measures
-from master_dataset.topics import apply_topics, librdkafka_config, plan_topics
+from infra.spark.session import kafka_source_options, spark_session
+from infra.stack import up
+from infra.stack.services import addresses
+from master_dataset.archiver.archive import open_archive
+from master_dataset.kafka.topics import apply_topics, librdkafka_config, plan_topics
+from master_dataset.table.append import measures
+from master_dataset.table.commits import live_files, read_commits, table_path
 from views.catalog.web import web
 from views.on_spark.events import with_event
 from views.source import Source

@@ -28,10 +28,10 @@ from reference_view import DECLARED
 from batch_layer.run import run_batch
 from batch_layer.tables import write_files
 from infra.settings import Settings, load_settings
-from infra.spark import spark_session
-from master_dataset.commits import Kind, Proof, live_files, read_commits, table_path
-from master_dataset.spark_facts import facts_between, without
-from master_dataset.table import append, commit_lock, create_table
+from infra.spark.session import spark_session
+from master_dataset.reading.read_spark import facts_between, without
+from master_dataset.table.append import append, commit_lock, create_table
+from master_dataset.table.commits import Kind, Proof, live_files, read_commits, table_path
 from views.declarations import load_declarations
 from views.on_spark.states import states
 from views.view import View

@@ -28,11 +28,11 @@ import report
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from infra import up
-from infra.access_keys import add_key
 from infra.home import Home
-from infra.local_stack import addresses
+from infra.rest.access_keys import add_key
 from infra.settings import Settings, load_settings
+from infra.stack import up
+from infra.stack.services import addresses
 
 BATCH = 500
 FLOOR = "bare confluent-kafka"

@@ -28,7 +28,7 @@ import report
 from made_home import MadeHome
 from playwright.sync_api import Browser, sync_playwright
 
-from infra.access_keys import add_key
+from infra.rest.access_keys import add_key
 from infra.settings import child_environment
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync"]

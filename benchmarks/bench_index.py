@@ -34,8 +34,8 @@ from redis.exceptions import ConnectionError as NotUp
 from reference_view import DECLARED
 
 from batch_layer.index import Index, Level, open_index
-from batch_layer.index.building import build
-from infra.local_stack import find_redis_server
+from batch_layer.index.builder import build
+from infra.stack.services import find_redis_server
 from views.aggregates.algebra import NOWHERE
 from views.keys import pack_key
 from views.states import pack

@@ -36,10 +36,10 @@ from other_engines import by_chdb, by_duckdb
 from questions import COLD, ONE_KEY, PARAMETERS, QUESTIONS, TOP, TOTAL, Files, path_of
 from redis import Redis
 
-from infra.access_keys import add_key
-from infra.local_stack import check_redis_port, find_redis_server
+from hand_off.speed_views import SpeedViews
+from infra.rest.access_keys import add_key
 from infra.settings import Settings, child_environment
-from speed_layer.speed_views import SpeedViews
+from infra.stack.services import check_redis_port, find_redis_server
 
 HERE = Path(__file__).parent
 CONNECTIONS = (1, 16)

@@ -31,12 +31,12 @@ from plain_job import APPLIED
 from redis import Redis
 from reference_view import DECLARED
 
-from infra import up
-from infra.local_stack import addresses
+from hand_off.speed_views import SpeedViews
 from infra.settings import Settings, child_environment, load_settings
-from master_dataset.kafka_positions import read_positions
-from master_dataset.topics import apply_topics, librdkafka_config, plan_topics
-from speed_layer.speed_views import SpeedViews
+from infra.stack import up
+from infra.stack.services import addresses
+from master_dataset.kafka.positions import read_positions
+from master_dataset.kafka.topics import apply_topics, librdkafka_config, plan_topics
 from views.declarations import declared_by
 
 Applied = dict[int, int]

@@ -20,13 +20,13 @@ from typing import Any
 import psutil
 import report
 
-from infra import up
+from infra.clients.kafka import check_kafka
 from infra.home import Home, read_json
-from infra.jars import cached_jars
-from infra.java import find_java
-from infra.kafka_clients import check_kafka
-from infra.local_stack import check_redis_port, find_redis_server, kafka_service
+from infra.java.find import find_java
+from infra.java.jars import cached_jars
 from infra.settings import Settings, load_settings
+from infra.stack import up
+from infra.stack.services import check_redis_port, find_redis_server, kafka_service
 
 RUNS = 5
 WHOLE_RUNS = 3

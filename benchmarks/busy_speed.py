@@ -12,9 +12,9 @@ import time
 from made_home import SpeedWriter
 from redis import Redis
 
-from batch_layer.folders import BatchFolder
+from hand_off.batch_folder import BatchFolder
+from hand_off.speed_views import SpeedViews
 from infra.settings import load_settings
-from speed_layer.speed_views import SpeedViews
 from views.declarations import declared_by
 
 EVERY_S = 0.1

@@ -21,17 +21,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from reference_view import DECLARED
 
-from batch_layer import definitions, publish_log
-from batch_layer.folders import BatchFolder
 from batch_layer.index import open_index
-from batch_layer.index.building import build
-from batch_layer.manifests import DataFile, Manifest, ViewData, read_manifest, write_manifest
-from batch_layer.publish_log import Entry
+from batch_layer.index.builder import build
+from hand_off import definitions, publish_log
+from hand_off.batch_folder import BatchFolder
+from hand_off.bucket_totals import totals
+from hand_off.generations import tend
+from hand_off.manifests import DataFile, Manifest, ViewData, read_manifest, write_manifest
+from hand_off.publish_log import Entry
+from hand_off.ranks import ranked
+from hand_off.speed_views import Group, MicroBatch, Outcome, SpeedViews
 from infra.settings import Settings, load_settings
-from speed_layer.generations import tend
-from speed_layer.ranks import ranked
-from speed_layer.speed_views import Group, MicroBatch, Outcome, SpeedViews
-from speed_layer.totals import totals
 from views import in_memory
 from views.declarations import declared_by
 from views.in_memory import Event

@@ -16,7 +16,7 @@ from redis import Redis
 
 from infra.home import Home
 from infra.settings import load_settings
-from infra.spark import kafka_source_options, planned_end, spark_session
+from infra.spark.session import kafka_source_options, planned_end, spark_session
 from speed_layer.stream import RECORDS_A_TASK, session_conf
 
 FIELDS = "event_id string, event_time timestamp, url string, user_id string, ms double"

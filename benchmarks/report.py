@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 
-from infra.java import find_java
+from infra.java.find import find_java
 from infra.settings import load_settings
 
 HERE = Path(__file__).parent

@@ -1,6 +1,6 @@
 """What a process measures of itself, in the text format of Prometheus.
 
-A REST server answers `GET /metrics` itself (`infra/rest.py`); other processes do so on a loopback port of their own.
+A REST server answers `GET /metrics` itself (`infra/rest`); other processes do so on a loopback port of their own.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from infra.errors import InfraError
-from infra.ports import holder_of
+from infra.stack.ports import holder_of
 from infra.version import VERSION
 
 

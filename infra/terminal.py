@@ -24,8 +24,8 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from infra.doctor import Finding
     from infra.settings import Row
+    from infra.stack.doctor import Finding
 
 # No markup: messages and paths may hold brackets, which are no tags.
 out = Console(markup=False, emoji=False)

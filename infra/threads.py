@@ -11,7 +11,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
-from infra.problems import Problem
+from infra.rest.problems import Problem
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -20,9 +20,9 @@ import uvicorn
 from fastapi import FastAPI
 
 from infra.errors import InfraError
-from infra.local_stack import addresses
 from infra.logs import configure_logging
 from infra.settings import Settings, load_settings
+from infra.stack.services import addresses
 from views.declarations import declared_by
 from views.errors import DeclarationError
 
@@ -106,7 +106,7 @@ def _serve(settings: Settings) -> None:
         port=settings.serving_port,
         loop="uvloop",
         http="httptools",
-        ws="serving_layer.handshakes:Handshakes",
+        ws="serving_layer.push.handshakes:Handshakes",
         ws_max_size=MOST_OF_MESSAGE,
         proxy_headers=False,
         access_log=False,

@@ -12,26 +12,26 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from infra.problems import Problem, install_problems
-from infra.rest import add_health, add_metrics, json_response
+from infra.rest.problems import Problem, install_problems
+from infra.rest.responses import add_health, add_metrics, json_response
 from infra.settings import Settings
 from infra.threads import Threads
 from infra.version import VERSION
-from serving_layer.access import ViewAccess
 from serving_layer.alerts.rest import Shown, alert_routes
-from serving_layer.allowed import bounds_of, limits_of
-from serving_layer.answering import Answering
-from serving_layer.context import Serving, problem_of
 from serving_layer.dashboard.files import API_PAGE, dashboard_routes
-from serving_layer.dashboard.signing_in import session_routes
-from serving_layer.described import compared_views, freshness
-from serving_layer.endpoints import question_routes
+from serving_layer.dashboard.sessions import session_routes
+from serving_layer.engine import Answering
 from serving_layer.errors import ServingError
-from serving_layer.live import Live, live_routes
 from serving_layer.metrics import ServingMetrics
-from serving_layer.openapi import describe
-from serving_layer.pushed import Pushing
-from serving_layer.sources import source_routes
+from serving_layer.push.channels import Pushing
+from serving_layer.push.live_queries import Live, live_routes
+from serving_layer.query.limits import bounds_of, limits_of
+from serving_layer.rest.access import ViewAccess
+from serving_layer.rest.context import Serving, problem_of
+from serving_layer.rest.openapi.document import describe
+from serving_layer.rest.queries import question_routes
+from serving_layer.rest.sources import source_routes
+from serving_layer.rest.views import compared_views, freshness
 from views.declarations import Declarations
 
 

@@ -1,4 +1,4 @@
-"""What can go wrong with a question. Each kind becomes one problem document (infra/problems.py)."""
+"""What can go wrong with a question. Each kind becomes one problem document (infra/rest/problems.py)."""
 
 from __future__ import annotations
 

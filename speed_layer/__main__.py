@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from speed_layer.keeping_all import main
+from speed_layer.process import main
 
 if __name__ == "__main__":
     sys.exit(main())

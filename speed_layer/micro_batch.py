@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 
-from speed_layer.marks import Hashes, Marks
-from speed_layer.speed_views import ALL_KEYS, Group, totals_of
-from speed_layer.totals import by_name, totals
+from hand_off.bucket_totals import by_name, totals
+from hand_off.speed_views import ALL_KEYS, Group, totals_of
+from speed_layer.seen_ids import Hashes, Marks
 from views import states
 from views.columns import ID, KAFKA, OFFSET, PARTITION, VALID, Columns, add_rows, groups_of, zero
 from views.keys import pack_key

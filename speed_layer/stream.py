@@ -19,17 +19,17 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from pyspark.sql import DataFrame, SparkSession
 
+from hand_off.bucket_totals import by_name
+from hand_off.change_log import MOST_ENTRIES, written
+from hand_off.ranks import numbers, ranked
+from hand_off.speed_errors import SpeedError
+from hand_off.speed_views import Group, MicroBatch, Outcome, SpeedViews, new_id
 from infra.failpoints import reach
 from infra.settings import Settings
-from infra.spark import BARE_FILE_SYSTEM, kafka_source_options, planned_end
+from infra.spark.session import BARE_FILE_SYSTEM, kafka_source_options, planned_end
 from master_dataset.cut import Cut, count_between, cut_to_json, is_below
-from speed_layer.errors import SpeedError
-from speed_layer.marks import Marks, Named, to_bytes
 from speed_layer.micro_batch import Delta, delta_of
-from speed_layer.ranks import numbers, ranked
-from speed_layer.speed_views import Group, MicroBatch, Outcome, SpeedViews, new_id
-from speed_layer.totals import by_name
-from speed_layer.touched import MOST_ENTRIES, written
+from speed_layer.seen_ids import Marks, Named, to_bytes
 from views.columns import Columns
 from views.on_spark.columns import evaluated
 from views.on_spark.events import with_event

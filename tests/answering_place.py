@@ -13,27 +13,27 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from batch_layer import definitions, publish_log
-from batch_layer.folders import BatchFolder
 from batch_layer.index import open_index
-from batch_layer.index.building import build
-from batch_layer.manifests import DataFile, Manifest, ViewData, read_manifest, write_manifest
-from batch_layer.publish_log import Entry
+from batch_layer.index.builder import build
+from hand_off import definitions, publish_log
+from hand_off.batch_folder import BatchFolder
+from hand_off.bucket_totals import by_name, totals
+from hand_off.change_log import MOST_ENTRIES, written
+from hand_off.manifests import DataFile, Manifest, ViewData, read_manifest, write_manifest
+from hand_off.publish_log import Entry
+from hand_off.ranks import numbers, ranked
+from hand_off.speed_views import Group, MicroBatch, Outcome, SpeedViews, cut_text
 from infra.settings import Settings, load_settings
 from master_dataset.cut import Cut, is_below
-from serving_layer.answer import Row
-from serving_layer.question import Period
-from speed_layer.ranks import numbers, ranked
-from speed_layer.speed_views import Group, MicroBatch, Outcome, SpeedViews, cut_text
-from speed_layer.totals import by_name, totals
-from speed_layer.touched import MOST_ENTRIES, written
+from serving_layer.query.model import Period
+from serving_layer.query.result import Row
 from views import in_memory
 from views.aggregates import Average, Count, Distinct, Histogram, Last, Max, Min, Quantiles, Sum, TopK
 from views.declarations import Declarations
 from views.derived import Derived, Ratio
-from views.generation import generate
 from views.in_memory import Event
 from views.keys import pack_key
+from views.sample_events import generate
 from views.source import Source
 from views.states import merge, pack, unpack
 from views.view import View

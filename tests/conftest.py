@@ -16,9 +16,10 @@ import httpx
 import pytest
 from hypothesis import settings as hypothesis_settings
 
-from infra import terminal, up
-from infra.local_stack import addresses
+from infra import terminal
 from infra.settings import Settings, load_settings
+from infra.stack import up
+from infra.stack.services import addresses
 from torture.installation import QUICK_JAVA
 
 if TYPE_CHECKING:
@@ -221,7 +222,7 @@ def own_stack(tmp_path: Path) -> Iterator[Stack]:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One Spark session for all tests that need one."""
-    from infra.spark import spark_session
+    from infra.spark.session import spark_session
 
     session = spark_session(load_settings(home=tmp_path_factory.mktemp("spark") / "home"), "tidemark-tests")
     yield session

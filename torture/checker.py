@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 
 from master_dataset.cut import Cut, is_below
-from torture.comparing import Answered, compare, last_place
+from torture.comparison import Answered, compare, last_place
 from torture.errors import TortureError
 from torture.installation import Installation
 from torture.questions import PAGE_ROWS, as_json, question

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from infra.home import Home
 from torture.errors import TortureError
-from torture.waiting import wait_for
+from torture.wait import wait_for
 
 ROOT = "."
 FOLDERS = (ROOT, "kafka", "redis", "master", "batch", "spark", "logs")

@@ -21,22 +21,22 @@ import psutil
 import structlog
 from redis import Redis
 
-from infra import up
-from infra.access_keys import add_key, remove_key
 from infra.failpoints import STOP
 from infra.failpoints import VARIABLE as FAILPOINTS
 from infra.home import Home, write_json
-from infra.local_stack import Addresses, addresses
-from infra.ports import is_free
+from infra.rest.access_keys import add_key, remove_key
 from infra.settings import Settings, child_environment, load_settings
+from infra.stack import up
+from infra.stack.ports import is_free
+from infra.stack.services import Addresses, addresses
 from torture import shop, supervised
 from torture.disks import Disks
 from torture.errors import NotInTime, TortureError
 from torture.links import Link
 from torture.proxy import Proxies, Proxy
-from torture.waiting import wait_for
+from torture.wait import wait_for
 from views.declarations import Declarations, declared_by
-from views.generation import START
+from views.sample_events import START
 from views.source import Source
 
 SERVICES = ("redis", "kafka", "collector", "archiver", "speed", "serving", "alerts")
@@ -260,7 +260,7 @@ class Installation:
         return ("admin" if not self._has_own_key() else "torture"), self.secret
 
     def _has_own_key(self) -> bool:
-        from infra.access_keys import read_keys
+        from infra.rest.access_keys import read_keys
 
         return "torture" in read_keys(self.settings.home)
 
@@ -359,7 +359,7 @@ class Installation:
 
     def spawn(self, *arguments: str, more: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
         """`tidemark <arguments>` in a process of its own, with the settings and links of a batch run."""
-        return self._spawn("infra.cli", *arguments, output=subprocess.PIPE, more=more)
+        return self._spawn("tidemark.cli", *arguments, output=subprocess.PIPE, more=more)
 
     def spawn_module(self, module: str, more: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
         """A module of ours as a program, likewise. What it says goes into a file beside the home."""

@@ -11,8 +11,8 @@ from itertools import accumulate, count
 from typing import Literal
 
 from torture.poison import Poison, poison_for
-from views.generation import START, encode, generate
 from views.in_memory import Event
+from views.sample_events import START, encode, generate
 from views.source import Source
 from views.view import View
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import structlog
 
-from torture import told, verdict
+from torture import alert_check, verdict
 from torture.checker import Checker
 from torture.errors import BrokenPromise, NotInTime, TortureError
 from torture.fates import Fates
@@ -22,11 +22,11 @@ from torture.fault import Fault
 from torture.installation import BATCH_TIMEOUT_S, Installation, end_group, said_by
 from torture.load import planned
 from torture.plan import Planned, plan, usable
-from torture.producing import Producing
+from torture.producers import Producing
 from torture.result import Result, Shot, Wrong
-from torture.sampling import Sampler, growth
+from torture.sampler import Sampler, growth
 from torture.truth import Truth
-from torture.waiting import wait_for
+from torture.wait import wait_for
 
 RATE = 25.0
 RUN_EVERY_S = 40.0
@@ -208,7 +208,9 @@ class Programme:
             verdict.check_master(self.installation, self.truth, self.fates, self.result)
             self._letters()
             if self.installation.settings.alerts_enabled:
-                self.result.episodes, amiss = told.check_alerts(self.installation, self.truth, self.wanted.patience_s)
+                self.result.episodes, amiss = alert_check.check_alerts(
+                    self.installation, self.truth, self.wanted.patience_s
+                )
                 for each in amiss:
                     self._wrong("an alert", each)
         except NotInTime as error:

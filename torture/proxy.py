@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from infra.ports import LOOPBACK
+from infra.stack.ports import LOOPBACK
 
 CHUNK = 65_536
 CONNECT_TIMEOUT_S = 5.0

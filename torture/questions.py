@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from serving_layer.asking import PARAMETERS
-from torture.comparing import has_an_order
+from serving_layer.query.parse import PARAMETERS
+from torture.comparison import has_an_order
 from views.aggregates.counting import CountAlgebra
 from views.view import View
 

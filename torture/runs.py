@@ -12,7 +12,7 @@ import psutil
 
 from torture.errors import NotInTime, TortureError
 from torture.installation import BATCH_TIMEOUT_S, Installation, end_group, said_by
-from torture.waiting import wait_for
+from torture.wait import wait_for
 
 COMES_S = 90.0
 """Within so long a run comes to any of its places."""

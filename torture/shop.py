@@ -42,5 +42,5 @@ minutes = View(
         "items": TopK("item", k=3, room=100),
     },
 )
-# What is so stays so: however often it was looked at, in the end it is known what had to be told (torture/told.py).
+# A count only grows, so in the end it is known which alerts must have fired (torture/alert_check.py).
 popular = Alert("popular", sales, when="orders >= 20", over="1d")

@@ -13,12 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from infra import up
 from infra.home import Home, read_json
-from infra.local_stack import build_services
-from infra.ports import LOOPBACK
-from infra.service import Service
 from infra.settings import Settings
+from infra.stack import up
+from infra.stack.ports import LOOPBACK
+from infra.stack.service import Service
+from infra.stack.services import build_services
 
 VARIABLE = "TORTURE_BENT"
 """Names the file that says what is another: `{"environments": {service: {...}}, "listeners": {name: {...}}}`."""

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from master_dataset import coverage
-from master_dataset.commits import table_path
+from hand_off.speed_views import SpeedViews
 from master_dataset.cut import is_below
-from master_dataset.dead_letters import DeadLetter, read_letters, watermarks
-from master_dataset.facts import Wanted, read_facts
-from master_dataset.topics import librdkafka_config
-from speed_layer.speed_views import SpeedViews
+from master_dataset.dead_letters.letters import DeadLetter, read_letters, watermarks
+from master_dataset.kafka.topics import librdkafka_config
+from master_dataset.reading.read import Wanted, read_facts
+from master_dataset.table import coverage
+from master_dataset.table.commits import table_path
 from torture.checker import Checker
 from torture.errors import NotInTime
 from torture.fates import Fates
@@ -21,7 +21,7 @@ from torture.installation import Installation
 from torture.questions import whole
 from torture.result import Result
 from torture.truth import Truth
-from torture.waiting import wait_for
+from torture.wait import wait_for
 
 CAUGHT_UP_S = 240.0
 SWEPT_S = 90.0

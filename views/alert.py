@@ -15,9 +15,9 @@ from views.columns import zero
 from views.errors import AlertError, DeclarationError, ExpressionError
 from views.expressions import Scope, parse_condition
 from views.grain import DAY, parse_length
-from views.kinds import DOUBLE
 from views.source import NAME
-from views.typed import Typed
+from views.typed_expression import Typed
+from views.types import DOUBLE
 from views.view import View
 
 PREVIOUS = "previous"

@@ -14,7 +14,7 @@ from typing import Any
 
 from views.aggregates import Position
 from views.keys import pack_key
-from views.typed import Typed
+from views.typed_expression import Typed
 from views.view import View
 
 VALID, ID, PARTITION, OFFSET, KAFKA, AT = "_valid", "_id", "partition", "offset", "_kafka", "_at"

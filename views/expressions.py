@@ -19,9 +19,9 @@ from sqlglot import exp
 from views import functions
 from views.errors import DeclarationError, ExpressionError
 from views.field_types import MAX_PRECISION, FieldType, parse_fields
-from views.kinds import BIGINT, BOOLEAN, DATE, DOUBLE, NULL, STRING, TIMESTAMP, fit, literal, widened
 from views.syntax import call, check_nothing_lost, taken, tree
-from views.typed import Typed
+from views.typed_expression import Typed
+from views.types import BIGINT, BOOLEAN, DATE, DOUBLE, NULL, STRING, TIMESTAMP, fit, literal, widened
 
 LONGEST, DEEPEST = 10_000, 100
 """Characters of an expression, and how deep it may be nested."""

@@ -12,8 +12,8 @@ from typing import Any
 
 from views import states as packed_states
 from views.aggregates import Position
-from views.kinds import EPOCH, MICROSECOND
 from views.source import Source
+from views.types import EPOCH, MICROSECOND
 from views.view import View
 
 Key = tuple[Any, ...]

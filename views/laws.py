@@ -23,10 +23,10 @@ from views.aggregates import Algebra
 from views.aggregates.counting import AverageAlgebra, RoundedVariance, SumAlgebra
 from views.aggregates.top_k import TopKAlgebra
 from views.derived import Derived
-from views.generation import generate
 from views.in_memory import Event, Group
-from views.kinds import EPOCH
+from views.sample_events import generate
 from views.states import pack, unpack
+from views.types import EPOCH
 from views.view import View
 
 Answers = dict[Group, dict[str, Any]]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from views.states import pack_sql
-from views.typed import Typed
+from views.typed_expression import Typed
 from views.view import View
 
 

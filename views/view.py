@@ -17,9 +17,9 @@ from views.expressions import Scope, parse, parse_condition
 from views.field_types import Field, FieldType
 from views.functions import cast_to, field_at, finite
 from views.grain import Grain, parse_grain
-from views.kinds import BIGINT, DOUBLE, fit
 from views.source import NAME, Source
-from views.typed import Typed
+from views.typed_expression import Typed
+from views.types import BIGINT, DOUBLE, fit
 
 KEY_KINDS = ("string", "bigint", "boolean", "date")
 RESERVED = ("bucket", "day", "state", "meta")

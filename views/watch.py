@@ -11,7 +11,7 @@ from typing import Any
 from views.errors import AlertError, ExpressionError
 from views.expressions import parse_condition
 from views.source import NAME, Source
-from views.typed import Typed
+from views.typed_expression import Typed
 from views.view import event_scope
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from batch_layer.index.layout import Level
-from batch_layer.index.reading import Index, Tile, open_index
+from batch_layer.index.reader import Index, Tile, open_index
 from batch_layer.index.sums import Sums
 
 __all__ = ["Index", "Level", "Sums", "Tile", "open_index"]

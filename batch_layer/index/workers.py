@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from batch_layer.errors import BatchError
+from hand_off.batch_errors import BatchError
 
 
 @dataclass(frozen=True)

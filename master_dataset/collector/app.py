@@ -12,29 +12,29 @@ from confluent_kafka.admin import AdminClient
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from infra.access import SECURITY_SCHEMES, Access
-from infra.local_stack import addresses
 from infra.metrics import new_registry
-from infra.problems import Problem, install_problems
-from infra.rest import add_health, add_metrics
+from infra.rest.access import SECURITY_SCHEMES, Access
+from infra.rest.problems import Problem, install_problems
+from infra.rest.responses import add_health, add_metrics
 from infra.settings import Settings
+from infra.stack.services import addresses
 from infra.threads import Threads
 from infra.version import VERSION
-from master_dataset.collector.admin import admin_routes
-from master_dataset.collector.consumers import Consumers
-from master_dataset.collector.consuming import consuming_routes
 from master_dataset.collector.context import Collector
-from master_dataset.collector.dead import dead_routes
+from master_dataset.collector.dead_letters import dead_routes
 from master_dataset.collector.events import event_routes
+from master_dataset.collector.kafka_rest.admin import admin_routes
+from master_dataset.collector.kafka_rest.consume import consuming_routes
+from master_dataset.collector.kafka_rest.consumers import Consumers
+from master_dataset.collector.kafka_rest.fetch import reading_routes
+from master_dataset.collector.kafka_rest.produce import produce_routes
 from master_dataset.collector.limits import Budget, Limits
 from master_dataset.collector.metrics import CollectorMetrics
-from master_dataset.collector.produce import produce_routes
 from master_dataset.collector.producer import AckedProducer
-from master_dataset.collector.reading import reading_routes
 from master_dataset.collector.topic_cache import TopicCache
 from master_dataset.errors import MasterDatasetError
-from master_dataset.event import compile_validator
-from master_dataset.topics import apply_topics, compare_topics, existing_topics, librdkafka_config, plan_topics
+from master_dataset.events.envelope import compile_validator
+from master_dataset.kafka.topics import apply_topics, compare_topics, existing_topics, librdkafka_config, plan_topics
 from views.declarations import Declarations
 
 RETRY_TOPICS_EVERY_S = 1.0

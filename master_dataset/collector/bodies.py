@@ -7,12 +7,12 @@ from typing import Any
 
 from starlette.requests import Request
 
-from infra import bodies
-from infra.problems import Problem
+from infra.rest import bodies
+from infra.rest.problems import Problem
 from infra.threads import P, T, Threads
 from master_dataset.collector.limits import BYTES_PER_RECORD, Charge, Limits
 from master_dataset.errors import InvalidEvent
-from master_dataset.strict_json import parse_json
+from master_dataset.events.strict_json import parse_json
 
 LARGE_BODY = 1 << 20
 """Bytes from which on the work with a body leaves the event loop: others would wait for it."""

@@ -11,8 +11,8 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from infra.access import Access
-from infra.problems import Problem
+from infra.rest.access import Access
+from infra.rest.problems import Problem
 from infra.settings import Settings
 from infra.threads import Threads
 from master_dataset.collector.limits import Budget, Limits

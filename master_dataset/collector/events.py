@@ -10,16 +10,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from infra.failpoints import reach
-from infra.problems import Problem
-from infra.rest import json_response
+from infra.rest.problems import Problem
+from infra.rest.responses import json_response
 from master_dataset.collector.bodies import beside_loop, check_batch, parse_body, read_body
 from master_dataset.collector.context import Collector
+from master_dataset.collector.kafka_rest.produce import ACKS_PARAMETER
 from master_dataset.collector.outcomes import describe, problem_of
 from master_dataset.collector.parameters import acks_of, flag, query
-from master_dataset.collector.produce import ACKS_PARAMETER
 from master_dataset.collector.producer import Acks, Refusal
 from master_dataset.errors import InvalidEvent
-from master_dataset.event import PreparedEvent, parse_json, prepare_event
+from master_dataset.events.envelope import PreparedEvent, parse_json, prepare_event
 from views.source import Source
 
 EVENTS = {

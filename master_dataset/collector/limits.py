@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from infra.bodies import BodyLimits
-from infra.problems import Problem
+from infra.rest.bodies import BodyLimits
+from infra.rest.problems import Problem
 from infra.settings import Settings
 
 BYTES_PER_RECORD = 256

@@ -7,7 +7,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError
 
-from infra.problems import Problem
+from infra.rest.problems import Problem
 from master_dataset.collector.producer import Outcome, Refusal
 
 UNKNOWN = (503, "outcome-unknown")

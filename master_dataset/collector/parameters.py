@@ -8,7 +8,7 @@ from urllib.parse import unquote_to_bytes
 
 from starlette.requests import Request
 
-from infra.rest import query_pairs, wrong_parameter
+from infra.rest.responses import query_pairs, wrong_parameter
 from master_dataset.collector.producer import Acks
 
 ACKS: dict[str, Acks] = {"0": "0", "1": "1", "all": "all", "-1": "all"}

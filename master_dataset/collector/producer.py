@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from master_dataset.topics import PARTITIONER
+from master_dataset.kafka.topics import PARTITIONER
 
 Acks = Literal["0", "1", "all"]
 PUMP_EVERY_S = 0.001

@@ -7,8 +7,8 @@ import time
 
 from confluent_kafka.admin import AdminClient
 
-from infra.problems import Problem
-from master_dataset.topics import KafkaUnreachable, TopicError, existing_topics
+from infra.rest.problems import Problem
+from master_dataset.kafka.topics import KafkaUnreachable, TopicError, existing_topics
 
 ASK_AGAIN_AFTER_S = 1.0
 TIMEOUT_S = 5.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from master_dataset.event import parse_json
+from master_dataset.events.envelope import parse_json
 from master_dataset.importer.formats import Format
 
 

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from infra.settings import Settings
 from master_dataset.errors import InvalidEvent
 from master_dataset.importer.errors import BrokerUnavailable
-from master_dataset.topics import PARTITIONER, KafkaUnreachable, apply_topics, librdkafka_config, plan_topics
+from master_dataset.kafka.topics import PARTITIONER, KafkaUnreachable, apply_topics, librdkafka_config, plan_topics
 from views.source import Source
 
 MAX_IN_FLIGHT_MESSAGES = 50_000

@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 from master_dataset.errors import InvalidEvent
-from master_dataset.event import parse_json
+from master_dataset.events.envelope import parse_json
 from master_dataset.importer import times
 from views.field_types import INTEGER_BITS, FieldType
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from serving_layer.alerts.keeping import main
+from serving_layer.alerts.process import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from serving_layer.alerts.delivering import Courier
-from serving_layer.alerts.evaluating import Evaluator
-from serving_layer.alerts.feeding import Feeder
+from serving_layer.alerts.couriers import Courier
+from serving_layer.alerts.evaluator import Evaluator
+from serving_layer.alerts.feeds import Feeder
 from serving_layer.alerts.journal import Journal
-from serving_layer.alerts.watching import Watcher
+from serving_layer.alerts.watches import Watcher
 
 
 class AlertMetrics(Collector):

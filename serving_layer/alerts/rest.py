@@ -11,19 +11,19 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from infra.local_stack import addresses
-from infra.redis_clients import redis_client
-from infra.rest import json_response, query_pairs
+from infra.clients.redis import redis_client
+from infra.rest.responses import json_response, query_pairs
 from infra.settings import Settings
-from serving_layer import parameters
+from infra.stack.services import addresses
 from serving_layer.alerts.episodes import Episode, State
 from serving_layer.alerts.journal import Journal, journal_path, open_journal
-from serving_layer.alerts.telling import described, iso
-from serving_layer.alerts.told_live import Matches, Transitions
-from serving_layer.alerts.watching import counts
-from serving_layer.context import Serving
+from serving_layer.alerts.payloads import described, iso
+from serving_layer.alerts.push_sources import Matches, Transitions
+from serving_layer.alerts.watches import counts
 from serving_layer.errors import BadParameter, UnknownView
-from serving_layer.pushed import Pushing, Wanted, push_by_websocket, stream
+from serving_layer.push.channels import Pushing, Wanted, push_by_websocket, stream
+from serving_layer.query import parameters
+from serving_layer.rest.context import Serving
 from views.alert import Alert
 from views.declarations import Declarations
 from views.watch import Watch

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from infra.problems import Problem
+from infra.rest.problems import Problem
 
 STATIC = Path(__file__).with_name("static")
 PAGE = "index.html"

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, Route
 
-from infra.access_keys import add_key
+from infra.rest.access_keys import add_key
 from tests.browser.looking import (
     DESKTOP,
     HOSTILE,

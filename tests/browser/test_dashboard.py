@@ -21,10 +21,10 @@ import psutil
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page
 
-from infra.access_keys import add_key, remove_key
+from infra.rest.access_keys import add_key, remove_key
 from infra.settings import child_environment
-from master_dataset import coverage
-from master_dataset.commits import table_path
+from master_dataset.table import coverage
+from master_dataset.table.commits import table_path
 from tests.browser.looking import (
     DESKTOP,
     HOSTILE,
@@ -352,7 +352,7 @@ class batch_run:
         self._said = stack.settings.home / "logs" / "batch_run.log"
         with self._said.open("wb") as said:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "infra.cli", "batch", "run", "--source", "web"],
+                [sys.executable, "-m", "tidemark.cli", "batch", "run", "--source", "web"],
                 env=child_environment(stack.settings), stdout=subprocess.DEVNULL, stderr=said,
             )  # fmt: skip
         self._deadline = time.monotonic() + 900  # seconds on a calm machine, minutes on a busy one

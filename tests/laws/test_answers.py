@@ -17,20 +17,21 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from batch_layer.index import Index
-from serving_layer import ordering, top
-from serving_layer.answer import Answer, Row
-from serving_layer.asking import Limits, ask
-from serving_layer.batch_side import BatchSide, OpenRun
-from serving_layer.bounds import Bounds, Budget
-from serving_layer.making import Asked, Read, asked, make, narrowed
-from serving_layer.merge import Windows
-from serving_layer.plan import Span
-from serving_layer.presented import PresentedCache
-from serving_layer.question import Question
-from serving_layer.rows import Presenting
-from serving_layer.speed_side import Reading
-from speed_layer import speed_views
-from speed_layer.speed_views import ALL_KEYS, Outcome, State
+from hand_off import speed_views
+from hand_off.speed_views import ALL_KEYS, Outcome, State
+from serving_layer.query import order as ordering
+from serving_layer.query import top_keys
+from serving_layer.query.budget import Bounds, Budget
+from serving_layer.query.execute import Asked, Read, asked, make, narrowed
+from serving_layer.query.merge import Windows
+from serving_layer.query.model import Question
+from serving_layer.query.parse import Limits, ask
+from serving_layer.query.presentation_cache import PresentedCache
+from serving_layer.query.result import Answer, Row
+from serving_layer.query.rows import Presenting
+from serving_layer.query.segments import Span
+from serving_layer.readers.batch import BatchSide, OpenRun
+from serving_layer.readers.speed import Reading
 from tests.answering_place import (
     FIRST,
     GIFTS,
@@ -316,14 +317,14 @@ def test_the_first_by_a_number_are_found_without_reading_all(world: World, view:
         *([] if beginning is None else [("item.prefix", beginning)]),
     ]  # fmt: skip
     question = ask(view, given, now=NOW, limits=LIMITS)
-    assert top.rank_by(question, asked(question).wanted) == question.order[0].name
+    assert top_keys.rank_by(question, asked(question).wanted) == question.order[0].name
     with pytest.MonkeyPatch.context() as patch:
         if world.run.run:
             patch.setattr(Index, "of_prefix", _must_not_be_read)
         check(world, question)
         found = all_pages(world, question)
         patch.undo()
-        patch.setattr(top, "MOST", -1)  # too many candidates: everything is read
+        patch.setattr(top_keys, "MOST", -1)  # too many candidates: everything is read
         assert found == all_pages(world, question)
 
 
@@ -354,12 +355,12 @@ def _must_not_be_read(*_arguments: Any) -> Any:
 def test_other_questions_are_not_ranked_by_one_number(more: list[tuple[str, str]]) -> None:
     given = {"from": "-48h", "by": "item,size", "order": "-orders"}
     plain = ask(SALES, list(given.items()), now=NOW, limits=LIMITS)
-    assert top.rank_by(plain, asked(plain).wanted) == "orders"
+    assert top_keys.rank_by(plain, asked(plain).wanted) == "orders"
     one = ask(SALES, [*given.items(), ("item", "a")], now=NOW, limits=LIMITS)
-    assert top.rank_by(one, asked(one).wanted) == "orders", "an equal first key is what its bytes begin with"
+    assert top_keys.rank_by(one, asked(one).wanted) == "orders", "an equal first key is what its bytes begin with"
     items = [*(each for each in given.items() if each[0] not in dict(more)), *more]
     question = ask(SALES, items, now=NOW, limits=LIMITS)
-    assert top.rank_by(question, asked(question).wanted) is None
+    assert top_keys.rank_by(question, asked(question).wanted) is None
 
 
 # ---- windows -------------------------------------------------------------------

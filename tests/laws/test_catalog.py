@@ -18,7 +18,7 @@ from views.declarations import ALL_EXAMPLES, load_declarations
 from views.derived import Derived, Ratio
 from views.laws import Reference, check_laws, hints
 from views.source import Source
-from views.typed import Typed
+from views.typed_expression import Typed
 from views.view import View
 
 CATALOG = load_declarations(examples=ALL_EXAMPLES).views

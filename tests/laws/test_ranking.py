@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving_layer import ranking, top
-from serving_layer.ranking import Ranking
-from speed_layer.speed_views import State
+from hand_off.speed_views import State
+from serving_layer.query import top_keys, top_keys_by_rank
+from serving_layer.query.top_keys_by_rank import Ranking
 from views.aggregates.counting import CountAlgebra
 from views.states import HeadReader
 
@@ -49,14 +49,14 @@ def first(batch: dict[bytes, int], speed: dict[bytes, int], count: int) -> set[b
 @LAW
 @given(batch=BY_KEY, speed=BY_KEY, count=st.integers(1, 6))
 def test_the_candidates_hold_the_first(batch: dict[bytes, int], speed: dict[bytes, int], count: int) -> None:
-    found = top.candidates(Batch(batch), speed, b"", count=count, highest=None)
+    found = top_keys.candidates(Batch(batch), speed, b"", count=count, highest=None)
     assert found is not None
     assert {*found} == first(batch, speed, count)
 
 
 def test_what_the_speed_side_alone_gives_is_not_all_that_a_key_has() -> None:
     batch = {b"a": 1000, b"b": 450, b"c": 440, b"d": 430, b"k": -1000, b"l": -1000}
-    found = top.candidates(Batch(batch), {b"k": 500, b"l": 500}, b"", count=3, highest=None)
+    found = top_keys.candidates(Batch(batch), {b"k": 500, b"l": 500}, b"", count=3, highest=None)
     assert found is not None
     assert {*found} == {b"a", b"b", b"c"}
 
@@ -68,8 +68,8 @@ def test_what_ranks_decide_is_right(
 ) -> None:
     """With as few keys looked at as possible. `None` may be said at any time; it is not the whole story (see below)."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ranking, "WHOLE", 0)
-        known, rest = ranking._first(Batch(batch), count)
+        patch.setattr(top_keys_by_rank, "WHOLE", 0)
+        known, rest = top_keys_by_rank._first(Batch(batch), count)
         made = Ranking(1, count, known, rest, Batch(batch), HeadReader({"n": CountAlgebra()}, "n"))
         states, most = _looked_at(cells, [*known], depth)
         found = made.decided(states, most)
@@ -93,7 +93,7 @@ def _looked_at(cells: list[dict[bytes, int]], keys: list[bytes], depth: int) -> 
 
 def test_a_clear_page_is_decided_and_a_close_one_is_not() -> None:
     batch = {key: 1000 - 10 * place for place, key in enumerate(KEYS)}
-    known, rest = ranking._first(Batch(batch), 8)
+    known, rest = top_keys_by_rank._first(Batch(batch), 8)
     made = Ranking(1, 3, known, rest, Batch(batch), HeadReader({"n": CountAlgebra()}, "n"))
     assert rest == 920
     assert made.decided(*_looked_at([dict.fromkeys(KEYS, 5)], [*known], 2)) == {b"a", b"b", b"c"}

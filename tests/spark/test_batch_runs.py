@@ -14,24 +14,25 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import lmdb
 import pytest
 
-from batch_layer import copies, publish_log
-from batch_layer.errors import BatchError, LeaseHeld, RunRefused
-from batch_layer.folders import BatchFolder
+from batch_layer import duplicates
 from batch_layer.index import Index, Level, Tile, open_index
 from batch_layer.index.workers import SparkWorkers
 from batch_layer.lease import lease
-from batch_layer.manifests import Manifest, read_manifest
 from batch_layer.pruning import prune
 from batch_layer.run import run_batch
+from hand_off import publish_log
+from hand_off.batch_errors import BatchError, LeaseHeld, RunRefused
+from hand_off.batch_folder import BatchFolder
+from hand_off.manifests import Manifest, read_manifest
 from infra.settings import Settings, load_settings
-from master_dataset.commits import Kind, Proof, table_path
-from master_dataset.table import append, commit_lock, create_table
+from master_dataset.table.append import append, commit_lock, create_table
+from master_dataset.table.commits import Kind, Proof, table_path
 from tests.conftest import Killed, assert_same, dying_at, interpreted
 from views import in_memory
-from views.generation import Record, generate
 from views.in_memory import Event
 from views.keys import unpack_key
 from views.on_spark.events import with_event
+from views.sample_events import Record, generate
 from views.source import Source
 from views.states import unpack
 from views.view import View
@@ -208,7 +209,7 @@ def made(shop: Shop, count: int, seed: int, **options: Any) -> list[Record]:
 
 def later(records: list[Record], days: int) -> list[Record]:
     """The same events, but of another day and with other ids."""
-    from views.generation import encode
+    from views.sample_events import encode
 
     moved = []
     for record in records:
@@ -374,13 +375,13 @@ def test_hashes_of_many_continued_runs_lie_in_few_folders_and_every_copy_is_foun
     cuts = [{event.partition: event.offset + 1 for event in shop.events[:end]} for end in ends]
     ids, names, total = shop.folder.ids, (), 0
     for run, (start, end) in enumerate(itertools.pairwise(cuts), start=1):
-        found = copies.find_copies(shop.spark, shop.table, start, end, ids, run, names, ends[run - 1])
+        found = duplicates.find_copies(shop.spark, shop.table, start, end, ids, run, names, ends[run - 1])
         assert (found.records, found.copies, found.why_all) == (ends[run] - ends[run - 1], run - 1, "")
         names, total = (*names, f"{run:08}"), total + found.copies
         if len(names) > most:
-            names = (copies.merge_ids(shop.spark, ids, names, f"{run:08}-merged", ends[run], total),)
+            names = (duplicates.merge_ids(shop.spark, ids, names, f"{run:08}-merged", ends[run], total),)
     assert names == ("00000005-merged", "00000006")
-    everywhere = copies.all_copies(shop.spark, ids, names)
+    everywhere = duplicates.all_copies(shop.spark, ids, names)
     assert everywhere is not None
     assert everywhere.distinct().count() == total == len(shop.events) - len(in_memory.counted(shop.events))
 
@@ -407,7 +408,7 @@ def test_a_killed_run_leaves_nothing_that_a_reader_sees(shop: Shop, monkeypatch:
 
     Each run also merges the hashes of ids, and a crash between flip and Delta tables is followed by the hardest prune.
     """
-    monkeypatch.setattr(copies, "MOST_FOLDERS", 1)
+    monkeypatch.setattr(duplicates, "MOST_FOLDERS", 1)
     shop.archive(made(shop, 100, 10))
     shop.run()
     before = list(shop.events)
@@ -489,10 +490,10 @@ def test_files_that_do_not_hold_what_was_computed_are_not_published(
 def test_a_master_that_holds_less_than_it_promises_is_not_computed(
     unpublished: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from batch_layer import master_below
+    from batch_layer import master_snapshot
 
-    known: Callable[..., Any] = master_below.follow
-    monkeypatch.setattr(master_below, "follow", lambda proofs: replace(known(proofs), rows=99))
+    known: Callable[..., Any] = master_snapshot.follow
+    monkeypatch.setattr(master_snapshot, "follow", lambda proofs: replace(known(proofs), rows=99))
     with pytest.raises(BatchError, match="its commits promise 99"):
         unpublished.run()
     assert publish_log.served(unpublished.folder).run == 0

@@ -9,10 +9,10 @@ import pytest
 
 from views.aggregates import Count, Distinct, Sum
 from views.declarations import ALL_EXAMPLES, load_declarations
-from views.generation import generate
 from views.on_spark.events import with_event
 from views.on_spark.laws import RECORDS, check_spark
 from views.on_spark.states import states
+from views.sample_events import generate
 from views.source import Source
 from views.state_sql import state_sql
 from views.view import View

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from infra.class_archive import find_archive
-from infra.jars import cached_jars
-from infra.java import find_java
+from infra.java.class_archive import find_archive
+from infra.java.find import find_java
+from infra.java.jars import cached_jars
 from infra.settings import load_settings
 
 

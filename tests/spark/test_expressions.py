@@ -16,12 +16,12 @@ from pyspark.sql import functions as f
 from views import functions
 from views.errors import ExpressionError
 from views.expressions import parse
-from views.generation import encode, generate
 from views.in_memory import Event
-from views.kinds import CASTS
 from views.on_spark.events import with_event
+from views.sample_events import encode, generate
 from views.source import Source
-from views.typed import Typed
+from views.typed_expression import Typed
+from views.types import CASTS
 from views.view import event_scope
 
 if TYPE_CHECKING:

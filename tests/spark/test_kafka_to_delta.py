@@ -9,9 +9,9 @@ import pytest
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import NewTopic
 
+from infra.clients.kafka import kafka_config
 from infra.home import Home
-from infra.kafka_clients import kafka_config
-from infra.spark import kafka_source_options
+from infra.spark.session import kafka_source_options
 from tests.conftest import Stack
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from master_dataset.table import raw_bytes
+from master_dataset.table.append import raw_bytes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

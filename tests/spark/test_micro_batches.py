@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from hand_off.bucket_totals import by_name
+from hand_off.speed_views import Group
 from infra.settings import load_settings
-from speed_layer import loading, micro_batch
-from speed_layer.loading import first_time_ms
-from speed_layer.marks import Marks, Named
+from speed_layer import micro_batch, seen_id_loader
 from speed_layer.micro_batch import AHEAD_MS, Delta, delta_of
-from speed_layer.speed_views import Group
-from speed_layer.totals import by_name
+from speed_layer.seen_id_loader import first_time_ms
+from speed_layer.seen_ids import Marks, Named
 from tests.conftest import assert_same
 from views import in_memory
 from views.columns import Columns
 from views.declarations import load_declarations
-from views.generation import Record, generate
 from views.keys import unpack_key
 from views.on_spark.columns import evaluated
 from views.on_spark.events import with_event
+from views.sample_events import Record, generate
 from views.states import merge, pack, unpack
 from views.view import View
 
@@ -160,7 +160,7 @@ def test_marks_are_loaded_from_the_newest_record_on_where_our_clock_is_ahead(
     at = datetime(2026, 3, 1, tzinfo=UTC)
     rows = [("web", 0, offset, at, None) for offset in range(3)]
     spark.createDataFrame(rows, RECORDS).write.format("delta").save(str(tmp_path / "table"))
-    monkeypatch.setattr(loading.time, "time", lambda: (AT_MS + ahead_ms) / 1000)
+    monkeypatch.setattr(seen_id_loader.time, "time", lambda: (AT_MS + ahead_ms) / 1000)
     source = views_of("web")[0].source
     found = first_time_ms(spark, load_settings(), "127.0.0.1:1", source, tmp_path / "table", {0: 3}, {0: 3})
     assert found == first_ms

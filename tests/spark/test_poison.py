@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from master_dataset.errors import InvalidEvent
-from master_dataset.event import compile_validator, parse_json, prepare_event
+from master_dataset.events.envelope import compile_validator, parse_json, prepare_event
 from torture.poison import poison_for
 from views.on_spark.events import with_event
 from views.source import Source

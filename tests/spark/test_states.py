@@ -28,15 +28,15 @@ from views.aggregates import (
     Variance,
 )
 from views.derived import Derived, Ratio
-from views.generation import generate
 from views.in_memory import Event, Group
-from views.kinds import EPOCH, MICROSECOND
 from views.laws import Reference
 from views.on_spark.events import with_event
-from views.on_spark.merging import merged
+from views.on_spark.merge import merged
 from views.on_spark.states import COUNTED, states
+from views.sample_events import generate
 from views.source import Source
 from views.states import pack, unpack
+from views.types import EPOCH, MICROSECOND
 from views.view import View
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from master_dataset.errors import InvalidEvent
-from master_dataset.event import compile_validator, parse_json
+from master_dataset.events.envelope import compile_validator, parse_json
 from views.on_spark.events import with_event
 from views.source import Source
 

@@ -22,16 +22,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from redis import Redis
 
-from batch_layer import publish_log
-from batch_layer.errors import RunRefused
-from batch_layer.folders import BatchFolder
-from batch_layer.publish_log import Entry
+from hand_off import generations, publish_log
+from hand_off.batch_errors import RunRefused
+from hand_off.batch_folder import BatchFolder
+from hand_off.generations import Opening
+from hand_off.publish_log import Entry
+from hand_off.speed_views import Group, Kept, Meta, MicroBatch, Outcome, SpeedViews, Stretch, new_id
 from master_dataset.cut import Cut, is_below, ranges
-from speed_layer import generations
-from speed_layer.generations import Opening
-from speed_layer.loading import is_lacking
-from speed_layer.marks import Marks, Named, from_bytes, to_bytes
-from speed_layer.speed_views import Group, Kept, Meta, MicroBatch, Outcome, SpeedViews, Stretch, new_id
+from speed_layer.seen_id_loader import is_lacking
+from speed_layer.seen_ids import Marks, Named, from_bytes, to_bytes
 
 ENDLESS_MS = 2**60
 LOG = {0: "adbaDfcgibhk", 1: "cabehajC"}

@@ -13,14 +13,14 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from infra.settings import Settings
-from master_dataset.archiver import Archive, open_archive
-from master_dataset.commits import read_commits, table_path
-from master_dataset.coverage import effective_proofs, follow
-from master_dataset.facts import Wanted, read_facts
-from master_dataset.fsck import Trouble, quick_check
-from master_dataset.kafka_positions import read_positions
-from master_dataset.repair import Report, repair
-from master_dataset.topics import apply_topics, delete_topic, librdkafka_config, plan_topics
+from master_dataset.archiver.archive import Archive, open_archive
+from master_dataset.kafka.positions import read_positions
+from master_dataset.kafka.topics import apply_topics, delete_topic, librdkafka_config, plan_topics
+from master_dataset.reading.read import Wanted, read_facts
+from master_dataset.table.checks.fsck import Trouble, quick_check
+from master_dataset.table.checks.repair import Report, repair
+from master_dataset.table.commits import read_commits, table_path
+from master_dataset.table.coverage import effective_proofs, follow
 from tests.conftest import Stack, wait_until
 from views.source import Source
 

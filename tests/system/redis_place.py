@@ -9,8 +9,8 @@ from pathlib import Path
 
 from redis import Redis
 
-from infra.local_stack import check_redis_port, find_redis_server
-from infra.ports import LOOPBACK
+from infra.stack.ports import LOOPBACK
+from infra.stack.services import check_redis_port, find_redis_server
 from tests.conftest import wait_until
 from torture.installation import free_port
 

@@ -18,27 +18,27 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from redis import Redis
 
-from batch_layer import publish_log
-from batch_layer.folders import BatchFolder
 from batch_layer.index import Level, open_index
-from batch_layer.manifests import Manifest, read_manifest
-from batch_layer.publish_log import Entry
 from batch_layer.run import run_batch
-from infra.local_stack import check_redis_port, find_redis_server
-from infra.ports import LOOPBACK
+from hand_off import publish_log
+from hand_off.batch_folder import BatchFolder
+from hand_off.manifests import Manifest, read_manifest
+from hand_off.publish_log import Entry
+from hand_off.speed_views import Outcome, SpeedViews, State, Stretch, cut_text, totals_of
 from infra.settings import Settings, child_environment, load_settings
-from master_dataset.archiver import open_archive
-from master_dataset.kafka_positions import read_positions
-from master_dataset.topics import apply_topics, librdkafka_config, plan_topics
-from speed_layer.keeping import Keeper
-from speed_layer.speed_views import Outcome, SpeedViews, State, Stretch, cut_text, totals_of
+from infra.stack.ports import LOOPBACK
+from infra.stack.services import check_redis_port, find_redis_server
+from master_dataset.archiver.archive import open_archive
+from master_dataset.kafka.positions import read_positions
+from master_dataset.kafka.topics import apply_topics, librdkafka_config, plan_topics
+from speed_layer.writer import Keeper
 from tests.conftest import Stack, assert_same, wait_until
 from tests.system.redis_place import free_port
 from views import in_memory, states
 from views.declarations import declared_by
-from views.generation import encode, generate
 from views.in_memory import Event
 from views.keys import unpack_key
+from views.sample_events import encode, generate
 from views.view import View
 
 if TYPE_CHECKING:

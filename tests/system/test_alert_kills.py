@@ -17,11 +17,11 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from hand_off.lag import Looked
+from hand_off.speed_views import SpeedViews
 from infra.settings import child_environment, load_settings
 from serving_layer.alerts.journal import Journal, journal_path
-from serving_layer.alerts.keeping import CRASH_VARIABLE
-from speed_layer.lag import Looked
-from speed_layer.speed_views import SpeedViews
+from serving_layer.alerts.process import CRASH_VARIABLE
 from tests.alert_oracle import Oracle
 from tests.answering_place import Place, Writer, end_of
 from tests.conftest import wait_until

@@ -14,17 +14,17 @@ from typing import Any
 import pytest
 from redis import Redis
 
+from hand_off.lag import Looked
+from hand_off.speed_views import TOUCHED, SpeedViews
 from master_dataset.errors import MasterDatasetError
-from serving_layer.alerts.evaluating import TRIES as TRIES_OF_A_LOOK
-from serving_layer.alerts.evaluating import Evaluator
-from serving_layer.alerts.feeding import Feeder
-from serving_layer.alerts.following import WAIT_S, Follower
+from serving_layer.alerts.change_follower import WAIT_S, Follower
+from serving_layer.alerts.evaluator import TRIES as TRIES_OF_A_LOOK
+from serving_layer.alerts.evaluator import Evaluator
+from serving_layer.alerts.feeds import Feeder
 from serving_layer.alerts.journal import Journal, Look, Position
-from serving_layer.alerts.keeping import arm
-from serving_layer.answering import Answering
-from serving_layer.bounds import Bounds
-from speed_layer.lag import Looked
-from speed_layer.speed_views import TOUCHED, SpeedViews
+from serving_layer.alerts.process import arm
+from serving_layer.engine import Answering
+from serving_layer.query.budget import Bounds
 from tests.alert_oracle import Oracle
 from tests.answering_place import Place, Writer, end_of
 from tests.system.redis_place import redis_server
@@ -237,7 +237,7 @@ def test_a_follower_that_begins_again_waits_for_what_is_new_instead_of_reading_w
 
 
 def test_nothing_is_concluded_while_redis_lost_its_views(taps: Taps, server: Redis) -> None:
-    from serving_layer.alerts.reading import NotNow
+    from serving_layer.alerts.answers import NotNow
 
     taps.look()
     taps.add("a", taps.now)

@@ -24,7 +24,7 @@ import httpx
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from master_dataset.topics import librdkafka_config
+from master_dataset.kafka.topics import librdkafka_config
 from serving_layer.alerts.episodes import Episode, State
 from serving_layer.alerts.journal import Journal, journal_path
 from serving_layer.alerts.webhooks import DELIVERY, SIGNATURE, signature
@@ -364,7 +364,7 @@ def test_what_is_open_and_what_was_is_told_by_rest(after_chaos: Taps) -> None:
 
 
 def test_a_key_sees_the_alerts_of_its_views_alone(after_chaos: Taps) -> None:
-    from infra.access_keys import add_key
+    from infra.rest.access_keys import add_key
 
     taps = after_chaos
     secret = add_key(taps.settings.home, "other", ["query"], ["nothing"])

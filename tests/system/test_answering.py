@@ -15,14 +15,12 @@ from typing import Any
 
 import pytest
 
-from batch_layer import publish_log
 from batch_layer.index import files
+from hand_off import generations, publish_log
+from hand_off.lag import Looked
+from hand_off.speed_views import SpeedViews
 from master_dataset.cut import Cut
-from serving_layer import speed_side
-from serving_layer.answer import Answer
-from serving_layer.answering import Answering
-from serving_layer.asking import Limits, ask
-from serving_layer.bounds import Bounds
+from serving_layer.engine import Answering
 from serving_layer.errors import (
     NoBatchSide,
     NotComputedYet,
@@ -32,10 +30,11 @@ from serving_layer.errors import (
     TooLong,
     UnknownView,
 )
-from serving_layer.question import Question
-from speed_layer import generations
-from speed_layer.lag import Looked
-from speed_layer.speed_views import SpeedViews
+from serving_layer.query.budget import Bounds
+from serving_layer.query.model import Question
+from serving_layer.query.parse import Limits, ask
+from serving_layer.query.result import Answer
+from serving_layer.readers import speed as speed_side
 from tests.answering_place import (
     FIRST,
     SALES,

@@ -13,13 +13,13 @@ from typing import NamedTuple
 
 import pytest
 
-from infra import jars
 from infra.errors import JarsError
 from infra.home import Home, write_json
-from infra.jars import cached_jars, fetch_jars, jars_folder, locked_hashes
-from infra.java import Java, find_java
-from infra.ports import LOOPBACK
+from infra.java import jars
+from infra.java.find import Java, find_java
+from infra.java.jars import cached_jars, fetch_jars, jars_folder, locked_hashes
 from infra.settings import load_settings
+from infra.stack.ports import LOOPBACK
 
 TIDEMARK = str(Path(sys.executable).with_name("tidemark"))
 LAYERS = ("COLLECTOR", "ARCHIVER", "SCHEDULER")

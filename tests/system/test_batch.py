@@ -16,9 +16,9 @@ import psutil
 import pytest
 from deltalake import DeltaTable
 
-from batch_layer import publish_log
-from batch_layer.folders import BatchFolder
-from batch_layer.manifests import read_manifest
+from hand_off import publish_log
+from hand_off.batch_folder import BatchFolder
+from hand_off.manifests import read_manifest
 from infra.home import read_json, write_json
 from infra.settings import child_environment
 from tests.conftest import Stack, start_stack, stop_stack, wait_until
@@ -60,7 +60,7 @@ def test_runs_publish_what_was_sent(whole: Stack) -> None:
 
     # The scheduler was last up a year ago: the night that it missed is made up for at once.
     write_json(whole.settings.home / "schedule.json", {"handled": 1_700_000_000.0, "last": None, "seen": {}})
-    with started(whole, python=("-m", "batch_layer.scheduling")) as process:
+    with started(whole, python=("-m", "batch_layer.scheduler")) as process:
         wait_until("the scheduler's run", lambda: served(folder)[1] == 450, 240)
         wait_until("its end", lambda: (read_json(whole.settings.home / "schedule.json") or {}).get("last") or {}, 120)
         process.send_signal(signal.SIGTERM)
@@ -101,15 +101,15 @@ def kill_jvm(stack: Stack, name: str) -> int:
 
 
 def _cut(stack: Stack) -> dict[int, int]:
-    from master_dataset import coverage
-    from master_dataset.commits import table_path
+    from master_dataset.table import coverage
+    from master_dataset.table.commits import table_path
 
     return coverage.of(table_path(stack.settings, "web")).cut
 
 
 def _applied(stack: Stack) -> dict[int, int]:
-    from infra.redis_clients import redis_client
-    from speed_layer.speed_views import SpeedViews
+    from hand_off.speed_views import SpeedViews
+    from infra.clients.redis import redis_client
 
     with redis_client(stack.settings, stack.redis) as client:
         meta = SpeedViews(client, "web").look().meta

@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from infra.access_keys import add_key, remove_key
+from infra.rest.access_keys import add_key, remove_key
 from tests.conftest import Stack
 
 ROUTES = [

@@ -15,11 +15,11 @@ import pytest
 from prometheus_client import generate_latest
 
 from infra.settings import child_environment
-from serving_layer.answer import Answer
-from serving_layer.answering import Answering
-from serving_layer.asking import Limits, ask
-from serving_layer.described import compared_views, described
+from serving_layer.engine import Answering
 from serving_layer.metrics import ServingMetrics
+from serving_layer.query.parse import Limits, ask
+from serving_layer.query.result import Answer
+from serving_layer.rest.views import compared_views, described
 from tests.conftest import Stack, wait_until
 from views import states
 from views.declarations import declared_by
@@ -28,7 +28,7 @@ from views.in_memory import answers
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from batch_layer.manifests import Manifest
+    from hand_off.manifests import Manifest
     from tests.system.speed_place import RedisServer, SpeedPlace
 
 TIDEMARK = str(Path(sys.executable).with_name("tidemark"))

@@ -15,13 +15,13 @@ import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 
-from infra import up
+from infra.clients.kafka import kafka_config
+from infra.clients.redis import redis_client
 from infra.home import Home, read_json, write_json
-from infra.kafka_clients import kafka_config
-from infra.ports import LOOPBACK
-from infra.redis_clients import redis_client
 from infra.settings import load_settings
-from infra.supervisor import is_same_process
+from infra.stack import up
+from infra.stack.ports import LOOPBACK
+from infra.stack.supervisor import is_same_process
 from tests.conftest import Stack, start_stack, stop_stack, wait_until
 
 TOPIC = "survivors"

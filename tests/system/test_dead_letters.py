@@ -22,10 +22,8 @@ from confluent_kafka.admin import AdminClient
 from kafka.partitioner.default import murmur2
 
 from infra.settings import child_environment
-from master_dataset.archiver import Archive, open_archive
-from master_dataset.commits import Kind, Proof, live_files, read_commits
-from master_dataset.compaction import compact
-from master_dataset.dead_letters import (
+from master_dataset.archiver.archive import Archive, open_archive
+from master_dataset.dead_letters.letters import (
     FOREIGN,
     ORIGIN,
     DeadLetter,
@@ -36,10 +34,9 @@ from master_dataset.dead_letters import (
     send_letters,
     watermarks,
 )
-from master_dataset.letters_sent import read_sent, sent_file
-from master_dataset.repair import repair
-from master_dataset.sending import Record, send_records
-from master_dataset.topics import (
+from master_dataset.dead_letters.sent import read_sent, sent_file
+from master_dataset.kafka.send import Record, send_records
+from master_dataset.kafka.topics import (
     TopicPlan,
     alter_topic,
     apply_topics,
@@ -48,6 +45,9 @@ from master_dataset.topics import (
     librdkafka_config,
     plan_topics,
 )
+from master_dataset.table.checks.repair import repair
+from master_dataset.table.commits import Kind, Proof, live_files, read_commits
+from master_dataset.table.compaction import compact
 from tests.conftest import Stack, wait_until
 from tests.system.master_place import FIELDS, POISON, Place, drop_before, make_topic_again, remove_topic
 from views.catalog.web import web
@@ -253,7 +253,7 @@ class Shell:
 
     def __call__(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "infra.cli", *arguments],
+            [sys.executable, "-m", "tidemark.cli", *arguments],
             capture_output=True,
             text=True,
             env=child_environment(self.settings) | environment,

@@ -62,7 +62,17 @@ class Desk(NamedTuple):
     environment: dict[str, str]
 
     def start(self, *arguments: object) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "infra.cli", "import", "-s", self.source, "-o", "json", *map(str, arguments)]
+        command = [
+            sys.executable,
+            "-m",
+            "tidemark.cli",
+            "import",
+            "-s",
+            self.source,
+            "-o",
+            "json",
+            *map(str, arguments),
+        ]
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
         return subprocess.Popen(command, env=self.environment, text=True, **pipes)
 

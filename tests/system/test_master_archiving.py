@@ -16,22 +16,22 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from infra.home import read_json
-from infra.spark import planned_end
-from master_dataset import coverage
-from master_dataset.archiver import Archive, checkpoint_folder, open_archive
-from master_dataset.archiver_status import status_file
-from master_dataset.commits import read_commits, read_ledger, table_path
-from master_dataset.compaction import compact
-from master_dataset.coverage import effective_proofs, follow
+from infra.spark.session import planned_end
+from master_dataset.archiver.archive import Archive, checkpoint_folder, open_archive
+from master_dataset.archiver.status import status_file
 from master_dataset.cut import count_between
-from master_dataset.dead_letters import newest_first, read_letters, replay, watermarks
-from master_dataset.facts import Wanted, read_facts
-from master_dataset.fsck import Trouble, deep_check
-from master_dataset.kafka_positions import read_positions
-from master_dataset.repair import accept_loss
-from master_dataset.sending import Record, send_records
-from master_dataset.table import TableBusy, commit_lock
-from master_dataset.topics import alter_topic, librdkafka_config
+from master_dataset.dead_letters.letters import newest_first, read_letters, replay, watermarks
+from master_dataset.kafka.positions import read_positions
+from master_dataset.kafka.send import Record, send_records
+from master_dataset.kafka.topics import alter_topic, librdkafka_config
+from master_dataset.reading.read import Wanted, read_facts
+from master_dataset.table import coverage
+from master_dataset.table.append import TableBusy, commit_lock
+from master_dataset.table.checks.fsck import Trouble, deep_check
+from master_dataset.table.checks.repair import accept_loss
+from master_dataset.table.commits import read_commits, read_ledger, table_path
+from master_dataset.table.compaction import compact
+from master_dataset.table.coverage import effective_proofs, follow
 from tests.conftest import Stack, start_stack, stop_stack, wait_until
 from tests.system.master_place import (
     FIELDS,

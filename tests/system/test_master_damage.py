@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from master_dataset.commits import ledger_file, live_files, read_commits, read_ledger
-from master_dataset.compaction import compact
 from master_dataset.errors import MasterDatasetError
-from master_dataset.fsck import TableDamaged, Trouble, deep_check, quick_check
-from master_dataset.repair import repair
-from master_dataset.void_commits import void_commits
+from master_dataset.table.checks.fsck import TableDamaged, Trouble, deep_check, quick_check
+from master_dataset.table.checks.repair import repair
+from master_dataset.table.checks.void_commits import void_commits
+from master_dataset.table.commits import ledger_file, live_files, read_commits, read_ledger
+from master_dataset.table.compaction import compact
 from tests.conftest import Killed, dying_at
 from tests.system.master_place import (
     Place,
@@ -322,7 +322,7 @@ def test_a_repair_that_was_killed_after_it_took_a_compaction_back_is_finished_by
     (large,) = live_files(read_commits(place.table))
     tear(place.table / large)
     with monkeypatch.context() as patch:
-        patch.setattr("master_dataset.repair.reach", dying_at("repair.after_take_back"))
+        patch.setattr("master_dataset.table.checks.repair.reach", dying_at("repair.after_take_back"))
         with pytest.raises(Killed):
             repair(spark, place.settings, place.bootstrap, place.source, place.table)
     assert mend(spark, place).lost == []

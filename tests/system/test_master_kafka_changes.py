@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from master_dataset.fsck import Trouble
-from master_dataset.kafka_positions import OffsetsGone, PartitionsDiffer, TopicReplaced, read_positions
-from master_dataset.repair import accept_loss
-from master_dataset.topics import alter_topic
+from master_dataset.kafka.positions import OffsetsGone, PartitionsDiffer, TopicReplaced, read_positions
+from master_dataset.kafka.topics import alter_topic
+from master_dataset.table.checks.fsck import Trouble
+from master_dataset.table.checks.repair import accept_loss
 from tests.conftest import wait_until
 from tests.system.master_place import (
     Place,

@@ -7,10 +7,10 @@ from uuid import uuid4
 
 from confluent_kafka import Producer
 
-from master_dataset import coverage
-from master_dataset.commits import read_ledger
-from master_dataset.fsck import deep_check
-from master_dataset.repair import repair
+from master_dataset.table import coverage
+from master_dataset.table.checks.fsck import deep_check
+from master_dataset.table.checks.repair import repair
+from master_dataset.table.commits import read_ledger
 from tests.system.master_place import Place, empty, read_positions_latest
 
 if TYPE_CHECKING:

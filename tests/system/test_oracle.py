@@ -20,17 +20,17 @@ import pytest
 from confluent_kafka import Producer
 
 from infra.settings import child_environment
-from master_dataset import coverage
-from master_dataset.commits import table_path
 from master_dataset.cut import cut_from_json, is_below
-from master_dataset.topics import librdkafka_config
-from serving_layer.asking import Limits, ask
-from serving_layer.recompute import recompute
+from master_dataset.kafka.topics import librdkafka_config
+from master_dataset.table import coverage
+from master_dataset.table.commits import table_path
+from serving_layer.query.parse import Limits, ask
+from serving_layer.verification.from_scratch import recompute
 from tests.conftest import Stack, assert_same, start_stack, stop_stack, wait_until
 from tests.system.speed_place import POISON
 from views.declarations import declared_by
-from views.generation import generate
 from views.in_memory import Event
+from views.sample_events import generate
 
 DECLARED = """
 from views.aggregates import Average, Count, Distinct, First, Last, Max, Min, Quantiles, Sum, TopK
@@ -129,7 +129,7 @@ class Shop:
 
             return delivered
 
-        from views.generation import encode
+        from views.sample_events import encode
 
         for record in records:
             event = record.event
@@ -169,7 +169,7 @@ class Shop:
         assert len(failures) < 6, failures  # some are killed under, and say so
 
     def batch_run(self) -> tuple[int, str]:
-        command = [sys.executable, "-m", "infra.cli", "batch", "run", "--source", "shop"]
+        command = [sys.executable, "-m", "tidemark.cli", "batch", "run", "--source", "shop"]
         actual = self.settings.model_copy(update={"kafka_bootstrap": self.stack.kafka, "redis_url": self.stack.redis})
         environment = {**os.environ, **child_environment(actual)}
         try:

@@ -31,19 +31,19 @@ from starlette.routing import BaseRoute, Match, Route, WebSocketRoute
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from infra.access_keys import SCOPES, add_key, keys_file
+from hand_off.lag import Looked
+from hand_off.speed_views import Outcome, SpeedViews
+from infra.clients.redis import redis_client
 from infra.home import Home
-from infra.redis_clients import redis_client
+from infra.rest.access_keys import SCOPES, add_key, keys_file
 from infra.settings import child_environment, load_settings
 from master_dataset.collector.app import create_app as create_collector
 from serving_layer.alerts.episodes import Episode, State
 from serving_layer.alerts.journal import Look, Position, open_journal
-from serving_layer.alerts.telling import told
+from serving_layer.alerts.payloads import told
 from serving_layer.app import create_app as create_serving
 from serving_layer.dashboard.files import read_files
-from serving_layer.live import NOT_LIVE
-from speed_layer.lag import Looked
-from speed_layer.speed_views import Outcome, SpeedViews
+from serving_layer.push.live_queries import NOT_LIVE
 from tests.answering_place import Place, Writer, end_of
 from tests.conftest import Stack, start_stack, stop_stack, wait_until
 from views.catalog.page_hits import page_hits
@@ -52,8 +52,8 @@ from views.catalog.signups import signups
 from views.catalog.top_pages import top_pages
 from views.catalog.web import web
 from views.declarations import declared_by
-from views.generation import generate
 from views.in_memory import Event
+from views.sample_events import generate
 from views.view import View
 
 TIDEMARK = str(Path(sys.executable).with_name("tidemark"))

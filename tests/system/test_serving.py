@@ -19,12 +19,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
-from infra.access_keys import add_key
 from infra.home import Home, read_json
-from infra.ports import LOOPBACK
+from infra.rest.access_keys import add_key
 from infra.settings import Settings, child_environment
-from master_dataset import coverage
-from master_dataset.commits import table_path
+from infra.stack.ports import LOOPBACK
+from master_dataset.table import coverage
+from master_dataset.table.commits import table_path
 from tests.conftest import Stack, assert_same, start_stack, stop_stack, wait_until
 from tests.system.redis_place import free_port
 from tests.unit.test_serving_openapi import mistakes

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 
-from infra.access_keys import add_key
-from serving_layer import formats
+from infra.rest.access_keys import add_key
 from serving_layer.app import create_app
-from serving_layer.question import Question
+from serving_layer.query.model import Question
+from serving_layer.rest import formats
 from tests.conftest import wait_until
 from tests.system.speed_place import RedisServer
 from tests.system.test_answering import END, EVENTS, HALF, QUARTER, WHOLE, Shop

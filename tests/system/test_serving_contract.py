@@ -21,13 +21,13 @@ from schemathesis import APIOperation, Case, CheckContext, GenerationMode, Respo
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi import checks
 
-from infra.access_keys import add_key
-from infra.ports import LOOPBACK
+from hand_off.speed_views import SpeedViews
+from infra.rest.access_keys import add_key
 from infra.settings import load_settings
-from serving_layer.allowed import limits_of
+from infra.stack.ports import LOOPBACK
 from serving_layer.app import create_app
-from serving_layer.openapi import describe
-from speed_layer.speed_views import SpeedViews
+from serving_layer.query.limits import limits_of
+from serving_layer.rest.openapi.document import describe
 from tests.answering_place import VIEWS, Place, Writer, end_of, events
 from tests.system.redis_place import redis_server
 from tests.unit.served import running

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from batch_layer import consistency, publish_log
-from batch_layer.comparison import Comparison, differences
-from batch_layer.consistency import Compared
+from batch_layer.consistency import quarantine
+from batch_layer.consistency.comparison import Comparison, differences
+from batch_layer.consistency.quarantine import Compared
 from batch_layer.index import open_index
-from batch_layer.manifests import read_manifest
+from hand_off import publish_log
+from hand_off.manifests import read_manifest
+from hand_off.speed_views import Group, totals_of
 from serving_layer.errors import NotYet
-from speed_layer.speed_views import Group, totals_of
 from tests.answering_place import SALES, TOTALS
 from tests.system.speed_place import RedisServer
 from tests.system.test_answering import END, EVENTS, HALF, QUARTER, Shop, check
@@ -77,7 +78,7 @@ def test_equal_sides_are_found_equal_in_every_group(shop: Compare) -> None:
         assert (found.mismatched, found.why_not) == (0, "")
         assert found.compared == found.groups > 0
     assert (second["sales"].since_run, second["sales"].run) == (1, 3)
-    assert consistency.read(shop.place.folder).marks == ()
+    assert quarantine.read(shop.place.folder).marks == ()
 
 
 @pytest.mark.parametrize("name", [SALES.hash, totals_of(SALES.hash)], ids=["group", "total"])
@@ -224,7 +225,7 @@ def test_damaged_file_sets_all_aside_until_a_later_run_found_all_right(shop: Com
     shop.writer.apply(EVENTS, END)
     shop.compared_run(3)
     assert not shop.ask().meta.degraded
-    assert {mark.lifted for mark in consistency.read(shop.place.folder).marks} == {3}
+    assert {mark.lifted for mark in quarantine.read(shop.place.folder).marks} == {3}
 
 
 @pytest.mark.parametrize("base", [1, None], ids=["continued", "full"])

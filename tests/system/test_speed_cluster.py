@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import psutil
 import pytest
 
-from infra.java import find_java
-from infra.ports import LOOPBACK
+from infra.java.find import find_java
 from infra.settings import child_environment, load_settings
+from infra.stack.ports import LOOPBACK
 from tests.conftest import Stack, wait_until
 from tests.system.redis_place import free_port
 

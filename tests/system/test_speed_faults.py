@@ -17,12 +17,12 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 
+from hand_off.speed_views import Stretch, cut_text
 from infra.home import Home
 from infra.settings import child_environment
-from master_dataset.topics import apply_topics, delete_topic, plan_topics
+from master_dataset.kafka.topics import apply_topics, delete_topic, plan_topics
 from speed_layer import stream
-from speed_layer.keeping_all import write_status
-from speed_layer.speed_views import Stretch, cut_text
+from speed_layer.process import write_status
 from tests.conftest import Stack, wait_until
 from tests.system.master_place import drop_before
 from views import states
@@ -143,7 +143,7 @@ def test_redis_killed_while_it_runs_the_atomic_step(speed: SpeedPlace, redis: Re
 
 def total(speed: SpeedPlace) -> int:
     """How many events the view `totals` counts, of the run that is served and since it."""
-    from batch_layer import publish_log
+    from hand_off import publish_log
 
     view = next(view for view in speed.views if view.name == "totals")
     entry = publish_log.served(speed.folder)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from batch_layer import publish_log
-from speed_layer.lag import Lag
-from speed_layer.speed_views import Stretch, cut_text
+from hand_off import publish_log
+from hand_off.lag import Lag
+from hand_off.speed_views import Stretch, cut_text
 from tests.conftest import Killed, Stack, dying_at, wait_until
 
 if TYPE_CHECKING:

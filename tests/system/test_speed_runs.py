@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from batch_layer import publish_log
-from batch_layer.folders import BatchFolder
-from batch_layer.publish_log import Entry
+from hand_off import publish_log
+from hand_off.batch_folder import BatchFolder
+from hand_off.generations import open_cut, publish, tend
+from hand_off.publish_log import Entry
+from hand_off.speed_views import SpeedViews
 from infra.settings import Settings, child_environment, load_settings
-from speed_layer.generations import open_cut, publish, tend
-from speed_layer.speed_views import SpeedViews
 from tests.system.redis_place import redis_server
 from tests.unit.test_batch_commands import make_runs
 

@@ -10,9 +10,9 @@ import pytest
 from redis import Redis
 from redis.exceptions import ResponseError
 
+from hand_off.lag import Looked
+from hand_off.speed_views import META, Group, MicroBatch, Outcome, Ranked, SpeedViews, Stretch, cut_of, cut_text
 from master_dataset.cut import Cut
-from speed_layer.lag import Looked
-from speed_layer.speed_views import META, Group, MicroBatch, Outcome, Ranked, SpeedViews, Stretch, cut_of, cut_text
 from tests.system.redis_place import redis_server
 
 HORIZON_MS = 3_600_000

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 from redis import Redis
 
-from speed_layer import speed_views
+from hand_off import speed_views
 from tests.system.redis_place import redis_server
 
 pytest.register_assert_rewrite("tests.system.handoff_machine")

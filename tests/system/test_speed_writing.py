@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redis import Redis
 
+from hand_off.speed_views import Group, MicroBatch, Outcome, SpeedViews, Stretch
 from infra.settings import load_settings
 from speed_layer import stream
-from speed_layer.marks import Marks
 from speed_layer.micro_batch import Delta
-from speed_layer.speed_views import Group, MicroBatch, Outcome, SpeedViews, Stretch
+from speed_layer.seen_ids import Marks
 from speed_layer.stream import Refused, Stream
 from tests.system.redis_place import redis_server
 from views import states

@@ -13,9 +13,9 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 from kafka.errors import KafkaError
 
+from infra.clients.kafka import kafka_config
+from infra.clients.redis import redis_client
 from infra.home import Home
-from infra.kafka_clients import kafka_config
-from infra.redis_clients import redis_client
 from tests.conftest import Stack, start_stack, stop_stack
 
 RECORDS = 10_000

@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from infra.settings import child_environment
-from master_dataset.topics import alter_topic, apply_topics, compare_topics, describe_topic, plan_topics
+from master_dataset.kafka.topics import alter_topic, apply_topics, compare_topics, describe_topic, plan_topics
 from tests.conftest import Stack
 from views.source import Source
 
@@ -67,7 +67,7 @@ def test_a_difference_is_reported_and_left_alone(admin: AdminClient) -> None:
 
 def tidemark(stack: Stack, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "infra.cli", *arguments],
+        [sys.executable, "-m", "tidemark.cli", *arguments],
         capture_output=True,
         text=True,
         env=child_environment(stack.settings) | environment,

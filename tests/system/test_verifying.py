@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from batch_layer import consistency
-from master_dataset.commits import Kind, Proof, table_path
-from serving_layer import verifying
-from speed_layer.speed_views import totals_of
+from batch_layer.consistency import quarantine
+from hand_off.speed_views import totals_of
+from master_dataset.table.commits import Kind, Proof, table_path
+from serving_layer.verification import verify
 from tests.answering_place import SALES, SHOP, TOTALS, end_of
 from tests.system.speed_place import RedisServer
 from tests.system.test_answering import END, EVENTS, HALF, QUARTER
@@ -76,13 +76,13 @@ def archive(shop: Compare, events: Sequence[Event] = EVENTS, late: Sequence[tupl
     (table / "_delta_log" / f"{0:020}.json").write_text("\n".join(map(json.dumps, actions)))
 
 
-def check_speed(shop: Compare) -> dict[str, consistency.Compared]:
-    found = verifying.speed_side(shop.place.settings, shop.speed_views, SHOP, [SALES, TOTALS])
+def check_speed(shop: Compare) -> dict[str, quarantine.Compared]:
+    found = verify.speed_side(shop.place.settings, shop.speed_views, SHOP, [SALES, TOTALS])
     return {each.view: each for each in found}
 
 
-def check_answers(shop: Compare) -> list[consistency.Compared]:
-    return verifying.from_scratch(shop.place.settings, shop.answering, SHOP, [SALES, TOTALS])
+def check_answers(shop: Compare) -> list[quarantine.Compared]:
+    return verify.from_scratch(shop.place.settings, shop.answering, SHOP, [SALES, TOTALS])
 
 
 @pytest.mark.parametrize("at_a_time", [200_000, 60], ids=["at once", "in parts"])

@@ -18,7 +18,9 @@ import pytest
 from tests.conftest import repository_files
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("views", "master_dataset", "batch_layer", "speed_layer", "serving_layer", "infra", "torture")
+PACKAGES = (
+    "tidemark", "views", "master_dataset", "hand_off", "batch_layer", "speed_layer", "serving_layer", "infra", "torture",
+)  # fmt: skip
 NOT_AT_RUN_TIME = (
     *("ruff", "mypy", "hypothesis", "schemathesis", "import-linter", "grimp", "pytest", "types-"),
     *("chdb", "duckdb", "deltalake", "arro3-core", "pandas", "playwright", "greenlet", "pyee"),
@@ -97,7 +99,7 @@ def test_every_module_of_the_repository_is_in_the_wheel(installed: Installed) ->
         for path in (ROOT / package).rglob("*")
         if path.is_file() and path.suffix != ".pyc"
     }
-    assert {"infra/ivy.xml", "infra/jars.sha256", "infra/leash.py"} <= ours
+    assert {"infra/java/ivy.xml", "infra/java/jars.sha256", "infra/stack/leash.py"} <= ours
     assert not [name for name in sorted(ours) if not (site / name).is_file()]
 
 

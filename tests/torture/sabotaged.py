@@ -13,11 +13,11 @@ from pathlib import Path
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from hand_off.speed_views import SpeedViews
 from infra.home import read_json
-from master_dataset.kafka_positions import read_positions
-from master_dataset.topics import librdkafka_config
+from master_dataset.kafka.positions import read_positions
+from master_dataset.kafka.topics import librdkafka_config
 from serving_layer.alerts.journal import Journal, journal_path
-from speed_layer.speed_views import SpeedViews
 from torture import verdict
 from torture.errors import BrokenPromise
 from torture.fault import Fault, Strike
@@ -25,7 +25,7 @@ from torture.faults.damage import any_commit, empty
 from torture.installation import Ended, Installation
 from torture.programme import Programme, Wanted
 from torture.result import Result
-from torture.waiting import wait_for
+from torture.wait import wait_for
 
 FOLDER = Path(__file__).with_name("sabotage")
 LASTING_S = 12.0

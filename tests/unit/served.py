@@ -16,15 +16,15 @@ import httpx
 import uvicorn
 from fastapi import FastAPI
 
-from infra.access_keys import add_key
-from infra.ports import LOOPBACK
+from infra.rest.access_keys import add_key
 from infra.settings import Settings, load_settings
-from serving_layer.answer import Answer, BatchPart, Meta, Row
-from serving_layer.answering import Answering, Standing
+from infra.stack.ports import LOOPBACK
 from serving_layer.app import create_app
+from serving_layer.engine import Answering, Standing
 from serving_layer.errors import Stale
-from serving_layer.making import how_exact
-from serving_layer.question import Question
+from serving_layer.query.execute import how_exact
+from serving_layer.query.model import Question
+from serving_layer.query.result import Answer, BatchPart, Meta, Row
 from views.declarations import Declarations, load_declarations
 
 

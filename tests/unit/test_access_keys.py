@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.access_keys import (
+from infra.rest.access_keys import (
     SCOPES,
     AccessKeyError,
     AccessKeys,

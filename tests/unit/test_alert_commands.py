@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from infra.settings import load_settings
-from serving_layer.alerts.commands import app
 from serving_layer.alerts.episodes import Episode, State
 from serving_layer.alerts.journal import Look, Position, open_journal
+from tidemark.commands.alerts import app
 from views.errors import DeclarationError
 
 FIRED = Episode(

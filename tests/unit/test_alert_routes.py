@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from infra.access_keys import remove_key
+from infra.rest.access_keys import remove_key
 from infra.settings import load_settings
-from serving_layer import pushed
-from serving_layer.alerts import told_live
+from serving_layer.alerts import push_sources
 from serving_layer.alerts.episodes import Episode, State
 from serving_layer.alerts.journal import Journal, Look, Position, open_journal
-from serving_layer.alerts.telling import told
-from serving_layer.pushed import MOST_UNREAD, Mailbox, Pushed, place
+from serving_layer.alerts.payloads import told
+from serving_layer.push import channels
+from serving_layer.push.channels import MOST_UNREAD, Mailbox, Pushed, place
 from tests.conftest import wait_until
 from tests.unit.served import Served, serving
 
@@ -176,7 +176,7 @@ def test_one_who_comes_back_gets_what_came_since(served: Served, journal: Journa
 def test_one_who_was_away_too_long_is_told_how_much_is_missing(
     served: Served, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(told_live, "MOST_UNREAD", 2)
+    monkeypatch.setattr(push_sources, "MOST_UNREAD", 2)
     for number in range(5):
         commit(journal, replace(FIRED, id=f"slow_page-{number}-0"))
     found = pushed_after(served, "0", 3)
@@ -185,7 +185,7 @@ def test_one_who_was_away_too_long_is_told_how_much_is_missing(
 
 
 def test_an_idle_stream_ends_when_its_key_is_removed(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pushed, "HEARTBEAT_S", 0.05)
+    monkeypatch.setattr(channels, "HEARTBEAT_S", 0.05)
     name, secret = served.key("passing", ["query"])
     with served.client.stream("GET", "/alerts/live", auth=(name, secret), timeout=10) as answer:
         lines = answer.iter_lines()

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from infra.home import write_json
-from infra.local_stack import untold
 from infra.settings import load_settings
-from serving_layer.alerts.delivering import Courier
-from serving_layer.alerts.evaluating import Evaluator, Memory
-from serving_layer.alerts.following import Follower
+from infra.stack.services import untold
+from serving_layer.alerts.change_follower import Follower
+from serving_layer.alerts.couriers import Courier
+from serving_layer.alerts.evaluator import Evaluator, Memory
 from serving_layer.alerts.journal import Journal
-from serving_layer.alerts.keeping import LONG_S, Kept, status_file
+from serving_layer.alerts.process import LONG_S, Kept, status_file
 from views.declarations import declared_by
 
 

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving_layer import cursors
-from serving_layer.answer import Row
-from serving_layer.asking import PARAMETERS, Limits, ask, ask_json
 from serving_layer.errors import BadParameter, ServingError, TooLarge
-from serving_layer.question import Filter, Freshness, Order, Period, Question
+from serving_layer.query import cursors
+from serving_layer.query.model import Filter, Freshness, Order, Period, Question
+from serving_layer.query.parse import PARAMETERS, Limits, ask, ask_json
+from serving_layer.query.result import Row
 from views.aggregates import Count, Distinct, Max, Quantiles, Sum, TopK
 from views.catalog.page_hits import page_hits
 from views.derived import Ratio

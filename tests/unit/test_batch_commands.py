@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 import structlog
 
-from batch_layer import publish_log
-from batch_layer.errors import BatchError, LeaseHeld
-from batch_layer.folders import BatchFolder
 from batch_layer.lease import lease
-from batch_layer.manifests import DataFile, Manifest, ViewData, write_manifest
-from batch_layer.publish_log import Entry
-from infra import cli
+from hand_off import publish_log
+from hand_off.batch_errors import BatchError, LeaseHeld
+from hand_off.batch_folder import BatchFolder
+from hand_off.manifests import DataFile, Manifest, ViewData, write_manifest
+from hand_off.publish_log import Entry
 from infra.settings import load_settings
+from tidemark import cli
 
 Tidemark = Callable[..., tuple[str, str, int]]
 HASH = "ab12" * 16
@@ -108,7 +108,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     module = ModuleType("batch_layer.run")
     module.run_batch = run_batch  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "batch_layer.run", module)
-    monkeypatch.setattr("batch_layer.scheduling.sources_with_views", lambda _settings: ["ads", "web"])
+    monkeypatch.setattr("batch_layer.scheduler.sources_with_views", lambda _settings: ["ads", "web"])
     return asked
 
 

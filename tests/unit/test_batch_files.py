@@ -14,11 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batch_layer import definitions
-from batch_layer.errors import BatchError, LeaseHeld
-from batch_layer.folders import BatchFolder, folders_with_runs
 from batch_layer.lease import lease
-from batch_layer.manifests import (
+from hand_off import definitions
+from hand_off.batch_errors import BatchError, LeaseHeld
+from hand_off.batch_folder import BatchFolder, folders_with_runs
+from hand_off.checksums import seal, unseal
+from hand_off.manifests import (
     DataFile,
     Manifest,
     ViewData,
@@ -28,7 +29,6 @@ from batch_layer.manifests import (
     read_manifest,
     write_manifest,
 )
-from batch_layer.seals import seal, unseal
 from infra.disk import make_folder, replace_file, write_once
 from infra.settings import load_settings
 
@@ -302,7 +302,8 @@ def test_leases_of_two_sources_do_not_hinder_each_other(tmp_path: Path) -> None:
 
 def test_lease_ends_with_a_holder_that_was_killed(folder: BatchFolder) -> None:
     code = (
-        "import pathlib, sys, time\nfrom batch_layer.folders import BatchFolder\nfrom batch_layer.lease import lease\n"
+        "import pathlib, sys, time\n"
+        "from hand_off.batch_folder import BatchFolder\nfrom batch_layer.lease import lease\n"
         "with lease(BatchFolder(pathlib.Path(sys.argv[1])), 'x'): print('held', flush=True); time.sleep(600)"
     )
     with subprocess.Popen([sys.executable, "-c", code, str(folder.root)], stdout=subprocess.PIPE, text=True) as holder:
@@ -331,5 +332,5 @@ def test_what_the_serving_layer_reads_with_needs_no_spark() -> None:
         "print(*sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "batch_layer.publish_log" in done.stdout.split()
+    assert "hand_off.publish_log" in done.stdout.split()
     assert not {"pyspark", "delta", "py4j", "pydantic", "sqlglot"} & set(done.stdout.split())

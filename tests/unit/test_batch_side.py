@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from batch_layer import publish_log
 from batch_layer.index import files
-from serving_layer.batch_side import BatchSide
+from hand_off import publish_log
 from serving_layer.errors import NoBatchSide, NotComputedYet, UnknownView
-from serving_layer.question import Period
+from serving_layer.query.model import Period
+from serving_layer.readers.batch import BatchSide
 from tests.answering_place import FIRST, SALES, SHOP, TOTALS, Place, events
 from views.aggregates import Count
 from views.view import View

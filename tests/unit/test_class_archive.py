@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from infra import class_archive
-from infra.class_archive import find_archive, make_archive, option
 from infra.errors import JarsError
-from infra.jars import JarSet
-from infra.java import Java
+from infra.java import class_archive
+from infra.java.class_archive import find_archive, make_archive, option
+from infra.java.find import Java
+from infra.java.jars import JarSet
 
 
 @pytest.fixture

@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 import pytest
 
-from infra import cli, terminal
+from infra import terminal
 from infra.home import Home
+from tidemark import cli
 
 HEAVY = ("pydantic", "psutil", "kafka", "redis", "pyspark", "fastapi", "structlog", "sqlglot", "pyarrow")
 
@@ -213,7 +214,7 @@ def test_durations_are_read_easily(seconds: float, words: str) -> None:
 def test_help_imports_nothing_heavy() -> None:
     code = (
         "import sys; sys.argv = ['tidemark', '--help']\n"
-        "from infra.cli import main\n"
+        "from tidemark.cli import main\n"
         "try: main()\n"
         "except SystemExit: pass\n"
         "print('MODULES', *sys.modules)"

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
-from infra.problems import Problem
+from infra.rest.problems import Problem
 from infra.threads import Threads
 from master_dataset.collector.bodies import LARGE_BODY, beside_loop, parse_body
-from master_dataset.collector.consumers import Consumers, Instance
 from master_dataset.collector.events import read_events
-from master_dataset.collector.reading import gather
+from master_dataset.collector.kafka_rest.consumers import Consumers, Instance
+from master_dataset.collector.kafka_rest.fetch import gather
 from master_dataset.errors import InvalidEvent
 
 # ---- bodies ------------------------------------------------------------------

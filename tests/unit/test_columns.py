@@ -12,12 +12,12 @@ from views import in_memory
 from views.aggregates import Count, First, Last, Sum
 from views.columns import AT, OFFSET, PARTITION, Columns
 from views.declarations import ALL_EXAMPLES, load_declarations
-from views.generation import generate
 from views.in_memory import Event
 from views.keys import unpack_key
+from views.sample_events import generate
 from views.source import Source
 from views.states import pack
-from views.typed import Typed
+from views.typed_expression import Typed
 from views.view import View
 
 CATALOG = load_declarations(examples=ALL_EXAMPLES).views

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from infra.home import Home
-from infra.local_stack import _server_properties, addresses, redis_service
 from infra.settings import Settings, load_settings
+from infra.stack.services import _server_properties, addresses, redis_service
 from infra.version import VERSION
 
 ROOT = Path(__file__).parents[2]
@@ -34,7 +34,7 @@ def test_service_is_pinned_checked_kept_and_on_loopback_only(name: str) -> None:
 
 
 def test_kafka_and_redis_are_the_versions_that_we_lock() -> None:
-    ivy = (ROOT / "infra" / "ivy.xml").read_text(encoding="utf-8")
+    ivy = (ROOT / "infra" / "java" / "ivy.xml").read_text(encoding="utf-8")
     version = SERVICES["kafka"]["image"].rpartition(":")[2]
     assert f'org="org.apache.kafka" name="kafka-server" rev="{version}"' in ivy
     assert SERVICES["redis"]["image"] == "redis:7.2"

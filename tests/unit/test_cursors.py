@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving_layer import cursors
-from serving_layer.answer import Row
-from serving_layer.asking import Limits, ask
 from serving_layer.errors import BadParameter
-from serving_layer.ordering import positions, sort_key
-from serving_layer.question import Period, Question
+from serving_layer.query import cursors
+from serving_layer.query.model import Period, Question
+from serving_layer.query.order import positions, sort_key
+from serving_layer.query.parse import Limits, ask
+from serving_layer.query.result import Row
 from views.aggregates import Count, Last, Max, Min, Sum
 from views.derived import Ratio
 from views.source import Source

@@ -12,13 +12,13 @@ import httpx
 import pytest
 from starlette.requests import HTTPConnection
 
-from batch_layer import publish_log
-from batch_layer.folders import BatchFolder
 from batch_layer.lease import lease
-from batch_layer.manifests import DataFile, Manifest, ViewData, write_manifest
-from batch_layer.publish_log import Entry
-from infra.access_keys import AccessKey, add_key, read_keys, remove_key
-from infra.sessions import Sessions
+from hand_off import publish_log
+from hand_off.batch_folder import BatchFolder
+from hand_off.manifests import DataFile, Manifest, ViewData, write_manifest
+from hand_off.publish_log import Entry
+from infra.rest.access_keys import AccessKey, add_key, read_keys, remove_key
+from infra.rest.sessions import Sessions
 from serving_layer.dashboard.files import STATIC, read_files
 from tests.unit.served import Served, serving
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from infra.settings import Settings, load_settings
-from serving_layer.demo import demo_settings
+from tidemark.demo.demo import demo_settings
 
 
 def test_demo_never_touches_a_kafka_redis_or_master_dataset_of_the_user(

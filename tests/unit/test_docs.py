@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import typer.main
 
-from infra import cli, docs
 from tests.conftest import repository_files
+from tidemark import cli, reference_pages
 
 ROOT = Path(__file__).parents[2]
 REGISTRIES = [".".join(words) for words in (("pypi", "org"), ("pythonhosted", "org"), ("repo1", "maven", "org"),
@@ -40,7 +40,7 @@ def code_in(text: str) -> str:
 
 @pytest.mark.parametrize("name", ["settings.md", "commands.md"])
 def test_generated_page_is_what_the_code_would_write(name: str) -> None:
-    assert (ROOT / "docs" / name).read_text(encoding="utf-8") == docs.pages()[name], "run `make docs`"
+    assert (ROOT / "docs" / name).read_text(encoding="utf-8") == reference_pages.pages()[name], "run `make docs`"
 
 
 def test_every_make_target_named_in_a_document_exists() -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from infra import doctor
-from infra.doctor import Finding, Verdict, examine
 from infra.home import Home, write_json
-from infra.ports import LOOPBACK
 from infra.settings import Settings, load_settings
+from infra.stack import doctor
+from infra.stack.doctor import Finding, Verdict, examine
+from infra.stack.ports import LOOPBACK
 
 
 @pytest.fixture

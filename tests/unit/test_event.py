@@ -15,8 +15,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from master_dataset.event import InvalidEvent, compile_validator, new_event_id, parse_json, prepare_event
-from master_dataset.strict_json import dump_json
+from master_dataset.events.envelope import InvalidEvent, compile_validator, new_event_id, parse_json, prepare_event
+from master_dataset.events.strict_json import dump_json
 from views.source import Source
 
 ALL_TYPES = Source(
@@ -366,8 +366,8 @@ near = {
 @given(st.fixed_dictionaries({}, optional={name: st.none() | values for name, values in near.items()}))
 @settings(max_examples=500)
 def test_the_compiled_validator_and_the_explaining_checks_agree(event: dict[str, Any]) -> None:
-    from master_dataset.field_checks import explaining_check
-    from master_dataset.validator import _compile
+    from master_dataset.events.field_checks import explaining_check
+    from master_dataset.events.validator import _compile
 
     def verdict(check: Any) -> str:
         try:

@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from infra.settings import load_settings
-from master_dataset.commits import Kind, Proof, live_files, read_commits
-from master_dataset.dead_letters import DeadLetters
-from master_dataset.facts import Wanted, read_facts
+from master_dataset.dead_letters.letters import DeadLetters
+from master_dataset.reading.read import Wanted, read_facts
+from master_dataset.table.commits import Kind, Proof, live_files, read_commits
 from views.source import Source
 
 MB = 1_000_000

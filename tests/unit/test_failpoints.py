@@ -19,7 +19,7 @@ from tests.conftest import wait_until
 from torture.faults.failpoints import AT_START, IN_COMMANDS, IN_RUNS, IN_SERVICES, WITHOUT_REDIS
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("infra", "master_dataset", "batch_layer", "speed_layer", "serving_layer")
+PACKAGES = ("infra", "master_dataset", "hand_off", "batch_layer", "speed_layer", "serving_layer", "tidemark")
 
 
 def test_without_the_variable_reaching_a_place_does_nothing(tmp_path: Path) -> None:

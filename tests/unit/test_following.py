@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from infra.home import Home
-from infra.local_stack import check_heartbeat, refused_sources
 from infra.settings import Settings, load_settings
-from master_dataset import following
-from master_dataset.archiver_status import said_of, status_file, write_status
+from infra.stack.services import check_heartbeat, refused_sources
+from master_dataset.archiver import source_archiver
+from master_dataset.archiver.source_archiver import RETRY_S, Follower, NothingFollowed, check_any_is_followed
+from master_dataset.archiver.status import said_of, status_file, write_status
 from master_dataset.errors import MasterDatasetError
-from master_dataset.following import RETRY_S, Follower, NothingFollowed, check_any_is_followed
 from views.source import Source
 
 FIELDS = "event_id string, event_time timestamp"
@@ -55,10 +55,10 @@ class World:
         self.refused: dict[str, Exception] = {}
         self.opened: list[Source] = []
         self.held: list[str] = []
-        monkeypatch.setattr(following, "open_archive", self._open)
-        monkeypatch.setattr(following, "apply_topics", lambda *_: [])
-        monkeypatch.setattr(following, "AdminClient", lambda _config: None)
-        monkeypatch.setattr(following, "time", SimpleNamespace(monotonic=lambda: self.now))
+        monkeypatch.setattr(source_archiver, "open_archive", self._open)
+        monkeypatch.setattr(source_archiver, "apply_topics", lambda *_: [])
+        monkeypatch.setattr(source_archiver, "AdminClient", lambda _config: None)
+        monkeypatch.setattr(source_archiver, "time", SimpleNamespace(monotonic=lambda: self.now))
 
     def _open(self, _settings: Any, _bootstrap: str, source: Source, _spark: Any, locks: Any) -> Any:
         self.opened.append(source)

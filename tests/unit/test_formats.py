@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving_layer import formats
-from serving_layer.answer import Answer, BatchPart, Meta, Row, SpeedPart
 from serving_layer.errors import BadParameter, NotAcceptable
-from serving_layer.formats import choose_format, meta_headers, to_csv, to_json, to_ndjson
-from serving_layer.question import Period
+from serving_layer.query.model import Period
+from serving_layer.query.result import Answer, BatchPart, Meta, Row, SpeedPart
+from serving_layer.rest import formats
+from serving_layer.rest.formats import choose_format, meta_headers, to_csv, to_json, to_ndjson
 
 START = 1_772_323_200  # 2026-03-01T00:00:00Z
 DAY = 86400

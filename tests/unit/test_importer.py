@@ -18,7 +18,7 @@ from master_dataset.importer import line_ids, lines
 from master_dataset.importer.detect import make_reader
 from master_dataset.importer.errors import BrokerUnavailable, ImportFailed, ImportRunning, UnusableInput
 from master_dataset.importer.formats import Options
-from master_dataset.importer.importing import Import
+from master_dataset.importer.import_loop import Import
 from master_dataset.importer.inputs import find_input, open_input
 from master_dataset.importer.journal import Journal, Start, find_start
 from master_dataset.importer.line_ids import LineIds
@@ -323,7 +323,7 @@ def test_stopped_import_goes_on_and_loses_nothing(
     desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
 ) -> None:
     """The broker goes away in the middle. What the journal says is done was acknowledged; the rest is sent again."""
-    monkeypatch.setattr("master_dataset.importer.importing.JOURNAL_EVERY_S", 0)
+    monkeypatch.setattr("master_dataset.importer.import_loop.JOURNAL_EVERY_S", 0)
     path, data = tmp_path / f"a{suffix}", ndjson(1500) + ndjson(1500) + b"bad\n"
     path.write_bytes(gzip.compress(data) if suffix else data)
     failing = Broker(fails_after=2000)

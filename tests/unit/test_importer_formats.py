@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from master_dataset.errors import InvalidEvent
-from master_dataset.event import compile_validator
+from master_dataset.events.envelope import compile_validator
 from master_dataset.importer.csv_file import CsvReader
 from master_dataset.importer.detect import detect_format
 from master_dataset.importer.errors import UnusableInput

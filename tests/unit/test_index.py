@@ -24,19 +24,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batch_layer.errors import BatchError
-from batch_layer.index import Index, Level, Tile, building, files, open_index, reading, scratch, sorting, sums, tiling
-from batch_layer.index.building import build
+from batch_layer.index import Index, Level, Tile, builder, files, open_index, reader, scratch, sort, sums
+from batch_layer.index import tiles as tiling
+from batch_layer.index.builder import build
 from batch_layer.index.files import seal_file
 from batch_layer.index.layout import cover, levels_of
+from hand_off.batch_errors import BatchError
 from tests.conftest import assert_same
 from views import in_memory, states
 from views.aggregates import Average, Count, Distinct, First, Histogram, Last, Max, Min, Quantiles, Sum, TopK
 from views.declarations import ALL_EXAMPLES, load_declarations
 from views.derived import Ratio
-from views.generation import generate
 from views.in_memory import Event, Group
 from views.keys import pack_key, pack_prefix, unpack_key
+from views.sample_events import generate
 from views.source import Source
 from views.view import View
 
@@ -231,9 +232,9 @@ def little_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if there were so many groups that nothing fits into memory, into a block or into one part."""
     for module, name, value in (
         (scratch, "BATCH_ROWS", 3),
-        (sorting, "READ_ROWS", 5), (sorting, "CHUNK_BYTES", 900), (sorting, "KNOWN_KEYS", 2),
-        (tiling, "TOTALS_BYTES", 700), (tiling, "MERGED_AT_ONCE", 2), (building, "BLOCK_ROWS", 4),
-        (building, "PART_TILES", 20), (building, "WRITTEN_AT_ONCE", 7), (reading, "LOOK_UP", 0),
+        (sort, "READ_ROWS", 5), (sort, "CHUNK_BYTES", 900), (sort, "KNOWN_KEYS", 2),
+        (tiling, "TOTALS_BYTES", 700), (tiling, "MERGED_AT_ONCE", 2), (builder, "BLOCK_ROWS", 4),
+        (builder, "PART_TILES", 20), (builder, "WRITTEN_AT_ONCE", 7), (reader, "LOOK_UP", 0),
     ):  # fmt: skip
         assert hasattr(module, name)
         monkeypatch.setattr(module, name, value)
@@ -462,23 +463,23 @@ def test_what_is_in_memory_does_not_grow_with_the_day(
     tmp_path: Path, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Groups are sorted in parts, and totals set aside: ten times as many groups are ten times as many parts."""
-    monkeypatch.setattr(sorting, "CHUNK_BYTES", 1_500)
-    monkeypatch.setattr(sorting, "READ_ROWS", 5)
+    monkeypatch.setattr(sort, "CHUNK_BYTES", 1_500)
+    monkeypatch.setattr(sort, "READ_ROWS", 5)
     monkeypatch.setattr(tiling, "TOTALS_BYTES", 100)
     monkeypatch.setattr(scratch, "BATCH_ROWS", 10)
     sizes = []
-    in_order = sorting._in_order
+    in_order = sort._in_order
 
-    def seen(given: sorting.DayFiles, table: pa.Table) -> Iterator[pa.RecordBatch]:
+    def seen(given: sort.DayFiles, table: pa.Table) -> Iterator[pa.RecordBatch]:
         sizes.append(table.nbytes)
         return in_order(given, table)
 
-    monkeypatch.setattr(sorting, "_in_order", seen)
+    monkeypatch.setattr(sort, "_in_order", seen)
     groups = {(row % 24 * 3_600_000_000, (f"{row * 37 % rows:06}",)): state(BY_ITEM, row) for row in range(rows)}
-    files = sorting.DayFiles(0, ("item",), (write(tmp_path / "p", BY_ITEM, groups),))
+    files = sort.DayFiles(0, ("item",), (write(tmp_path / "p", BY_ITEM, groups),))
     task = tiling.DayTask(tiling.Shape.of(BY_ITEM), files, tmp_path)
     assert tiling.make_day(task).groups == rows
-    assert max(sizes) < 3 * sorting.CHUNK_BYTES
+    assert max(sizes) < 3 * sort.CHUNK_BYTES
     assert sum(sizes) > rows * 20
     assert len(list(tmp_path.glob("0.totals?*"))) >= rows // 40
 

@@ -9,9 +9,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from infra import jars
 from infra.errors import JarsError
-from infra.jars import JarSet, cached_jars, jars_folder, locked_hashes, verify
+from infra.java import jars
+from infra.java.jars import JarSet, cached_jars, jars_folder, locked_hashes, verify
 
 CONTENT = {"spark/one-1.0.jar": b"one", "spark/two-2.0.jar": b"two", "broker/one-1.1.jar": b"another one"}
 LOCK = {name: hashlib.sha256(content).hexdigest() for name, content in CONTENT.items()}

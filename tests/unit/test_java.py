@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from infra.errors import JavaNotFound
-from infra.java import find_java
+from infra.java.find import find_java
 
 
 def fake_java(home: Path, release: str | None = None, script: str = "") -> Path:

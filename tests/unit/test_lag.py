@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hand_off.lag import MOST_LOOKS, Lag, Looked, Looks, lag
 from master_dataset.cut import Cut, count_between
-from speed_layer.lag import MOST_LOOKS, Lag, Looked, Looks, lag
 
 
 def test_before_the_first_look_nothing_is_said() -> None:

@@ -15,15 +15,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batch_layer import late_copies, publish_log
-from batch_layer.comparison import MOST_PLACES, Comparison, Differences, Judged, Place, Stretch, judge
-from batch_layer.consistency import Compared
-from batch_layer.folders import BatchFolder
-from batch_layer.late_copies import LateCopies, apart
+from batch_layer.consistency import late_duplicates
+from batch_layer.consistency.comparison import MOST_PLACES, Comparison, Differences, Judged, Place, Stretch, judge
+from batch_layer.consistency.late_duplicates import LateCopies, apart
+from batch_layer.consistency.quarantine import Compared
+from hand_off import publish_log
+from hand_off.batch_folder import BatchFolder
+from hand_off.speed_views import ALL_KEYS
 from infra.settings import load_settings
 from master_dataset.cut import Cut
-from master_dataset.facts import Wanted
-from speed_layer.speed_views import ALL_KEYS
+from master_dataset.reading.read import Wanted
 from views import in_memory, states
 from views.aggregates import Average, Count, Distinct, Histogram, Last, Min, Sum, Variance
 from views.in_memory import Event
@@ -90,7 +91,7 @@ def hold(patch: pytest.MonkeyPatch, rows: Sequence[Row]) -> None:
     def read(_table: Path, wanted: Wanted, columns: list[str]) -> Iterator[pa.RecordBatch]:
         yield from table.filter(wanted.filter()).select(columns).to_batches()
 
-    patch.setattr(late_copies, "read_facts", read)
+    patch.setattr(late_duplicates, "read_facts", read)
 
 
 def late(patch: pytest.MonkeyPatch, *more: Row, buckets: Iterable[int] = (BUCKET,), most: int = 100) -> LateCopies:

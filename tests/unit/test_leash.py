@@ -11,13 +11,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-import infra.leash
-from infra.leash import LEASH
-from infra.supervisor import is_same_process
+import infra.stack.leash
+from infra.stack.leash import LEASH
+from infra.stack.supervisor import is_same_process
 from tests.conftest import wait_until
 
 WATCHING = (
-    "import sys; from infra.leash import leash_by_watching; "
+    "import sys; from infra.stack.leash import leash_by_watching; "
     "sys.exit(leash_by_watching(int(sys.argv[1]), sys.argv[2:], pause_s=0.02))"
 )
 LEASHES = {
@@ -104,7 +104,7 @@ def test_missing_command_is_told_in_one_line() -> None:
 
 def test_our_modules_hide_none_of_pythons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """leash.py runs from our folder: a module named like one of Python's must not be taken for it."""
-    (tmp_path / "leash.py").write_text(Path(infra.leash.__file__).read_text(encoding="utf-8"), encoding="utf-8")
+    (tmp_path / "leash.py").write_text(Path(infra.stack.leash.__file__).read_text(encoding="utf-8"), encoding="utf-8")
     (tmp_path / "signal.py").write_text("raise SystemExit('hidden')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     leash = [*LEASH[:-1], str(tmp_path / "leash.py")]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from master_dataset.letters_sent import note_sent, read_sent, sent_file
+from master_dataset.dead_letters.sent import note_sent, read_sent, sent_file
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import structlog
 
-from infra import log_reader
 from infra.errors import InfraError
 from infra.home import Home
-from infra.log_reader import follow_logs, print_logs
 from infra.logs import BLOCK, configure_logging, last_lines, rotate
+from infra.stack import log_reader
+from infra.stack.log_reader import follow_logs, print_logs
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speed_layer.marks import SLICES, Marks, Named, from_bytes, to_bytes
+from speed_layer.seen_ids import SLICES, Marks, Named, from_bytes, to_bytes
 
 HORIZON_MS = SLICES * 1000
 """So that a slice is a second."""

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from infra import cli
-from master_dataset.commits import Kind, Proof, append_to_ledger
+from master_dataset.table.commits import Kind, Proof, append_to_ledger
+from tidemark import cli
 
 SCHEMA = {
     "type": "struct",

@@ -16,16 +16,16 @@ from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.parser import text_string_to_metric_families
 
 from batch_layer import metrics as batch_metrics
-from infra.access import Access
-from infra.access_keys import add_key
 from infra.errors import InfraError
 from infra.metrics import PerSource, SourceMetrics, new_registry, serve_metrics
-from infra.ports import LOOPBACK, is_free
-from infra.problems import install_problems
-from infra.rest import add_metrics
+from infra.rest.access import Access
+from infra.rest.access_keys import add_key
+from infra.rest.problems import install_problems
+from infra.rest.responses import add_metrics
 from infra.settings import load_settings
+from infra.stack.ports import LOOPBACK, is_free
 from infra.version import VERSION
-from master_dataset import archiver_metrics
+from master_dataset.archiver import metrics as archiver_metrics
 from master_dataset.collector.limits import Budget
 from master_dataset.collector.metrics import CollectorMetrics
 from master_dataset.collector.producer import UNANSWERED, Ack, Outcome, Refusal

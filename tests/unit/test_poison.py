@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from master_dataset.errors import InvalidEvent
-from master_dataset.event import compile_validator, parse_json, prepare_event
+from master_dataset.events.envelope import compile_validator, parse_json, prepare_event
 from torture.poison import FOR_ALL, poison_for
 from torture.shop import shop
 from views.catalog.campaign_spend import ads

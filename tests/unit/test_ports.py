@@ -12,7 +12,7 @@ import pytest
 
 from infra.errors import PortTaken
 from infra.home import Home, read_json
-from infra.ports import FIRST, LOOPBACK, check_free, choose_ports, holder_of, is_free
+from infra.stack.ports import FIRST, LOOPBACK, check_free, choose_ports, holder_of, is_free
 
 ANY = {"kafka_port": 0, "kafka_controller_port": 0, "redis_port": 0}
 

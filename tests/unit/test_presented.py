@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from serving_layer.presented import OVERHEAD, Presentation, PresentedCache
+from serving_layer.query.presentation_cache import OVERHEAD, Presentation, PresentedCache
 
 ONE, OTHER = Presentation({"hits": 1}, {"hits": 1}), Presentation({"hits": 2}, {"hits": 2})
 

@@ -9,7 +9,7 @@ import pytest
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 
-from infra.problems import Problem, install_problems
+from infra.rest.problems import Problem, install_problems
 
 
 def build() -> FastAPI:

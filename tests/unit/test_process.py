@@ -9,7 +9,7 @@ import pytest
 import structlog
 
 from infra.errors import HomeInUse, InfraError
-from infra.process import run_process
+from infra.processes import run_process
 from infra.settings import Settings
 
 

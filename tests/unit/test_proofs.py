@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from master_dataset.commits import (
+from master_dataset.cut import OffsetRange, count_between, cut_from_json, cut_to_json, is_below, join, ranges
+from master_dataset.table.commits import (
     Commit,
     DataFile,
     Kind,
@@ -24,8 +25,7 @@ from master_dataset.commits import (
     read_commit,
     read_ledger,
 )
-from master_dataset.coverage import effective_proofs, follow
-from master_dataset.cut import OffsetRange, count_between, cut_from_json, cut_to_json, is_below, join, ranges
+from master_dataset.table.coverage import effective_proofs, follow
 
 cuts = st.dictionaries(st.integers(0, 5), st.integers(0, 10**12), max_size=4)
 int64 = st.integers(-(2**63), 2**63 - 1)

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import pytest
 
-from infra.ports import LOOPBACK
+from infra.stack.ports import LOOPBACK
 from tests.conftest import wait_until
 from torture.proxy import GOOD, Condition, Mode, Proxies, Proxy, proxies
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batch_layer import publish_log
-from batch_layer.errors import BatchError
-from batch_layer.folders import BatchFolder
-from batch_layer.manifests import DataFile, Manifest, ViewData, missing_of, read_manifest, write_manifest
 from batch_layer.pruning import ORPHAN_AGE_S, Found, Plan, kept_runs, plan, prune
-from batch_layer.publish_log import Entry
+from hand_off import publish_log
+from hand_off.batch_errors import BatchError
+from hand_off.batch_folder import BatchFolder
+from hand_off.manifests import DataFile, Manifest, ViewData, missing_of, read_manifest, write_manifest
+from hand_off.publish_log import Entry
 
 NOW = 2_000_000_000.0
 OLD, YOUNG = NOW - ORPHAN_AGE_S, NOW - ORPHAN_AGE_S + 1

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batch_layer import publish_log
-from batch_layer.errors import BatchError, RunRefused
-from batch_layer.folders import BatchFolder
-from batch_layer.publish_log import GENESIS, Entry
+from hand_off import publish_log
+from hand_off.batch_errors import BatchError, RunRefused
+from hand_off.batch_folder import BatchFolder
+from hand_off.publish_log import GENESIS, Entry
 from master_dataset.cut import is_below
 
 CATALOG = {"page_hits": "1f" * 32}
@@ -247,7 +247,7 @@ def test_run_numbers_are_given_out_once_also_to_many_at_once(folder: BatchFolder
 
 def test_run_numbers_go_on_after_a_process_that_was_killed(folder: BatchFolder) -> None:
     code = (
-        "import pathlib, sys; from batch_layer import publish_log; from batch_layer.folders import BatchFolder\n"
+        "import pathlib, sys; from batch_layer import publish_log; from hand_off.batch_folder import BatchFolder\n"
         "while True: print(publish_log.next_run(BatchFolder(pathlib.Path(sys.argv[1]))), flush=True)"
     )
     numbers: list[int] = []

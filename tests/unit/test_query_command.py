@@ -11,9 +11,9 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from serving_layer.asking import PARAMETERS
-from serving_layer.query_commands import QueryFailed, bars, command
+from serving_layer.query.parse import PARAMETERS
 from tests.unit.served import Served, serving
+from tidemark.commands.query import QueryFailed, bars, command
 
 app = typer.Typer()
 app.command()(command)

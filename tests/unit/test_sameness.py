@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from serving_layer.recompute import is_same
+from serving_layer.verification.from_scratch import is_same
 from views.aggregates import Average, Count, Sum
-from views.sameness import differing
+from views.equality import differing
 from views.source import Source
 from views.view import View
 

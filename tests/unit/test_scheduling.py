@@ -18,12 +18,8 @@ import pytest
 import structlog
 from prometheus_client import CollectorRegistry
 
-from batch_layer import publish_log
-from batch_layer.folders import BatchFolder
-from batch_layer.manifests import Manifest, write_manifest
 from batch_layer.metrics import ScheduleMetrics
-from batch_layer.publish_log import Entry
-from batch_layer.scheduling import (
+from batch_layer.scheduler import (
     Scheduler,
     progress_file,
     run_child,
@@ -32,10 +28,14 @@ from batch_layer.scheduling import (
     sources_with_views,
     status_file,
 )
+from hand_off import publish_log
+from hand_off.batch_folder import BatchFolder
+from hand_off.manifests import Manifest, write_manifest
+from hand_off.publish_log import Entry
 from infra.home import Home, read_json, write_json
-from infra.local_stack import check_schedule, scheduler_service
 from infra.settings import Settings, load_settings
-from master_dataset.commits import ledger_file, table_path
+from infra.stack.services import check_schedule, scheduler_service
+from master_dataset.table.commits import ledger_file, table_path
 from tests.conftest import wait_until
 from tests.unit.test_schedule import DAY, HOUR, at
 
@@ -320,13 +320,13 @@ def test_source_of_which_nothing_was_archived_has_no_runs_and_lacks_none(here: S
 
 def test_command_is_one_that_the_command_line_knows() -> None:
     command = run_command("web")
-    assert command[:4] == [sys.executable, "-P", "-m", "infra.cli"]
+    assert command[:4] == [sys.executable, "-P", "-m", "tidemark.cli"]
     done = subprocess.run([*command, "--help"], capture_output=True, text=True, check=False)
     assert (done.returncode, "--source" in done.stdout) == (0, True), done.stderr
 
 
 def test_child_that_does_not_want_to_stop_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("batch_layer.scheduling.STOP_S", 0.2)
+    monkeypatch.setattr("batch_layer.scheduler.STOP_S", 0.2)
     mark = tmp_path / "deaf"
     code = (
         "import signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
@@ -499,7 +499,7 @@ def test_metrics_say_how_much_is_archived_and_in_no_run(here: Settings, runs: Ru
 
 PROGRAM = """
 import pathlib, sys
-from batch_layer.scheduling import run_scheduler
+from batch_layer.scheduler import run_scheduler
 from infra.settings import load_settings
 from tests.unit.test_scheduling import Runs
 
@@ -551,7 +551,7 @@ def test_process_wakes_up_to_try_again_and_serves_its_metrics(here: Settings, ru
 
 
 def test_process_without_a_schedule_says_so(here: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    from batch_layer.scheduling import main
+    from batch_layer.scheduler import main
 
     monkeypatch.setenv("TIDEMARK_HOME", str(here.home))
     monkeypatch.setenv("TIDEMARK_BATCH_SCHEDULE", "")

@@ -15,8 +15,8 @@ import orjson
 import pytest
 
 from serving_layer import errors
-from serving_layer.endpoints import is_known
 from serving_layer.errors import ServingError
+from serving_layer.rest.queries import is_known
 from tests.conftest import wait_until
 from tests.unit.served import Served, serving
 
@@ -337,7 +337,7 @@ def test_query_that_waits_for_fresher_views_holds_up_no_other(tmp_path: Path) ->
 
 
 def test_query_that_takes_too_long_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("serving_layer.context.GRACE_S", 0.0)
+    monkeypatch.setattr("serving_layer.rest.context.GRACE_S", 0.0)
     with serving(tmp_path / "home", serving_timeout_s=1, serving_threads=1, serving_max_queries=1) as served:
         served.answering.may_answer.clear()
         found = problem(served.client.get(HITS), 503, "too-long")

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving_layer.filters import wanted
-from serving_layer.question import Filter
+from serving_layer.query.key_selection import wanted
+from serving_layer.query.model import Filter
 from views.aggregates import Count
 from views.keys import pack_key, unpack_key
 from views.source import Source

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 
-from infra.access_keys import remove_key
-from serving_layer import live
+from infra.rest.access_keys import remove_key
 from serving_layer.errors import NoBatchSide
-from serving_layer.live import Mailbox, Message
+from serving_layer.push import live_queries
+from serving_layer.push.live_queries import Mailbox, Message
 from tests.conftest import wait_until
 from tests.unit.served import Served, serving
 from tests.unit.test_serving_app import metrics, problem
@@ -146,7 +146,7 @@ def test_an_answer_that_says_the_same_at_another_cut_is_pushed_now_and_then(
         assert reader.is_quiet, "its rows are as they were"
         with following(served) as other:
             assert other.next("answer").id != first.id, "who comes gets the newest"
-        monkeypatch.setattr(live, "HEARTBEAT_S", 0.1)
+        monkeypatch.setattr(live_queries, "HEARTBEAT_S", 0.1)
         served.answering.moved = 2
         later = reader.next("answer")
         assert (later.data["rows"], later.id) == (first.data["rows"], first.id.replace("-0-", "-2-"))  # type: ignore[union-attr]
@@ -185,7 +185,7 @@ def test_subscribers_of_one_question_share_its_looks_and_it_ends_with_the_last(s
 
 def test_relative_range_moves_on_with_the_clock(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [1_772_323_200.0]
-    monkeypatch.setattr(live.time, "time", lambda: clock[0])
+    monkeypatch.setattr(live_queries.time, "time", lambda: clock[0])
     with following(served, **{"from": "-1h", "to": "now"}) as reader:
         first = reader.next("answer").data["meta"]["range"]
         clock[0] += 3600
@@ -241,7 +241,7 @@ def test_mistake_is_answered_as_by_the_query(served: Served, parameters: Any, pa
 
 
 def test_heartbeat_keeps_a_quiet_stream_open(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "HEARTBEAT_S", 0.05)
+    monkeypatch.setattr(live_queries, "HEARTBEAT_S", 0.05)
     with following(served) as reader:
         reader.next("answer")
         reader.next("comment")
@@ -258,7 +258,7 @@ def test_client_that_comes_back_is_not_told_what_it_has(served: Served) -> None:
 
 
 def test_key_that_is_removed_ends_its_stream(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "HEARTBEAT_S", 0.05)
+    monkeypatch.setattr(live_queries, "HEARTBEAT_S", 0.05)
     with following(served, auth=served.key("passing", ["query"])) as reader, following(served) as other:
         reader.next("answer")
         remove_key(served.home, "passing")
@@ -431,7 +431,7 @@ def test_websocket_is_closed_when_the_server_stops(served: Served) -> None:
 
 
 def test_websocket_is_closed_when_its_key_is_removed(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "HEARTBEAT_S", 0.05)
+    monkeypatch.setattr(live_queries, "HEARTBEAT_S", 0.05)
     name, secret = served.key("passing", ["query"])
 
     async def talk() -> dict[str, Any]:

@@ -13,9 +13,9 @@ from starlette.routing import Route
 from infra.settings import load_settings
 from infra.version import VERSION
 from serving_layer.app import create_app
-from serving_layer.asked_filters import names_of
-from serving_layer.asking import PARAMETERS, Limits, ask
-from serving_layer.openapi import describe
+from serving_layer.query.parse import PARAMETERS, Limits, ask
+from serving_layer.query.parse_filters import names_of
+from serving_layer.rest.openapi.document import describe
 from tests.unit.served import serving
 from views.aggregates import Count, Max, Quantiles, Sum
 from views.declarations import load_declarations

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from serving_layer import periods
 from serving_layer.errors import BadParameter, TooLarge
-from serving_layer.periods import Step
-from serving_layer.question import Period
-from serving_layer.times import Duration, parse_time, parse_zone
+from serving_layer.query import periods
+from serving_layer.query.model import Period
+from serving_layer.query.periods import Step
+from serving_layer.query.times import Duration, parse_time, parse_zone
 from views.grain import DAY, parse_grain
 
 MOST = 100_000

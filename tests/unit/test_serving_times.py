@@ -11,9 +11,18 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from serving_layer import times
 from serving_layer.errors import BadParameter
-from serving_layer.times import Duration, earlier, first_moment, iso, moments, parse_duration, parse_time, parse_zone
+from serving_layer.query import times
+from serving_layer.query.times import (
+    Duration,
+    earlier,
+    first_moment,
+    iso,
+    moments,
+    parse_duration,
+    parse_time,
+    parse_zone,
+)
 
 NOW = 1_794_830_400.25  # 2026-11-16T12:00:00.25Z
 BERLIN, KOLKATA, LORD_HOWE = "Europe/Berlin", "Asia/Kolkata", "Australia/Lord_Howe"

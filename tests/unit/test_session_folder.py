@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from infra import session_folder
-from infra.session_folder import own_folder
+from infra.spark import session_folder
+from infra.spark.session_folder import own_folder
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from infra.session_folder import own_folder
+from infra.spark.session_folder import own_folder
 folder = own_folder(Path(sys.argv[1]))
 (folder / "liblz4.so").write_bytes(b"x")
 print(folder, flush=True)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from infra.jars import JarSet
-from infra.kafka_clients import kafka_config
+from infra.clients.kafka import kafka_config
+from infra.java.jars import JarSet
 from infra.settings import Settings, load_settings
-from infra.spark import kafka_source_options, spark_conf
+from infra.spark.session import kafka_source_options, spark_conf
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_log_configuration_survives_a_path_with_a_space(
     jars: JarSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark splits the options of its JVM at spaces."""
-    monkeypatch.setattr("infra.spark._log_config", lambda: tmp_path / "my projects" / "log.properties")
+    monkeypatch.setattr("infra.spark.session._log_config", lambda: tmp_path / "my projects" / "log.properties")
     options = spark_conf(load_settings(), jars)["spark.driver.extraJavaOptions"]
     assert " " not in options
     assert options.endswith("/my%20projects/log.properties")

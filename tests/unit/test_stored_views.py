@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from batch_layer import definitions
-from batch_layer.errors import BatchError
-from batch_layer.folders import BatchFolder
-from views import aggregates, stored
+from hand_off import definitions
+from hand_off.batch_errors import BatchError
+from hand_off.batch_folder import BatchFolder
+from views import aggregates, serialization
 from views.aggregates import (
     Aggregate,
     Average,
@@ -62,7 +62,7 @@ def view_of(**answers: Any) -> View:
 
 
 def again(view: View) -> View:
-    return stored.from_text(stored.to_text(view), view.source)
+    return serialization.from_text(serialization.to_text(view), view.source)
 
 
 # ---- text ----------------------------------------------------------------------
@@ -121,15 +121,15 @@ def test_a_view_with_defaults_only_comes_back() -> None:
 )
 def test_what_is_no_declaration_is_refused(text: str) -> None:
     with pytest.raises(DeclarationError, match="This is no stored declaration of a view"):
-        stored.from_text(text, VISITS)
+        serialization.from_text(text, VISITS)
 
 
 @pytest.mark.parametrize("name", ["Position", "Aggregate", "annotations", "__doc__"])
 def test_only_aggregates_are_made_of_a_stored_text(name: str) -> None:
-    declared = json.loads(stored.to_text(view_of()))
+    declared = json.loads(serialization.to_text(view_of()))
     declared["answers"]["events"] = {"is": name, "of": "", "where": None}
     with pytest.raises(DeclarationError):
-        stored.from_text(json.dumps(declared), VISITS)
+        serialization.from_text(json.dumps(declared), VISITS)
 
 
 # ---- on the disk ---------------------------------------------------------------

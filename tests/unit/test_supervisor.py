@@ -15,11 +15,11 @@ from typing import Any
 import psutil
 import pytest
 
-from infra import supervisor as module
 from infra.errors import InfraError, ServiceFailed
 from infra.home import Home, read_json, write_json
-from infra.service import Service, State
-from infra.supervisor import Supervisor, created_at, end_leftovers, is_same_process
+from infra.stack import supervisor as module
+from infra.stack.service import Service, State
+from infra.stack.supervisor import Supervisor, created_at, end_leftovers, is_same_process
 from infra.terminal import COLOURS
 from tests.conftest import wait_until
 
@@ -419,8 +419,8 @@ def test_home_without_leftovers_has_none(home: Home, status: Any) -> None:
 STORM = """
 import pathlib, signal, sys
 from infra.home import Home
-from infra.service import Service
-from infra.supervisor import Supervisor
+from infra.stack.service import Service
+from infra.stack.supervisor import Supervisor
 home = Home(pathlib.Path(sys.argv[1]))
 services = [Service(name="one", command=("sleep", "600"), address="", check=lambda: None)]
 supervisor = Supervisor(home, services, start_timeout_s=9, stop_timeout_s=9, backoff_max_s=9, log_max_mb=1)

@@ -15,9 +15,19 @@ import pyarrow.parquet as pq
 import pytest
 
 from infra.settings import load_settings
-from master_dataset import commits, fsck, repair
-from master_dataset.archiver import Archive
-from master_dataset.commits import (
+from master_dataset.archiver.archive import Archive
+from master_dataset.cut import OffsetRange
+from master_dataset.errors import MasterDatasetError
+from master_dataset.kafka.positions import KafkaBehind, OffsetsGone, Positions, TopicReplaced, check_positions
+from master_dataset.table import commits
+from master_dataset.table.append import _files_named
+from master_dataset.table.checks import fsck, repair
+from master_dataset.table.checks.fsck import Measured, Trouble, quick_check
+from master_dataset.table.checks.repair import _is_unproved, commits_to_restore, compactions_to_undo
+from master_dataset.table.checks.salvage import outside
+from master_dataset.table.checks.void_commits import forget_summaries, move_aside, taken_out, void_commits
+from master_dataset.table.commit_cache import Entry, add_entries, read_entries
+from master_dataset.table.commits import (
     Commit,
     Kind,
     Proof,
@@ -30,16 +40,7 @@ from master_dataset.commits import (
     remember,
     remembered_file,
 )
-from master_dataset.coverage import follow, replacements
-from master_dataset.cut import OffsetRange
-from master_dataset.errors import MasterDatasetError
-from master_dataset.fsck import Measured, Trouble, quick_check
-from master_dataset.kafka_positions import KafkaBehind, OffsetsGone, Positions, TopicReplaced, check_positions
-from master_dataset.remembered import Entry, add_entries, read_entries
-from master_dataset.repair import _is_unproved, commits_to_restore, compactions_to_undo
-from master_dataset.salvage import outside
-from master_dataset.table import _files_named
-from master_dataset.void_commits import forget_summaries, move_aside, taken_out, void_commits
+from master_dataset.table.coverage import follow, replacements
 from views.source import Source
 
 

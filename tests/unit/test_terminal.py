@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from infra import terminal
-from infra.cli import Output
+from tidemark.cli import Output
 
 ROWS: list[dict[str, Any]] = [{"number": 1204, "rows": 98765, "is_new": True, "why": "[red]"}]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from infra.problems import Problem
+from infra.rest.problems import Problem
 from infra.threads import Threads
 
 

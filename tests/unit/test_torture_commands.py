@@ -12,7 +12,7 @@ import typer
 from typer.testing import CliRunner
 from typer.testing import Result as Ended
 
-from torture import commands
+from tidemark.commands import torture as commands
 from torture.result import Result, Wrong
 
 Torment = Callable[..., Result]

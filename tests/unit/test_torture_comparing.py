@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from torture.comparing import is_right
+from torture.comparison import is_right
 from views.aggregates import Average, Count, Max, Quantiles, StdDev, Sum, TopK
 from views.derived import Ratio
 from views.source import Source

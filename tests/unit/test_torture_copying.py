@@ -10,8 +10,8 @@ import pytest
 from infra.errors import HomeError
 from infra.home import Home
 from infra.settings import Settings
-from torture.copying import LIMITS, copied
 from torture.errors import TortureError
+from torture.home_copy import LIMITS, copied
 from torture.installation import PLAIN, Installation
 from torture.links import PAIRS
 

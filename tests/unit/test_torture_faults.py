@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.local_stack import build_services
+from infra.stack.services import build_services
 from torture import disks
 from torture.errors import TortureError
 from torture.faults import all_faults, clocks, damage, network, topics

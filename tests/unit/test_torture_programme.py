@@ -18,10 +18,10 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from master_dataset.cut import Cut
-from serving_layer.asking import Limits, ask, ask_json
-from serving_layer.recompute import recompute
-from torture.commands import _place
-from torture.comparing import Answered, Place, compare, last_place
+from serving_layer.query.parse import Limits, ask, ask_json
+from serving_layer.verification.from_scratch import recompute
+from tidemark.commands.torture import _place
+from torture.comparison import Answered, Place, compare, last_place
 from torture.errors import BrokenPromise, TortureError
 from torture.fault import KINDS, Fault
 from torture.faults import all_faults
@@ -30,7 +30,7 @@ from torture.plan import Planned, plan, usable
 from torture.programme import Programme
 from torture.questions import as_json, question, whole
 from torture.result import Result, Sample, Shot, Wrong, read_result
-from torture.sampling import growth
+from torture.sampler import growth
 from torture.shop import minutes, sales, totals
 from torture.supervised import _appended
 from torture.table import found, summary

@@ -14,7 +14,7 @@ import pytest
 
 from torture.report import by_kind, is_tables, markdown, page, percentile, tables_path, write_report
 from torture.result import Result, Sample, Shot, Wrong, read_result
-from torture.sampling import Sampler
+from torture.sampler import Sampler
 from torture.table import found, noted, summary, tables
 from torture.timeline import picture
 

@@ -27,13 +27,13 @@ from starlette.routing import Route
 from infra.failpoints import VARIABLE
 from infra.home import write_json
 from infra.logs import configure_logging
-from infra.ports import LOOPBACK
-from infra.problems import Problem
+from infra.rest.problems import Problem
+from infra.stack.ports import LOOPBACK
 from master_dataset.collector.bodies import check_batch, parse_body, read_body
 from master_dataset.collector.limits import Budget
 from master_dataset.collector.limits import Limits as CollectorLimits
-from master_dataset.table import TableBusy
-from serving_layer.asking import Limits, ask
+from master_dataset.table.append import TableBusy
+from serving_layer.query.parse import Limits, ask
 from tests.conftest import wait_until
 from torture import runs
 from torture.errors import BrokenPromise, TortureError
@@ -41,7 +41,7 @@ from torture.faults import clocks, concurrency, damage, overload, processes, red
 from torture.faults.overload import Refused
 from torture.installation import Ended, Installation, free_port
 from views.aggregates import Count
-from views.generation import START
+from views.sample_events import START
 from views.view import View
 
 CHANCE = random.Random(1)  # noqa: S311  no secret

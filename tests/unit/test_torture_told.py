@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from serving_layer.alerts.episodes import Episode, State
+from torture.alert_check import judge, misdelivered, true_periods
 from torture.shop import popular
-from torture.told import judge, misdelivered, true_periods
 from views.in_memory import Event
 
 DAY = 86_400

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from master_dataset.dead_letters import DeadLetter
+from master_dataset.dead_letters.letters import DeadLetter
 from torture import checker as checking
 from torture.checker import Checker
-from torture.comparing import Answered
+from torture.comparison import Answered
 from torture.fates import Fate, Fates
 from torture.poison import Poison
 from torture.result import Result

@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 
 from master_dataset.cut import Cut
-from serving_layer import periods
-from serving_layer.asking import Limits, ask
-from serving_layer.question import Question
-from serving_layer.recompute import recompute
-from torture import shop, wanted
-from torture.comparing import Answered, compare
+from serving_layer.query import periods
+from serving_layer.query.model import Question
+from serving_layer.query.parse import Limits, ask
+from serving_layer.verification.from_scratch import recompute
+from torture import expected_rows, shop
+from torture.comparison import Answered, compare
+from torture.expected_rows import wanted_rows, windows
 from torture.questions import question
-from torture.wanted import wanted_rows, windows
 from views.aggregates import Average, Count, Quantiles, Sum, TopK
 from views.derived import Ratio
 from views.in_memory import Event
@@ -219,13 +219,13 @@ def sabotage(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     spec.loader.exec_module(broken)
     for function in ("cut", "rolling"):  # to be put back
         monkeypatch.setattr(periods, function, getattr(periods, function))
-    broken.SABOTAGES[name]["serving_layer.periods"](periods)
+    broken.SABOTAGES[name]["serving_layer.query.periods"](periods)
 
 
 def answered(view: View, asked: dict[str, str], cut: Cut, truth: Known) -> Answered:
     """All rows, as a serving process in which this code runs would tell them."""
     made, rows = served(view, asked), by_the_serving_layer(view, asked, cut, truth)
-    zone = wanted.zone_of(asked)
+    zone = expected_rows.zone_of(asked)
     told = [
         {"bucket": datetime.fromtimestamp(at, zone).isoformat(), **dict(zip(made.by, key, strict=True)), **row}
         for (at, *key), row in sorted(rows.items(), key=lambda item: [(each is not None, each) for each in item[0]])
@@ -260,7 +260,7 @@ def test_broken_periods_of_the_serving_layer_change_nothing_of_what_is_wanted_an
 
 
 def test_what_is_wanted_is_made_without_the_serving_layer() -> None:
-    tree = ast.walk(ast.parse(Path(wanted.__file__).read_text()))
+    tree = ast.walk(ast.parse(Path(expected_rows.__file__).read_text()))
     modules = [node.module or "" for node in tree if isinstance(node, ast.ImportFrom)]
     assert "torture.truth" in modules
     assert not [module for module in modules if module.startswith("serving_layer")]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from batch_layer.consistency import Compared
-from serving_layer.verify_commands import _exit_code, _row, _unknown
-from serving_layer.verifying import JOINS
+from batch_layer.consistency.quarantine import Compared
+from serving_layer.verification.verify import JOINS
+from tidemark.commands.verify import _exit_code, _row, _unknown
 
 EQUAL = Compared("sales", "hash", 0, 1, 10, 10)
 WRONG = Compared("sales", "hash", 0, 1, 10, 10, mismatched=1)

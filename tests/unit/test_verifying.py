@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from serving_layer import rows as paging
-from serving_layer.answer import Answer, BatchPart, Meta, Row
-from serving_layer.asking import Limits, ask
-from serving_layer.question import Question
-from serving_layer.recompute import recompute
-from serving_layer.verifying import ALL_TIME, _add, _compared
+from serving_layer.query import rows as paging
+from serving_layer.query.model import Question
+from serving_layer.query.parse import Limits, ask
+from serving_layer.query.result import Answer, BatchPart, Meta, Row
+from serving_layer.verification.from_scratch import recompute
+from serving_layer.verification.verify import ALL_TIME, _add, _compared
 from tests.answering_place import SALES, end_of, events
 from views import in_memory
 

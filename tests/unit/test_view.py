@@ -32,8 +32,8 @@ from views.derived import Derived, Ratio
 from views.errors import ExpressionError, ViewError
 from views.expressions import parse, parse_condition
 from views.in_memory import Event
-from views.kinds import CASTS
 from views.source import Source
+from views.types import CASTS
 from views.view import MOST_ANSWERS, MOST_KEYS, RESERVED, View
 
 FIELDS = """

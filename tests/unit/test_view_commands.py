@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from infra import cli
+from tidemark import cli
 from views.catalog.page_hits import page_hits
 from views.declarations import ALL_EXAMPLES, load_declarations
 from views.state_sql import state_sql
@@ -195,7 +195,7 @@ def test_check_of_a_broken_view_says_what_is_broken(views: Views, monkeypatch: p
 
 def test_check_with_spark_says_where_spark_differs(views: Views, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark itself is asked in tests/spark/test_catalog.py."""
-    from batch_layer import view_commands
+    from tidemark.commands import views as view_commands
 
     found: dict[str, list[str]] = {"page_hits": []}
     monkeypatch.setattr(view_commands, "_differences_of_spark", lambda *_arguments: found)

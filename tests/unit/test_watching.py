@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 
 from infra.settings import load_settings
-from master_dataset.event import compile_validator
-from serving_layer.alerts.watching import MOST_BYTES, Watcher, _shown, read_event
+from master_dataset.events.envelope import compile_validator
+from serving_layer.alerts.watches import MOST_BYTES, Watcher, _shown, read_event
 from views.source import Source
 from views.watch import Watch
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from serving_layer.alerts import delivering
-from serving_layer.alerts.delivering import Courier, MessageTooLarge, Parcel, send_in_parts
+from serving_layer.alerts import couriers
+from serving_layer.alerts.couriers import Courier, MessageTooLarge, Parcel, send_in_parts
 from serving_layer.alerts.episodes import Episode, State
 from serving_layer.alerts.journal import Journal, Look, Position, Telling
 from serving_layer.alerts.webhooks import (
@@ -234,8 +234,8 @@ def test_messages_are_carried_in_order_and_then_gone(tmp_path: Path) -> None:
 def test_what_fails_waits_longer_each_time_and_holds_those_behind_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delivering, "FIRST_PAUSE_S", 100.0)  # longer than any disk may take
-    monkeypatch.setattr(delivering, "LONGEST_PAUSE_S", 1000.0)
+    monkeypatch.setattr(couriers, "FIRST_PAUSE_S", 100.0)  # longer than any disk may take
+    monkeypatch.setattr(couriers, "LONGEST_PAUSE_S", 1000.0)
     journal = filled(tmp_path)
 
     def fail(_due: list[Telling]) -> None:

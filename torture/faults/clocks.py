@@ -19,7 +19,7 @@ from infra.home import read_json
 from torture.errors import TortureError
 from torture.fault import Fault, Strike
 from torture.installation import SERVICES, Installation
-from torture.waiting import wait_for
+from torture.wait import wait_for
 
 FOLDERS = ("/usr/lib", "/usr/local/lib", "/usr/lib64")
 LIBRARY = "libfaketime.so.1"

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from speed_layer.speed_views import SpeedViews
+from hand_off.speed_views import SpeedViews
 from torture.errors import BrokenPromise, TortureError
 from torture.fault import RUN_S, Fault
 from torture.installation import BATCH_TIMEOUT_S, Installation, end_group, said_by
 from torture.runs import beside, run_under_way, signal_group
-from torture.waiting import wait_for
+from torture.wait import wait_for
 
 STILL_S = 6.0
 """Longer than a writer that says nothing is taken to live."""
@@ -109,7 +109,7 @@ def another_writer(installation: Installation, chance: random.Random) -> Iterato
 def another_archiver(installation: Installation, chance: random.Random) -> Iterator[None]:
     """A second archiver of the same table: it is refused, or has the table before the first one does."""
     del chance
-    with _beside(installation, "master_dataset.archiving") as said:
+    with _beside(installation, "master_dataset.archiver.__main__") as said:
         _wait_until_said(said, BESIDE_S, "is written by process", "continues")
         yield
 

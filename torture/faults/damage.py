@@ -13,15 +13,15 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from batch_layer import publish_log
-from batch_layer.folders import BatchFolder
-from batch_layer.manifests import read_manifest
+from hand_off import publish_log
+from hand_off.batch_folder import BatchFolder
+from hand_off.manifests import read_manifest
 from infra.home import read_json
-from master_dataset.commits import live_files, read_commits, table_path
+from master_dataset.table.commits import live_files, read_commits, table_path
 from torture.errors import BrokenPromise, NotInTime, TortureError
 from torture.fault import RUN_S, Fault, Strike
 from torture.installation import Installation, end_group
-from torture.waiting import wait_for
+from torture.wait import wait_for
 
 REPAIR_TIMEOUT_S = 180
 ARCHIVER_S = 40.0

@@ -12,7 +12,7 @@ from torture.errors import TortureError
 from torture.fault import RUN_S, Fault, Strike
 from torture.installation import Installation
 from torture.runs import go_on, run_under_way
-from torture.waiting import wait_for
+from torture.wait import wait_for
 
 BEFORE_WRITING = ("run.after_number", "run.after_copies", "run.after_data")
 """Places of a run after which it writes."""

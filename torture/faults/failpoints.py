@@ -10,7 +10,7 @@ from functools import partial
 from torture.errors import NotInTime, TortureError
 from torture.fault import RUN_S, Fault, Kind, Strike
 from torture.installation import Installation
-from torture.waiting import wait_for
+from torture.wait import wait_for
 
 KIND: Kind = "failpoint"
 IN_SERVICES = (

@@ -13,7 +13,7 @@ from torture.installation import Installation
 from torture.links import PAIRS
 from torture.proxy import Condition, Mode
 from torture.runs import go_on, run_under_way
-from torture.waiting import wait_for
+from torture.wait import wait_for
 
 GOES_BY_S = 15.0
 """Of some pairs one has not always something to say to the other."""

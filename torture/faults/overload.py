@@ -16,12 +16,12 @@ from urllib.parse import urlencode, urlsplit
 
 import httpx
 
-from infra.ports import LOOPBACK
+from infra.stack.ports import LOOPBACK
 from torture.errors import BrokenPromise, TortureError
 from torture.fault import Fault
 from torture.installation import Installation
-from torture.waiting import wait_for
-from views.generation import START
+from torture.wait import wait_for
+from views.sample_events import START
 from views.view import View
 
 TIMES = 5

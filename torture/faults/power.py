@@ -16,7 +16,7 @@ from torture.errors import TortureError
 from torture.fault import Fault
 from torture.installation import Installation, end_group
 from torture.runs import run_meanwhile
-from torture.waiting import wait_for
+from torture.wait import wait_for
 
 
 @contextmanager

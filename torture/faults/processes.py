@@ -15,7 +15,7 @@ from infra.errors import InfraError
 from torture.errors import NotInTime, TortureError
 from torture.fault import Fault
 from torture.installation import SERVICES, Installation
-from torture.waiting import wait_for
+from torture.wait import wait_for
 
 ON_SPARK = ("archiver", "speed")
 CORE = (*ON_SPARK, "alerts")

@@ -15,7 +15,7 @@ from pathlib import Path
 from torture.errors import TortureError
 from torture.fault import RUN_S, Fault
 from torture.installation import Installation
-from torture.waiting import wait_for
+from torture.wait import wait_for
 
 PARTS = ("epoch", "meta.2", "gens")
 """Keys by which speed views are known to be whole. A state alone cannot be lost: Redis keeps all or forgets the end."""

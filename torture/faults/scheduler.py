@@ -12,15 +12,15 @@ from typing import Any
 
 import psutil
 
-from batch_layer.scheduling import progress_file
+from batch_layer.scheduler import progress_file
 from infra.home import read_json, write_json
 from torture.errors import BrokenPromise, NotInTime
 from torture.fault import RUN_S, Fault
 from torture.installation import Installation
 from torture.runs import beside
-from torture.waiting import wait_for
+from torture.wait import wait_for
 
-MODULE = "batch_layer.scheduling"
+MODULE = "batch_layer.scheduler"
 EVERY_MINUTE = {"TIDEMARK_BATCH_SCHEDULE": "* * * * *"}
 BEGINS_S, ENDS_S, MADE_S = 120.0, 20.0, 480.0
 LONGEST_S = 10.0

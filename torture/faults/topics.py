@@ -12,11 +12,11 @@ from confluent_kafka.admin import AdminClient
 
 from infra.disk import replace_file
 from infra.home import read_json
-from master_dataset.topics import alter_topic, delete_topic, existing_topics, librdkafka_config
+from master_dataset.kafka.topics import alter_topic, delete_topic, existing_topics, librdkafka_config
 from torture.errors import BrokenPromise, NotInTime, TortureError
 from torture.fault import Fault
 from torture.installation import Installation
-from torture.waiting import wait_for
+from torture.wait import wait_for
 
 MOST_PARTITIONS = 8
 REFUSED_S = 90.0

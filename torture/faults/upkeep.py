@@ -15,17 +15,17 @@ from pathlib import Path
 
 import httpx
 
-from batch_layer import publish_log
-from batch_layer.folders import BatchFolder
-from batch_layer.publish_log import Entry
-from master_dataset.commits import Kind, live_files, read_commits, table_path
-from master_dataset.fsck import CHECKPOINT_FILE, Finding, quick_check
+from hand_off import publish_log
+from hand_off.batch_folder import BatchFolder
+from hand_off.publish_log import Entry
+from master_dataset.table.checks.fsck import CHECKPOINT_FILE, Finding, quick_check
+from master_dataset.table.commits import Kind, live_files, read_commits, table_path
 from torture.errors import BrokenPromise, NotInTime, TortureError
 from torture.fault import RUN_S, Fault, Strike
 from torture.faults.damage import REPAIR_TIMEOUT_S, any_commit, command, empty, tear
 from torture.installation import Installation, said_by
-from torture.waiting import wait_for
-from views.generation import START
+from torture.wait import wait_for
+from views.sample_events import START
 
 SWITCH_S = 30.0
 """Within so long readers are on the run that they are told to be on."""

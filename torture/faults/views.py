@@ -12,7 +12,7 @@ import httpx
 from torture.errors import BrokenPromise, NotInTime, TortureError
 from torture.fault import RUN_S, Fault
 from torture.installation import Installation
-from torture.waiting import wait_for
+from torture.wait import wait_for
 
 FILE = "joining.py"
 NAME = "joined"

@@ -14,8 +14,8 @@ from typing import Any, ClassVar, NamedTuple
 
 from views.errors import ExpressionError
 from views.field_types import FieldType
-from views.kinds import BIGINT
-from views.typed import Typed
+from views.typed_expression import Typed
+from views.types import BIGINT
 
 Part = str | bytes | None
 """A text without spaces, a blob, or nothing (no value yet)."""

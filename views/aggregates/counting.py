@@ -14,8 +14,8 @@ from views.aggregates import numbers
 from views.aggregates.algebra import Aggregate, Algebra, Part, Position, check_kind
 from views.errors import ExpressionError, StateError
 from views.field_types import FieldType
-from views.kinds import BIGINT, DOUBLE, EXACT
-from views.typed import Typed
+from views.typed_expression import Typed
+from views.types import BIGINT, DOUBLE, EXACT
 
 ROUNDED = "a sum of n doubles is off by at most n * 2^-52 of the sum of their sizes"
 WIDEST_SUM = 28

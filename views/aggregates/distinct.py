@@ -16,8 +16,8 @@ from views.aggregates.algebra import Aggregate, Algebra, Part, Position, check_k
 from views.aggregates.items import Items, Room
 from views.errors import ExpressionError
 from views.field_types import FieldType
-from views.kinds import BIGINT, EPOCH, MICROSECOND
-from views.typed import Typed
+from views.typed_expression import Typed
+from views.types import BIGINT, EPOCH, MICROSECOND
 
 COUNTABLE = ("string", "bigint", "timestamp", "boolean")
 MOST_EXACT = 100_000

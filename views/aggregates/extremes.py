@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from views.aggregates import numbers
 from views.aggregates.algebra import Aggregate, Algebra, Part, Position, check_kind
 from views.field_types import FieldType
-from views.typed import Typed
+from views.typed_expression import Typed
 
 ORDERED = ("bigint", "double", "decimal", "string", "date", "timestamp", "boolean")
 

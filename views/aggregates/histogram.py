@@ -10,8 +10,8 @@ from typing import Any
 
 from views.aggregates.algebra import Aggregate, Algebra, Part, Position, check_kind
 from views.errors import ExpressionError, StateError
-from views.kinds import literal
-from views.typed import Typed
+from views.typed_expression import Typed
+from views.types import literal
 
 MOST_BOUNDS = 100
 LARGEST_BOUND = 2**53

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 from views.field_types import FieldType
-from views.kinds import EPOCH, MICROSECOND
+from views.types import EPOCH, MICROSECOND
 
 FIRST_DAY = date(1970, 1, 1)
 MOST_DIGITS = 100

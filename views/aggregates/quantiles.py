@@ -16,8 +16,8 @@ from views.aggregates.algebra import Aggregate, Algebra, Part, Position, check_k
 from views.aggregates.distinct import accumulated, blob
 from views.aggregates.items import Items, Room
 from views.errors import ExpressionError, StateError
-from views.kinds import DOUBLE
-from views.typed import Typed
+from views.typed_expression import Typed
+from views.types import DOUBLE
 
 SMALLEST, LARGEST = 1e-9, 1e15
 """Sizes below the first count as 0, those above the second as the second."""

@@ -11,7 +11,7 @@ from views.aggregates.algebra import Aggregate, Algebra, Part, Position, check_k
 from views.aggregates.distinct import accumulated, blob
 from views.aggregates.items import Items, Room
 from views.errors import ExpressionError
-from views.typed import Typed
+from views.typed_expression import Typed
 
 SPARE = 3
 """Spark takes the median from all when its table is full, and is off by up to 3.5 n / (4/3 of its items)."""

@@ -6,8 +6,8 @@ from typing import Any
 
 from views.errors import ExpressionError
 from views.functions.registry import call, check, constant, field_at, function
-from views.kinds import BIGINT, BOOLEAN, widened
-from views.typed import Typed
+from views.typed_expression import Typed
+from views.types import BIGINT, BOOLEAN, widened
 
 
 @function("size", 1)

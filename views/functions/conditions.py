@@ -7,8 +7,8 @@ from typing import Any
 
 from views.errors import ExpressionError
 from views.functions.registry import ANY_NUMBER, build, call, check, coerce, finite, function, of_bearable_size
-from views.kinds import BOOLEAN, NULL, common
-from views.typed import Row, Typed
+from views.typed_expression import Row, Typed
+from views.types import BOOLEAN, NULL, common
 
 
 def _comparison(name: str, python: Callable[[Any, Any], bool]) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 from views.errors import ExpressionError
 from views.field_types import FieldType
 from views.functions.registry import call, check, coerce, constant, finite, function
-from views.kinds import BIGINT, DOUBLE, EXACT, LARGEST, SMALLEST, as_decimal, decimal, fit, is_number, one_zero
-from views.typed import Typed
+from views.typed_expression import Typed
+from views.types import BIGINT, DOUBLE, EXACT, LARGEST, SMALLEST, as_decimal, decimal, fit, is_number, one_zero
 
 MOST_DIGITS = 34
 

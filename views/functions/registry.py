@@ -8,8 +8,8 @@ from typing import Any
 
 from views.errors import ExpressionError
 from views.field_types import INTEGER_BITS, Field, FieldType
-from views.kinds import DOUBLE, NULL, cast, check_cast, widened
-from views.typed import Row, Typed
+from views.typed_expression import Row, Typed
+from views.types import DOUBLE, NULL, cast, check_cast, widened
 
 Builder = Callable[..., Typed]
 BUILDERS: dict[str, tuple[Builder, int, int]] = {}

@@ -9,8 +9,8 @@ from typing import Any
 from views.errors import ExpressionError
 from views.field_types import FieldType
 from views.functions.registry import ANY_NUMBER, call, check, constant, function
-from views.kinds import BIGINT, BOOLEAN, STRING, literal
-from views.typed import Typed
+from views.typed_expression import Typed
+from views.types import BIGINT, BOOLEAN, STRING, literal
 
 
 def _of_string(name: str, kind: FieldType, python: Callable[[str], Any]) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 from views.errors import ExpressionError
 from views.functions.registry import call, check, function
-from views.kinds import BIGINT, DATE, EPOCH, MICROSECOND, TIMESTAMP
-from views.typed import Typed
+from views.typed_expression import Typed
+from views.types import BIGINT, DATE, EPOCH, MICROSECOND, TIMESTAMP
 
 
 def _part_of_time(name: str, kinds: tuple[str, ...], python: Callable[[Any], int]) -> None:

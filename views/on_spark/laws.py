@@ -10,11 +10,11 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from views.generation import Record, generate
 from views.in_memory import Group
 from views.laws import Reference
 from views.on_spark.events import with_event
 from views.on_spark.states import states
+from views.sample_events import Record, generate
 from views.states import unpack
 from views.view import View
 

@@ -56,7 +56,7 @@ def _dedup_off(module: Any) -> None:
     module._count = lambda found, marks: count(found, None)
 
 
-@sabotages("fencing off", "speed_layer.speed_views")
+@sabotages("fencing off", "hand_off.speed_views")
 def _fencing_off(module: Any) -> None:
     """The step believes every writer, whoever owns the epoch and wherever Redis is."""
     for script in ("apply", "beat"):
@@ -64,12 +64,12 @@ def _fencing_off(module: Any) -> None:
     lua(module, "apply", "if applied ~= ARGV[2] then", "if false then")
 
 
-@sabotages("fencing off", "speed_layer.keeping")
+@sabotages("fencing off", "speed_layer.writer")
 def _never_look(module: Any) -> None:
     module.Keeper._is_as_we_left_it = lambda self, stream: stream.failure is None
 
 
-@sabotages("atomic step split in two", "speed_layer.speed_views")
+@sabotages("atomic step split in two", "hand_off.speed_views")
 def _split_step(module: Any) -> None:
     """First the states, then, a moment later, the cut and the marks."""
     whole = module.SpeedViews.apply
@@ -117,25 +117,25 @@ def _neighbours_dropped(module: Any) -> None:
 # ---- the serving layer ----
 
 
-@sabotages("merge drops a generation", "speed_layer.speed_views")
+@sabotages("merge drops a generation", "hand_off.speed_views")
 def _generation_dropped(module: Any) -> None:
     lua(module, "answer", "  gids[#gids + 1] = generation.gid\n", "  gids = {generation.gid}\n")
 
 
-@sabotages("a lost Redis is not told", "speed_layer.speed_views")
+@sabotages("a lost Redis is not told", "hand_off.speed_views")
 def _loss_untold(module: Any) -> None:
     """A reader takes a Redis without meta for one that is up to date and has nothing."""
     lua(module, "answer", "  return {'LOST'}\n", "  applied, published = ARGV[2], ARGV[1]\n")
     lua(module, "answer", "if not found then", "if false then")
 
 
-@sabotages("a lost Redis is not told", "serving_layer.speed_side")
+@sabotages("a lost Redis is not told", "serving_layer.readers.speed")
 def _forgets_what_it_said(module: Any) -> None:
     """It would tell by itself that its answers went back behind earlier ones."""
     module.SpeedSide.passed = lambda self, cut: None
 
 
-@sabotages("a page leaves out a row", "serving_layer.rows")
+@sabotages("a page leaves out a row", "serving_layer.query.rows")
 def _row_left_out(module: Any) -> None:
     """A page that goes on behind another begins one row too late."""
     whole = module.page
@@ -147,13 +147,13 @@ def _row_left_out(module: Any) -> None:
     module.page = page
 
 
-@sabotages("a window is short by an hour", "serving_layer.periods")
+@sabotages("a window is short by an hour", "serving_layer.query.periods")
 def _short_window(module: Any) -> None:
     rolling = module.rolling
     module.rolling = lambda *given: tuple(each._replace(start=each.start + 3600) for each in rolling(*given))
 
 
-@sabotages("days are those of UTC", "serving_layer.periods")
+@sabotages("days are those of UTC", "serving_layer.query.periods")
 def _days_of_utc(module: Any) -> None:
     from datetime import UTC
 
@@ -164,7 +164,7 @@ def _days_of_utc(module: Any) -> None:
 # ---- the alert process ----
 
 
-@sabotages("alerts forget what they told", "serving_layer.alerts.evaluating")
+@sabotages("alerts forget what they told", "serving_layer.alerts.evaluator")
 def _told_forgotten(module: Any) -> None:
     """A process that begins does not take up the episodes of the one before."""
     whole = module.Evaluator.begin
@@ -197,7 +197,7 @@ def _acknowledged_early(module: Any) -> None:
 # ---- the archiver ----
 
 
-@sabotages("auto-commit on", "master_dataset.archiver")
+@sabotages("auto-commit on", "master_dataset.archiver.archive")
 def _auto_commit(module: Any) -> None:
     """It goes on where it had read to, whatever the table holds: as a consumer that commits by the clock."""
     check = module.check_positions
@@ -209,7 +209,7 @@ def _auto_commit(module: Any) -> None:
     module.check_positions = where_kafka_ends
 
 
-@sabotages("failOnDataLoss off", "master_dataset.archiver")
+@sabotages("failOnDataLoss off", "master_dataset.archiver.archive")
 def _data_loss_untold(module: Any) -> None:
     options = module.Archive._reading_options
     module.Archive._reading_options = lambda self, spark: {**options(self, spark), "failOnDataLoss": "false"}
@@ -218,18 +218,18 @@ def _data_loss_untold(module: Any) -> None:
     }
 
 
-@sabotages("dead letters dropped", "master_dataset.dead_letters")
+@sabotages("dead letters dropped", "master_dataset.dead_letters.letters")
 def _letters_dropped(module: Any) -> None:
     module.send_letters = lambda config, source, version, rows: len(list(rows))
 
 
-@sabotages("fsck off", "master_dataset.fsck")
+@sabotages("fsck off", "master_dataset.table.checks.fsck")
 def _fsck_off(module: Any) -> None:
     module.quick_check = lambda *_arguments, **_options: []
     module.refuse_damage = lambda *_arguments, **_options: None
 
 
-@sabotages("fsck off", "batch_layer.master_below")
+@sabotages("fsck off", "batch_layer.master_snapshot")
 def _count_off(module: Any) -> None:
     module.MasterBelow.check_records = lambda *_arguments: None
 
@@ -237,7 +237,7 @@ def _count_off(module: Any) -> None:
 # ---- batch runs ----
 
 
-@sabotages("publish before verify", "batch_layer.master_below")
+@sabotages("publish before verify", "batch_layer.master_snapshot")
 def _publish_unverified(module: Any) -> None:
     """A run neither waits until the master dataset holds its cut, nor counts what it got."""
 

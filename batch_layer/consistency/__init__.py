@@ -1,0 +1,1 @@
+"""Compare speed views with batch runs, and quarantine views that were wrong."""

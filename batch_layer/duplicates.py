@@ -1,0 +1,167 @@
+"""Find the copies of events: of all valid events with one id below a cut, the lowest (partition, offset) counts.
+
+Comparing all ids as texts would shuffle the whole dataset. So 64-bit hashes of the ids are compared first, and the
+ids themselves only where hashes meet: exact, at a fraction of the cost. The hashes are kept (`ids`), so that a run that
+goes on from another need only read them, not all of history. Each run adds a folder; a few of them become one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import DataFrame, Observation, SparkSession, Window
+from pyspark.sql import functions as f
+
+from batch_layer.verify_totals import values_of
+from hand_off.batch_errors import BatchError
+from hand_off.batch_folder import COPIES, HASHES
+from infra.disk import sync_file, sync_folder
+from master_dataset.cut import Cut
+from master_dataset.reading.read_spark import facts_between
+
+POSITION = ("partition", "offset")
+BROADCAST_ROWS = 1_000_000
+"""Up to so many hashes are sent to every worker whole; more are joined by a shuffle."""
+MOST_FOLDERS = 8
+"""More folders of hashes than this are merged into one: without a bound, a year of nights would be 365 to open."""
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What was found between two cuts."""
+
+    records: int
+    invalid: int
+    copies: int
+    where: DataFrame | None
+    """Positions of the copies; None: there are none."""
+    ids: str | None
+    """The folder with the hashes of these events, below that of all ids; None: there was nothing to look at."""
+    why_all: str = ""
+    """Why going on from the earlier run would be wrong; empty: it would not."""
+
+
+def find_copies(
+    spark: SparkSession,
+    table: Path,
+    start: Cut,
+    end: Cut,
+    ids: Path,
+    run: int,
+    earlier: tuple[str, ...] = (),
+    known: int = 0,
+) -> Counted:
+    """Look at the events in [start, end); `earlier` names the hashes of all `known` events below `start`."""
+    name = f"{run:08}"
+    records, invalid = _write_hashes(facts_between(spark, table, start, end), ids / name / HASHES)
+    hashes = spark.read.parquet(str(ids / name / HASHES))
+    if hashes.count() != records - invalid:
+        raise BatchError(
+            f"{hashes.count()} hashes were written of {records - invalid} events. Check the disk; run again."
+        )
+    found = _within(facts_between(spark, table, start, end), hashes)
+    why_all = ""
+    if earlier and records > invalid:
+        old = spark.read.parquet(*(str(ids / each / HASHES) for each in earlier))
+        if (count := old.count()) != known:
+            return Counted(records, invalid, 0, None, name, f"{count} hashes of ids are left of {known}")
+        across = _across(spark, table, start, end, old, hashes)
+        if across is not None:
+            if lower := across.where("is_lower").count():
+                why_all = (
+                    f"{lower} copies have a lower position, in another partition, than the events that were counted"
+                )
+            across = across.select(*POSITION)
+            found = across if found is None else found.union(across).distinct()
+    if found is not None:
+        _write(found, ids / name / COPIES)
+        found = all_copies(spark, ids, (name,))
+    return Counted(records, invalid, found.count() if found is not None else 0, found, name, why_all)
+
+
+def all_copies(spark: SparkSession, ids: Path, names: tuple[str, ...]) -> DataFrame | None:
+    """The positions of the copies that were found by several runs; None: there are none."""
+    paths = [str(ids / name / COPIES) for name in names if (ids / name / COPIES).is_dir()]
+    return spark.read.parquet(*paths) if paths else None
+
+
+def merge_ids(spark: SparkSession, ids: Path, names: tuple[str, ...], name: str, hashes: int, copies: int) -> str:
+    """Write what several runs found into one new folder, which must then hold so many hashes and copies.
+
+    Nothing is taken away: the manifests of other runs may name the old folders. They go when those runs are pruned.
+    """
+    wanted = {HASHES: hashes, COPIES: copies}
+    old = spark.read.parquet(*(str(ids / each / HASHES) for each in names))
+    for part, rows in ((HASHES, old), (COPIES, all_copies(spark, ids, names))):
+        written = 0
+        if rows is not None:
+            _write(rows, ids / name / part)
+            written = spark.read.parquet(str(ids / name / part)).count()
+        if written != wanted[part]:
+            raise BatchError(
+                f"{len(names)} folders in {str(ids)!r} have {written} {part} when merged, instead of {wanted[part]}. "
+                "Nothing was published. `tidemark batch run --full` looks for copies anew."
+            )
+    return name
+
+
+def _write_hashes(rows: DataFrame, folder: Path) -> tuple[int, int]:
+    """Write the hash and the position of each valid event; count all records and the invalid ones on the way."""
+    seen = Observation()
+    wanted = (f.count(f.lit(1)).alias("records"), f.count("invalid").alias("invalid"))
+    hashed = (
+        rows.observe(seen, *wanted).where("invalid IS NULL").select(f.xxhash64("event_id").alias("hash"), *POSITION)
+    )
+    _write(hashed, folder)
+    found = values_of(seen) or rows.agg(*wanted).collect()[0].asDict()
+    return int(found["records"]), int(found["invalid"])
+
+
+def _write(rows: DataFrame, folder: Path) -> None:
+    """Write rows as Parquet, on the disk when it returns."""
+    rows.write.mode("overwrite").parquet(str(folder))
+    for path in folder.glob("*.parquet"):
+        sync_file(path)
+    for changed in (folder, folder.parent, folder.parent.parent):
+        sync_folder(changed)
+
+
+def _within(rows: DataFrame, hashes: DataFrame) -> DataFrame | None:
+    """Copies of each other among these events: all but the lowest position of each id."""
+    twice = hashes.groupBy("hash").count().where("count > 1").select("hash").persist()
+    if twice.isEmpty():
+        return None
+    suspects = _with_hash(rows, twice)
+    first = Window.partitionBy("event_id").orderBy(*POSITION)
+    return suspects.withColumn("place", f.row_number().over(first)).where("place > 1").select(*POSITION)
+
+
+def _with_hash(rows: DataFrame, hashes: DataFrame) -> DataFrame:
+    """The valid events whose hash is among `hashes`, with their ids."""
+    valid = rows.where("invalid IS NULL").withColumn("hash", f.xxhash64("event_id"))
+    return valid.join(_sent(hashes), "hash", "left_semi")
+
+
+def _sent(hashes: DataFrame) -> DataFrame:
+    return f.broadcast(hashes) if hashes.count() <= BROADCAST_ROWS else hashes
+
+
+def _across(spark: SparkSession, table: Path, start: Cut, end: Cut, old: DataFrame, new: DataFrame) -> DataFrame | None:
+    """Copies of events that an earlier run has counted: their positions, and whether they should have counted instead.
+
+    They should where theirs is the lower position, which needs another partition. States have no inverse.
+    """
+    met = old.join(_sent(new.select("hash")), "hash", "left_semi").persist()
+    if met.isEmpty():
+        return None
+    before = facts_between(spark, table, {}, start).where("invalid IS NULL")
+    known = (
+        before.join(met.select(*POSITION), list(POSITION), "left_semi")
+        .select("event_id", f.struct(*POSITION).alias("old"))
+        .groupBy("event_id")
+        .agg(f.min("old").alias("old"))
+    )
+    after = _with_hash(facts_between(spark, table, start, end), met.select("hash").distinct())
+    pairs = after.select("event_id", *POSITION).join(known, "event_id")
+    return pairs.select(*POSITION, (f.struct(*POSITION) < f.col("old")).alias("is_lower"))

@@ -1,0 +1,85 @@
+"""The master dataset as a run sees it: checked, waited for, and counted below the run's cut."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from batch_layer.progress import Report
+from hand_off.batch_errors import BatchError
+from hand_off.generations import Opening
+from master_dataset.cut import Cut, count_between, cut_to_json, is_below
+from master_dataset.reading.read_spark import facts_between
+from master_dataset.table.checks.fsck import TableDamaged, quick_check
+from master_dataset.table.commits import Kind, Proof, read_commits, read_ledger
+from master_dataset.table.coverage import Coverage, effective_proofs, follow
+
+MENDS = (Kind.REPAIR, Kind.LOST)
+LOOK_S = 0.5
+
+
+@dataclass
+class MasterBelow:
+    """The table of one source."""
+
+    source: str
+    table: Path
+    proofs: dict[int, Proof] = field(default_factory=dict)
+    held: Coverage = field(default_factory=Coverage)
+    made_of: str = ""
+    """A text that changes when old facts do."""
+
+    def check(self) -> None:
+        """Look at what it holds, proved sound by the quick check. BatchError where that is nothing yet."""
+        self._look()
+        if not self.held.cut:
+            raise BatchError(
+                f"The master dataset of {self.source!r} holds nothing yet, so there is nothing to compute. Send "
+                "events, and wait for the archiver: `tidemark master status` shows how far it is."
+            )
+        if damage := [finding for finding in quick_check(self.table) if finding.is_damage]:
+            raise TableDamaged(self.source, self.table, damage)
+
+    def wait_for(self, opening: Opening, wait_s: float, report: Report) -> Cut:
+        """The cut of the run, once the table holds it: the speed layer's own, or where the table ends."""
+        deadline = time.monotonic() + wait_s
+        while not is_below(opening.cut, self.held.cut):
+            missing = count_between(self.held.cut, opening.cut)
+            if time.monotonic() > deadline:
+                raise BatchError(
+                    f"The master dataset of {self.source!r} did not reach the cut {cut_to_json(opening.cut)} of this "
+                    f"run within {wait_s:g} s: it is at {cut_to_json(self.held.cut)}, {missing} records before it. "
+                    "Is the archiver running? `tidemark master status` shows how far it is. Nothing was published."
+                )
+            report("waiting for the master dataset", 0, missing)
+            time.sleep(LOOK_S)
+            self._look()
+        self.check()
+        return opening.cut if opening.how == "open" else dict(self.held.cut)
+
+    def check_records(self, spark: SparkSession, cut: Cut, records: int) -> None:
+        """The table gave as many records below the cut as the proofs of its commits promise.
+
+        Of a commit that the cut goes through, the records below it are counted by themselves.
+        """
+        whole = follow({version: proof for version, proof in self.proofs.items() if is_below(proof.end, cut)})
+        promised = whole.rows
+        if count_between(whole.cut, cut):
+            promised += facts_between(spark, self.table, whole.cut, cut).count()
+        if records != promised:
+            raise BatchError(
+                f"Source {self.source!r}: the master dataset has {records} records below {cut_to_json(cut)}, its "
+                f"commits promise {promised}. Nothing was published. `tidemark master fsck {self.source} --deep` looks "
+                f"for what is wrong; if it finds nothing, `tidemark batch run --full --source {self.source}` begins "
+                "anew."
+            )
+
+    def _look(self) -> None:
+        ledger = read_ledger(self.table)  # first: a commit made in between is then ahead of it, not missing
+        self.proofs = effective_proofs(read_commits(self.table), ledger)
+        self.held = follow(self.proofs)
+        mended = max((version for version, proof in self.proofs.items() if proof.kind in MENDS), default=None)
+        self.made_of = f"topic {self.held.topic_id}, mended by commit {mended}"

@@ -1,0 +1,111 @@
+"""What a run asks of the speed layer: its cut, and to follow once the run is published.
+
+Redis may be away or empty, or there may be no speed layer: a run then goes by the master dataset alone, and whoever
+writes speed views later begins at its cut.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import structlog
+from redis.exceptions import RedisError
+
+from batch_layer.progress import Report
+from batch_layer.pruning import Plan, prune
+from hand_off import publish_log
+from hand_off.batch_errors import BatchError, RunsUnknown
+from hand_off.batch_folder import BatchFolder
+from hand_off.generations import Opening, open_cut, publish, tend
+from hand_off.publish_log import Entry
+from hand_off.speed_views import Outcome, SpeedViews
+from infra.clients.redis import redis_client
+from infra.settings import Settings
+from infra.stack.services import addresses
+from master_dataset.cut import cut_to_json, is_below
+
+LOOK_S = 0.2
+ALONE = Opening("alone", {})
+
+log = structlog.get_logger()
+
+
+@dataclass
+class HandOff:
+    """Between the runs of a source and its speed views, if it has any."""
+
+    folder: BatchFolder
+    speed_views: SpeedViews | None
+    wait_s: float
+    grace_s: float = 60.0
+
+    @classmethod
+    @contextmanager
+    def of(cls, settings: Settings, folder: BatchFolder) -> Iterator[HandOff]:
+        """By the settings."""
+        where = addresses(settings)
+        if not settings.speed_enabled or not where.has_redis:
+            yield cls(folder, None, settings.batch_wait_s)
+            return
+        with redis_client(settings, where.redis, timeout_s=30) as client:
+            yield cls(folder, SpeedViews(client, folder.source), settings.batch_wait_s, settings.speed_grace_s)
+
+    def open(self, run: int, catalog: Iterable[str], report: Report) -> Opening:
+        """The cut of a run, or where it has to look for one."""
+        views = self.speed_views
+        if views is None:
+            return ALONE
+        try:
+            self._wait_until_after_last(views, report)
+            return open_cut(views, run, catalog)
+        except (RedisError, OSError) as error:
+            log.warning("without_speed_layer", source=self.folder.source, why=f"Redis does not answer: {error}")
+            return ALONE
+
+    def publish(self, opening: Opening, entry: Entry) -> None:
+        """Let the speed views follow a run that is in the publish log. What fails here is done by the next to look."""
+        if self.speed_views is None:
+            return
+        try:
+            said = publish(self.speed_views, opening, entry)
+            tell = log.info if said in (Outcome.OK, Outcome.ALREADY) else log.warning
+            tell("handed_off", source=self.folder.source, run=entry.run, how=opening.how, said=str(said))
+            tend(self.speed_views, self.folder, self.grace_s)
+        except (RedisError, OSError) as error:
+            log.warning("not_handed_off", source=self.folder.source, run=entry.run, why=str(error))
+
+    def prune(self, keep: int, *, dry_run: bool = False) -> Plan:
+        """Delete the data of old runs, none that a reader of the speed views may still ask for."""
+        return prune(self.folder, keep, also=self._needed_runs(), dry_run=dry_run)
+
+    def _needed_runs(self) -> set[int]:
+        if self.speed_views is None:
+            return set()
+        try:
+            kept = self.speed_views.look()
+        except (RedisError, OSError) as error:
+            raise RunsUnknown(
+                f"Source {self.folder.source!r}: Redis does not answer ({error}), so it is not known which runs the "
+                "speed views still need, and nothing was deleted. `tidemark status` shows what runs; without a speed "
+                "layer set speed_enabled to false."
+            ) from None
+        return {generation.run for generation in kept.generations} | ({kept.meta.published} if kept.meta else set())
+
+    def _wait_until_after_last(self, views: SpeedViews, report: Report) -> None:
+        """A run may not end before the last one. After one that went without the speed layer, it has to catch up."""
+        newest = publish_log.last(self.folder)
+        deadline = time.monotonic() + self.wait_s
+        while views.living_writer() is not None and (meta := views.look().meta) is not None:
+            if is_below(newest.cut, meta.applied) and (meta.applied or newest.run):
+                return
+            if time.monotonic() > deadline:
+                raise BatchError(
+                    f"Source {self.folder.source!r}: the speed layer is at {cut_to_json(meta.applied)} after "
+                    f"{self.wait_s:g} s, before the cut {cut_to_json(newest.cut)} of run {newest.run}. "
+                    f"`tidemark speed status` shows how far it is. Nothing was published."
+                )
+            report("waiting for the speed layer", 0, 0)
+            time.sleep(LOOK_S)

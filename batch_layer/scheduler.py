@@ -1,0 +1,344 @@
+"""The scheduler's process: `python -m batch_layer.scheduler`, run by the supervisor. It starts batch runs when due."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import structlog
+
+from batch_layer.schedule import Attempt, Progress, Schedule, overdue_since, progress_from_json
+from hand_off import publish_log
+from hand_off.batch_errors import BatchError
+from hand_off.batch_folder import BatchFolder
+from hand_off.manifests import read_manifest
+from infra.disk import sync_folder
+from infra.home import Home, read_json, write_json
+from infra.processes import run_process
+from infra.settings import Settings, child_environment
+from infra.stack.leash import leashed
+from infra.stack.ports import LOOPBACK
+from master_dataset.cut import Cut, count_between, cut_from_json
+from master_dataset.table.commits import ledger_file, table_path
+
+HEARTBEAT_S = 1.0
+LOOK_S = 0.2
+STOP_S = 10.0
+"""How long a run may take to stop when the scheduler is stopped. The supervisor's patience with us is longer."""
+
+log = structlog.get_logger()
+
+
+def status_file(settings: Settings) -> Path:
+    """What the scheduler says of itself, every second."""
+    return Home(settings.home).run / "scheduler.json"
+
+
+def progress_file(settings: Settings) -> Path:
+    """What it remembers from one start to the next."""
+    return settings.home / "schedule.json"
+
+
+def run_command(source: str) -> list[str]:
+    """The command that makes a run. It leaves readers that somebody rolled back where they are."""
+    return [sys.executable, "-P", "-m", "tidemark.cli", "batch", "run", "--keep-pin", "--source", source]
+
+
+@dataclass(frozen=True)
+class Newest:
+    """The newest published run of a source, whoever made it; run 0 where there is none."""
+
+    run: int = 0
+    started: float = 0.0
+    seconds: float | None = None
+    cut: Cut = field(default_factory=dict)
+
+
+class Scheduler:
+    """Starts the runs that are due, one after the other, and says how things are.
+
+    One thread calls `fire`, another `beat`; any may ask for the `status`.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        find_sources: Callable[[], Sequence[str]],
+        command: Callable[[str], list[str]] = run_command,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.settings = settings
+        self.schedule = Schedule.of(settings.batch_schedule, settings.batch_schedule_tz)
+        self.is_stopping = False
+        self._find_sources = find_sources
+        self._command = command
+        self._clock = clock
+        self._began = clock()
+        self._running: tuple[str, float] | None = None
+        self._newest: dict[str, tuple[object, Newest]] = {}
+        remembered = progress_from_json(read_json(progress_file(settings)), self._began)
+        self._remember(remembered.with_sources(find_sources(), self._began))
+
+    def fire(self) -> None:
+        """Make the runs that are due, or to be tried again. One thread at a time calls it: at the start, at every due
+        time, and when `next_try` says.
+
+        A due time that passes while runs are made is answered by another round, at once.
+        """
+        while not self.is_stopping:
+            now, next_try = self._clock(), self.next_try()
+            if self.schedule.is_due(self._progress.handled, now):
+                self._make_runs()
+            elif next_try is not None and next_try <= now:
+                self._make_runs(after=self._progress.last)
+            else:
+                return
+
+    def next_try(self) -> float | None:
+        """When the runs that failed are tried again; None where none has, or somebody made them since."""
+        last, pause_s = self._progress.last, self.settings.batch_retry_s
+        if last is None or not pause_s or not (last.error or self._lacking(last)):
+            return None
+        return last.next_try(pause_s)
+
+    def beat(self) -> None:
+        """Say how things are. Called every second, from a thread of its own."""
+        now = self._clock()
+        if self._progress.handled > now:  # the clock was set back: without this, nothing would be due until it is there
+            self._remember(replace(self._progress, handled=now))
+        write_json(status_file(self.settings), self.status(now))
+
+    def status(self, now: float, error: str = "") -> dict[str, Any]:
+        """The content of the status file."""
+        sources, troubles = {}, []
+        running, archived = self._running, self._archived()
+        for source in self._progress.seen:
+            found = self._state_of(source, now, archived.get(source))
+            sources[source] = found
+            if found["trouble"]:
+                troubles.append(f"source {source!r}: {found['trouble']}")
+        last = self._progress.last
+        return {
+            "at": now,
+            "error": error,
+            "schedule": f"{self.settings.batch_schedule} {self.settings.batch_schedule_tz}",
+            "next_due": self.schedule.next_after(now),
+            "next_try": self.next_try(),
+            "running": None if running is None else {"source": running[0], "since": running[1]},
+            "last": None if last is None else asdict(last),
+            "sources": sources,
+            "overdue": "; ".join(troubles),
+        }
+
+    def _state_of(self, source: str, now: float, archived: Cut | None) -> dict[str, Any]:
+        nothing = {"run": None, "data_from": None, "seconds": None, "behind": None, "overdue_s": 0.0}
+        try:
+            newest = self._newest_run(source)
+        except BatchError as error:
+            return {**nothing, "trouble": str(error)}
+        last, data_from = self._progress.last, self._data_from(source, newest)
+        since = overdue_since(self.schedule, data_from=data_from, began=self._began, now=now, last=last, source=source)
+        trouble = ""
+        if since is not None:
+            trouble = f"overdue: no run since the one due at {datetime.fromtimestamp(since, UTC):%Y-%m-%d %H:%M} UTC"
+            if last is not None and last.started >= since and last.has_failed(source):
+                why = last.error or f"exit code {last.exit_codes.get(source)}"
+                trouble += f", which failed ({why}; see `tidemark logs scheduler`)"
+                if (next_try := self.next_try()) is not None:
+                    trouble += f" and is tried again at {datetime.fromtimestamp(next_try, UTC):%H:%M} UTC"
+        return {
+            "run": newest.run,
+            "data_from": newest.started if newest.run else None,
+            "seconds": newest.seconds,
+            "behind": None if archived is None else count_between(newest.cut, archived),
+            "overdue_s": 0.0 if since is None else round(now - since, 1),
+            "trouble": trouble,
+        }
+
+    def _newest_run(self, source: str) -> Newest:
+        folder = BatchFolder.of(self.settings, source)
+        version = _version(folder.publish_log)
+        if version is None:
+            return Newest()
+        known, newest = self._newest.get(source, (None, Newest()))
+        if version != known:  # a log and a manifest may be long: read when they changed
+            entry = publish_log.last(folder)
+            newest = Newest(entry.run, entry.at, None, entry.cut)
+            if entry.run:
+                with suppress(BatchError):
+                    made = read_manifest(folder, entry.run)
+                    newest = Newest(entry.run, made.started, made.finished - made.started, entry.cut)
+            self._newest[source] = (version, newest)
+        return newest
+
+    def _data_from(self, source: str, newest: Newest) -> float:
+        """Since when a source waits for a run: the start of its newest, or its first sight."""
+        return newest.started if newest.run else self._progress.seen[source]
+
+    def _archived(self) -> dict[str, Cut]:
+        """How far the archiver is with each source, by its last word; it may be older than the master dataset."""
+        said = read_json(Home(self.settings.home).run / "archiver.json") or {}
+        return {source: cut_from_json(told["cut"]) for source, told in said.get("sources", {}).items()}
+
+    def _lacking(self, last: Attempt) -> list[str]:
+        """The sources to which an attempt gave no run, and that nobody else gave one that answers for the due time."""
+        return [source for source in self._progress.seen if last.gave_none(source) and not self._is_answered(source)]
+
+    def _is_answered(self, source: str) -> bool:
+        try:
+            newest = self._newest_run(source)
+        except BatchError:
+            return False
+        return newest.run > 0 and not self.schedule.is_due(newest.started, self._clock())
+
+    def _make_runs(self, after: Attempt | None = None) -> None:
+        """A run for each source; `after` an attempt that failed, for those that still lack theirs."""
+        started, codes, error = self._clock(), {}, ""
+        try:
+            self._remember(self._progress.with_sources(self._find_sources(), started))
+            for source in self._progress.seen if after is None else self._lacking(after):
+                self._running = (source, self._clock())
+                codes[source] = self._make_run(source)
+                if self.is_stopping:
+                    return  # not remembered: the next start makes these runs
+        except Exception as problem:
+            log.exception("runs_not_started")
+            error = str(problem).partition("\n")[0] or type(problem).__name__
+        finally:
+            self._running = None
+        last = Attempt(started, self._clock(), codes, error)
+        if after is None:
+            self._remember(replace(self._progress, handled=started, last=last))
+        else:  # not handled: a due time that has just passed is also for those that need not be tried again
+            last = replace(last, exit_codes={**after.exit_codes, **codes}, tries=after.tries + 1)
+            self._remember(replace(self._progress, last=last))
+
+    def _make_run(self, source: str) -> int:
+        log.info("run_started", source=source)
+        began = time.monotonic()
+        code = run_child(self._command(source), child_environment(self.settings), lambda: self.is_stopping)
+        log.info("run_ended", source=source, exit_code=code, seconds=round(time.monotonic() - began, 1))
+        return code
+
+    def _remember(self, progress: Progress) -> None:
+        self._progress = progress
+        write_json(progress_file(self.settings), progress.to_json())
+        sync_folder(progress_file(self.settings).parent)
+
+
+def _version(path: Path) -> object:
+    """Something that changes when a file does; None where there is no file."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def run_child(command: Sequence[str], environment: Mapping[str, str], is_stopping: Callable[[], bool]) -> int:
+    """Run a command until it ends, or until we are to stop; its output goes where ours goes. Returns its exit code.
+
+    It stays in our process group, so that whoever ends that ends it too.
+    """
+    child = subprocess.Popen(leashed(command), stdin=subprocess.DEVNULL, env=dict(environment))
+    while not is_stopping():
+        try:
+            return child.wait(LOOK_S)
+        except subprocess.TimeoutExpired:
+            pass
+    child.terminate()
+    try:
+        return child.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        return child.wait()
+
+
+def sources_with_views(settings: Settings) -> list[str]:
+    """The declared sources that any view is declared of: those that batch runs are made for."""
+    from views.declarations import declared_by
+
+    declared = declared_by(settings)
+    return [name for name in declared.sources if declared.views_of(name)]
+
+
+def sources_to_run(settings: Settings) -> list[str]:
+    """Those of them that anything was archived of: a source without events has no run, and lacks none."""
+    return [source for source in sources_with_views(settings) if _is_archived(settings, source)]
+
+
+def _is_archived(settings: Settings, source: str) -> bool:
+    """Whether a master table has more than the commit that made it. Where that is unclear, the run says what is up."""
+    table = table_path(settings, source)
+    commits = (table / "_delta_log").glob("*.json")
+    return ledger_file(table).is_file() or any(path.stem != f"{0:020}" for path in commits)
+
+
+def run_scheduler(
+    settings: Settings, find_sources: Callable[[], Sequence[str]], command: Callable[[str], list[str]] = run_command
+) -> None:
+    """Follow the schedule until told to stop."""
+    from apscheduler.schedulers.blocking import BlockingScheduler
+
+    from batch_layer.metrics import ScheduleMetrics
+    from infra.metrics import new_registry, serve_metrics
+
+    if not settings.batch_schedule:
+        raise BatchError("batch_schedule is empty, so there is nothing to schedule. Set it, like '15 3 * * *'.")
+    Home(settings.home).prepare()
+    ours = Scheduler(settings, find_sources, command)
+    scheduler = BlockingScheduler(
+        executors={name: {"type": "threadpool", "max_workers": 1} for name in ("default", "heartbeat")}, timezone=UTC
+    )
+    always: dict[str, Any] = {"coalesce": True, "max_instances": 1, "misfire_grace_time": None}
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        ours.is_stopping = True  # only a flag: the thread that the signal interrupted may hold any lock
+
+    def beat() -> None:
+        if ours.is_stopping:
+            scheduler.shutdown(wait=False)
+        else:
+            ours.beat()
+
+    def fire() -> None:
+        ours.fire()
+        next_try = ours.next_try()
+        if next_try is not None and not ours.is_stopping:
+            when = datetime.fromtimestamp(next_try, UTC)
+            scheduler.add_job(fire, "date", run_date=when, id="next_try", replace_existing=True, **always)
+
+    signal.signal(signal.SIGTERM, handle)
+    signal.signal(signal.SIGINT, handle)
+    ours.beat()
+    # At once, for what was missed while we were down; then at each due time, however late: what a sleeping machine
+    # missed is made up by one run. The heartbeat wakes the loop, whose own waiting does not notice such a sleep.
+    scheduler.add_job(fire, ours.schedule.trigger, next_run_time=datetime.now(UTC), **always)
+    scheduler.add_job(beat, "interval", seconds=HEARTBEAT_S, executor="heartbeat", **always)
+    registry = new_registry("scheduler")
+    registry.register(ScheduleMetrics(lambda: ours.status(time.time())))
+    with serve_metrics(registry, LOOPBACK, settings.scheduler_metrics_port) as metrics:
+        log.info("scheduled", cron=settings.batch_schedule, zone=settings.batch_schedule_tz, metrics=metrics)
+        scheduler.start()  # returns when `beat` saw the flag; the thread of `fire` ends its run before the process ends
+
+
+def main() -> int:
+    """The program."""
+    return run_process(lambda settings: run_scheduler(settings, lambda: sources_to_run(settings)), _tell)
+
+
+def _tell(settings: Settings, error: str) -> None:
+    write_json(status_file(settings), {"at": time.time(), "error": error, "overdue": ""})
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,85 @@
+"""The definitions of views, stored by hash: what a run of the publish log computed, for ever.
+
+definitions/<hash>             what the view means: the text whose hash it is
+definitions/<hash>.declared    how it was declared: from it the view can be made again
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hand_off.batch_errors import BatchError
+from hand_off.batch_folder import BatchFolder
+from infra.disk import make_folder, write_once
+from views.errors import DeclarationError
+
+if TYPE_CHECKING:
+    from views.source import Source
+    from views.view import View
+
+HASH = re.compile(r"[0-9a-zA-Z]{8,128}")
+
+
+def keep(folder: BatchFolder, view: View) -> None:
+    """Keep the definition of a view; it is on the disk when this returns."""
+    from views import serialization  # which reads declarations: readers of batch views need no part of that
+
+    store(folder, view.hash, view.definition())
+    write_once(_declared(folder, view.hash), serialization.to_text(view))
+
+
+def restore(folder: BatchFolder, definition_hash: str, source: Source) -> View:
+    """The view of a definition that was kept, over the source as it is declared now.
+
+    BatchError where that is not possible: the declaration is gone, or the source's fields mean something else now.
+    """
+    from views import serialization
+
+    try:
+        view = serialization.from_text(_declared(folder, definition_hash).read_text(encoding="utf-8"), source)
+    except (OSError, UnicodeDecodeError, DeclarationError) as error:
+        raise BatchError(_not_restored(definition_hash, source, str(error))) from None
+    if view.hash != definition_hash:
+        raise BatchError(_not_restored(definition_hash, source, f"view {view.name!r} means something else over it"))
+    return view
+
+
+def _declared(folder: BatchFolder, definition_hash: str) -> Path:
+    return folder.definitions / f"{definition_hash}.declared"
+
+
+def _not_restored(definition_hash: str, source: Source, why: str) -> str:
+    return (
+        f"Definition {definition_hash[:12]} cannot be computed over source {source.name!r} as it is declared now: "
+        f"{why}. A batch run with the views that are declared now begins anew: `tidemark batch run`."
+    )
+
+
+def store(folder: BatchFolder, definition_hash: str, text: str) -> None:
+    """Keep a definition's text; it is on the disk when this returns. Storing it again changes nothing."""
+    if not HASH.fullmatch(definition_hash):
+        raise BatchError(f"{definition_hash!r} is no definition hash: it should be letters and digits.")
+    make_folder(folder.definitions)
+    if not write_once(folder.definitions / definition_hash, text) and load(folder, definition_hash) != text:
+        raise BatchError(
+            f"{str(folder.definitions / definition_hash)!r} holds another text than the definition of that hash. "
+            "It was damaged: remove it, and `tidemark batch run` writes it anew."
+        )
+
+
+def load(folder: BatchFolder, definition_hash: str) -> str:
+    """The text that was stored under a hash."""
+    path = folder.definitions / definition_hash
+    try:
+        return path.read_bytes().decode("utf-8")  # byte for byte: read_text would change line ends
+    except FileNotFoundError:
+        raise BatchError(
+            f"There is no definition {definition_hash!r} in {str(folder.definitions)!r}. "
+            "`tidemark batch run --full` stores those of the views that are declared now."
+        ) from None
+    except UnicodeDecodeError:
+        raise BatchError(
+            f"{str(path)!r} is damaged: it is not UTF-8. Remove it, and run `tidemark batch run`."
+        ) from None

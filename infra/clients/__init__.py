@@ -1,0 +1,1 @@
+"""How Kafka and Redis clients connect."""

@@ -1,0 +1,1 @@
+"""Java: find it, fetch the jars, keep the class archive."""

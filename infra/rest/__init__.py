@@ -1,0 +1,1 @@
+"""What our REST servers share: access keys, sessions, bodies, problem documents."""

@@ -1,0 +1,82 @@
+"""Who may use a REST server of ours: every request but the health checks proves a key with the right scope."""
+
+from __future__ import annotations
+
+from starlette.requests import HTTPConnection
+
+from infra.rest.access_keys import AccessKey, AccessKeyError, AccessKeys
+from infra.rest.problems import Problem
+from infra.rest.sessions import Session, Sessions, is_from_our_page
+from infra.settings import Settings
+
+CHALLENGE = {"WWW-Authenticate": 'Basic realm="tidemark", charset="UTF-8", Bearer realm="tidemark"'}
+SECURITY_SCHEMES = {
+    "basic": {"type": "http", "scheme": "basic", "description": "A key's name and secret."},
+    "bearer": {"type": "http", "scheme": "bearer", "description": "A key's secret."},
+}
+"""The same for OpenAPI."""
+PAGE_HEADER = "x-requested-with"
+"""What scripts of our pages send: at `Basic` a browser would ask for name and secret by a window of its own."""
+PAGE_CHALLENGE = {"WWW-Authenticate": 'Session realm="tidemark"'}
+
+
+class Access:
+    """Checks the keys of a home, and where it has sessions, the cookies that stand for keys."""
+
+    def __init__(self, settings: Settings, sessions: Sessions | None = None) -> None:
+        self._keys = AccessKeys(settings.home)
+        self.is_required = settings.access_required
+        self.sessions = sessions
+
+    def check(self, connection: HTTPConnection, *scopes: str) -> AccessKey | None:
+        """The key of a request or WebSocket, None where none is needed; the problem 401 or 403 unless it has a scope.
+
+        A key comes in the Authorization header, or by the cookie of a session; never in an address, which is written
+        into logs and histories.
+        """
+        if not self.is_required:
+            _refuse_other_pages(connection)
+            return None
+        given = connection.headers.get("authorization", "")
+        try:
+            key = self._keys.find(given) if given else self._signed_in(connection)
+        except AccessKeyError as error:
+            raise Problem(503, "keys-unreadable", f"No key can be checked: {error}", retry_after_s=30) from None
+        if key is None:
+            found = "the access key is not a valid one" if given else "it has no access key"
+            raise Problem(
+                401,
+                "not-authorized",
+                f"This request needs an access key with the scope {' or '.join(scopes)}; {found}. Send "
+                "`Authorization: Basic` with name and secret (curl -u name:secret) or `Authorization: Bearer` with "
+                "the secret. `tidemark up` showed the first key once; `tidemark keys add` makes more.",
+                headers=PAGE_CHALLENGE if PAGE_HEADER in connection.headers else CHALLENGE,
+            )
+        if key.scopes.isdisjoint(scopes):
+            raise Problem(
+                403,
+                "missing-scope",
+                f"The key {key.name!r} has the scopes {', '.join(sorted(key.scopes))}; this needs "
+                f"{' or '.join(scopes)}.",
+                scopes=sorted(scopes),
+            )
+        return key
+
+    def find(self, authorization: str) -> AccessKey | None:
+        """The key that an Authorization header proves, else None."""
+        return self._keys.find(authorization)
+
+    def session(self, connection: HTTPConnection) -> tuple[Session, AccessKey] | None:
+        """The session of a request, if it has one that is valid."""
+        return None if self.sessions is None else self.sessions.find(connection, self._keys.current())
+
+    def _signed_in(self, connection: HTTPConnection) -> AccessKey | None:
+        found = self.session(connection)
+        return None if found is None else found[1]
+
+
+def _refuse_other_pages(connection: HTTPConnection) -> None:
+    """No browser keeps a page of somebody else from a WebSocket, and without keys nothing else would."""
+    is_page = connection.scope["type"] == "websocket" and "origin" in connection.headers
+    if is_page and not is_from_our_page(connection):
+        raise Problem(403, "other-origin", "Only pages of this server may open a WebSocket; programs send no Origin.")

@@ -1,0 +1,172 @@
+"""The one place that builds a SparkSession: tuned for small machines, the same code on a cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from infra.home import Home
+from infra.java.class_archive import find_archive, option, quoted
+from infra.java.find import find_java
+from infra.java.jars import JarSet, fetch_jars
+from infra.settings import Settings
+from infra.spark.session_folder import own_folder
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+BARE_FILE_SYSTEM = {
+    # Hadoop's local file system forks processes for permissions, about 50 in each micro-batch: 235 ms of it.
+    "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+}
+"""For a session that writes no Delta table: whether Delta's commit stays exclusive on this file system is not known."""
+
+
+def spark_session(settings: Settings, app_name: str, conf: Mapping[str, str] | None = None) -> SparkSession:
+    """Start Spark with Delta and the Kafka source.
+
+    `conf` and then settings.spark_conf overrule what is set here, and all of it what spark-submit was told.
+    """
+    import pyspark
+    from pyspark.sql import SparkSession
+
+    Home(settings.home).prepare()  # else Spark's scratch folder would make it look like somebody else's folder
+    java = find_java(settings.java_home)
+    os.environ["JAVA_HOME"] = str(java.home)
+    # Another Spark on this machine, or options meant for it, would be taken instead of the one that fits our jars.
+    os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
+    if settings.spark_master.startswith("local"):
+        os.environ["PYSPARK_PYTHON"] = sys.executable  # else workers take any python3 on PATH, without our packages
+    for name in ("PYSPARK_SUBMIT_ARGS", "SPARK_CONF_DIR", "SPARK_LOCAL_DIRS"):
+        os.environ.pop(name, None)
+    jars = fetch_jars(java, settings.jars_dir, settings.ivy_settings)
+    usual = spark_conf(settings, jars)
+    if settings.spark_master.startswith("local"):
+        usual |= _of_process(own_folder(Home(settings.home).spark / "scratch"), find_archive(java, jars))
+    merged = usual | dict(conf or {}) | settings.spark_conf
+    builder = SparkSession.builder.appName(app_name)
+    for name, value in (merged | told_by_spark_submit()).items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("WARN")
+    return session
+
+
+def told_by_spark_submit() -> dict[str, str]:
+    """The options that spark-submit was given, where it started this process; else none."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return {}
+    from pyspark import SparkConf, SparkContext
+
+    SparkContext._ensure_initialized()  # SparkConf() asks the JVM
+    return {name: value for name, value in SparkConf().getAll() if name != "spark.app.name"}
+
+
+def as_submitted(settings: Settings) -> Settings:
+    """The settings with the master that spark-submit was told, where it started this process."""
+    told = told_by_spark_submit()
+    return settings.model_copy(update={"spark_master": told["spark.master"]}) if told else settings
+
+
+def spark_conf(settings: Settings, jars: JarSet) -> dict[str, str]:
+    """The configuration of every session of ours, before anybody overrules it."""
+    home = Home(settings.home)
+    cores = str(os.cpu_count() or 2)
+    is_local = settings.spark_master.startswith("local")
+    conf = {
+        "spark.master": settings.spark_master,
+        "spark.driver.memory": settings.spark_driver_memory,
+        "spark.executor.memory": settings.spark_executor_memory,
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_log_config().as_uri()}",
+        "spark.sql.session.timeZone": "UTC",
+        # Spark's default, INT96, has no time zone: other engines read such times wrongly or not at all.
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        "spark.sql.parquet.compression.codec": "zstd",  # half the bytes of snappy at the same rate
+        # The master dataset hashes parsed events, and an event may have maps. Their order is that of the JSON.
+        "spark.sql.legacy.allowHashOnMapType": "true",
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        # It takes lower(upper('ß')), which is 'ss', for lower('ß'): an answer would depend on how it is computed.
+        "spark.sql.optimizer.excludedRules": (
+            "org.apache.spark.sql.catalyst.optimizer.SimplifyCaseConversionExpressions"
+        ),
+        "spark.sql.warehouse.dir": str(home.spark / "warehouse"),
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    if is_local:
+        # On one machine a shuffle of 200 partitions is 200 small tasks, and Delta's default of 50 for reading its
+        # own log makes the first query take 14 s.
+        conf |= {
+            "spark.sql.shuffle.partitions": cores,
+            "spark.databricks.delta.snapshotPartitions": "2",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.extraClassPath": os.pathsep.join(map(str, jars.spark)),
+        }
+    else:
+        conf |= {"spark.jars": ",".join(path.as_uri() for path in jars.spark)}
+    return conf
+
+
+def _of_process(folder: Path, archive: Path | None) -> dict[str, str]:
+    """What belongs to a process on one machine: a folder of its own, and Spark's classes as they are kept.
+
+    The options stand before those that somebody gives in `spark.driver.extraJavaOptions`.
+    """
+    options = [option("-XX:SharedArchiveFile", archive)] if archive else []
+    if not os.statvfs(folder).f_flag & os.ST_NOEXEC:  # libraries unpack their native parts there, to run them
+        options.append(quoted(f"-Djava.io.tmpdir={folder}"))
+    return {"spark.local.dir": str(folder), "spark.driver.defaultJavaOptions": " ".join(options)}
+
+
+FETCH_WAIT_MS = "10"
+"""How long a broker may hold back its answer to a consumer that is at the end of a partition. Spark asks for the ends
+over the same connection right after it has read, and waits behind that: by default half a second, each time."""
+
+
+def kafka_source_options(settings: Settings, bootstrap: str) -> dict[str, str]:
+    """Connection options for Spark's Kafka source and sink. Records of an aborted transaction are never read."""
+    options = {
+        "kafka.bootstrap.servers": bootstrap,
+        "kafka.security.protocol": settings.kafka_security_protocol,
+        "kafka.isolation.level": "read_committed",
+        "kafka.fetch.max.wait.ms": FETCH_WAIT_MS,
+    }
+    if settings.kafka_security_protocol.startswith("SASL") and settings.kafka_password:
+        login = "plain.PlainLoginModule" if settings.kafka_sasl_mechanism == "PLAIN" else "scram.ScramLoginModule"
+        user, password = (_jaas(text) for text in (settings.kafka_username, settings.kafka_password.get_secret_value()))
+        options |= {
+            "kafka.sasl.mechanism": settings.kafka_sasl_mechanism,
+            "kafka.sasl.jaas.config": (
+                f"org.apache.kafka.common.security.{login} required username={user} password={password};"
+            ),
+        }
+    if settings.kafka_security_protocol.endswith("SSL") and settings.kafka_ca_file:
+        options |= {
+            "kafka.ssl.truststore.type": "PEM",
+            "kafka.ssl.truststore.location": str(settings.kafka_ca_file),
+        }
+    return options
+
+
+def planned_end(checkpoint: Path, batch_id: int, topic: str) -> dict[int, int]:
+    """Where Spark planned a micro-batch to end: in its offset log, which it writes before the batch runs."""
+    planned = (checkpoint / "offsets" / str(batch_id)).read_text(encoding="utf-8").splitlines()[-1]
+    return {int(p): int(o) for p, o in json.loads(planned)[topic].items()}
+
+
+def _jaas(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _log_config() -> Path:
+    return Path(__file__).with_name("log4j2-spark.properties")

@@ -1,0 +1,1 @@
+"""The local stack: services, their supervisor, ports and logs."""

@@ -1,0 +1,198 @@
+"""Bring a home up and down: in this process, or detached in a supervisor process of its own.
+
+`python -m infra.stack.up` is that process. It writes each status as one JSON line to its standard output until
+everything is ready, so that the command that started it can show them; if that reader goes away before, it stops again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import structlog
+
+from infra.errors import InfraError, NotRunning, ServiceFailed
+from infra.home import Home, read_json
+from infra.java.find import find_java
+from infra.java.jars import Progress, fetch_jars
+from infra.logs import configure_logging
+from infra.rest.access_keys import make_first_key
+from infra.settings import Settings, child_environment, load_settings
+from infra.stack.ports import check_free
+from infra.stack.service import Service
+from infra.stack.services import build_services, wanted_ports
+from infra.stack.supervisor import Supervisor, end_leftovers, stop_on_signals
+
+log = structlog.get_logger()
+
+OnStatus = Callable[[dict[str, Any]], None]
+Build = Callable[[Settings], list[Service]]
+PROGRAM = ("-m", "infra.stack.up")
+"""The supervisor's process; another one that is told apart from it by its services alone calls `main` with them."""
+
+
+def check_and_fetch(settings: Settings, progress: Progress | None = None) -> None:
+    """What `up` needs before it may touch the home: a home that is ours, free ports, Java, the jars."""
+    home = Home(settings.home)
+    home.check()
+    home.check_disk(settings.min_free_disk_mb)
+    if not home.is_locked():  # else the ports are its own, and `up` says who holds it
+        check_free({name: port for name, port in wanted_ports(settings).items() if port})
+    with_spark = settings.archiver_enabled or settings.speed_enabled or settings.scheduler_enabled
+    if with_spark or not settings.kafka_bootstrap:
+        fetch_jars(find_java(settings.java_home), settings.jars_dir, settings.ivy_settings, progress)
+
+
+def first_access_key(settings: Settings) -> str | None:
+    """The secret of the first access key, made now; None where the home has keys already or needs none."""
+    if not settings.access_required:
+        return None
+    home = Home(settings.home)
+    home.prepare()
+    return make_first_key(home.root)
+
+
+def supervise(settings: Settings, on_status: OnStatus, build: Build = build_services) -> None:
+    """Run the stack in this process until a signal stops it. `build` says which services it is made of."""
+    home = Home(settings.home)
+    home.prepare()
+    with home.locked(), home.log_file("supervisor").open("a", encoding="utf-8") as log_file:
+        configure_logging(settings.log_level, log_file)
+        end_leftovers(home)  # before the ports are looked at: leftovers may hold them
+        supervisor = Supervisor(
+            home,
+            build(settings),
+            start_timeout_s=settings.start_timeout_s,
+            stop_timeout_s=settings.stop_timeout_s,
+            backoff_max_s=settings.restart_backoff_max_s,
+            log_max_mb=settings.log_max_mb,
+            on_change=on_status,
+        )
+        stop_on_signals(supervisor)
+        supervisor.run()
+
+
+def start_detached(settings: Settings, on_status: OnStatus, program: tuple[str, ...] = PROGRAM) -> dict[str, Any]:
+    """Start a supervisor process of its own and return its status once everything is ready, or will not be."""
+    process = subprocess.Popen(
+        [sys.executable, "-P", *program],  # -P: a folder `infra` where the user stands is not ours
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=child_environment(settings),
+        start_new_session=True,
+    )
+    said = []
+    try:
+        for line in process.stdout or ():
+            message = _parse(line)
+            if message is None:
+                said.append(line.rstrip())
+            elif "failed" in message:
+                process.wait()
+                error = InfraError(message["failed"])
+                error.exit_code = message["exit_code"]
+                raise error
+            else:
+                on_status(message)
+                if message["settled"]:
+                    # It runs on without us; while we last, somebody must take note of its end.
+                    threading.Thread(target=process.wait, daemon=True).start()
+                    return message
+    except KeyboardInterrupt:
+        process.terminate()
+        process.wait()
+        raise
+    finally:
+        if process.stdout:
+            process.stdout.close()
+    process.wait()
+    raise ServiceFailed("The supervisor ended before everything was ready:\n" + "\n".join(said[-20:]))
+
+
+def stop(settings: Settings, on_status: OnStatus) -> None:
+    """Stop the supervisor of this home and wait until its children are gone."""
+    home = Home(settings.home)
+    status = read_status(settings)
+    if status is None:
+        raise NotRunning(f"Nothing runs on {str(home.root)!r}.")
+    with suppress(ProcessLookupError):
+        os.kill(status["pid"], signal.SIGTERM)
+    deadline = time.monotonic() + settings.stop_timeout_s * len(status["services"]) + 5
+    while home.is_locked():
+        on_status(read_json(home.status_file) or status)
+        if time.monotonic() > deadline:
+            raise ServiceFailed(
+                f"The supervisor (process {status['pid']}) did not stop in time. Its log: {home.log_file('supervisor')}"
+            )
+        time.sleep(0.05)
+
+
+def read_status(settings: Settings) -> dict[str, Any] | None:
+    """The status of what runs on this home now, or None where nothing runs."""
+    home = Home(settings.home)
+    status = read_json(home.status_file)
+    # The lock tells who runs. Start times are no help here: they shift when the system's clock is set.
+    if not status or status["pid"] != home.holder():
+        return None
+    return dict(status)
+
+
+def _parse(line: str) -> dict[str, Any] | None:
+    with suppress(ValueError):
+        message = json.loads(line)
+        if isinstance(message, dict):
+            return message
+    return None
+
+
+def main(build: Build = build_services) -> int:
+    """The detached supervisor."""
+    told_ready = False
+
+    def tell(status: dict[str, Any]) -> None:
+        nonlocal told_ready
+        if told_ready:
+            return
+        told_ready = status["settled"]  # before it is told: told, the reader goes away, and rightly so
+        try:
+            sys.stdout.write(json.dumps(status) + "\n")
+            sys.stdout.flush()
+        except BrokenPipeError:
+            told_ready = False
+            os.kill(os.getpid(), signal.SIGTERM)
+        if told_ready:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, 1)
+            os.dup2(nowhere, 2)
+
+    def watch_reader() -> None:
+        """Stop when the command that started us goes away before everything is ready, however it ends."""
+        pipe = select.poll()
+        pipe.register(1, 0)  # no data is waited for, only the closing of the other end
+        pipe.poll()
+        if not told_ready:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch_reader, daemon=True).start()
+    try:
+        supervise(load_settings(), tell, build)
+    except InfraError as error:
+        if not told_ready:
+            sys.stdout.write(json.dumps({"failed": str(error), "exit_code": error.exit_code}) + "\n")
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

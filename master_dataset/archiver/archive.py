@@ -1,0 +1,215 @@
+"""Append events from Kafka to the master dataset, each offset exactly once.
+
+One Spark query a source. The position is the table's own: each start reads it from the proofs of the commits, checks
+that the chain is whole, and gives Spark a fresh checkpoint that begins there. Spark's checkpoint is disposable.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+from confluent_kafka.admin import AdminClient
+from pyspark.sql import DataFrame, SparkSession
+
+from infra.failpoints import reach
+from infra.home import Home
+from infra.settings import Settings
+from infra.spark.session import kafka_source_options, planned_end
+from master_dataset.archiver.commit_size import next_end
+from master_dataset.cut import count_between, cut_to_json, ranges
+from master_dataset.dead_letters.letters import DeadLetters
+from master_dataset.kafka.positions import (
+    KafkaBehind,
+    PartitionsDiffer,
+    check_positions,
+    check_topic_id,
+    read_positions,
+    read_topic_id,
+)
+from master_dataset.kafka.topics import librdkafka_config
+from master_dataset.table.append import append, archiver_lock, commit_lock, create_table
+from master_dataset.table.checks.fsck import TableDamaged, refuse_damage
+from master_dataset.table.checks.void_commits import take_out_unsynced
+from master_dataset.table.commits import Kind, Proof, complete_ledger, remember, table_path
+from master_dataset.table.coverage import effective_proofs, follow
+from views.on_spark.events import with_event
+from views.source import Source
+
+if TYPE_CHECKING:
+    from contextlib import ExitStack
+
+    from pyspark.sql.streaming.query import StreamingQuery
+
+SMALL_COMMIT = 50_000
+"""Up to this many records a commit is one file; larger ones are written in parallel."""
+
+ADMIN_TIMEOUT_S = 15.0
+
+log = structlog.get_logger()
+
+
+@dataclass
+class Archive:
+    """One source on its way into its table."""
+
+    settings: Settings
+    source: Source
+    path: Path
+    bootstrap: str
+    cut: dict[int, int]
+    topic_id: str
+    rows: int
+    dead_letters: DeadLetters
+    checkpoint: Path
+    admin: AdminClient
+    last: Proof = field(default_factory=lambda: Proof(Kind.APPEND))
+    last_commit_at: float = 0.0
+    commits: int = 0
+    invalid: int = 0
+    """Invalid records among those that were archived since it was opened."""
+    failpoint: Callable[[str], None] = field(default=reach)
+
+    def start(self, spark: SparkSession, *, once: bool = False) -> StreamingQuery:
+        """Begin to follow Kafka from the table's own position; with `once`, up to what Kafka holds now."""
+        pace = {"availableNow": True} if once else {"processingTime": f"{self.settings.archive_interval_s} seconds"}
+        shutil.rmtree(self.checkpoint, ignore_errors=True)
+        records = (
+            spark.readStream.format("kafka")
+            .options(**self._reading_options(spark))
+            .option("maxOffsetsPerTrigger", self.settings.archive_max_events)
+            .load()
+        )
+        return (
+            records.writeStream.queryName(f"archive-{self.source.name}")
+            .foreachBatch(self.append_batch)
+            .option("checkpointLocation", str(self.checkpoint))
+            .trigger(**pace)
+            .start()
+        )
+
+    def append_batch(self, records: DataFrame, batch_id: int) -> None:
+        """One micro-batch: one commit, or several if it is too many bytes for one."""
+        begin, end = self.cut, planned_end(self.checkpoint, batch_id, self.source.topic)
+        if set(end) != set(self.cut):
+            raise PartitionsDiffer(
+                f"Topic {self.source.topic!r} has now the partitions {sorted(end)}, before {sorted(self.cut)}. "
+                f"Set partitions={len(end)} in the declaration of source {self.source.name!r}; nothing was skipped."
+            )
+        behind = list(ranges(end, self.cut))
+        if behind:
+            self.check_topic()
+            raise KafkaBehind(self.source, behind)
+        max_bytes = self.settings.archive_max_mb * 2**20
+        while end != self.cut:
+            step = next_end(self.cut, end, max_bytes, self.last)
+            self._commit(records if self.cut == begin and step == end else self._read_until(records, step), step)
+
+    def _commit(self, records: DataFrame, end: dict[int, int]) -> None:
+        """Append the records from the table's end up to the cut `end`."""
+        began, size = time.monotonic(), count_between(self.cut, end)
+        proof = Proof(Kind.APPEND, self.source.topic, self.topic_id, start=self.cut, end=end)
+        self.failpoint("archiver.before_commit")
+        with commit_lock(self.path):
+            done = append(
+                records.sparkSession,
+                self.path,
+                with_event(records, self.source),
+                proof,
+                files=1 if size <= SMALL_COMMIT else None,
+                check=lambda _names: self.check_topic(),
+            )
+        self.failpoint("archiver.after_commit")
+        self.cut, self.rows, self.last_commit_at = end, self.rows + done.proof.rows, time.time()
+        self.last = done.proof if done.proof.rows else self.last  # a commit of holes tells nothing of sizes
+        self.commits += 1
+        self.invalid += done.proof.invalid
+        self.dead_letters.send(done.version, done.proof)
+        log.info(
+            "archived",
+            source=self.source.name,
+            version=done.version,
+            rows=done.proof.rows,
+            invalid=done.proof.invalid,
+            seconds=round(time.monotonic() - began, 2),
+            cut=self.cut,
+        )
+
+    def check_topic(self) -> None:
+        """Before each commit: a topic that was made again while we run begins at 0, and may soon reach our offsets."""
+        check_topic_id(self.source, read_topic_id(self.admin, self.source.topic, ADMIN_TIMEOUT_S), self.topic_id)
+
+    def _reading_options(self, spark: SparkSession) -> dict[str, str]:
+        """How Kafka is read from the table's end on: loudly, if something is not there any more."""
+        return {
+            **kafka_source_options(self.settings, self.bootstrap),
+            "subscribe": self.source.topic,
+            "startingOffsets": json.dumps({self.source.topic: cut_to_json(self.cut)}),
+            # Three tasks a core: with one, the core that got the smaller partitions waits for the other.
+            "minPartitions": str(3 * spark.sparkContext.defaultParallelism),
+            "includeHeaders": "true",
+            "failOnDataLoss": "true",
+        }
+
+    def _read_until(self, batch: DataFrame, end: dict[int, int]) -> DataFrame:
+        """A part of a micro-batch, read by itself: a filter on the micro-batch would read all of it for each part."""
+        spark = batch.sparkSession
+        ending = json.dumps({self.source.topic: cut_to_json(end)})
+        options = {**self._reading_options(spark), "endingOffsets": ending}
+        return spark.read.format("kafka").options(**options).load()
+
+
+def checkpoint_folder(settings: Settings, source: str) -> Path:
+    """Where Spark keeps its checkpoint of a source's query."""
+    return Home(settings.home).spark / "checkpoints" / f"archive-{source}"
+
+
+def open_archive(settings: Settings, bootstrap: str, source: Source, spark: SparkSession, locks: ExitStack) -> Archive:
+    """Check the table and Kafka, and continue exactly where the table ends. Refuses what would lose or repeat a row."""
+    path = table_path(settings, source.name)
+    locks.enter_context(archiver_lock(path))
+    try:
+        refuse_damage(source.name, path)
+    except TableDamaged:
+        with commit_lock(path):
+            taken = take_out_unsynced(path)
+        if not taken:
+            raise
+        log.warning("taken_out", source=source.name, files=taken, why="unreadable, and nothing stands on it")
+        refuse_damage(source.name, path)
+    create_table(spark, path, source)
+    commits, ledger = complete_ledger(path)
+    remember(path, commits)
+    proofs = effective_proofs(commits, ledger)
+    held = follow(proofs)
+    positions = read_positions(settings, bootstrap, source)
+    cut = check_positions(source, positions, held.cut, held.topic_id)
+    log.info("continues", source=source.name, cut=cut, rows=held.rows)
+    dead_letters = DeadLetters(settings, bootstrap, source, path)
+    dead_letters.catch_up(commits)
+    reach("archiver.opened")
+    return Archive(
+        settings=settings,
+        source=source,
+        path=path,
+        bootstrap=bootstrap,
+        cut=cut,
+        topic_id=positions.topic_id,
+        rows=held.rows,
+        dead_letters=dead_letters,
+        checkpoint=checkpoint_folder(settings, source.name),
+        admin=AdminClient(librdkafka_config(settings, bootstrap)),
+        last=last_with_rows(proofs),
+    )
+
+
+def last_with_rows(proofs: Mapping[int, Proof]) -> Proof:
+    """The proof of the last commit of new facts that has any: the others tell nothing of the size of records."""
+    found = [version for version, proof in proofs.items() if proof.kind == Kind.APPEND and proof.rows]
+    return proofs[max(found)] if found else Proof(Kind.APPEND)

@@ -1,0 +1,60 @@
+"""The archiver's metrics: what it archived of each source, how far it is behind Kafka, and dead letters."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from infra.metrics import PerSource, SourceMetrics
+from master_dataset.cut import count_between
+from master_dataset.errors import MasterDatasetError
+from master_dataset.kafka.topics import LATEST, read_offsets
+
+if TYPE_CHECKING:
+    from master_dataset.archiver.source_archiver import Follower
+
+KAFKA_TIMEOUT_S = 2.0
+
+PER_SOURCE = (
+    PerSource("rows", "Records in the master dataset.", lambda source, _now: source["rows"], is_counter=True),
+    PerSource("commits", "Commits since the start.", lambda source, _now: source["commits"], is_counter=True),
+    PerSource(
+        "dead_letters",
+        "Invalid records since the start: they went to the dead-letter topic too.",
+        lambda source, _now: source["invalid"],
+        is_counter=True,
+    ),
+    PerSource("behind_offsets", "Offsets that Kafka has and no commit.", lambda source, _now: source["behind"]),
+    PerSource(
+        "last_commit_age_seconds",
+        "Seconds since the last commit; also without new events they add up.",
+        lambda source, now: now - source["last_commit_at"] if source["last_commit_at"] else None,
+    ),
+    PerSource(
+        "refused", "1 where the source cannot be archived now.", lambda source, _now: float(bool(source["refused"]))
+    ),
+)
+
+
+def archiver_metrics(followers: Sequence[Follower]) -> SourceMetrics:
+    """What the followers say of themselves, and how far Kafka is by then."""
+
+    def status() -> dict[str, Any]:
+        sources = {each.source.name: {**each.describe(), "behind": _behind(each)} for each in followers}
+        return {"at": time.time(), "sources": sources}
+
+    return SourceMetrics("tidemark_archiver", PER_SOURCE, status)
+
+
+def _behind(follower: Follower) -> int | None:
+    """How many offsets Kafka has beyond the table's end; None where nobody can say."""
+    archive = follower.archive
+    if archive is None:
+        return None
+    places = [(archive.source.topic, partition) for partition in archive.cut]
+    with suppress(MasterDatasetError):
+        latest = read_offsets(archive.admin, places, LATEST, KAFKA_TIMEOUT_S)
+        return count_between(archive.cut, {partition: offset for (_, partition), offset in latest.items()})
+    return None

@@ -1,0 +1,1 @@
+"""The Kafka REST proxy of the collector: produce, consume and fetch records, and administer topics."""

@@ -1,0 +1,235 @@
+"""Administration: topics made, described, altered and deleted; consumer groups with their lag."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Literal, TypeVar
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.requests import Request
+from starlette.responses import Response
+
+from infra.rest.problems import Problem
+from infra.rest.responses import json_response
+from master_dataset.collector.bodies import beside_loop, invalid_body, parse_body, read_body
+from master_dataset.collector.context import Collector
+from master_dataset.collector.parameters import flag, query
+from master_dataset.errors import MasterDatasetError
+from master_dataset.kafka.groups import delete_group, describe_group, list_groups
+from master_dataset.kafka.topics import (
+    KafkaUnreachable,
+    TopicPlan,
+    alter_topic,
+    compare_topics,
+    create_topic,
+    delete_topic,
+    describe_topic,
+    existing_topics,
+    plan_topics,
+    topic_configs,
+)
+
+Hours = float | Literal["unlimited"]
+Bytes = int | Literal["unlimited"]
+Body = TypeVar("Body", bound=BaseModel)
+
+
+class NewTopicBody(BaseModel):
+    """A topic to make."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    name: str = Field(pattern=r"^[a-zA-Z0-9._-]{1,240}$", description="Letters, digits, '.', '_' and '-'.")
+    partitions: int = Field(default=3, ge=1, le=10_000)
+    retention_hours: Hours = Field(default=7 * 24, description='How long records are kept, or "unlimited".')
+    retention_bytes: Bytes = Field(default="unlimited", description="How many bytes a partition keeps.")
+    compacted: bool = Field(default=False, description="Keep the last record of each key instead of all for a time.")
+
+
+class AlterTopicBody(BaseModel):
+    """What to change; what is left out stays."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    partitions: int | None = Field(default=None, ge=1, le=10_000, description="More than now; there is no way back.")
+    retention_hours: Hours | None = None
+    retention_bytes: Bytes | None = None
+    compacted: bool | None = None
+
+
+def admin_routes(collector: Collector) -> APIRouter:
+    """`/topics` for everybody with a key, `/admin/...` for administrators."""
+    routes = APIRouter(tags=["admin"])
+
+    @routes.get("/topics")
+    async def topics(request: Request) -> Response:
+        """All topics with their partitions, and where the broker differs from a declared source."""
+        collector.allow(request, "produce", "consume", "admin")
+        return json_response(await _run(_topics, collector))
+
+    @routes.post("/admin/topics", status_code=201, openapi_extra=_body(NewTopicBody))
+    async def create(request: Request) -> Response:
+        """Make a topic."""
+        collector.allow(request, "admin")
+        topic = await _read(collector, request, NewTopicBody)
+        _check_name(topic.name)
+        _check_retention(topic.retention_hours, topic.retention_bytes)
+        configs = _configs(topic.retention_hours, topic.retention_bytes, compacted=topic.compacted)
+        if not await _run(create_topic, collector.admin, TopicPlan(topic.name, topic.partitions, configs)):
+            raise Problem(409, "topic-exists", f"There is a topic {topic.name!r} already. PATCH alters it.")
+        collector.topics.forget(topic.name)
+        return json_response(await _run(describe_topic, collector.admin, topic.name), 201)
+
+    @routes.get("/admin/topics/{topic}")
+    async def describe(request: Request, topic: str) -> Response:
+        """Partitions with their first and next offsets, and the configuration."""
+        collector.allow(request, "admin")
+        await collector.topics.partitions(topic)
+        return json_response(await _run(describe_topic, collector.admin, topic))
+
+    @routes.patch("/admin/topics/{topic}", openapi_extra=_body(AlterTopicBody))
+    async def alter(request: Request, topic: str) -> Response:
+        """Change partitions, retention or compaction. A source's declaration is not changed by this."""
+        collector.allow(request, "admin")
+        change = await _read(collector, request, AlterTopicBody)
+        _check_name(topic)
+        _check_retention(change.retention_hours, change.retention_bytes)
+        partitions = await collector.topics.partitions(topic)
+        if change.partitions is not None and change.partitions < partitions:
+            raise Problem(
+                422,
+                "fewer-partitions",
+                f"Topic {topic!r} has {partitions} partitions; Kafka cannot make them fewer. Make a new topic.",
+                where="partitions",
+            )
+        more = change.partitions if change.partitions != partitions else None
+        await _run(alter_topic, collector.admin, topic, more, _changed_configs(change))
+        collector.topics.forget(topic)
+        return json_response(await _run(describe_topic, collector.admin, topic))
+
+    @routes.delete("/admin/topics/{topic}")
+    async def delete(request: Request, topic: str) -> Response:
+        """Delete a topic and its records. The topics of a declared source need `?force=true`."""
+        collector.allow(request, "admin")
+        _check_name(topic)
+        await collector.topics.partitions(topic)
+        source = collector.declarations.source_of_topic(topic)
+        if source and not flag("force", query(request).get("force", "")):
+            loss = (
+                "its dead letters would be gone, and are not sent again"
+                if topic == source.dead_topic
+                else "its facts would be gone from Kafka, and the archiver would no longer follow it"
+            )
+            raise Problem(
+                409,
+                "declared-topic",
+                f"Topic {topic!r} belongs to the source {source.name!r}: {loss}. If that is what you want, add "
+                "?force=true.",
+            )
+        await _run(delete_topic, collector.admin, topic)
+        collector.topics.forget(topic)
+        return json_response({"deleted": topic})
+
+    @routes.get("/admin/groups")
+    async def groups(request: Request) -> Response:
+        """All consumer groups and their states."""
+        collector.allow(request, "admin", "consume")
+        return json_response(await _run(list_groups, collector.admin))
+
+    @routes.get("/admin/groups/{group}")
+    async def group(request: Request, group: str) -> Response:
+        """A group's members, and for each partition the committed offset, the end and the lag."""
+        collector.allow(request, "admin", "consume")
+        found = await _run(describe_group, collector.admin, group)
+        if found is None:
+            raise Problem(404, "unknown-group", f"There is no consumer group {group[:200]!r}. See GET /admin/groups.")
+        return json_response(found)
+
+    @routes.delete("/admin/groups/{group}")
+    async def remove_group(request: Request, group: str) -> Response:
+        """Forget a group and what it committed. It must have no members."""
+        collector.allow(request, "admin")
+        if await _run(describe_group, collector.admin, group) is None:
+            raise Problem(404, "unknown-group", f"There is no consumer group {group[:200]!r}. See GET /admin/groups.")
+        await _run(delete_group, collector.admin, group)
+        return json_response({"deleted": group})
+
+    return routes
+
+
+async def _run(do: Any, *arguments: Any) -> Any:
+    """Do it in a thread; what Kafka refuses is a problem of the client's, what it does not answer is ours."""
+    try:
+        return await asyncio.to_thread(do, *arguments)
+    except KafkaUnreachable as error:
+        raise Problem(503, "kafka-unreachable", str(error), retry_after_s=2) from None
+    except MasterDatasetError as error:
+        raise Problem(409, "refused-by-kafka", str(error)) from None
+
+
+def _topics(collector: Collector) -> list[dict[str, Any]]:
+    found = existing_topics(collector.admin)
+    differences = compare_topics(collector.admin, plan_topics(collector.declarations.sources.values()))
+    named = sorted({*found, *(difference.topic for difference in differences)})
+    return [
+        {
+            "topic": topic,
+            "partitions": found.get(topic, 0),
+            "source": source.name if (source := collector.declarations.source_of_topic(topic)) else None,
+            "differences": [
+                {"what": difference.what, "declared": difference.declared, "found": difference.found}
+                for difference in differences
+                if difference.topic == topic
+            ],
+        }
+        for topic in named
+        if not topic.startswith("__")
+    ]
+
+
+def _check_name(topic: str) -> None:
+    if topic.startswith("__") or topic in (".", ".."):
+        raise Problem(403, "internal-topic", f"{topic!r} is a name that Kafka keeps for itself.")
+
+
+def _check_retention(hours: Hours | None, size: Bytes | None) -> None:
+    for name, value in (("retention_hours", hours), ("retention_bytes", size)):
+        if isinstance(value, int | float) and not 0 < value < 2**53:
+            raise Problem(422, "invalid-body", f'{name} is {value}; it should be positive, or "unlimited".', where=name)
+
+
+def _configs(hours: Hours | None, size: Bytes | None, *, compacted: bool | None) -> dict[str, str]:
+    return topic_configs(
+        hours if isinstance(hours, int | float) else None,
+        size if isinstance(size, int) else None,
+        compacted=bool(compacted),
+    )
+
+
+def _changed_configs(change: AlterTopicBody) -> dict[str, str]:
+    """Only what the change names."""
+    whole = _configs(change.retention_hours, change.retention_bytes, compacted=change.compacted)
+    asked = {
+        "retention.ms": change.retention_hours,
+        "retention.bytes": change.retention_bytes,
+        "cleanup.policy": change.compacted,
+    }
+    return {name: whole[name] for name, value in asked.items() if value is not None}
+
+
+async def _read(collector: Collector, request: Request, model: type[Body]) -> Body:
+    """The body as `model`. FastAPI would look at it before the key was checked."""
+    with collector.budget.charge() as charge:
+        received = await read_body(request, collector.limits, charge)
+        body = await beside_loop(collector.parsing, received, parse_body, received)
+    try:
+        return model.model_validate(body)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise invalid_body(".".join(str(part) for part in first["loc"]), str(first["msg"])) from None
+
+
+def _body(model: type[BaseModel]) -> dict[str, Any]:
+    """What OpenAPI says about a body that `_read` reads."""
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": model.model_json_schema()}}}}

@@ -1,0 +1,120 @@
+"""Reading as a consumer group: `/consume`, `/commit`, `/committed`, `/delete-consumer`, `/consumers`."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from infra.rest.problems import Problem
+from infra.rest.responses import json_response, wrong_parameter
+from master_dataset.collector.bodies import invalid_body
+from master_dataset.collector.context import Collector, get_and_post
+from master_dataset.collector.kafka_rest.consumers import Consumers
+from master_dataset.collector.kafka_rest.requests import asked_places, check_places, parameters_and_body, waiting
+from master_dataset.collector.parameters import flag, one_of, path_parts
+
+NAME = re.compile(r"[A-Za-z0-9._:-]{1,200}")
+RESETS = ("earliest", "latest", "none")
+
+
+def consuming_routes(collector: Collector, consumers: Consumers) -> APIRouter:
+    """The routes that keep a place in a topic."""
+    routes = APIRouter(tags=["consume"])
+
+    @get_and_post(routes, "/consume/{group}/{instance}")
+    @get_and_post(routes, "/consume/{group}/{instance}/{topic}")
+    async def consume(request: Request) -> Response:
+        """The next records of a topic for this group; the instance is made by its first request.
+
+        Header `Kafka-Auto-Offset-Reset`: where a group without a committed offset begins: `earliest` (default),
+        `latest`, or `none` (an error); another one than the instance was made with is 409. Header
+        `Kafka-Enable-Auto-Commit`: `true` commits at each call what the call before gave, because asking for more
+        says that it arrived; default `false`: use /commit. Waits up to `timeout` milliseconds, gives at most `limit`,
+        fewer where they are as large as a body may be. An error that came with records is told by the next call.
+        Several topics: leave the topic out of the path and send `{"topics": [...]}`.
+        """
+        collector.allow(request, "consume")
+        group, name, *in_path = path_parts(request, b"/consume/", 3, at_least=2)
+        check_names(group, name)
+        parameters, body = await parameters_and_body(collector, request)
+        topics = _topics(in_path, body)
+        timeout_s, limit = waiting(parameters, body)
+        given = request.headers.get("kafka-auto-offset-reset")
+        reset = None if given is None else one_of("Kafka-Auto-Offset-Reset", given, RESETS)
+        auto_commit = flag("Kafka-Enable-Auto-Commit", request.headers.get("kafka-enable-auto-commit", "false"))
+        for topic in topics:
+            await collector.topics.partitions(topic)
+        instance = consumers.get(group, name, "error" if reset == "none" else reset)
+        records = await consumers.use(instance, instance.consume, topics, timeout_s, limit, auto_commit=auto_commit)
+        return json_response(records)
+
+    @get_and_post(routes, "/commit/{group}/{instance}")
+    async def commit(request: Request) -> Response:
+        """Commit `{topic, partition, offset}` or an array of them; without a body: behind all that was consumed.
+
+        The offset is that of the next record to read.
+        """
+        collector.allow(request, "consume")
+        group, name = _names(request, b"/commit/")
+        parameters, body = await parameters_and_body(collector, request)
+        instance = consumers.known(group, name)
+        places = None
+        if body is not None or "topic" in parameters:
+            places = asked_places(parameters, body, with_offset=True, list_name="topicPartitionOffsets")
+            await check_places(collector, places)
+        return json_response(await consumers.use(instance, instance.commit, places))
+
+    @get_and_post(routes, "/committed/{group}/{instance}")
+    async def committed(request: Request) -> Response:
+        """The committed offset of `{topic, partition}` or an array of them; null where there is none."""
+        collector.allow(request, "consume")
+        group, name = _names(request, b"/committed/")
+        parameters, body = await parameters_and_body(collector, request)
+        places = asked_places(parameters, body, with_offset=False, list_name="topicPartitions")
+        await check_places(collector, places)
+        return json_response(await consumers.committed(group, name, places))
+
+    @routes.delete("/delete-consumer/{group}/{instance}")
+    @get_and_post(routes, "/delete-consumer/{group}/{instance}")
+    async def delete_consumer(request: Request) -> Response:
+        """Let the instance leave its group. What it has not committed is read again by others."""
+        collector.allow(request, "consume")
+        group, name = _names(request, b"/delete-consumer/")
+        await consumers.delete(group, name)
+        return json_response({"deleted": {"group": group, "instance": name}})
+
+    @routes.get("/consumers")
+    async def list_consumers(request: Request) -> Response:
+        """The consumer instances that the collector keeps, by group."""
+        collector.allow(request, "consume", "admin")
+        return json_response(consumers.by_group())
+
+    return routes
+
+
+def _names(request: Request, prefix: bytes) -> tuple[str, str]:
+    group, name = path_parts(request, prefix, 2)
+    check_names(group, name)
+    return group, name
+
+
+def check_names(group: str, name: str) -> None:
+    """Refuse names that would not be readable in Kafka's own tools."""
+    for what, given in (("group", group), ("instance", name)):
+        if not NAME.fullmatch(given):
+            raise wrong_parameter(what, "1 to 200 letters, digits, '.', '_', ':' or '-'", given)
+
+
+def _topics(in_path: list[str], body: Any) -> tuple[str, ...]:
+    if in_path:
+        return (in_path[0],)
+    given = body.get("topics") if isinstance(body, dict) else None
+    if given is None:
+        raise Problem(400, "invalid-parameter", 'Name a topic in the path, or {"topics": [...]} in the body.')
+    if not isinstance(given, list) or not given or not all(isinstance(topic, str) and topic for topic in given):
+        raise invalid_body("topics", "an array of names of topics is expected", status=400)
+    return tuple(dict.fromkeys(given))

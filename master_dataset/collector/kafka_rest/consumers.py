@@ -1,0 +1,268 @@
+"""Consumer instances that the collector keeps for its clients, each a member of a Kafka consumer group."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any
+
+import structlog
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from infra.rest.problems import Problem
+from infra.threads import P, T, Threads
+from master_dataset.collector.kafka_rest.fetch import kafka_problem
+from master_dataset.collector.kafka_rest.records import as_json, take
+
+ASSIGNMENT_TIMEOUT_S = 15.0
+SWEEP_EVERY_S = 5.0
+DEFAULT_RESET = "earliest"
+
+log = structlog.get_logger()
+
+
+@dataclass
+class Instance:
+    """One consumer. Its lock keeps two requests from using it at once."""
+
+    group: str
+    name: str
+    offset_reset: str
+    consumer: Consumer
+    max_bytes: float = inf  # of the records of one answer; one record is always given
+    topics: tuple[str, ...] = ()
+    is_joining: bool = False
+    failure: KafkaError | None = None  # came together with records; told by the next call
+    uncommitted: dict[tuple[str, int], int] = field(default_factory=dict)
+    used_at: float = field(default_factory=time.monotonic)
+    is_closed: bool = False
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def consume(self, topics: tuple[str, ...], timeout_s: float, limit: int, *, auto_commit: bool) -> list[Any]:
+        """The next records. With `auto_commit`, what the call before gave is committed first: it has arrived.
+
+        Records that came together with an error are given, and the next call raises it. Raised at once, it would drop
+        them: the consumer stands behind them already, and the next commit would pass them by.
+        """
+        with _as_problems():
+            if auto_commit:
+                self.commit()
+            if self.failure is not None:
+                error, self.failure = self.failure, None
+                raise KafkaException(error)
+            if topics != self.topics:
+                self.consumer.subscribe(list(topics))
+                self.topics, self.is_joining = topics, True
+            messages = self._await_assignment(limit) if self.is_joining else []
+            deadline = time.monotonic() + timeout_s
+            while not messages:
+                wait_s = min(0.05, max(0.0, deadline - time.monotonic()))
+                messages = take(self.consumer, limit, self.max_bytes, wait_s)
+                if time.monotonic() >= deadline:
+                    break
+            found = [message.error() for message in messages]
+            errors = [error for error in found if error is not None and not _is_passing(error)]
+            messages = [message for message in messages if message.error() is None]
+            if errors and not messages:
+                raise KafkaException(errors[0])
+            self.failure = errors[0] if errors else None
+            for message in messages:
+                self.uncommitted[str(message.topic()), int(message.partition() or 0)] = int(message.offset() or 0) + 1
+            return [as_json(message) for message in messages]
+
+    def _await_assignment(self, limit: int) -> list[Any]:
+        """Joining a group takes a moment, and the client's timeout is for records, not for that."""
+        deadline = time.monotonic() + ASSIGNMENT_TIMEOUT_S
+        messages: list[Any] = []
+        while not messages and not self.consumer.assignment() and time.monotonic() < deadline:
+            got = take(self.consumer, limit, self.max_bytes, 0.05)
+            messages = [message for message in got if not _is_passing(message.error())]
+        self.is_joining = False
+        if not messages and not self.consumer.assignment():
+            # In a group with more members than partitions, some get none: that is no error.
+            log.info("no_assignment", group=self.group, instance=self.name, topics=self.topics)
+        return messages
+
+    def commit(self, places: list[TopicPartition] | None = None) -> list[dict[str, Any]]:
+        """Commit these offsets, or where there are none, behind everything that was given so far."""
+        if places is None:
+            places = [TopicPartition(topic, number, offset) for (topic, number), offset in self.uncommitted.items()]
+            if not places:
+                return []
+        with _as_problems():
+            done = self.consumer.commit(offsets=places, asynchronous=False) or []
+            for place in done:
+                if place.error is not None:
+                    raise KafkaException(place.error)
+                self.uncommitted.pop((place.topic, place.partition), None)
+        return [_place(place) for place in done]
+
+    def committed(self, places: list[TopicPartition]) -> list[dict[str, Any]]:
+        """What the group has committed; an offset of null where it has not."""
+        with _as_problems():
+            return [_place(place) for place in self.consumer.committed(places, timeout=10)]
+
+    def describe(self) -> dict[str, Any]:
+        """For `/consumers`."""
+        held: dict[str, list[int]] = {topic: [] for topic in self.topics}
+        for place in self.consumer.assignment():
+            held.setdefault(place.topic, []).append(place.partition)
+        topics = [{"topic": topic, "partitions": sorted(numbers)} for topic, numbers in held.items()]
+        idle_s = round(time.monotonic() - self.used_at, 1)
+        return {"name": self.name, "topics": topics, "auto_offset_reset": self.offset_reset, "idle_seconds": idle_s}
+
+
+class Consumers:
+    """All instances by (group, name). Unused ones are closed after a while."""
+
+    def __init__(self, config: dict[str, Any], most: int, idle_s: float, max_bytes: float = inf) -> None:
+        self._max_bytes = max_bytes
+        self._config = config
+        self._most = most
+        self._idle_s = idle_s
+        self._instances: dict[tuple[str, str], Instance] = {}
+        self._closing = 0  # deleted, but still a member of its group until Kafka has let it go
+        self.threads = Threads("consume", max(1, most))  # an instance's lock lets it use one at a time: none waits
+
+    def get(self, group: str, name: str, offset_reset: str | None = None) -> Instance:
+        """The instance, made where there is none yet. One that has another reset than is asked for: the problem 409."""
+        instance = self._instances.get((group, name))
+        if instance is not None and offset_reset not in (None, instance.offset_reset):
+            raise Problem(
+                409,
+                "offset-reset-differs",
+                f"The consumer instance {name!r} of group {group!r} was made with Kafka-Auto-Offset-Reset "
+                f"{_named(instance.offset_reset)!r}; {_named(offset_reset)!r} was asked for. Leave the header out, or "
+                "delete the instance with /delete-consumer/{group}/{instance}: the next /consume makes it anew.",
+            )
+        if instance is None:
+            offset_reset = offset_reset or DEFAULT_RESET
+            if len(self._instances) + self._closing >= self._most:
+                raise Problem(
+                    429,
+                    "too-many-consumers",
+                    f"The collector keeps {self._most} consumer instances already (collector_max_consumers), of which "
+                    f"{self._closing} are being closed. Delete one with /delete-consumer/{{group}}/{{instance}}, or "
+                    "wait until an unused one is closed.",
+                    retry_after_s=1 if self._closing else int(self._idle_s) + 1,
+                )
+            instance = Instance(group, name, offset_reset, self._consumer(group, name, offset_reset), self._max_bytes)
+            self._instances[group, name] = instance
+        instance.used_at = time.monotonic()
+        return instance
+
+    def known(self, group: str, name: str) -> Instance:
+        """The instance, or the problem 404."""
+        if (group, name) not in self._instances:
+            raise Problem(
+                404,
+                "unknown-consumer",
+                f"There is no consumer instance {name[:100]!r} in group {group[:100]!r}. The first /consume makes it.",
+            )
+        return self.get(group, name)
+
+    async def committed(self, group: str, name: str, places: list[TopicPartition]) -> list[dict[str, Any]]:
+        """What a group has committed, asked by the instance if there is one. None is made: that is for /consume."""
+        if (group, name) in self._instances:
+            instance = self.get(group, name)
+            return await self.use(instance, instance.committed, places)
+        return await self.threads.run(self._committed, group, name, places)
+
+    def _committed(self, group: str, name: str, places: list[TopicPartition]) -> list[dict[str, Any]]:
+        passing = Instance(group, name, DEFAULT_RESET, self._consumer(group, name, DEFAULT_RESET))
+        try:
+            return passing.committed(places)
+        finally:
+            passing.consumer.close()
+
+    async def use(self, instance: Instance, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+        """Let `work`, a method of the instance, have it alone. If it was deleted meanwhile: the problem 409."""
+        async with instance.lock:
+            if instance.is_closed:
+                raise Problem(
+                    409,
+                    "consumer-deleted",
+                    f"The consumer instance {instance.name!r} of group {instance.group!r} was deleted while this "
+                    "request waited for it. Nothing was read or committed; the next /consume makes a new one.",
+                )
+            return await self.threads.run(work, *arguments, **named)
+
+    def by_group(self) -> list[dict[str, Any]]:
+        """For `/consumers`."""
+        groups: dict[str, list[dict[str, Any]]] = {}
+        for (group, _), instance in sorted(self._instances.items()):
+            groups.setdefault(group, []).append(instance.describe())
+        return [{"name": group, "instances": instances} for group, instances in groups.items()]
+
+    async def delete(self, group: str, name: str) -> None:
+        """Let the instance leave its group. What it did not commit is read again by others."""
+        instance = self.known(group, name)
+        self._instances.pop((group, name), None)
+        self._closing += 1
+        try:
+            async with instance.lock:
+                instance.is_closed = True
+                await self.threads.run(instance.consumer.close)
+        finally:
+            self._closing -= 1
+
+    async def sweep(self) -> None:
+        """Close what is unused, for ever."""
+        while True:
+            await asyncio.sleep(min(SWEEP_EVERY_S, self._idle_s))
+            for key, instance in list(self._instances.items()):
+                if time.monotonic() - instance.used_at > self._idle_s and not instance.lock.locked():
+                    log.info("closed_idle_consumer", group=key[0], instance=key[1])
+                    await self.delete(*key)
+
+    async def close(self) -> None:
+        """Let every instance leave its group."""
+        await asyncio.gather(*(self.delete(*key) for key in list(self._instances)))
+
+    def _consumer(self, group: str, name: str, offset_reset: str) -> Consumer:
+        return Consumer(
+            {
+                **self._config,
+                "group.id": group,
+                "client.id": name,
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                "auto.offset.reset": offset_reset,
+                "isolation.level": "read_committed",
+                "fetch.wait.max.ms": 100,
+                # Between two requests a client may take its time; after this one it is closed anyway.
+                "max.poll.interval.ms": int(self._idle_s * 1000) + 60_000,
+                "session.timeout.ms": 10_000,
+                "queued.max.messages.kbytes": 4096,
+            }
+        )
+
+
+def _named(offset_reset: str | None) -> str:
+    """As the header says it."""
+    return "none" if offset_reset == "error" else str(offset_reset)
+
+
+def _is_passing(error: KafkaError | None) -> bool:
+    """Whether librdkafka goes on trying by itself."""
+    return error is not None and error.code() in (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT)
+
+
+def _place(place: TopicPartition) -> dict[str, Any]:
+    return {
+        "topic": place.topic,
+        "partition": place.partition,
+        "offset": place.offset if place.offset >= 0 else None,
+    }
+
+
+@contextmanager
+def _as_problems() -> Iterator[None]:
+    try:
+        yield
+    except KafkaException as error:
+        raise kafka_problem(error) from None

@@ -1,0 +1,129 @@
+"""The produce API: messages of any shape into any topic, answered when Kafka acknowledged them."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from infra.rest.problems import Problem
+from infra.rest.responses import json_response, wrong_parameter
+from master_dataset.collector.bodies import beside_loop, check_batch, check_record_size, parse_body, read_body
+from master_dataset.collector.context import Collector, get_and_post
+from master_dataset.collector.kafka_rest.messages import read_messages, record_size
+from master_dataset.collector.outcomes import place, problem_of
+from master_dataset.collector.parameters import acks_of, path_parts, query
+from master_dataset.collector.producer import ANY_PARTITION, Acks, Outcome, Record
+
+ACKS_TEXT = """
+`acks` says what the answer waits for. `all` (the default): every in-sync replica has the record, which is written once
+however often the collector had to send it. `1`: the leader alone has it; it is lost if that broker is lost at once.
+`0`: it was handed to the network; nobody says whether it arrived, and there is no offset.
+"""
+MESSAGE = {
+    "type": "object",
+    "required": ["value"],
+    "properties": {
+        "topic": {"type": "string"},
+        "partition": {"type": "integer", "minimum": 0},
+        "timestamp": {"description": "Milliseconds since 1970, or ISO-8601. Default: now."},
+        "key": {"description": "A string is stored as UTF-8, anything else as JSON."},
+        "value": {"description": "A string is stored as UTF-8, anything else as compact JSON."},
+        "headers": {
+            "type": "array",
+            "items": {"type": "object", "properties": {"key": {"type": "string"}, "value": {"type": "string"}}},
+        },
+    },
+}
+ACKS_PARAMETER = {
+    "name": "acks",
+    "in": "query",
+    "schema": {"type": "string", "enum": ["0", "1", "all"], "default": "all"},
+    "description": ACKS_TEXT,
+}
+BODY = {
+    "parameters": [ACKS_PARAMETER],
+    "requestBody": {
+        "required": True,
+        "content": {"application/json": {"schema": {"oneOf": [MESSAGE, {"type": "array", "items": MESSAGE}]}}},
+    },
+}
+
+
+def produce_routes(collector: Collector) -> APIRouter:
+    """`/produce`, `/produce/{topic}` and `/produce/{topic}/{message}`."""
+    routes = APIRouter(tags=["produce"])
+
+    @routes.get(
+        "/produce/{topic}/{message:path}",
+        openapi_extra={
+            "parameters": [{"name": "key", "in": "query", "schema": {"type": "string"}}, ACKS_PARAMETER],
+        },
+    )
+    async def produce_one(request: Request) -> Response:
+        """Store one message, given in the path."""
+        collector.allow(request, "produce")
+        topic, message = path_parts(request, b"/produce/", 2)
+        if not message:
+            raise wrong_parameter("message", "a text that is not empty; send empty values in a body", message)
+        parameters = query(request)
+        key = parameters.get("key")
+        record = Record(topic, message.encode(), None if key is None else key.encode())
+        with collector.budget.charge() as charge:
+            charge.add(record_size(record))
+            outcomes = await send(collector, [record], acks_of(parameters))
+        return json_response(place(topic, outcomes[0]))
+
+    @get_and_post(routes, "/produce/{topic}", openapi_extra=BODY)
+    async def produce_to_topic(request: Request) -> Response:
+        """Store one message or an array of them in one topic. Any Content-Type will do."""
+        collector.allow(request, "produce")
+        return await _produce(collector, request, path_parts(request, b"/produce/", 1)[0])
+
+    @get_and_post(routes, "/produce", openapi_extra=BODY)
+    async def produce_to_many(request: Request) -> Response:
+        """Store one message or an array of them, each naming its topic. Any Content-Type will do."""
+        collector.allow(request, "produce")
+        return await _produce(collector, request, None)
+
+    return routes
+
+
+async def _produce(collector: Collector, request: Request, topic: str | None) -> Response:
+    """Everything is checked before anything is sent."""
+    acks = acks_of(query(request))
+    with collector.budget.charge() as charge:
+        received = await read_body(request, collector.limits, charge)
+        body = await beside_loop(collector.parsing, received, parse_body, received)
+        check_batch(len(body) if isinstance(body, list) else 1, collector.limits, charge)
+        if topic is not None:
+            check_topic_name(topic)
+        records = await beside_loop(collector.parsing, received, read_messages, body, topic)
+        outcomes = await send(collector, records, acks)
+    return json_response([place(record.topic, outcome) for record, outcome in zip(records, outcomes, strict=True)])
+
+
+async def send(collector: Collector, records: list[Record], acks: Acks) -> list[Outcome]:
+    """Send what can be sent. Raises the problem that fits where a record was not stored for certain."""
+    for index, record in enumerate(records):
+        check_record_size(f"[{index}]", record_size(record), collector.limits)
+    for topic in {record.topic for record in records}:
+        check_topic_name(topic)
+        await collector.topics.partitions(topic)
+    for topic, partition in {(record.topic, record.partition) for record in records}:
+        if partition != ANY_PARTITION:
+            await collector.topics.check_partition(topic, partition)
+    outcomes = await collector.producer.send(records, acks)
+    collector.metrics.count([record.topic for record in records], outcomes)
+    results = [place(record.topic, outcome) for record, outcome in zip(records, outcomes, strict=True)]
+    if problem := problem_of(outcomes, results):
+        for topic in {record.topic for record in records} if problem.status == 404 else ():
+            collector.topics.forget(topic)
+        raise problem
+    return outcomes
+
+
+def check_topic_name(topic: str) -> None:
+    """Kafka's own topics are not for clients."""
+    if topic.startswith("__"):
+        raise Problem(403, "internal-topic", f"{topic[:260]!r} is one of Kafka's own topics; nobody else writes there.")

@@ -1,0 +1,84 @@
+"""What the reading routes are asked for: places in topics, from the query string or from a body."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from confluent_kafka import TopicPartition
+from starlette.requests import Request
+
+from infra.rest.problems import Problem
+from master_dataset.collector.bodies import beside_loop, invalid_body, parse_body, read_body
+from master_dataset.collector.context import Collector
+from master_dataset.collector.parameters import query, whole_number
+
+MAX_PARTITION = 2**31 - 1
+MAX_OFFSET = 2**63 - 1
+MAX_TIMEOUT_MS = 60_000
+DEFAULT_TIMEOUT_MS = 1000
+MAX_LIMIT = 10_000
+DEFAULT_LIMIT = 500
+
+
+async def parameters_and_body(collector: Collector, request: Request) -> tuple[dict[str, str], Any]:
+    """The query string and the parsed body; None where there is no body."""
+    with collector.budget.charge() as charge:
+        body = await read_body(request, collector.limits, charge)
+        if not body.strip():
+            return query(request), None
+        return query(request), await beside_loop(collector.parsing, body, parse_body, body)
+
+
+def waiting(parameters: Mapping[str, str], body: Any) -> tuple[float, int]:
+    """How long to wait for records, in seconds, and how many to give at most."""
+    given = body if isinstance(body, dict) else {}
+    timeout = given.get("timeout", parameters.get("timeout", DEFAULT_TIMEOUT_MS))
+    limit = given.get("limit", parameters.get("limit", DEFAULT_LIMIT))
+    timeout_s = whole_number("timeout (milliseconds)", timeout, 0, MAX_TIMEOUT_MS) / 1000
+    return timeout_s, whole_number("limit", limit, 1, MAX_LIMIT)
+
+
+def asked_places(
+    parameters: Mapping[str, str], body: Any, *, with_offset: bool, list_name: str
+) -> list[TopicPartition]:
+    """The places a request names: query parameters, one object, an array, or an object with a list of them.
+
+    `?topic=web&partition=0`, `{"topic": "web", "partition": 0}`, `[{...}, {...}]` or `{"<list_name>": [{...}]}`.
+    """
+    if isinstance(body, dict) and list_name in body:
+        given = body[list_name]
+    elif body is None:
+        given = [dict(parameters)]
+    else:
+        given = body if isinstance(body, list) else [body]
+    if not isinstance(given, list) or not given or len(given) > MAX_LIMIT:
+        raise invalid_body(list_name, f"1 to {MAX_LIMIT} places are expected", status=400)
+    return [_place(place, index, with_offset=with_offset) for index, place in enumerate(given)]
+
+
+def _place(given: Any, index: int, *, with_offset: bool) -> TopicPartition:
+    needed = ["topic", "partition", *(["offset"] if with_offset else [])]
+    if not isinstance(given, dict) or any(name not in given for name in needed):
+        raise Problem(
+            400,
+            "invalid-parameter",
+            f"Name {', '.join(needed)}, as query parameters or as JSON; the place {index} lacks one of them.",
+            where=f"[{index}]",
+        )
+    topic = given["topic"]
+    if not isinstance(topic, str) or not topic:
+        raise invalid_body(f"[{index}].topic", "a topic is a string", status=400)
+    partition = whole_number("partition", given["partition"], 0, MAX_PARTITION)
+    if not with_offset:
+        return TopicPartition(topic, partition)
+    return TopicPartition(topic, partition, whole_number("offset", given["offset"], 0, MAX_OFFSET))
+
+
+async def check_places(collector: Collector, places: list[TopicPartition]) -> None:
+    """Raise the problem 404 for a topic or partition that does not exist, 400 for one named twice."""
+    named = [(place.topic, place.partition) for place in places]
+    if len(set(named)) != len(named):
+        raise Problem(400, "invalid-parameter", "A partition is named twice. Name each one once.")
+    for topic, partition in named:
+        await collector.topics.check_partition(topic, partition)

@@ -1,0 +1,30 @@
+"""Up to which commit dead letters were sent: noted beside the table, because their topic may be emptied."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from infra.disk import replace_file
+from master_dataset.table.commits import own_folder
+from master_dataset.table.digest import digest_of
+
+NONE = -1
+
+
+def sent_file(table: Path) -> Path:
+    """Where it is kept: `<version> <digest>`. Without it, the newest dead letter in the topic tells."""
+    return own_folder(table) / "dead_letters.sent"
+
+
+def read_sent(table: Path) -> int:
+    """The last commit whose dead letters were all sent; -1 if none is known, or the disk changed what was noted."""
+    try:
+        version, _, digest = sent_file(table).read_text(encoding="utf-8", errors="replace").strip().partition(" ")
+    except FileNotFoundError:
+        return NONE
+    return int(version) if digest == digest_of(version) else NONE
+
+
+def note_sent(table: Path, version: int) -> None:
+    """After they were acknowledged. A crash before this sends them again, unless the topic still tells."""
+    replace_file(sent_file(table), f"{version} {digest_of(str(version))}\n")

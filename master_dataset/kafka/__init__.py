@@ -1,0 +1,1 @@
+"""Kafka as the master dataset uses it: topics, consumer groups, positions, sending."""

@@ -1,0 +1,131 @@
+"""What Kafka holds of a source's topic now: its id, its partitions, its first and next offsets."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from confluent_kafka import IsolationLevel, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
+
+from infra.settings import Settings
+from master_dataset.cut import OffsetRange, ranges
+from master_dataset.errors import MasterDatasetError
+from master_dataset.kafka.topics import EARLIEST, LATEST, existing_topics, librdkafka_config, read_offsets, translated
+from views.source import Source
+
+
+class Positions(NamedTuple):
+    """A topic as the brokers have it."""
+
+    topic_id: str
+    earliest: dict[int, int]
+    latest: dict[int, int]
+    """Where we can read up to: what an open transaction has sent, and all after it, is not there yet."""
+
+
+class TopicMissing(MasterDatasetError):
+    """A source's topic is not there."""
+
+
+class PartitionsDiffer(MasterDatasetError):
+    """A topic has another number of partitions than its source declares."""
+
+
+class TopicReplaced(MasterDatasetError):
+    """A topic was deleted and made again: its offsets mean other records now."""
+
+
+class KafkaBehind(MasterDatasetError):
+    """Kafka ends before the master dataset does: it lost records that it had acknowledged."""
+
+    def __init__(self, source: Source, behind: list[OffsetRange]) -> None:
+        super().__init__(
+            f"Topic {source.topic!r} ends before the master dataset does: Kafka no longer has {_named(behind)}, which "
+            f"the table of {source.name!r} holds. The broker lost its newest records, or runs on an older copy of its "
+            f"disk; new records would get these offsets a second time. Put the broker's newer data back, or declare a "
+            f"source with another name and topic and send the facts there: "
+            f"`tidemark master replay {source.name} TOPIC`."
+        )
+        self.behind = behind
+
+
+class OffsetsGone(MasterDatasetError):
+    """Kafka no longer holds offsets that the master dataset lacks."""
+
+    def __init__(self, source: Source, gone: list[OffsetRange]) -> None:
+        super().__init__(
+            f"Kafka no longer holds offsets of topic {source.topic!r} that the master dataset lacks: "
+            f"{_named(gone)}. Retention or a deletion took them before they were archived. "
+            f"Bring them back into Kafka, or accept the loss, which is recorded for ever: "
+            f"`tidemark master repair {source.name} --accept-loss`."
+        )
+        self.gone = gone
+
+
+def read_positions(settings: Settings, bootstrap: str, source: Source, timeout_s: float = 15) -> Positions:
+    """Ask the brokers."""
+    admin = AdminClient(librdkafka_config(settings, bootstrap))
+    count = existing_topics(admin, timeout_s).get(source.topic)
+    if count is None:
+        raise TopicMissing(
+            f"Source {source.name!r} reads the topic {source.topic!r}, which is not there. "
+            "`tidemark topics apply` makes the topics of all sources."
+        )
+    places = [(source.topic, number) for number in range(count)]
+    earliest = read_offsets(admin, places, EARLIEST, timeout_s)
+    return Positions(
+        topic_id=read_topic_id(admin, source.topic, timeout_s),
+        earliest={number: offset for (_, number), offset in earliest.items()},
+        latest=read_end(admin, source.topic, count, timeout_s),
+    )
+
+
+def read_end(admin: AdminClient, topic: str, partitions: int, timeout_s: float) -> dict[int, int]:
+    """Up to where a topic can be read now: an open transaction is an end. One request, for who asks again and again."""
+    places = [(topic, number) for number in range(partitions)]
+    found = read_offsets(admin, places, LATEST, timeout_s, IsolationLevel.READ_COMMITTED)
+    return {number: offset for (_, number), offset in found.items()}
+
+
+def check_positions(source: Source, found: Positions, cut: dict[int, int], topic_id: str) -> dict[int, int]:
+    """Where to go on from. Refuses whatever would skip a record or read another one in its place."""
+    check_topic_id(source, found.topic_id, topic_id)
+    if len(found.latest) != source.partitions:
+        raise PartitionsDiffer(
+            f"Topic {source.topic!r} has {len(found.latest)} partitions, but source {source.name!r} declares "
+            f"{source.partitions}. Records with one key may have moved to another partition. "
+            f"If that is meant, set partitions={len(found.latest)} in the declaration; nothing is lost meanwhile."
+        )
+    behind = list(ranges(found.latest, cut))
+    if behind:
+        raise KafkaBehind(source, behind)
+    # A new table begins with what Kafka has. Later a partition that the table does not know was added since: all of
+    # it is wanted.
+    begin = {p: cut.get(p, 0) for p in sorted(found.latest)} if cut else dict(found.earliest)
+    gone = list(ranges(begin, found.earliest))
+    if gone:
+        raise OffsetsGone(source, gone)
+    return begin
+
+
+def check_topic_id(source: Source, found: str, topic_id: str) -> None:
+    """Refuse another topic of the same name than the table's records are from."""
+    if topic_id and topic_id != found:
+        raise TopicReplaced(
+            f"Topic {source.topic!r} was deleted and made again (its id was {topic_id}, now it is {found}): "
+            f"its offsets mean other records now. Declare a source with another name and topic for the new records; "
+            f"the table of {source.name!r} stays readable."
+        )
+
+
+def _named(found: list[OffsetRange]) -> str:
+    return "; ".join(map(str, found))
+
+
+def read_topic_id(admin: AdminClient, topic: str, timeout_s: float) -> str:
+    """The id that tells a topic from a later one of the same name."""
+    try:
+        described = admin.describe_topics(TopicCollection([topic]), request_timeout=timeout_s)[topic].result()
+    except KafkaException as error:
+        raise translated(error, f"Topic {topic!r} could not be described") from None
+    return str(described.topic_id)

@@ -1,0 +1,1 @@
+"""Read records back from the master dataset, with and without Spark."""

@@ -1,0 +1,1 @@
+"""The master table of a source: commits with proofs, coverage, the ledger, compaction."""

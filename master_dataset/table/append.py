@@ -1,0 +1,279 @@
+"""The master table of a source: append only, one writer, every commit with its proof.
+
+A commit is made in steps that plain `df.write` would hide, because the proof (count and hash of what was written) must
+be in the same transaction as the rows, and the rows must be on the disk before the commit says that they are.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from urllib.parse import unquote
+
+import pyarrow.parquet as pq
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import functions as f
+
+from infra.disk import sync_file, sync_folder
+from infra.failpoints import reach
+from master_dataset.errors import MasterDatasetError
+from master_dataset.table.commits import Kind, Proof, append_to_ledger, own_folder, remember_newest
+from views.field_types import FieldType
+from views.source import Source
+
+if TYPE_CHECKING:
+    from py4j.java_gateway import JavaObject
+
+APP_ID = "tidemark-master"
+PROPERTIES = {
+    # The log is the proof: it is never shortened.
+    "delta.enableExpiredLogCleanup": "false",
+    "delta.logRetentionDuration": "interval 36500 days",
+    "delta.deletedFileRetentionDuration": "interval 36500 days",
+    "delta.appendOnly": "false",  # repair must be able to take a damaged file out; nothing else removes facts
+    "delta.checkpointInterval": "50",
+    # Statistics of partition, offset, timestamp and event_time: the columns that reads skip by. Those of all 32 columns
+    # cost a quarter of the archiver's rate.
+    "delta.dataSkippingNumIndexedCols": "4",
+}
+FACT_COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
+"""The record as Kafka gave it: the facts."""
+PARSED_COLUMNS = ("event_id", "event_time", "invalid", "event")
+"""What was read from it: a cache of the facts, hashed apart, because a new declaration may read the same facts anew."""
+
+
+class TableBusy(MasterDatasetError):
+    """Another process writes this table."""
+
+    exit_code = 75
+
+
+def columns_ddl(source: Source) -> str:
+    """The table's columns, as Spark DDL. The first ones carry the statistics that reads by offset or time skip by."""
+    event = FieldType("struct", fields=source.schema).ddl()
+    return (
+        "partition int, offset bigint, timestamp timestamp, event_time timestamp, event_id string, invalid string, "
+        "topic string, timestampType int, key binary, headers array<struct<key:string,value:binary>>, "
+        f"value binary, event {event}"
+    )
+
+
+def content_hash(*columns: str) -> Column:
+    """The hash of a set of rows, the same for every order; the hash of a union is the xor of the parts' hashes."""
+    return f.coalesce(f.bit_xor(f.xxhash64(*columns)), f.lit(0)).cast("bigint")
+
+
+def measures() -> tuple[Column, ...]:
+    """What is measured of rows when they are written and when they are checked."""
+    return (
+        f.count(f.lit(1)).alias("rows"),
+        content_hash(*FACT_COLUMNS).alias("hash"),
+        content_hash(*PARSED_COLUMNS).alias("parsed_hash"),
+        f.count("invalid").alias("invalid"),
+    )
+
+
+def raw_bytes() -> Column:
+    """How many bytes the keys, values and headers of rows are, as Kafka gave them."""
+    headers = f.aggregate("headers", f.lit(0), lambda sum_, header: sum_ + _bytes(header.key) + _bytes(header.value))
+    total = _bytes(f.col("key")) + _bytes(f.col("value")) + f.coalesce(headers, f.lit(0))
+    return f.coalesce(f.sum(total), f.lit(0)).alias("raw_bytes")
+
+
+def _bytes(column: Column) -> Column:
+    return f.coalesce(f.octet_length(column), f.lit(0))
+
+
+def create_table(spark: SparkSession, path: Path, source: Source) -> None:
+    """Make the table if it is not there; a table whose columns are others than declared is refused."""
+    from delta.tables import DeltaTable
+    from pyspark.sql.types import StructType
+
+    declared = cast(StructType, StructType.fromDDL(columns_ddl(source)))
+    first = path / "_delta_log" / f"{0:020}.json"
+    if not first.is_file():
+        if first.parent.is_dir() and not any(first.parent.iterdir()):
+            first.parent.rmdir()  # left by a crash; Delta would take the empty folder for a table it cannot read
+        builder = DeltaTable.createIfNotExists(spark).location(str(path)).addColumns(declared)
+        for name, value in PROPERTIES.items():
+            builder = builder.property(name, value)
+        builder.execute()
+        sync_file(first)
+        for folder in (first.parent, path, path.parent):
+            sync_folder(folder)
+        return
+    found = spark.read.format("delta").load(str(path)).schema
+    if found.simpleString() != declared.simpleString():
+        raise MasterDatasetError(
+            f"The table {str(path)!r} has the columns {found.simpleString()}, but source {source.name!r} declares "
+            f"{declared.simpleString()}. Fields of a source cannot change yet: declare a source of another name."
+        )
+
+
+class Committed(NamedTuple):
+    """A commit that was made, with its proof as it is in the table."""
+
+    version: int
+    proof: Proof
+
+
+def append(
+    spark: SparkSession,
+    path: Path,
+    rows: DataFrame | None,
+    proof: Proof,
+    *,
+    files: int | None = None,
+    instead_of: Collection[str] = (),
+    bring_back: Collection[str] = (),
+    check: Callable[[list[str]], None] = lambda _names: None,
+) -> Committed:
+    """Commit `rows` with `proof`, whose counts and hash are filled in from what was written.
+
+    `rows` has the table's columns, or is None where there is nothing to add; `files` is into how many files they go,
+    if that matters. In the same commit the data files `instead_of` leave the table, and those that the lines
+    `bring_back` (of older commits) describe come back. `check` gets the names of the new files when they are on the
+    disk; if it raises, nothing is committed. The caller holds `commit_lock`.
+    """
+    jvm: Any = spark._jvm
+    log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, str(path))
+    transaction = log.startTransaction(jvm.scala.Option.empty(), jvm.scala.Option.empty())
+    sequence = transaction.txnVersion(APP_ID) + 1
+    # Step 1. Write the data files, counting and hashing on the way. A crash leaves files that no commit names.
+    written, measured = _empty_list(jvm), {}
+    began_ns = time.time_ns()
+    if rows is not None:
+        ordered = rows.select(*transaction.snapshot().schema().fieldNames())
+        ordered = ordered if files is None else ordered.coalesce(files)
+        seen = Observation()
+        written = transaction.writeFiles(ordered.observe(seen, *measures(), raw_bytes())._jdf)
+        measured = seen.get
+        if not measured["rows"]:
+            _remove_empty_files(path, began_ns)
+    # Step 2. Data on the disk before the commit that promises it. Delta itself never calls fsync.
+    reach("archiver.files_written")
+    names = [written.apply(i).path() for i in range(written.size())]
+    for name in names:
+        sync_file(path / name)
+    sync_folder(path)
+    check(names)
+    # Step 3. Rows, offsets and proof become visible together. The sequence number lets a second writer fail here.
+    done = replace(proof, **measured)
+    is_new = proof.kind not in (Kind.COMPACT, Kind.UNCOMPACT)  # else a stream that reads the table skips this commit
+    actions = _empty_list(jvm).appended(_set_transaction(jvm, sequence))
+    for i in range(written.size()):
+        actions = actions.appended(_with_data_change(written.apply(i), is_new))
+    parse = getattr(getattr(jvm.org.apache.spark.sql.delta.actions, "Action$"), "MODULE$").fromJson
+    for line in bring_back:
+        actions = actions.appended(_with_data_change(parse(line), is_new))
+    for old in _files_named(transaction, instead_of):
+        actions = actions.appended(old.removeWithTimestamp(round(time.time() * 1000), is_new))
+    version = int(transaction.commit(actions, _operation(jvm, sequence, done)))
+    # Step 4. The commit on the disk, then its second copy. A crash before the copy: the next start adds it.
+    reach("archiver.before_ledger")
+    if not is_new:
+        reach("compact.before_ledger")
+    sync_file(path / "_delta_log" / f"{version:020}.json")
+    sync_folder(path / "_delta_log")
+    append_to_ledger(path, [(version, done)])
+    remember_newest(path, version)
+    return Committed(version, done)
+
+
+def _remove_empty_files(path: Path, since_ns: int) -> None:
+    """Take away what is written where offsets have no record, as an aborted transaction leaves them.
+
+    That is a file without a row. Delta leaves it out of the commit, and so it would be stray for ever.
+    """
+    for file in path.glob("*.parquet"):
+        if file.stat().st_mtime_ns >= since_ns and pq.read_metadata(file).num_rows == 0:
+            file.unlink()
+            file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+
+
+def _files_named(transaction: JavaObject, names: Collection[str]) -> list[JavaObject]:
+    if not names:
+        return []
+    files = {unquote(file.path()): file for file in transaction.snapshot().allFiles().collect()}
+    unknown = sorted(set(names) - files.keys())
+    if unknown:
+        raise MasterDatasetError(
+            f"{unknown} should leave the table, but Delta does not know them: its log and ours are read differently. "
+            "Nothing was committed; `tidemark master fsck --deep` tells what is damaged."
+        )
+    return [files[name] for name in names]
+
+
+def _with_data_change(file: JavaObject, value: bool) -> JavaObject:
+    """The same file as Delta's `dataChange` would have it: the copy of a Scala case class, field by field."""
+    fields = range(file.productArity())
+    return file.copy(*(value if file.productElementName(i) == "dataChange" else file.productElement(i) for i in fields))
+
+
+def _empty_list(jvm: Any) -> JavaObject:
+    return getattr(getattr(jvm.scala.collection.immutable, "Nil$"), "MODULE$")
+
+
+def _set_transaction(jvm: Any, sequence: int) -> JavaObject:
+    return jvm.org.apache.spark.sql.delta.actions.SetTransaction(APP_ID, sequence, jvm.scala.Option.empty())
+
+
+def _operation(jvm: Any, sequence: int, proof: Proof) -> JavaObject:
+    mode = jvm.org.apache.spark.sql.streaming.OutputMode.Append()
+    update = getattr(jvm.org.apache.spark.sql.delta, "DeltaOperations$StreamingUpdate")
+    return update(mode, APP_ID, sequence, jvm.scala.Option.apply(proof.to_json()))
+
+
+# ---- who may write -----------------------------------------------------------
+
+
+@contextmanager
+def archiver_lock(path: Path) -> Iterator[None]:
+    """Held by whoever follows Kafka into this table, for as long as it runs: the archiver, or a repair."""
+    with _locked(path, "archiver.lock", wait=False):
+        yield
+
+
+@contextmanager
+def commit_lock(path: Path) -> Iterator[None]:
+    """Held around each commit, so that appending and compacting take turns. Waits for its turn."""
+    with _locked(path, "commit.lock", wait=True):
+        yield
+
+
+@contextmanager
+def _locked(path: Path, name: str, *, wait: bool) -> Iterator[None]:
+    folder = own_folder(path)
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / name).open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            file.seek(0)
+            holder = file.read().strip() or "unknown"
+            raise TableBusy(f"The table {str(path)!r} is written by process {holder}.") from None
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
+
+
+def lock_holder(path: Path) -> int | None:
+    """The process that follows Kafka into this table now, if one does."""
+    lock = own_folder(path) / "archiver.lock"
+    if not lock.is_file():
+        return None
+    with lock.open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            text = file.read().strip()
+            return int(text) if text.isdigit() else None
+    return None

@@ -1,0 +1,1 @@
+"""Check and repair a master table: fsck, repair, salvage."""

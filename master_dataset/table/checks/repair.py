@@ -1,0 +1,324 @@
+"""Bring back what a damaged master table lost: from Kafka, else from files that are still there; name what is gone.
+
+The steps, in this order, each safe to repeat after a crash. Kafka is asked before the first one.
+
+1. Files that only confuse (corrupt Delta checkpoints, stray data files) are moved out of the table. A commit and its
+   line of the ledger that differ are made to agree: whichever can be proved wins.
+2. Delta's summaries of damaged commits are moved out too. Then a commit that is empty, torn or missing is replaced by a
+   void one, so that Delta can read the table again.
+3. A damaged compaction is taken back, and later ones with it: the files that they rewrote are still on the disk.
+4. The rows of void commits and of damaged files are read again. One commit for each names what it replaces, and what
+   nothing holds any more.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+
+from infra.failpoints import reach
+from infra.settings import Settings
+from master_dataset.cut import Cut, OffsetRange, join, ranges
+from master_dataset.kafka.positions import Positions, check_topic_id, read_positions
+from master_dataset.table import coverage
+from master_dataset.table.append import append, commit_lock
+from master_dataset.table.checks.fsck import Finding, Measured, Trouble, deep_check
+from master_dataset.table.checks.salvage import (
+    PLACE,
+    Kafka,
+    first_of_each,
+    measure,
+    missing_offsets,
+    outside,
+    read_files,
+    within,
+)
+from master_dataset.table.checks.void_commits import (
+    DAMAGED_COMMITS,
+    forget_summaries,
+    move_aside,
+    restore_proofs,
+    void_commits,
+)
+from master_dataset.table.commits import (
+    Commit,
+    DataFile,
+    Kind,
+    Proof,
+    append_to_ledger,
+    complete_ledger,
+    live_files,
+    read_commits,
+    read_ledger,
+    remembered_file,
+)
+from master_dataset.table.coverage import effective_proofs, follow, replacements
+from views.source import Source
+
+DAMAGED_FILES = (Trouble.MISSING_FILE, Trouble.TRUNCATED_FILE, Trouble.WRONG_ROWS)
+
+
+@dataclass
+class Report:
+    """What a repair did."""
+
+    moved: list[str] = field(default_factory=list)
+    agreed: list[int] = field(default_factory=list)  # commits that differed from the ledger's line
+    voided: list[int] = field(default_factory=list)
+    restored_rows: int = 0
+    lost: list[OffsetRange] = field(default_factory=list)
+    remaining: list[Finding] = field(default_factory=list)
+
+
+def repair(spark: SparkSession, settings: Settings, bootstrap: str, source: Source, table: Path) -> Report:
+    """Repair everything that the deep check finds. The caller holds the archiver's lock."""
+    report = Report()
+    with commit_lock(table):
+        # What is remembered of a commit may be what it was before the disk changed it: all is planned by what it is.
+        remembered_file(table).unlink(missing_ok=True)
+        findings = deep_check(spark, table)
+        kafka = Kafka(settings, bootstrap, source, None)
+        if any(finding.is_damage and finding.trouble is not Trouble.CORRUPT_CHECKPOINT for finding in findings):
+            positions = read_positions(settings, bootstrap, source)
+            known = coverage.of(table).topic_id
+            kafka = Kafka(settings, bootstrap, source, positions if known in ("", positions.topic_id) else None)
+        report.moved = move_aside(table, findings)
+        report.agreed = _make_agree(table, findings)
+        if report.agreed:
+            findings = deep_check(spark, table)
+        # A file that is not there may be one whose name was changed in the commit: Delta's summary has the right one.
+        doubtful = (*DAMAGED_COMMITS, Trouble.WRONG_ROWS, Trouble.MISSING_FILE)
+        suspect = [f.version for f in findings if f.trouble in doubtful and f.version]
+        if suspect:
+            forget_summaries(table, min(suspect))  # first: by a void commit, nobody would know any more that they lie
+        report.voided = void_commits(table, findings)
+        reach("repair.after_void")
+        _clear_cache(spark)
+        if take_back(spark, table, findings):
+            reach("repair.after_take_back")
+            findings = deep_check(spark, table)
+        bad = _to_restore(table, findings)
+        for version in bad:
+            _restore(spark, kafka, table, version, bad, report)
+            reach("repair.between")
+        complete_ledger(table)
+        _clear_cache(spark)
+        damage = [finding for finding in deep_check(spark, table) if finding.is_damage]
+        report.remaining += damage or _compare_with_delta(spark, table)
+    return report
+
+
+def accept_loss(spark: SparkSession, source: Source, table: Path, positions: Positions) -> list[OffsetRange]:
+    """Record that the offsets between the table's end and Kafka's beginning are gone. Returns them."""
+    held = coverage.of(table)
+    check_topic_id(source, positions.topic_id, held.topic_id)
+    end = join(held.cut, positions.earliest) if held.cut else {}
+    gone = list(ranges(held.cut, end))
+    if gone:
+        proof = Proof(Kind.LOST, source.topic, positions.topic_id, start=held.cut, end=end)
+        with commit_lock(table):
+            append(spark, table, None, proof)
+    return gone
+
+
+def _clear_cache(spark: SparkSession) -> None:
+    """Delta keeps what it read of a log; ours was changed under it."""
+    jvm: Any = spark._jvm
+    jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+
+
+# ---- step 1 ------------------------------------------------------------------
+
+
+def _make_agree(table: Path, findings: Iterable[Finding]) -> list[int]:
+    """End the differences between commits and ledger. Returns the versions.
+
+    A line with its digest is right, and the commit gets its proof. A line of an older Tidemark has no digest; it is
+    written anew from the commit, if everything else that the deep check found is sound, that commit's rows included.
+    """
+    agreed = restore_proofs(table, findings)
+    damage = [finding for finding in findings if finding.is_damage]
+    if damage and all(f.trouble is Trouble.ALTERED_COMMIT and f.version is None for f in damage):
+        wrong = {finding.where for finding in damage}
+        proofs = {c.version: c.proof for c in read_commits(table) if c.proof and f"{c.version:020}.json" in wrong}
+        append_to_ledger(table, proofs.items())
+        agreed += proofs
+    return agreed
+
+
+# ---- step 3 ------------------------------------------------------------------
+
+
+def take_back(spark: SparkSession, table: Path, findings: Iterable[Finding]) -> bool:
+    """Undo damaged compactions and those after them. Returns whether there were any."""
+    ledger = read_ledger(table)
+    commits = read_commits(table)
+    undone = compactions_to_undo(commits, ledger, findings)
+    if not undone:
+        return False
+    live = live_files(commits)
+    wanted = live_files(commit for commit in commits if commit.version not in undone)
+    lines = [_add_line(table, file) for path, file in wanted.items() if path not in live]
+    proof = Proof(Kind.UNCOMPACT, replaces=tuple(sorted(undone)))
+    append(spark, table, None, proof, instead_of=live.keys() - wanted.keys(), bring_back=lines)
+    return True
+
+
+def compactions_to_undo(commits: list[Commit], ledger: Mapping[int, Proof], findings: Iterable[Finding]) -> set[int]:
+    """The damaged compactions, and all later ones, because those may have rewritten what a damaged one wrote."""
+    proofs = effective_proofs(commits, ledger)
+    replaced = replacements(proofs)
+    all_of_them = {version for version, proof in proofs.items() if proof.kind == Kind.COMPACT}
+    bad = {commit.version for commit in commits if _is_void(commit)} - replaced.keys()
+    for finding in findings:
+        if finding.trouble in DAMAGED_FILES:
+            # Files and proofs differ, and no commit is to blame: one that rewrote files lost some of its lines.
+            bad |= {finding.version} if finding.version is not None else all_of_them - replaced.keys()
+    bad &= all_of_them
+    return {version for version in all_of_them if version >= min(bad)} if bad else set()
+
+
+def _add_line(table: Path, file: DataFile) -> str:
+    """The line by which a commit added a file."""
+    text = (table / "_delta_log" / f"{file.version:020}.json").read_text(encoding="utf-8")
+    for line in text.splitlines():
+        if unquote(json.loads(line).get("add", {}).get("path", "")) == file.path:
+            return line
+    raise ValueError(f"commit {file.version} does not add {file.path}")
+
+
+# ---- step 4 ------------------------------------------------------------------
+
+
+def _to_restore(table: Path, findings: Iterable[Finding]) -> list[int]:
+    ledger = read_ledger(table)
+    return commits_to_restore(read_commits(table), ledger, findings)
+
+
+def commits_to_restore(commits: list[Commit], ledger: Mapping[int, Proof], findings: Iterable[Finding]) -> list[int]:
+    """The commits whose rows are not all there. Of one that was repaired before, it is the repair that answers."""
+    proofs = effective_proofs(commits, ledger)
+    replaced = replacements(proofs)
+    damaged = {f.version for f in findings if f.trouble in DAMAGED_FILES and f.version is not None}
+    void = {commit.version for commit in commits if _is_void(commit)}
+    undone_at = max((version for version, proof in proofs.items() if proof.kind == Kind.UNCOMPACT), default=-1)
+    # What such a repair found in compacted files went with the compaction.
+    leaning = {
+        version for version, proof in proofs.items() if proof.kept_rows and version < undone_at
+    } - replaced.keys()
+    targets = {replaced.get(version, version) for version in damaged | leaning} | (void - replaced.keys())
+    return sorted(version for version in targets if version not in proofs or proofs[version].kind in Kind.FACTS)
+
+
+def _restore(
+    spark: SparkSession, kafka: Kafka, table: Path, version: int, bad: Collection[int], report: Report
+) -> None:
+    """Read the rows of one commit again, and commit them in its place."""
+    ledger = read_ledger(table)
+    commits = read_commits(table)
+    proofs = effective_proofs(commits, ledger)
+    start, end = _span(version, proofs)
+    if not any(ranges(start, end)):
+        return
+    expected = proofs.get(version, Proof(Kind.VOID))
+    topic_id = follow(proofs).topic_id or (kafka.positions.topic_id if kafka.positions else "")
+    kind = Kind.LOST if expected.kind == Kind.LOST else Kind.REPAIR
+    proof = Proof(kind, kafka.source.topic, topic_id, start, end, replaces=(version,))
+    if kind == Kind.LOST:
+        append(spark, table, None, proof)
+        return
+    # Its own files leave, and those of commits that it replaced itself. Other files may hold some of its rows.
+    replaced, live = replacements(proofs), live_files(commits)
+    owners = {path: replaced.get(file.version, file.version) for path, file in live.items()}
+    own = {path for path, owner in owners.items() if owner == version}
+    good = [str(table / path) for path, owner in owners.items() if owner not in bad]
+    kept = within(spark.read.parquet(*good), start, end) if good else None
+    old = {file.path for commit in commits for file in commit.added} - live.keys()
+    rows = _rows(spark, kafka, table, proof, expected, own, old)
+    if rows is not None:
+        rows = rows if kept is None else rows.join(kept.select(*PLACE), PLACE, "left_anti")
+        rows = rows.persist(StorageLevel.DISK_ONLY)  # what is counted here is what is written below
+    there = measure(kept)
+    both = there.plus(measure(rows))
+    unproved = _is_unproved(version, proofs, both)
+    lost = _lost(kafka, proof, expected, both, [frame for frame in (rows, kept) if frame is not None])
+    proof = replace(
+        proof,
+        lost=tuple(lost),
+        unproved=unproved,
+        kept_rows=there.rows,
+        kept_hash=there.hash,
+        kept_parsed_hash=there.parsed_hash,
+    )
+    done = append(spark, table, rows, proof, files=1, instead_of=own)
+    report.restored_rows += done.proof.rows
+    report.lost += lost
+    if unproved:
+        text = f"commit {version} came back as commit {done.version}, but with other content than its proof says."
+        report.remaining.append(Finding(Trouble.UNPROVED_ROWS, f"commit {version}", text, done.version))
+
+
+def _is_unproved(version: int, proofs: Mapping[int, Proof], found: Measured) -> bool:
+    """Whether as many rows came back as were promised, but others. Each repair on the way promised the same rows."""
+    replaced = replacements(proofs)
+    promises = [proof for v, proof in proofs.items() if version in (v, replaced.get(v)) and not proof.unproved]
+    expected = proofs.get(version)
+    if expected is None or found.rows != expected.rows + expected.kept_rows:
+        return expected is not None and expected.unproved
+    return found.hash not in {proof.hash ^ proof.kept_hash for proof in promises}
+
+
+def _span(version: int, proofs: Mapping[int, Proof]) -> tuple[Cut, Cut]:
+    """The offsets of a commit: by its own proof or the ledger's copy, else between its neighbours."""
+    if version in proofs:
+        return proofs[version].start, proofs[version].end
+    before = follow({v: proof for v, proof in proofs.items() if v < version}).cut
+    later = [proof for v, proof in sorted(proofs.items()) if v > version and proof.kind == Kind.APPEND]
+    return before, dict(later[0].start) if later else before
+
+
+def _rows(
+    spark: SparkSession, kafka: Kafka, table: Path, proof: Proof, expected: Proof, own: set[str], old: set[str]
+) -> DataFrame | None:
+    """The rows of these offsets. Kafka's win; files are asked only if Kafka has not as many as were promised."""
+    records = kafka.read(spark, proof.start, proof.end)
+    if records is not None and records.count() == expected.rows + expected.kept_rows > 0:
+        return records
+    frames = [*([records] if records is not None else []), *read_files(spark, table, own, old)]
+    return first_of_each(frames, proof.start, proof.end)
+
+
+def _lost(kafka: Kafka, proof: Proof, expected: Proof, found: Measured, frames: list[DataFrame]) -> list[OffsetRange]:
+    """The offsets that nothing holds any more. A topic may have holes of its own; a count tells them from losses."""
+    if expected.kind in Kind.FACTS and found.rows == expected.rows + expected.kept_rows:
+        return list(expected.lost)
+    missing = missing_offsets(frames, proof.start, proof.end)
+    if expected.kind in Kind.FACTS:
+        return missing
+    return outside(missing, *kafka.window(proof.start, proof.end))
+
+
+def _is_void(commit: Commit) -> bool:
+    return commit.proof is not None and commit.proof.kind == Kind.VOID
+
+
+# ---- the end -----------------------------------------------------------------
+
+
+def _compare_with_delta(spark: SparkSession, table: Path) -> list[Finding]:
+    """Whether Delta, which reads the log its own way and its checkpoints first, sees the files that we see."""
+    jvm: Any = spark._jvm
+    log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, str(table))
+    theirs = {unquote(file.path()) for file in log.unsafeVolatileSnapshot().allFiles().collect()}
+    ours = live_files(read_commits(table)).keys()
+    return [
+        Finding(Trouble.DELTA_DIFFERS, path, f"{path} is read by {'Delta' if path in theirs else 'us'} alone.")
+        for path in sorted(theirs ^ ours)
+    ]

@@ -1,0 +1,135 @@
+"""Make a damaged Delta log readable again: what confuses leaves the table, a void commit takes a damaged one's place.
+
+Nothing is deleted: what leaves the table is in `<source>.proofs/taken_out`.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from infra.disk import sync_file, sync_folder
+from infra.failpoints import reach
+from master_dataset.errors import MasterDatasetError
+from master_dataset.table.checks.fsck import Finding, Trouble, check_checkpoints
+from master_dataset.table.commits import Kind, Proof, own_folder, read_commits, read_ledger
+
+DAMAGED_COMMITS = (Trouble.EMPTY_COMMIT, Trouble.TORN_COMMIT, Trouble.MISSING_COMMIT)
+
+
+def taken_out(table: Path) -> Path:
+    """Where everything is that a repair took out of a table."""
+    return own_folder(table) / "taken_out"
+
+
+def move_aside(table: Path, findings: Iterable[Finding]) -> list[str]:
+    """Stray data files and corrupt checkpoints. Returns their names."""
+    log, moved = table / "_delta_log", []
+    for finding in findings:
+        if finding.trouble is Trouble.STRAY_FILE:
+            _take_out(table, table / finding.where)
+        elif finding.trouble is Trouble.CORRUPT_CHECKPOINT:
+            _take_out(table, log / finding.where)
+            _take_out(table, log / "_last_checkpoint")
+        else:
+            continue
+        moved.append(finding.where)
+    return moved
+
+
+def take_out_unsynced(table: Path) -> list[str]:
+    """What a loss of power can leave half written and nobody stands on. Returns the names; the caller holds the locks.
+
+    Delta syncs nothing. Its checkpoints are a cache of the log. A newest commit without a line in the ledger was
+    perhaps not synced yet; its records are archived again, from where the commits before it end.
+    """
+    taken: list[str] = []
+    commits, ledger = read_commits(table), read_ledger(table)
+    if commits and commits[-1].damage and commits[-1].version > max(ledger, default=0):
+        version = commits[-1].version
+        _take_out(table, table / "_delta_log" / f"{version:020}.json")
+        forget_summaries(table, version)
+        taken.append(f"{version:020}.json")
+    while bad := list(check_checkpoints(table, all_of_them=False)):  # below the newest there may be another
+        taken += move_aside(table, bad)
+    return taken
+
+
+def void_commits(table: Path, findings: Iterable[Finding]) -> list[int]:
+    """Replace every commit that cannot be read by one that says and does nothing. Returns their versions."""
+    voided = []
+    for finding in findings:
+        if finding.trouble not in DAMAGED_COMMITS or finding.version is None:
+            continue
+        if finding.version == 0:
+            raise MasterDatasetError(
+                f"Commit 0 of {str(table)!r}, which defines the table, is damaged. Move this folder and "
+                f"{str(own_folder(table))!r} away; the archiver makes a new table from what Kafka still holds, and the "
+                f"data files stay in the old one."
+            )
+        info = {
+            "timestamp": round(time.time() * 1000),
+            "operation": "TIDEMARK VOID",
+            "operationParameters": {},
+            "userMetadata": Proof(Kind.VOID).to_json(),
+        }
+        _replace_commit(table, finding.version, [{"commitInfo": info}])
+        voided.append(finding.version)
+    return voided
+
+
+def restore_proofs(table: Path, findings: Iterable[Finding]) -> list[int]:
+    """Give altered commits the proof that the ledger has, whose digest is right. Returns their versions.
+
+    Whether their files are what that proof says is for the next check to tell.
+    """
+    ledger, restored = read_ledger(table, sealed_only=True), []
+    for finding in findings:
+        if finding.trouble is Trouble.ALTERED_COMMIT and finding.version is not None:
+            lines = (table / "_delta_log" / f"{finding.version:020}.json").read_bytes().splitlines()
+            actions = [json.loads(line) for line in lines if line.strip()]
+            for action in actions:
+                if "commitInfo" in action:
+                    action["commitInfo"]["userMetadata"] = ledger[finding.version].to_json()
+            _replace_commit(table, finding.version, actions)
+            restored.append(finding.version)
+    return restored
+
+
+def _replace_commit(table: Path, version: int, actions: Iterable[Any]) -> None:
+    """Take a commit's file out and put another in its place. A crash in between leaves a commit that is missing."""
+    path = table / "_delta_log" / f"{version:020}.json"
+    partial = path.with_name(f".{path.name}.partial")
+    _take_out(table, path)
+    reach("repair.taken_out")
+    partial.write_text("".join(json.dumps(action) + "\n" for action in actions), encoding="utf-8")
+    sync_file(partial)
+    partial.rename(path)
+    sync_folder(path.parent)
+
+
+def forget_summaries(table: Path, version: int) -> None:
+    """Take out Delta's own summaries of this version and later ones: they were made of the log as it was."""
+    log = table / "_delta_log"
+    for summary in [*log.glob("*.checkpoint*"), *log.glob("*.crc")]:
+        number = summary.name.partition(".")[0]
+        if number.isdigit() and int(number) >= version:
+            _take_out(table, summary)
+    _take_out(table, log / "_last_checkpoint")
+    sync_folder(log)
+
+
+def _take_out(table: Path, path: Path) -> None:
+    """Move a file, and Hadoop's checksum of it, beside the table."""
+    target = taken_out(table) / time.strftime("%Y%m%dT%H%M%S")
+    for each in (path, path.with_name(f".{path.name}.crc")):
+        if each.is_file():
+            target.mkdir(parents=True, exist_ok=True)
+            place, number = target / each.name, 1
+            while place.exists():
+                place, number = target / f"{number}.{each.name}", number + 1
+            shutil.move(each, place)

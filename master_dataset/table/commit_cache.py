@@ -1,0 +1,64 @@
+"""What was read of each commit file, so that a log of many commits is not parsed again by everyone who asks it.
+
+A file of our own beside the table, and disposable: it speaks for a commit only while that file has the size and the
+times that it had when it was read. Lines that are damaged or out of date are passed over: the commit itself is read.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import orjson
+
+from master_dataset.table.digest import digest_of
+
+
+class Stamp(NamedTuple):
+    """By which a change of a file is noticed. Nobody can set the last one back."""
+
+    size: int
+    modified_ns: int
+    changed_ns: int
+
+
+class Entry(NamedTuple):
+    """A commit as it was when its file had this stamp; `content` is whatever the writer put there, as JSON."""
+
+    version: int
+    stamp: Stamp
+    content: list[Any]
+
+
+def stamp_of(found: os.stat_result) -> Stamp:
+    """The stamp of a file."""
+    return Stamp(found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+def read_entries(path: Path) -> dict[int, Entry]:
+    """By version; of several the last one counts."""
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError:
+        return {}
+    entries = {}
+    for line in lines:
+        digest, _, text = line.partition(b" ")
+        if digest == digest_of(text).encode():
+            version, stamp, content = orjson.loads(text)
+            entries[version] = Entry(version, Stamp(*stamp), content)
+    return entries
+
+
+def add_entries(path: Path, entries: Iterable[Entry]) -> None:
+    """Append. Every line begins with its line end, so that one which a crash cut off spoils no other."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab") as file:
+        file.write(b"".join(map(_line, entries)))
+
+
+def _line(entry: Entry) -> bytes:
+    text = orjson.dumps([entry.version, list(entry.stamp), entry.content])
+    return b"\n" + digest_of(text).encode() + b" " + text

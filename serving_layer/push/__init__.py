@@ -1,0 +1,1 @@
+"""Push changes to clients by server-sent events and WebSocket."""

@@ -1,0 +1,1 @@
+"""A query in four steps: parse, plan, execute, result."""

@@ -1,0 +1,93 @@
+"""Which keys a question is about: their bytes where they can be listed, what their bytes begin with, and a test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from math import prod
+from typing import Any
+
+from serving_layer.query.model import Filter
+from views.keys import pack_key, pack_prefix
+from views.view import View
+
+Test = Callable[[Any], bool]
+"""Of one value of a key."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The keys that pass all filters. A reader looks up `keys`, or scans those with `prefix` and asks `matches`."""
+
+    keys: tuple[bytes, ...] | None
+    """All of them, in the order of their bytes, where each key is fixed and they are not too many; else None."""
+    prefix: bytes
+    """What the bytes of each of them begin with; nothing where that is not known."""
+    tests: tuple[tuple[int, Test], ...] = field(default=(), compare=False)
+    """For the places of the key that are filtered."""
+
+    def matches(self, key: Sequence[Any]) -> bool:
+        """Whether a key, as its values in the order declared, passes all filters."""
+        return all(test(key[place]) for place, test in self.tests)
+
+
+def wanted(view: View, filters: Iterable[Filter], most: int) -> Wanted:
+    """The keys of a view that pass the filters. They are listed up to `most`."""
+    given: dict[str, list[Filter]] = {name: [] for name in view.keys}
+    for each in filters:
+        given[each.key].append(each)
+    tests = {name: _test(each) for name, each in given.items() if each}
+    fixed = [_fixed(given[name], tests.get(name)) for name in view.keys]
+    keys: tuple[bytes, ...] | None = None
+    if any(values == [] for values in fixed):
+        keys = ()  # no key passes, whatever the others are
+    elif all(values is not None for values in fixed) and prod(len(values or ()) for values in fixed) <= most:
+        keys = tuple(sorted(pack_key(key) for key in product(*(values or () for values in fixed))))
+    places = tuple((place, tests[name]) for place, name in enumerate(view.keys) if name in tests)
+    return Wanted(keys, _prefix([*given.values()], fixed), places)
+
+
+def _test(filters: Sequence[Filter]) -> Test:
+    """Whether a value passes all filters of one key."""
+    every = [test_of(each) for each in filters]
+    return every[0] if len(every) == 1 else lambda value: all(test(value) for test in every)
+
+
+def test_of(of: Filter) -> Test:
+    """Whether a value passes one filter."""
+    values = frozenset(of.values)
+    match of.kind:
+        case "is":
+            return lambda value: value in values
+        case "not":
+            return lambda value: value not in values
+    return lambda value: value is not None and value.startswith(of.values)
+
+
+def _fixed(filters: Sequence[Filter], test: Test | None) -> list[Any] | None:
+    """The values that one key can have, where `is` names them."""
+    named = next((each.values for each in filters if each.kind == "is"), None)
+    return None if named is None or test is None else [value for value in dict.fromkeys(named) if test(value)]
+
+
+def _prefix(filters: Sequence[Sequence[Filter]], fixed: Sequence[list[Any] | None]) -> bytes:
+    """What the first keys have in common: fixed ones, and then the beginning of one that is not."""
+    found = b""
+    for each, values in zip(filters, fixed, strict=True):
+        if values is None:
+            texts = [text for one in each if one.kind == "prefix" for text in one.values]
+            return found + _common([pack_prefix((), text) for text in texts])
+        found += _common([pack_key((value,)) for value in values])
+        if len(values) != 1:
+            break
+    return found
+
+
+def _common(every: Sequence[bytes]) -> bytes:
+    """What all of them begin with: what the first and the last do."""
+    if not every:
+        return b""
+    first, last = min(every), max(every)
+    same = next((at for at, (left, right) in enumerate(zip(first, last, strict=False)) if left != right), len(first))
+    return first[:same]

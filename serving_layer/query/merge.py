@@ -1,0 +1,176 @@
+"""Merge: tiles of the batch side and states of the speed side -> states by window and group. Pure.
+
+    tiles, states  --gather-->  packed states by group and segment  --by_window, slide-->  states by window
+
+The batch side holds the events below its cut and the speed side those from it on, so their states are added like any
+other two: where only one side has a group, that one's are all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from serving_layer.query.budget import CHECK_EVERY, Budget
+from serving_layer.query.segments import Segments, Span
+from views.keys import unpack_key
+from views.states import Reader, merge
+from views.view import View
+
+Group = tuple[Any, ...]
+"""The values of the keys that a question asks `by`."""
+State = dict[str, Any]
+"""The states of a group, by answer."""
+Cells = dict[Group, dict[int, list[bytes]]]
+"""By group and segment: the packed states that make it up."""
+AT_ONCE = 256
+"""So many states are unpacked at a time."""
+
+
+class Groups:
+    """Tells the group that a packed key belongs to; None where the filters leave the key out."""
+
+    def __init__(self, view: View, by: Sequence[str], matches: Callable[[Group], bool]) -> None:
+        names = list(view.keys)
+        self._places, self._matches = [names.index(name) for name in by], matches
+        self.known: dict[bytes, Group | None] = {}
+
+    def of(self, key: bytes) -> Group | None:
+        """Its group. Look into `known` first."""
+        values = unpack_key(key)
+        found = tuple([values[place] for place in self._places]) if self._matches(values) else None
+        self.known[key] = found
+        return found
+
+
+def gather(
+    cells: Cells,
+    tiles: Iterable[tuple[int, bytes, bytes]],
+    segments: Segments,
+    groups: Groups,
+    budget: Budget,
+) -> int:
+    """Put tiles (bucket, key, state) where they belong. Returns how many there were."""
+    count = spent = size = 0
+    known, at = groups.known, segments.at
+    for bucket, key, state in tiles:
+        count += 1
+        size += len(state)
+        if not count % CHECK_EVERY:
+            budget.spend(count - spent, size)
+            spent, size = count, 0
+        try:
+            group = known[key]
+        except KeyError:
+            group = groups.of(key)
+        if group is None:
+            continue
+        by_segment = cells.get(group)
+        if by_segment is None:
+            by_segment = cells[group] = {}
+        segment = at(bucket)
+        if segment in by_segment:
+            by_segment[segment].append(state)
+        else:
+            by_segment[segment] = [state]
+    budget.spend(count - spent, size)
+    return count
+
+
+def both(left: Cells, right: Cells) -> Cells:
+    """The cells of two sides; neither is changed."""
+    if not left or not right:
+        return left or right
+    found = dict(left)
+    for group, by_segment in right.items():
+        known = found.get(group)
+        if known is None:
+            found[group] = by_segment
+        else:
+            found[group] = known | {n: known.get(n, []) + packed for n, packed in by_segment.items()}
+    return found
+
+
+def by_window(by_segment: Mapping[int, list[bytes]], window_of: Mapping[int, int]) -> Iterator[tuple[int, list[bytes]]]:
+    """The packed states of a group for each window in which it has any, with the number of the window, in order."""
+    found: dict[int, list[bytes]] = {}
+    for segment, packed in by_segment.items():
+        number = window_of.get(segment)
+        if number is not None:
+            found[number] = found[number] + packed if number in found else packed
+    for number in sorted(found):
+        yield number, found[number]
+
+
+class Windows:
+    """The windows of a question, as spans of segments."""
+
+    def __init__(self, spans: Sequence[Span]) -> None:
+        self.spans = spans
+        self.window_of: dict[int, int] | None = {}
+        """The window of each segment, where no segment is in two."""
+        for number, span in enumerate(spans):
+            for segment in range(*span):
+                if segment in self.window_of:
+                    self.window_of = None
+                    return
+                self.window_of[segment] = number
+
+
+def merged(reader: Reader, packed: Sequence[bytes], budget: Budget) -> State:
+    """The state of all of them, some at a time."""
+    if len(packed) <= AT_ONCE:
+        return reader.merged(packed)
+    found = reader.merged(packed[:AT_ONCE])
+    for first in range(AT_ONCE, len(packed), AT_ONCE):
+        budget.check_time()
+        found = merge(reader.algebras, found, reader.merged(packed[first : first + AT_ONCE]))
+    return found
+
+
+def slide(
+    by_segment: Mapping[int, list[bytes]], spans: Sequence[Span], reader: Reader, budget: Budget
+) -> Iterator[tuple[int, State]]:
+    """The merged states of a group for each window in which it has any, with the number of the window, in order.
+
+    For windows that overlap: each segment is merged once, and about three merges more are made for each window.
+
+    States cannot be taken away again. So the window is kept in two parts: `older`, for each of whose segments it is
+    known what it is together with the later ones of this part, and `newer`, of which only the sum is needed. When the
+    older part is used up, the newer one becomes it.
+    """
+    if any(left.first > right.first or left.end > right.end for left, right in pairwise(spans)):
+        raise ValueError("Windows that overlap are given in the order of time.")
+    coming = iter(sorted(by_segment))
+    following = next(coming, None)
+    older: list[tuple[int, State]] = []
+    newer: list[tuple[int, State]] = []
+    sum_of_newer: State | None = None
+    for number, span in enumerate(spans):
+        while following is not None and following < span.end:
+            if following >= span.first:
+                state = merged(reader, by_segment[following], budget)
+                newer.append((following, state))
+                sum_of_newer = _both(reader, sum_of_newer, state)
+            following = next(coming, None)
+        while older and older[-1][0] < span.first:
+            older.pop()
+        if not older:
+            total: State | None = None
+            for segment, state in reversed(newer):
+                if segment < span.first:
+                    break
+                total = _both(reader, state, total)
+                older.append((segment, total))
+            newer, sum_of_newer = [], None
+        found = _both(reader, older[-1][1] if older else None, sum_of_newer)
+        if found is not None and span.first < span.end:
+            yield number, found
+        budget.check_time()
+
+
+def _both(reader: Reader, left: State | None, right: State | None) -> Any:
+    if left is None or right is None:
+        return right if left is None else left
+    return merge(reader.algebras, left, right)

@@ -1,0 +1,142 @@
+"""Filters on keys, as a query string or JSON gives them.
+
+    url=/a&url=/b           one of these            {"url": ["/a", "/b"]}
+    url.not=/a              none of these           {"url": {"not": ["/a"]}}
+    url.prefix=/d           texts that begin so     {"url": {"prefix": "/d"}}
+    url.null=true           the null key            {"url": null}
+    key.limit=5             the key `limit`: `limit` alone is the parameter
+
+Null is a value like any other: `url.not=/a` keeps it, `url.null=false` does not. Several filters hold all at once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import date
+from typing import Any, Literal, NamedTuple, cast
+
+from serving_layer.errors import BadParameter, TooLarge
+from serving_layer.query.model import Filter
+from serving_layer.query.parameters import did_you_mean, flag, shown, whole_number, wrong
+from views.types import LARGEST, SMALLEST
+from views.view import View
+
+Kind = Literal["is", "not", "prefix"]
+KINDS: tuple[Kind, ...] = ("is", "not", "prefix")
+SUFFIXES = ("not", "prefix", "null")
+ESCAPE = "key."
+"""What stands before a key that is called like a parameter; it may stand before every key."""
+DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+
+
+class Asked(NamedTuple):
+    """One value that was asked for, or asked to be left out."""
+
+    parameter: str
+    key: str
+    kind: str
+    """One of KINDS, or `null`."""
+    value: Any
+
+
+def names_of(view: View, parameters: Collection[str]) -> list[str]:
+    """What a query string may call the filters of a view."""
+    keys = [f"{ESCAPE}{key}" if key in parameters else key for key in view.keys]
+    return [name for key in keys for name in (key, *(f"{key}.{suffix}" for suffix in SUFFIXES))]
+
+
+def find(name: str, view: View, parameters: Collection[str]) -> tuple[str, str] | None:
+    """`url.not` -> the key `url` and the kind `not`; None where that is no filter of the view."""
+    for given, is_escaped in ((name, False), (name.removeprefix(ESCAPE), name.startswith(ESCAPE))):
+        key, _, suffix = given.partition(".")
+        is_key = key in view.keys and (is_escaped or suffix or key not in parameters)
+        if is_key and (given == key or suffix in SUFFIXES):
+            return key, suffix or "is"
+    return None
+
+
+def from_json(given: Any, view: View) -> Iterator[Asked]:
+    """The filters of a JSON body."""
+    if not isinstance(given, Mapping):
+        raise wrong("filters", given, 'an object like {"url": "/docs"}', [*view.keys])
+    for key, value in given.items():
+        name = f"filters.{key}"
+        if key not in view.keys:
+            raise BadParameter(
+                name, value,
+                f"The view has no key {shown(key)}.{did_you_mean(str(key), view.keys)} "
+                f"There are: {', '.join(view.keys) or 'none'}.",
+                [*view.keys],
+            )  # fmt: skip
+        if value == {}:
+            raise wrong(name, value, "at least one condition; without a filter all are looked at")
+        for kind, values in (value if isinstance(value, Mapping) else {"is": value}).items():
+            if kind not in (*KINDS, "null"):
+                raise wrong(name, value, 'a value, a list, or an object with "is", "not", "prefix" or "null"', KINDS)
+            if isinstance(values, list) and not values:
+                raise wrong(name, value, "at least one value; without a filter all are looked at")
+            yield from (Asked(name, key, kind, each) for each in (values if isinstance(values, list) else [values]))
+
+
+def filters(asked: Iterable[Asked], view: View, most: int) -> tuple[Filter, ...]:
+    """The filters of a question, checked: in the order of the view's keys."""
+    found: dict[tuple[str, Kind], dict[Any, None]] = {}
+    decided: set[str] = set()  # whether they are null
+    for count, each in enumerate(asked, 1):
+        if count > most:
+            raise TooLarge(
+                f"The filters name more than {most} values. Ask for fewer at a time, or for a prefix of them.",
+                limit="max_values",
+            )
+        if each.kind == "null" and each.key in decided:
+            raise BadParameter(each.parameter, each.value, f"{each.parameter} is there twice. Give it once.")
+        decided |= {each.key} if each.kind == "null" else set()
+        kind, value = _kind_and_value(each, view)
+        found.setdefault((each.key, kind), {})[value] = None
+    return tuple(
+        Filter(key, kind, tuple(found[key, kind])) for key in view.keys for kind in KINDS if (key, kind) in found
+    )
+
+
+def _kind_and_value(asked: Asked, view: View) -> tuple[Kind, Any]:
+    type_of_key = view.key_expressions[asked.key].type.kind
+    if asked.kind == "null":
+        return ("is" if flag(asked.parameter, asked.value) else "not"), None
+    if asked.kind == "prefix" and type_of_key != "string":
+        raise BadParameter(
+            asked.parameter, asked.value,
+            f"Only texts have a prefix, and the key {asked.key!r} is {type_of_key}. Name its values.",
+        )  # fmt: skip
+    kind = cast(Kind, asked.kind)
+    if asked.value is None and kind != "prefix":
+        return kind, None
+    return kind, parse_value(asked.parameter, asked.value, type_of_key)
+
+
+def parse_value(name: str, given: Any, kind: str) -> Any:
+    """A value of a key by its type: `200` of a bigint -> 200. JSON gives numbers and booleans as they are."""
+    match kind:
+        case "bigint":
+            return whole_number(name, given, SMALLEST, LARGEST)
+        case "boolean":
+            return flag(name, given)
+        case "date":
+            try:
+                if isinstance(given, str) and DATE.fullmatch(given):
+                    return date.fromisoformat(given)
+            except ValueError:  # 2026-02-30
+                pass
+            raise wrong(name, given, "a date like 2026-01-31", "a date like 2026-01-31")
+    if not isinstance(given, str) or not _is_unicode(given):
+        raise wrong(name, given, "a text", "a text")
+    return given
+
+
+def _is_unicode(given: str) -> bool:
+    """Whether it can be written as UTF-8: half of a surrogate pair, which JSON can hold, cannot."""
+    try:
+        given.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

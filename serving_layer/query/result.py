@@ -1,0 +1,73 @@
+"""An answer: the rows of a question, and what they are made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from master_dataset.cut import Cut
+from serving_layer.query.model import Period
+
+
+@dataclass(frozen=True)
+class BatchPart:
+    """The run that the batch side of an answer came from. `read`: whether the range needed it."""
+
+    run: int
+    cut: Cut
+    published: float
+    read: bool
+
+
+@dataclass(frozen=True)
+class SpeedPart:
+    """What the speed side was when the answer was made. `lag_s`: how old its news are, None where that is not known."""
+
+    applied: Cut
+    published_run: int
+    lag_events: int | None
+    lag_s: float | None
+    read: bool
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row: a period, the values of `by`, the answers by name."""
+
+    period: Period
+    key: tuple[Any, ...]
+    answers: dict[str, Any]
+    previous: dict[str, Any] | None = None
+    explain: dict[str, dict[str, Any]] | None = None
+    """`batch`, `speed` and `merged` answers."""
+
+
+@dataclass(frozen=True)
+class Meta:
+    """What an answer is made of: exactly the events below `cut`, unless it is degraded, and then it says why."""
+
+    view: str
+    version: str
+    source: str
+    range: Period
+    grain: str
+    tz: str
+    batch: BatchPart
+    speed: SpeedPart | None
+    cut: Cut
+    complete: bool
+    degraded: bool
+    why: str | None
+    answers: dict[str, dict[str, Any]]
+    """For each answer: {"exact": true}, or {"exact": false, "error": "within 1.6 % ..."}."""
+    etag: str
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The rows of one page, the cursor of the next, and what they are made of."""
+
+    by: tuple[str, ...]
+    rows: list[Row]
+    meta: Meta
+    next: str | None = field(default=None)

@@ -1,0 +1,91 @@
+"""What is read for a question: its windows cut into segments, and the tiles that cover these. Pure.
+
+Windows may overlap (a rolling one does). Where each begins or ends, a segment begins: every segment is read and merged
+once, and a window is a row of segments. A segment is covered by months where they are whole, else days, else buckets of
+the view's grain, all of UTC, as the read index has them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from batch_layer.index.layout import DAY_S, Level, Stretch, cover
+from serving_layer.query.model import Period
+
+SHORTEST_MONTH_S = 28 * DAY_S
+
+
+class Span(NamedTuple):
+    """A window as the numbers of its segments, half-open."""
+
+    first: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Segments:
+    """The pieces that windows are made of. Segment n begins at `starts[n]`; `ends` are theirs."""
+
+    starts: tuple[int, ...]
+    ends: tuple[int, ...]
+
+    def at(self, bucket: int) -> int:
+        """The number of the segment that a bucket is in; only for buckets that are in one."""
+        return bisect_right(self.starts, bucket) - 1
+
+    def span(self, window: Period) -> Span:
+        """The segments of a window; none where nothing is in it."""
+        if window.start >= window.end:
+            return Span(0, 0)
+        return Span(self.at(window.start), self.at(window.end - 1) + 1)
+
+    def stretches(self, levels: Sequence[Level]) -> list[Stretch]:
+        """What is read, in the order of time: as few tiles as possible, none twice. `levels` are coarsest first."""
+        found: list[Stretch] = []
+        for start, end in zip(self.starts, self.ends, strict=True):
+            for level, first, last in _cover(levels, start, end):
+                if found and found[-1].end == first and found[-1].level is level:
+                    found[-1] = Stretch(level, found[-1].start, last)
+                else:
+                    found.append(Stretch(level, first, last))
+        return found
+
+    def ranges(self) -> list[Period]:
+        """The same time as few periods, whatever lies in between left out."""
+        found: list[Period] = []
+        for start, end in zip(self.starts, self.ends, strict=True):
+            if found and found[-1].end == start:
+                found[-1] = Period(found[-1].start, end)
+            else:
+                found.append(Period(start, end))
+        return found
+
+
+def _cover(levels: Sequence[Level], start: int, end: int) -> Iterable[tuple[Level, int, int]]:
+    """As `cover`, which has more to look at than most segments need: they are days, or parts of one."""
+    if end - start < SHORTEST_MONTH_S and not start % DAY_S and not end % DAY_S:
+        return ((Level.DAY if Level.DAY in levels else Level.GRAIN, start, end),)
+    if end - start < DAY_S:
+        return ((Level.GRAIN, start, end),)
+    return cover(levels, start, end)
+
+
+def segments(windows: Iterable[Period]) -> Segments:
+    """Cut windows where one of them begins or ends. What no window holds is in no segment."""
+    windows = [window for window in windows if window.start < window.end]
+    bounds = sorted({bound for window in windows for bound in window})
+    place = {bound: number for number, bound in enumerate(bounds)}
+    held = [0] * len(bounds)
+    for window in windows:
+        held[place[window.start]] += 1
+        held[place[window.end]] -= 1
+    starts, ends, depth = [], [], 0
+    for number, change in enumerate(held[:-1]):
+        depth += change
+        if depth:
+            starts.append(bounds[number])
+            ends.append(bounds[number + 1])
+    return Segments(tuple(starts), tuple(ends))

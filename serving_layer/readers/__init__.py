@@ -1,0 +1,1 @@
+"""Read batch views and speed views for a query."""

@@ -1,0 +1,64 @@
+"""Who may ask what: keys with the scope `query`, and the views that each may see."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from functools import partial
+
+from starlette.requests import HTTPConnection
+
+from infra.rest.access import Access
+from infra.rest.access_keys import AccessKey
+from infra.rest.sessions import Sessions
+from infra.settings import Settings
+from serving_layer.errors import UnknownView
+from views.view import View
+
+SCOPES = ("query", "admin")
+LONGEST_SHOWN = 100
+
+
+class ViewAccess:
+    """Which views a request may ask about. One that its key may not see is like one that is not there.
+
+    `others` are views that are not declared, as far as this process knows, and that a run computed: they joined since.
+    """
+
+    def __init__(
+        self, settings: Settings, declared: Mapping[str, View], others: Callable[[], Mapping[str, View]]
+    ) -> None:
+        self.keys = Access(settings, Sessions(settings.home, settings.serving_session_hours * 3600))
+        self._declared, self._others = dict(declared), others
+
+    def views(self, connection: HTTPConnection) -> dict[str, View]:
+        """Those that the key may see, by name; the problem 401 or 403 without a key that may ask."""
+        return self._seen_by(self.keys.check(connection, *SCOPES))
+
+    def view(self, connection: HTTPConnection, name: str) -> View:
+        """One of them, or UnknownView."""
+        key = self.keys.check(connection, *SCOPES)
+        found = self._declared.get(name) or self._others().get(name)
+        if found is None or not _may_see(key, name):
+            raise _unknown(name, self._seen_by(key))
+        return found
+
+    def seeing(self, connection: HTTPConnection) -> Callable[[str], bool]:
+        """Whether the key may see what has a name; the problem 401 or 403 without a key that may ask."""
+        return partial(_may_see, self.keys.check(connection, *SCOPES))
+
+    def _seen_by(self, key: AccessKey | None) -> dict[str, View]:
+        known = {**self._others(), **self._declared}
+        return {name: known[name] for name in sorted(known) if _may_see(key, name)}
+
+
+def _may_see(key: AccessKey | None, view: str) -> bool:
+    return key is None or key.views is None or view in key.views
+
+
+def _unknown(name: str, known: dict[str, View]) -> UnknownView:
+    shown = name if len(name) <= LONGEST_SHOWN else f"{name[: LONGEST_SHOWN - 1]}…"
+    close = get_close_matches(name, known, n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    there = ", ".join(known) or "none that this key may see"
+    return UnknownView(f"There is no view {shown!r}.{hint} There are: {there}.", view=shown)

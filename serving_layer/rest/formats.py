@@ -1,0 +1,219 @@
+"""From an answer to the wire: JSON, NDJSON or CSV, and which of them is asked for."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any, Literal
+
+import orjson
+
+from master_dataset.cut import cut_to_json
+from serving_layer.errors import NotAcceptable
+from serving_layer.query.parameters import one_of, shown
+from serving_layer.query.result import Answer, Meta, Row
+from serving_layer.query.times import iso, parse_zone
+
+Format = Literal["json", "ndjson", "csv"]
+MEDIA_TYPES: dict[Format, str] = {
+    "json": "application/json",
+    "ndjson": "application/x-ndjson",
+    "csv": "text/csv; charset=utf-8; header=present",
+}
+ACCEPTED: dict[Format, tuple[str, ...]] = {
+    "json": ("application/json",),
+    "ndjson": ("application/x-ndjson", "application/ndjson"),
+    "csv": ("text/csv",),
+}
+"""What they are called in an Accept header. Of those that are equally welcome the first is given."""
+LARGEST = 2**64 - 1
+"""The largest whole number that orjson writes, and the smallest is -2^63."""
+QUALITY = re.compile(r"(?:0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)")
+FORMULA = re.compile(r"[=+\-@\t\r\n']")
+PLAIN_NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
+
+
+# ---- which -------------------------------------------------------------------
+
+
+def choose_format(asked: str | None, accept: str | None) -> Format:
+    """The format that the parameter names, or else the one that the Accept header likes best; NotAcceptable if none."""
+    if asked is not None:
+        return one_of("format", asked, MEDIA_TYPES)  # type: ignore[return-value]
+    if not accept or not accept.strip():
+        return "json"
+    liked = {each: _quality(each, accept) for each in ACCEPTED}
+    best = max(liked, key=lambda each: liked[each])
+    if not liked[best]:
+        there_are = [names[0] for names in ACCEPTED.values()]
+        raise NotAcceptable(
+            f"Accept is {shown(accept)}, and none of that can be given. Ask for {' or '.join(there_are)}.",
+            given=accept[:200], allowed=there_are,
+        )  # fmt: skip
+    return best
+
+
+def _quality(of: Format, accept: str) -> float:
+    """How much an Accept header likes a format: as the most specific range that has it says."""
+    by_range = {}
+    for each in accept.split(","):
+        name, *parameters = (part.strip().lower() for part in each.split(";"))
+        said = next((part[2:].strip() for part in parameters if part.startswith("q=")), "1")
+        by_range[name] = float(said) if QUALITY.fullmatch(said) else 0.0
+    ranges = (*ACCEPTED[of], f"{ACCEPTED[of][0].partition('/')[0]}/*", "*/*")
+    return next((by_range[name] for name in ranges if name in by_range), 0.0)
+
+
+# ---- JSON --------------------------------------------------------------------
+
+
+def body(answer: Answer, as_format: Format) -> bytes:
+    """An answer in a format."""
+    return {"json": to_json, "ndjson": to_ndjson, "csv": to_csv}[as_format](answer)
+
+
+def to_json(answer: Answer) -> bytes:
+    """`{"rows": [...], "next": ..., "meta": {...}}`."""
+    return dumps(document(answer))
+
+
+def to_ndjson(answer: Answer) -> bytes:
+    """A line for each row, and a last one `{"meta": {...}, "next": ...}`: without it the answer is not whole."""
+    lines = [*rows(answer), {"meta": meta(answer.meta), "next": answer.next}]
+    return b"".join(dumps(line) + b"\n" for line in lines)
+
+
+def document(answer: Answer) -> dict[str, Any]:
+    """An answer as a JSON document."""
+    return {"rows": [*rows(answer)], "next": answer.next, "meta": meta(answer.meta)}
+
+
+def rows(answer: Answer) -> Iterator[dict[str, Any]]:
+    """The rows as JSON objects."""
+    zone = parse_zone("tz", answer.meta.tz)
+    written = cache(lambda start: iso(start, zone))  # many rows are of one period
+    for row in answer.rows:
+        yield {
+            "bucket": written(row.period.start),
+            **dict(zip(answer.by, row.key, strict=True)),
+            **row.answers,
+            **_added(row),
+        }
+
+
+def _added(row: Row) -> dict[str, Any]:
+    added = {"previous": row.previous, "explain": row.explain}
+    return {name: value for name, value in added.items() if value is not None}
+
+
+def meta(of: Meta) -> dict[str, Any]:
+    """What an answer is made of, as a JSON object."""
+    zone = parse_zone("tz", of.tz)
+    return {
+        "view": of.view,
+        "version": of.version,
+        "source": of.source,
+        "range": {"from": iso(of.range.start, zone), "to": iso(of.range.end, zone), "grain": of.grain, "tz": of.tz},
+        "batch": {
+            "run": of.batch.run,
+            "cut": cut_to_json(of.batch.cut),
+            "published": datetime.fromtimestamp(of.batch.published, UTC).isoformat().replace("+00:00", "Z"),
+            "read": of.batch.read,
+        },
+        "speed": None
+        if of.speed is None
+        else {
+            "applied": cut_to_json(of.speed.applied),
+            "published_run": of.speed.published_run,
+            "lag_s": of.speed.lag_s,
+            "lag_events": of.speed.lag_events,
+            "read": of.speed.read,
+        },
+        "cut": cut_to_json(of.cut),
+        "complete": of.complete,
+        "degraded": of.degraded,
+        "why": of.why,
+        "answers": of.answers,
+    }
+
+
+def dumps(value: Any) -> bytes:
+    """JSON. Whole numbers beyond 64 bits, which sums can be, are written out too; orjson alone refuses them."""
+    try:
+        return orjson.dumps(value)
+    except orjson.JSONEncodeError:
+        return orjson.dumps(_with_large_numbers(value))
+
+
+def _with_large_numbers(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _with_large_numbers(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_with_large_numbers(each) for each in value]
+    if isinstance(value, int) and not -(2**63) <= value <= LARGEST:
+        return orjson.Fragment(str(value))
+    return value
+
+
+# ---- CSV ---------------------------------------------------------------------
+
+
+def to_csv(answer: Answer) -> bytes:
+    """A header and a line for each row, as RFC 4180 says. Null is an empty field, an empty text is `""`.
+
+    Lists and objects are JSON texts. What the answer is made of does not fit in: see `meta_headers`.
+    """
+    columns = dict.fromkeys(("bucket", *answer.by, *answer.meta.answers))
+    written = [*rows(answer)]
+    for row in written:
+        columns |= dict.fromkeys(row)
+    lines = [",".join(map(_field, columns)), *(",".join(_field(row.get(name)) for name in columns) for row in written)]
+    return "".join(f"{line}\r\n" for line in lines).encode()
+
+
+def _field(value: Any) -> str:
+    match value:
+        case None:
+            return ""
+        case str():
+            return _text(value)
+        case dict() | list():
+            return _quoted(dumps(value).decode())
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            return repr(value)
+    return str(value)  # a date
+
+
+def _text(value: str) -> str:
+    """A text. What a spreadsheet could run as a formula gets a `'` before, and so does a text that begins with one.
+
+    Texts come from events, which anybody can send. The text itself is what follows one `'` at the front.
+    """
+    if FORMULA.match(value) and not PLAIN_NUMBER.fullmatch(value):
+        value = f"'{value}"
+    return _quoted(value) if not value or any(character in value for character in ',"\r\n') else value
+
+
+def _quoted(value: str) -> str:
+    return '"' + value.replace('"', '""') + '"'
+
+
+def meta_headers(of: Meta, next_cursor: str | None) -> dict[str, str]:
+    """What JSON has beside the rows, as headers of a CSV answer."""
+    headers = {
+        "Tidemark-Cut": _ascii(cut_to_json(of.cut)),
+        "Tidemark-Complete": _ascii(of.complete),
+        "Tidemark-Degraded": _ascii(of.degraded),
+        "Tidemark-Meta": _ascii(meta(of)),
+    }
+    return headers if next_cursor is None else {**headers, "Tidemark-Next": next_cursor}
+
+
+def _ascii(value: Any) -> str:
+    """JSON that a header can hold: one line of ASCII."""
+    return json.dumps(value, separators=(",", ":"))

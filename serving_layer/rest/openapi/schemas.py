@@ -1,0 +1,311 @@
+"""The schemas and examples of OpenAPI: of every answer, and of the rows of each view."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from serving_layer import errors
+from serving_layer.query.execute import how_exact
+from serving_layer.query.parse import PARAMETERS
+from serving_layer.rest.views import SHOWN_HASH
+from views.aggregates import Histogram, Quantiles, TopK
+from views.view import View
+
+Json = dict[str, Any]
+
+SCALARS: dict[str, Json] = {
+    "string": {"type": "string"},
+    "bigint": {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1},
+    "double": {"type": "number"},
+    "decimal": {"type": "string", "pattern": r"^-?[0-9]+(\.[0-9]+)?$"},
+    "boolean": {"type": "boolean"},
+    "date": {"type": "string", "format": "date"},
+    "timestamp": {"type": "string", "format": "date-time"},
+}
+"""How values of a type are written."""
+EXAMPLES: dict[str, Any] = {
+    "string": "/docs", "bigint": 42, "double": 12.5, "decimal": "12.50", "boolean": True, "date": "2026-03-01",
+    "timestamp": "2026-03-01T12:00:00Z",
+}  # fmt: skip
+CUT: Json = {
+    "type": "object",
+    "description": "Of each Kafka partition the next offset: what is below is in.",
+    "additionalProperties": {"type": "integer", "minimum": 0},
+    "examples": [{"0": 17, "1": 20}],
+}
+TIME: Json = {"type": "string", "format": "date-time"}
+
+
+def shared_schemas(views: Sequence[str]) -> Json:
+    """Those that every description has; `views` are those that its reader may see, of which examples are made."""
+    question = {
+        "view": {"type": "string"},
+        "filters": {
+            "type": ["object", "null"],
+            "description": 'Like {"url": ["/a", "/b"]} or {"url": {"prefix": "/d"}}.',
+        },
+        **{name: {} for name in PARAMETERS},
+    }
+    kinds = sorted({each.kind for each in _subclasses(errors.ServingError)})
+    exactness = {
+        "type": "object",
+        "properties": {
+            "kind": {"type": "string"}, "exact": {"type": "boolean"}, "error": {"type": "string"},
+        },
+    }  # fmt: skip
+    freshness = {
+        "type": "object",
+        "description": "How fresh the answers of its source are.",
+        "properties": {
+            "run": {"type": ["integer", "null"]}, "cut": {"anyOf": [CUT, {"type": "null"}]},
+            "published": {**TIME, "type": ["string", "null"]}, "batch_age_s": {"type": ["number", "null"]},
+            "applied": {"anyOf": [CUT, {"type": "null"}]}, "lag_s": {"type": ["number", "null"]},
+            "lag_events": {"type": ["integer", "null"]}, "degraded": {"type": "boolean"},
+            "why": {"type": ["string", "null"]},
+        },
+    }  # fmt: skip
+    view = {
+        "name": {"type": "string"}, "doc": {"type": "string"}, "source": {"type": "string"},
+        "version": {"type": ["string", "null"], "description": "Of the definition that is answered; null: none yet."},
+        "keys": {"type": "array", "items": {"type": "string"}}, "grain": {"type": "string"},
+        "answers": {"type": "object", "additionalProperties": exactness}, "freshness": freshness,
+    }  # fmt: skip
+    details = {
+        **view,
+        "keys": {"type": "object", "additionalProperties": {"type": "string"}, "description": "Key -> its type."},
+        "where": {"type": ["string", "null"]},
+        "declared": {
+            "type": "string",
+            "description": "Version that is declared; another one: it joins at the next run.",
+        },
+        "definition": {"type": "object"},
+        "groups": {"type": ["integer", "null"], "description": "Groups (buckets and keys) in the batch view."},
+        "consistency": {
+            "type": ["object", "null"],
+            "description": "What the last comparison of the speed side with the batch side found; null: none was made.",
+            "properties": {
+                "run": {"type": "integer"},
+                "since_run": {"type": "integer"},
+                "groups": {"type": "integer"},
+                "compared": {"type": "integer"},
+                "mismatched": {"type": "integer"},
+                "excused": {"type": "integer"},
+                "examples": {"type": "array", "items": {"type": "string"}},
+                "why_not": {"type": "string"},
+                "not_explained": {"type": "string"},
+                "wrong": {"type": "integer"},
+                "seconds": {"type": "number"},
+                "at": {"type": "number"},
+                "in_words": {"type": "string"},
+                "set_aside": {
+                    "type": ["string", "null"],
+                    "description": "Why answers are made of the batch view alone; null: they are not.",
+                },
+            },
+        },
+    }
+    return {
+        "Problem": {
+            "type": "object",
+            "description": "RFC 9457. Beside these members it has others that fit, such as `parameter` and `allowed`.",
+            "required": ["type", "title", "status", "detail"],
+            "properties": {
+                "type": {"type": "string", "examples": [f"urn:tidemark:problem:{kind}" for kind in kinds]},
+                "title": {"type": "string"},
+                "status": {"type": "integer"},
+                "detail": {"type": "string", "description": "What was asked, what was found, what to do."},
+                "parameter": {"type": "string"},
+            },
+        },
+        "View": {"type": "object", "required": list(view), "properties": view},
+        "ViewDetails": {"type": "object", "required": list(details), "properties": details},
+        **_watched(freshness),
+        "Meta": _meta(exactness),
+        "Answer": _answer_schema({"type": "object"}),
+        "Question": {
+            "type": "object",
+            "required": ["view"],
+            "properties": question,
+            "additionalProperties": False,
+            "examples": [{"view": name, "from": "-7d", "grain": "day"} for name in views[:1]],
+        },
+        "Questions": {
+            "type": "object",
+            "required": ["questions"],
+            "properties": {"questions": {"type": "array", "items": ref("Question"), "minItems": 1}},
+            "additionalProperties": False,
+        },
+    }
+
+
+def _watched(freshness: Json) -> Json:
+    """Sources and sessions."""
+    thing: Json = {"type": ["object", "null"]}
+    number: Json = {"type": ["number", "null"]}
+    counted = dict.fromkeys(("seconds", "events", "duplicates", "invalid", "rows", "bytes"), number)
+    run = {
+        "run": {"type": "integer"}, "cut": CUT, "published": TIME, "kind": {"type": ["string", "null"]}, **counted,
+        "views": {"type": ["array", "null"], "items": {"type": "object"}},
+    }  # fmt: skip
+    generation = {
+        "id": {"type": "string"}, "run": {"type": "integer"}, "from": CUT, "views": {"type": "integer"},
+    }  # fmt: skip
+    summary = {
+        "name": {"type": "string"}, "freshness": freshness,
+        "working": {**thing, "description": "The batch run that is under way."},
+        "archiver": {**thing, "description": "Records in the master dataset, and dead letters."},
+    }  # fmt: skip
+    details = {
+        **summary,
+        "views": {"type": "array", "items": {"type": "string"}},
+        "pinned": {"type": ["integer", "null"], "description": "The run that a rollback pinned readers to."},
+        "speed": {**thing, "description": "What Redis says: how far it is, and whether somebody writes it."},
+        "generations": {"type": "array", "items": {"type": "object", "properties": generation}},
+        "runs": {"type": "array", "items": {"type": "object", "properties": run}},
+    }
+    session = {
+        "key": {"type": ["string", "null"]}, "views": {"type": ["array", "null"], "items": {"type": "string"}},
+        "ends": {**TIME, "type": ["string", "null"]},
+    }  # fmt: skip
+    return {
+        "SourceSummary": {"type": "object", "required": list(summary), "properties": summary},
+        "SourceDetails": {"type": "object", "required": list(details), "properties": details},
+        "Session": {"type": "object", "required": list(session), "properties": session},
+    }
+
+
+def _meta(exactness: Json) -> Json:
+    batch = {"run": {"type": "integer"}, "cut": CUT, "published": TIME, "read": {"type": "boolean"}}
+    speed = {
+        "applied": CUT, "published_run": {"type": "integer"}, "lag_s": {"type": ["number", "null"]},
+        "lag_events": {"type": ["integer", "null"]}, "read": {"type": "boolean"},
+    }  # fmt: skip
+    return {
+        "type": "object",
+        "description": "What an answer is made of: exactly the events below `cut`, unless it is degraded.",
+        "required": ["view", "version", "source", "range", "batch", "speed", "cut", "complete", "degraded", "answers"],
+        "properties": {
+            "view": {"type": "string"},
+            "version": {"type": "string"},
+            "source": {"type": "string"},
+            "range": {
+                "type": "object",
+                "properties": {"from": TIME, "to": TIME, "grain": {"type": "string"}, "tz": {"type": "string"}},
+            },
+            "batch": {"type": "object", "properties": batch},
+            "speed": {"anyOf": [{"type": "object", "properties": speed}, {"type": "null"}]},
+            "cut": CUT,
+            "complete": {"type": "boolean"},
+            "degraded": {"type": "boolean"},
+            "why": {"type": ["string", "null"]},
+            "answers": {"type": "object", "additionalProperties": exactness},
+        },
+    }
+
+
+def schemas_of(view: View) -> Json:
+    """Those of a view: `<view>_row`, `<view>_values` (the answers of a row) and `<view>_answer`."""
+    keys = {key: _nullable(SCALARS[typed.type.kind]) for key, typed in view.key_expressions.items()}
+    answers = {name: _of_answer(view, name) for name in view.answers}
+    row = {
+        "bucket": {**TIME, "description": "Beginning of the period."},
+        **keys,
+        **answers,
+    }
+    added: Json = {} if "previous" in row else {"previous": ref(f"{view.name}_values")}
+    if "explain" not in row:
+        parts = {part: _nullable_ref(f"{view.name}_values") for part in ("batch", "speed", "merged")}
+        added["explain"] = {"type": "object", "properties": parts}
+    return {
+        f"{view.name}_values": {"type": "object", "properties": answers},
+        f"{view.name}_row": {"type": "object", "required": ["bucket"], "properties": {**row, **added}},
+        f"{view.name}_answer": _answer_schema(ref(f"{view.name}_row")),
+    }
+
+
+def _answer_schema(row: Json) -> Json:
+    return {
+        "type": "object",
+        "required": ["rows", "next", "meta"],
+        "properties": {
+            "rows": {"type": "array", "items": row},
+            "next": {"type": ["string", "null"], "description": "The cursor of the next page."},
+            "meta": ref("Meta"),
+        },
+    }
+
+
+def _of_answer(view: View, name: str) -> Json:
+    kind, declared = view.answer_types[name], view.answers[name]
+    said = how_exact(view, name)
+    description = {"description": f"{said['kind']}; {said.get('error', 'exact')}."}
+    number = {"type": ["number", "null"]}
+    count = {"type": "integer", "minimum": 0}
+    if isinstance(declared, Quantiles):
+        # One number where one share was declared; an object where several were, or where `quantiles` asked for others.
+        shares = {"type": "object", "additionalProperties": number}
+        return {**description, "anyOf": [number, shares] if kind is not None else [shares]}
+    if isinstance(declared, TopK):
+        item = {"value": {"type": "string"}, "count": count, "off_by_at_most": count}
+        return {**description, "type": "array", "items": {"type": "object", "properties": item}}
+    if isinstance(declared, Histogram):
+        item = {"from": {"type": "number"}, "below": {"type": "number"}, "count": count}
+        return {**description, "type": "array", "items": {"type": "object", "properties": item}}
+    return {**description, **(_nullable(SCALARS[kind.kind]) if kind is not None else {})}
+
+
+def _nullable(schema: Json) -> Json:
+    return {**schema, "type": [schema["type"], "null"]}
+
+
+def _nullable_ref(name: str) -> Json:
+    return {"anyOf": [ref(name), {"type": "null"}]}
+
+
+def ref(name: str) -> Json:
+    """A schema by its name."""
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _subclasses(of: type[errors.ServingError]) -> list[type[errors.ServingError]]:
+    return [found for each in of.__subclasses__() for found in (each, *_subclasses(each))]
+
+
+# ---- examples ------------------------------------------------------------------
+
+
+def example(view: View) -> Json:
+    """An answer with one row of made-up values, each of its type."""
+    keys = {key: EXAMPLES[typed.type.kind] for key, typed in view.key_expressions.items()}
+    cut = {"0": 17, "1": 20}
+    return {
+        "rows": [
+            {"bucket": "2026-03-01T00:00:00Z", **keys, **{name: _example_of(view, name) for name in view.answers}}
+        ],
+        "next": None,
+        "meta": {
+            "view": view.name,
+            "version": view.hash[:SHOWN_HASH],
+            "source": view.source.name,
+            "range": {"from": "2026-03-01T00:00:00Z", "to": "2026-03-02T00:00:00Z", "grain": "day", "tz": "UTC"},
+            "batch": {"run": 3, "cut": {"0": 12, "1": 15}, "published": "2026-03-01T03:15:42Z", "read": True},
+            "speed": {"applied": cut, "published_run": 3, "lag_s": 0.2, "lag_events": 0, "read": True},
+            "cut": cut,
+            "complete": True,
+            "degraded": False,
+            "why": None,
+            "answers": {name: how_exact(view, name) for name in view.answers},
+        },
+    }
+
+
+def _example_of(view: View, name: str) -> Any:
+    declared, kind = view.answers[name], view.answer_types[name]
+    if isinstance(declared, Quantiles) and kind is None:
+        return {"p50": 12.1, "p99": 804.0}
+    if isinstance(declared, TopK):
+        return [{"value": "/docs", "count": 42}]
+    if isinstance(declared, Histogram):
+        return [{"below": declared.bounds[0], "count": 3}, {"from": declared.bounds[0], "count": 1}]
+    return EXAMPLES[kind.kind] if kind is not None else None

@@ -1,0 +1,177 @@
+"""The Lambda itself, to be looked at: cuts, generations and runs of each source. GET /sources and /sources/{name}."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+import psutil
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from batch_layer.lease import work
+from hand_off import publish_log
+from hand_off.batch_errors import BatchError
+from hand_off.batch_folder import BatchFolder
+from hand_off.manifests import read_manifest
+from hand_off.publish_log import Entry
+from infra.home import Home, read_json
+from infra.rest.responses import json_response
+from infra.settings import Settings
+from master_dataset.archiver.status import status_file
+from master_dataset.cut import cut_to_json
+from serving_layer.engine import Answering
+from serving_layer.errors import UnknownSource
+from serving_layer.rest.context import Serving
+from serving_layer.rest.views import freshness
+from views.view import View
+
+MOST_RUNS = 20
+"""Runs that are told of, the newest first."""
+MOST_REMEMBERED = 1_000
+
+
+def source_routes(serving: Serving) -> list[Route]:
+    """The routes. A key sees the sources of its views, and of their runs these views alone."""
+    lambdas = Lambdas(serving.settings, serving.answering)
+
+    async def sources(request: Request) -> Response:
+        views = list(serving.access.views(request).values())
+        return json_response(await serving.run(lambdas.listed, views))
+
+    async def source(request: Request) -> Response:
+        name = request.path_params["name"]
+        views = [view for view in serving.access.views(request).values() if view.source.name == name]
+        if not views:
+            raise UnknownSource(f"There is no source {name!r}, or this key may see no view of it. /sources lists them.")
+        return json_response(await serving.run(lambdas.source, name, views))
+
+    return [Route("/sources", sources), Route("/sources/{name}", source)]
+
+
+class Lambdas:
+    """What can be told of sources. Manifests never change, so each is read once."""
+
+    def __init__(self, settings: Settings, answering: Answering) -> None:
+        self._settings, self._answering = settings, answering
+        self._told: dict[tuple[str, int], dict[str, Any]] = {}
+
+    def listed(self, views: Iterable[View]) -> dict[str, Any]:
+        """All sources in short, and the processes of this home."""
+        names = dict.fromkeys(view.source.name for view in views)
+        return {"sources": [self._in_short(name) for name in names], "services": services(self._settings)}
+
+    def source(self, name: str, views: list[View]) -> dict[str, Any]:
+        """One source: how it stands, its generations, and its newest runs."""
+        seen, folder, watched = {view.name for view in views}, self._answering.folder(name), self._answering.watch(name)
+        kept = None if watched is None else watched.kept
+        return {
+            **self._in_short(name),
+            "views": sorted(seen),
+            "pinned": _pinned(folder),
+            "speed": None
+            if watched is None
+            else {
+                "is_written": watched.is_written,
+                "applied": None if watched.kept.meta is None else cut_to_json(watched.kept.meta.applied),
+                "published_run": None if watched.kept.meta is None else watched.kept.meta.published,
+            },
+            "generations": []
+            if kept is None
+            else [
+                {"id": each.gid, "run": each.run, "from": cut_to_json(each.start), "views": len(each.views)}
+                for each in kept.generations
+            ],
+            "runs": self._runs(folder, seen),
+        }
+
+    def _in_short(self, name: str) -> dict[str, Any]:
+        busy = work(self._answering.folder(name))
+        return {
+            "name": name,
+            "freshness": freshness(self._answering, name),
+            "working": None if busy is None else {"doing": busy.doing, "since": _time(busy.since)},
+            "archiver": archived(self._settings, name),
+        }
+
+    def _runs(self, folder: BatchFolder, seen: set[str]) -> list[dict[str, Any]]:
+        try:
+            entries = [entry for entry in publish_log.read(folder) if entry.run]
+        except BatchError:
+            return []  # `freshness` says why
+        return [self._run(folder, entry, seen) for entry in reversed(entries[-MOST_RUNS:])]
+
+    def _run(self, folder: BatchFolder, entry: Entry, seen: set[str]) -> dict[str, Any]:
+        place = (folder.source, entry.run)
+        if place not in self._told:
+            if len(self._told) >= MOST_REMEMBERED:
+                self._told.clear()
+            self._told[place] = _told(folder, entry)
+        told = self._told[place]
+        views = [view for view in told["views"] if view["name"] in seen] if told["views"] is not None else None
+        return {**told, "views": views}
+
+
+def _told(folder: BatchFolder, entry: Entry) -> dict[str, Any]:
+    """A run in short. Of one whose data was pruned there is just the entry of the log."""
+    said = {"run": entry.run, "cut": cut_to_json(entry.cut), "published": _time(entry.at)}
+    try:
+        manifest = read_manifest(folder, entry.run)
+    except BatchError:
+        nothing = dict.fromkeys(("kind", "seconds", "events", "duplicates", "invalid", "rows", "bytes", "views"))
+        return {**said, **nothing}
+    views = [
+        {
+            "name": view.name,
+            "kind": view.kind,
+            "rows": view.rows,
+            "bytes": sum(file.bytes for file in view.files),
+            "seconds": round(view.seconds, 2),
+        }
+        for view in manifest.views
+    ]
+    return {
+        **said,
+        "kind": manifest.kind,
+        "seconds": round(manifest.finished - manifest.started, 2),
+        "events": manifest.events,
+        "duplicates": manifest.duplicates,
+        "invalid": manifest.invalid,
+        "rows": manifest.rows,
+        "bytes": sum(int(str(view["bytes"])) for view in views),
+        "views": views,
+    }
+
+
+def _pinned(folder: BatchFolder) -> int | None:
+    try:
+        pinned = publish_log.pinned(folder)
+    except BatchError:
+        return None
+    return None if pinned is None else pinned.run
+
+
+def archived(settings: Settings, source: str) -> dict[str, Any] | None:
+    """What the archiver says of a source, on the machine where both are; dead letters are counted there."""
+    try:
+        said = (read_json(status_file(settings)) or {})["sources"][source]
+        return {"rows": said["rows"], "dead_letters": said["invalid"], "refused": said["refused"] or None}
+    except (KeyError, TypeError):
+        return None
+
+
+def services(settings: Settings) -> list[dict[str, Any]] | None:
+    """The processes of this home and their states, as its supervisor says; None where there is none here."""
+    status = read_json(Home(settings.home).status_file)
+    try:
+        if not psutil.pid_exists(status["pid"]):
+            return None
+        return [{name: each[name] for name in ("name", "state", "restarts")} for each in status["services"]]
+    except (KeyError, TypeError):
+        return None
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")

@@ -1,0 +1,1 @@
+"""Verify answers against the reference interpreter."""

@@ -1,0 +1,95 @@
+"""A question answered from scratch: every fact of the master dataset below a cut, by the reference interpreter.
+
+Slow, and without any of the parts that it proves: no Spark, no Redis, no index, no merge of two sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from master_dataset.cut import Cut
+from master_dataset.reading.read import Wanted, read_facts
+from serving_layer.query.model import Filter, Period, Question
+from views import in_memory, states
+from views.equality import is_near
+from views.in_memory import Event, Group, Key
+
+OFF = "off_by_at_most"
+COLUMNS = ["partition", "offset", "event_id", "event_time", "event"]
+Recomputed = dict[tuple[Period, Key], dict[str, Any]]
+"""(Period, values of `by`) -> answers."""
+Cells = dict[tuple[Period, Key], dict[str, Any]]
+"""The same -> states."""
+Groups = Mapping[Group, dict[str, Any]]
+
+
+def recompute(question: Question, events: Iterable[Event]) -> Recomputed:
+    """What the question's rows must be over these events, all of them and however they are ordered, paged or narrowed.
+
+    Rows that are there only because of `fill` are not among them.
+    """
+    found = cells(question, in_memory.fold(question.view, in_memory.counted(events)), {})
+    return {place: _asked(question, question.view.present(state)) for place, state in found.items()}
+
+
+def cells(question: Question, groups: Groups, found: Cells) -> Cells:
+    """Add the states of some groups to those of the rows that they are part of. Events may come in parts this way."""
+    view = question.view
+    for (micros, key), state in groups.items():
+        named = dict(zip(view.keys, key, strict=True))
+        if not all(_passes(each, named[each.key]) for each in question.filters):
+            continue
+        part = tuple(named[name] for name in question.by)
+        for period, window in zip(question.periods, question.windows, strict=True):
+            if window.start <= micros // 1_000_000 < window.end:
+                known = found.get((period, part))
+                found[period, part] = state if known is None else states.merge(view.algebras, known, state)
+    return found
+
+
+def is_same(left: Any, right: Any) -> bool:
+    """Whether two answers are the same; floats but for their last digits, ranks but for what they say they are off."""
+    if isinstance(right, dict):
+        return isinstance(left, dict) and left.keys() == right.keys() and all(is_same(left[k], right[k]) for k in right)
+    if isinstance(right, list | tuple):
+        if any(isinstance(each, dict) and OFF in each for each in (*right, *(left if isinstance(left, list) else ()))):
+            return isinstance(left, list) and _is_ranking(left, right) and _is_ranking(right, left)
+        return isinstance(left, list | tuple) and len(left) == len(right) and all(map(is_same, left, right))
+    if isinstance(right, float) and isinstance(left, int | float):
+        return is_near(left, right)
+    return bool(left == right)
+
+
+def _is_ranking(ours: Sequence[dict[str, Any]], theirs: Sequence[dict[str, Any]]) -> bool:
+    """Whether each count of the first is as near to the other's as both state; absent there, it is not above the last.
+
+    A count is too high by at most what its entry states. Where the other has fewer values, it has no more of them.
+    """
+    other = {each["value"]: each["count"] for each in theirs}
+    most = max((each.get(OFF, 0) for each in theirs), default=0)
+    last = min(other.values()) if len(theirs) >= len(ours) and other else 0
+    return all(each["count"] <= other.get(each["value"], max(last, most)) + each.get(OFF, 0) + most for each in ours)
+
+
+def events_below(table: Path, cut: Cut, start: Cut | None = None) -> Iterator[Event]:
+    """The valid events of a master table below a cut, and at or above `start`; copies are among them."""
+    if not any(cut.values()):
+        return
+    for batch in read_facts(table, Wanted(start=start or {}, end=cut), COLUMNS):
+        for row in batch.to_pylist(maps_as_pydicts="strict"):
+            yield Event(row["partition"], row["offset"], row["event_id"], row["event_time"], row["event"])
+
+
+def _passes(wanted: Filter, value: Any) -> bool:
+    match wanted.kind:
+        case "is":
+            return value in wanted.values
+        case "not":
+            return value not in wanted.values
+    return isinstance(value, str) and value.startswith(wanted.values)
+
+
+def _asked(question: Question, answers: dict[str, Any]) -> dict[str, Any]:
+    return {name: answers[name] for name in question.answers or answers}

@@ -1,0 +1,1 @@
+"""THE FRONT DOOR: what users import and type."""

@@ -1,0 +1,1 @@
+"""Every group of commands of `tidemark`, one module each; tidemark/cli.py lists them."""

@@ -1,0 +1,311 @@
+"""`tidemark batch`: compute the batch views; list, show, roll back and prune their runs."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tidemark.cli import Output, OutputOption
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hand_off.batch_folder import BatchFolder
+    from hand_off.manifests import Manifest
+    from hand_off.publish_log import Entry
+    from infra.settings import Settings
+
+app = typer.Typer(no_args_is_help=True)
+
+SourcesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--source", "-s", envvar="TIDEMARK_CLI_SOURCE", help="Of this source; repeatable.", show_default="all"
+    ),
+]
+SourceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--source",
+        "-s",
+        envvar="TIDEMARK_CLI_SOURCE",
+        help="Of which source; may be left out where only one has runs.",
+        show_default="the only one",
+    ),
+]
+
+
+@app.command()
+def run(
+    sources: SourcesOption = None,
+    full: Annotated[
+        bool,
+        typer.Option(
+            "--full", envvar="TIDEMARK_CLI_FULL", help="Compute everything anew, instead of going on from the last run."
+        ),
+    ] = False,
+    keep_pin: Annotated[
+        bool,
+        typer.Option(
+            "--keep-pin",
+            envvar="TIDEMARK_CLI_KEEP_PIN",
+            help="Leave readers on the run that `rollback` chose; else they move to the new one.",
+        ),
+    ] = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Compute the views of each source from the master dataset and publish them. Exit code 75: a run is at work."""
+    from batch_layer.run import run_batch
+    from batch_layer.scheduler import sources_to_run, sources_with_views
+    from infra import terminal
+    from infra.logs import configure_logging
+    from infra.settings import load_settings
+
+    settings = load_settings()
+    configure_logging(settings.log_level)
+    rows, codes, unforeseen = [], [], None
+    for source in sources or sources_to_run(settings) or sources_with_views(settings):
+        try:
+            with terminal.run_progress(source) as report:
+                made = run_batch(settings, source, full=full, unpin=not keep_pin, report=report)
+        except Exception as error:  # the other sources have their runs all the same
+            if not hasattr(error, "exit_code"):
+                unforeseen = unforeseen or error
+                continue
+            typer.echo(f"tidemark: {error}", err=True)
+            codes.append(error.exit_code)
+        else:
+            rows.append(_row_of(made))
+    terminal.print_result(rows, output, "No view is declared, so there is nothing to compute." if not codes else "")
+    if unforeseen is not None:
+        raise unforeseen
+    raise typer.Exit(min(codes, default=0))  # 1 before 75: a failure is worth more attention than waiting
+
+
+@app.command("list")
+def list_runs(sources: SourcesOption = None, output: OutputOption = Output.TABLE) -> None:
+    """List the published runs, newest first, and which of them is served."""
+    from hand_off import publish_log
+    from infra import terminal
+
+    rows = []
+    for folder in _folders(sources):
+        served, pinned = publish_log.served(folder), publish_log.pinned(folder)
+        for entry in reversed(publish_log.read(folder)[1:]):
+            state = "pinned" if entry == pinned else "served" if entry == served else "published"
+            rows.append(_listed(folder, entry, state))
+    terminal.print_result(rows, output, "There are no runs yet. `tidemark batch run` makes one.", as_is=("run", "base"))
+
+
+@app.command()
+def show(
+    run: Annotated[int, typer.Argument(min=1, help="Number of the run.")],
+    source: SourceOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show what a run holds: its cut, its events, and each view's rows, files and totals."""
+    from hand_off.manifests import read_manifest
+    from infra import terminal
+
+    manifest = read_manifest(_folder(source), run)
+    if output is Output.JSON:
+        terminal.print_json(manifest.to_json())
+        return
+    terminal.print_result([{"what": name, "found": str(found)} for name, found in _summary(manifest).items()], output)
+    if manifest.views:
+        terminal.print_result([_view_row(view) for view in manifest.views], output)
+
+
+@app.command()
+def rollback(
+    run: Annotated[int | None, typer.Argument(min=1, help="Number of the run to serve.")] = None,
+    latest: Annotated[
+        bool, typer.Option("--latest", envvar="TIDEMARK_CLI_LATEST", help="Serve the newest run again.")
+    ] = False,
+    source: SourceOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Serve an older run, until the next run is published or --latest is given. Nothing is deleted."""
+    from hand_off import publish_log
+    from infra import terminal
+
+    if (run is None) == (not latest):
+        raise typer.BadParameter("name the run to serve, or give --latest.")
+    folder = _folder(source)
+    if run is not None:
+        _check_whole(folder, run)
+    entry = publish_log.serve(folder, run)
+    terminal.print_result(
+        [_listed(folder, entry, "served" if run is None else "pinned")], output, as_is=("run", "base")
+    )
+
+
+@app.command()
+def prune(
+    sources: SourcesOption = None,
+    keep: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            envvar="TIDEMARK_CLI_KEEP",
+            help="How many of the newest runs to keep.",
+            show_default="batch_keep_runs",
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", envvar="TIDEMARK_CLI_DRY_RUN", help="Only say what would go.")
+    ] = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Delete the data of old runs. The newest, the served one and those that the speed views need always stay.
+
+    Exit code 75: a run is at work.
+    """
+    from batch_layer.lease import lease
+    from batch_layer.run_hand_off import HandOff
+    from infra import terminal
+
+    settings = _settings()
+    rows = []
+    for folder in _folders(sources):
+        with lease(folder, "batch prune"), HandOff.of(settings, folder) as hand_off:
+            done = hand_off.prune(settings.batch_keep_runs if keep is None else keep, dry_run=dry_run)
+        rows.append(
+            {
+                "source": folder.source,
+                "kept": ", ".join(map(str, done.kept)),
+                "would go" if dry_run else "deleted": ", ".join(map(str, done.dropped)) or "none",
+                "files": len(done.files),
+                "bytes": done.bytes,
+            }
+        )
+    terminal.print_result(rows, output, "There are no runs yet.")
+
+
+# ---- what the commands share ---------------------------------------------------
+
+
+def _settings() -> Settings:
+    from infra.settings import load_settings
+
+    return load_settings()
+
+
+def _folders(sources: Sequence[str] | None) -> list[BatchFolder]:
+    """Those of the named sources, or all that have runs; found on the disk, so that no declaration is needed."""
+    from hand_off.batch_errors import BatchError
+    from hand_off.batch_folder import folders_with_runs
+
+    found = {folder.source: folder for folder in folders_with_runs(_settings())}
+    for source in sources or ():
+        if source not in found:
+            raise BatchError(f"Source {source!r} has no runs. Sources with runs: {', '.join(found) or 'none'}.")
+    return [found[source] for source in sources] if sources else list(found.values())
+
+
+def _folder(source: str | None) -> BatchFolder:
+    folders = _folders([source] if source else None)
+    if len(folders) != 1:
+        names = ", ".join(folder.source for folder in folders) or "none"
+        raise typer.BadParameter(f"say of which source: --source NAME. Sources with runs: {names}.")
+    return folders[0]
+
+
+def _check_whole(folder: BatchFolder, run: int) -> None:
+    """Refuse a run that could not be served."""
+    from hand_off import publish_log
+    from hand_off.batch_errors import BatchError
+    from hand_off.manifests import missing_of, read_manifest
+
+    publish_log.find(folder, run)
+    missing = list(missing_of(folder, read_manifest(folder, run)))
+    if missing:
+        more = f", and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise BatchError(
+            f"Run {run} of source {folder.source!r} cannot be served: {missing[0]}{more}. "
+            "Choose another run of `tidemark batch list`."
+        )
+
+
+def _listed(folder: BatchFolder, entry: Entry, state: str) -> dict[str, Any]:
+    from hand_off.batch_errors import BatchError
+    from hand_off.manifests import read_manifest
+
+    kind, rows, against = "pruned", None, ""
+    if folder.manifest(entry.run).is_file():
+        try:
+            manifest = read_manifest(folder, entry.run)
+            kind, rows, against = manifest.kind, manifest.rows, _against_speed(manifest)
+        except BatchError:
+            kind = "damaged"
+    return {
+        "source": folder.source,
+        "run": entry.run,
+        "cut": _cut_text(entry.cut),
+        "kind": kind,
+        "views": len(entry.catalog),
+        "rows": "" if rows is None else rows,
+        "against speed": against,
+        "when": _when(entry.at),
+        "state": state,
+    }
+
+
+def _against_speed(manifest: Manifest) -> str:
+    """What the speed side had said of the same offsets, of all views together."""
+    found = [view.compared for view in manifest.views if view.compared and not view.compared["why_not"]]
+    if not found:
+        return "not compared"
+    mismatched, excused = (sum(each[name] for each in found) for name in ("mismatched", "excused"))
+    if not mismatched:
+        return "equal"
+    return f"{mismatched:,} differ" + (f", {excused:,} excused" if excused else "")
+
+
+def _row_of(manifest: Manifest) -> dict[str, Any]:
+    return {
+        "source": manifest.source,
+        "run": manifest.run,
+        "cut": _cut_text(manifest.cut),
+        "kind": manifest.kind,
+        "views": len(manifest.views),
+        "rows": manifest.rows,
+        "events": manifest.events,
+        "duplicates": manifest.duplicates,
+        "invalid": manifest.invalid,
+        "seconds": round(manifest.finished - manifest.started, 1),
+    }
+
+
+def _summary(manifest: Manifest) -> dict[str, Any]:
+    return {
+        **{name: f"{found:,}" if isinstance(found, int) else found for name, found in _row_of(manifest).items()},
+        "goes on from": "nothing" if manifest.base_run is None else f"run {manifest.base_run}",
+        "started": _when(manifest.started),
+        "finished": _when(manifest.finished),
+        "by Tidemark": manifest.app,
+    }
+
+
+def _view_row(view: Any) -> dict[str, Any]:
+    return {
+        "view": view.name,
+        "definition": view.hash[:12],
+        "kind": view.kind,
+        "rows": view.rows,
+        "files": len(view.files),
+        "bytes": sum(file.bytes for file in view.files),
+        "totals": ", ".join(f"{name}={total}" for name, total in view.totals.items()),
+        "against speed": view.compared["in_words"] if view.compared else "not compared",
+        "seconds": round(view.seconds, 1),
+    }
+
+
+def _cut_text(cut: Any) -> str:
+    return ",".join(f"{partition}:{offset}" for partition, offset in sorted(cut.items()))
+
+
+def _when(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S}Z"

@@ -1,0 +1,280 @@
+"""`tidemark master`: look at the master dataset, prove it, repair it, compact it, read and replay it."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tidemark.cli import Output, OutputOption
+
+if TYPE_CHECKING:
+    from infra.settings import Settings
+    from master_dataset.cut import Cut
+    from master_dataset.reading.read import Wanted
+    from views.source import Source
+
+app = typer.Typer(no_args_is_help=True)
+
+SourceArgument = Annotated[str, typer.Argument(help="Name of the source.")]
+SinceOption = Annotated[
+    str | None, typer.Option(envvar="TIDEMARK_CLI_SINCE", help="First event time, ISO-8601.", show_default="the first")
+]
+UntilOption = Annotated[
+    str | None,
+    typer.Option(envvar="TIDEMARK_CLI_UNTIL", help="Event time to stop before, ISO-8601.", show_default="no end"),
+]
+FromOption = Annotated[
+    str | None,
+    typer.Option("--from", envvar="TIDEMARK_CLI_FROM", help="Cut to begin at, like 0:120,1:98.", show_default="zero"),
+]
+ToOption = Annotated[
+    str | None,
+    typer.Option("--to", envvar="TIDEMARK_CLI_TO", help="Cut to stop before, like 0:200,1:150.", show_default="no end"),
+]
+
+
+class Format(StrEnum):
+    """How facts are written."""
+
+    NDJSON = "ndjson"
+    PARQUET = "parquet"
+
+
+@app.command()
+def status(
+    source: Annotated[str | None, typer.Argument(help="Name of the source; all of them if not given.")] = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show each table's cut, rows, files, bytes, what is lost or unproved, its lag, and what the archiver does."""
+    from infra import terminal
+
+    settings, sources = _declared(source)
+    terminal.print_result([_status_of(settings, each) for each in sources], output)
+
+
+@app.command()
+def fsck(
+    source: Annotated[str | None, typer.Argument(help="Name of the source; all of them if not given.")] = None,
+    deep: Annotated[
+        bool, typer.Option("--deep", envvar="TIDEMARK_CLI_DEEP", help="Also read every row and compare its hash.")
+    ] = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Prove that nothing is lost, doubled or torn. Exit code 1 if something is."""
+    from infra import terminal
+    from master_dataset.table.checks.fsck import deep_check, quick_check
+    from master_dataset.table.commits import table_path
+
+    settings, sources = _declared(source)
+    spark = _spark(settings) if deep else None
+    rows, damaged = [], False
+    for each in sources:
+        path = table_path(settings, each.name)
+        findings = deep_check(spark, path) if spark else quick_check(path)
+        damaged = damaged or any(finding.is_damage for finding in findings)
+        rows += [
+            {"source": each.name, "trouble": str(finding.trouble), "where": finding.where, "what": finding.text}
+            for finding in findings
+        ]
+    terminal.print_result(rows, output, "Every commit follows the one before, and every file is as it was written.")
+    raise typer.Exit(1 if damaged else 0)
+
+
+@app.command()
+def repair(
+    source: SourceArgument,
+    accept_loss: Annotated[
+        bool,
+        typer.Option(
+            "--accept-loss", envvar="TIDEMARK_CLI_ACCEPT_LOSS", help="Go on after offsets that Kafka no longer holds."
+        ),
+    ] = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Bring back from Kafka what a damaged commit or file lost, and name what cannot be brought back."""
+    from infra import terminal
+    from infra.stack.services import addresses
+    from master_dataset.archiver.control import without_archiver
+    from master_dataset.kafka.positions import read_positions
+    from master_dataset.table.checks.repair import accept_loss as accept
+    from master_dataset.table.checks.repair import repair as mend
+    from master_dataset.table.commits import table_path
+
+    settings, (declared,) = _declared(source)
+    path, bootstrap = table_path(settings, declared.name), addresses(settings).kafka
+    with without_archiver(path):
+        spark = _spark(settings)
+        report = mend(spark, settings, bootstrap, declared, path)
+        lost = list(report.lost)
+        if accept_loss:
+            lost += accept(spark, declared, path, read_positions(settings, bootstrap, declared))
+    found = {
+        "moved out of the table": ", ".join(report.moved) or "nothing",
+        "made to agree with the ledger": ", ".join(map(str, report.agreed)) or "none",
+        "commits replaced": ", ".join(map(str, report.voided)) or "none",
+        "rows brought back": report.restored_rows,
+        "offsets lost for good": "; ".join(map(str, lost)) or "none",
+        "still damaged": "; ".join(finding.text for finding in report.remaining) or "nothing",
+    }
+    rows = [found] if output is Output.JSON else [{"what": name, "result": found[name]} for name in found]
+    terminal.print_result(rows, output)
+    raise typer.Exit(1 if report.remaining or report.lost else 0)
+
+
+@app.command()
+def compact(source: SourceArgument, output: OutputOption = Output.TABLE) -> None:
+    """Rewrite many small files into few large ones; the facts stay the same, proved by their hash."""
+    from infra import terminal
+    from master_dataset.table.commits import table_path
+    from master_dataset.table.compaction import compact as rewrite
+
+    settings, (declared,) = _declared(source)
+    done = rewrite(_spark(settings), table_path(settings, declared.name))
+    terminal.print_result([{"source": declared.name, **done._asdict()}], output)
+
+
+@app.command()
+def read(
+    source: SourceArgument,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    start: FromOption = None,
+    end: ToOption = None,
+    with_invalid: Annotated[
+        bool, typer.Option("--with-invalid", envvar="TIDEMARK_CLI_WITH_INVALID", help="Invalid records too.")
+    ] = False,
+    file_format: Annotated[
+        Format, typer.Option("--format", "-f", envvar="TIDEMARK_CLI_FORMAT", help="How to write them.")
+    ] = Format.NDJSON,
+    out: Annotated[
+        Path | None, typer.Option(envvar="TIDEMARK_CLI_OUT", help="File to write.", show_default="standard output")
+    ] = None,
+) -> None:
+    """Write the facts of a range of times or offsets as NDJSON or Parquet."""
+    from master_dataset.reading.export import write_ndjson, write_parquet
+    from master_dataset.reading.read import read_facts
+    from master_dataset.table.checks.fsck import check_readable
+    from master_dataset.table.commits import table_path
+
+    if file_format is Format.PARQUET and out is None:
+        raise typer.BadParameter("Parquet needs a file: --out facts.parquet")
+    settings, (declared,) = _declared(source)
+    wanted = _wanted(since, until, start, end, with_invalid=with_invalid)
+    path = table_path(settings, declared.name)
+    check_readable(declared.name, path)
+    batches = read_facts(path, wanted)
+    if file_format is Format.PARQUET and out is not None:
+        count = write_parquet(batches, out, path)
+    elif out is None:
+        count = write_ndjson(batches, sys.stdout.buffer)
+    else:
+        with out.open("wb") as file:
+            count = write_ndjson(batches, file)
+    typer.echo(f"{count:,} records", err=True)
+
+
+@app.command()
+def replay(
+    source: SourceArgument,
+    topic: Annotated[str, typer.Argument(help="Topic to send them to; it must exist.")],
+    since: SinceOption = None,
+    until: UntilOption = None,
+    start: FromOption = None,
+    end: ToOption = None,
+) -> None:
+    """Send facts from the master dataset to a topic again, byte for byte, with their keys and headers."""
+    from infra.stack.services import addresses
+    from master_dataset.kafka.send import record_of, send_records
+    from master_dataset.kafka.topics import librdkafka_config
+    from master_dataset.reading.read import RECORD_COLUMNS, read_facts
+    from master_dataset.table.checks.fsck import check_readable
+    from master_dataset.table.commits import table_path
+
+    settings, (declared,) = _declared(source)
+    wanted = _wanted(since, until, start, end, with_invalid=True)
+    path = table_path(settings, declared.name)
+    check_readable(declared.name, path)
+    rows = (row for batch in read_facts(path, wanted, RECORD_COLUMNS) for row in batch.to_pylist())
+    kafka = librdkafka_config(settings, addresses(settings).kafka)
+    sent = send_records(kafka, topic, (record_of(row) for row in rows))
+    typer.echo(f"Sent {sent:,} records to {topic}.")
+
+
+def _status_of(settings: Settings, source: Source) -> dict[str, Any]:
+    from infra.stack.services import addresses
+    from master_dataset.archiver.status import said_of
+    from master_dataset.cut import count_between
+    from master_dataset.errors import MasterDatasetError
+    from master_dataset.kafka.positions import read_positions
+    from master_dataset.table import coverage
+    from master_dataset.table.commits import live_files, read_commits, table_path
+
+    path = table_path(settings, source.name)
+    commits = read_commits(path)
+    held, files = coverage.of(path, commits), live_files(commits)
+    try:
+        positions = read_positions(settings, addresses(settings).kafka, source, timeout_s=5)
+        begin = {p: max(held.cut.get(p, 0), positions.earliest[p]) for p in positions.latest}
+        lag: int | None = count_between(begin, positions.latest)
+    except MasterDatasetError:
+        lag = None
+    return {
+        "source": source.name,
+        "cut": ",".join(f"{p}:{o}" for p, o in sorted(held.cut.items())),
+        "rows": held.rows,
+        "commits": len(commits),
+        "files": len(files),
+        "bytes": sum(file.size for file in files.values()),
+        "lost offsets": sum(each.size for each in held.lost),
+        "unproved rows": sum(held.unproved.values()),
+        "behind Kafka": "unknown: no broker answers" if lag is None else lag,
+        "archiver": said_of(settings, source.name),
+    }
+
+
+def _wanted(since: str | None, until: str | None, start: str | None, end: str | None, *, with_invalid: bool) -> Wanted:
+    from master_dataset.reading.read import Wanted
+
+    return Wanted(
+        _time("--since", since), _time("--until", until), _cut("--from", start), _cut("--to", end), with_invalid
+    )
+
+
+def _time(option: str, text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(f"{option} is {text!r}; it should be a time like 2026-01-31T12:00:00Z.") from None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def _cut(option: str, text: str | None) -> Cut:
+    try:
+        pairs = [part.split(":") for part in (text or "").split(",") if part]
+        return {int(partition): int(offset) for partition, offset in pairs}
+    except ValueError:
+        raise typer.BadParameter(
+            f"{option} is {text!r}; it should be partition:offset pairs like 0:120,1:98."
+        ) from None
+
+
+def _declared(source: str | None) -> tuple[Settings, list[Source]]:
+    from infra.settings import load_settings
+    from views.declarations import declared_by
+
+    settings = load_settings()
+    found = declared_by(settings)
+    return settings, [found.source(source)] if source else list(found.sources.values())
+
+
+def _spark(settings: Settings) -> Any:
+    from infra.spark.session import spark_session
+
+    return spark_session(settings, "tidemark-master")

@@ -1,0 +1,146 @@
+"""`tidemark verify`: compare what the speed side says, or every answer, with a recompute."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tidemark.cli import Output, OutputOption
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from batch_layer.consistency.quarantine import Compared
+    from infra.settings import Settings
+    from views.declarations import Declarations
+    from views.source import Source
+    from views.view import View
+
+EQUAL, DIFFERS = "equal", "DIFFERS"
+NOT_COMPARED, NOT_EXPLAINED, NO_ANSWERS = "not compared", "not explained", "no answers yet"
+NOT_KNOWN = 3
+"""The exit code where it is not known of every view that answers whether it is right."""
+
+
+def command(
+    views: Annotated[list[str] | None, typer.Argument(help="Names of views; all if none is given.")] = None,
+    from_scratch: Annotated[
+        bool,
+        typer.Option(
+            "--from-scratch",
+            envvar="TIDEMARK_CLI_FROM_SCRATCH",
+            help="Compare merged answers over all of history with a recompute from every event.",
+        ),
+    ] = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Compare what the speed side says now with the events of the same offsets.
+
+    Exit code 1: something differs; 3: nothing does for all we know, but a view was not compared, or its differences
+    are not explained. A view without answers, since the next batch run is its first, does not count unless all are so.
+    A view whose speed side is wrong is set aside, and one that is found right comes back, as after a batch run. With
+    --from-scratch nothing is changed: answers are compared with the reference interpreter over the master dataset,
+    with bounded memory (consistency_events), however long that takes.
+    """
+    from infra import terminal
+    from infra.logs import configure_logging
+    from infra.settings import load_settings
+    from views.declarations import declared_by
+
+    settings = load_settings()
+    configure_logging("WARNING")  # results alone go to stdout
+    declarations = declared_by(settings)
+    chosen = [declarations.view(name) for name in views] if views else list(declarations.views.values())
+    check = _answers if from_scratch else _speed_sides
+    threshold = 0.0 if from_scratch else settings.consistency_threshold  # of answers nothing may be wrong
+    compared = list(check(settings, declarations, chosen))
+    rows = [_row(found, threshold) for found in compared]
+    terminal.print_result(rows, output, "No view is declared.")
+    for line in _unknown(compared, threshold):
+        terminal.err.print(line, highlight=False, markup=False)
+    raise typer.Exit(_exit_code([row["result"] for row in rows]))
+
+
+def _exit_code(results: list[str]) -> int:
+    if DIFFERS in results:
+        return 1
+    is_unknown = NOT_COMPARED in results or NOT_EXPLAINED in results or {*results} == {NO_ANSWERS}
+    return NOT_KNOWN if is_unknown else 0
+
+
+def _unknown(compared: list[Compared], threshold: float) -> Iterator[str]:
+    """Of which views it is not known whether they are right, and why."""
+    for found in compared:
+        result = _result(found, threshold)
+        if result not in (EQUAL, DIFFERS):
+            yield f"{found.view}: {result}: {found.why_not or found.not_explained}"
+
+
+def _speed_sides(settings: Settings, declarations: Declarations, views: list[View]) -> Iterator[Compared]:
+    from redis.exceptions import RedisError
+
+    from hand_off.speed_errors import SpeedError
+    from hand_off.speed_views import SpeedViews
+    from infra.clients.redis import redis_client
+    from infra.stack.services import addresses
+    from serving_layer.verification.verify import speed_side
+
+    url = addresses(settings).redis
+    with redis_client(settings, url, timeout_s=30) as client:
+        for source, ours in _by_source(declarations, views):
+            try:
+                yield from speed_side(settings, SpeedViews(client, source.name), source, ours)
+            except (RedisError, OSError) as error:
+                raise SpeedError(f"Redis at {url} does not answer ({error}). `tidemark status` shows.") from None
+
+
+def _answers(settings: Settings, declarations: Declarations, views: list[View]) -> Iterator[Compared]:
+    from batch_layer.consistency.quarantine import Compared
+    from infra import terminal
+    from serving_layer.engine import Answering
+    from serving_layer.errors import NotComputedYet
+    from serving_layer.verification.verify import JOINS, from_scratch
+
+    answering = Answering(settings, declarations)
+    try:
+        for source, ours in _by_source(declarations, views):
+            served = []
+            for view in ours:
+                try:
+                    served.append(answering.latest(view.name))
+                except NotComputedYet:
+                    yield Compared(view.name, view.hash, 0, 0, why_not=JOINS, at=time.time())
+            if served:
+                yield from from_scratch(settings, answering, source, served, terminal.err.print)
+    finally:
+        answering.close()
+
+
+def _by_source(declarations: Declarations, views: list[View]) -> Iterator[tuple[Source, list[View]]]:
+    for source in declarations.sources.values():
+        ours = [view for view in views if view.source.name == source.name]
+        if ours:
+            yield source, ours
+
+
+def _result(found: Compared, threshold: float) -> str:
+    from serving_layer.verification.verify import JOINS
+
+    if found.is_above(threshold):
+        return DIFFERS
+    if found.why_not:
+        return NO_ANSWERS if found.why_not == JOINS else NOT_COMPARED
+    return NOT_EXPLAINED if found.not_explained else EQUAL
+
+
+def _row(found: Compared, threshold: float) -> dict[str, Any]:
+    return {
+        "view": found.view,
+        "result": _result(found, threshold),
+        "compared": found.compared,
+        "differ": found.mismatched,
+        "by late copies": found.excused,
+        "more": found.why_not or "; ".join(found.examples),
+    }

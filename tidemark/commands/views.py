@@ -1,0 +1,316 @@
+"""`tidemark views`: list, show and check what is declared, and begin a view of one's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from tidemark.cli import Output, OutputOption
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from views.view import View
+
+app = typer.Typer(no_args_is_help=True)
+
+STARTER = '''\
+"""$name: say here in one sentence what it answers."""
+
+from __future__ import annotations
+
+from views.aggregates import Count, Distinct, Quantiles
+from views.catalog.web import web
+from views.derived import Ratio
+from views.view import View
+
+# `web` is the example source: page views, clicks and sign-ups. For events of your own, declare a source here and name
+# it below. Another file in this folder gets it by `from .$name import orders`.
+#
+# from views.source import Source
+# orders = Source("orders", fields="event_id string, event_time timestamp, customer string, amount decimal(12, 2)")
+
+$name = View(
+    "$name",
+    source=web,
+    grain="1h",  # how long a bucket is, from 5s to 1d; queries may ask for longer times
+    keys={"url": "properties.url"},  # one group for each value; {} for one group of all
+    where="name = 'page_view'",  # Spark SQL over the fields of the source; leave it out to look at every event
+    answers={
+        "hits": Count(),
+        "visitors": Distinct("user_id"),
+        "ms": Quantiles("properties.ms", at=(0.5, 0.99)),
+        "slow": Count(where="properties.ms > 1000"),
+        "slow_share": Ratio("slow", "hits"),  # computed from other answers when it is asked for
+        # More: Sum, Min, Max, Average, Variance, StdDev, First, Last, TopK, Histogram; Derived("slow / hits * 100").
+    },
+    doc="Say here what it answers: this text stands beside the view wherever it is shown.",
+)
+'''
+"""What `tidemark views new` writes: it loads as it is."""
+
+
+class Listed(NamedTuple):
+    """A view and whether it is computed here."""
+
+    view: View
+    is_active: bool
+
+
+EventsOption = Annotated[
+    int, typer.Option(min=1, envvar="TIDEMARK_CLI_EVENTS", help="How many events to make up for each view.")
+]
+SeedOption = Annotated[
+    int, typer.Option(min=0, envvar="TIDEMARK_CLI_SEED", help="Which events: the same number, the same events.")
+]
+
+
+@app.command("list")
+def list_views(output: OutputOption = Output.TABLE) -> None:
+    """List the views: yours and the catalog's. Active ones are computed here (settings: views_dir, examples)."""
+    rows = [
+        {
+            "view": view.name,
+            "source": view.source.name,
+            "keys": list(view.keys),
+            "grain": view.grain,
+            "answers": list(view.answers),
+            "definition": view.hash if output is Output.JSON else view.hash[:12],
+            "active": is_active,
+        }
+        for view, is_active in _listed().values()
+    ]
+    _print(rows, output, "No view is declared. `tidemark views new NAME` begins one.")
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(help="Name of the view.")],
+    sql: Annotated[
+        bool, typer.Option("--sql", envvar="TIDEMARK_CLI_SQL", help="Also the SQL by which Spark makes its states.")
+    ] = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show a view: what it looks at, its keys and their types, its answers and how exact they are."""
+    import json
+
+    from infra import terminal
+    from views.state_sql import state_sql
+
+    view, is_active = _find([name])[0]
+    keys = [
+        {"key": key, "expression": view.keys[key], "type": typed.type.ddl()}
+        for key, typed in view.key_expressions.items()
+    ]
+    answers = [_answer_row(view, answer) for answer in view.answers]
+    if output is Output.JSON:
+        found = {
+            **_summary(view, is_active),
+            "keys": keys,
+            "answers": answers,
+            "meaning": json.loads(view.definition()),
+        }
+        terminal.print_json({**found, "sql": state_sql(view)} if sql else found)
+        return
+    _print([{"what": what, "found": found} for what, found in _summary(view, is_active).items()], output)
+    _print(keys, output, "It has no keys: one group a bucket.")
+    _print(answers, output)
+    if sql:
+        typer.echo(state_sql(view))
+
+
+@app.command()
+def check(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Which views.", show_default="all of them")
+    ] = None,
+    events: EventsOption = 500,
+    seed: SeedOption = 0,
+    spark: Annotated[
+        bool,
+        typer.Option("--spark", envvar="TIDEMARK_CLI_SPARK", help="Also compute them with Spark, and compare."),
+    ] = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Try the laws of views on made-up events: any split, order and copies give the same. Exit code 1 where not."""
+    from infra import terminal
+    from views.laws import check_laws, hints
+
+    views = [view for view, _ in _find(names)]
+    rows: list[dict[str, Any]] = []
+    with terminal.step_progress("checking") as progress:
+        for done, view in enumerate(views):
+            progress(done, len(views), view.name)
+            rows.append(
+                {
+                    "view": view.name,
+                    "events": events,
+                    "seed": seed,
+                    "broken": check_laws(view, seed=seed, events=events),
+                    "hints": hints(view, seed=seed, events=events),
+                }
+            )
+        if spark:
+            progress(len(views), len(views), "with Spark")
+            differences = _differences_of_spark(views, events, seed)
+            rows = [{**row, "broken": [*row["broken"], *differences[row["view"]]]} for row in rows]
+    if output is Output.JSON:
+        terminal.print_json(rows)
+    else:
+        shown = [
+            {
+                "view": row["view"],
+                "events": row["events"],
+                "laws": _verdict(row, with_spark=spark),
+                "hints": row["hints"],
+            }
+            for row in rows
+        ]
+        _print(shown, output, "No view is declared.")
+        for sentence in (sentence for row in rows for sentence in row["broken"]):
+            typer.echo(sentence)
+    raise typer.Exit(1 if any(row["broken"] for row in rows) else 0)
+
+
+@app.command()
+def new(
+    name: Annotated[str, typer.Argument(help="Name of the view: what it answers, like page_hits.")],
+    folder: Annotated[
+        Path | None,
+        typer.Option("--dir", envvar="TIDEMARK_CLI_DIR", help="Folder to write to.", show_default="views_dir"),
+    ] = None,
+) -> None:
+    """Begin a view of your own: write a file that works as it is, with what to change said in it."""
+    import shlex
+    from string import Template
+
+    from infra.settings import load_settings
+
+    settings = load_settings()
+    target = folder.absolute() if folder else settings.views_dir
+    if target is None:
+        raise typer.BadParameter("say where to write it: --dir my_views, or the setting views_dir.")
+    _check_name(name, settings, target)
+    target.mkdir(parents=True, exist_ok=True)
+    path = target / f"{name}.py"
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(Template(STARTER).substitute(name=name))
+    except FileExistsError:
+        raise typer.BadParameter(f"{path} exists already, and was not changed.") from None
+    prefix = "" if target == settings.views_dir else f"TIDEMARK_VIEWS_DIR={shlex.quote(str(target))} "
+    typer.echo(
+        f"Wrote {path}. It is a view already; make it yours, then:\n"
+        f"  {prefix}tidemark views check {name}   tries its laws on made-up events\n"
+        f"  {prefix}tidemark views show {name}    shows what Tidemark understood\n"
+        f"  {prefix}tidemark up                   computes it from then on"
+    )
+
+
+# ---- what the commands share ---------------------------------------------------
+
+
+def _listed() -> dict[str, Listed]:
+    """By name: what runs here and, beside it, what the catalog could add."""
+    from infra.settings import load_settings
+    from views.declarations import ALL_EXAMPLES, declared_by, load_declarations
+
+    settings = load_settings()
+    active = declared_by(settings).views
+    others = load_declarations(examples=ALL_EXAMPLES).views if settings.with_examples else {}
+    return {name: Listed(view, name in active) for name, view in sorted({**others, **active}.items())}
+
+
+def _find(names: Sequence[str] | None) -> list[Listed]:
+    """The named views, or all."""
+    from views.declarations import Declarations
+
+    listed = _listed()
+    declared = Declarations({}, {name: each.view for name, each in listed.items()})
+    return [listed[declared.view(name).name] for name in names] if names else list(listed.values())
+
+
+def _check_name(name: str, settings: Any, target: Path) -> None:
+    """Refuse a name that no view can have, that Python cannot, or that a view has."""
+    import keyword
+
+    from views.declarations import load_declarations
+    from views.source import NAME
+
+    if not NAME.fullmatch(name) or keyword.iskeyword(name):
+        raise typer.BadParameter(
+            f"{name!r} cannot be the name of a view: lower-case letters, digits and underscores, a letter first, and "
+            "no word of Python."
+        )
+    declared = load_declarations(
+        target if target.is_dir() else None, with_catalog=settings.with_examples, examples=settings.examples
+    )
+    if name in declared.views and not (target / f"{name}.py").exists():
+        raise typer.BadParameter(
+            f"there is a view {name!r} already: `tidemark views show {name}`. Choose another name."
+        )
+
+
+def _summary(view: View, is_active: bool) -> dict[str, Any]:
+    return {
+        "view": view.name,
+        "doc": view.doc,
+        "source": view.source.name,
+        "grain": view.grain,
+        "where": view.where,
+        "definition": view.hash,
+        "active": is_active,
+    }
+
+
+def _answer_row(view: View, name: str) -> dict[str, Any]:
+    from views.aggregates import Aggregate
+
+    answer = view.answers[name]
+    if not isinstance(answer, Aggregate):
+        return {"answer": name, "aggregate": "Derived", "expression": answer.of, "where": None, "error": "as its parts"}
+    options = ", ".join(f"{option}={value}" for option, value in answer.meaning().items())
+    return {
+        "answer": name,
+        "aggregate": f"{type(answer).__name__}({options})",
+        "expression": answer.expression(),
+        "where": answer.where,
+        "error": view.algebras[name].error or "exact",
+    }
+
+
+def _verdict(row: dict[str, Any], *, with_spark: bool) -> str:
+    return "broken" if row["broken"] else "hold, with Spark too" if with_spark else "hold"
+
+
+def _differences_of_spark(views: Sequence[View], events: int, seed: int) -> dict[str, list[str]]:
+    from infra.settings import load_settings
+    from infra.spark.session import spark_session
+    from views.on_spark.laws import check_spark
+
+    session = spark_session(load_settings(), "tidemark-views")
+    try:
+        return check_spark(session, views, seed=seed, events=events)
+    finally:
+        session.stop()
+
+
+def _print(rows: Sequence[dict[str, Any]], output: Output, nothing: str = "") -> None:
+    from infra import terminal
+
+    shown = rows if output is Output.JSON else [{what: _cell(found) for what, found in row.items()} for row in rows]
+    terminal.print_result(shown, output, nothing)
+
+
+def _cell(found: Any) -> Any:
+    """A value as a table shows it."""
+    match found:
+        case None:
+            return ""
+        case bool():
+            return "yes" if found else "no"
+        case list():
+            return " ".join(found)
+    return found

@@ -1,0 +1,1 @@
+"""The demo: the whole platform at work on one machine."""

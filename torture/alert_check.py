@@ -1,0 +1,134 @@
+"""What the alert process told, in the end: each episode once, of all that is so, and of nothing else.
+
+It is judged without anything of the alert process but its journal. The conditions are such that what is once true
+stays true (a count of so many or more), so that it does not matter when it was looked at: in the end each true period
+lies in one episode that fired, and each episode begins and ends with a true period.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import closing
+from typing import Any
+
+from confluent_kafka import Consumer, TopicPartition
+
+from master_dataset.cut import Cut, is_below
+from master_dataset.kafka.topics import librdkafka_config
+from serving_layer.alerts.episodes import Episode, State
+from serving_layer.alerts.journal import Journal, journal_path
+from torture.expected_rows import wanted_rows
+from torture.installation import Installation
+from torture.questions import iso, whole
+from torture.truth import Truth
+from torture.wait import wait_for
+from views.alert import Alert, numbers
+from views.declarations import ALERTS_TOPIC
+
+MOST_TOLD = 20
+READ_S = 30.0
+Place = tuple[tuple[Any, ...], int]
+"""A key, and the beginning of a period."""
+
+
+def check_alerts(installation: Installation, truth: Truth, deadline_s: float) -> tuple[int, list[str]]:
+    """Wait until everything was looked at and told; then how many episodes fired, and what is amiss with them."""
+    with closing(Journal(journal_path(installation.settings))) as journal:
+        end = dict(truth.end)
+        wait_for("the alert process to look at everything", lambda: _has_looked(journal, installation, end), deadline_s)
+        wait_for("everything to be told", lambda: not journal.outbox(), deadline_s)
+        fired = [each for each in journal.episodes() if each.fired_at is not None]
+        firing = Counter(_firing(body for _, _, body in _all_transitions(journal)))
+    amiss: list[str] = []
+    for alert in installation.declared.alerts_of(installation.source_name):
+        ours = [each for each in fired if each.alert == alert.name]
+        amiss += judge(alert.step_s, true_periods(alert, truth, end), ours)
+    amiss += misdelivered([each.id for each in fired], firing, _by_kafka(installation))
+    return len(fired), amiss[:MOST_TOLD]
+
+
+def true_periods(alert: Alert, truth: Truth, cut: Cut) -> set[Place]:
+    """By the reference interpreter, over everything below the cut."""
+    asked = whole(alert.view, truth.times()) | {"by": ",".join(alert.keys), "grain": alert.over or alert.view.grain}
+    condition = alert.condition
+    if condition is None:
+        raise ValueError(f"Alert {alert.name!r} is about silence, which does not stay so.")
+    rows = wanted_rows(alert.view, {name: value for name, value in asked.items() if value}, cut, truth)
+    return {
+        (tuple(key), begin)
+        for (begin, *key), answers in rows.items()
+        if condition.evaluate(numbers(alert.view, answers))
+    }
+
+
+def judge(step_s: int, true: Collection[Place], fired: Sequence[Episode]) -> Iterator[str]:
+    """What of these episodes is not as it has to be."""
+    held: Counter[Place] = Counter()
+    for each in fired:
+        held.update((each.key, period) for period in range(each.first, each.last + step_s, step_s))
+        for period in {each.first, each.last}:
+            if (each.key, period) not in true:
+                yield f"{each.id} was told, and {each.key} at {iso(period)} is not so"
+    for key, period in true:
+        if held[key, period] != 1:
+            yield f"{key} at {iso(period)} is so, and is in {held[key, period]} episodes that were told"
+
+
+def misdelivered(fired: Sequence[str], firing: Counter[str], by_kafka: Collection[str]) -> Iterator[str]:
+    """An episode is told to fire once; into Kafka it is sent at least once, under its own name."""
+    for each in fired:
+        if firing[each] != 1:
+            yield f"{each} fired {firing[each]} times"
+        if each not in by_kafka:
+            yield f"{each} fired, and was never sent to {ALERTS_TOPIC}"
+    for each in sorted({*firing, *by_kafka} - {*fired}):
+        yield f"{each} was told, and never fired"
+
+
+def _has_looked(journal: Journal, installation: Installation, end: Cut) -> bool:
+    position = journal.position(installation.source_name)
+    return position is not None and is_below(end, position.cut)
+
+
+def _all_transitions(journal: Journal) -> Iterator[tuple[int, str, str]]:
+    after = 0
+    while found := journal.transitions(after):
+        yield from found
+        after = found[-1][0]
+
+
+def _by_kafka(installation: Installation) -> set[str]:
+    """The episodes whose firing is in the topic of alerts."""
+    consumer = Consumer(
+        {
+            **librdkafka_config(installation.settings, installation.addresses.kafka),
+            "group.id": "torture-alerts",
+            "enable.auto.commit": False,
+            "enable.partition.eof": False,
+        }
+    )
+    try:
+        place = TopicPartition(ALERTS_TOPIC, 0, 0)
+        _, end = consumer.get_watermark_offsets(place, timeout=READ_S)
+        consumer.assign([place])
+        bodies: list[str] = []
+
+        def has_read() -> bool:
+            for message in consumer.consume(500, timeout=0.5):
+                if message.error() is None:
+                    bodies.append((message.value() or b"").decode())
+            return sum(each.offset for each in consumer.position([place])) >= end
+
+        wait_for(f"{ALERTS_TOPIC} to be read", lambda: not end or has_read(), READ_S)
+    finally:
+        consumer.close()
+    return set(_firing(bodies))
+
+
+def _firing(bodies: Iterable[str]) -> Iterator[str]:
+    for body in bodies:
+        told = json.loads(body)
+        if told["state"] == str(State.FIRING):
+            yield told["id"]
