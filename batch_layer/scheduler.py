@@ -50,7 +50,7 @@ def progress_file(settings: Settings) -> Path:
 
 def run_command(source: str) -> list[str]:
     """The command that makes a run. It leaves readers that somebody rolled back where they are."""
-    return [sys.executable, "-P", "-m", "tidemark.cli", "batch", "run", "--keep-pin", "--source", source]
+    return [sys.executable, "-P", "-m", "tidemark", "batch", "run", "--keep-pin", "--source", source]
 
 
 @dataclass(frozen=True)

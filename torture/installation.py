@@ -359,7 +359,7 @@ class Installation:
 
     def spawn(self, *arguments: str, more: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
         """`tidemark <arguments>` in a process of its own, with the settings and links of a batch run."""
-        return self._spawn("tidemark.cli", *arguments, output=subprocess.PIPE, more=more)
+        return self._spawn("tidemark", *arguments, output=subprocess.PIPE, more=more)
 
     def spawn_module(self, module: str, more: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
         """A module of ours as a program, likewise. What it says goes into a file beside the home."""

@@ -352,7 +352,7 @@ class batch_run:
         self._said = stack.settings.home / "logs" / "batch_run.log"
         with self._said.open("wb") as said:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tidemark.cli", "batch", "run", "--source", "web"],
+                [sys.executable, "-m", "tidemark", "batch", "run", "--source", "web"],
                 env=child_environment(stack.settings), stdout=subprocess.DEVNULL, stderr=said,
             )  # fmt: skip
         self._deadline = time.monotonic() + 900  # seconds on a calm machine, minutes on a busy one

@@ -253,7 +253,7 @@ class Shell:
 
     def __call__(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "tidemark.cli", *arguments],
+            [sys.executable, "-m", "tidemark", *arguments],
             capture_output=True,
             text=True,
             env=child_environment(self.settings) | environment,

@@ -65,7 +65,7 @@ class Desk(NamedTuple):
         command = [
             sys.executable,
             "-m",
-            "tidemark.cli",
+            "tidemark",
             "import",
             "-s",
             self.source,

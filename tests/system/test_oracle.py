@@ -169,7 +169,7 @@ class Shop:
         assert len(failures) < 6, failures  # some are killed under, and say so
 
     def batch_run(self) -> tuple[int, str]:
-        command = [sys.executable, "-m", "tidemark.cli", "batch", "run", "--source", "shop"]
+        command = [sys.executable, "-m", "tidemark", "batch", "run", "--source", "shop"]
         actual = self.settings.model_copy(update={"kafka_bootstrap": self.stack.kafka, "redis_url": self.stack.redis})
         environment = {**os.environ, **child_environment(actual)}
         try:

@@ -67,7 +67,7 @@ def test_a_difference_is_reported_and_left_alone(admin: AdminClient) -> None:
 
 def tidemark(stack: Stack, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "tidemark.cli", *arguments],
+        [sys.executable, "-m", "tidemark", *arguments],
         capture_output=True,
         text=True,
         env=child_environment(stack.settings) | environment,

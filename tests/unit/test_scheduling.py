@@ -320,7 +320,7 @@ def test_source_of_which_nothing_was_archived_has_no_runs_and_lacks_none(here: S
 
 def test_command_is_one_that_the_command_line_knows() -> None:
     command = run_command("web")
-    assert command[:4] == [sys.executable, "-P", "-m", "tidemark.cli"]
+    assert command[:4] == [sys.executable, "-P", "-m", "tidemark"]
     done = subprocess.run([*command, "--help"], capture_output=True, text=True, check=False)
     assert (done.returncode, "--source" in done.stdout) == (0, True), done.stderr
 

@@ -202,7 +202,7 @@ class Demo:
     def batch_run(self) -> None:
         """`tidemark batch run`; questions are asked meanwhile."""
         environment = child_environment(self.settings.model_copy(update={"kafka_bootstrap": self.where.kafka}))
-        command = [sys.executable, "-m", "tidemark.cli", "batch", "run", "--source", web.name]
+        command = [sys.executable, "-m", "tidemark", "batch", "run", "--source", web.name]
         with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as run:
             while run.poll() is None:
                 self.prove("while the batch run is at work", only=1)
