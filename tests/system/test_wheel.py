@@ -19,7 +19,8 @@ from tests.conftest import repository_files
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = (
-    "tidemark", "views", "master_dataset", "hand_off", "batch_layer", "speed_layer", "serving_layer", "infra", "torture",
+    "tidemark", "views", "master_dataset", "hand_off", "batch_layer", "speed_layer", "serving_layer", "infra",
+    "torture",
 )  # fmt: skip
 NOT_AT_RUN_TIME = (
     *("ruff", "mypy", "hypothesis", "schemathesis", "import-linter", "grimp", "pytest", "types-"),
