@@ -1,7 +1,7 @@
 // Range, grain, zone, comparison and filters of a view page.
 
 import { fill, h } from "../dom.js";
-import { grainsOf, rangesOf, rangeSeconds, usualGrain } from "../asking.js";
+import { grainsOf, rangesOf, rangeSeconds, usualGrain } from "../query.js";
 import { choice, field, keyValue } from "../tables.js";
 
 const OWN_ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone;

@@ -3,7 +3,7 @@
 import { every, fill, h, say } from "../dom.js";
 import { Offline, get, post } from "../api.js";
 import { ago, duration, eventsBelow, number } from "../format.js";
-import { seconds } from "../asking.js";
+import { seconds } from "../query.js";
 import { failure } from "../tables.js";
 import { errorOf, isProvisional, numbersOf, numeric, shown } from "../values.js";
 import { spark } from "../chart.js";

@@ -2,11 +2,11 @@
 
 import { debounced, fill, h, say } from "../dom.js";
 import { get } from "../api.js";
-import { curlOf } from "../asking.js";
+import { curlOf } from "../query.js";
 import { number } from "../format.js";
 import { hasParts, memberList, resolver, typeText, valueRow } from "../schemas.js";
 import { copyButton, field, folded, marked, prose } from "../tables.js";
-import { tryForm } from "./trying.js";
+import { tryForm } from "./try_it.js";
 
 const METHODS = ["get", "post", "put", "patch", "delete", "head", "options", "trace"];
 const QUIET_MS = 150;

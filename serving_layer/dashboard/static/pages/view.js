@@ -3,7 +3,7 @@
 import { debounced, fill, h, refill, say } from "../dom.js";
 import { address, get, pathOf } from "../api.js";
 import { change as changed, cut, duration, number, period } from "../format.js";
-import { curl, queryOf, rangeSeconds, seconds, shared, stateOf, usualGrain } from "../asking.js";
+import { curl, queryOf, rangeSeconds, seconds, shared, stateOf, usualGrain } from "../query.js";
 import { choice, copyButton, failure, keyValue, legend, table } from "../tables.js";
 import { errorOf, explained, headline, isAdded, isProvisional, listsOf, numbersOf, numeric, shown, span } from "../values.js";
 import { chart } from "../chart.js";

@@ -2,7 +2,7 @@
 
 import { announce, fill, h, say } from "../dom.js";
 import { Offline, address, ask, texts } from "../api.js";
-import { curlOf } from "../asking.js";
+import { curlOf } from "../query.js";
 import { indented } from "../format.js";
 import { copyButton, failure, field } from "../tables.js";
 
