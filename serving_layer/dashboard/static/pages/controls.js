@@ -41,8 +41,8 @@ function zone(chosen, onChange) {
 
 /** The filters that hold, each with a button that takes it away. */
 export function filterChips(element, state, change) {
-  fill(element, state.filters.map(([key, value], place) => h("li", { class: "chip" },
+  fill(element, state.filters.map(([key, value], index) => h("li", { class: "chip" },
     h("span", {}, `${key} = `, keyValue(value)),
-    h("button", { type: "button", "aria-label": `Remove the filter on ${key}`, onclick: () => change({ filters: state.filters.toSpliced(place, 1) }) }, "×"))));
+    h("button", { type: "button", "aria-label": `Remove the filter on ${key}`, onclick: () => change({ filters: state.filters.toSpliced(index, 1) }) }, "×"))));
   element.hidden = !state.filters.length;
 }
