@@ -41,8 +41,8 @@ export function pathOf(view, what = "") {
 }
 
 async function request(method, path, body) {
-  const headers = reply === undefined ? {} : { "Content-Type": "application/json" };
-  const answer = await ask(path, { method, headers, reply: reply && JSON.stringify(reply) });
+  const headers = body === undefined ? {} : { "Content-Type": "application/json" };
+  const answer = await ask(path, { method, headers, body: body && JSON.stringify(body) });
   if (answer.status === 204) return null;
   const reply = await answer.json().catch(() => ({}));
   if (answer.ok) return reply;
