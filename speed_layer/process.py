@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
-from hand_off.speed_errors import Fenced, SparkEnded, SpeedError
+from hand_off.errors import Fenced, SparkEnded, SpeedError
 from infra.home import Home, write_json
 from infra.metrics import new_registry, serve_metrics
 from infra.processes import run_process
