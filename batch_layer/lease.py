@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from hand_off.batch_errors import LeaseHeld
 from hand_off.batch_folder import BatchFolder
+from hand_off.errors import LeaseHeld
 from infra.disk import make_folder
 from infra.locks import LockHeld, hold
 from infra.times import readable_utc

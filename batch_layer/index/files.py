@@ -15,7 +15,7 @@ from typing import Any
 import lmdb
 
 from batch_layer.index.layout import FORMAT, IDS, KEYS, META, SUMS, Level
-from hand_off.batch_errors import BatchError
+from hand_off.errors import BatchError
 from infra.disk import FileStamp, file_stamp
 
 SEAL = b"tidemark-index-sum:"
