@@ -23,7 +23,7 @@ from serving_layer.alerts.payloads import told
 from serving_layer.push import channels
 from serving_layer.push.channels import MOST_UNREAD, Mailbox, Pushed, place
 from tests.conftest import wait_until
-from tests.unit.served import Served, serving
+from tests.unit.serving_server import Served, serving
 
 FIRED = Episode(
     "slow_page-1-0", "slow_page", "page_latency", ("url",), ("/<b>",), State.FIRING, 0, 0, 1.0, 2.0, None,

@@ -21,7 +21,7 @@ from serving_layer.errors import NoBatchSide
 from serving_layer.push import live_queries
 from serving_layer.push.live_queries import Mailbox, Message
 from tests.conftest import wait_until
-from tests.unit.served import Served, serving
+from tests.unit.serving_server import Served, serving
 from tests.unit.test_serving_app import metrics, problem
 
 LIVE = "/views/page_hits/live"
