@@ -11,17 +11,14 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from infra.clients.redis import redis_client
 from infra.errors import HomeInUse
 from infra.failpoints import reach
-from infra.home import Home, write_json
-from infra.metrics import new_registry, serve_metrics
-from infra.processes import run_process
+from infra.process_status import ProcessStatus
+from infra.processes import Worker, run_worker
 from infra.settings import Settings
-from infra.stack.ports import LOOPBACK
 from infra.stack.services import addresses
 from serving_layer.alerts.change_follower import Follower
 from serving_layer.alerts.couriers import Courier, kafka_courier, webhook_courier
@@ -66,7 +63,7 @@ class Kept:
             *(each.run for each in self.couriers),
         ]
 
-    def status(self, now: float) -> dict[str, Any]:
+    def status(self, now: float) -> ProcessStatus:
         """What `tidemark status` reads. Everything goes on by itself; what does not for long is called refused."""
         sources = {name: self._source(name, now) for name in self.declarations.sources}
         couriers = {
@@ -77,7 +74,7 @@ class Kept:
             }
             for each in self.couriers
         }
-        return {"at": now, "error": "", "sources": sources, "couriers": couriers}
+        return ProcessStatus(now, sources=sources, couriers=couriers)
 
     def _source(self, name: str, now: float) -> dict[str, Any]:
         alerts = {alert: memory.error for alert, memory in self._memories(name) if memory.error}
@@ -101,16 +98,9 @@ class Kept:
             yield from list(self.evaluators[name].memory.items())  # its thread may add some
 
 
-def run_alerts(settings: Settings) -> None:
+def run_alerts(worker: Worker) -> None:
     """Until a signal ends it. Every thread goes on by itself after whatever went wrong with it."""
-    stopping = threading.Event()
-
-    def handle(_number: int, _frame: FrameType | None) -> None:
-        stopping.set()
-
-    signal.signal(signal.SIGTERM, handle)
-    signal.signal(signal.SIGINT, handle)
-    Home(settings.home).prepare()
+    settings = worker.settings
     declarations = declared_by(settings)
     webhooks = read_webhooks(settings.alerts_webhooks_file)
     check_named(webhooks, declarations.alerts.values())
@@ -120,18 +110,17 @@ def run_alerts(settings: Settings) -> None:
         held.enter_context(_alone(journal.path.with_name("lock")))
         answering = Answering(settings, declarations, bounds_of(settings))
         held.callback(answering.close)
-        kept = _kept(settings, declarations, webhooks, journal, answering, stopping)
+        kept = _kept(settings, declarations, webhooks, journal, answering, worker.stopping)
         threads = [threading.Thread(target=run, daemon=True) for run in kept.threads()]
         for thread in threads:
             thread.start()
-        registry = new_registry("alerts")
-        registry.register(AlertMetrics(kept.evaluators, kept.watchers, kept.feeders, kept.couriers, journal))
+        metrics = AlertMetrics(kept.evaluators, kept.watchers, kept.feeders, kept.couriers, journal)
         try:
-            with serve_metrics(registry, LOOPBACK, settings.alerts_metrics_port):
-                while not stopping.wait(HEARTBEAT_S):
-                    write_json(status_file(settings), kept.status(time.time()))
+            with worker.metrics(settings.alerts_metrics_port, metrics):
+                while not worker.wait(HEARTBEAT_S):
+                    worker.write_status(kept.status(time.time()))
         finally:
-            stopping.set()
+            worker.stop()
             for thread in threads:
                 thread.join(settings.stop_timeout_s / 2)
 
@@ -208,15 +197,6 @@ def _alone(path: Path) -> Iterator[None]:
         yield
 
 
-def status_file(settings: Settings) -> Path:
-    """Where the process says how it is."""
-    return Home(settings.home).run / "alerts.json"
-
-
-def _tell(settings: Settings, error: str) -> None:
-    write_json(status_file(settings), {"at": time.time(), "error": error, "sources": {}})
-
-
 def main() -> int:
     """The program."""
-    return run_process(run_alerts, _tell)
+    return run_worker("alerts", run_alerts)
