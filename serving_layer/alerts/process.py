@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import os
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +13,6 @@ from typing import Any
 
 from infra.clients.redis import redis_client
 from infra.errors import HomeInUse
-from infra.failpoints import reach
 from infra.process_status import ProcessStatus
 from infra.processes import Worker, run_worker
 from infra.settings import Settings
@@ -35,8 +32,6 @@ from views.declarations import Declarations, declared_by
 HEARTBEAT_S = 0.5
 LONG_S = 30.0
 """What does not go for so long is told by `tidemark status`."""
-CRASH_VARIABLE = "ALERTS_CRASH"
-"""For tests: the name of a failpoint, and how often it is passed before the process is killed there."""
 
 
 @dataclass
@@ -138,11 +133,9 @@ def _kept(
         for courier in kept.couriers:
             courier.news.set()
 
-    crash = os.environ.get(CRASH_VARIABLE, "")
-    failpoint = crash_at(crash) if crash else reach
     for name, source in declarations.sources.items():
         evaluator = Evaluator(
-            settings, declarations, name, answering, journal, tuple(webhooks), on_told, failpoint
+            settings, declarations, name, answering, journal, tuple(webhooks), on_told
         )  # fmt: skip
         kept.evaluators[name] = evaluator
         if declarations.alerts_of(name):
@@ -166,20 +159,6 @@ def arm(journal: Journal, declarations: Declarations, evaluators: dict[str, Eval
     telling = next(iter(evaluators.values()))
     look = telling.look_of(Position({}, 0.0), now, over)
     journal.arm(hashes, now, look._replace(changed=tuple(over)))
-
-
-def crash_at(text: str) -> Callable[[str], None]:
-    """`alerts.after_commit 3` -> a function that kills this process when that point is passed the third time."""
-    name, _, count = text.partition(" ")
-    left = [int(count or 1)]
-
-    def failpoint(passed: str) -> None:
-        if name and passed == name:
-            left[0] -= 1
-            if left[0] <= 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    return failpoint
 
 
 def _redis(settings: Settings) -> Any:
