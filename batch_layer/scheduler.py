@@ -16,8 +16,8 @@ import structlog
 
 from batch_layer.schedule import Attempt, Progress, Schedule, overdue_since, progress_from_json
 from hand_off import publish_log
-from hand_off.batch_errors import BatchError
 from hand_off.batch_folder import BatchFolder
+from hand_off.errors import BatchError
 from hand_off.manifests import read_manifest
 from infra.disk import sync_folder
 from infra.home import read_json, write_json
