@@ -32,7 +32,7 @@ from serving_layer.query.rows import Presenting
 from serving_layer.query.segments import Span
 from serving_layer.readers.batch import BatchSide, OpenRun
 from serving_layer.readers.speed import Reading
-from tests.answering_place import (
+from tests.serving_data import (
     FIRST,
     GIFTS,
     SALES,
