@@ -20,15 +20,18 @@ from infra import terminal
 from infra.settings import Settings, load_settings
 from infra.stack import up
 from infra.stack.services import addresses
+from tests.tiers import IS_SOAK
 from torture.installation import QUICK_JAVA
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+# The gate tries the same examples in every run: a new example that fails is found by a soak, not by somebody's change.
 # Whether something is quick enough is no question for a test: a busy machine takes its time.
-hypothesis_settings.register_profile("tidemark", deadline=None)
-hypothesis_settings.load_profile("tidemark")
+hypothesis_settings.register_profile("gate", deadline=None, derandomize=True, database=None)
+hypothesis_settings.register_profile("soak", deadline=None)
+hypothesis_settings.load_profile("soak" if IS_SOAK else "gate")
 
 
 LONGEST = (
