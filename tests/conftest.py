@@ -20,6 +20,7 @@ from infra import terminal
 from infra.settings import Settings, load_settings
 from infra.stack import up
 from infra.stack.services import addresses
+from tests.quick import QuickTests
 from tests.tiers import IS_SOAK
 from torture.installation import QUICK_JAVA
 
@@ -45,6 +46,10 @@ LONGEST = (
 """Files that take minutes, the longest first."""
 BEGUN = ("system", "browser", "spark", "process", "laws", "unit")
 """The folders of tests, in the order in which they are begun."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(QuickTests(), "tidemark-quick-tests")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

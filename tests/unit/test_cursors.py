@@ -21,6 +21,7 @@ from serving_layer.query.model import Period, Question
 from serving_layer.query.order import positions, sort_key
 from serving_layer.query.parse import Limits, ask
 from serving_layer.query.result import Row
+from tests.tiers import times
 from views.aggregates import Count, Last, Max, Min, Sum
 from views.derived import Ratio
 from views.source import Source
@@ -97,7 +98,7 @@ def naive(row: Row, name: str) -> Any:
 # ---- the order ---------------------------------------------------------------
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=times(40, 1000), deadline=None)
 @given(ROWS, ORDERS)
 def test_rows_are_in_the_order_asked_for_null_first(rows: list[Row], order: str) -> None:
     """Held against one stable sort after another, from the last name to the first."""
@@ -128,7 +129,7 @@ def test_answers_are_sorted_by_their_values_not_their_texts(name: str, values: l
     assert [row.answers[name] for row in sorted_rows(question_of(f"-{name}"), rows)] == values[::-1]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=times(30, 1000), deadline=None)
 @given(ROWS, ORDERS, st.integers(1, 7))
 def test_pages_together_are_all_rows_in_order(rows: list[Row], order: str, limit: int) -> None:
     question = question_of(order, limit=str(limit))
@@ -143,7 +144,7 @@ def test_pages_together_are_all_rows_in_order(rows: list[Row], order: str, limit
     assert found == sorted_rows(question, rows)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=times(30, 1000), deadline=None)
 @given(ROWS, ROWS, st.integers(1, 7), ORDERS)
 def test_rows_that_come_or_go_between_pages_move_no_other(
     rows: list[Row], others: list[Row], limit: int, order: str
@@ -272,7 +273,7 @@ LIKELY = [
 ]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=times(60, 2000), deadline=None)
 @given(st.data(), ORDERS, ROWS)
 def test_any_position_is_refused_or_can_be_gone_on_from(data: st.DataObject, order: str, rows: list[Row]) -> None:
     question = question_of(order)
