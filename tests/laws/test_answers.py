@@ -49,7 +49,7 @@ from tests.serving_data import (
     speed_states,
     zero,
 )
-from tests.tiers import times
+from tests import tiers
 from views.in_memory import Event
 from views.states import head_of, merge_packed, pack
 from views.view import View
@@ -57,7 +57,7 @@ from views.view import View
 NOW = FIRST.timestamp() + SPAN_DAYS * 86400
 LIMITS = Limits()
 SETTINGS = settings(
-    max_examples=times(12, 300),
+    max_examples=tiers.times(12, 300),
     deadline=None,
     database=None,
     phases=[Phase.explicit, Phase.generate],
@@ -367,7 +367,7 @@ def test_other_questions_are_not_ranked_by_one_number(more: list[tuple[str, str]
 # ---- windows -------------------------------------------------------------------
 
 
-@settings(max_examples=times(100, 3000), deadline=None)
+@settings(max_examples=tiers.times(100, 3000), deadline=None)
 @given(
     cells=st.dictionaries(st.integers(0, 30), st.lists(st.integers(1, 9), min_size=1, max_size=3)),
     steps=st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=12),
