@@ -31,8 +31,8 @@ from infra.rest.problems import Problem
 from infra.rest.responses import query_pairs
 from infra.threads import Threads
 from serving_layer.errors import BadParameter, ServingError
-from serving_layer.query.model import Question
-from serving_layer.query.parse import ask
+from serving_layer.query.model import Query
+from serving_layer.query.parse import parse_query
 from serving_layer.query.times import parse_duration
 from serving_layer.rest import formats
 from serving_layer.rest.context import Serving, problem_of
@@ -140,7 +140,7 @@ class Live:
         self._serving = serving
         self._threads = Threads("live", THREADS)
         self._feeds: dict[Asked, Feed] = {}
-        self._checking: dict[Asked, asyncio.Future[Question]] = {}
+        self._checking: dict[Asked, asyncio.Future[Query]] = {}
         self.is_closing = False
         self.closes_with: list[Callable[[], None]] = []
         """What else has connections that would never end by themselves."""
@@ -275,18 +275,18 @@ class Live:
             detail = "This is a mistake of the server's, and its log says more."
             return _told(Problem(500, "bug", detail))
 
-    def _question(self, asked: Asked) -> Question:
-        view = self._serving.answering.latest(asked.view)
-        return ask(view, asked.parameters, now=time.time(), limits=self._serving.limits)
+    def _question(self, asked: Asked) -> Query:
+        view = self._serving.engine.served_view(asked.view)
+        return parse_query(view, asked.parameters, now=time.time(), limits=self._serving.limits)
 
     def _answer(self, asked: Asked, known: str | None) -> Message | None:
         """The answer now; None where it is the one that is known."""
         question = self._question(asked)
         # Whether it is fresh enough is seen when it is answered: a tag does not tell how old it is.
         can_tell = question.freshness.max_staleness_s is None
-        if known is not None and can_tell and self._serving.answering.etag(question) == known:
+        if known is not None and can_tell and self._serving.engine.etag(question) == known:
             return None
-        answer = self._serving.answering.answer(question)
+        answer = self._serving.engine.execute(question)
         if answer.meta.etag == known:
             return None
         document = formats.document(answer)
