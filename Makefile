@@ -3,6 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 LOCKS := requirements-build.lock requirements.lock
 WORKERS ?= 2
+# pytest, which tries a red test once more, alone: artifacts/flaky.json lists those that were green then.
+RUN := $(BIN)/python -m tests.run
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
@@ -30,11 +32,11 @@ demo: setup  ## Bring everything up, send a day of events, ask, and prove each a
 	@$(BIN)/tidemark demo $(if $(ONCE),--once)
 
 test: setup browser  ## Run every test but the fault programme, on real Kafka, Redis and Spark, in a real browser (WORKERS=2 at a time)
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore tests/torture
+	@$(RUN) --name test -- -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore tests/torture
 
 test-faults: setup faketime  ## Run the short fault programme (90 shots, 15 minutes; its course is in artifacts), and hold broken builds against it
-	@$(BIN)/python -m pytest tests/torture/test_programme.py
-	@$(BIN)/python -m pytest -n $(WORKERS) tests/torture/test_sabotage.py
+	@$(RUN) --name faults -- tests/torture/test_programme.py
+	@$(RUN) --name sabotages -- -n $(WORKERS) tests/torture/test_sabotage.py
 
 faketime:  ## For the fault programme: libfaketime and a C compiler, from the packages of Debian where we may install it
 	@[ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null || apt-get install -y -qq --no-install-recommends libfaketime $$(command -v cc >/dev/null || echo gcc libc6-dev) >/dev/null 2>&1 || echo "No libfaketime: clocks stay right."

@@ -16,8 +16,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from hand_off.batch_errors import LeaseHeld
 from hand_off.batch_folder import BatchFolder
+from hand_off.errors import LeaseHeld
 from infra.disk import make_folder
 
 

@@ -18,9 +18,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import IO, Any
 
-from hand_off.batch_errors import BatchError, RunRefused
 from hand_off.batch_folder import BatchFolder
 from hand_off.checksums import seal, unseal
+from hand_off.errors import BatchError, RunRefused
 from infra.disk import make_folder, replace_file, sync_folder
 from infra.failpoints import reach
 from master_dataset.cut import Cut, cut_from_json, cut_to_json, is_below

@@ -23,8 +23,8 @@ from serving_layer.dashboard.sessions import session_routes
 from serving_layer.engine import QueryEngine
 from serving_layer.errors import ServingError
 from serving_layer.metrics import ServingMetrics
-from serving_layer.push.channels import Pushing
-from serving_layer.push.live_queries import Live, live_routes
+from serving_layer.push.live_queries import LiveQueries
+from serving_layer.push.registry import Registry
 from serving_layer.query.limits import execution_limits, query_limits
 from serving_layer.rest.access import ViewAccess
 from serving_layer.rest.context import Serving, problem_of
@@ -53,14 +53,14 @@ def create_app(settings: Settings, declarations: Declarations, engine: QueryEngi
             lambda: _standings(engine, declarations), views=lambda: compared_views(engine, declarations)
         ),
     )
-    live = Live(serving)
-    pushing, shown = Pushing(serving, lambda: live.subscribers), Shown(serving)
-    live.closes_with.append(pushing.close)
+    registry = Registry(settings.serving_live_subscribers, serving.metrics.live)
+    live_queries, shown = LiveQueries(serving, registry), Shown(serving)
 
     @asynccontextmanager
     async def running(_app: FastAPI) -> AsyncIterator[None]:
         yield
-        live.close()
+        registry.close()
+        live_queries.close()
         serving.answers.close()
         serving.waits.close()
         engine.close()
@@ -73,13 +73,13 @@ def create_app(settings: Settings, declarations: Declarations, engine: QueryEngi
         redirect_slashes=False,
         openapi_url=None,  # below: it shows each key its own views
     )
-    app.state.live = live
+    app.state.live, app.state.live_queries = registry, live_queries
     install_problems(app)
     app.add_exception_handler(ServingError, _on_serving_error)
     app.router.routes.extend(
         [
-            *question_routes(serving), *live_routes(live), *source_routes(serving), *session_routes(serving),
-            *alert_routes(shown, pushing), *_description_routes(serving), *dashboard_routes(),
+            *question_routes(serving), *live_queries.routes(), *source_routes(serving), *session_routes(serving),
+            *alert_routes(shown, registry), *_description_routes(serving), *dashboard_routes(),
         ]
     )  # fmt: skip
     add_health(app, lambda: _ready(serving))

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from batch_layer.consistency.quarantine import Compared
 from hand_off import publish_log
-from hand_off.batch_errors import BatchError
 from hand_off.batch_folder import BatchFolder
+from hand_off.errors import BatchError
 from hand_off.speed_views import State, Stretch
 from infra.clients.redis import pooled_redis_client
 from infra.settings import Settings

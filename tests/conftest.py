@@ -40,7 +40,7 @@ LONGEST = (
     "test_master_damage",
 )
 """Files that take minutes, the longest first."""
-BEGUN = ("system", "browser", "spark", "laws", "unit")
+BEGUN = ("system", "browser", "spark", "process", "laws", "unit")
 """The folders of tests, in the order in which they are begun."""
 
 

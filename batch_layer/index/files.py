@@ -15,7 +15,7 @@ from typing import Any
 import lmdb
 
 from batch_layer.index.layout import FORMAT, IDS, KEYS, META, SUMS, Level
-from hand_off.batch_errors import BatchError
+from hand_off.errors import BatchError
 
 SEAL = b"tidemark-index-sum:"
 SEAL_BYTES = len(SEAL) + hashlib.sha256().digest_size

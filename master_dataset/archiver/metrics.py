@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from infra.metrics import PerSource, SourceMetrics
+from infra.process_status import ProcessStatus
 from master_dataset.cut import count_between
 from master_dataset.errors import MasterDatasetError
 from master_dataset.kafka.topics import LATEST, read_offsets
@@ -41,9 +42,9 @@ PER_SOURCE = (
 def archiver_metrics(followers: Sequence[Follower]) -> SourceMetrics:
     """What the followers say of themselves, and how far Kafka is by then."""
 
-    def status() -> dict[str, Any]:
+    def status() -> ProcessStatus:
         sources = {each.source.name: {**each.describe(), "behind": _behind(each)} for each in followers}
-        return {"at": time.time(), "sources": sources}
+        return ProcessStatus(time.time(), sources=sources)
 
     return SourceMetrics("tidemark_archiver", PER_SOURCE, status)
 

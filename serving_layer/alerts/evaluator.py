@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from hand_off.change_log import Touched
+from infra.failpoints import reach
 from infra.settings import Settings
 from master_dataset.cut import Cut, cut_to_json
 from serving_layer.alerts import questions as asked
@@ -74,7 +75,7 @@ class Evaluator:
     journal: Journal
     webhooks: tuple[str, ...] = ()
     on_told: Callable[[], None] = lambda: None
-    failpoint: Callable[[str], None] = lambda _name: None
+    failpoint: Callable[[str], None] = reach
     clock: Callable[[], float] = time.time
     memory: dict[str, Memory] = field(default_factory=dict)
     as_of: float = 0.0

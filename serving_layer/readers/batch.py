@@ -24,8 +24,8 @@ from batch_layer.index import Index, Tile, open_index
 from batch_layer.index.layout import DAY_S, Stretch
 from batch_layer.index.sums import Sums
 from hand_off import definitions, publish_log
-from hand_off.batch_errors import BatchError
 from hand_off.batch_folder import BatchFolder
+from hand_off.errors import BatchError
 from hand_off.manifests import Manifest, read_manifest
 from hand_off.publish_log import Entry
 from infra.failpoints import reach

@@ -13,8 +13,8 @@ from starlette.routing import Route
 
 from batch_layer.lease import work
 from hand_off import publish_log
-from hand_off.batch_errors import BatchError
 from hand_off.batch_folder import BatchFolder
+from hand_off.errors import BatchError
 from hand_off.manifests import read_manifest
 from hand_off.publish_log import Entry
 from infra.home import Home, read_json

@@ -23,8 +23,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from redis import Redis
 
 from hand_off import generations, publish_log
-from hand_off.batch_errors import RunRefused
 from hand_off.batch_folder import BatchFolder
+from hand_off.errors import RunRefused
 from hand_off.generations import Opening
 from hand_off.publish_log import Entry
 from hand_off.speed_views import Group, Kept, Meta, MicroBatch, Outcome, SpeedViews, Stretch, new_id

@@ -372,29 +372,29 @@ def test_an_old_version_is_served_until_a_run_has_the_new_one(shop: Shop, tmp_pa
     shop.writer.apply(EVENTS, HALF)
     shop.place.views = (CHANGED, TOTALS, NEW)
     again = shop.engine = QueryEngine(shop.place.settings, shop.place.declarations)
-    assert again.latest("sales").hash == SALES.hash
+    assert again.served_view("sales").hash == SALES.hash
     check_all(shop)
     with pytest.raises(NotComputedYet, match="joins at the next batch run"):
-        again.latest("fresh")
+        again.served_view("fresh")
     with pytest.raises(UnknownView, match="no view 'nothing'"):
-        again.latest("nothing")
+        again.served_view("nothing")
     old = shop.question(("by", "item"))
     cut = shop.writer.open(2)
     shop.writer.apply(EVENTS, END)
     shop.place.publish(2, cut, EVENTS)
     shop.speed_views.publish(2, cut)
-    assert again.latest("sales").hash == CHANGED.hash
+    assert again.served_view("sales").hash == CHANGED.hash
     for view in ("sales", "fresh"):
         question = shop.question(("by", "item"), view=view) if view == "sales" else shop.question(view=view)
-        answer = again.answer(question)
+        answer = again.execute(question)
         check(answer, question)
         assert (answer.meta.version, answer.meta.batch.run) == (question.view.hash[:16], 2)
-    late = again.answer(old)
+    late = again.execute(old)
     check(late, old)
     assert (late.meta.batch.run, late.meta.cut, late.meta.degraded) == (1, END, False), "asked just before the switch"
     never = replace(old, view=View("sales", SHOP, {"orders": Count(), "hits": Count()}))
     with pytest.raises(NotComputedYet, match="Ask again"):
-        again.answer(never)
+        again.execute(never)
     again.close()
 
 
@@ -495,7 +495,7 @@ def test_a_redis_that_was_emptied_is_said_until_it_has_caught_up(shop: Shop) -> 
         assert "held" in str(answer.meta.why)
         assert answer.meta.speed is not None
     other = QueryEngine(shop.place.settings, shop.place.declarations)
-    assert not other.answer(shop.question()).meta.degraded, "one that has never told more need not say so"
+    assert not other.execute(shop.question()).meta.degraded, "one that has never told more need not say so"
     other.close()
     shop.writer.apply(EVENTS, END)
     for answer in check_all(shop):
@@ -511,7 +511,7 @@ def test_a_page_behind_the_page_before_says_so(shop: Shop) -> None:
     shop.writer.start()
     shop.writer.apply(EVENTS, HALF)
     other = QueryEngine(shop.place.settings, shop.place.declarations)
-    second = other.answer(replace(question, cursor=first.next))
+    second = other.execute(replace(question, cursor=first.next))
     assert second.meta.degraded
     assert "Begin again with the first page" in str(second.meta.why)
     other.close()

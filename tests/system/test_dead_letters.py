@@ -294,7 +294,7 @@ def watermarks_of(config: dict[str, Any], topic: str, partitions: int) -> int:
 def test_master_status_and_fsck(tidemark: Shell, tmp_path: Path) -> None:
     (status,) = json.loads(tidemark("master", "status", "-o", "json").stdout)
     assert (status["lost offsets"], status["unproved rows"]) == (0, 0)
-    assert status["archiver"] == "it has not said anything yet"
+    assert status["archiver"] == "it has not written its status yet"
     assert (status["source"], status["rows"], status["behind Kafka"]) == (tidemark.place.source.name, 21, 0)
     assert status["cut"] == ",".join(f"{p}:{o}" for p, o in sorted(tidemark.archive.cut.items()))
     whole = tidemark("master", "fsck")

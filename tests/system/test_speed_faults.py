@@ -19,10 +19,11 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from hand_off.speed_views import Stretch, cut_text
 from infra.home import Home
+from infra.process_status import status_path, write_status
 from infra.settings import child_environment
 from master_dataset.kafka.topics import apply_topics, delete_topic, plan_topics
 from speed_layer import stream
-from speed_layer.process import write_status
+from speed_layer.process import status_of
 from tests.conftest import Stack, wait_until
 from tests.system.master_place import drop_before
 from views import states
@@ -281,7 +282,7 @@ def test_status_tells_how_far_the_speed_views_are(speed: SpeedPlace) -> None:
     with speed.keeping() as keeper:
         speed.send()
         speed.caught_up()
-        write_status(speed.settings, [keeper])
+        write_status(status_path(speed.settings, "speed"), status_of([keeper]))
         found = row(speed.name)
         end = {str(partition): offset for partition, offset in speed.kafka_end().items()}
         counts, _ = speed.speed_views.size()

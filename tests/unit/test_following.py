@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from infra.home import Home
+from infra.process_status import ProcessStatus, check_heartbeat, refusals, write_status
 from infra.settings import Settings, load_settings
-from infra.stack.services import check_heartbeat, refused_sources
 from master_dataset.archiver import source_archiver
 from master_dataset.archiver.source_archiver import RETRY_S, Follower, NothingFollowed, check_any_is_followed
-from master_dataset.archiver.status import said_of, status_file, write_status
+from master_dataset.archiver.status import said_of, status_file
 from master_dataset.errors import MasterDatasetError
 from views.source import Source
 
@@ -174,24 +174,25 @@ def test_where_all_sources_are_refused_the_process_ends_with_every_remedy(
 
 
 def test_the_status_names_the_refused_source_and_its_remedy(settings: Settings) -> None:
-    assert said_of(settings, "shop") == "it has not said anything yet"
-    write_status(settings, {})
+    assert said_of(settings, "shop") == "it has not written its status yet"
+    write_status(status_file(settings), ProcessStatus(time.time()))
     assert said_of(settings, "shop") == "it is starting"
-    write_status(settings, {"shop": {"refused": "partitions=5"}, "web": {"refused": ""}})
+    sources = {"shop": {"refused": "partitions=5"}, "web": {"refused": ""}}
+    write_status(status_file(settings), ProcessStatus(time.time(), sources=sources))
     assert check_heartbeat(status_file(settings)) is None
-    assert refused_sources(status_file(settings)) == "source 'shop': partitions=5"
+    assert refusals(status_file(settings)) == "source 'shop': partitions=5"
     said = {name: said_of(settings, name) for name in ("shop", "web", "new")}
     assert said["shop"] == "refuses it: partitions=5"
     assert said["web"] == "follows it"
     assert said["new"].startswith("does not know it yet")
-    write_status(settings, {}, error="all are refused")
+    write_status(status_file(settings), ProcessStatus(time.time(), error="all are refused"))
     assert said_of(settings, "web") == "refuses it: all are refused"
-    assert refused_sources(status_file(settings)) == ""
+    assert refusals(status_file(settings)) == ""
 
 
 def test_an_old_status_is_no_sign_of_life(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     now = time.time()
     monkeypatch.setattr(time, "time", lambda: now)
-    write_status(settings, {"shop": {"refused": ""}})
+    write_status(status_file(settings), ProcessStatus(now, sources={"shop": {"refused": ""}}))
     monkeypatch.setattr(time, "time", lambda: now + 60)
-    assert said_of(settings, "shop") == "its last sign of life is 60 s old"
+    assert said_of(settings, "shop") == "its last heartbeat is 60 s old"

@@ -35,7 +35,7 @@ META = Provenance(
     complete=True,
     degraded=False,
     why=None,
-    answers={"hits": {"kind": "count", "exact": True}, "visitors": {"exact": False, "error": "standard error 1.6%"}},
+    answers={"hits": {"kind": "count", "exact": True}, "visitors": {"exact": False, "error": "usually within 1.6%"}},
     etag='"e"',
 )
 ROWS = [
@@ -54,7 +54,7 @@ META_JSON = {
     "complete": True,
     "degraded": False,
     "why": None,
-    "answers": {"hits": {"kind": "count", "exact": True}, "visitors": {"exact": False, "error": "standard error 1.6%"}},
+    "answers": {"hits": {"kind": "count", "exact": True}, "visitors": {"exact": False, "error": "usually within 1.6%"}},
 }
 ROWS_JSON = [
     {"bucket": "2026-03-01T00:00:00Z", "url": "/docs", "status": 200, "hits": 3, "visitors": 2},

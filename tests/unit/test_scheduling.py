@@ -33,8 +33,9 @@ from hand_off.batch_folder import BatchFolder
 from hand_off.manifests import Manifest, write_manifest
 from hand_off.publish_log import Entry
 from infra.home import Home, read_json, write_json
+from infra.process_status import check_schedule
 from infra.settings import Settings, load_settings
-from infra.stack.services import check_schedule, scheduler_service
+from infra.stack.services import scheduler_service
 from master_dataset.table.commits import ledger_file, table_path
 from tests.conftest import wait_until
 from tests.unit.test_schedule import DAY, HOUR, at
@@ -165,9 +166,9 @@ def test_failed_run_keeps_no_other_source_from_its_run_and_is_tried_again_alone(
     ours.fire()
     ours.fire()
     assert runs.started == ["web", "ads"]
-    assert ours.status(clock.now)["last"]["exit_codes"] == {"web": 3, "ads": 0}
+    assert ours.status(clock.now).to_json()["last"]["exit_codes"] == {"web": 3, "ads": 0}
     for tries, pause_s in enumerate([300, 600, 1200, 2400, 3600, 3600], start=1):
-        assert ours.status(clock.now)["next_try"] == clock.now + pause_s
+        assert ours.status(clock.now).to_json()["next_try"] == clock.now + pause_s
         clock.now += pause_s - 1
         ours.fire()
         assert len(runs.started) == 1 + tries, "too early"
@@ -177,12 +178,12 @@ def test_failed_run_keeps_no_other_source_from_its_run_and_is_tried_again_alone(
     runs.codes["web"] = 0
     clock.now += HOUR
     ours.fire()
-    assert ours.status(clock.now)["last"]["exit_codes"] == {"web": 0, "ads": 0}
-    assert ours.status(clock.now)["next_try"] is None
+    assert ours.status(clock.now).to_json()["last"]["exit_codes"] == {"web": 0, "ads": 0}
+    assert ours.status(clock.now).to_json()["next_try"] is None
     clock.now = DUE + DAY
     ours.fire()
     assert runs.started[-2:] == ["web", "ads"]
-    assert ours.status(clock.now)["last"]["tries"] == 1
+    assert ours.status(clock.now).to_json()["last"]["tries"] == 1
 
 
 def test_due_time_is_for_every_source_also_while_one_is_tried_again(here: Settings, runs: Runs, clock: Clock) -> None:
@@ -193,7 +194,7 @@ def test_due_time_is_for_every_source_also_while_one_is_tried_again(here: Settin
     clock.now = DUE + DAY
     ours.fire()
     assert runs.started == ["web", "ads"] * 2
-    assert ours.status(clock.now)["next_try"] == clock.now + 300, "the pauses begin anew"
+    assert ours.status(clock.now).to_json()["next_try"] == clock.now + 300, "the pauses begin anew"
 
 
 def test_retries_are_remembered_by_the_next_start(here: Settings, runs: Runs, clock: Clock) -> None:
@@ -252,8 +253,8 @@ def test_broken_declarations_are_told_and_tried_again(here: Settings, runs: Runs
     ours = Scheduler(here, find, runs.command, clock)
     clock.now, broken = DUE, True
     ours.fire()
-    assert ours.status(DUE + 60)["last"]["error"] == "views/mine.py cannot be loaded"
-    assert "views/mine.py cannot be loaded" in ours.status(DUE + 60)["overdue"]
+    assert ours.status(DUE + 60).to_json()["last"]["error"] == "views/mine.py cannot be loaded"
+    assert "views/mine.py cannot be loaded" in ours.status(DUE + 60).to_json()["overdue"]
     clock.now = DUE + 300
     ours.fire()
     assert (runs.started, ours.next_try()) == ([], DUE + 900)
@@ -276,16 +277,17 @@ def test_run_that_is_stopped_is_made_by_the_next_start(here: Settings, runs: Run
     def forever(source: str) -> list[str]:
         return [sys.executable, "-S", "-c", f"open({str(runs.note)!r}, 'w').write('x'); import time; time.sleep(600)"]
 
-    ours = Scheduler(here, lambda: ["web"], forever, clock)
+    stopping = threading.Event()
+    ours = Scheduler(here, lambda: ["web"], forever, clock, stopping.is_set)
     clock.now = DUE
     thread = threading.Thread(target=ours.fire)
     thread.start()
     wait_until("the run", lambda: runs.started)
-    assert ours.status(DUE)["running"] == {"source": "web", "since": DUE}
-    ours.is_stopping = True
+    assert ours.status(DUE).to_json()["running"] == {"source": "web", "since": DUE}
+    stopping.set()
     thread.join(30)
     assert not thread.is_alive()
-    assert ours.status(DUE)["running"] is None
+    assert ours.status(DUE).to_json()["running"] is None
     runs.note.unlink()
     scheduler(here, runs, clock).fire()
     assert runs.started == ["web", "ads"]
@@ -357,7 +359,7 @@ def test_overdue_run_is_told_by_the_check_until_there_is_one(
     assert check(here, ours, monkeypatch, clock) == (
         "source 'web': overdue: no run since the one due at 2026-06-01 03:15 UTC"
     )
-    found = ours.status(clock.now)["sources"]
+    found = ours.status(clock.now).to_json()["sources"]
     assert found["web"] == {
         "run": 1,
         "data_from": MIDNIGHT - 60,
@@ -375,7 +377,7 @@ def test_run_that_began_before_it_was_due_does_not_answer_for_it(here: Settings,
     ours = scheduler(here, runs, clock)
     for source in runs.codes:
         publish(here, source, 1, DUE - 60, at=DUE + 60)
-    assert "overdue" in ours.status(DUE + HOUR)["overdue"]
+    assert "overdue" in ours.status(DUE + HOUR).to_json()["overdue"]
 
 
 def test_failed_run_is_told_at_once(here: Settings, runs: Runs, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -397,8 +399,8 @@ def test_source_without_any_run_is_overdue_from_its_first_sight_on(here: Setting
     ours.fire()
     publish(here, "web", 1, clock.now)
     publish(here, "ads", 1, clock.now)
-    assert ours.status(clock.now + HOUR)["overdue"] == "", "declared just now"
-    later = ours.status(DUE + 11 * DAY + HOUR)
+    assert ours.status(clock.now + HOUR).to_json()["overdue"] == "", "declared just now"
+    later = ours.status(DUE + 11 * DAY + HOUR).to_json()
     assert later["sources"]["new"]["overdue_s"] == HOUR
     assert later["sources"]["new"]["run"] == 0
 
@@ -408,21 +410,21 @@ def test_damaged_log_of_a_source_is_told_and_the_scheduler_goes_on(here: Setting
     folder = BatchFolder.of(here, "web")
     publish(here, "web", 1, MIDNIGHT)
     folder.publish_log.write_bytes(b"x\n" + folder.publish_log.read_bytes())
-    status = ours.status(MIDNIGHT)
+    status = ours.status(MIDNIGHT).to_json()
     assert "Line 1 of" in status["overdue"]
     assert status["sources"]["ads"]["trouble"] == ""
 
 
 def test_status_names_the_next_due_time(here: Settings, runs: Runs, clock: Clock) -> None:
-    status = scheduler(here, runs, clock).status(MIDNIGHT)
+    status = scheduler(here, runs, clock).status(MIDNIGHT).to_json()
     assert (status["next_due"], status["schedule"], status["last"]) == (DUE, "15 3 * * * UTC", None)
 
 
 @pytest.mark.parametrize(
     ("status", "said"),
     [
-        (None, "it has not said anything yet"),
-        ({"at": 0.0, "error": "", "overdue": ""}, "its last sign of life is"),
+        (None, "it has not written its status yet"),
+        ({"at": 0.0, "error": "", "overdue": ""}, "its last heartbeat is"),
         ({"at": 9e9, "error": "no\nwhere", "overdue": ""}, "no"),
         ({"at": 9e9, "error": "", "overdue": "source 'web': overdue"}, "source 'web': overdue"),
         ({"at": 9e9, "error": "", "overdue": ""}, None),
@@ -440,7 +442,7 @@ def test_what_an_earlier_scheduler_said_is_no_sign_of_life(here: Settings) -> No
     write_json(status_file(here), {"at": time.time(), "error": "", "overdue": ""})
     assert service.check() is None
     service.prepare()
-    assert service.check() == "it has not said anything yet"
+    assert service.check() == "it has not written its status yet"
     assert not service.is_needed
 
 
@@ -500,13 +502,16 @@ def test_metrics_say_how_much_is_archived_and_in_no_run(here: Settings, runs: Ru
 PROGRAM = """
 import pathlib, sys
 from batch_layer.scheduler import run_scheduler
+from infra.processes import Worker
 from infra.settings import load_settings
 from tests.unit.test_scheduling import Runs
 
 home, folder, code, port = sys.argv[1:]
 runs = Runs(pathlib.Path(folder), {"web": int(code)})
 settings = load_settings(home=pathlib.Path(home), batch_retry_s=0.2, scheduler_metrics_port=int(port))
-run_scheduler(settings, lambda: ["web"], runs.command)
+worker = Worker(settings, "scheduler")
+with worker.signals():
+    run_scheduler(worker, lambda: ["web"], runs.command)
 """
 
 

@@ -18,8 +18,8 @@ import pytest
 
 from infra.rest.access_keys import remove_key
 from serving_layer.errors import NoBatchView
-from serving_layer.push import live_queries
-from serving_layer.push.live_queries import Mailbox, Message
+from serving_layer.push import connection, live_queries
+from serving_layer.push.mailbox import NEWEST_ONLY, Mailbox, Message
 from tests.conftest import wait_until
 from tests.unit.served import Served, serving
 from tests.unit.test_serving_app import metrics, problem
@@ -146,7 +146,7 @@ def test_an_answer_that_says_the_same_at_another_cut_is_pushed_now_and_then(
         assert reader.is_quiet, "its rows are as they were"
         with following(served) as other:
             assert other.next("answer").id != first.id, "who comes gets the newest"
-        monkeypatch.setattr(live_queries, "HEARTBEAT_S", 0.1)
+        monkeypatch.setattr(connection, "HEARTBEAT_S", 0.1)
         served.engine.moved = 2
         later = reader.next("answer")
         assert (later.data["rows"], later.id) == (first.data["rows"], first.id.replace("-0-", "-2-"))  # type: ignore[union-attr]
@@ -172,11 +172,14 @@ def test_subscribers_of_one_question_share_its_looks_and_it_ends_with_the_last(s
         for reader in (first, second, other):
             reader.next("answer")
         assert metrics(served)["tidemark_serving_live_subscribers"] == 3
-        assert len(served.app.state.live._feeds) == 2
+        assert len(served.app.state.live.channels) == 2
         served.engine.number = 2
         assert first.next("answer").data == second.next("answer").data
-    feeds = served.app.state.live
-    wait_until("the feeds to end, and a look that was under way", lambda: not feeds._feeds and not feeds._threads.busy)
+    state = served.app.state
+    wait_until(
+        "the channels to end, and a run that was under way",
+        lambda: not state.live.channels and not state.live_queries.threads.busy,
+    )
     looks = len(served.engine.asked)
     assert metrics(served)["tidemark_serving_live_subscribers"] == 0
     threading.Event().wait(0.5)  # two looks' time
@@ -241,7 +244,7 @@ def test_mistake_is_answered_as_by_the_query(served: Served, parameters: Any, pa
 
 
 def test_heartbeat_keeps_a_quiet_stream_open(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_queries, "HEARTBEAT_S", 0.05)
+    monkeypatch.setattr(connection, "HEARTBEAT_S", 0.05)
     with following(served) as reader:
         reader.next("answer")
         reader.next("comment")
@@ -258,7 +261,7 @@ def test_client_that_comes_back_is_not_told_what_it_has(served: Served) -> None:
 
 
 def test_key_that_is_removed_ends_its_stream(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_queries, "HEARTBEAT_S", 0.05)
+    monkeypatch.setattr(connection, "HEARTBEAT_S", 0.05)
     with following(served, auth=served.key("passing", ["query"])) as reader, following(served) as other:
         reader.next("answer")
         remove_key(served.home, "passing")
@@ -289,15 +292,13 @@ def test_more_than_allowed_are_sent_away(tmp_path: Path, setting: str, second: d
 
 
 def test_slow_reader_finds_the_newest_and_only_that() -> None:
-    async def read() -> list[Message | None]:
-        mailbox = Mailbox()
+    async def read() -> tuple[list[Message], list[Message]]:
+        mailbox = Mailbox(NEWEST_ONLY)
         for number in range(3):
-            mailbox.put(Message("answer", str(number), b"{}"))
-        return [await mailbox.take(1), await mailbox.take(0.01)]
+            mailbox.put(Message("answer", "{}", str(number)))
+        return await mailbox.take(1), await mailbox.take(0.01)
 
-    newest, nothing = asyncio.run(read())
-    assert newest is not None
-    assert (newest.id, nothing) == ("2", None)
+    assert asyncio.run(read()) == ([Message("answer", "{}", "2")], [])
 
 
 def test_reader_that_takes_nothing_holds_up_no_other_and_finds_the_newest(tmp_path: Path) -> None:
@@ -307,7 +308,7 @@ def test_reader_that_takes_nothing_holds_up_no_other_and_finds_the_newest(tmp_pa
         serving(tmp_path / "home", serving_live_every_s=0.02) as served,
         served.client.stream("GET", LIVE, params={**FAST, **large}) as stuck,
     ):
-        (feed,) = served.app.state.live._feeds.values()
+        (feed,) = served.app.state.live.channels.values()
         (mailbox,) = feed.mailboxes
         with following(served, **large) as reader:
             while not is_left_unread(mailbox):
@@ -325,7 +326,7 @@ def test_reader_that_takes_nothing_holds_up_no_other_and_finds_the_newest(tmp_pa
 def is_left_unread(mailbox: Mailbox) -> bool:
     """Whether a message lies there for longer than it takes to fetch it."""
     deadline = time.monotonic() + 3
-    while mailbox.message is not None:
+    while mailbox.unread:
         if time.monotonic() > deadline:
             return True
         time.sleep(0.01)
@@ -431,7 +432,7 @@ def test_websocket_is_closed_when_the_server_stops(served: Served) -> None:
 
 
 def test_websocket_is_closed_when_its_key_is_removed(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_queries, "HEARTBEAT_S", 0.05)
+    monkeypatch.setattr(connection, "HEARTBEAT_S", 0.05)
     name, secret = served.key("passing", ["query"])
 
     async def talk() -> dict[str, Any]:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from hand_off import definitions
-from hand_off.batch_errors import BatchError
 from hand_off.batch_folder import BatchFolder
+from hand_off.errors import BatchError
 from views import aggregates, serialization
 from views.aggregates import (
     Aggregate,

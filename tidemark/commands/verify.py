@@ -81,7 +81,7 @@ def _unknown(compared: list[Compared], threshold: float) -> Iterator[str]:
 def _speed_sides(settings: Settings, declarations: Declarations, views: list[View]) -> Iterator[Compared]:
     from redis.exceptions import RedisError
 
-    from hand_off.speed_errors import SpeedError
+    from hand_off.errors import SpeedError
     from hand_off.speed_views import SpeedViews
     from infra.clients.redis import redis_client
     from infra.stack.services import addresses

@@ -2,11 +2,11 @@
 
 import { announce, fill, h, say } from "../dom.js";
 import { Offline, address, ask, texts } from "../api.js";
-import { curlOf } from "../asking.js";
+import { curlOf } from "../query.js";
 import { indented } from "../format.js";
 import { copyButton, failure, field } from "../tables.js";
 
-const MOST_SHOWN = 200_000;
+const MAX_SHOWN = 200_000;
 const STREAM = "text/event-stream";
 const UNTOLD = new Set(["date", "server"]);
 const TAG = { name: "If-None-Match", in: "header", schema: { type: "string" }, description: "An ETag that you have: the answer is 304 while it still holds." };
@@ -93,13 +93,13 @@ async function drawAnswer(element, path, answer, began, again) {
   const show = (shown) => { say(body, shown); body.hidden = !shown; };
   for await (const part of safely(answer)) {
     text += part;
-    if (isStream) show(text = text.slice(-MOST_SHOWN));
+    if (isStream) show(text = text.slice(-MAX_SHOWN));
   }
   if (isStream) return;
   took();
   const whole = /[/+]json/.test(media) ? indented(text) : text;
-  show(whole.slice(0, MOST_SHOWN));
-  more.hidden = whole.length <= MOST_SHOWN;
+  show(whole.slice(0, MAX_SHOWN));
+  more.hidden = whole.length <= MAX_SHOWN;
 }
 
 /** The text of an answer. One that breaks off is like none, unless we ended it ourselves. */

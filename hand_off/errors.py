@@ -1,4 +1,7 @@
-"""What can go wrong with batch runs: each text says what was asked, what was found and what to do."""
+"""What can go wrong in the hand-off, in batch runs and in the speed layer.
+
+Each text says what was asked, what was found and what to do. The command line prints it and exits with `exit_code`.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from master_dataset.cut import Cut
 
 
 class BatchError(Exception):
-    """Base of this package's errors. The command line prints the text and exits with `exit_code`."""
+    """Base of what batch runs and readers of batch data raise."""
 
     exit_code = 1
 
@@ -17,8 +20,8 @@ class RunRefused(BatchError):
     def __init__(self, run: int, cut: Cut, last_run: int, last_cut: Cut) -> None:
         super().__init__(
             f"Run {run} at cut {dict(cut)} is not published: the publish log ends with run {last_run} at cut "
-            f"{dict(last_cut)}, and neither run numbers nor cuts ever go back. Nothing that readers see has changed; "
-            "`tidemark batch run` makes a new run."
+            f"{dict(last_cut)}, and neither run numbers nor cuts ever go back. Readers see what they saw before. "
+            "Start a new run: `tidemark batch run`."
         )
         self.run = run
         self.cut = cut
@@ -34,3 +37,19 @@ class LeaseHeld(BatchError):
     """Another process works on the batch data of this source."""
 
     exit_code = 75
+
+
+class SpeedError(Exception):
+    """Base of what the speed layer raises."""
+
+    exit_code = 1
+
+
+class Fenced(SpeedError):
+    """Another writer owns the speed views of the source: this one must stop."""
+
+    exit_code = 75
+
+
+class SparkEnded(SpeedError):
+    """The JVM under this process is gone. Only a new process gets another."""

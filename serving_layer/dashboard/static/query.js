@@ -1,4 +1,4 @@
-// From what is chosen on a page to the parameters of a question, and to the same question for a terminal.
+// From what is chosen on a page to the parameters of a query, and to the same query for a terminal.
 
 import { address, pathOf } from "./api.js";
 
@@ -6,7 +6,8 @@ const UNITS = { ms: 0.001, s: 1, m: 60, h: 3_600, d: 86_400 };
 const CALENDAR = { hour: 3_600, day: 86_400, week: 604_800, month: 2_592_000 };
 const COARSER = ["1m", "5m", "15m", "hour", "6h", "day", "week", "month"];
 const RANGES = ["15m", "1h", "6h", "24h", "7d", "30d", "90d"];
-const MOST_PERIODS = 120;
+const MAX_PERIODS = 120;
+export const ALL = "all";
 const DAY = 86_400;
 
 /** Seconds of "1h", "5s", "day". */
@@ -16,11 +17,11 @@ export function seconds(text) {
   return found ? Number(found[1]) * UNITS[found[2]] : NaN;
 }
 
-/** The ranges that make sense for a view: at least two of its buckets. */
+/** The ranges that make sense for a view: at least two of its buckets; and all of its data, once there is any. */
 export function rangesOf(view) {
   const own = seconds(view.grain);
   const found = RANGES.filter((each) => seconds(each) >= 2 * own && seconds(each) / own <= 200_000);
-  return found.length ? found : ["90d"];
+  return [...(found.length ? found : ["90d"]), ...(view.data ? [ALL] : [])];
 }
 
 export function usualRange(view) {
@@ -37,21 +38,44 @@ export function grainsOf(view) {
 
 /** The finest grain that draws not too many periods. */
 export function usualGrain(view, rangeS) {
-  return grainsOf(view).find((each) => rangeS / seconds(each) <= MOST_PERIODS) ?? "month";
+  return grainsOf(view).find((each) => rangeS / seconds(each) <= MAX_PERIODS) ?? "month";
 }
 
 /** How long the range of a state is, in seconds. */
 export function rangeSeconds(state) {
-  if (!state.from) return seconds(state.range);
-  const end = state.to ? Date.parse(state.to) : Date.now();
-  return Math.max(1, (end - Date.parse(state.from)) / 1_000);
+  const { from, to } = bounds(state);
+  if (!from) return seconds(state.range);
+  return Math.max(1, ((to ? Date.parse(to) : Date.now()) - Date.parse(from)) / 1_000);
 }
 
-/** The parameters that every question of a state has: range, zone, filters. */
+// Where a range begins and ends, if it is not counted back from now. A range of all data stays open at its end while
+// events arrive, so that new ones are in it.
+function bounds(state) {
+  if (state.from) return { from: state.from, to: state.to };
+  if (state.range !== ALL) return {};
+  const sinceEnd = Date.now() - Date.parse(state.data.to);
+  return { from: state.data.from, to: sinceEnd >= 0 && sinceEnd < DAY * 1_000 ? null : state.data.to };
+}
+
+/** Whether all data of a view lies before or after a range. */
+export function isOutside(view, state) {
+  if (!view.data) return false;
+  const { from, to } = bounds(state), end = to ? Date.parse(to) : Date.now();
+  const begin = from ? Date.parse(from) : end - seconds(state.range) * 1_000;
+  return Date.parse(view.data.to) <= begin || Date.parse(view.data.from) >= end;
+}
+
+/** A range as long as the usual one, at the end of the data of a view. */
+export function newestRange(view) {
+  const end = Date.parse(view.data.to);
+  const begin = Math.max(Date.parse(view.data.from), end - seconds(usualRange(view)) * 1_000);
+  return { from: new Date(begin).toISOString(), to: new Date(end).toISOString() };
+}
+
+/** The parameters that every query of a state has: range, zone, filters. */
 export function shared(state) {
-  const found = state.from
-    ? [["from", state.from], ...(state.to ? [["to", state.to]] : [])]
-    : [["from", `-${state.range}`]];
+  const { from, to } = bounds(state);
+  const found = from ? [["from", from], ...(to ? [["to", to]] : [])] : [["from", `-${state.range}`]];
   if (state.tz !== "UTC") found.push(["tz", state.tz]);
   for (const [key, value] of state.filters) found.push(filter(key, value));
   return found;
@@ -85,7 +109,7 @@ export function stateOf(view, query) {
   }).filter(([key]) => key in view.keys);
   const range = rangesOf(view).includes(query.get("range")) ? query.get("range") : usualRange(view);
   return {
-    range, filters,
+    range, filters, data: view.data,
     from: query.get("from"), to: query.get("to"),
     grain: grainsOf(view).includes(query.get("grain")) ? query.get("grain") : null,
     tz: query.get("tz") || "UTC",
