@@ -284,7 +284,7 @@ class Installation:
     @property
     def services(self) -> tuple[str, ...]:
         """Those that it has."""
-        return tuple(name for name in SERVICES if name != "alerts" or self.settings.alerts_enabled)
+        return tuple(name for name in SERVICES if getattr(self.settings, f"{name}_enabled", True))
 
     def pid(self, service: str) -> int | None:
         """The process of a service now; None while it is being started again."""

@@ -1,6 +1,6 @@
 """The page of the API in a real browser: all of the description is there, a GET can be tried, and text stays text.
 
-The server answers as a test directs it (tests/unit/served.py): what answers say is other tests' matter.
+The server answers as a test directs it (tests/unit/serving_server.py): what answers say is other tests' matter.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, Route
 
 from infra.rest.access_keys import add_key
-from tests.browser.looking import (
+from tests.browser.page_checks import (
     DESKTOP,
     HOSTILE,
     PATIENCE_MS,
@@ -30,7 +30,7 @@ from tests.browser.looking import (
     watch,
 )  # fmt: skip
 from tests.conftest import wait_until
-from tests.unit.served import Served, serving
+from tests.unit.serving_server import Served, serving
 
 UNFOLD = """all => { for (const each of all) each.open = true; return all.length; }"""
 TITLES = """() => [...document.querySelectorAll(".operation")].map(each =>

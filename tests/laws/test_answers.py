@@ -32,7 +32,7 @@ from serving_layer.query.rows import Presenter
 from serving_layer.query.segments import Span
 from serving_layer.readers.batch import BatchViewReader, OpenRun
 from serving_layer.readers.speed import SpeedSnapshot
-from tests.answering_place import (
+from tests.serving_data import (
     FIRST,
     GIFTS,
     SALES,

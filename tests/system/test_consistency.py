@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from hand_off.manifests import Manifest
-    from tests.system.speed_place import RedisServer, SpeedPlace
+    from tests.system.speed_source import RedisServer, SpeedPlace
 
 TIDEMARK = str(Path(sys.executable).with_name("tidemark"))
 
@@ -106,7 +106,7 @@ def compared(speed: SpeedPlace) -> Iterator[Compared]:
 
 @pytest.fixture
 def place(stack: Stack, tmp_path: Path, redis: RedisServer, spark: SparkSession) -> Iterator[Compared]:
-    from tests.system.speed_place import SpeedPlace
+    from tests.system.speed_source import SpeedPlace
 
     with compared(SpeedPlace(stack, tmp_path, redis, spark)) as made:
         yield made

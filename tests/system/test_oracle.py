@@ -27,7 +27,7 @@ from master_dataset.table.commits import table_path
 from serving_layer.query.parse import QueryLimits, parse_query
 from serving_layer.verification.from_scratch import recompute
 from tests.conftest import Stack, assert_same, start_stack, stop_stack, wait_until
-from tests.system.speed_place import POISON
+from tests.system.speed_source import POISON
 from views.declarations import declared_by
 from views.in_memory import Event
 from views.sample_events import generate

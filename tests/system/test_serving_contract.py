@@ -28,9 +28,9 @@ from infra.stack.ports import LOOPBACK
 from serving_layer.app import create_app
 from serving_layer.query.limits import query_limits
 from serving_layer.rest.openapi.document import describe
-from tests.answering_place import VIEWS, Place, Writer, end_of, events
-from tests.system.redis_place import redis_server
-from tests.unit.served import running
+from tests.serving_data import VIEWS, Place, Writer, end_of, events
+from tests.system.redis_server import redis_server
+from tests.unit.serving_server import running
 
 EVENTS = events(400, 7)
 END = end_of(EVENTS)

@@ -17,7 +17,7 @@ from hand_off.speed_views import Stretch, cut_text
 from tests.conftest import Killed, Stack, dying_at, wait_until
 
 if TYPE_CHECKING:
-    from tests.system.speed_place import RedisServer, SpeedPlace
+    from tests.system.speed_source import RedisServer, SpeedPlace
 
 KILLED = -signal.SIGKILL
 AWAY_S = 60
@@ -160,7 +160,7 @@ def test_a_run_while_nobody_writes_takes_over(speed: SpeedPlace) -> None:
 
 
 def test_a_view_that_changed_joins_at_the_next_cut_while_the_old_one_serves(speed: SpeedPlace) -> None:
-    from tests.system.speed_place import DECLARED
+    from tests.system.speed_source import DECLARED
 
     with speed.keeping():
         speed.send()

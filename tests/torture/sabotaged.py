@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
+import os
 import random
 import signal
 import time
@@ -9,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -44,6 +48,8 @@ class Sabotage:
     parts: tuple[str, ...]
     shows: Found
     provoke: Strike
+    needs_master: bool = True
+    """False: it shows without the master dataset and without alerts. An installation without them starts sooner."""
 
 
 def a_wrong_answer(result: Result, installation: Installation) -> bool:
@@ -225,16 +231,16 @@ def noted(installation: Installation, ended: Ended) -> None:
 
 
 SABOTAGES = [
-    Sabotage("dedup off", ("speed",), a_wrong_answer, wait),
+    Sabotage("dedup off", ("speed",), a_wrong_answer, wait, needs_master=False),
     Sabotage("fencing off", ("speed", "batch"), wrong_or_back, two_writers),
-    Sabotage("atomic step split in two", ("speed",), a_wrong_answer, wait),
-    Sabotage("cut off by one", ("speed",), a_wrong_answer, wait),
-    Sabotage("poison takes its neighbours", ("speed",), a_wrong_answer, wait),
+    Sabotage("atomic step split in two", ("speed",), a_wrong_answer, wait, needs_master=False),
+    Sabotage("cut off by one", ("speed",), a_wrong_answer, wait, needs_master=False),
+    Sabotage("poison takes its neighbours", ("speed",), a_wrong_answer, wait, needs_master=False),
     Sabotage("merge drops a generation", ("serving",), a_wrong_answer, run_now),
     Sabotage("a lost Redis is not told", ("serving",), wrong_or_back, lose_redis),
-    Sabotage("a page leaves out a row", ("serving",), a_wrong_answer, wait),
-    Sabotage("a window is short by an hour", ("serving",), a_wrong_answer, wait),
-    Sabotage("days are those of UTC", ("serving",), a_wrong_answer, wait),
+    Sabotage("a page leaves out a row", ("serving",), a_wrong_answer, wait, needs_master=False),
+    Sabotage("a window is short by an hour", ("serving",), a_wrong_answer, wait, needs_master=False),
+    Sabotage("days are those of UTC", ("serving",), a_wrong_answer, wait, needs_master=False),
     Sabotage("alerts forget what they told", ("alerts",), told_wrongly, kill_alerts),
     Sabotage("acknowledged before the broker", ("collector",), something_lost, kill_collector),
     Sabotage("auto-commit on", ("archiver",), lost_or_refused, kill_behind),
@@ -246,6 +252,11 @@ SABOTAGES = [
     Sabotage("copies count in batch runs", ("batch",), wrong_or_refused, run_now),
 ]
 BY_NAME = {each.name: each for each in SABOTAGES}
+SOONEST = (
+    "dedup off", "cut off by one", "poison takes its neighbours", "a page leaves out a row",
+    "a window is short by an hour",
+)  # fmt: skip
+"""Those that show soonest: `make test-faults` tries these."""
 LASTING_HARM = (forget, run_from_damaged)
 """What an intact installation does not get over without a person: it says so, and stays as it is."""
 CONTROLS = [
@@ -255,21 +266,60 @@ CONTROLS = [
 """What can be done to one intact installation, one after another."""
 
 
-def environments(group: Sequence[Sabotage]) -> dict[str, dict[str, str]]:
-    """For the installation: each part has those sabotages that are its own."""
+class StruckNothing(Exception):
+    """A sabotage did not break what it names: whether it is caught says nothing."""
+
+
+def sabotage_module() -> ModuleType:
+    """The module that breaks builds, in this process, where it breaks nothing."""
+    spec = importlib.util.spec_from_file_location("broken_builds", FOLDER / "sitecustomize.py")
+    if spec is None or spec.loader is None:
+        raise FileNotFoundError(FOLDER / "sitecustomize.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def environments(group: Sequence[Sabotage], struck: Path) -> dict[str, dict[str, str]]:
+    """For the installation: each part has those sabotages that are its own, and writes down in `struck` what it did."""
     names: dict[str, list[str]] = {}
     for each in group:
         for part in each.parts:
             names.setdefault(part, []).append(each.name)
-    return {part: {"PYTHONPATH": str(FOLDER), "TORTURE_SABOTAGE": ",".join(chosen)} for part, chosen in names.items()}
+    paths = os.pathsep.join([str(FOLDER), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {
+        part: {"PYTHONPATH": paths, "TORTURE_SABOTAGE": ",".join(chosen), "TORTURE_STRUCK": str(struck)}
+        for part, chosen in names.items()
+    }
 
 
-def caught(folder: Path, group: Sequence[Sabotage], seed: int = 11, pythonpath: str = "") -> dict[str, bool]:
-    """Run the programme on an installation that is broken in these ways; which of them it found."""
-    given = environments(group)
-    for each in given.values():
-        each["PYTHONPATH"] += f":{pythonpath}" if pythonpath else ""
-    return _provoked(folder, group, given, seed)
+def caught(folder: Path, group: Sequence[Sabotage], seed: int = 11) -> dict[str, bool]:
+    """Run the programme on an installation that is broken in these ways; which of them it found.
+
+    StruckNothing: one of them is not broken in the way that its name says.
+    """
+    struck = folder.with_name(f"{folder.name}.struck")
+    struck.unlink(missing_ok=True)
+    try:
+        return _provoked(folder, group, environments(group, struck), seed)
+    finally:
+        check_struck(group, struck)
+
+
+def check_struck(group: Sequence[Sabotage], struck: Path) -> None:
+    """Every patch of these sabotages was applied by some process, and none of them failed."""
+    lines = struck.read_text(encoding="utf-8").splitlines() if struck.exists() else []
+    notes = [json.loads(line) for line in lines]
+    if failed := [f"{note['sabotage']} in {note['module']}: {note['error']}" for note in notes if note["error"]]:
+        raise StruckNothing(f"The code of a sabotage does not fit the platform any more: {failed[0]}")
+    applied = {(note["sabotage"], note["module"]) for note in notes}
+    patches = sabotage_module().SABOTAGES
+    for each in group:
+        if idle := [module for module in patches[each.name] if (each.name, module) not in applied]:
+            raise StruckNothing(
+                f"Sabotage {each.name!r} struck nothing in {', '.join(idle)}: none of the processes "
+                f"({', '.join(each.parts)}) imported a module of that name."
+            )
 
 
 def taken_for(folder: Path, group: Sequence[Sabotage], seed: int = 11) -> dict[str, bool]:
@@ -280,7 +330,9 @@ def taken_for(folder: Path, group: Sequence[Sabotage], seed: int = 11) -> dict[s
 def _provoked(folder: Path, group: Sequence[Sabotage], given: dict[str, dict[str, str]], seed: int) -> dict[str, bool]:
     provoking = {each.provoke: each.name for each in reversed(group)}  # each once, however many it brings to light
     faults = [Fault(name, "failpoint", provoke, LASTING_S, GIVE_UP_S) for provoke, name in provoking.items()]
-    installation = Installation(folder, environments=given)
+    is_lean = not any(each.needs_master for each in group)
+    lean = {"archiver_enabled": False, "alerts_enabled": False} if is_lean else {}
+    installation = Installation(folder, environments=given, overrides=lean)
     try:
         installation.start()
         wanted = Wanted(seed, len(faults), 10, rate=60, patience_s=GIVE_UP_S)

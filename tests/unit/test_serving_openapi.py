@@ -16,7 +16,7 @@ from serving_layer.app import create_app
 from serving_layer.query.parse import PARAMETERS, QueryLimits, parse_query
 from serving_layer.query.parse_filters import names_of
 from serving_layer.rest.openapi.document import describe
-from tests.unit.served import serving
+from tests.unit.serving_server import serving
 from views.aggregates import Count, Max, Quantiles, Sum
 from views.declarations import load_declarations
 from views.source import Source

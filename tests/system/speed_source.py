@@ -33,7 +33,7 @@ from master_dataset.kafka.positions import read_positions
 from master_dataset.kafka.topics import apply_topics, librdkafka_config, plan_topics
 from speed_layer.writer import Keeper
 from tests.conftest import Stack, assert_same, wait_until
-from tests.system.redis_place import free_port
+from tests.system.redis_server import free_port
 from views import in_memory, states
 from views.declarations import declared_by
 from views.in_memory import Event

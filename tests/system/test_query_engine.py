@@ -35,7 +35,8 @@ from serving_layer.query.model import Query
 from serving_layer.query.parse import QueryLimits, parse_query
 from serving_layer.query.result import Result
 from serving_layer.readers import speed as speed_side
-from tests.answering_place import (
+from tests.conftest import wait_until
+from tests.serving_data import (
     FIRST,
     SALES,
     SHOP,
@@ -50,8 +51,7 @@ from tests.answering_place import (
     same,
     steps,
 )
-from tests.conftest import wait_until
-from tests.system.speed_place import RedisServer
+from tests.system.speed_source import RedisServer
 from views.aggregates import Count, Max
 from views.in_memory import Event
 from views.view import View

@@ -33,7 +33,7 @@ from master_dataset.table.commits import read_commits, read_ledger, table_path
 from master_dataset.table.compaction import compact
 from master_dataset.table.coverage import effective_proofs, follow
 from tests.conftest import Stack, start_stack, stop_stack, wait_until
-from tests.system.master_place import (
+from tests.system.master_source import (
     FIELDS,
     POISON,
     Place,

@@ -26,8 +26,8 @@ from serving_layer.alerts.process import arm
 from serving_layer.engine import QueryEngine
 from serving_layer.query.budget import ExecutionLimits
 from tests.alert_oracle import Oracle
-from tests.answering_place import Place, Writer, end_of
-from tests.system.redis_place import redis_server
+from tests.serving_data import Place, Writer, end_of
+from tests.system.redis_server import redis_server
 from views.aggregates import Count, Quantiles
 from views.alert import Alert
 from views.declarations import Declarations

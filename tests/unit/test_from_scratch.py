@@ -14,7 +14,7 @@ from serving_layer.query.parse import QueryLimits, parse_query
 from serving_layer.query.result import BatchPart, Provenance, Result, ResultRow
 from serving_layer.verification.from_scratch import recompute
 from serving_layer.verification.verify import ALL_TIME, _add, _compared
-from tests.answering_place import SALES, end_of, events
+from tests.serving_data import SALES, end_of, events
 from views import in_memory
 
 EVENTS = events(200, seed=7)

@@ -16,10 +16,10 @@ from batch_layer.consistency import quarantine
 from hand_off.speed_views import totals_of
 from master_dataset.table.commits import Kind, Proof, table_path
 from serving_layer.verification import verify
-from tests.answering_place import SALES, SHOP, TOTALS, end_of
-from tests.system.speed_place import RedisServer
-from tests.system.test_answering import END, EVENTS, HALF, QUARTER
-from tests.system.test_set_aside import Compare
+from tests.serving_data import SALES, SHOP, TOTALS, end_of
+from tests.system.speed_source import RedisServer
+from tests.system.test_quarantine import Compare
+from tests.system.test_query_engine import END, EVENTS, HALF, QUARTER
 from views.in_memory import Event
 
 EVENT = pa.struct(

@@ -38,7 +38,7 @@ from infra.settings import Settings, load_settings
 from infra.stack.services import scheduler_service
 from master_dataset.table.commits import ledger_file, table_path
 from tests.conftest import wait_until
-from tests.unit.test_schedule import DAY, HOUR, at
+from tests.unit.test_due_runs import DAY, HOUR, at
 
 MIDNIGHT = at("2026-06-01 00:00")
 DUE = at("2026-06-01 03:15")
@@ -504,7 +504,7 @@ import pathlib, sys
 from batch_layer.scheduler import run_scheduler
 from infra.processes import Worker
 from infra.settings import load_settings
-from tests.unit.test_scheduling import Runs
+from tests.unit.test_scheduler import Runs
 
 home, folder, code, port = sys.argv[1:]
 runs = Runs(pathlib.Path(folder), {"web": int(code)})

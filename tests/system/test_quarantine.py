@@ -15,9 +15,9 @@ from hand_off import publish_log
 from hand_off.manifests import read_manifest
 from hand_off.speed_views import Group, totals_of
 from serving_layer.errors import NotYet
-from tests.answering_place import SALES, TOTALS
-from tests.system.speed_place import RedisServer
-from tests.system.test_answering import END, EVENTS, HALF, QUARTER, Shop, check
+from tests.serving_data import SALES, TOTALS
+from tests.system.speed_source import RedisServer
+from tests.system.test_query_engine import END, EVENTS, HALF, QUARTER, Shop, check
 from views import states
 from views.in_memory import Event
 from views.keys import pack_key

@@ -18,7 +18,7 @@ from speed_layer import stream
 from speed_layer.micro_batch import Delta
 from speed_layer.seen_ids import Marks
 from speed_layer.stream import Refused, Stream
-from tests.system.redis_place import redis_server
+from tests.system.redis_server import redis_server
 from views import states
 from views.aggregates import Count, Distinct
 from views.columns import Columns, zero
