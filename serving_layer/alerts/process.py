@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ from typing import Any
 
 from infra.clients.redis import redis_client
 from infra.errors import HomeInUse
+from infra.locks import LockHeld, hold
 from infra.process_status import ProcessStatus
 from infra.processes import Worker, run_worker
 from infra.settings import Settings
@@ -168,12 +168,11 @@ def _redis(settings: Settings) -> Any:
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
     """Two processes that look at the same alerts would tell everything twice."""
-    with path.open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise HomeInUse(f"Another process looks at the alerts of this home: it holds {path}.") from None
-        yield
+    try:
+        with hold(path, wait_s=0):
+            yield
+    except LockHeld:
+        raise HomeInUse(f"Another process looks at the alerts of this home: it holds {path}.") from None
 
 
 def main() -> int:

@@ -11,7 +11,6 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -28,6 +27,7 @@ from hand_off.batch_folder import BatchFolder
 from hand_off.errors import BatchError
 from hand_off.manifests import Manifest, read_manifest
 from hand_off.publish_log import Entry
+from infra.disk import file_stamp
 from infra.failpoints import reach
 from infra.settings import Settings
 from master_dataset.cut import cut_to_json
@@ -274,7 +274,7 @@ class BatchViewReader:
 
     def _compared(self) -> Consistency | BatchError:
         """The file is looked at, and read only when it changed."""
-        stamp = _stamp(self.folder.consistency)  # before it is read: what comes meanwhile is seen next time
+        stamp = file_stamp(self.folder.consistency)  # before it is read: what comes meanwhile is seen next time
         before, found = self._known
         if stamp != before:
             try:
@@ -296,7 +296,7 @@ class BatchViewReader:
 
     def _follow(self) -> None:
         """Go to the run that the publish log says, if it changed: the file is looked at, and read only then."""
-        stamp = (_stamp(self.folder.publish_log), _stamp(self.folder.serving))
+        stamp = (file_stamp(self.folder.publish_log), file_stamp(self.folder.serving))
         if stamp == self._stamp:
             return
         # Whoever comes while another opens the new run goes on with the old one, if there is one.
@@ -350,12 +350,3 @@ def read_errors(run: OpenRun) -> Iterator[None]:
             f"Run {run.run} of source {run.source.name!r} cannot be read: {error} "
             f"`tidemark batch run --full --source {run.source.name}` makes it anew."
         ) from None
-
-
-def _stamp(path: Path) -> tuple[int, ...] | None:
-    """What changes with a file."""
-    try:
-        found = path.stat()
-    except FileNotFoundError:
-        return None
-    return found.st_ino, found.st_size, found.st_mtime_ns

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Literal
 
 import orjson
 
+from infra.times import iso_utc
 from master_dataset.cut import cut_to_json
 from serving_layer.errors import NotAcceptable
 from serving_layer.query.parameters import one_of, shown
@@ -120,7 +120,7 @@ def meta(of: Provenance) -> dict[str, Any]:
         "batch": {
             "run": of.batch.run,
             "cut": cut_to_json(of.batch.cut),
-            "published": datetime.fromtimestamp(of.batch.published, UTC).isoformat().replace("+00:00", "Z"),
+            "published": iso_utc(of.batch.published),
             "read": of.batch.read,
         },
         "speed": None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from typing import Any
 
 import psutil
@@ -20,6 +19,7 @@ from hand_off.publish_log import Entry
 from infra.home import Home, read_json
 from infra.rest.responses import json_response
 from infra.settings import Settings
+from infra.times import iso_utc
 from master_dataset.archiver.status import status_file
 from master_dataset.cut import cut_to_json
 from serving_layer.engine import QueryEngine
@@ -96,7 +96,7 @@ class Lambdas:
         return {
             "name": name,
             "freshness": freshness(self._engine, name),
-            "working": None if busy is None else {"doing": busy.doing, "since": _time(busy.since)},
+            "working": None if busy is None else {"doing": busy.doing, "since": iso_utc(busy.since)},
             "archiver": archived(self._settings, name),
         }
 
@@ -120,7 +120,7 @@ class Lambdas:
 
 def _told(folder: BatchFolder, entry: Entry) -> dict[str, Any]:
     """A run in short. Of one whose data was pruned there is just the entry of the log."""
-    said = {"run": entry.run, "cut": cut_to_json(entry.cut), "published": _time(entry.at)}
+    said = {"run": entry.run, "cut": cut_to_json(entry.cut), "published": iso_utc(entry.at)}
     try:
         manifest = read_manifest(folder, entry.run)
     except BatchError:
@@ -175,7 +175,3 @@ def services(settings: Settings) -> list[dict[str, Any]] | None:
         return [{name: each[name] for name in ("name", "state", "restarts")} for each in status["services"]]
     except (KeyError, TypeError):
         return None
-
-
-def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")

@@ -6,10 +6,10 @@ import json
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import Any
 
 from batch_layer.consistency.quarantine import to_json
+from infra.times import iso_utc
 from master_dataset.cut import cut_to_json
 from serving_layer.engine import QueryEngine
 from serving_layer.errors import NoBatchView, NotComputedYet
@@ -32,7 +32,7 @@ def freshness(engine: QueryEngine, source: str) -> dict[str, Any]:
     return {
         "run": batch.run,
         "cut": cut_to_json(batch.cut),
-        "published": _time(batch.published) if batch.run else None,
+        "published": iso_utc(batch.published) if batch.run else None,
         "batch_age_s": round(time.time() - batch.published, 1) if batch.run else None,
         "applied": None if speed is None else cut_to_json(speed.applied),
         "lag_s": None if speed is None else speed.lag_s,
@@ -109,7 +109,3 @@ def _served(engine: QueryEngine, declared: View) -> View | None:
         return engine.served_view(declared.name)
     except (NotComputedYet, NoBatchView):
         return None
-
-
-def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from itertools import pairwise
 from math import ceil
 from typing import Any
@@ -25,6 +24,7 @@ from hand_off.batch_folder import BatchFolder
 from hand_off.bucket_totals import totals
 from hand_off.speed_views import ALL_KEYS, Group, Outcome, SpeedViews, State, Stretch, totals_of
 from infra.settings import Settings
+from infra.times import iso_utc
 from master_dataset.cut import Cut, count_between, cut_to_json, is_below
 from master_dataset.table import coverage
 from master_dataset.table.commits import table_path
@@ -176,7 +176,7 @@ def _questions(view: View) -> Iterator[Query]:
     if view.keys:
         by = ("by", ",".join(view.keys))
         first = time.time() - min(LATELY_S, MOST_BUCKETS * view.bucket.seconds)
-        recent = datetime.fromtimestamp(first, UTC).isoformat()
+        recent = iso_utc(first)
         given.append([*ALL_TIME, ("grain", "all"), by, most])
         given.append([("from", recent), ("to", "now"), ("grain", view.grain), by, most])
     for each in given:
