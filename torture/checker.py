@@ -51,7 +51,7 @@ class Seen:
     @property
     def is_aside(self) -> bool:
         """Whether it is made of the batch view alone, because the speed side was found wrong."""
-        return self.is_degraded and "set aside" in self.why
+        return self.is_degraded and "quarantined" in self.why
 
 
 class Checker:

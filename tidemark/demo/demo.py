@@ -35,7 +35,8 @@ from master_dataset.kafka.send import Record, send_records
 from master_dataset.kafka.topics import librdkafka_config
 from master_dataset.table import coverage
 from master_dataset.table.commits import table_path
-from serving_layer.query.parse import QueryLimits, parse_query
+from serving_layer.query.limits import QueryLimits
+from serving_layer.query.parse import parse_query
 from serving_layer.verification.from_scratch import events_below, is_same, recompute
 from tidemark.demo import traffic
 from views.catalog.card_attempts import cards
