@@ -21,11 +21,12 @@ from master_dataset.cut import Cut
 from serving_layer.query.parse import Limits, ask, ask_json
 from serving_layer.verification.from_scratch import recompute
 from tidemark.commands.torture import _place
+from torture.commands import output_of
 from torture.comparison import Answered, Place, compare, last_place
 from torture.errors import BrokenPromise, TortureError
 from torture.fault import KINDS, Fault
 from torture.faults import all_faults
-from torture.installation import Installation, said_by
+from torture.installation import Installation
 from torture.plan import Planned, plan, usable
 from torture.programme import Programme
 from torture.questions import as_json, question, whole
@@ -369,5 +370,5 @@ def test_a_batch_run_that_does_not_end_is_killed_and_says_so() -> None:
     process = subprocess.Popen(
         ["sleep", "600"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     )
-    assert "killed after 0.1 s" in said_by(process, 0.1)
+    assert "killed after 0.1 s" in output_of(process, 0.1)
     assert process.returncode == -9
