@@ -33,7 +33,7 @@ from master_dataset.collector.bodies import check_batch, parse_body, read_body
 from master_dataset.collector.limits import Budget
 from master_dataset.collector.limits import Limits as CollectorLimits
 from master_dataset.table.append import TableBusy
-from serving_layer.query.parse import Limits, ask
+from serving_layer.query.parse import QueryLimits, parse_query
 from tests.conftest import wait_until
 from torture import runs
 from torture.commands import CommandResult, Commands
@@ -248,12 +248,14 @@ def test_what_is_asked_for_under_overload_may_be_asked(scripted: Scripted, earli
     assert [view.name for view in overload._large_views(scripted)] == ["minutes", "sales"]
     for view in scripted.declared.views_of("shop"):
         asked = overload._all_of(scripted, view, earlier)
-        question = ask(view, list(asked.items()), now=time.time(), limits=Limits())
+        question = parse_query(view, list(asked.items()), now=time.time(), limits=QueryLimits())
         assert question.by == tuple(view.keys)
         assert question.range.start <= START.timestamp() - 2 * 86_400
         assert question.range.end >= START.timestamp() + 5 * 86_400
     finest = View("finest", source=scripted.source, grain="1s", answers={"events": Count()})
-    ask(finest, list(overload._all_of(scripted, finest, earlier).items()), now=time.time(), limits=Limits())
+    parse_query(
+        finest, list(overload._all_of(scripted, finest, earlier).items()), now=time.time(), limits=QueryLimits()
+    )
 
 
 @contextmanager
