@@ -27,8 +27,8 @@ from infra.home import Home, write_json
 from infra.rest.access_keys import add_key, remove_key
 from infra.settings import Settings, child_environment, load_settings
 from infra.stack import up
+from infra.stack.addresses import Addresses, addresses
 from infra.stack.ports import is_free
-from infra.stack.services import Addresses, addresses
 from torture import shop, supervised
 from torture.disks import Disks
 from torture.errors import NotInTime, TortureError

@@ -27,7 +27,7 @@ from hand_off.publish_log import Entry
 from hand_off.speed_views import Outcome, SpeedViews, State, Stretch, cut_text, totals_of
 from infra.settings import Settings, child_environment, load_settings
 from infra.stack.ports import LOOPBACK
-from infra.stack.services import check_redis_port, find_redis_server
+from infra.stack.redis_server import check_redis_port, find_redis_server
 from master_dataset.archiver.archive import open_archive
 from master_dataset.kafka.positions import read_positions
 from master_dataset.kafka.topics import apply_topics, librdkafka_config, plan_topics
