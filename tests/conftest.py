@@ -20,7 +20,7 @@ from infra import terminal
 from infra.settings import Settings, load_settings
 from infra.stack import up
 from infra.stack.services import addresses
-from torture.installation import QUICK_JAVA
+from torture.environments import QUICK_JAVA
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -26,7 +26,7 @@ from hand_off.speed_views import Group, MicroBatch, Outcome, SpeedViews, cut_tex
 from infra.settings import Settings, load_settings
 from master_dataset.cut import Cut, is_below
 from serving_layer.query.model import Period
-from serving_layer.query.result import Row
+from serving_layer.query.result import ResultRow
 from views import in_memory
 from views.aggregates import Average, Count, Distinct, Histogram, Last, Max, Min, Quantiles, Sum, TopK
 from views.declarations import Declarations
@@ -141,7 +141,7 @@ def same(found: Any, expected: Any) -> bool:
     return bool(found == expected)
 
 
-def by_place(rows: Iterable[Row]) -> dict[tuple[Period, tuple[Any, ...]], dict[str, Any]]:
+def by_place(rows: Iterable[ResultRow]) -> dict[tuple[Period, tuple[Any, ...]], dict[str, Any]]:
     return {(row.period, row.key): row.answers for row in rows}
 
 

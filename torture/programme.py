@@ -16,10 +16,11 @@ import structlog
 
 from torture import alert_check, verdict
 from torture.checker import Checker
+from torture.commands import BATCH_TIMEOUT_S, kill_group, output_of
 from torture.errors import BrokenPromise, NotInTime, TortureError
 from torture.fates import Fates
 from torture.fault import Fault
-from torture.installation import BATCH_TIMEOUT_S, Installation, end_group, said_by
+from torture.installation import Installation
 from torture.load import planned
 from torture.plan import Planned, plan, usable
 from torture.producers import Producing
@@ -91,7 +92,7 @@ class Programme:
         faults = [each for each in faults if each.name not in self.result.left_out]
         with self._busy():
             wait_for("the first events", lambda: self.fates.counts["acknowledged"] >= FIRST_EVENTS, FIRST_S)
-            if "archiver" in self.installation.services:
+            if "archiver" in self.installation.processes.services:
                 verdict.archived_some(self.installation, FIRST_S)
             self._recover(self._now(), FIRST_S)
             shots = plan(faults, self.wanted.shots, self.wanted.seed)
@@ -111,7 +112,7 @@ class Programme:
         """What this installation lacks for a fault; empty: nothing."""
         if self.installation.disks is None and fault.kind in ON_DISKS:
             return WITHOUT_DISKS
-        return WITHOUT_ALERTS if "alerts" in fault.of and "alerts" not in self.installation.services else ""
+        return WITHOUT_ALERTS if "alerts" in fault.of and "alerts" not in self.installation.processes.services else ""
 
     # ---- shots ----
 
@@ -150,7 +151,7 @@ class Programme:
         ends = self.fates.ends()
 
         def is_over() -> bool:
-            return (not self.checker.behind(ends, since) and self.installation.is_up()) or self._has_enough()
+            return (not self.checker.behind(ends, since) and self.installation.processes.is_up()) or self._has_enough()
 
         try:
             wait_for("complete answers", is_over, within_s)
@@ -166,7 +167,7 @@ class Programme:
 
     def _services(self) -> list[dict[str, str]]:
         try:
-            found: list[dict[str, str]] = self.installation.status()["services"]
+            found: list[dict[str, str]] = self.installation.processes.status()["services"]
         except TortureError:
             return []
         return found
@@ -211,12 +212,12 @@ class Programme:
         self.runs.stop()
         self.producing.stop()
         try:
-            self.installation.wait_ready()
+            self.installation.processes.wait_ready()
             verdict.caught_up(self.installation, self.checker, self.fates, self.wanted.patience_s, but_aside=True)
             verdict.archived(self.installation, self.fates, self.wanted.patience_s)
-            last = self.installation.batch_run()
+            last = self.installation.commands.batch_run()
             if last.code:
-                self._wrong("no run succeeds any more", last.said)
+                self._wrong("no run succeeds any more", last.output)
             self.runs.published += not last.code
             verdict.caught_up(self.installation, self.checker, self.fates, self.wanted.patience_s)
             verdict.check_whole(self.installation, self.checker, self.truth)
@@ -293,7 +294,7 @@ class Runs:
         """No more. The one that is under way is killed: that is one more thing that must not matter."""
         self._stopping.set()
         if self._process is not None:
-            end_group(self._process)
+            kill_group(self._process)
         self._thread.join(60)
 
     def _run(self) -> None:
@@ -301,9 +302,9 @@ class Runs:
             with self._installation.run_turn:
                 if self._stopping.is_set():  # it was long until it was our turn
                     return
-                self._process = self._installation.spawn("batch", "run", "--source", self._installation.source_name)
+                self._process = self._installation.commands.spawn_batch_run()
                 self._installation.run_turn.yields(self._process)
-                said = said_by(self._process, BATCH_TIMEOUT_S)
+                said = output_of(self._process, BATCH_TIMEOUT_S)
             if self._process.returncode:
                 self.failures.append(said)
             else:

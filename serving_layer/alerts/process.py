@@ -25,8 +25,8 @@ from serving_layer.alerts.journal import Journal, Position, open_journal
 from serving_layer.alerts.metrics import AlertMetrics
 from serving_layer.alerts.watches import Watcher
 from serving_layer.alerts.webhooks import Webhook, check_named, read_webhooks
-from serving_layer.engine import Answering
-from serving_layer.query.limits import bounds_of
+from serving_layer.engine import QueryEngine
+from serving_layer.query.limits import execution_limits
 from views.declarations import Declarations, declared_by
 
 HEARTBEAT_S = 0.5
@@ -103,9 +103,9 @@ def run_alerts(worker: Worker) -> None:
         journal = open_journal(settings)
         held.callback(journal.close)
         held.enter_context(_alone(journal.path.with_name("lock")))
-        answering = Answering(settings, declarations, bounds_of(settings))
-        held.callback(answering.close)
-        kept = _kept(settings, declarations, webhooks, journal, answering, worker.stopping)
+        engine = QueryEngine(settings, declarations, execution_limits(settings))
+        held.callback(engine.close)
+        kept = _kept(settings, declarations, webhooks, journal, engine, worker.stopping)
         threads = [threading.Thread(target=run, daemon=True) for run in kept.threads()]
         for thread in threads:
             thread.start()
@@ -122,7 +122,7 @@ def run_alerts(worker: Worker) -> None:
 
 def _kept(
     settings: Settings, declarations: Declarations, webhooks: dict[str, Webhook], journal: Journal,
-    answering: Answering, stopping: threading.Event,
+    engine: QueryEngine, stopping: threading.Event,
 ) -> Kept:  # fmt: skip
     where = addresses(settings)
     kept = Kept(settings, declarations, journal, stopping)
@@ -135,13 +135,13 @@ def _kept(
 
     for name, source in declarations.sources.items():
         evaluator = Evaluator(
-            settings, declarations, name, answering, journal, tuple(webhooks), on_told
+            settings, declarations, name, engine, journal, tuple(webhooks), on_told
         )  # fmt: skip
         kept.evaluators[name] = evaluator
         if declarations.alerts_of(name):
             kept.followers.append(Follower(name, name, evaluator, journal, _redis(settings), stopping))
         for feed in declarations.feeds_of(name):
-            feeder = Feeder(settings, feed, answering, journal, feed_topic(settings, where.kafka, feed))
+            feeder = Feeder(settings, feed, engine, journal, feed_topic(settings, where.kafka, feed))
             kept.feeders[feed.name] = feeder
             kept.followers.append(Follower(feeder.name, name, feeder, journal, _redis(settings), stopping))
         watches = tuple(each for each in declarations.watches.values() if each.source.name == name)

@@ -64,7 +64,7 @@ class Compare(Shop):
 def shop(tmp_path: Path, server: RedisServer) -> Iterator[Compare]:
     made = Compare(tmp_path / "home", server)
     yield made
-    made.answering.close()
+    made.engine.close()
 
 
 def test_equal_sides_are_found_equal_in_every_group(shop: Compare) -> None:
@@ -86,19 +86,19 @@ def test_reader_gets_the_run_alone_while_a_view_is_set_aside(shop: Compare, name
     shop.writer.apply(EVENTS, QUARTER)
     shop.compared_run(1)
     shop.writer.apply(EVENTS, HALF)
-    before = shop.answering.etag(shop.question())
+    before = shop.engine.etag(shop.question())
     shop.corrupt(name)
     found = shop.compared_run(2)
     assert (found["sales"].mismatched, found["totals"].mismatched) == (1, 0)
     assert "orders is" in found["sales"].examples[0]
     shop.writer.apply(EVENTS, END)
-    both = shop.answering.answer_all([shop.question(*SEVERAL), shop.question(view="totals")])
+    both = shop.engine.execute_all([shop.question(*SEVERAL), shop.question(view="totals")])
     assert [answer.meta.degraded for answer in both] == [True, False]
     assert [answer.meta.cut for answer in both] == [HALF, END]
     assert "set aside" in (both[0].meta.why or "")
     for answer, question in zip(both, [shop.question(*SEVERAL), shop.question(view="totals")], strict=True):
         check(answer, question)
-    assert shop.answering.etag(shop.question()) not in (None, before)
+    assert shop.engine.etag(shop.question()) not in (None, before)
     with pytest.raises(NotYet):
         shop.ask(("min_cut", ",".join(f"{partition}:{offset}" for partition, offset in END.items())))
     # The generation that was opened after it is right.

@@ -52,7 +52,7 @@ def shop(tmp_path: Path, server: RedisServer) -> Iterator[Compare]:
     made = Compare(tmp_path / "home", server)
     made.place.settings = made.place.settings.model_copy(update={"batch_wait_s": 0.3})
     yield made
-    made.answering.close()
+    made.engine.close()
 
 
 def archive(shop: Compare, events: Sequence[Event] = EVENTS, late: Sequence[tuple[int, int]] = ()) -> None:
@@ -82,7 +82,7 @@ def check_speed(shop: Compare) -> dict[str, quarantine.Compared]:
 
 
 def check_answers(shop: Compare) -> list[quarantine.Compared]:
-    return verify.from_scratch(shop.place.settings, shop.answering, SHOP, [SALES, TOTALS])
+    return verify.from_scratch(shop.place.settings, shop.engine, SHOP, [SALES, TOTALS])
 
 
 @pytest.mark.parametrize("at_a_time", [200_000, 60], ids=["at once", "in parts"])

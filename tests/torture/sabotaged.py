@@ -23,10 +23,11 @@ from master_dataset.kafka.positions import read_positions
 from master_dataset.kafka.topics import librdkafka_config
 from serving_layer.alerts.journal import Journal, journal_path
 from torture import verdict
+from torture.commands import CommandResult
 from torture.errors import BrokenPromise
 from torture.fault import Fault, Strike
 from torture.faults.damage import any_commit, empty
-from torture.installation import Ended, Installation
+from torture.installation import Installation
 from torture.programme import Programme, Wanted
 from torture.result import Result
 from torture.wait import wait_for
@@ -113,12 +114,12 @@ def wait(installation: Installation, chance: random.Random) -> Iterator[None]:
 def kill_collector(installation: Installation, chance: random.Random) -> Iterator[None]:
     """Kafka stands still while events come, and the collector that has them is killed."""
     del chance
-    installation.signal("kafka", signal.SIGSTOP)
+    installation.processes.signal("kafka", signal.SIGSTOP)
     try:
         time.sleep(2)
-        installation.kill("collector")
+        installation.processes.kill("collector")
     finally:
-        installation.signal("kafka", signal.SIGCONT)
+        installation.processes.signal("kafka", signal.SIGCONT)
     yield
 
 
@@ -126,9 +127,9 @@ def kill_collector(installation: Installation, chance: random.Random) -> Iterato
 def kill_behind(installation: Installation, chance: random.Random) -> Iterator[None]:
     """The archiver stands still until it is behind what it has committed, and is killed."""
     del chance
-    installation.signal("archiver", signal.SIGSTOP)
+    installation.processes.signal("archiver", signal.SIGSTOP)
     time.sleep(3)
-    installation.kill("archiver")
+    installation.processes.kill("archiver")
     yield
 
 
@@ -138,7 +139,7 @@ def kill_alerts(installation: Installation, chance: random.Random) -> Iterator[N
     del chance
     with closing(Journal(journal_path(installation.settings))) as journal:
         wait_for("an alert", lambda: any(each.fired_at for each in journal.episodes()), TAKEOVER_S, every_s=0.5)
-    installation.kill("alerts")
+    installation.processes.kill("alerts")
     yield
 
 
@@ -146,7 +147,7 @@ def kill_alerts(installation: Installation, chance: random.Random) -> Iterator[N
 def forget(installation: Installation, chance: random.Random) -> Iterator[None]:
     """Kafka forgets records that the archiver has not read yet, as when retention overtakes it."""
     del chance
-    installation.signal("archiver", signal.SIGSTOP)
+    installation.processes.signal("archiver", signal.SIGSTOP)
     time.sleep(3)
     kafka = installation.addresses.kafka
     ends = read_positions(installation.settings, kafka, installation.source).latest
@@ -154,7 +155,7 @@ def forget(installation: Installation, chance: random.Random) -> Iterator[None]:
     admin = AdminClient(librdkafka_config(installation.settings, kafka))
     for future in admin.delete_records(places).values():
         future.result()
-    installation.signal("archiver", signal.SIGCONT)
+    installation.processes.signal("archiver", signal.SIGCONT)
     yield
 
 
@@ -165,32 +166,32 @@ def two_writers(installation: Installation, chance: random.Random) -> Iterator[N
     with installation.redis() as client:
         views = SpeedViews(client, installation.source_name)
         before = views.look()
-        installation.stand_still("speed", "speed.before_apply")
-        other = installation.spawn_module("speed_layer")
+        installation.processes.stop_at("speed", "speed.before_apply")
+        other = installation.commands.spawn_module("speed_layer")
         try:
             wait_for("another writer", lambda: views.look().epoch != before.epoch, TAKEOVER_S)
             taken = views.look().meta
             wait_for("what it applies", lambda: views.look().meta != taken, TAKEOVER_S)
             time.sleep(3)
-            installation.signal("speed", signal.SIGCONT)
+            installation.processes.signal("speed", signal.SIGCONT)
             yield
         finally:
             other.kill()
             other.wait(30)
-            installation.signal("speed", signal.SIGCONT)
+            installation.processes.signal("speed", signal.SIGCONT)
 
 
 @contextmanager
 def lose_redis(installation: Installation, chance: random.Random) -> Iterator[None]:
     """Redis is emptied while nobody fills it."""
     del chance
-    installation.signal("speed", signal.SIGSTOP)
+    installation.processes.signal("speed", signal.SIGSTOP)
     with installation.redis() as client:
         client.flushall()
     try:
         yield
     finally:
-        installation.signal("speed", signal.SIGCONT)
+        installation.processes.signal("speed", signal.SIGCONT)
 
 
 @contextmanager
@@ -198,7 +199,7 @@ def run_from_damaged(installation: Installation, chance: random.Random) -> Itera
     """A commit of the master dataset is emptied, and a run reads it."""
     with installation.run_turn:
         empty(any_commit(installation, chance), chance)
-        noted(installation, installation.batch_run("--full"))
+        noted(installation, installation.commands.batch_run("--full"))
     yield
 
 
@@ -207,10 +208,10 @@ def run_ahead(installation: Installation, chance: random.Random) -> Iterator[Non
     """A run whose cut the archiver has not reached."""
     del chance
     with installation.run_turn:
-        installation.signal("archiver", signal.SIGSTOP)
+        installation.processes.signal("archiver", signal.SIGSTOP)
         time.sleep(2)
-        noted(installation, installation.batch_run())
-    installation.signal("archiver", signal.SIGCONT)
+        noted(installation, installation.commands.batch_run())
+    installation.processes.signal("archiver", signal.SIGCONT)
     yield
 
 
@@ -219,15 +220,15 @@ def run_now(installation: Installation, chance: random.Random) -> Iterator[None]
     """A run, under load, which has to succeed."""
     del chance
     with installation.run_turn:
-        ended = installation.batch_run()
+        ended = installation.commands.batch_run()
     if ended.code:
-        raise BrokenPromise(f"a run failed that nobody hurt: {ended.said[-500:]}")
+        raise BrokenPromise(f"a run failed that nobody hurt: {ended.output[-500:]}")
     yield
 
 
-def noted(installation: Installation, ended: Ended) -> None:
+def noted(installation: Installation, ended: CommandResult) -> None:
     """A run that may fail; how it ended is kept with the shot."""
-    installation.notes.append(f"the run ended with {ended.code}: {ended.said[-500:]}")
+    installation.notes.append(f"the run ended with {ended.code}: {ended.output[-500:]}")
 
 
 SABOTAGES = [

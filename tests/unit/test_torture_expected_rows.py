@@ -15,8 +15,8 @@ import pytest
 
 from master_dataset.cut import Cut
 from serving_layer.query import periods
-from serving_layer.query.model import Question
-from serving_layer.query.parse import Limits, ask
+from serving_layer.query.model import Query
+from serving_layer.query.parse import QueryLimits, parse_query
 from serving_layer.verification.from_scratch import recompute
 from torture import expected_rows, shop
 from torture.comparison import Answered, compare
@@ -85,8 +85,8 @@ def asked_of(view: View, truth: Known, around: datetime, count: int) -> Iterator
         yield question(view, truth.hours, chance, known)
 
 
-def served(view: View, asked: dict[str, str]) -> Question:
-    return ask(view, list(asked.items()), now=0.0, limits=Limits())
+def served(view: View, asked: dict[str, str]) -> Query:
+    return parse_query(view, list(asked.items()), now=0.0, limits=QueryLimits())
 
 
 def by_the_serving_layer(view: View, asked: dict[str, str], cut: Cut, truth: Known) -> dict[Any, Any]:
