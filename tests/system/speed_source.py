@@ -209,7 +209,7 @@ class SpeedPlace:
     def send(self, count: int = 60, poison: int = 0, *, copies: float = 0.15, partitions: int = 3) -> None:
         """Events, late and copied ones among them: some repeat events of earlier sendings."""
         self.seed += 1
-        records = generate(self.source, count, self.seed, views=self.views, copies=copies, partitions=partitions)
+        records = generate(self.source, count, self.seed, views=self.views, duplicates=copies, partitions=partitions)
         again = self.events[:: max(len(self.events) // 7, 1)][:7] if copies else []
         with self.producing() as produce:
             for place, event in enumerate([*(record.event for record in records), *again]):
