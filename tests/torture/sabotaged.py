@@ -151,9 +151,9 @@ def forget(installation: Installation, chance: random.Random) -> Iterator[None]:
     time.sleep(3)
     kafka = installation.addresses.kafka
     ends = read_positions(installation.settings, kafka, installation.source).latest
-    places = [TopicPartition(installation.source_topic, partition, offset) for partition, offset in ends.items()]
+    locations = [TopicPartition(installation.source_topic, partition, offset) for partition, offset in ends.items()]
     admin = AdminClient(librdkafka_config(installation.settings, kafka))
-    for future in admin.delete_records(places).values():
+    for future in admin.delete_records(locations).values():
         future.result()
     installation.processes.signal("archiver", signal.SIGCONT)
     yield
@@ -254,7 +254,7 @@ SABOTAGES = [
 ]
 BY_NAME = {each.name: each for each in SABOTAGES}
 SOONEST = (
-    "dedup off", "cut off by one", "poison takes its neighbours", "a page leaves out a row",
+    "dedup off", "cut off by one", "poison takes its neighbours", "days are those of UTC",
     "a window is short by an hour",
 )  # fmt: skip
 """Those that show soonest: `make test-faults` tries these."""
