@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from infra.clients.kafka import check_kafka
+from infra.clients.kafka_admin import check_kafka
 from infra.clients.redis import OLDEST
 from infra.errors import InfraError, ServiceFailed
 from infra.home import Home, read_json

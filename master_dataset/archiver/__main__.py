@@ -8,8 +8,7 @@ import time
 from contextlib import suppress
 from types import FrameType
 
-from confluent_kafka.admin import AdminClient
-
+from infra.clients.kafka_admin import KafkaAdmin
 from infra.metrics import new_registry, serve_metrics
 from infra.processes import run_process
 from infra.settings import Settings
@@ -19,7 +18,7 @@ from infra.stack.services import addresses
 from master_dataset.archiver.metrics import archiver_metrics
 from master_dataset.archiver.source_archiver import Follower, check_any_is_followed
 from master_dataset.archiver.status import write_status
-from master_dataset.kafka.topics import existing_topics, librdkafka_config
+from master_dataset.kafka.topics import existing_topics
 from views.declarations import declared_by
 
 HEARTBEAT_S = 1.0
@@ -36,12 +35,13 @@ def run_archiver(settings: Settings) -> None:
     signal.signal(signal.SIGINT, handle)
     sources = declared_by(settings).sources.values()
     bootstrap = addresses(settings).kafka
-    existing_topics(AdminClient(librdkafka_config(settings, bootstrap)))  # without Kafka no source need be tried
+    admin = KafkaAdmin(settings, bootstrap)
+    existing_topics(admin)  # without Kafka no source need be tried
     write_status(settings, {})
     spark = spark_session(settings, "tidemark-archiver")
     followers = [Follower(settings, bootstrap, spark, source) for source in sources]
     registry = new_registry("archiver")
-    registry.register(archiver_metrics(followers))
+    registry.register(archiver_metrics(followers, admin))
     try:
         with serve_metrics(registry, LOOPBACK, settings.archiver_metrics_port):
             while not stopping:
