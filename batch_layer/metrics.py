@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from infra.metrics import PerSource, SourceMetrics
+from infra.process_status import ProcessStatus
 
 PER_SOURCE = (
     PerSource("run", "Number of the newest published run; 0: there is none.", lambda source, _now: source["run"]),
@@ -40,10 +40,11 @@ PER_SOURCE = (
 class ScheduleMetrics(SourceMetrics):
     """The scheduler's status, and how often it failed."""
 
-    def __init__(self, status: Callable[[], Mapping[str, Any]]) -> None:
+    def __init__(self, status: Callable[[], ProcessStatus]) -> None:
         super().__init__("tidemark_batch", PER_SOURCE, status)
 
-    def _families(self, status: Mapping[str, Any]) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+    def _families(self, status: ProcessStatus) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
         yield from super()._families(status)
-        tries = status["last"]["tries"] if status["last"] and status["next_try"] else 0
+        last, next_try = status.details["last"], status.details["next_try"]
+        tries = last["tries"] if last and next_try else 0
         yield GaugeMetricFamily("tidemark_batch_failed_tries", "How often the runs that are due have failed.", tries)

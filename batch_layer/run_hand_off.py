@@ -17,8 +17,8 @@ from redis.exceptions import RedisError
 from batch_layer.progress import Report
 from batch_layer.pruning import Plan, prune
 from hand_off import publish_log
-from hand_off.batch_errors import BatchError, RunsUnknown
 from hand_off.batch_folder import BatchFolder
+from hand_off.errors import BatchError, RunsUnknown
 from hand_off.generations import Opening, open_cut, publish, tend
 from hand_off.publish_log import Entry
 from hand_off.speed_views import Outcome, SpeedViews

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
 import time
@@ -11,22 +10,21 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import structlog
 
 from batch_layer.schedule import Attempt, Progress, Schedule, overdue_since, progress_from_json
 from hand_off import publish_log
-from hand_off.batch_errors import BatchError
 from hand_off.batch_folder import BatchFolder
+from hand_off.errors import BatchError
 from hand_off.manifests import read_manifest
-from infra.disk import sync_folder
-from infra.home import Home, read_json, write_json
-from infra.processes import run_process
+from infra.disk import file_stamp, sync_folder
+from infra.home import read_json, write_json
+from infra.process_status import ProcessStatus, read_status, status_path, write_status
+from infra.processes import Worker, run_worker
 from infra.settings import Settings, child_environment
 from infra.stack.leash import leashed
-from infra.stack.ports import LOOPBACK
 from master_dataset.cut import Cut, count_between, cut_from_json
 from master_dataset.table.commits import ledger_file, table_path
 
@@ -40,7 +38,7 @@ log = structlog.get_logger()
 
 def status_file(settings: Settings) -> Path:
     """What the scheduler says of itself, every second."""
-    return Home(settings.home).run / "scheduler.json"
+    return status_path(settings, "scheduler")
 
 
 def progress_file(settings: Settings) -> Path:
@@ -75,10 +73,11 @@ class Scheduler:
         find_sources: Callable[[], Sequence[str]],
         command: Callable[[str], list[str]] = run_command,
         clock: Callable[[], float] = time.time,
+        is_stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         self.settings = settings
         self.schedule = Schedule.of(settings.batch_schedule, settings.batch_schedule_tz)
-        self.is_stopping = False
+        self._is_stopping = is_stopping
         self._find_sources = find_sources
         self._command = command
         self._clock = clock
@@ -94,7 +93,7 @@ class Scheduler:
 
         A due time that passes while runs are made is answered by another round, at once.
         """
-        while not self.is_stopping:
+        while not self._is_stopping():
             now, next_try = self._clock(), self.next_try()
             if self.schedule.is_due(self._progress.handled, now):
                 self._make_runs()
@@ -115,10 +114,10 @@ class Scheduler:
         now = self._clock()
         if self._progress.handled > now:  # the clock was set back: without this, nothing would be due until it is there
             self._remember(replace(self._progress, handled=now))
-        write_json(status_file(self.settings), self.status(now))
+        write_status(status_file(self.settings), self.status(now))
 
-    def status(self, now: float, error: str = "") -> dict[str, Any]:
-        """The content of the status file."""
+    def status(self, now: float) -> ProcessStatus:
+        """The status of the process at a time."""
         sources, troubles = {}, []
         running, archived = self._running, self._archived()
         for source in self._progress.seen:
@@ -127,17 +126,14 @@ class Scheduler:
             if found["trouble"]:
                 troubles.append(f"source {source!r}: {found['trouble']}")
         last = self._progress.last
-        return {
-            "at": now,
-            "error": error,
+        details = {
             "schedule": f"{self.settings.batch_schedule} {self.settings.batch_schedule_tz}",
             "next_due": self.schedule.next_after(now),
             "next_try": self.next_try(),
             "running": None if running is None else {"source": running[0], "since": running[1]},
             "last": None if last is None else asdict(last),
-            "sources": sources,
-            "overdue": "; ".join(troubles),
         }
+        return ProcessStatus(now, sources=sources, overdue="; ".join(troubles), details=details)
 
     def _state_of(self, source: str, now: float, archived: Cut | None) -> dict[str, Any]:
         nothing = {"run": None, "data_from": None, "seconds": None, "behind": None, "overdue_s": 0.0}
@@ -166,7 +162,7 @@ class Scheduler:
 
     def _newest_run(self, source: str) -> Newest:
         folder = BatchFolder.of(self.settings, source)
-        version = _version(folder.publish_log)
+        version = file_stamp(folder.publish_log)
         if version is None:
             return Newest()
         known, newest = self._newest.get(source, (None, Newest()))
@@ -186,8 +182,9 @@ class Scheduler:
 
     def _archived(self) -> dict[str, Cut]:
         """How far the archiver is with each source, by its last word; it may be older than the master dataset."""
-        said = read_json(Home(self.settings.home).run / "archiver.json") or {}
-        return {source: cut_from_json(told["cut"]) for source, told in said.get("sources", {}).items()}
+        archiver = read_status(status_path(self.settings, "archiver"))
+        sources = {} if archiver is None else archiver.sources
+        return {source: cut_from_json(each["cut"]) for source, each in sources.items()}
 
     def _lacking(self, last: Attempt) -> list[str]:
         """The sources to which an attempt gave no run, and that nobody else gave one that answers for the due time."""
@@ -208,7 +205,7 @@ class Scheduler:
             for source in self._progress.seen if after is None else self._lacking(after):
                 self._running = (source, self._clock())
                 codes[source] = self._make_run(source)
-                if self.is_stopping:
+                if self._is_stopping():
                     return  # not remembered: the next start makes these runs
         except Exception as problem:
             log.exception("runs_not_started")
@@ -225,7 +222,7 @@ class Scheduler:
     def _make_run(self, source: str) -> int:
         log.info("run_started", source=source)
         began = time.monotonic()
-        code = run_child(self._command(source), child_environment(self.settings), lambda: self.is_stopping)
+        code = run_child(self._command(source), child_environment(self.settings), self._is_stopping)
         log.info("run_ended", source=source, exit_code=code, seconds=round(time.monotonic() - began, 1))
         return code
 
@@ -233,15 +230,6 @@ class Scheduler:
         self._progress = progress
         write_json(progress_file(self.settings), progress.to_json())
         sync_folder(progress_file(self.settings).parent)
-
-
-def _version(path: Path) -> object:
-    """Something that changes when a file does; None where there is no file."""
-    try:
-        status = path.stat()
-    except FileNotFoundError:
-        return None
-    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def run_child(command: Sequence[str], environment: Mapping[str, str], is_stopping: Callable[[], bool]) -> int:
@@ -284,28 +272,24 @@ def _is_archived(settings: Settings, source: str) -> bool:
 
 
 def run_scheduler(
-    settings: Settings, find_sources: Callable[[], Sequence[str]], command: Callable[[str], list[str]] = run_command
+    worker: Worker, find_sources: Callable[[], Sequence[str]], command: Callable[[str], list[str]] = run_command
 ) -> None:
     """Follow the schedule until told to stop."""
     from apscheduler.schedulers.blocking import BlockingScheduler
 
     from batch_layer.metrics import ScheduleMetrics
-    from infra.metrics import new_registry, serve_metrics
 
+    settings = worker.settings
     if not settings.batch_schedule:
         raise BatchError("batch_schedule is empty, so there is nothing to schedule. Set it, like '15 3 * * *'.")
-    Home(settings.home).prepare()
-    ours = Scheduler(settings, find_sources, command)
+    ours = Scheduler(settings, find_sources, command, is_stopping=lambda: worker.is_stopping)
     scheduler = BlockingScheduler(
         executors={name: {"type": "threadpool", "max_workers": 1} for name in ("default", "heartbeat")}, timezone=UTC
     )
     always: dict[str, Any] = {"coalesce": True, "max_instances": 1, "misfire_grace_time": None}
 
-    def handle(_number: int, _frame: FrameType | None) -> None:
-        ours.is_stopping = True  # only a flag: the thread that the signal interrupted may hold any lock
-
     def beat() -> None:
-        if ours.is_stopping:
+        if worker.is_stopping:
             scheduler.shutdown(wait=False)
         else:
             ours.beat()
@@ -313,31 +297,24 @@ def run_scheduler(
     def fire() -> None:
         ours.fire()
         next_try = ours.next_try()
-        if next_try is not None and not ours.is_stopping:
+        if next_try is not None and not worker.is_stopping:
             when = datetime.fromtimestamp(next_try, UTC)
             scheduler.add_job(fire, "date", run_date=when, id="next_try", replace_existing=True, **always)
 
-    signal.signal(signal.SIGTERM, handle)
-    signal.signal(signal.SIGINT, handle)
     ours.beat()
     # At once, for what was missed while we were down; then at each due time, however late: what a sleeping machine
     # missed is made up by one run. The heartbeat wakes the loop, whose own waiting does not notice such a sleep.
     scheduler.add_job(fire, ours.schedule.trigger, next_run_time=datetime.now(UTC), **always)
     scheduler.add_job(beat, "interval", seconds=HEARTBEAT_S, executor="heartbeat", **always)
-    registry = new_registry("scheduler")
-    registry.register(ScheduleMetrics(lambda: ours.status(time.time())))
-    with serve_metrics(registry, LOOPBACK, settings.scheduler_metrics_port) as metrics:
-        log.info("scheduled", cron=settings.batch_schedule, zone=settings.batch_schedule_tz, metrics=metrics)
+    metrics = ScheduleMetrics(lambda: ours.status(time.time()))
+    with worker.metrics(settings.scheduler_metrics_port, metrics) as address:
+        log.info("scheduled", cron=settings.batch_schedule, zone=settings.batch_schedule_tz, metrics=address)
         scheduler.start()  # returns when `beat` saw the flag; the thread of `fire` ends its run before the process ends
 
 
 def main() -> int:
     """The program."""
-    return run_process(lambda settings: run_scheduler(settings, lambda: sources_to_run(settings)), _tell)
-
-
-def _tell(settings: Settings, error: str) -> None:
-    write_json(status_file(settings), {"at": time.time(), "error": error, "overdue": ""})
+    return run_worker("scheduler", lambda worker: run_scheduler(worker, lambda: sources_to_run(worker.settings)))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Named places in our code where a process under torture may be killed or stopped; nothing at all anywhere else.
+"""Failpoints: named points in the code where a fault programme kills or stops the process.
 
-Whether there are any is settled when this module is imported: without the variable, `reach` is a function that does
-nothing. With it, `reach("archiver.before_commit")` looks for a file of that name in the folder that the variable
-names. Whoever finds it takes it away, so that it strikes once, and kills the process as a crash would; or, where the
-file says `stop`, lets it stand still until somebody lets it go on.
+The module decides once, when it is imported. Without the environment variable `reach` is a function that does
+nothing. With it, `reach("archiver.before_commit")` looks for a file of that name in the directory that the variable
+names. The process that finds it removes it, so that it takes effect once, and kills itself. The content may say more:
+`stop` suspends the process until someone resumes it, and a number `3` takes effect the third time the point is reached.
 """
 
 from __future__ import annotations
@@ -14,27 +14,31 @@ from collections.abc import Callable
 from pathlib import Path
 
 VARIABLE = "FAILPOINTS_OF_TIDEMARK"
-"""Names the folder. It is no setting: nobody is to set it but a fault programme."""
+"""The directory with armed failpoints. Not a setting: only fault programmes and tests set it."""
 STOP = "stop"
 
 
 def _ignore(_name: str) -> None:
-    """No failpoints."""
+    """Nothing is armed."""
 
 
 def armed_in(folder: Path) -> Callable[[str], None]:
-    """What `reach` is where failpoints may be armed: by a file with the failpoint's name in `folder`."""
+    """The `reach` of a process whose failpoints are armed by files in `folder`."""
 
     def strike(name: str) -> None:
+        path = folder / name
         try:
-            said = (folder / name).read_text(encoding="utf-8")
-            (folder / name).unlink()  # of several processes that reach it, one takes it
+            content = path.read_text(encoding="utf-8").strip()
+            if content.isdigit() and int(content) > 1:
+                path.write_text(str(int(content) - 1), encoding="utf-8")
+                return
+            path.unlink()  # of several processes that reach it, one removes it
         except OSError:
             return
-        os.kill(os.getpid(), signal.SIGSTOP if said == STOP else signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGSTOP if content == STOP else signal.SIGKILL)
 
     return strike
 
 
 reach: Callable[[str], None] = armed_in(Path(os.environ[VARIABLE])) if os.environ.get(VARIABLE) else _ignore
-"""Say that the process is at this place."""
+"""Mark that the process is at this point."""

@@ -14,6 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from infra.errors import InfraError
+from infra.process_status import ProcessStatus
 from infra.stack.ports import holder_of
 from infra.version import VERSION
 
@@ -43,19 +44,19 @@ class PerSource(NamedTuple):
 class SourceMetrics(Collector):
     """Reads a process's status when asked, so that the numbers are those of this moment."""
 
-    def __init__(self, prefix: str, numbers: Sequence[PerSource], status: Callable[[], Mapping[str, Any]]) -> None:
+    def __init__(self, prefix: str, numbers: Sequence[PerSource], status: Callable[[], ProcessStatus]) -> None:
         self._prefix, self._numbers, self._status = prefix, numbers, status
 
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
         """For the registry."""
         yield from self._families(self._status())
 
-    def _families(self, status: Mapping[str, Any]) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+    def _families(self, status: ProcessStatus) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
         for number in self._numbers:
             made = CounterMetricFamily if number.is_counter else GaugeMetricFamily
             family = made(f"{self._prefix}_{number.name}", number.help, labels=["source"])
-            for name, source in status["sources"].items():
-                if (value := number.value(source, status["at"])) is not None:
+            for name, source in status.sources.items():
+                if (value := number.value(source, status.at)) is not None:
                     family.add_metric([name], value)
             yield family
 

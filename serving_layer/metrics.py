@@ -20,6 +20,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from infra.metrics import PerSource, SourceMetrics, new_registry
+from infra.process_status import ProcessStatus
 
 FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 """Read by prometheus-client when it is imported."""
@@ -137,8 +138,8 @@ class ServingMetrics:
         return found
 
 
-def _status(freshness: Callable[[], Mapping[str, Mapping[str, Any]]]) -> dict[str, Any]:
-    return {"at": time.time(), "sources": freshness()}
+def _status(freshness: Callable[[], Mapping[str, Mapping[str, Any]]]) -> ProcessStatus:
+    return ProcessStatus(time.time(), sources=freshness())
 
 
 def _forget_dead(folder: Path) -> None:

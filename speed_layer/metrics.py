@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from infra.metrics import PerSource, SourceMetrics
+from infra.process_status import ProcessStatus
 
 PER_SOURCE = (
     PerSource(
@@ -43,4 +44,4 @@ PER_SOURCE = (
 
 def speed_metrics(say: Callable[[], Mapping[str, Mapping[str, Any]]]) -> SourceMetrics:
     """What the keepers say of their sources."""
-    return SourceMetrics("tidemark_speed", PER_SOURCE, lambda: {"at": time.time(), "sources": say()})
+    return SourceMetrics("tidemark_speed", PER_SOURCE, lambda: ProcessStatus(time.time(), sources=say()))

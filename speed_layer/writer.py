@@ -21,11 +21,10 @@ from pyspark.sql import SparkSession
 from redis.exceptions import RedisError
 
 from hand_off import definitions, publish_log
-from hand_off.batch_errors import BatchError
 from hand_off.batch_folder import BatchFolder
+from hand_off.errors import BatchError, Fenced, SparkEnded, SpeedError
 from hand_off.generations import tend
 from hand_off.lag import Looked, Looks
-from hand_off.speed_errors import Fenced, SparkEnded, SpeedError
 from hand_off.speed_views import Kept, Meta, Outcome, SpeedViews, cut_text
 from infra.clients.kafka_admin import KafkaAdmin
 from infra.clients.redis import redis_client

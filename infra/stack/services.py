@@ -10,7 +10,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -23,6 +22,7 @@ from infra.errors import InfraError, ServiceFailed
 from infra.home import Home, read_json
 from infra.java.find import Java, find_java
 from infra.java.jars import JarSet, cached_jars
+from infra.process_status import check_heartbeat, check_schedule, check_sources, last_error, refusals, status_path
 from infra.settings import Settings, child_environment
 from infra.stack.leash import leashed
 from infra.stack.ports import LOOPBACK, choose_ports
@@ -332,22 +332,22 @@ def archiver_service(settings: Settings, after: tuple[str, ...]) -> Service:
     """The archiver: from Kafka into the master dataset. It starts after the collector, which makes the topics."""
     address = str(settings.master_dir or settings.home / "master")
     # Not needed: a damaged table is repaired from Kafka, which must be up for that.
-    return _telling_service(
-        settings, "archiver", "master_dataset.archiver.__main__", address, check_heartbeat, after, refused_sources
+    return _worker_service(
+        settings, "archiver", "master_dataset.archiver.__main__", address, check_heartbeat, after, refusals
     )
 
 
 def speed_service(settings: Settings, after: tuple[str, ...]) -> Service:
     """The speed layer: from Kafka into the real-time views in Redis."""
     # Not needed: answers get older without it, not wrong.
-    return _telling_service(settings, "speed", "speed_layer", settings.redis_url, check_sources, after, refused_sources)
+    return _worker_service(settings, "speed", "speed_layer", settings.redis_url, check_sources, after, refusals)
 
 
 def scheduler_service(settings: Settings, after: tuple[str, ...]) -> Service:
     """The scheduler: starts batch runs when they are due. Its address is that of its metrics."""
     address = f"http://{LOOPBACK}:{settings.scheduler_metrics_port}/metrics"
     # Not needed: answers get older without it, not wrong.
-    return _telling_service(settings, "scheduler", "batch_layer.scheduler", address, check_schedule, after)
+    return _worker_service(settings, "scheduler", "batch_layer.scheduler", address, check_schedule, after)
 
 
 def serving_service(settings: Settings, after: tuple[str, ...]) -> Service:
@@ -359,7 +359,7 @@ def alerts_service(settings: Settings, after: tuple[str, ...]) -> Service:
     """The alert process: looks at alerts whenever answers change, and tells. Its address is that of its metrics."""
     address = f"http://{LOOPBACK}:{settings.alerts_metrics_port}/metrics"
     # Not needed: without it answers are as right as ever, and what it missed it looks at when it is back.
-    return _telling_service(settings, "alerts", "serving_layer.alerts", address, check_heartbeat, after, untold)
+    return _worker_service(settings, "alerts", "serving_layer.alerts", address, check_heartbeat, after, refusals)
 
 
 def _rest_service(settings: Settings, name: str, module: str, address: str, after: tuple[str, ...]) -> Service:
@@ -374,79 +374,29 @@ def _rest_service(settings: Settings, name: str, module: str, address: str, afte
     )
 
 
-def _telling_service(
+def _worker_service(
     settings: Settings,
     name: str,
     module: str,
     address: str,
     check: Callable[[Path], str | None],
     after: tuple[str, ...],
-    amiss: Callable[[Path], str] = lambda _file: "",
+    complaints: Callable[[Path], str] = lambda _file: "",
 ) -> Service:
-    """A process that tells how it is in `<home>/run/<name>.json`, every second, and that the others can do without."""
-    status_file = Home(settings.home).run / f"{name}.json"
+    """A process that writes its status every second, and that the others can do without."""
+    status_file = status_path(settings, name)
     return Service(
         name=name,
         command=(sys.executable, "-P", "-m", module),
         address=address,
         check=lambda: check(status_file),
-        prepare=lambda: status_file.unlink(missing_ok=True),  # an earlier process's word is no sign of life of this one
+        prepare=lambda: status_file.unlink(missing_ok=True),  # an earlier process's heartbeat is none of this one
         after=after,
         environment={**child_environment(settings), **UTF8},
         is_needed=False,
-        last_words=lambda: str((read_json(status_file) or {}).get("error", "")),
-        amiss=lambda: amiss(status_file),
+        last_words=lambda: last_error(status_file),
+        amiss=lambda: complaints(status_file),
     )
-
-
-def check_heartbeat(status_file: Path, max_age_s: float = 15.0) -> str | None:
-    """None when a process wrote its status just now and says that all its work goes on; else what is missing."""
-    status = read_json(status_file)
-    if not status:
-        return "it has not said anything yet"
-    if status["error"]:
-        return str(status["error"]).splitlines()[0]
-    if not status["sources"]:
-        return "it is starting"
-    return _check_age(status["at"], max_age_s)
-
-
-def refused_sources(status_file: Path) -> str:
-    """What a process that follows sources says of those that it cannot follow; empty if there are none."""
-    sources = (read_json(status_file) or {}).get("sources", {})
-    return "\n".join(f"source {name!r}: {said['refused']}" for name, said in sources.items() if said.get("refused"))
-
-
-def untold(status_file: Path) -> str:
-    """What the alert process says of sources that it does not look at for long, and of whom it cannot tell."""
-    couriers = (read_json(status_file) or {}).get("couriers", {})
-    said = [refused_sources(status_file), *(each["refused"] for each in couriers.values())]
-    return "\n".join(filter(None, said))
-
-
-def check_sources(status_file: Path, max_age_s: float = 15.0) -> str | None:
-    """As `check_heartbeat`, for a process that is ready when each of its sources goes on or said why it cannot."""
-    amiss = check_heartbeat(status_file, max_age_s)
-    if amiss is None:
-        sources = (read_json(status_file) or {})["sources"]
-        starting = [name for name, said in sources.items() if not said["starts"] and not said["refused"]]
-        amiss = f"it is starting with {', '.join(starting)}" if starting else None
-    return amiss
-
-
-def check_schedule(status_file: Path, max_age_s: float = 15.0) -> str | None:
-    """As `check_heartbeat`, for the scheduler: also a run that is overdue is amiss."""
-    status = read_json(status_file)
-    if not status:
-        return "it has not said anything yet"
-    if status["error"]:
-        return str(status["error"]).splitlines()[0]
-    return _check_age(status["at"], max_age_s) or status["overdue"] or None
-
-
-def _check_age(said_at: float, max_age_s: float) -> str | None:
-    age_s = time.time() - said_at
-    return None if age_s <= max_age_s else f"its last sign of life is {age_s:.0f} s old"
 
 
 def check_http(address: str, path: str, timeout_s: float = 5.0) -> str | None:

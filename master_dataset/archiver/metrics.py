@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from infra.clients.kafka_admin import KafkaAdmin
 from infra.metrics import PerSource, SourceMetrics
+from infra.process_status import ProcessStatus
 from master_dataset.cut import count_between
 from master_dataset.errors import MasterDatasetError
 from master_dataset.kafka.topics import LATEST, read_offsets
@@ -43,9 +44,9 @@ def archiver_metrics(followers: Sequence[Follower], admin: KafkaAdmin) -> Source
     """The status of each source, and how far Kafka is ahead of it."""
     probe = admin.with_timeout(KAFKA_TIMEOUT_S)
 
-    def status() -> dict[str, Any]:
+    def status() -> ProcessStatus:
         sources = {each.source.name: {**each.describe(), "behind": _behind(each, probe)} for each in followers}
-        return {"at": time.time(), "sources": sources}
+        return ProcessStatus(time.time(), sources=sources)
 
     return SourceMetrics("tidemark_archiver", PER_SOURCE, status)
 

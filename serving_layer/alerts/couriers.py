@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from infra.backoff import pause_after
 from infra.clients.kafka import librdkafka_config
 from infra.clients.kafka_admin import KafkaAdmin
 from infra.settings import Settings
@@ -89,7 +90,7 @@ class Courier:
             self.error = ""
             return
         longest = LONGEST_PAUSE_S if self.target != KAFKA else 5.0
-        pause_s = min(FIRST_PAUSE_S * 2 ** min(first.tries, 20), longest) * random.uniform(0.75, 1.0)  # noqa: S311
+        pause_s = pause_after(first.tries + 1, FIRST_PAUSE_S, longest) * random.uniform(0.75, 1.0)  # noqa: S311
         self.journal.failed(first.seq, time.time() + pause_s, why)
 
 

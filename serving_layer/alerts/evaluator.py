@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from hand_off.change_log import Touched
+from infra.failpoints import reach
 from infra.settings import Settings
 from master_dataset.cut import Cut, cut_to_json
 from serving_layer.alerts import questions as asked
@@ -24,9 +25,9 @@ from serving_layer.alerts.episodes import Episode, Judged, Key, State, Step, adv
 from serving_layer.alerts.journal import Journal, Look, Position
 from serving_layer.alerts.payloads import Message, messages, told
 from serving_layer.alerts.questions import Wanted
-from serving_layer.engine import Answering
+from serving_layer.engine import QueryEngine
 from serving_layer.errors import ServingError
-from serving_layer.query.result import Answer
+from serving_layer.query.result import Result
 from views.alert import Alert
 from views.declarations import Declarations
 from views.errors import AlertError
@@ -70,11 +71,11 @@ class Evaluator:
     settings: Settings
     declarations: Declarations
     source: str
-    answering: Answering
+    engine: QueryEngine
     journal: Journal
     webhooks: tuple[str, ...] = ()
     on_told: Callable[[], None] = lambda: None
-    failpoint: Callable[[str], None] = lambda _name: None
+    failpoint: Callable[[str], None] = reach
     clock: Callable[[], float] = time.time
     memory: dict[str, Memory] = field(default_factory=dict)
     as_of: float = 0.0
@@ -169,7 +170,7 @@ class Evaluator:
         for alert in self.alerts:
             memory = self.memory[alert.name]
             try:
-                view = self.answering.latest(alert.view.name)
+                view = self.engine.served_view(alert.view.name)
                 yield Watched(alert, view, alert.condition_for(view) if alert.when else None)
                 memory.error = memory.error if memory.is_behind else ""
             except ServingError as error:
@@ -252,7 +253,7 @@ class Evaluator:
 
     def _read(self, asking: Sequence[Asking], now: float) -> Found:
         """The answers; of an alert that asks too much it is noted that it has to catch up."""
-        found = read(self.answering, self.source, asking, now)
+        found = read(self.engine, self.source, asking, now)
         for memory in (self.memory[name] for name in found.answers):
             memory.is_behind, memory.error = False, ""
         for name, why in found.too_large.items():
@@ -265,7 +266,7 @@ class Evaluator:
     # ---- what follows ----
 
     def _steps(
-        self, watched: Watched, asking: Sequence[Asking], answers: Mapping[str, Answer], touched: Touched | None,
+        self, watched: Watched, asking: Sequence[Asking], answers: Mapping[str, Result], touched: Touched | None,
         now: float,
     ) -> list[Step]:  # fmt: skip
         name = watched.alert.name
@@ -277,7 +278,7 @@ class Evaluator:
             return list(self._silence(watched, found, touched, now))
         return list(self._judged(watched, ours, found, now))
 
-    def _judged(self, watched: Watched, ours: Asking | None, answer: Answer | None, now: float) -> Iterator[Step]:
+    def _judged(self, watched: Watched, ours: Asking | None, answer: Result | None, now: float) -> Iterator[Step]:
         memory, rule = self.memory[watched.alert.name], watched.rule
         judged: dict[Key, dict[int, Judged]] = {}
         if ours is not None and answer is not None and watched.condition is not None:
@@ -300,7 +301,7 @@ class Evaluator:
             return self.as_of
         return float(settled)
 
-    def _silence(self, watched: Watched, answer: Answer | None, touched: Touched | None, now: float) -> Iterator[Step]:
+    def _silence(self, watched: Watched, answer: Result | None, touched: Touched | None, now: float) -> Iterator[Step]:
         alert, view, memory = watched.alert, watched.view, self.memory[watched.alert.name]
         newest: dict[Key, int] = {}
         if answer is not None:

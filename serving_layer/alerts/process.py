@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from infra.clients.redis import redis_client
 from infra.errors import HomeInUse
-from infra.failpoints import reach
-from infra.home import Home, write_json
-from infra.metrics import new_registry, serve_metrics
-from infra.processes import run_process
+from infra.locks import LockHeld, hold
+from infra.process_status import ProcessStatus
+from infra.processes import Worker, run_worker
 from infra.settings import Settings
-from infra.stack.ports import LOOPBACK
 from infra.stack.services import addresses
 from serving_layer.alerts.change_follower import Follower
 from serving_layer.alerts.couriers import Courier, kafka_courier, webhook_courier
@@ -31,15 +25,13 @@ from serving_layer.alerts.journal import Journal, Position, open_journal
 from serving_layer.alerts.metrics import AlertMetrics
 from serving_layer.alerts.watches import Watcher
 from serving_layer.alerts.webhooks import Webhook, check_named, read_webhooks
-from serving_layer.engine import Answering
-from serving_layer.query.limits import bounds_of
+from serving_layer.engine import QueryEngine
+from serving_layer.query.limits import execution_limits
 from views.declarations import Declarations, declared_by
 
 HEARTBEAT_S = 0.5
 LONG_S = 30.0
 """What does not go for so long is told by `tidemark status`."""
-CRASH_VARIABLE = "ALERTS_CRASH"
-"""For tests: the name of a failpoint, and how often it is passed before the process is killed there."""
 
 
 @dataclass
@@ -66,7 +58,7 @@ class Kept:
             *(each.run for each in self.couriers),
         ]
 
-    def status(self, now: float) -> dict[str, Any]:
+    def status(self, now: float) -> ProcessStatus:
         """What `tidemark status` reads. Everything goes on by itself; what does not for long is called refused."""
         sources = {name: self._source(name, now) for name in self.declarations.sources}
         couriers = {
@@ -77,7 +69,7 @@ class Kept:
             }
             for each in self.couriers
         }
-        return {"at": now, "error": "", "sources": sources, "couriers": couriers}
+        return ProcessStatus(now, sources=sources, couriers=couriers)
 
     def _source(self, name: str, now: float) -> dict[str, Any]:
         alerts = {alert: memory.error for alert, memory in self._memories(name) if memory.error}
@@ -101,16 +93,9 @@ class Kept:
             yield from list(self.evaluators[name].memory.items())  # its thread may add some
 
 
-def run_alerts(settings: Settings) -> None:
+def run_alerts(worker: Worker) -> None:
     """Until a signal ends it. Every thread goes on by itself after whatever went wrong with it."""
-    stopping = threading.Event()
-
-    def handle(_number: int, _frame: FrameType | None) -> None:
-        stopping.set()
-
-    signal.signal(signal.SIGTERM, handle)
-    signal.signal(signal.SIGINT, handle)
-    Home(settings.home).prepare()
+    settings = worker.settings
     declarations = declared_by(settings)
     webhooks = read_webhooks(settings.alerts_webhooks_file)
     check_named(webhooks, declarations.alerts.values())
@@ -118,27 +103,26 @@ def run_alerts(settings: Settings) -> None:
         journal = open_journal(settings)
         held.callback(journal.close)
         held.enter_context(_alone(journal.path.with_name("lock")))
-        answering = Answering(settings, declarations, bounds_of(settings))
-        held.callback(answering.close)
-        kept = _kept(settings, declarations, webhooks, journal, answering, stopping)
+        engine = QueryEngine(settings, declarations, execution_limits(settings))
+        held.callback(engine.close)
+        kept = _kept(settings, declarations, webhooks, journal, engine, worker.stopping)
         threads = [threading.Thread(target=run, daemon=True) for run in kept.threads()]
         for thread in threads:
             thread.start()
-        registry = new_registry("alerts")
-        registry.register(AlertMetrics(kept.evaluators, kept.watchers, kept.feeders, kept.couriers, journal))
+        metrics = AlertMetrics(kept.evaluators, kept.watchers, kept.feeders, kept.couriers, journal)
         try:
-            with serve_metrics(registry, LOOPBACK, settings.alerts_metrics_port):
-                while not stopping.wait(HEARTBEAT_S):
-                    write_json(status_file(settings), kept.status(time.time()))
+            with worker.metrics(settings.alerts_metrics_port, metrics):
+                while not worker.wait(HEARTBEAT_S):
+                    worker.write_status(kept.status(time.time()))
         finally:
-            stopping.set()
+            worker.stop()
             for thread in threads:
                 thread.join(settings.stop_timeout_s / 2)
 
 
 def _kept(
     settings: Settings, declarations: Declarations, webhooks: dict[str, Webhook], journal: Journal,
-    answering: Answering, stopping: threading.Event,
+    engine: QueryEngine, stopping: threading.Event,
 ) -> Kept:  # fmt: skip
     where = addresses(settings)
     kept = Kept(settings, declarations, journal, stopping)
@@ -149,17 +133,15 @@ def _kept(
         for courier in kept.couriers:
             courier.news.set()
 
-    crash = os.environ.get(CRASH_VARIABLE, "")
-    failpoint = crash_at(crash) if crash else reach
     for name, source in declarations.sources.items():
         evaluator = Evaluator(
-            settings, declarations, name, answering, journal, tuple(webhooks), on_told, failpoint
+            settings, declarations, name, engine, journal, tuple(webhooks), on_told
         )  # fmt: skip
         kept.evaluators[name] = evaluator
         if declarations.alerts_of(name):
             kept.followers.append(Follower(name, name, evaluator, journal, _redis(settings), stopping))
         for feed in declarations.feeds_of(name):
-            feeder = Feeder(settings, feed, answering, journal, feed_topic(settings, where.kafka, feed))
+            feeder = Feeder(settings, feed, engine, journal, feed_topic(settings, where.kafka, feed))
             kept.feeders[feed.name] = feeder
             kept.followers.append(Follower(feeder.name, name, feeder, journal, _redis(settings), stopping))
         watches = tuple(each for each in declarations.watches.values() if each.source.name == name)
@@ -179,20 +161,6 @@ def arm(journal: Journal, declarations: Declarations, evaluators: dict[str, Eval
     journal.arm(hashes, now, look._replace(changed=tuple(over)))
 
 
-def crash_at(text: str) -> Callable[[str], None]:
-    """`alerts.after_commit 3` -> a function that kills this process when that point is passed the third time."""
-    name, _, count = text.partition(" ")
-    left = [int(count or 1)]
-
-    def failpoint(passed: str) -> None:
-        if name and passed == name:
-            left[0] -= 1
-            if left[0] <= 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    return failpoint
-
-
 def _redis(settings: Settings) -> Any:
     return redis_client(settings, addresses(settings).redis, timeout_s=5.0)
 
@@ -200,23 +168,13 @@ def _redis(settings: Settings) -> Any:
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
     """Two processes that look at the same alerts would tell everything twice."""
-    with path.open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise HomeInUse(f"Another process looks at the alerts of this home: it holds {path}.") from None
-        yield
-
-
-def status_file(settings: Settings) -> Path:
-    """Where the process says how it is."""
-    return Home(settings.home).run / "alerts.json"
-
-
-def _tell(settings: Settings, error: str) -> None:
-    write_json(status_file(settings), {"at": time.time(), "error": error, "sources": {}})
+    try:
+        with hold(path, wait_s=0):
+            yield
+    except LockHeld:
+        raise HomeInUse(f"Another process looks at the alerts of this home: it holds {path}.") from None
 
 
 def main() -> int:
     """The program."""
-    return run_process(run_alerts, _tell)
+    return run_worker("alerts", run_alerts)

@@ -1,4 +1,4 @@
-"""Where what is pushed is read: transitions of alerts in the journal, matches of watches in their streams in Redis."""
+"""Logs that are pushed: transitions of alerts in the journal, matches of watches in their Redis streams."""
 
 from __future__ import annotations
 
@@ -13,52 +13,53 @@ from infra.settings import Settings
 from infra.stack.services import addresses
 from serving_layer.alerts.journal import Journal
 from serving_layer.alerts.watches import names
-from serving_layer.push.channels import MOST_UNREAD, Pushed, place
+from serving_layer.push.log_channel import parse_id
+from serving_layer.push.mailbox import MAX_UNREAD, Message
 from views.watch import Watch
 
 POLL_S = 0.05
-"""How often the journal is looked at for news, while anybody listens: a look takes some microseconds."""
-WAIT_MS = 500
-"""Redis is asked so long for the next match; who comes back meanwhile waits for that."""
-AT_ONCE = 500
-FIRST = "0-0"
+"""Between two reads of the journal while anyone listens. One read takes some microseconds."""
+BLOCK_MS = 500
+"""Redis waits this long for the next match. A client that reconnects meanwhile waits too."""
+READ_COUNT = 500
+LOWEST_ID = "0-0"
 
 
-class Transitions:
-    """What is told of alerts. `journal` gives none before the alert process has run."""
+class TransitionLog:
+    """The transitions of all alerts. `journal` returns None before the alert process has first run."""
 
     def __init__(self, journal: Callable[[], Journal | None]) -> None:
         self._journal = journal
 
-    async def newest(self) -> str:
-        """Its number."""
+    async def newest_id(self) -> str:
+        """The number of the newest transition."""
         journal = self._journal()
         return "0" if journal is None else str(await asyncio.to_thread(journal.last_transition))
 
-    async def after(self, last: str) -> list[Pushed]:
-        """What came since, after a moment."""
+    async def read_after(self, id_: str) -> list[Message]:
+        """Transitions after a number, read after a short pause."""
         await asyncio.sleep(POLL_S)
-        return await self._read(last, AT_ONCE)
+        return await self._read(int(id_), READ_COUNT)
 
-    async def kept(self, last: str, until: str) -> tuple[list[Pushed], int]:
-        """Numbers have no gaps: what is not there was pruned, or is more than anybody reads."""
-        found = await self._read(str(max(int(last), int(until) - MOST_UNREAD)), MOST_UNREAD)
-        found = [each for each in found if int(each.id) <= int(until)]
-        return found, int(until) - int(last) - len(found)
+    async def read_between(self, after: str, until: str) -> tuple[list[Message], int]:
+        """Numbers have no gaps: what is missing was pruned, or is more than a mailbox holds."""
+        found = await self._read(max(int(after), int(until) - MAX_UNREAD), MAX_UNREAD)
+        messages = [message for message in found if int(message.id) <= int(until)]
+        return messages, int(until) - int(after) - len(messages)
 
     async def close(self) -> None:
-        """The journal stays open: others read it too."""
+        """Leave the journal open: other requests read it too."""
 
-    async def _read(self, last: str, most: int) -> list[Pushed]:
+    async def _read(self, after: int, limit: int) -> list[Message]:
         journal = self._journal()
         if journal is None:
             return []
-        found = await asyncio.to_thread(journal.transitions, int(last), most)
-        return [Pushed("alert", str(seq), body, view) for seq, view, body in found]
+        transitions = await asyncio.to_thread(journal.transitions, after, limit)
+        return [Message("alert", body, str(seq), about=view) for seq, view, body in transitions]
 
 
-class Matches:
-    """What a watch matches."""
+class MatchLog:
+    """The matches of one watch."""
 
     def __init__(self, settings: Settings, watch: Watch) -> None:
         password = settings.redis_password
@@ -67,27 +68,27 @@ class Matches:
         )
         self._watch, self._stream = watch.name, names(watch.source.name)[1] + watch.name
 
-    async def newest(self) -> str:
-        """Its place in the stream."""
-        found: Any = await self._client.xrevrange(self._stream, count=1)
-        return found[0][0].decode() if found else FIRST
+    async def newest_id(self) -> str:
+        """The id of the newest entry of the stream."""
+        entries: Any = await self._client.xrevrange(self._stream, count=1)
+        return entries[0][0].decode() if entries else LOWEST_ID
 
-    async def after(self, last: str) -> list[Pushed]:
-        """What came since, or comes in a moment."""
-        found: Any = await self._client.xread({self._stream: last}, count=AT_ONCE, block=WAIT_MS)
-        return self._pushed(entries_of(found))
+    async def read_after(self, id_: str) -> list[Message]:
+        """Matches after an id, waited for."""
+        reply: Any = await self._client.xread({self._stream: id_}, count=READ_COUNT, block=BLOCK_MS)
+        return self._messages(entries_of(reply))
 
-    async def kept(self, last: str, until: str) -> tuple[list[Pushed], int]:
-        """The stream keeps the newest. Where it begins later than `last`, what is missing is at least one."""
+    async def read_between(self, after: str, until: str) -> tuple[list[Message], int]:
+        """The stream retains the newest. If its oldest entry is later than `after`, at least one is missing."""
         oldest: Any = await self._client.xrange(self._stream, count=1)
-        found: Any = await self._client.xrange(self._stream, min=f"({last}", max=until)
-        begins = place(oldest[0][0].decode()) if oldest else None
-        is_whole = begins is not None and begins <= (place(last) or begins)
-        return self._pushed(found), 0 if is_whole or last == FIRST else 1
+        entries: Any = await self._client.xrange(self._stream, min=f"({after}", max=until)
+        first = parse_id(oldest[0][0].decode()) if oldest else None
+        is_complete = first is not None and first <= (parse_id(after) or first)
+        return self._messages(entries), 0 if is_complete or after == LOWEST_ID else 1
 
     async def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection to Redis."""
         await self._client.aclose()
 
-    def _pushed(self, entries: list[tuple[bytes, dict[bytes, bytes]]]) -> list[Pushed]:
-        return [Pushed("match", id_.decode(), fields[b"e"].decode(), self._watch) for id_, fields in entries]
+    def _messages(self, entries: list[tuple[bytes, dict[bytes, bytes]]]) -> list[Message]:
+        return [Message("match", fields[b"e"].decode(), id_.decode(), about=self._watch) for id_, fields in entries]

@@ -8,8 +8,7 @@ from typing import Any
 from redis.exceptions import RedisError
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route, WebSocketRoute
-from starlette.websockets import WebSocket
+from starlette.routing import BaseRoute, Route
 
 from infra.clients.redis import redis_client
 from infra.rest.responses import json_response, query_pairs
@@ -18,10 +17,12 @@ from infra.stack.services import addresses
 from serving_layer.alerts.episodes import Episode, State
 from serving_layer.alerts.journal import Journal, journal_path, open_journal
 from serving_layer.alerts.payloads import described, iso
-from serving_layer.alerts.push_sources import Matches, Transitions
+from serving_layer.alerts.push_sources import MatchLog, TransitionLog
 from serving_layer.alerts.watches import counts
 from serving_layer.errors import BadParameter, UnknownView
-from serving_layer.push.channels import Pushing, Wanted, push_by_websocket, stream
+from serving_layer.push.log_channel import LogChannel
+from serving_layer.push.registry import Registry, Subscription
+from serving_layer.push.routes import push_routes
 from serving_layer.query import parameters
 from serving_layer.rest.context import Serving
 from views.alert import Alert
@@ -89,21 +90,20 @@ class Shown:
 
     # ---- access ----
 
-    def wanted_alerts(self, connection: HTTPConnection) -> Wanted:
-        """What a connection to /alerts/live gets: episodes of views that its key may see."""
-        self.serving.access.seeing(connection)
+    async def subscribe_alerts(self, connection: HTTPConnection) -> Subscription:
+        """/alerts/live: the transitions of alerts on views that the key may see."""
+        check_access = partial(self.serving.access.seeing, connection)
+        check_access()
         _check_no_parameters(connection)
-        return "alerts", lambda: Transitions(self.journal), partial(self.serving.access.seeing, connection)
+        return Subscription("alerts", lambda: LogChannel("alerts", TransitionLog(self.journal)), check_access)
 
-    def wanted_watch(self, connection: HTTPConnection) -> Wanted:
-        """What a connection to a watch gets."""
+    async def subscribe_watch(self, connection: HTTPConnection) -> Subscription:
+        """/watches/{name}/live: the matches of a watch."""
         watch = self.watch(connection, connection.path_params["name"])
         _check_no_parameters(connection)
-        return (
-            f"watch {watch.name}",
-            lambda: Matches(self.settings, watch),
-            partial(self.serving.access.seeing, connection),
-        )
+        name = f"watch {watch.name}"
+        check_access = partial(self.serving.access.seeing, connection)
+        return Subscription(name, lambda: LogChannel(name, MatchLog(self.settings, watch)), check_access)
 
     def watch(self, connection: HTTPConnection, name: str) -> Watch:
         """One watch, or UnknownView."""
@@ -148,7 +148,7 @@ def _check_no_parameters(connection: HTTPConnection) -> None:
         raise BadParameter(name, value, f"There is no parameter {name[:100]!r} here. Leave it out.")
 
 
-def alert_routes(shown: Shown, pushing: Pushing) -> list[BaseRoute]:
+def alert_routes(shown: Shown, registry: Registry) -> list[BaseRoute]:
     """The routes; live ones take server-sent events and a WebSocket at one path."""
     serving = shown.serving
 
@@ -172,24 +172,10 @@ def alert_routes(shown: Shown, pushing: Pushing) -> list[BaseRoute]:
         serving.access.views(request)
         return json_response({"watches": await serving.run(shown.watches, shown.seen_watches(request))})
 
-    async def live_alerts(request: Request) -> Response:
-        return stream(pushing, shown.wanted_alerts(request))
-
-    async def live_watch(request: Request) -> Response:
-        return stream(pushing, shown.wanted_watch(request))
-
-    async def alerts_by_websocket(websocket: WebSocket) -> None:
-        await push_by_websocket(pushing, websocket, shown.wanted_alerts)
-
-    async def watch_by_websocket(websocket: WebSocket) -> None:
-        await push_by_websocket(pushing, websocket, shown.wanted_watch)
-
     return [
         Route("/alerts", alerts),
         Route("/alerts/history", history),
-        Route("/alerts/live", live_alerts),
-        WebSocketRoute("/alerts/live", alerts_by_websocket),
+        *push_routes(registry, "/alerts/live", shown.subscribe_alerts),
         Route("/watches", watches),
-        Route("/watches/{name}/live", live_watch),
-        WebSocketRoute("/watches/{name}/live", watch_by_websocket),
+        *push_routes(registry, "/watches/{name}/live", shown.subscribe_watch),
     ]

@@ -1,12 +1,8 @@
-"""Answers pushed as they change: GET /views/{name}/live by server-sent events and by WebSocket.
+"""Live queries: GET /views/{name}/live pushes the answer to a query whenever it changes.
 
-    subscriber ─┐
-    subscriber ─┼─ mailbox each ◀── feed: one for each different question ── asks again every so often
-    subscriber ─┘   (holds one message: the newest)
-
-A feed asks as often as its question wants, and tells its subscribers when the answer is another. Where only the cuts
-moved on, and all rows are as before, it tells that every `HEARTBEAT_S`. A reader that is slow finds the newest answer
-when it comes back, and holds up nobody.
+One channel runs each different query, as often as its subscribers asked for, and publishes the answer when it is a
+different one. Where only the cuts advanced and every row is the same, it publishes once per heartbeat. A new
+subscriber receives the newest answer at once.
 """
 
 from __future__ import annotations
@@ -14,394 +10,197 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import structlog
-from fastapi.sse import KEEPALIVE_COMMENT, EventSourceResponse, format_sse_event
-from starlette.requests import HTTPConnection, Request
-from starlette.responses import Response
-from starlette.routing import BaseRoute, Route, WebSocketRoute
-from starlette.types import Receive, Scope, Send
-from starlette.websockets import WebSocket, WebSocketDisconnect
+from starlette.requests import HTTPConnection
+from starlette.routing import BaseRoute
 
 from infra.rest.problems import Problem
 from infra.rest.responses import query_pairs
 from infra.threads import Threads
 from serving_layer.errors import BadParameter, ServingError
-from serving_layer.query.model import Question
-from serving_layer.query.parse import ask
+from serving_layer.push import connection as push_connection
+from serving_layer.push.mailbox import NEWEST_ONLY, Mailbox, Message
+from serving_layer.push.registry import Channel, Registry, Subscription, too_many_live
+from serving_layer.push.routes import push_routes
+from serving_layer.query.model import Query
+from serving_layer.query.parse import parse_query
 from serving_layer.query.times import parse_duration
 from serving_layer.rest import formats
 from serving_layer.rest.context import Serving, problem_of
 
-HEARTBEAT_S = 15.0
-"""Proxies close connections on which nothing is said for long, often a minute."""
-SEND_TIMEOUT_S = 60.0
-"""A reader that takes nothing for so long is gone."""
-DEFAULT_EVERY = "1s"
-LONGEST_EVERY_S = 3600.0
-RECONNECT_MS = 2000
+DEFAULT_INTERVAL = "1s"
+MAX_INTERVAL_S = 3600.0
 THREADS = 2
 NOT_LIVE = ("cursor", "wait", "min_cut")
-"""Parameters that belong to one answer."""
-STOPPING = (1001, "the serving layer stops")
-KEY_GONE = (1008, "the key is not valid any more")
-"""Why a WebSocket is closed: going away, policy violation."""
+"""Parameters that make sense for a single answer only."""
 
 log = structlog.get_logger()
 
 
-class Message(NamedTuple):
-    """What subscribers are told: an answer, or the problem why there is none now. JSON in `data`."""
-
-    event: str
-    id: str
-    data: bytes
-    problem: Problem | None = None
-    says: bytes = b""
-    """The same as long as an answer says the same of the same run."""
-
-    def as_sse(self) -> bytes:
-        """As a server-sent event. Only an answer has an id, by which a client that comes back says what it has."""
-        return format_sse_event(data_str=self.data.decode(), event=self.event, id=None if self.problem else self.id)
-
-    def as_text(self) -> str:
-        """For a WebSocket: `{"answer": {...}}` or `{"problem": {...}}`."""
-        return f'{{"{self.event}":{self.data.decode()}}}'
-
-
-class Asked(NamedTuple):
-    """What a feed asks, again and again. Times that are relative move on with the clock."""
+class LiveQuery(NamedTuple):
+    """A query that is run again and again. Relative times in it advance with the clock."""
 
     view: str
     parameters: tuple[tuple[str, str], ...]
-    every_s: float
+    interval_s: float
 
 
-@dataclass(eq=False)
-class Mailbox:
-    """The newest message that a subscriber has not read."""
+class Outcome(NamedTuple):
+    """What one run of a live query gave: an answer or a problem, as the message to publish."""
 
-    message: Message | None = None
-    is_ended: bool = False
-    news: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def put(self, message: Message) -> None:
-        """It replaces what was not read."""
-        self.message = message
-        self.news.set()
-
-    def end(self) -> None:
-        """There will be nothing more."""
-        self.is_ended = True
-        self.news.set()
-
-    async def take(self, patience_s: float) -> Message | None:
-        """The newest, waited for; None when nothing came in time, or nothing more will come."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(patience_s):
-                await self.news.wait()
-        found, self.message = self.message, None
-        if not self.is_ended:
-            self.news.clear()
-        return found
+    message: Message
+    identity: tuple[str, str]
+    """Equal outcomes are published once: the tag of an answer, the kind of a problem."""
+    content: bytes = b""
+    """A digest of an answer without its cuts."""
 
 
-@dataclass(eq=False)
-class Feed:
-    """The subscribers of one question, and what they were told last."""
+class QueryChannel(Channel):
+    """The subscribers of one live query, and its newest outcome."""
 
-    asked: Asked
-    mailboxes: set[Mailbox] = field(default_factory=set)
-    last: Message | None = None
-    told_at: float = 0.0
-    task: asyncio.Task[None] | None = None
+    policy = NEWEST_ONLY
 
-    def tell(self, message: Message) -> None:
-        """All of them, if it is news. Who comes next gets the newest in any case."""
-        before, self.last = self.last, message
-        if before is not None and (before.event, before.id) == (message.event, message.id):
-            return
-        is_same = before is not None and before.event == message.event and before.says == message.says != b""
-        if is_same and time.monotonic() - self.told_at < HEARTBEAT_S:
-            return
-        self.told_at = time.monotonic()
-        for mailbox in self.mailboxes:
-            mailbox.put(message)
+    def __init__(self, query: LiveQuery, run: Callable[[LiveQuery, str | None], Any]) -> None:
+        super().__init__()
+        self._query, self._run = query, run
+        self._newest: Outcome | None = None
+        self._published_at = 0.0
+
+    def welcome(self, mailbox: Mailbox) -> None:
+        """Give a new subscriber the newest answer. It replaces the last one: there is nothing to resume."""
+        mailbox.resume_after = None
+        if self._newest is not None:
+            mailbox.put(self._newest.message)
+
+    async def follow(self) -> None:
+        """Run the query at its interval."""
+        while True:
+            started = time.monotonic()
+            outcome = await self._run(self._query, self._newest.message.id if self._newest is not None else None)
+            if outcome is not None:
+                self._take(outcome)
+            await asyncio.sleep(max(self._query.interval_s - (time.monotonic() - started), 0))
+
+    def _take(self, outcome: Outcome) -> None:
+        """Publish an outcome if it is news."""
+        before, self._newest = self._newest, outcome
+        if before is not None:
+            if before.identity == outcome.identity:
+                return
+            only_cuts_moved = before.content == outcome.content != b""
+            if only_cuts_moved and time.monotonic() - self._published_at < push_connection.HEARTBEAT_S:
+                return
+        self._published_at = time.monotonic()
+        self.publish(outcome.message)
 
 
-class Live:
-    """All live connections of this process."""
+class LiveQueries:
+    """Runs the live queries of this process, in threads of their own."""
 
-    def __init__(self, serving: Serving) -> None:
-        self._serving = serving
-        self._threads = Threads("live", THREADS)
-        self._feeds: dict[Asked, Feed] = {}
-        self._checking: dict[Asked, asyncio.Future[Question]] = {}
-        self.is_closing = False
-        self.closes_with: list[Callable[[], None]] = []
-        """What else has connections that would never end by themselves."""
+    def __init__(self, serving: Serving, registry: Registry) -> None:
+        self._serving, self._registry = serving, registry
+        self.threads = Threads("live", THREADS)
+        self._validations: dict[LiveQuery, asyncio.Future[Query]] = {}
 
-    @property
-    def subscribers(self) -> int:
-        """How many there are."""
-        return sum(len(feed.mailboxes) for feed in self._feeds.values())
+    def routes(self) -> list[BaseRoute]:
+        """The live endpoint of every view."""
+        return push_routes(self._registry, "/views/{name}/live", self.subscribe)
 
-    async def asked(self, connection: HTTPConnection, name: str) -> Asked:
-        """What a connection wants to follow, checked; an error like that of the query otherwise."""
+    def close(self) -> None:
+        """Let the threads end."""
+        self.threads.close()
+
+    async def subscribe(self, connection: HTTPConnection) -> Subscription:
+        """The live query of a request, validated: mistakes raise the same errors as in `/query`."""
+        name = connection.path_params["name"]
         self._serving.access.view(connection, name)
-        pairs = query_pairs(connection)
-        every = [value for key, value in pairs if key == "every"]
-        if len(every) > 1:
-            raise BadParameter("every", every[1], "every is there twice. Give it once.")
+        query = self._parse(name, query_pairs(connection))
+        if query not in self._registry.channels:  # a query that others follow is valid
+            await self._validate(query)
+        return Subscription(
+            query, partial(self._open, query), partial(self._check_access, connection, name), waits_for_first=True
+        )
+
+    def _parse(self, view: str, pairs: list[tuple[str, str]]) -> LiveQuery:
+        intervals = [value for key, value in pairs if key == "every"]
+        if len(intervals) > 1:
+            raise BadParameter("every", intervals[1], "every is given twice. Give it once.")
         parameters = tuple(pair for pair in pairs if pair[0] != "every")
         for key, value in parameters:
             if key in NOT_LIVE or (key == "format" and value != "json"):
-                raise BadParameter(key, value, f"{key} is not for a live feed: each answer is JSON, and the newest.")
-        if any(key == "max_staleness" for key, _ in parameters):
-            parameters += (("wait", "0s"),)  # the next look is the wait
-        asked = Asked(name, parameters, self._every_s(every[0] if every else DEFAULT_EVERY))
-        if asked not in self._feeds:  # what others follow already is a right question
-            await self._check(asked)
-        return asked
-
-    async def _check(self, asked: Asked) -> None:
-        """Once for all that ask the same at the same time."""
-        checking = self._checking.get(asked)
-        if checking is None:
-            checking = self._checking[asked] = asyncio.ensure_future(self._serving.run(self._question, asked))
-            checking.add_done_callback(lambda _done: self._checking.pop(asked, None))
-        await asyncio.shield(checking)
-
-    def _every_s(self, given: str) -> float:
-        found, least = parse_duration("every", given).seconds, self._serving.settings.serving_live_every_s
-        if not least <= found <= LONGEST_EVERY_S:
-            right = f"{least:g}s to {LONGEST_EVERY_S:g}s"
-            raise BadParameter(
-                "every", given, f"every is {given!r}; it should be {right} (serving_live_every_s).", right
-            )
-        return found
-
-    async def news(self, mailbox: Mailbox, connection: HTTPConnection, view: str) -> AsyncIterator[Message | None]:
-        """What comes, None where nothing came for a while; until the mailbox ends or the key is not valid any more."""
-        while True:
-            message = await mailbox.take(HEARTBEAT_S)
-            if mailbox.is_ended or not self._is_still_allowed(connection, view):
-                return
-            yield message
-
-    def _is_still_allowed(self, connection: HTTPConnection, view: str) -> bool:
-        try:
-            self._serving.access.view(connection, view)
-        except (Problem, ServingError):
-            return False
-        return True
-
-    @asynccontextmanager
-    async def subscribe(self, asked: Asked) -> AsyncIterator[Mailbox]:
-        """A mailbox that gets the answer at once and whenever it changes; the problem 429 where there are too many."""
-        feed = self._feed(asked)
-        mailbox = Mailbox()
-        feed.mailboxes.add(mailbox)
-        if feed.last is not None:
-            mailbox.put(feed.last)
-        self._serving.metrics.live.inc()
-        try:
-            yield mailbox
-        finally:
-            self._serving.metrics.live.dec()
-            feed.mailboxes.discard(mailbox)
-            if not feed.mailboxes:
-                self._drop(feed)
-
-    def close(self) -> None:
-        """Let every connection end, and take no new one."""
-        self.is_closing = True
-        for feed in list(self._feeds.values()):
-            for mailbox in feed.mailboxes:
-                mailbox.end()
-            self._drop(feed)
-        self._threads.close()
-        for close in self.closes_with:
-            close()
-
-    def _feed(self, asked: Asked) -> Feed:
-        settings = self._serving.settings
-        if self.is_closing:
-            raise Problem(503, "stopping", "The serving layer stops. Connect again in a moment.", retry_after_s=1)
-        for setting, count in (
-            ("serving_live_subscribers", self.subscribers),
-            ("serving_live_questions", len(self._feeds) if asked not in self._feeds else -1),
-        ):
-            if count >= (most := getattr(settings, setting)):
-                raise Problem(
-                    429,
-                    "too-many-live",
-                    f"The serving layer has {most} live connections or questions already ({setting}). Try again later, "
-                    "or ask now and then with /query.",
-                    retry_after_s=10,
+                raise BadParameter(
+                    key, value, f"{key} is not allowed in a live query: each answer is JSON, and the newest."
                 )
-        if asked not in self._feeds:
-            feed = self._feeds[asked] = Feed(asked)
-            feed.task = asyncio.create_task(self._follow(feed))
-        return self._feeds[asked]
+        if any(key == "max_staleness" for key, _ in parameters):
+            parameters += (("wait", "0s"),)  # it runs again at the next interval instead of waiting
+        return LiveQuery(view, parameters, self._interval_s(intervals[0] if intervals else DEFAULT_INTERVAL))
 
-    def _drop(self, feed: Feed) -> None:
-        if self._feeds.get(feed.asked) is feed:
-            del self._feeds[feed.asked]
-        if feed.task is not None:
-            feed.task.cancel()
+    def _interval_s(self, given: str) -> float:
+        interval_s, minimum_s = parse_duration("every", given).seconds, self._serving.settings.serving_live_every_s
+        if not minimum_s <= interval_s <= MAX_INTERVAL_S:
+            allowed = f"{minimum_s:g}s to {MAX_INTERVAL_S:g}s"
+            raise BadParameter(
+                "every", given, f"every is {given!r}; it must be {allowed} (serving_live_every_s).", allowed
+            )
+        return interval_s
 
-    async def _follow(self, feed: Feed) -> None:
-        """Look as often as was asked for, until nobody listens."""
-        while True:
-            began = time.monotonic()
-            known = feed.last.id if feed.last is not None and feed.last.problem is None else None
-            message = await self._look(feed.asked, known)
-            if message is not None:
-                feed.tell(message)
-            await asyncio.sleep(max(feed.asked.every_s - (time.monotonic() - began), 0))
+    async def _validate(self, query: LiveQuery) -> None:
+        """Validate a query once for all connections that send it at the same time."""
+        validation = self._validations.get(query)
+        if validation is None:
+            validation = self._validations[query] = asyncio.ensure_future(self._serving.run(self._question, query))
+            validation.add_done_callback(lambda _done: self._validations.pop(query, None))
+        await asyncio.shield(validation)
 
-    async def _look(self, asked: Asked, known: str | None) -> Message | None:
+    def _open(self, query: LiveQuery) -> QueryChannel:
+        maximum = self._serving.settings.serving_live_questions
+        if sum(isinstance(channel, QueryChannel) for channel in self._registry.channels.values()) >= maximum:
+            raise too_many_live(f"{maximum} different live queries", "serving_live_questions")
+        return QueryChannel(query, self._run)
+
+    def _check_access(self, connection: HTTPConnection, view: str) -> Callable[[str], bool]:
+        self._serving.access.view(connection, view)
+        return lambda _name: True
+
+    async def _run(self, query: LiveQuery, known_tag: str | None) -> Outcome | None:
+        """The outcome now; None if it is the answer that has this tag."""
         try:
-            return await self._threads.run(self._answer, asked, known)
+            return await self.threads.run(self._answer, query, known_tag)
         except ServingError as error:
-            return _told(problem_of(error))
-        except Exception as error:  # the next look may go well, and the subscribers are to know meanwhile
-            log.exception("bug", view=asked.view, error=repr(error))
-            detail = "This is a mistake of the server's, and its log says more."
-            return _told(Problem(500, "bug", detail))
+            return _problem_outcome(problem_of(error))
+        except Exception as error:  # the next run may succeed; until then the subscribers see the problem
+            log.exception("live_query_failed", view=query.view, error=repr(error))
+            return _problem_outcome(Problem(500, "bug", "Internal error; see the server log."))
 
-    def _question(self, asked: Asked) -> Question:
-        view = self._serving.answering.latest(asked.view)
-        return ask(view, asked.parameters, now=time.time(), limits=self._serving.limits)
+    def _question(self, query: LiveQuery) -> Query:
+        view = self._serving.engine.served_view(query.view)
+        return parse_query(view, query.parameters, now=time.time(), limits=self._serving.limits)
 
-    def _answer(self, asked: Asked, known: str | None) -> Message | None:
-        """The answer now; None where it is the one that is known."""
-        question = self._question(asked)
-        # Whether it is fresh enough is seen when it is answered: a tag does not tell how old it is.
-        can_tell = question.freshness.max_staleness_s is None
-        if known is not None and can_tell and self._serving.answering.etag(question) == known:
+    def _answer(self, query: LiveQuery, known_tag: str | None) -> Outcome | None:
+        question = self._question(query)
+        # A tag does not tell how old an answer is: with max_staleness only execution shows that.
+        is_tag_enough = question.freshness.max_staleness_s is None
+        if known_tag and is_tag_enough and self._serving.engine.etag(question) == known_tag:
             return None
-        answer = self._serving.answering.answer(question)
-        if answer.meta.etag == known:
+        answer = self._serving.engine.execute(question)
+        tag = answer.meta.etag
+        if tag == known_tag:
             return None
         document = formats.document(answer)
-        return Message("answer", answer.meta.etag, formats.dumps(document), says=_says(document))
+        message = Message("answer", formats.dumps(document).decode(), tag)
+        return Outcome(message, ("answer", tag), _content_digest(document))
 
 
-def _says(document: dict[str, Any]) -> bytes:
-    """A digest of what an answer says, without how far the speed side is."""
+def _content_digest(document: dict[str, Any]) -> bytes:
+    """A digest of an answer without how far the speed view is."""
     meta = document["meta"]
-    made_of = (meta["version"], meta["batch"]["run"], meta["complete"], meta["degraded"], meta["why"])
-    return hashlib.blake2b(formats.dumps([document["rows"], document["next"], made_of]), digest_size=16).digest()
+    origin = (meta["version"], meta["batch"]["run"], meta["complete"], meta["degraded"], meta["why"])
+    return hashlib.blake2b(formats.dumps([document["rows"], document["next"], origin]), digest_size=16).digest()
 
 
-def _told(problem: Problem) -> Message:
-    return Message("problem", problem.kind, problem.to_json(), problem)
-
-
-# ---- by server-sent events -----------------------------------------------------
-
-
-class EventStream(Response):
-    """Sends what comes into a mailbox until the client, or this server, ends it."""
-
-    def __init__(self, live: Live, asked: Asked, request: Request) -> None:
-        super().__init__(
-            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"}, media_type=EventSourceResponse.media_type
-        )
-        del self.headers["Content-Length"]
-        self._live, self._asked, self._request = live, asked, request
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """A problem of the question itself is answered as one; one that may pass begins the stream."""
-        async with self._live.subscribe(self._asked) as mailbox:
-            first = await mailbox.take(HEARTBEAT_S)
-            if first is not None and first.problem is not None and first.problem.status < 500:
-                raise first.problem
-            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            watching = asyncio.create_task(_end_when_gone(receive, mailbox))
-            try:
-                await self._stream(mailbox, first, send)
-            finally:
-                watching.cancel()
-
-    async def _stream(self, mailbox: Mailbox, first: Message | None, send: Send) -> None:
-        async def write(chunk: bytes, *, more: bool = True) -> None:
-            async with asyncio.timeout(SEND_TIMEOUT_S):
-                await send({"type": "http.response.body", "body": chunk, "more_body": more})
-
-        await write(format_sse_event(retry=RECONNECT_MS))
-        if first is not None and first.id != self._request.headers.get("last-event-id"):
-            await write(first.as_sse())
-        async for message in self._live.news(mailbox, self._request, self._asked.view):
-            await write(KEEPALIVE_COMMENT if message is None else message.as_sse())
-        await write(b"", more=False)
-
-
-async def _end_when_gone(receive: Receive, mailbox: Mailbox) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    mailbox.end()
-
-
-# ---- by WebSocket --------------------------------------------------------------
-
-
-async def _talk(live: Live, websocket: WebSocket) -> None:
-    """The same to a WebSocket: a text message each, `{"answer": ...}` or `{"problem": ...}`."""
-    name = websocket.path_params["name"]
-    async with live.subscribe(await live.asked(websocket, name)) as mailbox:
-        first = await mailbox.take(HEARTBEAT_S)
-        if first is not None and first.problem is not None and first.problem.status < 500:
-            raise first.problem
-        await websocket.accept()
-        reading = asyncio.create_task(_end_when_closed(websocket, mailbox))
-        try:
-            if first is not None:
-                await _say(websocket, first)
-            async for message in live.news(mailbox, websocket, name):
-                if message is not None:
-                    await _say(websocket, message)
-            if not reading.done():
-                await websocket.close(*(STOPPING if live.is_closing else KEY_GONE))
-        finally:
-            reading.cancel()
-
-
-async def _say(websocket: WebSocket, message: Message) -> None:
-    async with asyncio.timeout(SEND_TIMEOUT_S):
-        await websocket.send_text(message.as_text())
-
-
-async def _end_when_closed(websocket: WebSocket, mailbox: Mailbox) -> None:
-    """What a client says is not listened to, until it goes."""
-    while (await websocket.receive())["type"] != "websocket.disconnect":
-        pass
-    mailbox.end()
-
-
-# ---- routes --------------------------------------------------------------------
-
-
-def live_routes(live: Live) -> list[BaseRoute]:
-    """One path for both: a WebSocket is told by its handshake."""
-
-    async def by_events(request: Request) -> Response:
-        return EventStream(live, await live.asked(request, request.path_params["name"]), request)
-
-    async def by_websocket(websocket: WebSocket) -> None:
-        try:
-            await _talk(live, websocket)
-        except ServingError as error:
-            await websocket.send_denial_response(problem_of(error).response())
-        except Problem as problem:
-            await websocket.send_denial_response(problem.response())
-        except (WebSocketDisconnect, TimeoutError):
-            pass  # it went, or takes nothing any more
-
-    return [Route("/views/{name}/live", by_events), WebSocketRoute("/views/{name}/live", by_websocket)]
+def _problem_outcome(problem: Problem) -> Outcome:
+    return Outcome(Message("problem", problem.to_json().decode(), problem=problem), ("problem", problem.kind))

@@ -21,8 +21,8 @@ from batch_layer.lease import lease
 from batch_layer.pruning import prune
 from batch_layer.run import run_batch
 from hand_off import publish_log
-from hand_off.batch_errors import BatchError, LeaseHeld, RunRefused
 from hand_off.batch_folder import BatchFolder
+from hand_off.errors import BatchError, LeaseHeld, RunRefused
 from hand_off.manifests import Manifest, read_manifest
 from infra.settings import Settings, load_settings
 from master_dataset.table.append import append, commit_lock, create_table

@@ -19,13 +19,13 @@ from typing import Any
 
 from hand_off.lag import Looked
 from hand_off.speed_views import SpeedViews
+from infra.failpoints import VARIABLE as FAILPOINTS
 from infra.settings import child_environment, load_settings
 from serving_layer.alerts.journal import Journal, journal_path
-from serving_layer.alerts.process import CRASH_VARIABLE
 from tests.alert_oracle import Oracle
-from tests.answering_place import Place, Writer, end_of
 from tests.conftest import wait_until
-from tests.system.redis_place import redis_server
+from tests.serving_data import Place, Writer, end_of
+from tests.system.redis_server import redis_server
 from tests.system.test_alerts import SECRET, Hook
 from views.declarations import declared_by
 from views.in_memory import Event
@@ -55,16 +55,21 @@ class Running:
     """The process, started again with another point at which it kills itself whenever it is gone."""
 
     def __init__(self, environment: dict[str, str], log: Path) -> None:
-        self.environment, self.log, self.ways, self.deaths = environment, log, list(KILLS), 0
+        self.armed = log.with_name("failpoints")
+        self.armed.mkdir()
+        self.environment = {**environment, FAILPOINTS: str(self.armed)}
+        self.log, self.ways, self.deaths = log, list(KILLS), 0
         self.process = self.start()
 
     def start(self) -> subprocess.Popen[bytes]:
         way = self.ways.pop(0) if self.ways else ""
         self.way = way
-        crash = {CRASH_VARIABLE: way} if way and way != "at random" else {}
+        if way and way != "at random":
+            point, _, count = way.partition(" ")
+            (self.armed / point).write_text(count)
         with self.log.open("ab") as output:
             command = [sys.executable, "-P", "-m", "serving_layer.alerts"]
-            return subprocess.Popen(command, env={**self.environment, **crash}, stdout=output, stderr=output)
+            return subprocess.Popen(command, env=self.environment, stdout=output, stderr=output)
 
     def tend(self, step: int) -> None:
         if self.way == "at random" and step % STEPS_A_LIFE == STEPS_A_LIFE - 1:

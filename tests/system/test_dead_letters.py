@@ -52,7 +52,7 @@ from master_dataset.table.checks.repair import repair
 from master_dataset.table.commits import Kind, Proof, live_files, read_commits
 from master_dataset.table.compaction import compact
 from tests.conftest import Stack, wait_until
-from tests.system.master_place import FIELDS, POISON, Place, make_topic_again, remove_topic
+from tests.system.master_source import FIELDS, POISON, Place, make_topic_again, remove_topic
 from views.catalog.web import web
 from views.source import Source
 
@@ -298,7 +298,7 @@ def watermarks_of(config: dict[str, Any], topic: str, partitions: int) -> int:
 def test_master_status_and_fsck(tidemark: Shell, tmp_path: Path) -> None:
     (status,) = json.loads(tidemark("master", "status", "-o", "json").stdout)
     assert (status["lost offsets"], status["unproved rows"]) == (0, 0)
-    assert status["archiver"] == "it has not said anything yet"
+    assert status["archiver"] == "it has not written its status yet"
     assert (status["source"], status["rows"], status["behind Kafka"]) == (tidemark.place.source.name, 21, 0)
     assert status["cut"] == ",".join(f"{p}:{o}" for p, o in sorted(tidemark.archive.cut.items()))
     whole = tidemark("master", "fsck")

@@ -19,6 +19,7 @@ from confluent_kafka import Producer
 from hand_off.speed_views import Stretch, cut_text
 from infra.clients.kafka_admin import KafkaAdmin
 from infra.home import Home
+from infra.process_status import status_path, write_status
 from infra.settings import child_environment
 from master_dataset.kafka.topics import (
     alter_topic,
@@ -29,7 +30,7 @@ from master_dataset.kafka.topics import (
     plan_topics,
 )
 from speed_layer import stream
-from speed_layer.process import write_status
+from speed_layer.process import status_of
 from tests.conftest import Stack, wait_until
 from views import states
 from views.in_memory import Event
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from tests.system.speed_place import RedisServer, SpeedPlace
+    from tests.system.speed_source import RedisServer, SpeedPlace
 
 KILLED = -signal.SIGKILL
 HORIZON_S = 600
@@ -49,7 +50,7 @@ TIDEMARK = str(Path(sys.executable).with_name("tidemark"))
 @pytest.fixture
 def place(stack: Stack, tmp_path: Path, redis: RedisServer, spark: SparkSession) -> Callable[..., SpeedPlace]:
     """A source with settings of its own."""
-    from tests.system.speed_place import SpeedPlace
+    from tests.system.speed_source import SpeedPlace
 
     return lambda **overrides: SpeedPlace(stack, tmp_path, redis, spark, **overrides)
 
@@ -76,7 +77,7 @@ def test_a_micro_batch_that_is_delivered_again_counts_once(
 
 def test_kill_9_inside_the_atomic_step(speed: SpeedPlace, redis: RedisServer) -> None:
     """Redis has half of the script's call, or has run it and its reply is under way, when the writer is killed."""
-    from tests.system.speed_place import Proxy
+    from tests.system.speed_source import Proxy
 
     proxy, apply = Proxy(redis), speed.speed_views._scripts["apply"]
     redis.client.script_load(apply.script)
@@ -115,7 +116,7 @@ def test_kill_9_inside_the_atomic_step(speed: SpeedPlace, redis: RedisServer) ->
 
 
 def test_redis_killed_while_it_runs_the_atomic_step(speed: SpeedPlace, redis: RedisServer) -> None:
-    from tests.system.speed_place import Proxy
+    from tests.system.speed_source import Proxy
 
     proxy, apply = Proxy(redis), speed.speed_views._scripts["apply"]
     speed.settings = speed.settings.model_copy(update={"redis_url": proxy.url})
@@ -287,7 +288,7 @@ def test_status_tells_how_far_the_speed_views_are(speed: SpeedPlace) -> None:
     with speed.keeping() as keeper:
         speed.send()
         speed.caught_up()
-        write_status(speed.settings, [keeper])
+        write_status(status_path(speed.settings, "speed"), status_of([keeper]))
         found = row(speed.name)
         end = {str(partition): offset for partition, offset in speed.kafka_end().items()}
         counts, _ = speed.speed_views.size()

@@ -20,10 +20,11 @@ from serving_layer.alerts import push_sources
 from serving_layer.alerts.episodes import Episode, State
 from serving_layer.alerts.journal import Journal, Look, Position, open_journal
 from serving_layer.alerts.payloads import told
-from serving_layer.push import channels
-from serving_layer.push.channels import MOST_UNREAD, Mailbox, Pushed, place
+from serving_layer.push import connection
+from serving_layer.push.log_channel import parse_id
+from serving_layer.push.mailbox import MAX_UNREAD, QUEUE, Mailbox, Message
 from tests.conftest import wait_until
-from tests.unit.served import Served, serving
+from tests.unit.serving_server import Served, serving
 
 FIRED = Episode(
     "slow_page-1-0", "slow_page", "page_latency", ("url",), ("/<b>",), State.FIRING, 0, 0, 1.0, 2.0, None,
@@ -176,7 +177,7 @@ def test_one_who_comes_back_gets_what_came_since(served: Served, journal: Journa
 def test_one_who_was_away_too_long_is_told_how_much_is_missing(
     served: Served, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(push_sources, "MOST_UNREAD", 2)
+    monkeypatch.setattr(push_sources, "MAX_UNREAD", 2)
     for number in range(5):
         commit(journal, replace(FIRED, id=f"slow_page-{number}-0"))
     found = pushed_after(served, "0", 3)
@@ -185,7 +186,7 @@ def test_one_who_was_away_too_long_is_told_how_much_is_missing(
 
 
 def test_an_idle_stream_ends_when_its_key_is_removed(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channels, "HEARTBEAT_S", 0.05)
+    monkeypatch.setattr(connection, "HEARTBEAT_S", 0.05)
     name, secret = served.key("passing", ["query"])
     with served.client.stream("GET", "/alerts/live", auth=(name, secret), timeout=10) as answer:
         lines = answer.iter_lines()
@@ -197,15 +198,15 @@ def test_an_idle_stream_ends_when_its_key_is_removed(served: Served, monkeypatch
 
 
 def test_a_slow_reader_finds_the_newest_and_how_many_it_missed() -> None:
-    async def read() -> list[Pushed]:
-        mailbox = Mailbox()
-        for number in range(MOST_UNREAD + 7):
-            mailbox.put(Pushed("alert", str(number), "{}", "v"))
+    async def read() -> list[Message]:
+        mailbox = Mailbox(QUEUE)
+        for number in range(MAX_UNREAD + 7):
+            mailbox.put(Message("alert", "{}", str(number), "v"))
         return await mailbox.take(1)
 
     missed, *rest = asyncio.run(read())
     assert (missed.event, missed.data) == ("missed", '{"count":7}')
-    assert [rest[0].id, rest[-1].id, len(rest)] == ["7", str(MOST_UNREAD + 6), MOST_UNREAD]
+    assert [rest[0].id, rest[-1].id, len(rest)] == ["7", str(MAX_UNREAD + 6), MAX_UNREAD]
 
 
 def test_too_many_live_connections_are_refused(tmp_path: Path) -> None:
@@ -218,4 +219,13 @@ def test_too_many_live_connections_are_refused(tmp_path: Path) -> None:
     ("given", "found"), [("17", (17,)), ("5-0", (5, 0)), ("", None), ("x", None), ("-1", None), ("1" * 5_000, None)]
 )
 def test_what_is_no_id_of_a_message_is_known_as_none(given: str, found: tuple[int, ...] | None) -> None:
-    assert place(given) == found
+    assert parse_id(given) == found
+
+
+def test_one_limit_holds_for_live_queries_and_alerts_together(tmp_path: Path) -> None:
+    with serving(tmp_path / "home", serving_live_subscribers=1) as served:
+        for first, second in (("/alerts/live", "/views/page_hits/live"), ("/views/page_hits/live", "/alerts/live")):
+            with served.client.stream("GET", first) as connected:
+                assert connected.status_code == 200
+                assert served.client.get(second).status_code == 429
+            wait_until("the connection to end", lambda: served.app.state.live.subscribers == 0)

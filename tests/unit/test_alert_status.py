@@ -9,21 +9,20 @@ from typing import Any
 
 import pytest
 
-from infra.home import write_json
+from infra.process_status import refusals, status_path, write_status
 from infra.settings import load_settings
-from infra.stack.services import untold
 from serving_layer.alerts.change_follower import Follower
 from serving_layer.alerts.couriers import Courier
 from serving_layer.alerts.evaluator import Evaluator, Memory
 from serving_layer.alerts.journal import Journal
-from serving_layer.alerts.process import LONG_S, Kept, status_file
+from serving_layer.alerts.process import LONG_S, Kept
 from views.declarations import declared_by
 
 
 @pytest.fixture
 def kept(tmp_path: Path) -> Iterator[Kept]:
     settings = load_settings(home=tmp_path)
-    status_file(settings).parent.mkdir()
+    status_path(settings, "alerts").parent.mkdir()
     journal, stopping = Journal(tmp_path / "alerts.sqlite"), threading.Event()
     declarations, nobody = declared_by(settings), (None,) * 2
     made = Kept(settings, declarations, journal, stopping)
@@ -37,8 +36,9 @@ def kept(tmp_path: Path) -> Iterator[Kept]:
 
 
 def told(kept: Kept, now: float) -> str:
-    write_json(status_file(kept.settings), kept.status(now))
-    return untold(status_file(kept.settings))
+    path = status_path(kept.settings, "alerts")
+    write_status(path, kept.status(now))
+    return refusals(path)
 
 
 def test_what_does_not_go_for_long_is_told_until_it_goes(kept: Kept) -> None:

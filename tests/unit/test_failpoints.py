@@ -46,6 +46,17 @@ def test_an_armed_place_kills_the_process_once(tmp_path: Path, armed: str, code:
     assert (tmp_path / armed).exists() == (code == 0)
 
 
+def test_an_armed_place_may_kill_the_third_time_it_is_reached(tmp_path: Path) -> None:
+    (tmp_path / "here").write_text("3")
+    program = "from infra.failpoints import reach\nfor number in range(5): print(number, flush=True); reach('here')"
+    environment = {**os.environ, failpoints.VARIABLE: str(tmp_path)}
+    ended = subprocess.run(
+        [sys.executable, "-c", program], env=environment, check=False, timeout=60, capture_output=True
+    )
+    assert (ended.returncode, ended.stdout) == (-9, b"0\n1\n2\n")
+    assert not (tmp_path / "here").exists()
+
+
 def test_an_armed_place_may_stop_the_process_until_it_is_let_go_on(tmp_path: Path) -> None:
     (tmp_path / "here").write_text(failpoints.STOP)
     program = "from infra.failpoints import reach; reach('here'); print('went on')"

@@ -29,7 +29,7 @@ from batch_layer.index import tiles as tiling
 from batch_layer.index.builder import build
 from batch_layer.index.files import seal_file
 from batch_layer.index.layout import cover, levels_of
-from hand_off.batch_errors import BatchError
+from hand_off.errors import BatchError
 from tests.conftest import assert_same
 from views import in_memory, states
 from views.aggregates import Average, Count, Distinct, First, Histogram, Last, Max, Min, Quantiles, Sum, TopK

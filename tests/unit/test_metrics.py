@@ -18,6 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from batch_layer import metrics as batch_metrics
 from infra.errors import InfraError
 from infra.metrics import PerSource, SourceMetrics, new_registry, serve_metrics
+from infra.process_status import ProcessStatus
 from infra.rest.access import Access
 from infra.rest.access_keys import add_key
 from infra.rest.problems import install_problems
@@ -138,7 +139,7 @@ def test_number_that_a_source_does_not_have_is_left_out() -> None:
         PerSource("age", "Age.", lambda source, now: None if source["at"] is None else now - source["at"]),
     )
     registry = CollectorRegistry()
-    status = {"at": 100.0, "sources": {"web": {"rows": 5, "at": 40.0}, "shop": {"rows": 0, "at": None}}}
+    status = ProcessStatus(100.0, sources={"web": {"rows": 5, "at": 40.0}, "shop": {"rows": 0, "at": None}})
     registry.register(SourceMetrics("tidemark_x", numbers, lambda: status))
     assert samples(registry) == {
         ("tidemark_x_rows_total", "web"): 5,
@@ -156,7 +157,9 @@ def test_every_number_of_a_layer_is_told_with_its_help_and_a_name_that_prometheu
             return 1
 
     registry = CollectorRegistry()
-    registry.register(SourceMetrics("tidemark_x", layer.PER_SOURCE, lambda: {"at": 3.0, "sources": {"web": Ones()}}))
+    registry.register(
+        SourceMetrics("tidemark_x", layer.PER_SOURCE, lambda: ProcessStatus(3.0, sources={"web": Ones()}))
+    )
     with serve_metrics(registry, LOOPBACK, 0) as address:
         families = list(text_string_to_metric_families(httpx.get(address).text))
     assert len(families) == len(layer.PER_SOURCE)

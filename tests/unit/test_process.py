@@ -1,16 +1,24 @@
-"""The main function that the layers' processes share: what it tells, and the exit code."""
+"""The frame that the layers' processes share: signals, status file, metrics port and exit code."""
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 import structlog
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 from infra.errors import HomeInUse, InfraError
-from infra.processes import run_process
-from infra.settings import Settings
+from infra.home import Home, write_json
+from infra.process_status import ProcessStatus, read_status, status_path, write_status
+from infra.processes import Worker, run_worker
+from infra.settings import Settings, load_settings
 
 
 @pytest.fixture(autouse=True)
@@ -20,34 +28,96 @@ def _logging_as_it_was() -> Iterator[None]:
     structlog.reset_defaults()
 
 
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    made = load_settings(home=tmp_path / "home")
+    Home(made.home).prepare()
+    return made
+
+
 @pytest.mark.parametrize(
-    ("error", "code", "told", "has_traceback"),
+    ("error", "code", "message", "has_traceback"),
     [
-        (None, 0, [], False),
-        (InfraError("there is no disk"), 1, ["there is no disk"], False),
-        (HomeInUse("held by another"), 75, ["held by another"], False),
-        (ValueError("a defect"), 1, ["a defect"], True),
+        (None, 0, None, False),
+        (InfraError("there is no disk"), 1, "there is no disk", False),
+        (HomeInUse("held by another"), 75, "held by another", False),
+        (ValueError("a defect"), 1, "a defect", True),
     ],
 )
-def test_end_of_the_work_is_told_and_is_the_exit_code(
+def test_error_of_the_work_is_in_the_status_and_is_the_exit_code(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     error: Exception | None,
     code: int,
-    told: list[str],
+    message: str | None,
     has_traceback: bool,
 ) -> None:
-    monkeypatch.setenv("TIDEMARK_HOME", str(tmp_path))
-    said: list[str] = []
+    home = tmp_path / "home"
+    monkeypatch.setenv("TIDEMARK_HOME", str(home))
 
-    def work(settings: Settings) -> None:
-        assert settings.home == tmp_path
+    def work(worker: Worker) -> None:
+        assert worker.settings.home == home
         if error is not None:
             raise error
 
-    assert run_process(work, lambda _settings, why: said.append(why)) == code
-    assert said == told
+    assert run_worker("tester", work) == code
+    status = read_status(home / "run" / "tester.json")
+    assert (status and status.error) == message
     logged = capsys.readouterr().err
-    assert all(why in logged for why in told)
+    assert message is None or message in logged
     assert ("Traceback" in logged) is has_traceback
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signal_ends_the_wait_at_once(settings: Settings, number: signal.Signals) -> None:
+    worker, before = Worker(settings, "tester"), signal.getsignal(number)
+    with worker.signals():
+        assert not worker.wait(0)
+        os.kill(os.getpid(), number)
+        assert worker.wait(600)
+        assert worker.is_stopping
+        assert worker.stopping.is_set()
+    assert signal.getsignal(number) is before
+
+
+def test_thread_ends_the_wait_of_the_main_thread(settings: Settings) -> None:
+    worker = Worker(settings, "tester")
+    thread = threading.Thread(target=worker.stop)
+    thread.start()
+    assert worker.wait(600)
+    thread.join()
+
+
+def test_metrics_are_served_with_the_name_of_the_process(settings: Settings) -> None:
+    class Depth(Collector):
+        def collect(self) -> Iterator[GaugeMetricFamily]:
+            yield GaugeMetricFamily("tidemark_depth", "How deep.", 3)
+
+    with Worker(settings, "tester").metrics(0, Depth()) as address:
+        text = httpx.get(address).text
+    assert 'tidemark_info{process="tester"' in text
+    assert "tidemark_depth 3.0" in text
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        ProcessStatus(1.0),
+        ProcessStatus(1.0, error="no disk"),
+        ProcessStatus(1.0, sources={"web": {"refused": "", "cut": {"0": 3}}}),
+        ProcessStatus(1.0, couriers={"webhook:ops": {"refused": "no answer"}}),
+        ProcessStatus(1.0, overdue="", details={"next_due": 5.0, "last": None}),
+    ],
+)
+def test_status_is_read_as_it_was_written(settings: Settings, status: ProcessStatus) -> None:
+    path = status_path(settings, "tester")
+    write_status(path, status)
+    assert read_status(path) == status
+
+
+@pytest.mark.parametrize("damage", [None, [], "x", {}, {"at": "now"}])
+def test_damaged_status_is_none(settings: Settings, damage: object) -> None:
+    path = status_path(settings, "tester")
+    write_json(path, damage)
+    assert read_status(path) is None

@@ -135,7 +135,7 @@ def test_show_tells_types_and_how_exact_each_answer_is(views: Views) -> None:
     }
     assert (answers["visitors"]["aggregate"], answers["visitors"]["error"]) == (
         "Distinct(precision=12)",
-        "standard error 1.6%",
+        "usually within 1.6%",
     )
     assert (answers["conversion"]["aggregate"], answers["conversion"]["error"]) == ("Derived", "as its parts")
     assert found["definition"] == CATALOG["signups"].hash

@@ -57,7 +57,7 @@ def strike_other_topic(installation: Installation, chance: random.Random) -> Ite
     replace_file(declared, DECLARATION)
     try:
         _begin_again(installation)
-        installation.wait_ready(FOLLOWERS)
+        installation.processes.wait_ready(FOLLOWERS)
         _post_one(installation)
         wait_for(f"the event of {OTHER}", lambda: _told(installation).get("rows"), deadline_s=60)
         admin = _admin(installation)
@@ -103,7 +103,7 @@ def _admin(installation: Installation) -> KafkaAdmin:
 
 def _begin_again(installation: Installation) -> None:
     for service in FOLLOWERS:
-        installation.kill(service)
+        installation.processes.kill(service)
 
 
 def _post_one(installation: Installation) -> None:

@@ -17,7 +17,7 @@ from views.field_types import FieldType
 from views.typed_expression import Typed
 from views.types import BIGINT, DOUBLE, EXACT
 
-ROUNDED = "a sum of n doubles is off by at most n * 2^-52 of the sum of their sizes"
+ROUNDED = "rounding only"
 WIDEST_SUM = 28
 """Digits of a decimal that can be summed 10^10 times within the 38 that Spark has."""
 HALF = 2**32
@@ -313,7 +313,7 @@ class RoundedVariance(Algebra):
 
     kinds = "ttt"
     type = DOUBLE
-    error = "the sum of squared distances is off by at most n * 2^-50 of the sum of squares"
+    error = ROUNDED
 
     def __init__(self, *, population: bool, root: bool = False) -> None:
         self.population, self.root = population, root

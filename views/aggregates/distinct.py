@@ -74,7 +74,7 @@ class SketchedDistinct(Algebra):
 
     def __init__(self, kind: FieldType, precision: int) -> None:
         self.kind, self.precision = kind, precision
-        self.error = f"standard error {1.04 / 2 ** (precision / 2):.1%}"
+        self.error = f"usually within {1.04 / 2 ** (precision / 2):.1%}"
 
     def zero(self) -> Any:
         return hll_sketch(self.precision, tgt_hll_type.HLL_8)

@@ -57,7 +57,7 @@ class QuantilesAlgebra(Algebra):
     def __init__(self, shares: tuple[float, ...], error: float, *, is_one: bool) -> None:
         self.shares, self.is_one = shares, is_one
         self.type = DOUBLE if is_one else None
-        self.error = f"within {error:.1%} of a value of that rank"
+        self.error = f"within {error:.1%}"
         self.names = [name_of(share) for share in shares]
         self.growth = (1 + error) / (1 - error)
         self.per_log = 1 / log(self.growth)

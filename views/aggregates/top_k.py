@@ -45,7 +45,7 @@ class TopKAlgebra(Algebra):
 
     def __init__(self, k: int, room: int) -> None:
         self.k, self.room, self.table = k, Room(room), Room(SPARE * room)
-        self.error = f"exact up to {self.table.capacity} values a group; beyond, off by at most n / {room}"
+        self.error = f"exact up to {self.table.capacity} values a group"
 
     def zero(self) -> tuple[int, Items]:
         return 0, Items({})

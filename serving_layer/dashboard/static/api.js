@@ -6,11 +6,11 @@ const HEADERS = { "X-Requested-With": "dashboard", Accept: "application/json" };
 
 /** What the server refused, in its own words (RFC 9457). */
 export class Problem extends Error {
-  constructor(status, told) {
-    super(told.detail ?? `The server answered ${status}.`);
+  constructor(status, body) {
+    super(body.detail ?? `The server answered ${status}.`);
     this.status = status;
-    this.kind = (told.type ?? "").split(":").pop();
-    this.told = told;
+    this.kind = (body.type ?? "").split(":").pop();
+    this.body = body;
   }
 }
 
@@ -44,9 +44,9 @@ async function request(method, path, body) {
   const headers = body === undefined ? {} : { "Content-Type": "application/json" };
   const answer = await ask(path, { method, headers, body: body && JSON.stringify(body) });
   if (answer.status === 204) return null;
-  const told = await answer.json().catch(() => ({}));
-  if (answer.ok) return told;
-  throw new Problem(answer.status, told);
+  const reply = await answer.json().catch(() => ({}));
+  if (answer.ok) return reply;
+  throw new Problem(answer.status, reply);
 }
 
 /** The answer itself, whatever its status: with headers, and a body still to be read. `options` are those of fetch. */

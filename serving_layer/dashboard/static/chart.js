@@ -1,4 +1,4 @@
-// Pictures of time series. What a run confirmed is solid; what only the speed side holds is hatched or dashed.
+// Pictures of time series. What a run confirmed is solid; what only the speed layer holds is hatched or dashed.
 
 import { announce, fill, h, s } from "./dom.js";
 import { short, tick } from "./format.js";
@@ -10,7 +10,7 @@ let count = 0;
 /**
  * A chart to be drawn again and again: {element, draw}. `draw` takes
  * {points: [{iso, value, batch, speed, previous, low, high, bands, isProvisional}], style, label, tz, stepS, describe}.
- * `style`: "bars" where the two sides add up, else "line". `describe(point)` gives [title, ...lines].
+ * `style`: "bars" where batch and speed add up, else "line". `describe(point)` gives [title, ...lines].
  */
 export function chart() {
   const hatch = `hatch-${count += 1}`;
@@ -18,7 +18,7 @@ export function chart() {
   const tip = h("div", { class: "tip", hidden: true, "aria-hidden": "true" });
   const element = h("div", { class: "chart", tabindex: "0", role: "img", "aria-label": "Chart", onkeydown: keyed,
     onpointermove: pointed, onpointerleave: () => point(null), onblur: () => point(null) }, picture, tip);
-  let data = null, at = null, places = [];
+  let data = null, at = null, centers = [];
   new ResizeObserver(() => data && paint()).observe(element);
 
   function draw(next) {
@@ -32,9 +32,9 @@ export function chart() {
     const { points } = data;
     const top = scale(points);
     const step = (width - LEFT - RIGHT) / Math.max(points.length, 1);
-    const x = (place) => LEFT + step * (place + 0.5);
+    const x = (index) => LEFT + step * (index + 0.5);
     const y = (value) => HEIGHT - BOTTOM - (value / top) * (HEIGHT - TOP - BOTTOM);
-    places = points.map((_, place) => x(place));
+    centers = points.map((_, index) => x(index));
     picture.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
     picture.setAttribute("height", HEIGHT);
     const marks = { points, x, y, step, top };
@@ -50,8 +50,8 @@ export function chart() {
     return [
       levels.map((level) => s("line", { class: "grid", x1: LEFT, x2: width - RIGHT, y1: y(level), y2: y(level) })),
       levels.map((level) => s("text", { class: "tick", x: LEFT - 8, y: y(level) + 4, "text-anchor": "end" }, short(level))),
-      points.map((each, place) => place % apart === 0 && place + apart / 3 < points.length &&
-        s("text", { class: "tick", x: x(place), y: HEIGHT - 8, "text-anchor": "middle" }, tick(each.iso, data.tz, data.stepS))),
+      points.map((each, index) => index % apart === 0 && index + apart / 3 < points.length &&
+        s("text", { class: "tick", x: x(index), y: HEIGHT - 8, "text-anchor": "middle" }, tick(each.iso, data.tz, data.stepS))),
     ];
   }
 
@@ -62,18 +62,18 @@ export function chart() {
   }
 
   function describe() {
-    const told = data.describe(data.points[at]);
-    fill(tip, told.map((line, place) => h("div", { class: place ? "" : "tip-head" }, line)));
+    const lines = data.describe(data.points[at]);
+    fill(tip, lines.map((line, index) => h("div", { class: index ? "" : "tip-head" }, line)));
     const half = tip.offsetWidth / 2;
-    tip.style.left = `${Math.max(half, Math.min(places[at], element.clientWidth - half))}px`;
-    return told;
+    tip.style.left = `${Math.max(half, Math.min(centers[at], element.clientWidth - half))}px`;
+    return lines;
   }
 
   function pointed(event) {
-    if (!places.length) return;
+    if (!centers.length) return;
     const px = event.clientX - element.getBoundingClientRect().left;
     let best = 0;
-    places.forEach((each, place) => { if (Math.abs(each - px) < Math.abs(places[best] - px)) best = place; });
+    centers.forEach((each, index) => { if (Math.abs(each - px) < Math.abs(centers[best] - px)) best = index; });
     if (best !== at) point(best);
   }
 
@@ -98,8 +98,8 @@ function pattern(id) {
 function bars({ points, x, y, step }, hatch) {
   const wide = Math.max(1, Math.min(step * 0.72, 42));
   const zero = y(0);
-  return points.map((each, place) => {
-    const left = x(place) - wide / 2;
+  return points.map((each, index) => {
+    const left = x(index) - wide / 2;
     const batch = Math.min(y(Math.max(each.batch ?? 0, 0)), zero), whole = Math.min(y(Math.max(each.value ?? 0, 0)), zero);
     return [
       batch < zero && s("rect", { class: "bar batch", x: left, y: batch, width: wide, height: zero - batch, rx: 1.5 }),
@@ -112,14 +112,14 @@ function lines({ points, x, y }) {
   const bands = points.some((each) => each.bands) ? band(points, x, y, (each) => each.bands) : [];
   const error = points.some((each) => each.low !== undefined) ? band(points, x, y, (each) => [each.low, each.high]) : [];
   const strokes = [];
-  for (let place = 1; place < points.length; place += 1) {
-    const from = points[place - 1], to = points[place];
+  for (let index = 1; index < points.length; index += 1) {
+    const from = points[index - 1], to = points[index];
     if (from.value === null || to.value === null) continue;
     strokes.push(s("line", { class: to.isProvisional ? "stroke speed" : "stroke batch",
-      x1: x(place - 1), y1: y(from.value), x2: x(place), y2: y(to.value) }));
+      x1: x(index - 1), y1: y(from.value), x2: x(index), y2: y(to.value) }));
   }
-  const dots = points.map((each, place) => each.value !== null && (points.length < 60 || each.isProvisional) &&
-    s("circle", { class: each.isProvisional ? "dot speed" : "dot batch", cx: x(place), cy: y(each.value), r: 2.6 }));
+  const dots = points.map((each, index) => each.value !== null && (points.length < 60 || each.isProvisional) &&
+    s("circle", { class: each.isProvisional ? "dot speed" : "dot batch", cx: x(index), cy: y(each.value), r: 2.6 }));
   return [error, bands, strokes, dots];
 }
 
@@ -129,8 +129,8 @@ function band(points, x, y, of) {
   const found = [];
   for (let level = 1; level < depth; level += 1) {
     for (const run of runsOf(points, (each) => of(each)?.[level] !== null && of(each)?.[level] !== undefined)) {
-      const up = run.map((place) => `${x(place)},${y(of(points[place])[level])}`);
-      const down = run.toReversed().map((place) => `${x(place)},${y(of(points[place])[level - 1])}`);
+      const up = run.map((index) => `${x(index)},${y(of(points[index])[level])}`);
+      const down = run.toReversed().map((index) => `${x(index)},${y(of(points[index])[level - 1])}`);
       found.push(s("polygon", { class: `band band-${level}`, points: [...up, ...down].join(" ") }));
     }
   }
@@ -139,17 +139,17 @@ function band(points, x, y, of) {
 
 function runsOf(points, holds) {
   const runs = [];
-  points.forEach((each, place) => {
+  points.forEach((each, index) => {
     if (!holds(each)) return;
     const last = runs.at(-1);
-    if (last && last.at(-1) === place - 1) last.push(place); else runs.push([place]);
+    if (last && last.at(-1) === index - 1) last.push(index); else runs.push([index]);
   });
   return runs;
 }
 
 function previous({ points, x, y }) {
   return runsOf(points, (each) => typeof each.previous === "number").map((run) =>
-    s("polyline", { class: "before", points: run.map((place) => `${x(place)},${y(points[place].previous)}`).join(" ") }));
+    s("polyline", { class: "before", points: run.map((index) => `${x(index)},${y(points[index].previous)}`).join(" ") }));
 }
 
 function scale(points) {
@@ -165,9 +165,9 @@ export function spark(points, label) {
   const step = SPARK_W / Math.max(points.length, 1);
   const wide = Math.max(step - 1.2, 1);
   return s("svg", { class: "spark", viewBox: `0 0 ${SPARK_W} ${SPARK_H}`, role: "img", "aria-label": label, preserveAspectRatio: "none" },
-    points.map((each, place) => {
+    points.map((each, index) => {
       const tall = each.value ? Math.max((each.value / highest) * (SPARK_H - 2), 1.5) : 0.75;
       const kind = each.isProvisional ? "speed" : each.value ? "batch" : "none";
-      return s("rect", { class: `bar ${kind}`, x: place * step, y: SPARK_H - tall, width: wide, height: tall });
+      return s("rect", { class: `bar ${kind}`, x: index * step, y: SPARK_H - tall, width: wide, height: tall });
     }));
 }

@@ -34,14 +34,14 @@ export function fill(element, ...children) {
   return element;
 }
 
-/** The same where people may be at work: the focus stays on what has it, and what was scrolled aside stays so. */
+/** The same, without disturbing people at work: the focus stays on what has it, and scroll positions stay. */
 export function refill(element, ...children) {
   const able = () => [...element.querySelectorAll("button, a[href], [tabindex]")];
-  const aside = () => [...element.querySelectorAll(".scrolls")];
-  const at = able().indexOf(document.activeElement), scrolled = aside().map((each) => each.scrollLeft);
+  const scrollers = () => [...element.querySelectorAll(".scrolls")];
+  const at = able().indexOf(document.activeElement), scrolled = scrollers().map((each) => each.scrollLeft);
   fill(element, ...children);
   if (at >= 0) able()[at]?.focus({ preventScroll: true });
-  aside().forEach((each, place) => { if (scrolled[place]) each.scrollLeft = scrolled[place]; });
+  scrollers().forEach((each, index) => { if (scrolled[index]) each.scrollLeft = scrolled[index]; });
 }
 
 /** Set a text only where it changed, so that screen readers and selections are left alone. Returns whether it did. */
@@ -51,12 +51,12 @@ export function say(element, text) {
   return true;
 }
 
-/** Tell those who listen rather than look. */
+/** Announce a text to screen readers. */
 export function announce(text) {
-  say(document.getElementById("said"), text);
+  say(document.getElementById("announcement"), text);
 }
 
-/** Call `tick` now and every so often while the page is looked at; returns what ends that. */
+/** Call `tick` now and every so often while the page is visible; returns a function that ends it. */
 export function every(ms, tick) {
   let ended = false, timer = 0, running = false;
   const go = async () => {

@@ -33,9 +33,9 @@ export function change(now, before) {
 export function bytes(size) {
   if (size === null || size === undefined) return NOTHING;
   const units = ["B", "KB", "MB", "GB", "TB"];
-  let place = 0, found = size;
-  while (found >= 1_000 && place < units.length - 1) { found /= 1_000; place += 1; }
-  return `${found >= 100 || place === 0 ? Math.round(found) : found.toFixed(1)} ${units[place]}`;
+  let unit = 0, found = size;
+  while (found >= 1_000 && unit < units.length - 1) { found /= 1_000; unit += 1; }
+  return `${found >= 100 || unit === 0 ? Math.round(found) : found.toFixed(1)} ${units[unit]}`;
 }
 
 /** Seconds as "0.4 s", "12 s", "3 min", "5 h", "2 d". */
@@ -79,6 +79,11 @@ export function tick(iso, tz, stepS) {
   return clock.startsWith("00:00") ? inZone(tz, DATE).format(at) : clock;
 }
 
+/** A day with its year, in UTC: "31 Dec 2013". */
+export function day(iso) {
+  return inZone("UTC", { ...DATE, year: "numeric" }).format(new Date(iso));
+}
+
 export function moment(iso, tz) {
   return iso ? inZone(tz, { ...DATE, ...CLOCK, second: "2-digit" }).format(new Date(iso)) : NOTHING;
 }
@@ -89,9 +94,9 @@ export function indented(json) {
   let depth = 0;
   const line = (step) => { depth += step; return `\n${"  ".repeat(depth)}`; };
   const isOpening = (token) => token === "{" || token === "[", isClosing = (token) => token === "}" || token === "]";
-  return tokens.map((token, place) => {
-    if (isOpening(token)) return isClosing(tokens[place + 1]) ? token : token + line(1);
-    if (isClosing(token)) return isOpening(tokens[place - 1]) ? token : line(-1) + token;
+  return tokens.map((token, index) => {
+    if (isOpening(token)) return isClosing(tokens[index + 1]) ? token : token + line(1);
+    if (isClosing(token)) return isOpening(tokens[index - 1]) ? token : line(-1) + token;
     return { ",": `,${line(0)}`, ":": ": " }[token] ?? token;
   }).join("");
 }

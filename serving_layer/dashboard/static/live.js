@@ -23,21 +23,21 @@ export function follow(view, parameters, onAnswer, onProblem) {
     own.onopen = () => { opened = true; wait = FIRST_WAIT_MS; connected(); };
     own.onmessage = (message) => {
       if (ended || socket !== own) return;
-      const told = JSON.parse(message.data);
-      if (told.answer) onAnswer(told.answer);
-      else onProblem(new Problem(told.problem.status, told.problem));
+      const reply = JSON.parse(message.data);
+      if (reply.answer) onAnswer(reply.answer);
+      else onProblem(new Problem(reply.problem.status, reply.problem));
     };
     own.onclose = () => {
       if (socket !== own) return;
       socket = null;
       if (ended || document.hidden) return;
       if (opened) disconnected();
-      opened ? again() : why();
+      opened ? again() : findReason();
     };
   }
 
-  // A handshake that is refused does not say why; the same question by GET does.
-  async function why() {
+  // A handshake that is refused gives no reason; the same query by GET does.
+  async function findReason() {
     try {
       const answer = await get(pathOf(view, "/query"), parameters.filter(([name]) => name !== "every"));
       if (!ended) onAnswer(answer);
@@ -55,16 +55,16 @@ export function follow(view, parameters, onAnswer, onProblem) {
     wait = Math.min(wait * 2, LONGEST_WAIT_MS);
   }
 
-  function looked() {
+  function onVisibility() {
     if (document.hidden) { const old = socket; socket = null; old?.close(); } else open();
   }
 
-  document.addEventListener("visibilitychange", looked);
+  document.addEventListener("visibilitychange", onVisibility);
   open();
   return () => {
     ended = true;
     clearTimeout(timer);
-    document.removeEventListener("visibilitychange", looked);
+    document.removeEventListener("visibilitychange", onVisibility);
     socket?.close();
   };
 }

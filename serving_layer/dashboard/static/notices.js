@@ -15,12 +15,12 @@ export function notice(text, { kind = "", link = null, stays = false } = {}) {
 
 export function disconnected() {
   const bar = document.getElementById("connection");
-  say(bar, "The server does not answer. What you see is the last it said. Trying again …");
+  say(bar, "The server does not answer. These are the last numbers it sent. Retrying …");
   bar.hidden = false;
   document.documentElement.classList.add("is-away");
   if (away) return;
   away = true;
-  probe = setInterval(look, 1_000);
+  probe = setInterval(probeHealth, 1_000);
 }
 
 export function connected() {
@@ -32,7 +32,7 @@ export function connected() {
   notice("Connected again. The numbers are live.", { kind: "good" });
 }
 
-async function look() {
+async function probeHealth() {
   try {
     if ((await fetch("/health", { cache: "no-store" })).ok) connected();
   } catch { /* not yet */ }

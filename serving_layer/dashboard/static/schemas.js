@@ -10,7 +10,7 @@ export function resolver(description) {
   return (given) => {
     let found = given;
     for (let step = 0; found?.$ref && step < DEEPEST; step += 1) {
-      found = found.$ref.split("/").slice(1).reduce((place, name) => place?.[name.replaceAll("~1", "/").replaceAll("~0", "~")], description);
+      found = found.$ref.split("/").slice(1).reduce((node, name) => node?.[name.replaceAll("~1", "/").replaceAll("~0", "~")], description);
     }
     return found ?? {};
   };
@@ -74,7 +74,7 @@ export function valueRow(name, schema, resolve, { notes = [], description, examp
   return [
     h("span", { class: "value-head" }, name, " ", h("span", { class: "type" }, typeText(schema)), notes.map((note) => h("span", { class: "note" }, ` · ${note}`))),
     (text || facts.length > 0) && h("span", { class: "value-text" }, text && h("span", {}, marked(text)),
-      facts.map(([label, values]) => h("span", { class: "fact" }, ` ${label} `, values.map((each, place) => [place ? ", " : "", literal(each)])))),
+      facts.map(([label, values]) => h("span", { class: "fact" }, ` ${label} `, values.map((each, index) => [index ? ", " : "", literal(each)])))),
   ];
 }
 
@@ -98,7 +98,7 @@ function partsOf(given, resolve, depth = 0) {
   const below = (each) => partsOf(each, resolve, depth + 1);
   const choices = choicesOf(schema).filter((each) => below(each).length);
   if (choices.length === 1) return below(choices[0]);
-  if (choices.length) return choices.map((each, place) => ({ label: place ? "or" : "either", schema: each }));
+  if (choices.length) return choices.map((each, index) => ({ label: index ? "or" : "either", schema: each }));
   if (schema.items) return below(schema.items);
   const named = Object.entries(schema.properties ?? {}).map(([name, each]) => ({ name, schema: each, isRequired: schema.required?.includes(name) }));
   const others = schema.additionalProperties;

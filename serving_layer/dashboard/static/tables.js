@@ -14,7 +14,7 @@ export function table(caption, columns, rows, { empty = "Nothing.", className = 
         columns.map((each) => h("td", { class: each.isNumber ? "number" : each.className, title: each.title?.(row) }, each.cell(row))))))));
 }
 
-/** The value of a key: a text as it is, whatever is in it; null is told from a text. */
+/** The value of a key: a text as it is, whatever is in it; null looks different from a text. */
 export function keyValue(value) {
   if (value === null) return h("i", { class: "null" }, "null");
   if (value === "") return h("i", { class: "null" }, "empty text");
@@ -25,7 +25,7 @@ export function keyValue(value) {
 export function failure(error) {
   if (error instanceof Offline) return h("div", { class: "failure", role: "alert" }, h("strong", {}, "No answer. "), "The server cannot be reached.");
   if (!(error instanceof Problem)) throw error;
-  const heads = { "not-computed-yet": "Not computed yet. ", "too-large": "Too large a question. ", "bad-parameter": "That cannot be asked. ", "unknown-view": "No such view. " };
+  const heads = { "not-computed-yet": "Not computed yet. ", "too-large": "The query is too large. ", "bad-parameter": "Invalid parameter. ", "unknown-view": "No such view. " };
   return h("div", { class: "failure", role: "alert" }, h("strong", {}, heads[error.kind] ?? "No answer. "), error.message);
 }
 
@@ -39,7 +39,7 @@ export function choice(label, values, chosen, onChange, text = String) {
     values.map((each) => h("option", { value: each, selected: String(each) === String(chosen) }, text(each)))));
 }
 
-/** Something to unfold. `build` gives what is in it, once that is wanted. */
+/** Something to unfold. `build` gives what is in it, once it is opened. */
 export function folded(summary, build, { className = "", onToggle = () => {} } = {}) {
   const inside = h("div", { class: "inside" });
   const make = () => { if (!inside.hasChildNodes()) fill(inside, build()); };
@@ -51,7 +51,7 @@ export function folded(summary, build, { className = "", onToggle = () => {} } =
 
 /** A text with `code` in it. */
 export function marked(text) {
-  return text.split(/`([^`]+)`/).map((part, place) => (place % 2 ? h("code", {}, part) : part));
+  return text.split(/`([^`]+)`/).map((part, index) => (index % 2 ? h("code", {}, part) : part));
 }
 
 /** A text of several paragraphs, some of which are lists. */
@@ -82,7 +82,7 @@ export function copyButton(label, text) {
   return button;
 }
 
-/** The colours of the two sides. */
+/** The colours of batch and speed. */
 export function legend({ run, hasPrevious = false, hasBands = "" } = {}) {
   return h("ul", { class: "legend" },
     h("li", {}, h("span", { class: "swatch batch" }), run ? `confirmed by run ${run}` : "confirmed by a run"),

@@ -14,7 +14,7 @@ export function listsOf(view) {
   return Object.keys(view.answers).filter((name) => LISTS.has(view.answers[name].kind));
 }
 
-/** Whether the parts of batch and speed side add up to the whole. */
+/** Whether the parts of batch and speed view add up to the whole. */
 export function isAdded(view, name) {
   return ADDED.has(view.answers[name].kind);
 }
@@ -52,10 +52,10 @@ export function span(bar) {
 }
 
 /** How far an answer may be off: null where it is exact, else {share, text}. */
-export function errorOf(said) {
-  if (!said || said.exact) return null;
-  const found = /([\d.]+)\s*%/.exec(said.error ?? "");
-  return { share: found ? Number(found[1]) / 100 : null, text: said.error };
+export function errorOf(answer) {
+  if (!answer || answer.exact) return null;
+  const found = /([\d.]+)\s*%/.exec(answer.error ?? "");
+  return { share: found ? Number(found[1]) / 100 : null, text: answer.error };
 }
 
 /** Whether there is nothing in an answer: no event was in it. */
@@ -74,6 +74,6 @@ export function isProvisional(row) {
 /** "batch 120 + speed 3 = 123", for one answer of a row. */
 export function explained(row, name) {
   if (!row.explain) return "";
-  const part = (side) => shown(row.explain[side]?.[name]);
+  const part = (layer) => shown(row.explain[layer]?.[name]);
   return `batch ${part("batch")} ⊕ speed ${part("speed")} = ${part("merged")}`;
 }

@@ -1,4 +1,4 @@
-// Alerts: what fires now and what fired before; wherever one is on the page, a new one is told at once.
+// Alerts: what fires now and what fired before; a new one is announced on every page.
 
 import { every, fill, h, refill, say } from "../dom.js";
 import { Offline, Problem, get, stream } from "../api.js";
@@ -7,7 +7,7 @@ import { failure, keyValue, table } from "../tables.js";
 import { notice } from "../notices.js";
 import { shown } from "../values.js";
 
-const LOOK_MS = 3_000;
+const REFRESH_MS = 3_000;
 const WAIT_MS = 3_000;
 
 const newest = new EventTarget();
@@ -19,7 +19,7 @@ export function watchAlerts() {
 
   function onEvent(event, episode, id) {
     last = id || last;
-    if (event === "alert") told(episode);
+    if (event === "alert") announceEpisode(episode);
   }
 
   async function go() {
@@ -40,10 +40,10 @@ export function watchAlerts() {
     }
   }
 
-  const looked = () => { if (document.hidden) current?.abort(); };
-  document.addEventListener("visibilitychange", looked);
+  const onVisibility = () => { if (document.hidden) current?.abort(); };
+  document.addEventListener("visibilitychange", onVisibility);
   go();
-  return () => { ended.abort(); document.removeEventListener("visibilitychange", looked); };
+  return () => { ended.abort(); document.removeEventListener("visibilitychange", onVisibility); };
 }
 
 async function count() {
@@ -51,7 +51,7 @@ async function count() {
   badge(alerts.reduce((sum, each) => sum + (each.firing?.length ?? 0), 0));
 }
 
-function told(episode) {
+function announceEpisode(episode) {
   newest.dispatchEvent(new CustomEvent("episode", { detail: episode }));
   count().catch(() => {});
   if (episode.state === "pending") return;
@@ -78,31 +78,31 @@ function valueText(value) {
 }
 
 export async function show(main) {
-  const said = h("div", {}), list = h("div", { class: "alerts" }), past = h("div", {});
-  fill(main, h("h1", {}, "Alerts"), said, list, h("section", { class: "panel", "aria-label": "History" }, h("h2", {}, "History"), past));
-  async function look() {
+  const problem = h("div", {}), list = h("div", { class: "alerts" }), past = h("div", {});
+  fill(main, h("h1", {}, "Alerts"), problem, list, h("section", { class: "panel", "aria-label": "History" }, h("h2", {}, "History"), past));
+  async function refresh() {
     try {
       const [{ alerts }, { episodes }] = await Promise.all([get("/alerts"), get("/alerts/history", [["limit", "50"]])]);
-      fill(said);
+      fill(problem);
       if (!alerts.length) return none();
       badge(alerts.reduce((sum, each) => sum + (each.firing?.length ?? 0), 0));
       refill(list, alerts.map(alertBox));
       drawHistory(past, episodes);
     } catch (error) {
       if (error instanceof Problem && error.status === 404) none();
-      else if (!(error instanceof Offline)) fill(said, failure(error));
+      else if (!(error instanceof Offline)) fill(problem, failure(error));
     }
   }
   function none() {
-    fill(said, h("div", { class: "empty" }, h("p", {}, h("strong", {}, "No alerts are declared.")),
+    fill(problem, h("div", { class: "empty" }, h("p", {}, h("strong", {}, "No alerts are declared.")),
       h("p", {}, "An alert is declared beside a view, once:"),
       h("pre", {}, 'many_attempts = Alert("many_attempts", card_attempts, when="attempts > 3")')));
     fill(list);
     past.parentElement.hidden = true;
   }
-  const now = () => look();
+  const now = () => refresh();
   newest.addEventListener("episode", now);
-  const end = every(LOOK_MS, look);
+  const end = every(REFRESH_MS, refresh);
   return () => { end(); newest.removeEventListener("episode", now); };
 }
 

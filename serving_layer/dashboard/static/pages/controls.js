@@ -1,7 +1,7 @@
 // Range, grain, zone, comparison and filters of a view page.
 
 import { fill, h } from "../dom.js";
-import { grainsOf, rangesOf, rangeSeconds, usualGrain } from "../asking.js";
+import { grainsOf, rangesOf, rangeSeconds, usualGrain } from "../query.js";
 import { choice, field, keyValue } from "../tables.js";
 
 const OWN_ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone;
@@ -41,8 +41,8 @@ function zone(chosen, onChange) {
 
 /** The filters that hold, each with a button that takes it away. */
 export function filterChips(element, state, change) {
-  fill(element, state.filters.map(([key, value], place) => h("li", { class: "chip" },
+  fill(element, state.filters.map(([key, value], index) => h("li", { class: "chip" },
     h("span", {}, `${key} = `, keyValue(value)),
-    h("button", { type: "button", "aria-label": `Remove the filter on ${key}`, onclick: () => change({ filters: state.filters.toSpliced(place, 1) }) }, "×"))));
+    h("button", { type: "button", "aria-label": `Remove the filter on ${key}`, onclick: () => change({ filters: state.filters.toSpliced(index, 1) }) }, "×"))));
   element.hidden = !state.filters.length;
 }

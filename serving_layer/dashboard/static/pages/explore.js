@@ -3,7 +3,7 @@
 import { fill, h } from "../dom.js";
 import { address, get, pathOf } from "../api.js";
 import { number, period } from "../format.js";
-import { curl, grainsOf, seconds } from "../asking.js";
+import { curl, grainsOf, seconds } from "../query.js";
 import { choice, copyButton, failure, field, keyValue, table } from "../tables.js";
 import { explained, isAdded, isProvisional, numbersOf, numeric, shown } from "../values.js";
 import { chart } from "../chart.js";

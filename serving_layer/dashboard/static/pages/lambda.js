@@ -7,7 +7,7 @@ import { choice, failure, table } from "../tables.js";
 import { notice } from "../notices.js";
 import { rates } from "./overview.js";
 
-const LOOK_MS = 1_000;
+const REFRESH_MS = 1_000;
 const SHOWN_RUNS = 3;
 
 export async function show(main, { query }) {
@@ -33,17 +33,17 @@ export async function show(main, { query }) {
 
   let newest = null;
   const rate = rates(), strips = new Map();
-  return every(LOOK_MS, async () => {
+  return every(REFRESH_MS, async () => {
     try {
-      const told = await get(`/sources/${encodeURIComponent(name)}`);
+      const source = await get(`/sources/${encodeURIComponent(name)}`);
       fill(page.problem);
-      const last = told.runs[0]?.run ?? 0;
-      if (newest !== null && last > newest) published(told.runs);
-      page.flow.draw(told, rate([told]), newest !== null && last > newest);
-      drawState(page.state, told);
-      drawCuts(page.cuts, strips, told);
-      drawGenerations(page.generations, told);
-      drawRuns(page.runs, told, newest);
+      const last = source.runs[0]?.run ?? 0;
+      if (newest !== null && last > newest) published(source.runs);
+      page.flow.draw(source, rate([source]), newest !== null && last > newest);
+      drawState(page.state, source);
+      drawCuts(page.cuts, strips, source);
+      drawGenerations(page.generations, source);
+      drawRuns(page.runs, source, newest);
       newest = last;
     } catch (error) {
       if (!(error instanceof Offline)) fill(page.problem, failure(error));
@@ -58,12 +58,12 @@ function published([run, before]) {
   announce(text);
 }
 
-function drawState(element, told) {
-  const { freshness, working } = told;
+function drawState(element, source) {
+  const { freshness, working } = source;
   fill(element, working ? h("strong", { class: "working" }, `A run is under way for ${ago(working.since).replace(" ago", "")}. `) : "",
-    told.pinned ? h("strong", { class: "bad-text" }, `Readers are pinned to run ${told.pinned} by a rollback. `) : "",
+    source.pinned ? h("strong", { class: "bad-text" }, `Readers are pinned to run ${source.pinned} by a rollback. `) : "",
     freshness.degraded ? h("strong", { class: "bad-text" }, freshness.why)
-      : freshness.run ? `Run ${freshness.run} is served, published ${ago(freshness.published)}.` : "No run was made yet: every answer comes from the speed layer.");
+      : freshness.run ? `Run ${freshness.run} is served, published ${ago(freshness.published)}.` : "No run yet: every answer comes from the speed layer.");
 }
 
 // ---- the way of an event -------------------------------------------------------
@@ -75,12 +75,12 @@ function flow() {
   };
   const kafka = figure("Kafka", "", ""), batch = figure("Batch view", "batch", ""), speed = figure("Speed view", "speed", ""), answer = figure("Answer", "merged", "");
   const element = h("div", { class: "flow", role: "group", "aria-label": "The way of the events" }, kafka.element,
-    h("div", { class: "sides" }, batch.element, speed.element), answer.element);
+    h("div", { class: "layers" }, batch.element, speed.element), answer.element);
 
-  function draw(told, perSecond, isNew) {
-    const { freshness } = told, below = eventsBelow(freshness.cut), applied = freshness.applied ? eventsBelow(freshness.applied) : null;
+  function draw(source, perSecond, isNew) {
+    const { freshness } = source, below = eventsBelow(freshness.cut), applied = freshness.applied ? eventsBelow(freshness.applied) : null;
     say(kafka.value, perSecond === null ? "…" : `${number(Math.round(perSecond * 10) / 10)} /s`);
-    say(kafka.more, `${told.archiver ? `${number(told.archiver.rows)} in the master dataset, ${number(told.archiver.dead_letters)} dead letters` : "events a second"}`);
+    say(kafka.more, `${source.archiver ? `${number(source.archiver.rows)} in the master dataset, ${number(source.archiver.dead_letters)} dead letters` : "events a second"}`);
     say(batch.value, number(below));
     say(batch.more, freshness.run ? `events below the cut of run ${freshness.run}` : "no run yet");
     say(speed.value, applied === null ? "away" : number(applied - below));
@@ -94,13 +94,13 @@ function flow() {
 
 // ---- cuts ----------------------------------------------------------------------
 
-function drawCuts(element, strips, told) {
-  const served = told.freshness.cut ?? {}, applied = told.freshness.applied ?? served;
+function drawCuts(element, strips, source) {
+  const served = source.freshness.cut ?? {}, applied = source.freshness.applied ?? served;
   const partitions = Object.keys({ ...served, ...applied }).sort((a, b) => a - b);
   if (!partitions.length) return fill(element, h("p", { class: "empty" }, "No event has come yet."));
   for (const partition of partitions) {
     if (!strips.has(partition)) { strips.set(partition, strip(partition)); }
-    strips.get(partition).draw(told, served[partition] ?? 0, applied[partition] ?? 0);
+    strips.get(partition).draw(source, served[partition] ?? 0, applied[partition] ?? 0);
   }
   if (element.children.length !== partitions.length) fill(element, partitions.map((each) => strips.get(each).element));
 }
@@ -113,20 +113,20 @@ function strip(partition) {
   const element = h("div", { class: "strip-row" }, h("span", { class: "strip-name" }, `partition ${partition}`),
     h("div", { class: "strip", "aria-hidden": "true" }, earlier, batch, mark, speed, ticks), text);
 
-  function draw(told, cutAt, end) {
-    const shown = told.runs.slice(0, SHOWN_RUNS + 1).map((each) => each.cut[partition] ?? 0);
-    const begin = told.runs.length > SHOWN_RUNS ? shown.at(-1) : 0;
+  function draw(source, cutAt, end) {
+    const shown = source.runs.slice(0, SHOWN_RUNS + 1).map((each) => each.cut[partition] ?? 0);
+    const begin = source.runs.length > SHOWN_RUNS ? shown.at(-1) : 0;
     const room = begin > 0 ? 6 : 0;  // for what came before
-    const whole = Math.max(end - begin, 1), place = (offset) => `${((offset - begin) / whole) * (100 - room) + room}%`;
+    const whole = Math.max(end - begin, 1), position = (offset) => `${((offset - begin) / whole) * (100 - room) + room}%`;
     earlier.style.width = `${room}%`;
-    batch.style.width = `calc(${place(cutAt)} - ${room}%)`;
-    mark.style.left = place(cutAt);
-    speed.style.width = `calc(${place(Math.max(end, cutAt))} - ${place(cutAt)})`;
-    fill(ticks, told.generations.map((each) => {
+    batch.style.width = `calc(${position(cutAt)} - ${room}%)`;
+    mark.style.left = position(cutAt);
+    speed.style.width = `calc(${position(Math.max(end, cutAt))} - ${position(cutAt)})`;
+    fill(ticks, source.generations.map((each) => {
       const at = each.from[partition] ?? 0;
       if (at < begin) return null;
       const tick = h("i", { title: `generation of run ${each.run}` });
-      tick.style.left = place(at);
+      tick.style.left = position(at);
       return tick;
     }));
     say(text, `cut ${number(cutAt)} · since ${number(Math.max(end - cutAt, 0))}`);
@@ -142,37 +142,37 @@ function cutLegend() {
     h("li", {}, h("span", { class: "swatch tick-swatch" }), "where a generation begins"));
 }
 
-function drawGenerations(element, told) {
-  const published = told.speed?.published_run;
+function drawGenerations(element, source) {
+  const published = source.speed?.published_run;
   refill(element, table("Generations of the speed layer", [
     { head: "opened by run", cell: (each) => (each.run ? `run ${each.run}` : "the beginning") },
     { head: "from cut", cell: (each) => h("code", {}, cut(each.from)) },
     { head: "views", isNumber: true, cell: (each) => number(each.views) },
-    { head: "what it is for", cell: (each) => role(each, published, told) },
-  ], told.generations, { empty: told.speed ? "Redis holds none: it was emptied, or nobody began yet." : "Redis does not answer." }));
+    { head: "what it is for", cell: (each) => role(each, published, source) },
+  ], source.generations, { empty: source.speed ? "Redis holds none: it was flushed, or the speed layer has not started yet." : "Redis does not answer." }));
 }
 
-function role(each, published, told) {
-  if (each.run > published) return told.working ? "will go with the run that is under way" : "of a run that was not published";
-  return each.run === published ? "since the cut that is served" : "kept for readers of an older run, then swept";
+function role(each, published, source) {
+  if (each.run > published) return source.working ? "will go with the run that is under way" : "of a run that was not published";
+  return each.run === published ? "since the cut that is served" : "kept for readers of an older run, then deleted";
 }
 
-function drawRuns(element, told, newest) {
-  const longest = Math.max(1e-9, ...told.runs.map((each) => each.seconds ?? 0));
+function drawRuns(element, source, newest) {
+  const longest = Math.max(1e-9, ...source.runs.map((each) => each.seconds ?? 0));
   const meter = (each) => {
     const inner = h("span", {});
     inner.style.width = `${((each.seconds ?? 0) / longest) * 100}%`;
     return h("span", { class: "meter", "aria-hidden": "true" }, inner);
   };
-  const rows = told.runs.map((each) => ({ ...each, className: newest !== null && each.run > newest ? "is-new" : each.run === told.freshness.run ? "is-served" : "" }));
+  const rows = source.runs.map((each) => ({ ...each, className: newest !== null && each.run > newest ? "is-new" : each.run === source.freshness.run ? "is-served" : "" }));
   refill(element, table("Runs, the newest first", [
-    { head: "run", cell: (each) => h("b", {}, each.run, each.run === told.freshness.run ? h("span", { class: "tag" }, "served") : null) },
+    { head: "run", cell: (each) => h("b", {}, each.run, each.run === source.freshness.run ? h("span", { class: "tag" }, "served") : null) },
     { head: "published", cell: (each) => h("time", { datetime: each.published, title: moment(each.published, "UTC") }, ago(each.published)) },
     { head: "kind", cell: (each) => each.kind ?? "pruned" },
     { head: "took", isNumber: true, cell: (each) => duration(each.seconds) },
     { head: "", className: "share", cell: meter },
     { head: "events", isNumber: true, cell: (each) => number(each.events) },
-    { head: "copies dropped", isNumber: true, cell: (each) => number(each.duplicates) },
+    { head: "duplicates dropped", isNumber: true, cell: (each) => number(each.duplicates) },
     { head: "invalid", isNumber: true, cell: (each) => number(each.invalid) },
     { head: "groups", isNumber: true, cell: (each) => number(each.rows) },
     { head: "size", isNumber: true, cell: (each) => bytes(each.bytes) },

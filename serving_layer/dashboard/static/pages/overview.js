@@ -2,13 +2,13 @@
 
 import { every, fill, h, say } from "../dom.js";
 import { Offline, get, post } from "../api.js";
-import { ago, duration, eventsBelow, number } from "../format.js";
-import { seconds } from "../asking.js";
+import { ago, day, duration, eventsBelow, number } from "../format.js";
+import { seconds } from "../query.js";
 import { failure } from "../tables.js";
 import { errorOf, isProvisional, numbersOf, numeric, shown } from "../values.js";
 import { spark } from "../chart.js";
 
-const LOOK_MS = 2_000;
+const REFRESH_MS = 2_000;
 const AT_ONCE = 10;
 const RATE_S = 20;
 const DAY = 86_400;
@@ -16,47 +16,61 @@ const DAY = 86_400;
 export async function show(main) {
   const pulse = h("dl", { class: "pulse", "aria-label": "Pulse of the platform" });
   const cards = h("div", { class: "cards" });
-  const said = h("div", {});
+  const problem = h("div", {});
   const known = new Map(), rate = rates();
-  fill(main, h("h1", { class: "only-read" }, "Overview"), pulse, said, cards);
+  fill(main, h("h1", { class: "only-read" }, "Overview"), pulse, problem, cards);
 
-  async function look() {
+  async function refresh() {
     try {
-      const [{ views }, told] = await Promise.all([get("/views"), get("/sources")]);
-      drawPulse(pulse, told, rate(told.sources));
-      const asked = views.filter((view) => view.version !== null);
-      const answers = await answersOf(asked);
-      fill(said);
+      const [{ views }, status] = await Promise.all([get("/views"), get("/sources")]);
+      drawPulse(pulse, status, rate(status.sources));
+      const answers = await answersOf(views.filter((view) => view.version !== null));
+      fill(problem);
       if (!views.length) fill(cards, h("p", { class: "empty" }, "There is no view that this key may see. ", h("code", {}, "tidemark views new NAME --dir my_views"), " begins one."));
-      const wanted = views.map((view) => {
+      const elements = views.map((view) => {
         const card = known.get(view.name) ?? newCard(view);
         known.set(view.name, card);
         card.draw(view, answers.get(view.name));
         return card.element;
       });
-      if (wanted.length !== cards.children.length || wanted.some((each, place) => cards.children[place] !== each)) fill(cards, wanted);
+      if (elements.length !== cards.children.length || elements.some((each, index) => cards.children[index] !== each)) fill(cards, elements);
     } catch (error) {
-      if (!(error instanceof Offline)) fill(said, failure(error));
+      if (!(error instanceof Offline)) fill(problem, failure(error));
     }
   }
-  return every(LOOK_MS, look);
+  return every(REFRESH_MS, refresh);
 }
 
-/** Two questions for each view, all of one source at one cut: the headline, and its periods. */
+/** Two queries for each view, all of one source at one cut: the headline, and its periods. A view without recent
+ * events shows its newest ones. */
 async function answersOf(views) {
   const found = new Map();
   for (let first = 0; first < views.length; first += AT_ONCE) {
     const some = views.slice(first, first + AT_ONCE);
     const questions = some.flatMap((view) => {
-      const own = seconds(view.grain), range = own >= DAY ? "14d" : "24h";
+      const own = seconds(view.grain), range = own >= DAY ? "14d" : "24h", newest = newestOf(view, range);
       const names = numbersOf(view).slice(0, 3);
-      const one = { view: view.name, from: `-${range}`, ...(names.length && { answers: names }) };
+      const one = { view: view.name, ...(newest ?? { from: `-${range}` }), ...(names.length && { answers: names }) };
       return [one, { ...one, grain: own >= DAY ? "day" : own >= 3_600 ? view.grain : "hour", fill: "zero", explain: true }];
     });
     const { answers } = await post("/query", { questions });
-    some.forEach((view, place) => found.set(view.name, { total: answers[2 * place], series: answers[2 * place + 1], range: questions[2 * place].from.slice(1) }));
+    some.forEach((view, index) => {
+      const { from, to } = questions[2 * index];
+      found.set(view.name, { total: answers[2 * index], series: answers[2 * index + 1], range: to ? `the ${span(from, to)} until ${day(to)}` : from.slice(1) });
+    });
   }
   return found;
+}
+
+// The range at the end of the data, if all of it is older than a range that ends now.
+function newestOf(view, range) {
+  if (!view.data || Date.parse(view.data.to) > Date.now() - seconds(range) * 1_000) return null;
+  const end = Date.parse(view.data.to);
+  return { from: new Date(end - seconds(range) * 1_000).toISOString(), to: view.data.to };
+}
+
+function span(from, to) {
+  return duration((Date.parse(to) - Date.parse(from)) / 1_000);
 }
 
 function newCard(view) {
@@ -78,7 +92,7 @@ function newCard(view) {
     say(headline, first ? about(first) + shown(row[first]) : number(null));
     say(label, `${first ?? ""} in ${answer.range}`);
     fill(others, rest.slice(0, 2).map((name) => h("span", {}, `${name} `, h("b", {}, about(name) + shown(row[name])))));
-    fill(picture, spark(answer.series.rows.map((each) => ({ value: numeric(each[first]), isProvisional: isProvisional(each) })), `${first} over the last ${answer.range}`));
+    fill(picture, spark(answer.series.rows.map((each) => ({ value: numeric(each[first]), isProvisional: isProvisional(each) })), `${first} in ${answer.range}`));
     fill(fresh, dot(freshness), freshness.degraded ? freshness.why : freshText(freshness));
   }
   return { element, draw };
@@ -94,14 +108,14 @@ export function freshText(freshness) {
   return `${speed} · ${freshness.run ? `run ${freshness.run}, ${ago(freshness.published)}` : "no run yet"}`;
 }
 
-/** Events a second, of how far all sources were applied over the last moments. */
+/** Events a second over the last moments, from how far the speed layer has applied all sources. */
 export function rates() {
-  const looks = [];
+  const samples = [];
   return (sources) => {
     const now = performance.now() / 1_000;
-    looks.push([now, sources.reduce((sum, each) => sum + eventsBelow(each.freshness.applied), 0)]);
-    while (looks.length > 2 && now - looks[0][0] > RATE_S) looks.shift();
-    const [[then, before], [, last]] = [looks[0], looks.at(-1)];
+    samples.push([now, sources.reduce((sum, each) => sum + eventsBelow(each.freshness.applied), 0)]);
+    while (samples.length > 2 && now - samples[0][0] > RATE_S) samples.shift();
+    const [[then, before], [, last]] = [samples[0], samples.at(-1)];
     return now - then < 1 ? null : Math.max(0, (last - before) / (now - then));
   };
 }
@@ -109,7 +123,7 @@ export function rates() {
 function drawPulse(pulse, { sources, services }, perSecond) {
   const worst = (name) => sources.reduce((most, { freshness }) => (freshness[name] === null ? most : Math.max(most ?? 0, freshness[name])), null);
   const dead = sources.every((each) => each.archiver === null) ? null : sources.reduce((sum, each) => sum + (each.archiver?.dead_letters ?? 0), 0);
-  const amiss = [
+  const problems = [
     ...sources.filter((each) => each.freshness.degraded).map((each) => `${each.name}: degraded`),
     ...sources.filter((each) => each.archiver?.refused).map((each) => `archiver refuses ${each.name}`),
     ...(services ?? []).filter((each) => each.state !== "ready").map((each) => `${each.name}: ${each.state}`),
@@ -122,5 +136,5 @@ function drawPulse(pulse, { sources, services }, perSecond) {
     figure("behind Kafka", duration(lag), worst("lag_events") ? `${number(worst("lag_events"))} events` : null, lag === null || lag > 30 ? "late" : ""),
     figure("last batch run", run ? "under way" : worst("batch_age_s") === null ? "none yet" : `${duration(worst("batch_age_s"))} ago`),
     figure("dead letters", dead === null ? "–" : number(dead), null, dead ? "late" : ""),
-    figure("parts", amiss.length ? `${amiss.length} amiss` : "all well", amiss.join(" · ") || null, amiss.length ? "bad" : "good"));
+    figure("health", problems.length ? `${problems.length} ${problems.length > 1 ? "problems" : "problem"}` : "all ready", problems.join(" · ") || null, problems.length ? "bad" : "good"));
 }

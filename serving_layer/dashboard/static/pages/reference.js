@@ -2,11 +2,11 @@
 
 import { debounced, fill, h, say } from "../dom.js";
 import { get } from "../api.js";
-import { curlOf } from "../asking.js";
+import { curlOf } from "../query.js";
 import { number } from "../format.js";
 import { hasParts, memberList, resolver, typeText, valueRow } from "../schemas.js";
 import { copyButton, field, folded, marked, prose } from "../tables.js";
-import { tryForm } from "./trying.js";
+import { tryForm } from "./try_it.js";
 
 const METHODS = ["get", "post", "put", "patch", "delete", "head", "options", "trace"];
 const QUIET_MS = 150;
@@ -31,12 +31,12 @@ export async function show(main, { session, rest, query }) {
     return operation.element;
   }
 
-  /** What is looked for, and the request that was opened last, stand in the address. */
+  /** The address holds the search text and the request that was opened last. */
   function keep(id) {
     if (left.signal.aborted) return;
     opened = id;
-    const asked = search.value.trim(), path = id ? `#/api/${encodeURIComponent(id)}` : "#/api";
-    history.replaceState(null, "", asked ? `${path}?${new URLSearchParams({ q: asked })}` : path);
+    const words = search.value.trim(), path = id ? `#/api/${encodeURIComponent(id)}` : "#/api";
+    history.replaceState(null, "", words ? `${path}?${new URLSearchParams({ q: words })}` : path);
   }
 
   function narrow() {
@@ -66,11 +66,11 @@ export async function show(main, { session, rest, query }) {
 
 function operationsOf(description, resolve) {
   return Object.entries(description.paths).flatMap(([path, item]) => METHODS.filter((method) => item[method]).map((method) => {
-    const said = item[method], summary = said.summary ?? "", tag = said.tags?.[0] ?? "others";
-    const parameters = [...(item.parameters ?? []), ...(said.parameters ?? [])].map(resolve);
-    const words = [method, path, tag, summary, said.description ?? "", ...parameters.flatMap((each) => [each.name, each.description ?? ""])];
-    return { ...said, method, path, summary, tag, parameters, id: said.operationId ?? `${method} ${path}`, text: words.join(" ").toLowerCase(),
-      needsKey: (said.security ?? description.security ?? []).length > 0 };
+    const operation = item[method], summary = operation.summary ?? "", tag = operation.tags?.[0] ?? "others";
+    const parameters = [...(item.parameters ?? []), ...(operation.parameters ?? [])].map(resolve);
+    const words = [method, path, tag, summary, operation.description ?? "", ...parameters.flatMap((each) => [each.name, each.description ?? ""])];
+    return { ...operation, method, path, summary, tag, parameters, id: operation.operationId ?? `${method} ${path}`, text: words.join(" ").toLowerCase(),
+      needsKey: (operation.security ?? description.security ?? []).length > 0 };
   }));
 }
 
@@ -118,11 +118,11 @@ function responseOf(status, { description, headers = {}, content }, resolve) {
 
 /** What a body can be: of each media type its members, and examples. */
 function contents(content = {}, resolve) {
-  return Object.entries(content).map(([media, said]) => {
-    const { schema = {} } = said, head = [h("code", {}, media), " ", h("span", { class: "type" }, typeText(schema))];
+  return Object.entries(content).map(([media, operation]) => {
+    const { schema = {} } = operation, head = [h("code", {}, media), " ", h("span", { class: "type" }, typeText(schema))];
     return h("div", { class: "content" },
       hasParts(schema, resolve) ? folded(head, () => memberList(schema, resolve)) : h("p", {}, head),
-      examplesOf(said, resolve).map((value) => folded("Example", () => h("pre", { tabindex: "0" }, JSON.stringify(value, null, 2)))));
+      examplesOf(operation, resolve).map((value) => folded("Example", () => h("pre", { tabindex: "0" }, JSON.stringify(value, null, 2)))));
   });
 }
 

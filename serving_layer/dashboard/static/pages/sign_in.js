@@ -7,12 +7,12 @@ import { failure, field } from "../tables.js";
 export function show(main, onSignedIn) {
   const name = h("input", { name: "username", autocomplete: "username", required: true, value: "admin", spellcheck: "false" });
   const secret = h("input", { name: "password", type: "password", autocomplete: "current-password", required: true });
-  const said = h("div", {});
+  const problem = h("div", {});
   const button = h("button", { class: "primary" }, "Sign in");
   const form = h("form", { class: "sign-in", onsubmit: submit },
     h("h1", {}, "Sign in"),
     h("p", { class: "quiet-text" }, "One number, right and fresh. Sign in with an access key that may ask."),
-    field("Key", name), field("Secret", secret), button, said,
+    field("Key", name), field("Secret", secret), button, problem,
     h("p", { class: "hint" }, h("code", {}, "tidemark up"), " showed the first key once. Another one: ", h("code", {}, "tidemark keys add NAME --scope query")));
 
   async function submit(event) {
@@ -23,7 +23,7 @@ export function show(main, onSignedIn) {
       secret.value = "";
       onSignedIn(session);
     } catch (error) {
-      fill(said, failure(error));
+      fill(problem, failure(error));
       button.disabled = false;
       secret.focus();
     }

@@ -2,8 +2,8 @@
 
 import { debounced, fill, h, refill, say } from "../dom.js";
 import { address, get, pathOf } from "../api.js";
-import { change as changed, cut, duration, number, period } from "../format.js";
-import { curl, queryOf, rangeSeconds, seconds, shared, stateOf, usualGrain } from "../asking.js";
+import { change as changed, cut, day, duration, number, period } from "../format.js";
+import { ALL, curl, isOutside, newestRange, queryOf, rangeSeconds, seconds, shared, stateOf, usualGrain } from "../query.js";
 import { choice, copyButton, failure, keyValue, legend, table } from "../tables.js";
 import { errorOf, explained, headline, isAdded, isProvisional, listsOf, numbersOf, numeric, shown, span } from "../values.js";
 import { chart } from "../chart.js";
@@ -12,7 +12,7 @@ import { controls, filterChips } from "./controls.js";
 import { freshText } from "./overview.js";
 
 const EVERY = ["every", "1s"];
-const USUAL_ROWS = 1_000, MOST_ROWS = 10_000;
+const USUAL_ROWS = 1_000, MAX_ROWS = 10_000;
 const COMPARED = ["compare", "previous_period"];
 
 export async function show(main, { session, rest, query }) {
@@ -27,15 +27,15 @@ export async function show(main, { session, rest, query }) {
 
   function change(part) {
     state = { ...state, ...part };
-    const wanted = `#/views/${encodeURIComponent(view.name)}`, asked = queryOf(state, { ...usual, answer: numbersOf(view)[0] });
-    history.replaceState(null, "", asked ? `${wanted}?${asked}` : wanted);
+    const path = `#/views/${encodeURIComponent(view.name)}`, parameters = queryOf(state, { ...usual, answer: numbersOf(view)[0] });
+    history.replaceState(null, "", parameters ? `${path}?${parameters}` : path);
     begin();
   }
 
   function begin() {
     ends.forEach((end) => end());
     const grain = state.grain ?? usualGrain(view, rangeSeconds(state));
-    const many = rangeSeconds(state) / seconds(grain) > USUAL_ROWS ? [["limit", String(MOST_ROWS)]] : [];
+    const many = rangeSeconds(state) / seconds(grain) > USUAL_ROWS ? [["limit", String(MAX_ROWS)]] : [];
     const all = shared(state), compared = state.compare ? [COMPARED] : [];
     const series = [...all, ["grain", grain], ["fill", "zero"], ["explain", "true"], ...many, ...compared];
     const broken = breakdown(view, state, all, compared);
@@ -44,15 +44,15 @@ export async function show(main, { session, rest, query }) {
     fill(page.actions, actions(view, broken ?? series, session));
     fill(page.problem);
     const problem = debounced(50, (error) => fill(page.problem, failure(error)));
-    const told = (draw) => (answer) => { fill(page.problem); draw(answer); };
+    const drawn = (draw) => (answer) => { fill(page.problem); draw(answer); };
     ends = [
-      follow(view.name, [...all, ["explain", "true"], ...compared, EVERY], told((answer) => drawTotals(page, view, state, answer, change)), problem),
-      follow(view.name, [...series, EVERY], told((answer) => drawSeries(page, view, state, answer, grain)), problem),
+      follow(view.name, [...all, ["explain", "true"], ...compared, EVERY], drawn((answer) => drawTotals(page, view, state, answer, change)), problem),
+      follow(view.name, [...series, EVERY], drawn((answer) => drawSeries(page, view, state, answer, grain, change)), problem),
     ];
     page.breakdown.hidden = !broken;
     if (broken) {
       fill(page.breakdownControls, breakdownControls(view, state, change));
-      ends.push(follow(view.name, [...broken, EVERY], told((answer) => drawBreakdown(page, view, state, answer, change)), problem));
+      ends.push(follow(view.name, [...broken, EVERY], drawn((answer) => drawBreakdown(page, view, state, answer, change)), problem));
     }
   }
 
@@ -78,7 +78,7 @@ function parts(view) {
   return page;
 }
 
-// ---- what is asked -------------------------------------------------------------
+// ---- queries --------------------------------------------------------------------
 
 function breakdown(view, state, all, compared) {
   if (!state.by) return null;
@@ -100,18 +100,18 @@ function actions(view, parameters, session) {
   ];
 }
 
-// ---- what is drawn -------------------------------------------------------------
+// ---- drawing --------------------------------------------------------------------
 
 function drawTotals(page, view, state, answer, change) {
   const row = answer.rows[0], { meta } = answer;
   fill(page.fresh, meta.degraded
     ? h("strong", { class: "bad-text" }, `Degraded: ${meta.why}`)
     : freshText({ lag_s: meta.speed?.lag_s ?? null, run: meta.batch.run, published: meta.batch.published }),
-  h("span", { class: "cut", title: "Of each partition the next offset: the answer holds exactly the events below it" }, ` · cut ${cut(meta.cut)}`));
+  h("span", { class: "cut", title: "The next offset of each partition: the answer holds exactly the events below it" }, ` · cut ${cut(meta.cut)}`));
   const names = numbersOf(view);
   if (page.totals.children.length !== names.length) fill(page.totals, names.map((name) => total(view, name, change)));
-  names.forEach((name, place) => {
-    const box = page.totals.children[place], { kind } = view.answers[name], error = errorOf(view.answers[name]);
+  names.forEach((name, index) => {
+    const box = page.totals.children[index], { kind } = view.answers[name], error = errorOf(view.answers[name]);
     box.setAttribute("aria-pressed", String(name === state.answer));
     const [first, rest] = headline(row?.[name]);
     say(box.querySelector(".headline"), `${error && kind === "distinct" ? "≈ " : ""}${first}`);
@@ -145,7 +145,7 @@ function bar(share) {
   return h("span", { class: "meter", "aria-hidden": "true" }, inner);
 }
 
-function drawSeries(page, view, state, answer, grain) {
+function drawSeries(page, view, state, answer, grain, change) {
   const name = state.answer;
   if (!name) return page.chart.element.parentElement.remove();
   const { kind } = view.answers[name], tz = answer.meta.range.tz, stepS = seconds(grain);
@@ -158,7 +158,7 @@ function drawSeries(page, view, state, answer, grain) {
     describe: (point) => described(point, name, tz, stepS, state),
   });
   const quantiles = points.find((each) => each.bands)?.names;
-  fill(page.legend, isEmpty ? emptyState(view) : legend({ run: answer.meta.batch.run, hasPrevious: state.compare,
+  fill(page.legend, isEmpty ? emptyState(view, state, change) : legend({ run: answer.meta.batch.run, hasPrevious: state.compare,
     hasBands: quantiles ? `line ${quantiles[0]}, bands up to ${quantiles.slice(1).join(", ")}` : error?.share ? `within ${error.text}` : "" }));
   if (page.values.parentElement.open || !page.values.children.length) {
     refill(page.values, table(`${name} of ${view.name} by ${grain}`, [
@@ -187,10 +187,19 @@ function described({ row, isProvisional: isNew }, name, tz, stepS, state) {
   ];
 }
 
-function emptyState(view) {
+function emptyState(view, state, change) {
+  if (isOutside(view, state)) return elsewhere(view, change);
   return h("div", { class: "empty" }, h("p", {}, h("strong", {}, "No events in this range yet.")),
     h("p", {}, "Choose a longer range, or send one to the collector (", h("code", {}, "tidemark status"), " shows its address):"),
     h("pre", {}, `curl -u admin:"$SECRET" "$COLLECTOR/events/${view.source}" -d '{"user_id": "ann", …}'`));
+}
+
+// The events of an import are often older than every range that ends now.
+function elsewhere(view, change) {
+  const range = newestRange(view);
+  const offer = (text, part) => h("button", { type: "button", onclick: () => change({ grain: null, ...part }) }, text);
+  return h("div", { class: "empty" }, h("p", {}, h("strong", {}, "No events in this range. "), `This view has events from ${day(view.data.from)} to ${day(view.data.to)}.`),
+    h("p", { class: "actions" }, offer("Show all of them", { range: ALL, from: null, to: null }), offer("Show the newest", range)));
 }
 
 // ---- breakdown -----------------------------------------------------------------
@@ -230,9 +239,10 @@ function about(view) {
   const line = (name, value) => value && [h("dt", {}, name), h("dd", {}, value)];
   return h("details", { class: "about" }, h("summary", {}, "About this view"),
     h("dl", {}, line("source", view.source), line("grain", view.grain),
+      line("data", view.data && `${day(view.data.from)} to ${day(view.data.to)}`),
       line("keys", Object.entries(view.keys).map(([key, type]) => `${key} (${type})`).join(", ") || "none"),
       line("where", view.where), line("groups in the batch view", view.groups === null ? null : number(view.groups)),
       line("version", view.version === view.declared ? view.version : `${view.version ?? "none"}; ${view.declared} joins at the next run`),
       line("age of the run", freshness.batch_age_s === null ? null : duration(freshness.batch_age_s)),
-      Object.entries(view.answers).map(([name, said]) => line(name, `${said.kind}, ${said.exact ? "exact" : said.error}`))));
+      Object.entries(view.answers).map(([name, about]) => line(name, `${about.kind}, ${about.exact ? "exact" : about.error}`))));
 }
