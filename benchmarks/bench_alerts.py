@@ -29,7 +29,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from infra.clients.kafka import librdkafka_config
 from infra.settings import Settings, load_settings
 from infra.stack import up
-from infra.stack.services import addresses
+from infra.stack.addresses import addresses
 
 VIEW = "card_attempts"
 PATIENCE_S = 120

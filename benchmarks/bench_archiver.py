@@ -29,7 +29,7 @@ from infra.clients.kafka_admin import KafkaAdmin
 from infra.settings import Settings, load_settings
 from infra.spark.session import spark_session
 from infra.stack import up
-from infra.stack.services import addresses
+from infra.stack.addresses import addresses
 from master_dataset.archiver.archive import open_archive
 from master_dataset.kafka.topics import apply_topics, plan_topics
 from master_dataset.table.append import measures

@@ -35,7 +35,7 @@ from infra.clients.kafka import librdkafka_config
 from infra.clients.kafka_admin import KafkaAdmin
 from infra.settings import Settings, child_environment, load_settings
 from infra.stack import up
-from infra.stack.services import addresses
+from infra.stack.addresses import addresses
 from master_dataset.kafka.positions import read_positions
 from master_dataset.kafka.topics import apply_topics, plan_topics
 from views.declarations import declared_by

@@ -31,7 +31,7 @@ from infra.clients.redis import redis_client
 from infra.failpoints import reach
 from infra.home import Home
 from infra.settings import Settings
-from infra.stack.services import addresses
+from infra.stack.addresses import addresses
 from master_dataset.cut import Cut, count_between, cut_to_json, join, ranges
 from master_dataset.errors import MasterDatasetError
 from master_dataset.kafka.positions import Positions, check_topic_id, read_end, read_positions

@@ -83,7 +83,7 @@ def events(count: int, seed: int, days: Sequence[int] = (*range(SPAN_DAYS), *MEE
     chance = Random(seed)  # noqa: S311  # no secret
     moved: dict[str, datetime] = {}
     found = []
-    for record in generate(SHOP, count, seed, views=VIEWS, copies=0.1):
+    for record in generate(SHOP, count, seed, views=VIEWS, duplicates=0.1):
         event = record.event
         day = timedelta(days=chance.choice(days))
         at = moved.setdefault(event.event_id, FIRST + day + (event.event_time - FIRST) % timedelta(days=1))

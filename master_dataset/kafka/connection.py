@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from infra.clients.kafka import librdkafka_config
 from infra.clients.kafka_admin import KafkaAdmin
 from infra.settings import Settings, load_settings
-from infra.stack.services import addresses
+from infra.stack.addresses import addresses
 from views.declarations import Declarations, declared_by
 
 

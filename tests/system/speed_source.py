@@ -28,7 +28,7 @@ from infra.clients.kafka import librdkafka_config
 from infra.clients.kafka_admin import KafkaAdmin
 from infra.settings import Settings, child_environment, load_settings
 from infra.stack.ports import LOOPBACK
-from infra.stack.services import check_redis_port, find_redis_server
+from infra.stack.redis_server import check_redis_port, find_redis_server
 from master_dataset.archiver.archive import open_archive
 from master_dataset.kafka.positions import read_positions
 from master_dataset.kafka.topics import apply_topics, plan_topics
@@ -210,7 +210,7 @@ class SpeedPlace:
     def send(self, count: int = 60, poison: int = 0, *, copies: float = 0.15, partitions: int = 3) -> None:
         """Events, late and copied ones among them: some repeat events of earlier sendings."""
         self.seed += 1
-        records = generate(self.source, count, self.seed, views=self.views, copies=copies, partitions=partitions)
+        records = generate(self.source, count, self.seed, views=self.views, duplicates=copies, partitions=partitions)
         again = self.events[:: max(len(self.events) // 7, 1)][:7] if copies else []
         with self.producing() as produce:
             for place, event in enumerate([*(record.event for record in records), *again]):

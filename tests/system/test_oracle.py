@@ -116,7 +116,7 @@ class Shop:
     def send(self, count: int) -> None:
         """Late, copied and poisonous records among them. All are acknowledged when this returns."""
         self.seed += 1
-        records = generate(self.source, count, self.seed, views=self.declared.views_of("shop"), copies=0.1)
+        records = generate(self.source, count, self.seed, views=self.declared.views_of("shop"), duplicates=0.1)
         known = self.events[:: max(len(self.events) // 5, 1)][:5]
 
         def noted(event: Event | None) -> Any:

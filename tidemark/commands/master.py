@@ -98,7 +98,7 @@ def repair(
 ) -> None:
     """Bring back from Kafka what a damaged commit or file lost, and name what cannot be brought back."""
     from infra import terminal
-    from infra.stack.services import addresses
+    from infra.stack.addresses import addresses
     from master_dataset.archiver.control import without_archiver
     from master_dataset.kafka.positions import read_positions
     from master_dataset.table.checks.repair import accept_loss as accept
@@ -189,7 +189,7 @@ def replay(
 ) -> None:
     """Send facts from the master dataset to a topic again, byte for byte, with their keys and headers."""
     from infra.clients.kafka import librdkafka_config
-    from infra.stack.services import addresses
+    from infra.stack.addresses import addresses
     from master_dataset.kafka.record import record_of
     from master_dataset.kafka.send import send_records
     from master_dataset.reading.read import RECORD_COLUMNS, read_facts
@@ -207,7 +207,7 @@ def replay(
 
 
 def _status_of(settings: Settings, source: Source) -> dict[str, Any]:
-    from infra.stack.services import addresses
+    from infra.stack.addresses import addresses
     from master_dataset.archiver.status import said_of
     from master_dataset.cut import count_between
     from master_dataset.errors import MasterDatasetError

@@ -29,7 +29,7 @@ from infra.clients.kafka import librdkafka_config
 from infra.home import Home
 from infra.settings import Settings, child_environment, load_settings
 from infra.stack import up
-from infra.stack.services import addresses
+from infra.stack.addresses import addresses
 from master_dataset.cut import cut_from_json, is_below
 from master_dataset.dead_letters.letters import watermarks
 from master_dataset.kafka.record import KafkaRecord
