@@ -27,7 +27,7 @@ from torture.wait import wait_for
 from views.alert import Alert, numbers
 from views.declarations import ALERTS_TOPIC
 
-MOST_TOLD = 20
+MAX_REPORTED = 20
 READ_S = 30.0
 Place = tuple[tuple[Any, ...], int]
 """A key, and the beginning of a period."""
@@ -46,7 +46,7 @@ def check_alerts(installation: Installation, truth: Truth, deadline_s: float) ->
         ours = [each for each in fired if each.alert == alert.name]
         amiss += judge(alert.step_s, true_periods(alert, truth, end), ours)
     amiss += misdelivered([each.id for each in fired], firing, _by_kafka(installation))
-    return len(fired), amiss[:MOST_TOLD]
+    return len(fired), amiss[:MAX_REPORTED]
 
 
 def true_periods(alert: Alert, truth: Truth, cut: Cut) -> set[Place]:
