@@ -17,7 +17,7 @@ from hand_off.errors import BatchError
 from hand_off.speed_views import State, Stretch
 from infra.clients.redis import pooled_redis_client
 from infra.settings import Settings
-from infra.stack.services import addresses
+from infra.stack.addresses import addresses
 from master_dataset.cut import count_between, cut_to_json, is_below
 from serving_layer.errors import NoBatchView, NotComputedYet, NotYet, ServingError, Stale, UnknownView
 from serving_layer.query.budget import ExecutionLimits, QueryBudget

@@ -19,7 +19,7 @@ from infra.home import Home
 from infra.rest.access_keys import add_key, read_keys, remove_key
 from infra.settings import Settings, child_environment
 from infra.stack import up
-from infra.stack.services import Addresses, addresses
+from infra.stack.addresses import Addresses, addresses
 from torture import shop, supervised
 from torture.commands import Commands, RunTurn
 from torture.disks import Disks

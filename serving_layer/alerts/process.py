@@ -16,7 +16,7 @@ from infra.locks import LockHeld, hold
 from infra.process_status import ProcessStatus
 from infra.processes import Worker, run_worker
 from infra.settings import Settings
-from infra.stack.services import addresses
+from infra.stack.addresses import addresses
 from serving_layer.alerts.change_follower import Follower
 from serving_layer.alerts.couriers import Courier, kafka_courier, webhook_courier
 from serving_layer.alerts.evaluator import Evaluator, ended

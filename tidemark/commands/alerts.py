@@ -198,7 +198,7 @@ def _send(settings: Settings, alert: Alert) -> None:
     import json
     import time
 
-    from infra.stack.services import addresses
+    from infra.stack.addresses import addresses
     from master_dataset.errors import MasterDatasetError
     from serving_layer.alerts.couriers import alerts_topic
     from serving_layer.alerts.webhooks import NotDelivered, deliver, read_webhooks

@@ -32,7 +32,7 @@ def status(
     from infra.clients.redis import redis_client
     from infra.home import Home, read_json
     from infra.settings import load_settings
-    from infra.stack.services import addresses
+    from infra.stack.addresses import addresses
     from views.declarations import declared_by
 
     settings = load_settings()
@@ -74,7 +74,7 @@ def rebuild(
     from infra import terminal
     from infra.clients.redis import redis_client
     from infra.settings import load_settings
-    from infra.stack.services import addresses
+    from infra.stack.addresses import addresses
     from views.declarations import declared_by
 
     settings = load_settings()

@@ -84,7 +84,7 @@ def _speed_sides(settings: Settings, declarations: Declarations, views: list[Vie
     from hand_off.errors import SpeedError
     from hand_off.speed_views import SpeedViews
     from infra.clients.redis import redis_client
-    from infra.stack.services import addresses
+    from infra.stack.addresses import addresses
     from serving_layer.verification.verify import speed_side
 
     url = addresses(settings).redis
