@@ -15,8 +15,8 @@ from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
+from infra.clients.kafka import librdkafka_config
 from master_dataset.cut import Cut, is_below
-from master_dataset.kafka.topics import librdkafka_config
 from serving_layer.alerts.episodes import Episode, State
 from serving_layer.alerts.journal import Journal, journal_path
 from torture.expected_rows import expected_rows

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from master_dataset.kafka.topics import librdkafka_config
+from infra.clients.kafka import librdkafka_config
 from torture.fates import Fate, Fates
 from torture.installation import Installation
 from torture.load import PlannedRecord

@@ -16,8 +16,8 @@ from dataclasses import replace
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from infra.clients.kafka import librdkafka_config
 from master_dataset.cut import Cut
-from master_dataset.kafka.topics import librdkafka_config
 from torture.installation import Installation
 from torture.load import PlannedRecord
 from torture.poison import Poison

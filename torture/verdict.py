@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any
 
 from hand_off.speed_views import SpeedViews
+from infra.clients.kafka import librdkafka_config
 from master_dataset.cut import is_below
 from master_dataset.dead_letters.letters import DeadLetter, read_letters, watermarks
-from master_dataset.kafka.topics import librdkafka_config
 from master_dataset.reading.read import Wanted, read_facts
 from master_dataset.table import coverage
 from master_dataset.table.commits import table_path

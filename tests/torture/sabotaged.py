@@ -14,13 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
-
 from hand_off.speed_views import SpeedViews
+from infra.clients.kafka_admin import KafkaAdmin
 from infra.home import read_json
 from master_dataset.kafka.positions import read_positions
-from master_dataset.kafka.topics import librdkafka_config
+from master_dataset.kafka.topics import delete_records
 from serving_layer.alerts.journal import Journal, journal_path
 from torture import verdict
 from torture.commands import CommandResult
@@ -151,10 +149,8 @@ def forget(installation: Installation, chance: random.Random) -> Iterator[None]:
     time.sleep(3)
     kafka = installation.addresses.kafka
     ends = read_positions(installation.settings, kafka, installation.source).latest
-    locations = [TopicPartition(installation.source_topic, partition, offset) for partition, offset in ends.items()]
-    admin = AdminClient(librdkafka_config(installation.settings, kafka))
-    for future in admin.delete_records(locations).values():
-        future.result()
+    with KafkaAdmin(installation.settings, kafka) as admin:
+        delete_records(admin, installation.source_topic, ends)
     installation.processes.signal("archiver", signal.SIGCONT)
     yield
 

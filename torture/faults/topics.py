@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from confluent_kafka.admin import AdminClient
-
+from infra.clients.kafka_admin import KafkaAdmin
 from infra.disk import replace_file
 from infra.home import read_json
-from master_dataset.kafka.topics import alter_topic, delete_topic, existing_topics, librdkafka_config
+from master_dataset.kafka.topics import alter_topic, delete_topic, existing_topics
 from torture.errors import BrokenPromise, NotInTime, TortureError
 from torture.fault import Fault
 from torture.installation import Installation
@@ -40,7 +39,7 @@ def strike_partitions(installation: Installation, chance: random.Random) -> Iter
     declaring = _declaring(installation)  # before anything is altered: there may be none
     admin = _admin(installation)
     topic = installation.source_topic
-    count = existing_topics(admin, 15)[topic]
+    count = existing_topics(admin)[topic]
     if count >= MAX_PARTITIONS:
         raise TortureError(f"Topic {topic!r} has {count} partitions already; each further one makes all slower.")
     alter_topic(admin, topic, count + 1, {})
@@ -98,8 +97,8 @@ def _declaring(installation: Installation) -> Path:
     )
 
 
-def _admin(installation: Installation) -> AdminClient:
-    return AdminClient(librdkafka_config(installation.settings, installation.addresses.kafka))
+def _admin(installation: Installation) -> KafkaAdmin:
+    return KafkaAdmin(installation.settings, installation.addresses.kafka)
 
 
 def _begin_again(installation: Installation) -> None:
