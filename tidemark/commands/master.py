@@ -68,7 +68,7 @@ def fsck(
     """Prove that nothing is lost, doubled or torn. Exit code 1 if something is."""
     from infra import terminal
     from master_dataset.table.checks.fsck import deep_check, quick_check
-    from master_dataset.table.commits import table_path
+    from master_dataset.table.paths import table_path
 
     settings, sources = _declared(source)
     spark = _spark(settings) if deep else None
@@ -103,7 +103,7 @@ def repair(
     from master_dataset.kafka.positions import read_positions
     from master_dataset.table.checks.repair import accept_loss as accept
     from master_dataset.table.checks.repair import repair as mend
-    from master_dataset.table.commits import table_path
+    from master_dataset.table.paths import table_path
 
     settings, (declared,) = _declared(source)
     path, bootstrap = table_path(settings, declared.name), addresses(settings).kafka
@@ -130,8 +130,8 @@ def repair(
 def compact(source: SourceArgument, output: OutputOption = Output.TABLE) -> None:
     """Rewrite many small files into few large ones; the facts stay the same, proved by their hash."""
     from infra import terminal
-    from master_dataset.table.commits import table_path
     from master_dataset.table.compaction import compact as rewrite
+    from master_dataset.table.paths import table_path
 
     settings, (declared,) = _declared(source)
     done = rewrite(_spark(settings), table_path(settings, declared.name))
@@ -159,7 +159,7 @@ def read(
     from master_dataset.reading.export import write_ndjson, write_parquet
     from master_dataset.reading.read import read_facts
     from master_dataset.table.checks.fsck import check_readable
-    from master_dataset.table.commits import table_path
+    from master_dataset.table.paths import table_path
 
     if file_format is Format.PARQUET and out is None:
         raise typer.BadParameter("Parquet needs a file: --out facts.parquet")
@@ -194,7 +194,7 @@ def replay(
     from master_dataset.kafka.send import send_records
     from master_dataset.reading.read import RECORD_COLUMNS, read_facts
     from master_dataset.table.checks.fsck import check_readable
-    from master_dataset.table.commits import table_path
+    from master_dataset.table.paths import table_path
 
     settings, (declared,) = _declared(source)
     wanted = _wanted(since, until, start, end, with_invalid=True)
@@ -213,7 +213,8 @@ def _status_of(settings: Settings, source: Source) -> dict[str, Any]:
     from master_dataset.errors import MasterDatasetError
     from master_dataset.kafka.positions import read_positions
     from master_dataset.table import coverage
-    from master_dataset.table.commits import live_files, read_commits, table_path
+    from master_dataset.table.delta_log import live_files, read_commits
+    from master_dataset.table.paths import table_path
 
     path = table_path(settings, source.name)
     commits = read_commits(path)
