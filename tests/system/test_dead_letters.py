@@ -226,7 +226,9 @@ def test_a_message_of_others_is_shown_as_such_and_sent_again_as_it_is(place: Pla
     send_records(place.config, others)
     letters = letters_of(place)[::-1]
     assert {(each.reason, each.partition, each.offset, each.version) for each in letters} == {(FOREIGN, -1, -1, -1)}
-    assert [(each.key, each.value, each.headers) for each in letters] == [(each.key, each.value, each.headers) for each in others]
+    assert [(each.key, each.value, each.headers) for each in letters] == [
+        (each.key, each.value, each.headers) for each in others
+    ]
     assert replay(place.config, place.source, letters) == len(others)
     again = messages_of(place.config, place.source.topic, 3)
     assert sorted(str((m.key(), m.value(), tuple(m.headers() or ()))) for m in again) == sorted(
