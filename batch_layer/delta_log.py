@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from hand_off.batch_errors import BatchError
+from hand_off.errors import BatchError
 
 RUN_TAG = "tidemark.run"
 """Under this name, each commit that brings a table to a run has the run's number."""

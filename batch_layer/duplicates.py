@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as f
 
 from batch_layer.verify_totals import values_of
-from hand_off.batch_errors import BatchError
 from hand_off.batch_folder import COPIES, HASHES
+from hand_off.errors import BatchError
 from infra.disk import sync_file, sync_folder
 from master_dataset.cut import Cut
 from master_dataset.reading.read_spark import facts_between

@@ -9,7 +9,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from batch_layer.progress import Report
-from hand_off.batch_errors import BatchError
+from hand_off.errors import BatchError
 from hand_off.generations import Opening
 from master_dataset.cut import Cut, count_between, cut_to_json, is_below
 from master_dataset.reading.read_spark import facts_between

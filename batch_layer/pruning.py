@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 from batch_layer.delta_log import exposed_run
 from hand_off import publish_log
-from hand_off.batch_errors import BatchError
 from hand_off.batch_folder import BatchFolder
+from hand_off.errors import BatchError
 from hand_off.manifests import Manifest, paths_of, read_manifest
 from infra.disk import sync_folder
 from infra.failpoints import reach

@@ -13,7 +13,7 @@ from pyspark.sql import functions as f
 
 from batch_layer import verify_totals
 from batch_layer.tables import read_files, write_files
-from hand_off.batch_errors import BatchError
+from hand_off.errors import BatchError
 from hand_off.manifests import DataFile, ViewData
 from views.on_spark.merge import merged
 from views.on_spark.states import COUNTED, states

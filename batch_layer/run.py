@@ -33,8 +33,8 @@ from batch_layer.recompute import Job, compute_all, compute_more
 from batch_layer.run_hand_off import HandOff
 from batch_layer.tables import expose
 from hand_off import definitions, publish_log
-from hand_off.batch_errors import BatchError, RunsUnknown
 from hand_off.batch_folder import BatchFolder
+from hand_off.errors import BatchError, RunsUnknown
 from hand_off.manifests import Manifest, ViewData, missing_of, read_manifest, write_manifest
 from hand_off.publish_log import Entry
 from infra.failpoints import reach

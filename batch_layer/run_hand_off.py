@@ -17,14 +17,14 @@ from redis.exceptions import RedisError
 from batch_layer.progress import Report
 from batch_layer.pruning import Plan, prune
 from hand_off import publish_log
-from hand_off.batch_errors import BatchError, RunsUnknown
 from hand_off.batch_folder import BatchFolder
+from hand_off.errors import BatchError, RunsUnknown
 from hand_off.generations import Opening, open_cut, publish, tend
 from hand_off.publish_log import Entry
 from hand_off.speed_views import Outcome, SpeedViews
 from infra.clients.redis import redis_client
 from infra.settings import Settings
-from infra.stack.services import addresses
+from infra.stack.addresses import addresses
 from master_dataset.cut import cut_to_json, is_below
 
 LOOK_S = 0.2

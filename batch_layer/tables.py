@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from batch_layer.delta_log import RUN_TAG
-from hand_off.batch_errors import BatchError
+from hand_off.errors import BatchError
 from hand_off.manifests import DataFile, ViewData
 from infra.disk import make_folder, sync_file, sync_folder
 from infra.failpoints import reach

@@ -14,7 +14,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as f
 
-from hand_off.batch_errors import BatchError
+from hand_off.errors import BatchError
 from views.aggregates import Count, Sum
 from views.on_spark.states import COUNTED
 from views.types import DOUBLE

@@ -28,7 +28,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from infra.settings import Settings, load_settings
 from infra.stack import up
-from infra.stack.services import addresses
+from infra.stack.addresses import addresses
 from master_dataset.kafka.topics import librdkafka_config
 
 VIEW = "card_attempts"

@@ -28,7 +28,7 @@ from pyspark.sql import Observation
 from infra.settings import Settings, load_settings
 from infra.spark.session import kafka_source_options, spark_session
 from infra.stack import up
-from infra.stack.services import addresses
+from infra.stack.addresses import addresses
 from master_dataset.archiver.archive import open_archive
 from master_dataset.kafka.topics import apply_topics, librdkafka_config, plan_topics
 from master_dataset.table.append import measures

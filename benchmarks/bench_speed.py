@@ -34,7 +34,7 @@ from reference_view import DECLARED
 from hand_off.speed_views import SpeedViews
 from infra.settings import Settings, child_environment, load_settings
 from infra.stack import up
-from infra.stack.services import addresses
+from infra.stack.addresses import addresses
 from master_dataset.kafka.positions import read_positions
 from master_dataset.kafka.topics import apply_topics, librdkafka_config, plan_topics
 from views.declarations import declared_by

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from hand_off.batch_errors import BatchError
 from hand_off.batch_folder import BatchFolder
 from hand_off.checksums import seal, unseal
+from hand_off.errors import BatchError
 from infra.disk import make_folder, write_once
 from infra.version import VERSION
 from master_dataset.cut import Cut, cut_from_json, cut_to_json

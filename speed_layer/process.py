@@ -6,7 +6,7 @@ import threading
 import time
 from contextlib import suppress
 
-from hand_off.speed_errors import Fenced, SparkEnded, SpeedError
+from hand_off.errors import Fenced, SparkEnded, SpeedError
 from infra.process_status import ProcessStatus
 from infra.processes import Worker, run_worker
 from infra.spark.session import as_submitted, spark_session

@@ -21,8 +21,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from hand_off.bucket_totals import by_name
 from hand_off.change_log import MOST_ENTRIES, written
+from hand_off.errors import SpeedError
 from hand_off.ranks import numbers, ranked
-from hand_off.speed_errors import SpeedError
 from hand_off.speed_views import Group, MicroBatch, Outcome, SpeedViews, new_id
 from infra.failpoints import reach
 from infra.settings import Settings

@@ -22,17 +22,16 @@ from pyspark.sql import SparkSession
 from redis.exceptions import RedisError
 
 from hand_off import definitions, publish_log
-from hand_off.batch_errors import BatchError
 from hand_off.batch_folder import BatchFolder
+from hand_off.errors import BatchError, Fenced, SparkEnded, SpeedError
 from hand_off.generations import tend
 from hand_off.lag import Looked, Looks
-from hand_off.speed_errors import Fenced, SparkEnded, SpeedError
 from hand_off.speed_views import Kept, Meta, Outcome, SpeedViews, cut_text
 from infra.clients.redis import redis_client
 from infra.failpoints import reach
 from infra.home import Home
 from infra.settings import Settings
-from infra.stack.services import addresses
+from infra.stack.addresses import addresses
 from master_dataset.cut import Cut, count_between, cut_to_json, join, ranges
 from master_dataset.errors import MasterDatasetError
 from master_dataset.kafka.positions import Positions, check_topic_id, read_end, read_positions

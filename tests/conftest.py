@@ -19,8 +19,8 @@ from hypothesis import settings as hypothesis_settings
 from infra import terminal
 from infra.settings import Settings, load_settings
 from infra.stack import up
-from infra.stack.services import addresses
-from torture.installation import QUICK_JAVA
+from infra.stack.addresses import addresses
+from torture.environments import QUICK_JAVA
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,7 +36,7 @@ LONGEST = (
     "test_speed_layer",
     "test_dashboard",
     "test_batch",
-    "test_master_archiving",
+    "test_archiver",
     "test_master_damage",
 )
 """Files that take minutes, the longest first."""
@@ -207,14 +207,6 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 def bare_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """Kafka and Redis alone, shared like `stack`, on a home whose name has a space and letters beyond ASCII."""
     running = start_stack(tmp_path_factory.mktemp("bare") / "hôme nº 1", collector_enabled=False)
-    yield running
-    stop_stack(running)
-
-
-@pytest.fixture
-def own_stack(tmp_path: Path) -> Iterator[Stack]:
-    """A stack for one test that kills or changes it."""
-    running = start_stack(tmp_path / "home")
     yield running
     stop_stack(running)
 

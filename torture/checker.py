@@ -291,7 +291,7 @@ class Checker:
 
     def _pid(self) -> int | None:
         try:
-            return self._installation.pid("serving")
+            return self._installation.processes.pid("serving")
         except TortureError:
             return None
 

@@ -93,7 +93,7 @@ def _events(source: Source, views: list[View], seed: int, chance: random.Random)
     weights = list(accumulate(1 / (rank + 1) ** ZIPF_POWER for rank in range(ZIPF_VALUES)))
     number = 0
     for chunk in count():
-        for record in generate(source, CHUNK, seed * 1_000_003 + chunk, views=views, copies=0):
+        for record in generate(source, CHUNK, seed * 1_000_003 + chunk, views=views, duplicates=0):
             fields = dict(record.event.fields)
             for name in texts:
                 if fields.get(name) is not None and chance.random() < 0.8:

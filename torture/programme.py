@@ -16,10 +16,11 @@ import structlog
 
 from torture import alert_check, verdict
 from torture.checker import Checker
+from torture.commands import BATCH_TIMEOUT_S, kill_group, output_of
 from torture.errors import BrokenPromise, NotInTime, TortureError
 from torture.fates import Fates
 from torture.fault import Fault
-from torture.installation import BATCH_TIMEOUT_S, Installation, end_group, said_by
+from torture.installation import Installation
 from torture.load import planned
 from torture.plan import Planned, plan, usable
 from torture.producers import Producing
@@ -32,9 +33,12 @@ RATE = 25.0
 RUN_EVERY_S = 40.0
 FIRST_EVENTS, FIRST_S = 300, 240.0
 """Before the first fault there is something to lose."""
+LOOK_EVERY_S = 0.5
 ON_DISKS = ("disk", "power")
 WITHOUT_DISKS = "needs an installation with disks of its own"
 WITHOUT_ALERTS = "needs an installation with alerts"
+DEFECTS = (AttributeError, ImportError, NameError, TypeError)
+"""Errors that no state of the installation explains: the code of the fault does not fit the platform any more."""
 OnShot = Callable[[int, Shot], None]
 
 log = structlog.get_logger()
@@ -51,6 +55,8 @@ class Wanted:
     rate: float = RATE
     patience_s: float = verdict.CAUGHT_UP_S
     """In the end, everything has to come to rest within so long."""
+    run_every_s: float = RUN_EVERY_S
+    """The pause between two batch runs of the programme itself."""
 
 
 @dataclass
@@ -76,7 +82,7 @@ class Programme:
         self.producing = Producing(installation, records, self.fates, self.truth.know, self.wanted.rate)
         self.checker = Checker(installation, self.truth, seed, self.began)
         self.sampler = Sampler(installation, self.checker, self.fates, self.began)
-        self.runs = Runs(installation)
+        self.runs = Runs(installation, self.wanted.run_every_s)
         self._open: list[Shot] = []
 
     def run(self) -> Result:
@@ -86,10 +92,13 @@ class Programme:
         faults = [each for each in faults if each.name not in self.result.left_out]
         with self._busy():
             wait_for("the first events", lambda: self.fates.counts["acknowledged"] >= FIRST_EVENTS, FIRST_S)
-            verdict.archived_some(self.installation, FIRST_S)
+            if "archiver" in self.installation.processes.services:
+                verdict.archived_some(self.installation, FIRST_S)
             self._recover(self._now(), FIRST_S)
-            for number, each in enumerate(plan(faults, self.wanted.shots, self.wanted.seed), start=1):
+            shots = plan(faults, self.wanted.shots, self.wanted.seed)
+            for number, each in enumerate(shots, start=1):
                 if self._now() > self.wanted.minutes * 60 or self._has_enough():
+                    self.result.not_tried = [shot.fault.name for shot in shots[number - 1 :]]
                     break
                 self._shoot(number, each)
             if not self._has_enough():
@@ -103,7 +112,7 @@ class Programme:
         """What this installation lacks for a fault; empty: nothing."""
         if self.installation.disks is None and fault.kind in ON_DISKS:
             return WITHOUT_DISKS
-        return WITHOUT_ALERTS if "alerts" in fault.of and "alerts" not in self.installation.services else ""
+        return WITHOUT_ALERTS if "alerts" in fault.of and "alerts" not in self.installation.processes.services else ""
 
     # ---- shots ----
 
@@ -114,7 +123,7 @@ class Programme:
         log.info("strikes", number=number, fault=each.fault.name)
         try:
             with each.fault.strike(self.installation, chance):
-                time.sleep(each.fault.lasting_s)
+                self._last(each.fault.lasting_s)
         except (BrokenPromise, AssertionError) as error:  # what a fault looks at itself, and found broken
             self._wrong("a broken promise", f"{each.fault.name}: {error}"[:2000])
         except Exception as error:  # a fault that cannot be had is no reason to have none of the others
@@ -122,6 +131,8 @@ class Programme:
             self.installation.notes.append(why)
             self.result.not_injected.append(f"{each.fault.name}: {why}")
             is_injected = False
+            if isinstance(error, DEFECTS):
+                self._wrong("a defect of the fault itself", f"{each.fault.name}: {why}")
         shot = Shot(
             each.fault.name, each.fault.kind, round(at, 2), round(self._now(), 2), None, None, is_injected=is_injected
         )
@@ -129,12 +140,18 @@ class Programme:
         is_well = self._recover(shot.healed_at, each.fault.recovery_s) if each.waits else False
         self._close(number, shot, before, is_last=each.waits, is_well=is_well)
 
+    def _last(self, seconds: float) -> None:
+        """Let the fault last, unless what was looked for is found meanwhile."""
+        end = time.monotonic() + seconds
+        while (left_s := end - time.monotonic()) > 0 and not self._has_enough():
+            time.sleep(min(left_s, LOOK_EVERY_S))
+
     def _recover(self, since: float, within_s: float) -> bool:
         """Wait until all is well: complete answers that hold everything acknowledged by now, every process ready."""
         ends = self.fates.ends()
 
         def is_over() -> bool:
-            return (not self.checker.behind(ends, since) and self.installation.is_up()) or self._has_enough()
+            return (not self.checker.behind(ends, since) and self.installation.processes.is_up()) or self._has_enough()
 
         try:
             wait_for("complete answers", is_over, within_s)
@@ -150,7 +167,7 @@ class Programme:
 
     def _services(self) -> list[dict[str, str]]:
         try:
-            found: list[dict[str, str]] = self.installation.status()["services"]
+            found: list[dict[str, str]] = self.installation.processes.status()["services"]
         except TortureError:
             return []
         return found
@@ -195,12 +212,12 @@ class Programme:
         self.runs.stop()
         self.producing.stop()
         try:
-            self.installation.wait_ready()
+            self.installation.processes.wait_ready()
             verdict.caught_up(self.installation, self.checker, self.fates, self.wanted.patience_s, but_aside=True)
             verdict.archived(self.installation, self.fates, self.wanted.patience_s)
-            last = self.installation.batch_run()
+            last = self.installation.commands.batch_run()
             if last.code:
-                self._wrong("no run succeeds any more", last.said)
+                self._wrong("no run succeeds any more", last.output)
             self.runs.published += not last.code
             verdict.caught_up(self.installation, self.checker, self.fates, self.wanted.patience_s)
             verdict.check_whole(self.installation, self.checker, self.truth)
@@ -277,7 +294,7 @@ class Runs:
         """No more. The one that is under way is killed: that is one more thing that must not matter."""
         self._stopping.set()
         if self._process is not None:
-            end_group(self._process)
+            kill_group(self._process)
         self._thread.join(60)
 
     def _run(self) -> None:
@@ -285,9 +302,9 @@ class Runs:
             with self._installation.run_turn:
                 if self._stopping.is_set():  # it was long until it was our turn
                     return
-                self._process = self._installation.spawn("batch", "run", "--source", self._installation.source_name)
+                self._process = self._installation.commands.spawn_batch_run()
                 self._installation.run_turn.yields(self._process)
-                said = said_by(self._process, BATCH_TIMEOUT_S)
+                said = output_of(self._process, BATCH_TIMEOUT_S)
             if self._process.returncode:
                 self.failures.append(said)
             else:

@@ -74,6 +74,8 @@ class Result:
     """Faults that this machine cannot have, and why."""
     not_injected: list[str] = field(default_factory=list)
     """Shots whose fault failed itself, and how. They are among `shots`, and prove nothing."""
+    not_tried: list[str] = field(default_factory=list)
+    """Planned faults whose turn never came, because the time was over."""
     answers: int = 0
     """Answers that were held against the reference interpreter."""
     comparisons: int = 0
@@ -110,12 +112,16 @@ class Result:
 
     @property
     def is_right(self) -> bool:
-        """Whether nothing at all was found, and enough was tried."""
-        found = (
+        """Whether no promise was broken, and enough was tried."""
+        return not self.has_broken_promise and not self.is_idle
+
+    @property
+    def has_broken_promise(self) -> bool:
+        """Whether anything at all was wrong with the platform, however little was tried."""
+        return any((
             self.wrong, self.lost, self.doubled, self.poison_missing, self.cut_regressions, self.unrecovered,
             self.set_aside,
-        )  # fmt: skip
-        return not any(found) and not self.is_idle
+        ))  # fmt: skip
 
     @property
     def is_idle(self) -> bool:

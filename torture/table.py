@@ -42,7 +42,15 @@ def tables(result: Result) -> list[Table]:
 
 
 def found(result: Result) -> list[str]:
-    """Everything that was wrong, a line each."""
+    """Everything that was wrong, a line each, and that too little was tried."""
+    return [
+        *broken_promises(result),
+        *([f"{why_idle(result)}: {'; '.join(result.not_injected)}"] if result.is_idle else []),
+    ]
+
+
+def broken_promises(result: Result) -> list[str]:
+    """Everything that was wrong with the platform, a line each."""
     return [
         *(f"{wrong.at:.0f} s: {wrong.what}: {wrong.detail}" for wrong in result.wrong),
         *(f"lost: {each}" for each in result.lost),
@@ -51,10 +59,12 @@ def found(result: Result) -> list[str]:
         *(f"cut went back: {each}" for each in result.cut_regressions),
         *(f"not recovered: {each}" for each in result.unrecovered),
         *(f"set aside: {each}" for each in result.set_aside),
-        *([f"{why_idle(result)}: {'; '.join(result.not_injected)}"] if result.is_idle else []),
     ]
 
 
 def noted(result: Result) -> list[str]:
     """What is no wrong, and to be known all the same, a line each."""
-    return [f"not injected: {each}" for each in result.not_injected if not result.is_idle]  # else it is among `found`
+    return [
+        *(f"not injected: {each}" for each in result.not_injected if not result.is_idle),  # else it is among `found`
+        *(f"not tried, for lack of time: {each}" for each in result.not_tried),
+    ]

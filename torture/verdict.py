@@ -44,7 +44,7 @@ def caught_up(
     end, began = fates.ends(), checker.now()
 
     def is_done() -> bool:
-        return not checker.behind(end, began, but_aside=but_aside) and installation.is_ready()
+        return not checker.behind(end, began, but_aside=but_aside) and installation.processes.is_ready()
 
     try:
         wait_for("an answer of each view with everything that was acknowledged", is_done, deadline_s)

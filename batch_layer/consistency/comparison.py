@@ -27,8 +27,8 @@ from batch_layer.consistency.quarantine import MOST_EXAMPLES, Compared, Mark
 from batch_layer.index import Index, Level, open_index
 from batch_layer.index.layout import DAY_S
 from hand_off import publish_log
-from hand_off.batch_errors import BatchError
 from hand_off.batch_folder import COPIES, HASHES, BatchFolder
+from hand_off.errors import BatchError
 from hand_off.manifests import read_manifest
 from hand_off.publish_log import Entry
 from hand_off.speed_views import ALL_KEYS, Generation, Kept, SpeedViews, cut_text, totals_of

@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from hand_off.batch_errors import BatchError
 from hand_off.batch_folder import BatchFolder
 from hand_off.checksums import seal, unseal
+from hand_off.errors import BatchError
 from hand_off.publish_log import log_lock
 from infra.disk import replace_file
 

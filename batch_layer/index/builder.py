@@ -45,7 +45,7 @@ from batch_layer.index.reader import Index
 from batch_layer.index.sort import DayFiles
 from batch_layer.index.sums import BLOCK_ROWS, Rows, parts_of
 from batch_layer.index.tiles import DayMade, DayTask, MonthTask, Shape, make_day, make_month
-from hand_off.batch_errors import BatchError
+from hand_off.errors import BatchError
 from infra.disk import make_folder, sync_folder
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from batch_layer.index.layout import (
     short,
 )
 from batch_layer.index.sums import Chosen, Sums, added, choose, chosen_keys
-from hand_off.batch_errors import BatchError
+from hand_off.errors import BatchError
 
 LAST = b"\xff" * NUMBER.size
 CHECK_EVERY = 1_000

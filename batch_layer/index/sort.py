@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from batch_layer.index import scratch
 from batch_layer.index.layout import DAY_S, LONGEST_KEY, short
-from hand_off.batch_errors import BatchError
+from hand_off.errors import BatchError
 from views.keys import pack_key
 
 READ_ROWS = 2_000

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from hand_off.batch_errors import BatchError
+from hand_off.errors import BatchError
 
 
 @dataclass(frozen=True)

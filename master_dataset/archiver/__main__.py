@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 from infra.process_status import ProcessStatus
 from infra.processes import Worker, run_worker
 from infra.spark.session import spark_session
-from infra.stack.services import addresses
+from infra.stack.addresses import addresses
 from master_dataset.archiver.metrics import archiver_metrics
 from master_dataset.archiver.source_archiver import Follower, check_any_is_followed
 from master_dataset.kafka.topics import existing_topics, librdkafka_config

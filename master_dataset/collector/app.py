@@ -17,7 +17,7 @@ from infra.rest.access import SECURITY_SCHEMES, Access
 from infra.rest.problems import Problem, install_problems
 from infra.rest.responses import add_health, add_metrics
 from infra.settings import Settings
-from infra.stack.services import addresses
+from infra.stack.addresses import addresses
 from infra.threads import Threads
 from infra.version import VERSION
 from master_dataset.collector.context import Collector

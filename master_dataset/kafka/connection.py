@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from infra.settings import Settings, load_settings
-from infra.stack.services import addresses
+from infra.stack.addresses import addresses
 from master_dataset.kafka.topics import librdkafka_config
 from views.declarations import Declarations, declared_by
 

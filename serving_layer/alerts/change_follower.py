@@ -13,6 +13,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from hand_off.change_log import Touched, read_since
+from infra.backoff import pause_after
 from master_dataset.cut import Cut
 from master_dataset.errors import MasterDatasetError
 from serving_layer.alerts.answers import AnswersIncomplete
@@ -55,7 +56,7 @@ class ChangeFollower:
 
     def run(self) -> None:
         """Follow until `stopping`. After any error it resumes from the journal."""
-        pause_s = FIRST_PAUSE_S
+        failures = 0
         while not self.stopping.is_set():
             try:
                 self._location = b"0"
@@ -63,7 +64,7 @@ class ChangeFollower:
                 self.starts += 1
                 while not self.stopping.is_set():
                     self._follow()
-                    pause_s, self.error = FIRST_PAUSE_S, ""
+                    failures, self.error = 0, ""
             except (AnswersIncomplete, RedisError, OSError, MasterDatasetError) as error:  # passes by itself
                 if self.error != str(error):
                     log.warning("retrying", follower=self.name, reason=str(error))
@@ -71,8 +72,8 @@ class ChangeFollower:
             except Exception as error:  # a defect, or the disk
                 self.error = f"{type(error).__name__}: {error}"
                 log.exception("restarting", follower=self.name, reason=self.error)
-            self.stopping.wait(pause_s)
-            pause_s = min(2 * pause_s, MAX_PAUSE_S)
+            failures += 1
+            self.stopping.wait(pause_after(failures, FIRST_PAUSE_S, MAX_PAUSE_S))
 
     def _follow(self) -> None:
         """Process changes for about a second, then what time decides."""

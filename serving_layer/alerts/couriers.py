@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from infra.backoff import pause_after
 from infra.settings import Settings
 from master_dataset.errors import MasterDatasetError
 from serving_layer.alerts.journal import Journal
@@ -85,7 +86,7 @@ class Courier:
             self.error = ""
             return
         max_pause_s = MAX_PAUSE_S if self.target != KAFKA else MAX_KAFKA_PAUSE_S
-        pause_s = min(FIRST_PAUSE_S * 2 ** min(first.tries, 20), max_pause_s) * random.uniform(0.75, 1.0)  # noqa: S311
+        pause_s = pause_after(first.tries + 1, FIRST_PAUSE_S, max_pause_s) * random.uniform(0.75, 1.0)  # noqa: S311
         self.journal.outbox.postpone(first.seq, time.time() + pause_s, reason)
 
 

@@ -27,7 +27,7 @@ from serving_layer.alerts.notifier import Notifier
 from serving_layer.alerts.plans import AlertPlan, ServedAlert, plan_changes, plan_settled
 from serving_layer.alerts.steps import condition_steps, silence_steps
 from serving_layer.alerts.tables.positions import Position
-from serving_layer.engine import Answering
+from serving_layer.engine import QueryEngine
 from serving_layer.errors import ServingError
 from views.alert import Alert
 from views.declarations import Declarations
@@ -43,7 +43,7 @@ Since = Callable[[Cut, bytes], Touched | None]
 """What changed after a cut; the bytes say where in the change log to read on."""
 
 
-class Snapshot(NamedTuple):
+class EvaluationSnapshot(NamedTuple):
     """What one evaluation reads: the answers, and the changes that they belong to."""
 
     plans: Sequence[AlertPlan]
@@ -63,7 +63,7 @@ class Evaluator:
     settings: Settings
     declarations: Declarations
     source: str
-    answering: Answering
+    engine: QueryEngine
     journal: Journal
     notifier: Notifier
     on_notifications: Callable[[], None] = lambda: None
@@ -116,7 +116,7 @@ class Evaluator:
         for alert in self.alerts:
             memory = self.memory[alert.name]
             try:
-                view = self.answering.latest(alert.view.name)
+                view = self.engine.served_view(alert.view.name)
                 yield ServedAlert(alert, view, alert.condition_for(view) if alert.when else None)
                 memory.error = memory.error if memory.is_behind else ""
             except ServingError as error:
@@ -124,7 +124,9 @@ class Evaluator:
             except AlertError as error:  # the version that is served lacks an answer; the next run has it
                 memory.error = str(error)
 
-    def _read_changes(self, alerts: Sequence[ServedAlert], changes: Touched, since: Since, now: float) -> Snapshot:
+    def _read_changes(
+        self, alerts: Sequence[ServedAlert], changes: Touched, since: Since, now: float
+    ) -> EvaluationSnapshot:
         """Read until the answers are at the cut of the changes, adding what changed meanwhile."""
         late_s = self.settings.alerts_late_s
         for tries in range(1, MAX_TRIES + 1):
@@ -140,10 +142,10 @@ class Evaluator:
                 break
             changes = _joined(changes, more)
         if changes.views is None and answers.cut is not None:  # all was evaluated: everything up to the answers' cut
-            return Snapshot(plans, answers, changes, answers.cut, is_exact=True)
-        return Snapshot(plans, answers, changes, changes.cut, is_exact=answers.cut == changes.cut)
+            return EvaluationSnapshot(plans, answers, changes, answers.cut, is_exact=True)
+        return EvaluationSnapshot(plans, answers, changes, changes.cut, is_exact=answers.cut == changes.cut)
 
-    def _read_for_time(self, alerts: Sequence[ServedAlert], now: float) -> Snapshot:
+    def _read_for_time(self, alerts: Sequence[ServedAlert], now: float) -> EvaluationSnapshot:
         late_s = self.settings.alerts_late_s
         plans = [
             plan
@@ -153,11 +155,11 @@ class Evaluator:
         answers = self._read(plans, now)
         position = self.journal.positions.get(self.source)
         cut = position.cut if position else answers.applied
-        return Snapshot(plans, answers, None, cut, is_exact=answers.cut == cut)
+        return EvaluationSnapshot(plans, answers, None, cut, is_exact=answers.cut == cut)
 
     def _read(self, plans: Sequence[AlertPlan], now: float) -> AlertAnswers:
         """The answers. An alert whose answers are too large has to catch up later."""
-        answers = read_answers(self.answering, self.source, plans, now)
+        answers = read_answers(self.engine, self.source, plans, now)
         for memory in (self.memory[name] for name in answers.by_alert):
             memory.is_behind, memory.error = False, ""
         for name, reason in answers.too_large.items():
@@ -180,7 +182,7 @@ class Evaluator:
 
     # ---- conclude ----
 
-    def _steps(self, served: ServedAlert, snapshot: Snapshot, now: float) -> list[Step]:
+    def _steps(self, served: ServedAlert, snapshot: EvaluationSnapshot, now: float) -> list[Step]:
         memory = self.memory[served.name]
         if memory.is_behind:
             return []
@@ -191,7 +193,7 @@ class Evaluator:
             return list(silence_steps(served, memory, answer, snapshot.changes, self.as_of, now, max_keys))
         return list(condition_steps(served, memory, plan, answer, self.as_of, now))
 
-    def _commit(self, snapshot: Snapshot, steps: Sequence[Step], now: float) -> None:
+    def _commit(self, snapshot: EvaluationSnapshot, steps: Sequence[Step], now: float) -> None:
         """Write the journal, then the memory. An evaluation of time that changed nothing is not written."""
         has_changes = snapshot.changes is not None
         changed = tuple(episode for step in steps for episode in step.changed)

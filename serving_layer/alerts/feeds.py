@@ -25,9 +25,9 @@ from serving_layer.alerts.notifications import iso
 from serving_layer.alerts.output_topics import OutputRecord, OutputTopic
 from serving_layer.alerts.queries import Scope, build_query, changed_keys
 from serving_layer.alerts.tables.positions import Position
-from serving_layer.engine import Answering
+from serving_layer.engine import QueryEngine
 from serving_layer.errors import ServingError
-from serving_layer.query.result import Answer
+from serving_layer.query.result import Result
 from views.feed import Feed
 
 BUCKETS_PER_QUERY = 500
@@ -39,7 +39,7 @@ class Feeder:
 
     settings: Settings
     feed: Feed
-    answering: Answering
+    engine: QueryEngine
     journal: Journal
     topic: OutputTopic
     sent: int = 0
@@ -55,8 +55,8 @@ class Feeder:
     def evaluate(self, changes: Touched | None, _since: Callable[[Cut, bytes], Touched | None]) -> bytes | None:
         """Send changed answers; all recent ones if the changes are not known, or after a batch run was published."""
         try:
-            view = self.answering.latest(self.feed.view.name)
-            run = self.answering.standing(view.source.name).batch.run
+            view = self.engine.served_view(self.feed.view.name)
+            run = self.engine.status(view.source.name).batch.run
         except ServingError as error:
             raise AnswersIncomplete(error.detail) from None
         known = self.journal.positions.get(self.name)
@@ -83,21 +83,21 @@ class Feeder:
             self._send(self._answer(Scope(frozenset(buckets[start : start + BUCKETS_PER_QUERY]), None)))
         self.journal.positions.put(self.name, Position(cut, 0.0, run))
 
-    def _answer(self, scope: Scope) -> Answer:
+    def _answer(self, scope: Scope) -> Result:
         try:
-            view = self.answering.latest(self.feed.view.name)
+            view = self.engine.served_view(self.feed.view.name)
             query = build_query(view, self.feed.keys, view.bucket.seconds, scope, list(view.answers))
-            answer = self.answering.answer(query)
+            answer = self.engine.execute(query)
         except ServingError as error:
             raise AnswersIncomplete(error.detail) from None
         if answer.meta.degraded:
             raise AnswersIncomplete(answer.meta.why or "the answer is not complete")
         return answer
 
-    def _send(self, answer: Answer) -> None:
+    def _send(self, answer: Result) -> None:
         self.sent += self.topic.send(self._records(answer))
 
-    def _records(self, answer: Answer) -> Iterator[OutputRecord]:
+    def _records(self, answer: Result) -> Iterator[OutputRecord]:
         cut = cut_to_json(answer.meta.cut)
         for row in answer.rows:
             key = {"bucket": iso(row.period.start), **named(self.feed.keys, row.key)}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from infra.times import iso_utc
 from serving_layer.alerts.episodes import Episode, State, named
 
 KAFKA = "kafka"
@@ -24,10 +24,8 @@ class Notification(NamedTuple):
 
 
 def iso(seconds: float | None) -> str | None:
-    """A time in JSON: `2026-03-01T00:00:00Z`."""
-    if seconds is None:
-        return None
-    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
+    """A time in JSON; None stays None."""
+    return None if seconds is None else iso_utc(seconds)
 
 
 def episode_json(episode: Episode) -> dict[str, Any]:

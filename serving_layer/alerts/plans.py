@@ -17,7 +17,7 @@ from serving_layer.alerts.queries import (
     changed_periods,
     with_neighbours,
 )
-from serving_layer.query.model import Question
+from serving_layer.query.model import Query
 from views.alert import Alert
 from views.typed_expression import Typed
 from views.view import View
@@ -51,7 +51,7 @@ class AlertPlan(NamedTuple):
 
     served: ServedAlert
     scope: Scope
-    queries: tuple[Question, ...]
+    queries: tuple[Query, ...]
     settled_until: int | None = None
     """Up to when this evaluation judges the alert's settled periods."""
 

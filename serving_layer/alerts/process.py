@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,10 +12,11 @@ from typing import Any
 
 from infra.clients.redis import redis_client
 from infra.errors import HomeInUse
+from infra.locks import LockHeld, hold
 from infra.process_status import ProcessStatus
 from infra.processes import Worker, run_worker
 from infra.settings import Settings
-from infra.stack.services import addresses
+from infra.stack.addresses import addresses
 from serving_layer.alerts.change_follower import ChangeFollower
 from serving_layer.alerts.couriers import Courier, kafka_courier, webhook_courier
 from serving_layer.alerts.evaluator import Evaluator, ended
@@ -28,8 +28,8 @@ from serving_layer.alerts.notifier import Notifier
 from serving_layer.alerts.output_topics import feed_topic
 from serving_layer.alerts.watches import Watcher
 from serving_layer.alerts.webhooks import Webhook, check_named, read_webhooks
-from serving_layer.engine import Answering
-from serving_layer.query.limits import bounds_of
+from serving_layer.engine import QueryEngine
+from serving_layer.query.limits import execution_limits
 from views.declarations import Declarations, declared_by
 
 HEARTBEAT_S = 0.5
@@ -109,9 +109,9 @@ def run_alerts(worker: Worker) -> None:
         journal = open_journal(settings)
         held.callback(journal.close)
         held.enter_context(_locked(journal.path.with_name("lock")))
-        answering = Answering(settings, declarations, bounds_of(settings))
-        held.callback(answering.close)
-        process = _assemble(settings, declarations, webhooks, journal, answering, worker.stopping)
+        engine = QueryEngine(settings, declarations, execution_limits(settings))
+        held.callback(engine.close)
+        process = _assemble(settings, declarations, webhooks, journal, engine, worker.stopping)
         threads = [threading.Thread(target=run, daemon=True) for run in process.threads()]
         for thread in threads:
             thread.start()
@@ -128,7 +128,7 @@ def run_alerts(worker: Worker) -> None:
 
 def _assemble(
     settings: Settings, declarations: Declarations, webhooks: dict[str, Webhook], journal: Journal,
-    answering: Answering, stopping: threading.Event,
+    engine: QueryEngine, stopping: threading.Event,
 ) -> AlertProcess:  # fmt: skip
     where = addresses(settings)
     notifier = Notifier(declarations, journal, tuple(webhooks))
@@ -142,13 +142,13 @@ def _assemble(
 
     for name, source in declarations.sources.items():
         evaluator = Evaluator(
-            settings, declarations, name, answering, journal, notifier, on_notifications=process.wake_couriers
+            settings, declarations, name, engine, journal, notifier, on_notifications=process.wake_couriers
         )
         process.evaluators[name] = evaluator
         if declarations.alerts_of(name):
             follow(name, name, evaluator)
         for feed in declarations.feeds_of(name):
-            feeder = Feeder(settings, feed, answering, journal, feed_topic(settings, where.kafka, feed))
+            feeder = Feeder(settings, feed, engine, journal, feed_topic(settings, where.kafka, feed))
             process.feeders[feed.name] = feeder
             follow(feeder.name, name, feeder)
         watches = tuple(each for each in declarations.watches.values() if each.source.name == name)
@@ -172,14 +172,12 @@ def _redis(settings: Settings) -> Any:
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
     """Hold the lock: two processes with the same alerts would notify of everything twice."""
-    with path.open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise HomeInUse(
-                f"Another process evaluates the alerts of this home: it holds {path}. Stop it first."
-            ) from None
-        yield
+    try:
+        with hold(path, wait_s=0):
+            yield
+    except LockHeld:
+        message = f"Another process evaluates the alerts of this home: it holds {path}. Stop it first."
+        raise HomeInUse(message) from None
 
 
 def main() -> int:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from hand_off.change_log import Buckets
 from serving_layer.alerts.episodes import Key
 from serving_layer.query import order
-from serving_layer.query.model import Filter, Period, Question
+from serving_layer.query.model import Filter, Period, Query
 from views.alert import Alert
 from views.view import View
 
@@ -49,7 +49,7 @@ def with_neighbours(alert: Alert, periods: Iterable[int]) -> frozenset[int]:
     return frozenset(period + distance * alert.step_s for period in periods for distance in distances)
 
 
-def build_query(view: View, by: tuple[str, ...], step_s: int, scope: Scope, answers: Collection[str]) -> Question:
+def build_query(view: View, by: tuple[str, ...], step_s: int, scope: Scope, answers: Collection[str]) -> Query:
     """The query for the answers in a scope, with periods of `step_s`."""
     periods = tuple(Period(start, start + step_s) for start in sorted(scope.periods))
     filters: tuple[Filter, ...] = ()
@@ -57,14 +57,14 @@ def build_query(view: View, by: tuple[str, ...], step_s: int, scope: Scope, answ
         columns = zip(*scope.keys, strict=True) if scope.keys else ((),) * len(by)
         values = [tuple(dict.fromkeys(column)) for column in columns]
         filters = tuple(Filter(name, "is", column) for name, column in zip(by, values, strict=True))
-    return Question(
+    return Query(
         view=view, range=Period(periods[0].start, periods[-1].end), grain=f"{step_s}s", tz="UTC", periods=periods,
         windows=periods, filters=filters, by=by, answers=tuple(answers), order=order.complete((), by),
         limit=MAX_ROWS,
     )  # fmt: skip
 
 
-def alert_query(alert: Alert, view: View, scope: Scope) -> Question:
+def alert_query(alert: Alert, view: View, scope: Scope) -> Query:
     """The query of an alert: the periods of a scope, and those that they are compared with."""
     periods = scope.periods | {period - alert.shift_s for period in scope.periods}
     numeric = {*view.answer_scope().fields} | {name for name, kind in view.answer_types.items() if kind is None}

@@ -10,11 +10,11 @@ from serving_layer.alerts.judgements import judge
 from serving_layer.alerts.memory import AlertMemory
 from serving_layer.alerts.plans import MAX_AHEAD_S, AlertPlan, ServedAlert
 from serving_layer.alerts.queries import changed_keys
-from serving_layer.query.result import Answer
+from serving_layer.query.result import Result
 
 
 def condition_steps(
-    served: ServedAlert, memory: AlertMemory, plan: AlertPlan | None, answer: Answer | None, as_of: float, now: float
+    served: ServedAlert, memory: AlertMemory, plan: AlertPlan | None, answer: Result | None, as_of: float, now: float
 ) -> Iterator[Step]:
     """The steps of an alert with a condition. Without a plan only time advances its episodes."""
     rule = served.rule
@@ -43,7 +43,7 @@ def _judged_until(served: ServedAlert, memory: AlertMemory, plan: AlertPlan | No
 
 
 def silence_steps(
-    served: ServedAlert, memory: AlertMemory, answer: Answer | None, changes: Touched | None, as_of: float,
+    served: ServedAlert, memory: AlertMemory, answer: Result | None, changes: Touched | None, as_of: float,
     now: float, max_keys: int,
 ) -> Iterator[Step]:  # fmt: skip
     """The steps of an alert on silence: its keys' last events come from the answer, or else from the changes."""
@@ -60,7 +60,7 @@ def silence_steps(
                 yield step
 
 
-def _newest_events(served: ServedAlert, answer: Answer | None, changes: Touched | None) -> dict[Key, int]:
+def _newest_events(served: ServedAlert, answer: Result | None, changes: Touched | None) -> dict[Key, int]:
     """By key: the end of its newest bucket with an event."""
     alert, view = served.alert, served.view
     newest: dict[Key, int] = {}

@@ -1,6 +1,6 @@
 """The page of the API in a real browser: all of the description is there, a GET can be tried, and text stays text.
 
-The server answers as a test directs it (tests/unit/served.py): what answers say is other tests' matter.
+The server answers as a test directs it (tests/unit/serving_server.py): what answers say is other tests' matter.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, Route
 
 from infra.rest.access_keys import add_key
-from tests.browser.looking import (
+from tests.browser.page_checks import (
     DESKTOP,
     HOSTILE,
     PATIENCE_MS,
@@ -30,7 +30,7 @@ from tests.browser.looking import (
     watch,
 )  # fmt: skip
 from tests.conftest import wait_until
-from tests.unit.served import Served, serving
+from tests.unit.serving_server import Served, serving
 
 UNFOLD = """all => { for (const each of all) each.open = true; return all.length; }"""
 TITLES = """() => [...document.querySelectorAll(".operation")].map(each =>
@@ -206,7 +206,7 @@ def test_get_can_be_tried_and_its_answer_is_shown_with_status_time_and_headers(p
         "/views/page_hits/query", params={"from": "2026-03-01", "to": "2026-03-02", "url": ["/a b", "/c,d&e"]}
     )
     assert json.loads(body.inner_text()) == expected.json()
-    assert place.served.answering.asked[-1].filters == place.served.answering.asked[-2].filters
+    assert place.served.engine.asked[-1].filters == place.served.engine.asked[-2].filters
     assert len(body.inner_text().splitlines()) > 20, "a member a line"
     headers = dict(zip(answer.locator("dt").all_inner_texts(), answer.locator("dd").all_inner_texts(), strict=True))
     assert headers["etag"] == expected.headers["etag"]
@@ -244,7 +244,7 @@ def test_large_numbers_keep_their_digits_and_other_formats_their_lines(place: Pl
     page = place.page()
     asked = opened(page, "query_page_hits")
     body = asked.get_by_role("region", name="Body of the answer")
-    place.served.answering.number = 2**63 - 1
+    place.served.engine.number = 2**63 - 1
     asked.get_by_role("button", name="Send", exact=True).click()
     body.get_by_text("9223372036854775807").wait_for()
     asked.get_by_label("format").select_option("ndjson")
@@ -253,19 +253,19 @@ def test_large_numbers_keep_their_digits_and_other_formats_their_lines(place: Pl
     wait_until(
         "lines", lambda: body.inner_text().startswith('{"bucket":') and "9223372036854775807" in body.inner_text()
     )
-    place.served.answering.number = 1
+    place.served.engine.number = 1
     page.close()
 
 
 def test_live_feed_is_shown_as_it_comes_until_it_is_stopped(place: Place) -> None:
     page = place.page()
     asked = opened(page, "follow_page_hits")
-    place.served.answering.number = 71
+    place.served.engine.number = 71
     asked.get_by_label("grain").fill("all")
     asked.get_by_role("button", name="Send", exact=True).click()
     body = asked.get_by_role("region", name="Body of the answer")
     body.get_by_text('"hits":71').wait_for()
-    place.served.answering.number = 72
+    place.served.engine.number = 72
     body.get_by_text('"hits":72').wait_for()
     live = place.served.app.state.live
     assert live.subscribers == 1
@@ -276,7 +276,7 @@ def test_live_feed_is_shown_as_it_comes_until_it_is_stopped(place: Place) -> Non
     wait_until("the feed to begin", lambda: live.subscribers == 1)
     page.get_by_role("link", name="Explore").click()
     wait_until("the feed to end with the page", lambda: live.subscribers == 0)
-    place.served.answering.number = 1
+    place.served.engine.number = 1
     page.close()
 
 

@@ -25,7 +25,7 @@ from infra.rest.access_keys import add_key, remove_key
 from infra.settings import child_environment
 from master_dataset.table import coverage
 from master_dataset.table.commits import table_path
-from tests.browser.looking import (
+from tests.browser.page_checks import (
     DESKTOP,
     HOSTILE,
     PATIENCE_MS,
@@ -38,7 +38,7 @@ from tests.browser.looking import (
     watch,
 )  # fmt: skip
 from tests.conftest import Stack, start_stack, stop_stack, wait_until
-from tests.system.redis_place import free_port
+from tests.system.redis_server import free_port
 
 HITS, LATENCY = "/#/views/page_hits", "/#/views/page_latency?answer=ms&compare=1"
 

@@ -13,11 +13,11 @@ from tests.conftest import Stack, interpreted
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tests.system.master_place import Place
-    from tests.system.speed_place import RedisServer, SpeedPlace
+    from tests.system.master_source import Place
+    from tests.system.speed_source import RedisServer, SpeedPlace
 
-pytest.register_assert_rewrite("tests.system.master_place")
-pytest.register_assert_rewrite("tests.system.speed_place")
+pytest.register_assert_rewrite("tests.system.master_source")
+pytest.register_assert_rewrite("tests.system.speed_source")
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def spark(spark: SparkSession) -> Iterator[SparkSession]:
 @pytest.fixture
 def place(stack: Stack, tmp_path: Path) -> Place:
     """A source of its own on the shared broker, with its table."""
-    from tests.system.master_place import Place  # its imports are heavy, and most tests need none of them
+    from tests.system.master_source import Place  # its imports are heavy, and most tests need none of them
 
     return Place(stack, tmp_path)
 
@@ -38,7 +38,7 @@ def place(stack: Stack, tmp_path: Path) -> Place:
 @pytest.fixture(scope="module")
 def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
     """A Redis that tests of the speed layer may harm."""
-    from tests.system.speed_place import RedisServer
+    from tests.system.speed_source import RedisServer
 
     server = RedisServer(tmp_path_factory.mktemp("redis"))
     server.start()
@@ -49,6 +49,6 @@ def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
 @pytest.fixture
 def speed(stack: Stack, tmp_path: Path, redis: RedisServer, spark: SparkSession) -> SpeedPlace:
     """A source of its own, with its speed views."""
-    from tests.system.speed_place import SpeedPlace
+    from tests.system.speed_source import SpeedPlace
 
     return SpeedPlace(stack, tmp_path, redis, spark)

@@ -23,9 +23,9 @@ from infra.failpoints import VARIABLE as FAILPOINTS
 from infra.settings import child_environment, load_settings
 from serving_layer.alerts.journal import Journal, journal_path
 from tests.alert_oracle import Oracle
-from tests.answering_place import Place, Writer, end_of
 from tests.conftest import wait_until
-from tests.system.redis_place import redis_server
+from tests.serving_data import Place, Writer, end_of
+from tests.system.redis_server import redis_server
 from tests.system.test_alerts import SECRET, Hook
 from views.declarations import declared_by
 from views.in_memory import Event

@@ -30,7 +30,7 @@ from serving_layer.alerts.journal import Journal, journal_path
 from serving_layer.alerts.webhooks import DELIVERY, SIGNATURE, signature
 from tests.alert_oracle import Oracle
 from tests.conftest import Stack, start_stack, stop_stack, wait_until
-from tests.system.redis_place import free_port
+from tests.system.redis_server import free_port
 from views.declarations import declared_by
 from views.in_memory import Event, answers
 

@@ -49,7 +49,7 @@ from master_dataset.table.checks.repair import repair
 from master_dataset.table.commits import Kind, Proof, live_files, read_commits
 from master_dataset.table.compaction import compact
 from tests.conftest import Stack, wait_until
-from tests.system.master_place import FIELDS, POISON, Place, drop_before, make_topic_again, remove_topic
+from tests.system.master_source import FIELDS, POISON, Place, drop_before, make_topic_again, remove_topic
 from views.catalog.web import web
 from views.source import Source
 

@@ -17,7 +17,7 @@ from master_dataset.table.checks.void_commits import void_commits
 from master_dataset.table.commits import ledger_file, live_files, read_commits, read_ledger
 from master_dataset.table.compaction import compact
 from tests.conftest import Killed, dying_at
-from tests.system.master_place import (
+from tests.system.master_source import (
     Place,
     drop_checksum,
     empty,

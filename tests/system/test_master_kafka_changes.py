@@ -12,7 +12,7 @@ from master_dataset.kafka.topics import alter_topic
 from master_dataset.table.checks.fsck import Trouble
 from master_dataset.table.checks.repair import accept_loss
 from tests.conftest import wait_until
-from tests.system.master_place import (
+from tests.system.master_source import (
     Place,
     empty,
     forget_records,

@@ -11,7 +11,7 @@ from master_dataset.table import coverage
 from master_dataset.table.checks.fsck import deep_check
 from master_dataset.table.checks.repair import repair
 from master_dataset.table.commits import read_ledger
-from tests.system.master_place import Place, empty, read_positions_latest
+from tests.system.master_source import Place, empty, read_positions_latest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -45,8 +45,8 @@ from serving_layer.alerts.tables.positions import Position
 from serving_layer.app import create_app as create_serving
 from serving_layer.dashboard.files import read_files
 from serving_layer.push.live_queries import NOT_LIVE
-from tests.answering_place import Place, Writer, end_of
 from tests.conftest import Stack, start_stack, stop_stack, wait_until
+from tests.serving_data import Place, Writer, end_of
 from views.catalog.page_hits import page_hits
 from views.catalog.page_latency import page_latency
 from views.catalog.signups import signups

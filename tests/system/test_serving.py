@@ -26,7 +26,7 @@ from infra.stack.ports import LOOPBACK
 from master_dataset.table import coverage
 from master_dataset.table.commits import table_path
 from tests.conftest import Stack, assert_same, start_stack, stop_stack, wait_until
-from tests.system.redis_place import free_port
+from tests.system.redis_server import free_port
 from tests.unit.test_serving_openapi import mistakes
 from views import in_memory
 from views.declarations import declared_by

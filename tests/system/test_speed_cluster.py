@@ -17,10 +17,10 @@ from infra.java.find import find_java
 from infra.settings import child_environment, load_settings
 from infra.stack.ports import LOOPBACK
 from tests.conftest import Stack, wait_until
-from tests.system.redis_place import free_port
+from tests.system.redis_server import free_port
 
 if TYPE_CHECKING:
-    from tests.system.speed_place import RedisServer, SpeedPlace
+    from tests.system.speed_source import RedisServer, SpeedPlace
 
 MEMORY = "512m"
 """Of an executor. The default would not fit on our workers."""
@@ -77,7 +77,7 @@ def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]
 @pytest.fixture
 def speed(stack: Stack, tmp_path: Path, redis: RedisServer, spark_cluster: Cluster) -> SpeedPlace:
     """A source whose speed layer is to run there."""
-    from tests.system.speed_place import SpeedPlace
+    from tests.system.speed_source import SpeedPlace
 
     return SpeedPlace(stack, tmp_path, redis, None)
 

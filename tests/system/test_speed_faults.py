@@ -25,7 +25,7 @@ from master_dataset.kafka.topics import apply_topics, delete_topic, plan_topics
 from speed_layer import stream
 from speed_layer.process import status_of
 from tests.conftest import Stack, wait_until
-from tests.system.master_place import drop_before
+from tests.system.master_source import drop_before
 from views import states
 from views.in_memory import Event
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from tests.system.speed_place import RedisServer, SpeedPlace
+    from tests.system.speed_source import RedisServer, SpeedPlace
 
 KILLED = -signal.SIGKILL
 HORIZON_S = 600
@@ -44,7 +44,7 @@ TIDEMARK = str(Path(sys.executable).with_name("tidemark"))
 @pytest.fixture
 def place(stack: Stack, tmp_path: Path, redis: RedisServer, spark: SparkSession) -> Callable[..., SpeedPlace]:
     """A source with settings of its own."""
-    from tests.system.speed_place import SpeedPlace
+    from tests.system.speed_source import SpeedPlace
 
     return lambda **overrides: SpeedPlace(stack, tmp_path, redis, spark, **overrides)
 
@@ -71,7 +71,7 @@ def test_a_micro_batch_that_is_delivered_again_counts_once(
 
 def test_kill_9_inside_the_atomic_step(speed: SpeedPlace, redis: RedisServer) -> None:
     """Redis has half of the script's call, or has run it and its reply is under way, when the writer is killed."""
-    from tests.system.speed_place import Proxy
+    from tests.system.speed_source import Proxy
 
     proxy, apply = Proxy(redis), speed.speed_views._scripts["apply"]
     redis.client.script_load(apply.script)
@@ -110,7 +110,7 @@ def test_kill_9_inside_the_atomic_step(speed: SpeedPlace, redis: RedisServer) ->
 
 
 def test_redis_killed_while_it_runs_the_atomic_step(speed: SpeedPlace, redis: RedisServer) -> None:
-    from tests.system.speed_place import Proxy
+    from tests.system.speed_source import Proxy
 
     proxy, apply = Proxy(redis), speed.speed_views._scripts["apply"]
     speed.settings = speed.settings.model_copy(update={"redis_url": proxy.url})

@@ -17,7 +17,7 @@ from hand_off.speed_views import Stretch, cut_text
 from tests.conftest import Killed, Stack, dying_at, wait_until
 
 if TYPE_CHECKING:
-    from tests.system.speed_place import RedisServer, SpeedPlace
+    from tests.system.speed_source import RedisServer, SpeedPlace
 
 KILLED = -signal.SIGKILL
 AWAY_S = 60
@@ -160,7 +160,7 @@ def test_a_run_while_nobody_writes_takes_over(speed: SpeedPlace) -> None:
 
 
 def test_a_view_that_changed_joins_at_the_next_cut_while_the_old_one_serves(speed: SpeedPlace) -> None:
-    from tests.system.speed_place import DECLARED
+    from tests.system.speed_source import DECLARED
 
     with speed.keeping():
         speed.send()
@@ -204,7 +204,7 @@ def _is_right(speed: SpeedPlace) -> bool:
 
 def test_two_runs_at_once_never_both_publish_out_of_order(speed: SpeedPlace) -> None:
     """The lease is taken away, as on two machines: the publish log alone decides."""
-    from batch_layer import lease
+    from infra import locks
 
     with speed.keeping():
         speed.send()
@@ -226,7 +226,7 @@ def test_two_runs_at_once_never_both_publish_out_of_order(speed: SpeedPlace) -> 
                 said.append(error)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(lease.fcntl, "flock", lambda *_: None)
+            patch.setattr(locks.fcntl, "flock", lambda *_: None)
             thread = threading.Thread(target=slow)
             thread.start()
             assert waiting.wait(120)

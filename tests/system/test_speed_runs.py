@@ -17,7 +17,7 @@ from hand_off.generations import open_cut, publish, tend
 from hand_off.publish_log import Entry
 from hand_off.speed_views import SpeedViews
 from infra.settings import Settings, child_environment, load_settings
-from tests.system.redis_place import redis_server
+from tests.system.redis_server import redis_server
 from tests.unit.test_batch_commands import make_runs
 
 TIDEMARK = str(Path(sys.executable).with_name("tidemark"))

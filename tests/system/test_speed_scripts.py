@@ -13,7 +13,7 @@ from redis.exceptions import ResponseError
 from hand_off.lag import Looked
 from hand_off.speed_views import META, Group, MicroBatch, Outcome, Ranked, SpeedViews, Stretch, cut_of, cut_text
 from master_dataset.cut import Cut
-from tests.system.redis_place import redis_server
+from tests.system.redis_server import redis_server
 
 HORIZON_MS = 3_600_000
 VIEW, OTHER = "a" * 64, "b" * 64

@@ -12,11 +12,11 @@ from hypothesis.stateful import run_state_machine_as_test
 from redis import Redis
 
 from hand_off import speed_views
-from tests.system.redis_place import redis_server
+from tests.system.redis_server import redis_server
 
-pytest.register_assert_rewrite("tests.system.handoff_machine")
+pytest.register_assert_rewrite("tests.system.hand_off_machine")
 
-from tests.system.handoff_machine import ENDLESS_MS, HandOff, Happening  # noqa: E402  # after its asserts are to be rewritten
+from tests.system.hand_off_machine import ENDLESS_MS, HandOff, Happening  # noqa: E402  # after its asserts are to be rewritten
 
 SETTINGS = settings(
     max_examples=60,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import time
 import traceback
 from pathlib import Path
 
@@ -20,7 +21,7 @@ def main(arguments: list[str]) -> int:
     found: dict[str, bool] = {}
     mistaken: list[str] = []
     for name in names:
-        place = folder / "installation"
+        place, began = folder / "installation", time.monotonic()
         shutil.rmtree(place, ignore_errors=True)
         if name == INTACT:
             mistaken = _mistaken(place)
@@ -31,7 +32,7 @@ def main(arguments: list[str]) -> int:
         except Exception:  # the others are tried all the same
             traceback.print_exc()
             found[name] = False
-        print(f"{name}: {'caught' if found[name] else 'NOT CAUGHT'}", flush=True)
+        print(f"{name}: {'caught' if found[name] else 'NOT CAUGHT'} in {time.monotonic() - began:.0f} s", flush=True)
         (folder / "sabotages.json").write_text(json.dumps(found, indent=1), encoding="utf-8")
     return 0 if all(found.values()) and not mistaken else 1
 

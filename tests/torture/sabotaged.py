@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
+import os
 import random
 import signal
 import time
@@ -9,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -19,10 +23,11 @@ from master_dataset.kafka.positions import read_positions
 from master_dataset.kafka.topics import librdkafka_config
 from serving_layer.alerts.journal import Journal, journal_path
 from torture import verdict
+from torture.commands import CommandResult
 from torture.errors import BrokenPromise
 from torture.fault import Fault, Strike
 from torture.faults.damage import any_commit, empty
-from torture.installation import Ended, Installation
+from torture.installation import Installation
 from torture.programme import Programme, Wanted
 from torture.result import Result
 from torture.wait import wait_for
@@ -44,6 +49,8 @@ class Sabotage:
     parts: tuple[str, ...]
     shows: Found
     provoke: Strike
+    needs_master: bool = True
+    """False: it shows without the master dataset and without alerts. An installation without them starts sooner."""
 
 
 def a_wrong_answer(result: Result, installation: Installation) -> bool:
@@ -107,12 +114,12 @@ def wait(installation: Installation, chance: random.Random) -> Iterator[None]:
 def kill_collector(installation: Installation, chance: random.Random) -> Iterator[None]:
     """Kafka stands still while events come, and the collector that has them is killed."""
     del chance
-    installation.signal("kafka", signal.SIGSTOP)
+    installation.processes.signal("kafka", signal.SIGSTOP)
     try:
         time.sleep(2)
-        installation.kill("collector")
+        installation.processes.kill("collector")
     finally:
-        installation.signal("kafka", signal.SIGCONT)
+        installation.processes.signal("kafka", signal.SIGCONT)
     yield
 
 
@@ -120,9 +127,9 @@ def kill_collector(installation: Installation, chance: random.Random) -> Iterato
 def kill_behind(installation: Installation, chance: random.Random) -> Iterator[None]:
     """The archiver stands still until it is behind what it has committed, and is killed."""
     del chance
-    installation.signal("archiver", signal.SIGSTOP)
+    installation.processes.signal("archiver", signal.SIGSTOP)
     time.sleep(3)
-    installation.kill("archiver")
+    installation.processes.kill("archiver")
     yield
 
 
@@ -132,7 +139,7 @@ def kill_alerts(installation: Installation, chance: random.Random) -> Iterator[N
     del chance
     with closing(Journal(journal_path(installation.settings))) as journal:
         wait_for("an alert", lambda: any(each.fired_at for each in journal.episodes.all()), TAKEOVER_S, every_s=0.5)
-    installation.kill("alerts")
+    installation.processes.kill("alerts")
     yield
 
 
@@ -140,7 +147,7 @@ def kill_alerts(installation: Installation, chance: random.Random) -> Iterator[N
 def forget(installation: Installation, chance: random.Random) -> Iterator[None]:
     """Kafka forgets records that the archiver has not read yet, as when retention overtakes it."""
     del chance
-    installation.signal("archiver", signal.SIGSTOP)
+    installation.processes.signal("archiver", signal.SIGSTOP)
     time.sleep(3)
     kafka = installation.addresses.kafka
     ends = read_positions(installation.settings, kafka, installation.source).latest
@@ -148,7 +155,7 @@ def forget(installation: Installation, chance: random.Random) -> Iterator[None]:
     admin = AdminClient(librdkafka_config(installation.settings, kafka))
     for future in admin.delete_records(places).values():
         future.result()
-    installation.signal("archiver", signal.SIGCONT)
+    installation.processes.signal("archiver", signal.SIGCONT)
     yield
 
 
@@ -159,32 +166,32 @@ def two_writers(installation: Installation, chance: random.Random) -> Iterator[N
     with installation.redis() as client:
         views = SpeedViews(client, installation.source_name)
         before = views.look()
-        installation.stand_still("speed", "speed.before_apply")
-        other = installation.spawn_module("speed_layer")
+        installation.processes.stop_at("speed", "speed.before_apply")
+        other = installation.commands.spawn_module("speed_layer")
         try:
             wait_for("another writer", lambda: views.look().epoch != before.epoch, TAKEOVER_S)
             taken = views.look().meta
             wait_for("what it applies", lambda: views.look().meta != taken, TAKEOVER_S)
             time.sleep(3)
-            installation.signal("speed", signal.SIGCONT)
+            installation.processes.signal("speed", signal.SIGCONT)
             yield
         finally:
             other.kill()
             other.wait(30)
-            installation.signal("speed", signal.SIGCONT)
+            installation.processes.signal("speed", signal.SIGCONT)
 
 
 @contextmanager
 def lose_redis(installation: Installation, chance: random.Random) -> Iterator[None]:
     """Redis is emptied while nobody fills it."""
     del chance
-    installation.signal("speed", signal.SIGSTOP)
+    installation.processes.signal("speed", signal.SIGSTOP)
     with installation.redis() as client:
         client.flushall()
     try:
         yield
     finally:
-        installation.signal("speed", signal.SIGCONT)
+        installation.processes.signal("speed", signal.SIGCONT)
 
 
 @contextmanager
@@ -192,7 +199,7 @@ def run_from_damaged(installation: Installation, chance: random.Random) -> Itera
     """A commit of the master dataset is emptied, and a run reads it."""
     with installation.run_turn:
         empty(any_commit(installation, chance), chance)
-        noted(installation, installation.batch_run("--full"))
+        noted(installation, installation.commands.batch_run("--full"))
     yield
 
 
@@ -201,10 +208,10 @@ def run_ahead(installation: Installation, chance: random.Random) -> Iterator[Non
     """A run whose cut the archiver has not reached."""
     del chance
     with installation.run_turn:
-        installation.signal("archiver", signal.SIGSTOP)
+        installation.processes.signal("archiver", signal.SIGSTOP)
         time.sleep(2)
-        noted(installation, installation.batch_run())
-    installation.signal("archiver", signal.SIGCONT)
+        noted(installation, installation.commands.batch_run())
+    installation.processes.signal("archiver", signal.SIGCONT)
     yield
 
 
@@ -213,28 +220,28 @@ def run_now(installation: Installation, chance: random.Random) -> Iterator[None]
     """A run, under load, which has to succeed."""
     del chance
     with installation.run_turn:
-        ended = installation.batch_run()
+        ended = installation.commands.batch_run()
     if ended.code:
-        raise BrokenPromise(f"a run failed that nobody hurt: {ended.said[-500:]}")
+        raise BrokenPromise(f"a run failed that nobody hurt: {ended.output[-500:]}")
     yield
 
 
-def noted(installation: Installation, ended: Ended) -> None:
+def noted(installation: Installation, ended: CommandResult) -> None:
     """A run that may fail; how it ended is kept with the shot."""
-    installation.notes.append(f"the run ended with {ended.code}: {ended.said[-500:]}")
+    installation.notes.append(f"the run ended with {ended.code}: {ended.output[-500:]}")
 
 
 SABOTAGES = [
-    Sabotage("dedup off", ("speed",), a_wrong_answer, wait),
+    Sabotage("dedup off", ("speed",), a_wrong_answer, wait, needs_master=False),
     Sabotage("fencing off", ("speed", "batch"), wrong_or_back, two_writers),
-    Sabotage("atomic step split in two", ("speed",), a_wrong_answer, wait),
-    Sabotage("cut off by one", ("speed",), a_wrong_answer, wait),
-    Sabotage("poison takes its neighbours", ("speed",), a_wrong_answer, wait),
+    Sabotage("atomic step split in two", ("speed",), a_wrong_answer, wait, needs_master=False),
+    Sabotage("cut off by one", ("speed",), a_wrong_answer, wait, needs_master=False),
+    Sabotage("poison takes its neighbours", ("speed",), a_wrong_answer, wait, needs_master=False),
     Sabotage("merge drops a generation", ("serving",), a_wrong_answer, run_now),
     Sabotage("a lost Redis is not told", ("serving",), wrong_or_back, lose_redis),
-    Sabotage("a page leaves out a row", ("serving",), a_wrong_answer, wait),
-    Sabotage("a window is short by an hour", ("serving",), a_wrong_answer, wait),
-    Sabotage("days are those of UTC", ("serving",), a_wrong_answer, wait),
+    Sabotage("a page leaves out a row", ("serving",), a_wrong_answer, wait, needs_master=False),
+    Sabotage("a window is short by an hour", ("serving",), a_wrong_answer, wait, needs_master=False),
+    Sabotage("days are those of UTC", ("serving",), a_wrong_answer, wait, needs_master=False),
     Sabotage("alerts forget what they told", ("alerts",), told_wrongly, kill_alerts),
     Sabotage("acknowledged before the broker", ("collector",), something_lost, kill_collector),
     Sabotage("auto-commit on", ("archiver",), lost_or_refused, kill_behind),
@@ -246,6 +253,11 @@ SABOTAGES = [
     Sabotage("copies count in batch runs", ("batch",), wrong_or_refused, run_now),
 ]
 BY_NAME = {each.name: each for each in SABOTAGES}
+SOONEST = (
+    "dedup off", "cut off by one", "poison takes its neighbours", "a page leaves out a row",
+    "a window is short by an hour",
+)  # fmt: skip
+"""Those that show soonest: `make test-faults` tries these."""
 LASTING_HARM = (forget, run_from_damaged)
 """What an intact installation does not get over without a person: it says so, and stays as it is."""
 CONTROLS = [
@@ -255,21 +267,60 @@ CONTROLS = [
 """What can be done to one intact installation, one after another."""
 
 
-def environments(group: Sequence[Sabotage]) -> dict[str, dict[str, str]]:
-    """For the installation: each part has those sabotages that are its own."""
+class StruckNothing(Exception):
+    """A sabotage did not break what it names: whether it is caught says nothing."""
+
+
+def sabotage_module() -> ModuleType:
+    """The module that breaks builds, in this process, where it breaks nothing."""
+    spec = importlib.util.spec_from_file_location("broken_builds", FOLDER / "sitecustomize.py")
+    if spec is None or spec.loader is None:
+        raise FileNotFoundError(FOLDER / "sitecustomize.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def environments(group: Sequence[Sabotage], struck: Path) -> dict[str, dict[str, str]]:
+    """For the installation: each part has those sabotages that are its own, and writes down in `struck` what it did."""
     names: dict[str, list[str]] = {}
     for each in group:
         for part in each.parts:
             names.setdefault(part, []).append(each.name)
-    return {part: {"PYTHONPATH": str(FOLDER), "TORTURE_SABOTAGE": ",".join(chosen)} for part, chosen in names.items()}
+    paths = os.pathsep.join([str(FOLDER), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {
+        part: {"PYTHONPATH": paths, "TORTURE_SABOTAGE": ",".join(chosen), "TORTURE_STRUCK": str(struck)}
+        for part, chosen in names.items()
+    }
 
 
-def caught(folder: Path, group: Sequence[Sabotage], seed: int = 11, pythonpath: str = "") -> dict[str, bool]:
-    """Run the programme on an installation that is broken in these ways; which of them it found."""
-    given = environments(group)
-    for each in given.values():
-        each["PYTHONPATH"] += f":{pythonpath}" if pythonpath else ""
-    return _provoked(folder, group, given, seed)
+def caught(folder: Path, group: Sequence[Sabotage], seed: int = 11) -> dict[str, bool]:
+    """Run the programme on an installation that is broken in these ways; which of them it found.
+
+    StruckNothing: one of them is not broken in the way that its name says.
+    """
+    struck = folder.with_name(f"{folder.name}.struck")
+    struck.unlink(missing_ok=True)
+    try:
+        return _provoked(folder, group, environments(group, struck), seed)
+    finally:
+        check_struck(group, struck)
+
+
+def check_struck(group: Sequence[Sabotage], struck: Path) -> None:
+    """Every patch of these sabotages was applied by some process, and none of them failed."""
+    lines = struck.read_text(encoding="utf-8").splitlines() if struck.exists() else []
+    notes = [json.loads(line) for line in lines]
+    if failed := [f"{note['sabotage']} in {note['module']}: {note['error']}" for note in notes if note["error"]]:
+        raise StruckNothing(f"The code of a sabotage does not fit the platform any more: {failed[0]}")
+    applied = {(note["sabotage"], note["module"]) for note in notes}
+    patches = sabotage_module().SABOTAGES
+    for each in group:
+        if idle := [module for module in patches[each.name] if (each.name, module) not in applied]:
+            raise StruckNothing(
+                f"Sabotage {each.name!r} struck nothing in {', '.join(idle)}: none of the processes "
+                f"({', '.join(each.parts)}) imported a module of that name."
+            )
 
 
 def taken_for(folder: Path, group: Sequence[Sabotage], seed: int = 11) -> dict[str, bool]:
@@ -280,7 +331,9 @@ def taken_for(folder: Path, group: Sequence[Sabotage], seed: int = 11) -> dict[s
 def _provoked(folder: Path, group: Sequence[Sabotage], given: dict[str, dict[str, str]], seed: int) -> dict[str, bool]:
     provoking = {each.provoke: each.name for each in reversed(group)}  # each once, however many it brings to light
     faults = [Fault(name, "failpoint", provoke, LASTING_S, GIVE_UP_S) for provoke, name in provoking.items()]
-    installation = Installation(folder, environments=given)
+    is_lean = not any(each.needs_master for each in group)
+    lean = {"archiver_enabled": False, "alerts_enabled": False} if is_lean else {}
+    installation = Installation(folder, environments=given, overrides=lean)
     try:
         installation.start()
         wanted = Wanted(seed, len(faults), 10, rate=60, patience_s=GIVE_UP_S)

@@ -1,50 +1,63 @@
-"""The short fault programme: whatever is done to it, the platform is never wrong, and comes back by itself.
+"""The short fault programme: one fault of each kind, none of which makes the platform lie or stops it for good.
 
-TORTURE_SHOTS and TORTURE_MINUTES make it shorter or longer, TORTURE_KINDS and TORTURE_SEED another one.
+The programme of `make soak` is the long one. Here the faults, their order and the events are always the same. What is
+wrong fails the test; what a slow machine had no time for is printed, and fails nothing.
 """
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
 from torture.disks import missing
+from torture.fault import KINDS
 from torture.faults import all_faults
 from torture.links import PAIRS
 from torture.programme import Wanted, torture
 from torture.report import write_report
-from torture.table import found
+from torture.result import Shot
+from torture.table import broken_promises, noted, summary
 
-SHOTS = int(os.environ.get("TORTURE_SHOTS", "90"))
-MINUTES = float(os.environ.get("TORTURE_MINUTES", "15"))
-SEED = int(os.environ.get("TORTURE_SEED", "20261116"))
+SHORT = (
+    "kill speed", "kill redis and collector", "killed at archiver.before_commit", "kafka stands still for 2 s",
+    "cut between speed and redis", "disk full: master", "clock of serving +1 h", "Redis is set back by seconds",
+    "commit emptied", "a run is killed", "a view is declared with a count", "partition added",
+    "five times too many questions", "readers that do not read", "power lost",
+)  # fmt: skip
+"""One fault of each kind: one that everything hangs on, where that is not much slower than the others."""
+SEED = 20261116
+MINUTES = 4.0
+RUN_EVERY_S = 60.0
 REPORT = Path(__file__).parents[2] / "artifacts" / "test-faults.html"
-KINDS = [each for each in os.environ.get("TORTURE_KINDS", "").split(",") if each]
+FAULTS = {fault.name: fault for fault in all_faults()}
+
+
+def test_the_short_programme_has_one_fault_of_each_kind() -> None:
+    assert sorted(FAULTS[name].kind for name in SHORT) == sorted(KINDS)
 
 
 @pytest.mark.slow
 def test_nothing_that_is_done_to_it_makes_the_platform_lie(tmp_path: Path) -> None:
-    faults = [fault for fault in all_faults() if not KINDS or fault.kind in KINDS]
     result = torture(
         tmp_path,
-        Wanted(SEED, SHOTS, MINUTES),
-        faults,
-        lambda _number, _shot: None,
+        Wanted(SEED, len(SHORT), MINUTES, run_every_s=RUN_EVERY_S),
+        [FAULTS[name] for name in SHORT],
+        _print_shot,
         links=PAIRS,
         has_disks=not missing(),
     )
     REPORT.parent.mkdir(exist_ok=True)
     write_report(result, REPORT, None)
-    assert found(result) == []
-    assert result.is_right
-    assert result.comparisons > 1_000
+    for name, value in summary(result):
+        print(f"{name}: {value}")
+    print(*noted(result), *(f"left out: {name}: {why}" for name, why in result.left_out.items()), sep="\n")
+    assert broken_promises(result) == []
+    assert not result.has_broken_promise
+    assert result.comparisons > 0
     assert result.runs >= 1
-    assert result.poison > 10
-    assert result.duplicates > 50
-    assert result.episodes > 10
-    assert len(result.shots) >= min(SHOTS, MINUTES * 2)
-    struck = {shot.kind for shot in result.shots if shot.is_injected}
-    kinds = {fault.kind for fault in faults if fault.name not in result.left_out}
-    assert len(struck) >= min(len(kinds), SHOTS) - 2, f"never struck: {sorted(kinds - struck)}"
+    assert any(shot.is_injected for shot in result.shots)
+
+
+def _print_shot(number: int, shot: Shot) -> None:
+    print(f"{shot.at:6.1f} s  {number:2}  {shot.fault}, healed at {shot.healed_at:.1f} s, recovery {shot.recovery_s} s")

@@ -15,8 +15,8 @@ import structlog
 
 from batch_layer.lease import lease
 from hand_off import publish_log
-from hand_off.batch_errors import BatchError, LeaseHeld
 from hand_off.batch_folder import BatchFolder
+from hand_off.errors import BatchError, LeaseHeld
 from hand_off.manifests import DataFile, Manifest, ViewData, write_manifest
 from hand_off.publish_log import Entry
 from infra.settings import load_settings

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from batch_layer.lease import lease
 from hand_off import definitions
-from hand_off.batch_errors import BatchError, LeaseHeld
 from hand_off.batch_folder import BatchFolder, folders_with_runs
 from hand_off.checksums import seal, unseal
+from hand_off.errors import BatchError, LeaseHeld
 from hand_off.manifests import (
     DataFile,
     Manifest,

@@ -29,7 +29,7 @@ from batch_layer.index import tiles as tiling
 from batch_layer.index.builder import build
 from batch_layer.index.files import seal_file
 from batch_layer.index.layout import cover, levels_of
-from hand_off.batch_errors import BatchError
+from hand_off.errors import BatchError
 from tests.conftest import assert_same
 from views import in_memory, states
 from views.aggregates import Average, Count, Distinct, First, Histogram, Last, Max, Min, Quantiles, Sum, TopK
@@ -213,7 +213,7 @@ def check_buckets(index: Index, level: Level, start: int, end: int) -> None:
 
 def made(view: View, count: int, seed: int) -> list[Event]:
     """Events of several days and months, each with an id of its own."""
-    records = generate(view.source, count, seed, views=[view], copies=0)
+    records = generate(view.source, count, seed, views=[view], duplicates=0)
     return [
         Event(event.partition, event.offset, event.event_id, event.event_time + timedelta(days=days), event.fields)
         for place, event in enumerate(record.event for record in records)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from batch_layer.pruning import ORPHAN_AGE_S, Found, Plan, kept_runs, plan, prune
 from hand_off import publish_log
-from hand_off.batch_errors import BatchError
 from hand_off.batch_folder import BatchFolder
+from hand_off.errors import BatchError
 from hand_off.manifests import DataFile, Manifest, ViewData, missing_of, read_manifest, write_manifest
 from hand_off.publish_log import Entry
 

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hand_off import publish_log
-from hand_off.batch_errors import BatchError, RunRefused
 from hand_off.batch_folder import BatchFolder
+from hand_off.errors import BatchError, RunRefused
 from hand_off.publish_log import GENESIS, Entry
 from master_dataset.cut import is_below
 

@@ -15,10 +15,12 @@ import pytest
 
 from infra.stack.services import build_services
 from torture import disks
+from torture.commands import RunTurn
 from torture.errors import TortureError
 from torture.faults import all_faults, clocks, damage, network, topics
-from torture.installation import SERVICES, Installation, RunTurn
+from torture.installation import Installation
 from torture.links import PAIRS
+from torture.processes import SERVICES
 from torture.proxy import Mode
 from torture.supervised import LiveEnvironment
 
@@ -121,11 +123,11 @@ def test_harm_is_harm_and_takes_the_checksum_along(tmp_path: Path) -> None:
 
 
 def test_a_service_gets_the_environment_of_the_moment_it_is_started(bare: Installation) -> None:
-    file = bare.bend()
+    file = bare.environments.write()
     found = LiveEnvironment({"USUAL": "1"}, "speed", file)
     before = dict(found)
-    bare.environments["speed"] = {"LD_PRELOAD": "/lib/x.so"}
-    bare.bend()
+    bare.environments.more["speed"] = {"LD_PRELOAD": "/lib/x.so"}
+    bare.environments.write()
     assert before["USUAL"] == "1"
     assert "LD_PRELOAD" not in before
     assert dict(found) == {**before, "LD_PRELOAD": "/lib/x.so"}

@@ -18,14 +18,15 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from master_dataset.cut import Cut
-from serving_layer.query.parse import Limits, ask, ask_json
+from serving_layer.query.parse import QueryLimits, parse_query, parse_query_json
 from serving_layer.verification.from_scratch import recompute
 from tidemark.commands.torture import _place
+from torture.commands import output_of
 from torture.comparison import Answered, Place, compare, last_place
 from torture.errors import BrokenPromise, TortureError
 from torture.fault import KINDS, Fault
 from torture.faults import all_faults
-from torture.installation import Installation, said_by
+from torture.installation import Installation
 from torture.plan import Planned, plan, usable
 from torture.programme import Programme
 from torture.questions import as_json, question, whole
@@ -60,7 +61,7 @@ class Known:
 
 def answered(view: View, asked: dict[str, str], cut: Cut) -> Answered:
     """The right answer, as the platform gives it."""
-    made = ask(view, list(asked.items()), now=0.0, limits=Limits())
+    made = parse_query(view, list(asked.items()), now=0.0, limits=QueryLimits())
     rows = [
         {
             "bucket": datetime.fromtimestamp(period.start, UTC).isoformat(),
@@ -192,12 +193,12 @@ def test_every_question_can_be_asked(view: View) -> None:
     known = {key: "true" if key == "paid" else "u1" for key in view.keys}
     for _ in range(300):
         asked = question(view, [HOUR - 40, HOUR, HOUR + 3], chance, known)
-        made = ask(view, list(asked.items()), now=0.0, limits=Limits())
+        made = parse_query(view, list(asked.items()), now=0.0, limits=QueryLimits())
         assert made.range.start % view.bucket.seconds == made.range.end % view.bucket.seconds == 0
         grains.add(made.grain)
         ways |= {name.partition(".")[2] or name for name in asked} | {made.tz, f"{made.grain} {made.tz}"}
         body = {name: value for name, value in as_json(view, asked).items() if name != "view"}
-        assert ask_json(view, body, now=0.0, limits=Limits()) == made, "the same question by POST"
+        assert parse_query_json(view, body, now=0.0, limits=QueryLimits()) == made, "the same question by POST"
     if view is minutes:
         assert ways >= {"tz", "window", "not", "prefix", "grain", "by", "Asia/Kolkata"}
     if view is not totals:
@@ -369,5 +370,5 @@ def test_a_batch_run_that_does_not_end_is_killed_and_says_so() -> None:
     process = subprocess.Popen(
         ["sleep", "600"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     )
-    assert "killed after 0.1 s" in said_by(process, 0.1)
+    assert "killed after 0.1 s" in output_of(process, 0.1)
     assert process.returncode == -9

@@ -89,7 +89,9 @@ def test_each_acknowledged_event_is_there_and_none_more_often_than_it_was_sent(
 def checker(monkeypatch: pytest.MonkeyPatch) -> Checker:
     monkeypatch.setattr(checking.time, "sleep", lambda _seconds: None)
     installation: Any = SimpleNamespace(
-        declared=SimpleNamespace(views_of=lambda _name: [sales, totals]), source_name="shop", pid=lambda _name: 1
+        declared=SimpleNamespace(views_of=lambda _name: [sales, totals]),
+        source_name="shop",
+        processes=SimpleNamespace(pid=lambda _name: 1),
     )
     return Checker(installation, SimpleNamespace(), 1, time.monotonic())  # type: ignore[arg-type]
 
@@ -110,7 +112,7 @@ def test_a_cut_that_goes_back_is_told_unless_the_answer_says_that_it_is_degraded
 
 def test_a_new_process_is_not_held_to_what_the_one_before_told(checker: Checker) -> None:
     follow(checker, 8)
-    checker._installation.pid = lambda _name: 2  # type: ignore[method-assign]
+    checker._installation.processes.pid = lambda _name: 2  # type: ignore[method-assign]
     follow(checker, 5)
     assert checker.regressions == []
 

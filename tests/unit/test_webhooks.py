@@ -17,7 +17,8 @@ import pytest
 from serving_layer.alerts import couriers
 from serving_layer.alerts.couriers import Courier
 from serving_layer.alerts.episodes import Episode, State
-from serving_layer.alerts.journal import Evaluation, Journal
+from serving_layer.alerts.journal import Evaluation, Journal, Transitions
+from serving_layer.alerts.notifications import Notification
 from serving_layer.alerts.output_topics import MessageTooLarge, OutputRecord, send_in_parts
 from serving_layer.alerts.tables.outbox import WaitingNotification
 from serving_layer.alerts.tables.positions import Position

@@ -161,22 +161,22 @@ def _evaluate(settings: Settings, declarations: Declarations, alert: Alert) -> l
     from serving_layer.alerts.episodes import named
     from serving_layer.alerts.judgements import judge
     from serving_layer.alerts.queries import Scope, alert_query
-    from serving_layer.engine import Answering
+    from serving_layer.engine import QueryEngine
     from serving_layer.errors import ServingError
-    from serving_layer.query.limits import bounds_of
+    from serving_layer.query.limits import execution_limits
 
     now = int(time.time())
     last = now - now % alert.step_s
     scope = Scope(frozenset(last - number * alert.step_s for number in range(alert.for_buckets + 1)), None)
-    answering = Answering(settings, declarations, bounds_of(settings))
+    engine = QueryEngine(settings, declarations, execution_limits(settings))
     try:
-        view = answering.latest(alert.view.name)
-        answer = answering.answer(alert_query(alert, view, scope))
+        view = engine.served_view(alert.view.name)
+        answer = engine.execute(alert_query(alert, view, scope))
     except ServingError as error:
         typer.echo(f"tidemark: {error.detail}", err=True)
         raise typer.Exit(1) from None
     finally:
-        answering.close()
+        engine.close()
     judgements = judge(alert, view, alert.condition_for(view), scope, answer, now)
     periods = [
         {"key": named(alert.keys, key), "period": _iso(period), "true": judgement.is_true,
@@ -193,7 +193,7 @@ def _send(settings: Settings, alert: Alert) -> dict[str, str | None]:
     import json
     import time
 
-    from infra.stack.services import addresses
+    from infra.stack.addresses import addresses
     from master_dataset.errors import MasterDatasetError
     from serving_layer.alerts.output_topics import OutputRecord, alerts_topic
     from serving_layer.alerts.webhooks import NotDelivered, deliver, read_webhooks

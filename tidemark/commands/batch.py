@@ -195,8 +195,8 @@ def _settings() -> Settings:
 
 def _folders(sources: Sequence[str] | None) -> list[BatchFolder]:
     """Those of the named sources, or all that have runs; found on the disk, so that no declaration is needed."""
-    from hand_off.batch_errors import BatchError
     from hand_off.batch_folder import folders_with_runs
+    from hand_off.errors import BatchError
 
     found = {folder.source: folder for folder in folders_with_runs(_settings())}
     for source in sources or ():
@@ -216,7 +216,7 @@ def _folder(source: str | None) -> BatchFolder:
 def _check_whole(folder: BatchFolder, run: int) -> None:
     """Refuse a run that could not be served."""
     from hand_off import publish_log
-    from hand_off.batch_errors import BatchError
+    from hand_off.errors import BatchError
     from hand_off.manifests import missing_of, read_manifest
 
     publish_log.find(folder, run)
@@ -230,7 +230,7 @@ def _check_whole(folder: BatchFolder, run: int) -> None:
 
 
 def _listed(folder: BatchFolder, entry: Entry, state: str) -> dict[str, Any]:
-    from hand_off.batch_errors import BatchError
+    from hand_off.errors import BatchError
     from hand_off.manifests import read_manifest
 
     kind, rows, against = "pruned", None, ""

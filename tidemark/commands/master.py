@@ -98,7 +98,7 @@ def repair(
 ) -> None:
     """Bring back from Kafka what a damaged commit or file lost, and name what cannot be brought back."""
     from infra import terminal
-    from infra.stack.services import addresses
+    from infra.stack.addresses import addresses
     from master_dataset.archiver.control import without_archiver
     from master_dataset.kafka.positions import read_positions
     from master_dataset.table.checks.repair import accept_loss as accept
@@ -188,7 +188,7 @@ def replay(
     end: ToOption = None,
 ) -> None:
     """Send facts from the master dataset to a topic again, byte for byte, with their keys and headers."""
-    from infra.stack.services import addresses
+    from infra.stack.addresses import addresses
     from master_dataset.kafka.send import record_of, send_records
     from master_dataset.kafka.topics import librdkafka_config
     from master_dataset.reading.read import RECORD_COLUMNS, read_facts
@@ -206,7 +206,7 @@ def replay(
 
 
 def _status_of(settings: Settings, source: Source) -> dict[str, Any]:
-    from infra.stack.services import addresses
+    from infra.stack.addresses import addresses
     from master_dataset.archiver.status import said_of
     from master_dataset.cut import count_between
     from master_dataset.errors import MasterDatasetError

@@ -26,13 +26,13 @@ def status(
     from redis.exceptions import RedisError
 
     from hand_off.batch_folder import BatchFolder
-    from hand_off.speed_errors import SpeedError
+    from hand_off.errors import SpeedError
     from hand_off.speed_views import SpeedViews
     from infra import terminal
     from infra.clients.redis import redis_client
     from infra.home import Home, read_json
     from infra.settings import load_settings
-    from infra.stack.services import addresses
+    from infra.stack.addresses import addresses
     from views.declarations import declared_by
 
     settings = load_settings()
@@ -69,12 +69,12 @@ def rebuild(
     """
     from redis.exceptions import RedisError
 
-    from hand_off.speed_errors import SpeedError
+    from hand_off.errors import SpeedError
     from hand_off.speed_views import SpeedViews
     from infra import terminal
     from infra.clients.redis import redis_client
     from infra.settings import load_settings
-    from infra.stack.services import addresses
+    from infra.stack.addresses import addresses
     from views.declarations import declared_by
 
     settings = load_settings()
@@ -91,7 +91,7 @@ def rebuild(
 def _against_batch(folder: BatchFolder, kept: Kept) -> str:
     """What the last comparisons with the batch side found, and which views are set aside."""
     from batch_layer.consistency import quarantine
-    from hand_off.batch_errors import BatchError
+    from hand_off.errors import BatchError
 
     try:
         known = quarantine.read(folder)

@@ -18,9 +18,10 @@ from hand_off.batch_folder import BatchFolder
 from hand_off.manifests import read_manifest
 from infra.home import read_json
 from master_dataset.table.commits import live_files, read_commits, table_path
+from torture.commands import kill_group
 from torture.errors import BrokenPromise, NotInTime, TortureError
 from torture.fault import RUN_S, Fault, Strike
-from torture.installation import Installation, end_group
+from torture.installation import Installation
 from torture.wait import wait_for
 
 REPAIR_TIMEOUT_S = 180
@@ -85,14 +86,14 @@ def strike_master(find: Find, harm: Harm, installation: Installation, chance: ra
         harmed = find(installation, chance)
         harm(harmed, chance)
         try:
-            is_killed = chance.random() < 0.5 and installation.kill("archiver")
+            is_killed = chance.random() < 0.5 and installation.processes.kill("archiver")
             killed_at = time.time()
-            ended = installation.batch_run()
+            ended = installation.commands.batch_run()
             installation.notes.append(f"{harmed.name} harmed, the run ended with {ended.code}")
             if not ended.code:
                 raise BrokenPromise(
                     f"{harmed} was harmed. A run that begins then should refuse the table, and it was published: "
-                    f"{ended.said[-1000:]}"
+                    f"{ended.output[-1000:]}"
                 )
             if is_killed:
                 _check_archiver(installation, harmed, killed_at)
@@ -127,7 +128,7 @@ def strike_index(harm: Harm, installation: Installation, chance: random.Random) 
     with installation.run_turn:
         folder = BatchFolder.of(installation.settings, installation.source_name)
         harm(_index_file(installation, folder, chance), chance)
-        installation.kill("serving")
+        installation.processes.kill("serving")
         try:
             yield
         finally:
@@ -136,7 +137,7 @@ def strike_index(harm: Harm, installation: Installation, chance: random.Random) 
 
 def _index_file(installation: Installation, folder: BatchFolder, chance: random.Random) -> Path:
     if not publish_log.last(folder).run:
-        installation.batch_run()
+        installation.commands.batch_run()
     newest = publish_log.last(folder).run
     if not newest:
         raise TortureError(f"No batch run of {folder.source!r} was published yet.")
@@ -148,11 +149,11 @@ def command(installation: Installation, *arguments: str, tries: int = TRIES) -> 
     """A command of ours that must succeed; what it needs may just be starting again, so it is tried more than once."""
     said = ""
     for _ in range(tries):
-        process = installation.spawn(*arguments)
+        process = installation.commands.spawn(*arguments)
         try:
             said, _errors = process.communicate(timeout=REPAIR_TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            end_group(process)
+            kill_group(process)
             process.communicate()
         if process.returncode == 0:
             return

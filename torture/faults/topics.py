@@ -58,7 +58,7 @@ def strike_other_topic(installation: Installation, chance: random.Random) -> Ite
     replace_file(declared, DECLARATION)
     try:
         _begin_again(installation)
-        installation.wait_ready(FOLLOWERS)
+        installation.processes.wait_ready(FOLLOWERS)
         _post_one(installation)
         wait_for(f"the event of {OTHER}", lambda: _told(installation).get("rows"), deadline_s=60)
         admin = _admin(installation)
@@ -104,7 +104,7 @@ def _admin(installation: Installation) -> AdminClient:
 
 def _begin_again(installation: Installation) -> None:
     for service in FOLLOWERS:
-        installation.kill(service)
+        installation.processes.kill(service)
 
 
 def _post_one(installation: Installation) -> None:

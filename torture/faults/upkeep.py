@@ -20,10 +20,11 @@ from hand_off.batch_folder import BatchFolder
 from hand_off.publish_log import Entry
 from master_dataset.table.checks.fsck import CHECKPOINT_FILE, Finding, quick_check
 from master_dataset.table.commits import Kind, live_files, read_commits, table_path
+from torture.commands import output_of
 from torture.errors import BrokenPromise, NotInTime, TortureError
 from torture.fault import RUN_S, Fault, Strike
 from torture.faults.damage import REPAIR_TIMEOUT_S, any_commit, command, empty, tear
-from torture.installation import Installation, said_by
+from torture.installation import Installation
 from torture.wait import wait_for
 from views.sample_events import START
 
@@ -41,8 +42,8 @@ def killed_at(installation: Installation, name: str, *arguments: str) -> None:
     armed = installation.failpoints_dir / name
     armed.touch()
     try:
-        process = installation.spawn(*arguments)
-        said = said_by(process, REPAIR_TIMEOUT_S)
+        process = installation.commands.spawn(*arguments)
+        said = output_of(process, REPAIR_TIMEOUT_S)
         is_there = not armed.exists()
     finally:
         armed.unlink(missing_ok=True)
@@ -175,9 +176,9 @@ def rolled_back(installation: Installation, chance: random.Random, *, by_run: bo
 
 
 def _free_by_run(installation: Installation, folder: BatchFolder) -> None:
-    ended = installation.batch_run()
+    ended = installation.commands.batch_run()
     if ended.code:
-        raise TortureError(f"the run that was to set readers free ended with {ended.code}: {ended.said[-200:]}")
+        raise TortureError(f"the run that was to set readers free ended with {ended.code}: {ended.output[-200:]}")
     if pinned := publish_log.pinned(folder):
         raise BrokenPromise(f"A run was published, and readers are still pinned to run {pinned.run}")
 
@@ -201,7 +202,7 @@ def _make_runs(installation: Installation, is_enough: Callable[[], bool]) -> Non
     for _ in range(MOST_MADE):
         if is_enough():
             return
-        installation.batch_run()
+        installation.commands.batch_run()
 
 
 def _manifests(folder: BatchFolder) -> set[Path]:

@@ -1,7 +1,9 @@
 """Deliberately broken builds, for tests alone: Python imports this file first where its folder is on PYTHONPATH.
 
 The variable TORTURE_SABOTAGE names some of SABOTAGES, separated by commas. The functions below patch a module of the
-platform right after it was imported; nothing in the platform knows of them.
+platform right after it was imported; nothing in the platform knows of them. Each process writes down which patches it
+applied, and which could not be applied, in the file that TORTURE_STRUCK names: a patch that strikes nothing would be
+caught by nobody, and look like a blind spot of the programme.
 """
 
 from __future__ import annotations
@@ -9,17 +11,88 @@ from __future__ import annotations
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import inspect
+import json
 import os
 import sys
 import time
+import traceback
 from collections.abc import Callable, Sequence
+from functools import wraps
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 VARIABLE = "TORTURE_SABOTAGE"
+STRUCK_VARIABLE = "TORTURE_STRUCK"
 Patch = Callable[[Any], None]
 SABOTAGES: dict[str, dict[str, Patch]] = {}
 """Name -> module -> what is done to it."""
+REPLACED: list[tuple[Any, str, Any]] = []
+"""What `put` has replaced: the owner, the name, and what was there before."""
+
+
+MISFITS = (AttributeError, NameError, TypeError)
+installed: list[str] = []
+"""The sabotages of this process."""
+
+
+class NothingToPatch(RuntimeError):
+    """What a sabotage replaces is not there: the platform has changed, and the sabotage has to change with it."""
+
+
+def put(owner: Any, name: str, value: Any) -> None:
+    """Replace an attribute of a module or a class, which must be there."""
+    if not hasattr(owner, name):
+        raise NothingToPatch(f"{getattr(owner, '__name__', owner)} has no {name!r} any more: adapt the sabotage")
+    REPLACED.append((owner, name, vars(owner).get(name)))
+    setattr(owner, name, _guarded(value))
+
+
+def _guarded(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function. Where its own code does not fit the platform any more, it says so before it raises.
+
+    Else a run that fails by a defect of the sabotage would pass for one that the platform refused.
+    """
+    if inspect.iscoroutinefunction(function):
+
+        @wraps(function)
+        async def guarded_coroutine(*arguments: Any, **options: Any) -> Any:
+            try:
+                return await function(*arguments, **options)
+            except MISFITS as error:
+                _note_misfit(function, error)
+                raise
+
+        return guarded_coroutine
+
+    @wraps(function)
+    def guarded(*arguments: Any, **options: Any) -> Any:
+        try:
+            return function(*arguments, **options)
+        except MISFITS as error:
+            _note_misfit(function, error)
+            raise
+
+    return guarded
+
+
+def _note_misfit(function: Callable[..., Any], error: BaseException) -> None:
+    *_, innermost = traceback.extract_tb(error.__traceback__)
+    if (
+        innermost.filename == __file__
+    ):  # raised here, or by a call from here; what the platform raises is its own affair
+        note(",".join(installed), function.__module__, f"{function.__qualname__}: {type(error).__name__}: {error}")
+
+
+def put_back() -> None:
+    """Undo every `put` of this process."""
+    while REPLACED:
+        owner, name, value = REPLACED.pop()
+        if value is None:  # it was inherited
+            delattr(owner, name)
+        else:
+            setattr(owner, name, value)
 
 
 def sabotages(name: str, module: str) -> Callable[[Patch], Patch]:
@@ -41,10 +114,11 @@ def lua(module: Any, script: str, old: str, new: str) -> None:
         if name != script:
             return text
         if old not in text:
-            raise RuntimeError(f"{script}.lua has no {old!r} any more: mend the sabotage")
+            raise NothingToPatch(f"{script}.lua has no {old!r} any more: adapt the sabotage")
         return text.replace(old, new)
 
-    module._script = changed
+    changed(script)  # now, not when somebody first needs the script
+    put(module, "_script", changed)
 
 
 # ---- the speed layer ----
@@ -53,7 +127,7 @@ def lua(module: Any, script: str, old: str, new: str) -> None:
 @sabotages("dedup off", "speed_layer.micro_batch")
 def _dedup_off(module: Any) -> None:
     count = module._count
-    module._count = lambda found, marks: count(found, None)
+    put(module, "_count", lambda found, marks: count(found, None))
 
 
 @sabotages("fencing off", "hand_off.speed_views")
@@ -66,7 +140,7 @@ def _fencing_off(module: Any) -> None:
 
 @sabotages("fencing off", "speed_layer.writer")
 def _never_look(module: Any) -> None:
-    module.Keeper._is_as_we_left_it = lambda self, stream: stream.failure is None
+    put(module.Keeper, "_is_as_we_left_it", lambda self, stream: stream.failure is None)
 
 
 @sabotages("atomic step split in two", "hand_off.speed_views")
@@ -85,7 +159,7 @@ def _split_step(module: Any) -> None:
             time.sleep(0.3)
         return whole(self, token, batch)
 
-    module.SpeedViews.apply = apply
+    put(module.SpeedViews, "apply", apply)
 
 
 @sabotages("cut off by one", "speed_layer.stream")
@@ -99,7 +173,7 @@ def _cut_off_by_one(module: Any) -> None:
             for partition, offset in planned_end(checkpoint, batch_id, topic).items()
         }
 
-    module.planned_end = beyond
+    put(module, "planned_end", beyond)
 
 
 @sabotages("poison takes its neighbours", "speed_layer.micro_batch")
@@ -111,7 +185,7 @@ def _neighbours_dropped(module: Any) -> None:
         has_poison = rows.where(f"not ({module.VALID})").limit(1).count()
         return delta_of(rows.limit(0) if has_poison else rows, *arguments, **options)
 
-    module.delta_of = delta
+    put(module, "delta_of", delta)
 
 
 # ---- the serving layer ----
@@ -132,7 +206,7 @@ def _loss_untold(module: Any) -> None:
 @sabotages("a lost Redis is not told", "serving_layer.readers.speed")
 def _forgets_what_it_said(module: Any) -> None:
     """It would tell by itself that its answers went back behind earlier ones."""
-    module.SpeedSide.passed = lambda self, cut: None
+    put(module.SpeedViewReader, "passed", lambda self, cut: None)
 
 
 @sabotages("a page leaves out a row", "serving_layer.query.rows")
@@ -144,13 +218,13 @@ def _row_left_out(module: Any) -> None:
         made, has_more = whole(rows, question, after)
         return (made if after is None else made[1:] or made), has_more
 
-    module.page = page
+    put(module, "page", page)
 
 
 @sabotages("a window is short by an hour", "serving_layer.query.periods")
 def _short_window(module: Any) -> None:
     rolling = module.rolling
-    module.rolling = lambda *given: tuple(each._replace(start=each.start + 3600) for each in rolling(*given))
+    put(module, "rolling", lambda *given: tuple(each._replace(start=each.start + 3600) for each in rolling(*given)))
 
 
 @sabotages("days are those of UTC", "serving_layer.query.periods")
@@ -158,7 +232,7 @@ def _days_of_utc(module: Any) -> None:
     from datetime import UTC
 
     cut = module.cut
-    module.cut = lambda whole, step, zone, most: cut(whole, step, UTC, most)
+    put(module, "cut", lambda whole, step, zone, most: cut(whole, step, UTC, most))
 
 
 # ---- the alert process ----
@@ -174,7 +248,7 @@ def _told_forgotten(module: Any) -> None:
         for memory in self.memory.values():
             memory.episodes.clear()
 
-    module.Evaluator.resume = resume
+    put(module.Evaluator, "resume", resume)
 
 
 # ---- the collector ----
@@ -191,7 +265,7 @@ def _acknowledged_early(module: Any) -> None:
         delivery.refusals = 0
         return delivery
 
-    module.AckedProducer._deliver = deliver
+    put(module.AckedProducer, "_deliver", deliver)
 
 
 # ---- the archiver ----
@@ -206,32 +280,36 @@ def _auto_commit(module: Any) -> None:
         begin: dict[int, int] = check(source, found, cut, topic_id)
         return dict(found.latest) if cut else begin
 
-    module.check_positions = where_kafka_ends
+    put(module, "check_positions", where_kafka_ends)
 
 
 @sabotages("failOnDataLoss off", "master_dataset.archiver.archive")
 def _data_loss_untold(module: Any) -> None:
     options = module.Archive._reading_options
-    module.Archive._reading_options = lambda self, spark: {**options(self, spark), "failOnDataLoss": "false"}
-    module.check_positions = lambda source, found, cut, topic_id: {
-        partition: max(cut.get(partition, 0), earliest) for partition, earliest in found.earliest.items()
-    }
+    put(module.Archive, "_reading_options", lambda self, spark: {**options(self, spark), "failOnDataLoss": "false"})
+    put(
+        module,
+        "check_positions",
+        lambda source, found, cut, topic_id: {
+            partition: max(cut.get(partition, 0), earliest) for partition, earliest in found.earliest.items()
+        },
+    )
 
 
 @sabotages("dead letters dropped", "master_dataset.dead_letters.letters")
 def _letters_dropped(module: Any) -> None:
-    module.send_letters = lambda config, source, version, rows: len(list(rows))
+    put(module, "send_letters", lambda config, source, version, rows: len(list(rows)))
 
 
 @sabotages("fsck off", "master_dataset.table.checks.fsck")
 def _fsck_off(module: Any) -> None:
-    module.quick_check = lambda *_arguments, **_options: []
-    module.refuse_damage = lambda *_arguments, **_options: None
+    put(module, "quick_check", lambda *_arguments, **_options: [])
+    put(module, "refuse_damage", lambda *_arguments, **_options: None)
 
 
 @sabotages("fsck off", "batch_layer.master_snapshot")
 def _count_off(module: Any) -> None:
-    module.MasterBelow.check_records = lambda *_arguments: None
+    put(module.MasterBelow, "check_records", lambda *_arguments: None)
 
 
 # ---- batch runs ----
@@ -245,8 +323,8 @@ def _publish_unverified(module: Any) -> None:
         del wait_s, report
         return opening.cut if opening.how == "open" else dict(self.held.cut)
 
-    module.MasterBelow.wait_for = at_once
-    module.MasterBelow.check_records = lambda *_arguments: None
+    put(module.MasterBelow, "wait_for", at_once)
+    put(module.MasterBelow, "check_records", lambda *_arguments: None)
 
 
 @sabotages("batch cut off by one", "batch_layer.run")
@@ -257,12 +335,12 @@ def _one_too_many(module: Any) -> None:
     def with_one_more(spark: Any, table: Any, start: Any, end: Any) -> Any:
         return between(spark, table, start, {partition: offset + 1 for partition, offset in end.items()})
 
-    module.facts_between = with_one_more
+    put(module, "facts_between", with_one_more)
 
 
 @sabotages("copies count in batch runs", "batch_layer.run")
 def _copies_count(module: Any) -> None:
-    module.without = lambda events, _where: events
+    put(module, "without", lambda events, _where: events)
 
 
 # ---- how they get in ----
@@ -271,8 +349,8 @@ def _copies_count(module: Any) -> None:
 class _Finder(importlib.abc.MetaPathFinder):
     """Finds what is to be patched, as the others would, and patches it when it was loaded."""
 
-    def __init__(self, patches: dict[str, Patch]) -> None:
-        self._patches = patches
+    def __init__(self, sabotage: str) -> None:
+        self._sabotage, self._patches = sabotage, dict(SABOTAGES[sabotage])
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -287,16 +365,30 @@ class _Finder(importlib.abc.MetaPathFinder):
 
         def load_and_patch(module: ModuleType) -> None:
             load(module)
-            patch(module)
+            try:
+                patch(module)
+            except Exception as error:
+                note(self._sabotage, name, f"{type(error).__name__}: {error}")
+                raise
+            note(self._sabotage, name)
 
         spec.loader.exec_module = load_and_patch  # type: ignore[method-assign]
         return spec
 
 
+def note(sabotage: str, module: str, error: str = "") -> None:
+    """Write down that a patch was applied, or why not: one line, in one write, so that processes may share the file."""
+    if path := os.environ.get(STRUCK_VARIABLE):
+        line = json.dumps({"sabotage": sabotage, "module": module, "error": error, "pid": os.getpid()})
+        with Path(path).open("a", encoding="utf-8") as file:
+            file.write(f"{line}\n")
+
+
 def install(names: Sequence[str]) -> None:
     """From now on modules are loaded broken."""
+    installed.extend(names)
     for name in names:
-        sys.meta_path.insert(0, _Finder(dict(SABOTAGES[name])))
+        sys.meta_path.insert(0, _Finder(name))
 
 
 if os.environ.get(VARIABLE):

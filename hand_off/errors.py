@@ -1,0 +1,55 @@
+"""What can go wrong in the hand-off, in batch runs and in the speed layer.
+
+Each text says what was asked, what was found and what to do. The command line prints it and exits with `exit_code`.
+"""
+
+from __future__ import annotations
+
+from master_dataset.cut import Cut
+
+
+class BatchError(Exception):
+    """Base of what batch runs and readers of batch data raise."""
+
+    exit_code = 1
+
+
+class RunRefused(BatchError):
+    """A run that may not be published: the log has a later run, or a cut that this one is not above."""
+
+    def __init__(self, run: int, cut: Cut, last_run: int, last_cut: Cut) -> None:
+        super().__init__(
+            f"Run {run} at cut {dict(cut)} is not published: the publish log ends with run {last_run} at cut "
+            f"{dict(last_cut)}, and neither run numbers nor cuts ever go back. Readers see what they saw before. "
+            "Start a new run: `tidemark batch run`."
+        )
+        self.run = run
+        self.cut = cut
+        self.last_run = last_run
+        self.last_cut = last_cut
+
+
+class RunsUnknown(BatchError):
+    """Redis does not say which runs the speed views still need."""
+
+
+class LeaseHeld(BatchError):
+    """Another process works on the batch data of this source."""
+
+    exit_code = 75
+
+
+class SpeedError(Exception):
+    """Base of what the speed layer raises."""
+
+    exit_code = 1
+
+
+class Fenced(SpeedError):
+    """Another writer owns the speed views of the source: this one must stop."""
+
+    exit_code = 75
+
+
+class SparkEnded(SpeedError):
+    """The JVM under this process is gone. Only a new process gets another."""

@@ -1,0 +1,194 @@
+"""What a writer knows of the states that it wrote, on a real Redis: they are those of Redis, whatever happened."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from redis import Redis
+
+from hand_off.speed_views import Group, MicroBatch, Outcome, SpeedViews, Stretch
+from infra.settings import load_settings
+from speed_layer import stream
+from speed_layer.micro_batch import Delta
+from speed_layer.seen_ids import Marks
+from speed_layer.stream import Refused, Stream
+from tests.system.redis_server import redis_server
+from views import states
+from views.aggregates import Count, Distinct
+from views.columns import Columns, zero
+from views.source import Source
+from views.view import View
+
+SOURCE = Source("web", fields="event_id string, event_time timestamp, url string")
+VIEW = View("hits", source=SOURCE, keys={"url": "url"}, answers={"hits": Count(), "ids": Distinct("event_id")})
+HORIZON_MS = 3_600_000
+
+
+class DeafSpeedViews(SpeedViews):
+    """Redis runs the script, its reply is lost, and the client sends it again, while `is_deaf`."""
+
+    is_deaf = False
+
+    def apply(self, token: str, batch: MicroBatch) -> Outcome:
+        if self.is_deaf:
+            super().apply(token, batch)
+        return super().apply(token, batch)
+
+
+class Writer:
+    """A stream without a query: micro-batches are given to it as counted groups."""
+
+    def __init__(self, client: Redis, folder: Path) -> None:
+        client.flushdb()
+        self.speed_views = DeafSpeedViews(client, "web")
+        token, _ = self.speed_views.start()
+        self.speed_views.init(token, 0, {}, [VIEW.hash])
+        self.speed_views.load(token, 1, is_last=True, name="none", marks=b"", horizon_ms=HORIZON_MS)
+        gid = self.speed_views.look().generations[-1].gid
+        self.stream = Stream(
+            load_settings(),
+            SOURCE,
+            Columns((VIEW,)),
+            self.speed_views,
+            token,
+            {},
+            gid,
+            Marks(HORIZON_MS),
+            folder,
+            1_000,
+        )
+        self.expected: Counter[bytes] = Counter()
+        self.end = self.run = 0
+
+    def write(self, urls: str) -> None:
+        """One micro-batch: an event for each letter."""
+        counts = Counter(url.encode() for url in urls)
+
+        def add(group: Group, known: dict[str, object] | None) -> dict[str, object]:
+            found = zero(VIEW) if known is None else known
+            found["hits"] = VIEW.algebras["hits"].add_all(found["hits"], [1] * counts[group.key], ())
+            return found
+
+        self.end += len(urls) or 1
+        hashes = np.arange(self.end, self.end + len(urls), dtype=np.int64)
+        groups = [Group(VIEW.hash, 0, key) for key in counts]
+        self.stream._apply(Delta(groups, add, hashes, 1, 1, len(urls), 0), {0: self.end})
+        self.expected += counts
+
+    def open(self, *catalog: str) -> None:
+        """A run opens a generation."""
+        self.run += 1
+        self.speed_views.open(self.run, catalog or [VIEW.hash])
+
+    def check(self) -> None:
+        """A reader gets what was written, and what the writer remembers is what Redis has."""
+        found = self.speed_views.answer(0, {}, [Stretch(VIEW.hash)])
+        assert found.applied == ({0: self.end} if self.end else {})
+        hits: Counter[bytes] = Counter()
+        for _bucket, key, state in found.states:
+            hits[key] += states.unpack(VIEW.algebras, state)["hits"]
+        assert hits == self.expected
+        known = self.stream.states
+        packed = [states.pack(VIEW.algebras, state) for state, _ in known.values()]
+        assert packed == self.speed_views.read(self.stream.gid, list(known))
+        assert self.stream.kept_bytes == sum(size for _, size in known.values()) == sum(map(len, packed))
+
+
+@pytest.fixture(scope="module")
+def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
+    with redis_server(tmp_path_factory.mktemp("redis")) as client:
+        yield client
+
+
+@pytest.fixture
+def writer(redis: Redis, tmp_path: Path) -> Writer:
+    return Writer(redis, tmp_path)
+
+
+def test_states_are_read_once_and_then_known(writer: Writer, redis: Redis) -> None:
+    writer.write("aab")
+    asked = redis.info("commandstats").get("cmdstat_hmget", {}).get("calls", 0)
+    writer.write("ab")
+    # The script asks for meta itself, once; no state is asked for.
+    assert redis.info("commandstats")["cmdstat_hmget"]["calls"] == asked + 1
+    writer.check()
+
+
+def test_a_micro_batch_for_a_generation_that_has_ended_goes_into_the_next(writer: Writer) -> None:
+    writer.write("aab")
+    first = writer.stream.gid
+    writer.open()
+    writer.write("ac")
+    assert writer.stream.gid != first
+    assert [group.key for group in writer.stream.states] == [b"a", b"c"], "not those of the generation before"
+    writer.check()
+    assert (
+        states.unpack(VIEW.algebras, writer.speed_views.read(writer.stream.gid, [*writer.stream.states])[0])["hits"]
+        == 1
+    )
+
+
+def test_a_generation_with_other_views_is_for_a_new_query(writer: Writer) -> None:
+    writer.write("a")
+    writer.open("f" * 64)
+    with pytest.raises(Refused) as refused:
+        writer.write("a")
+    assert refused.value.outcome == Outcome.RETRY == writer.stream.refused
+
+
+def test_states_of_which_no_reply_came_are_read_again(writer: Writer) -> None:
+    writer.write("ab")
+    writer.speed_views.is_deaf = True
+    writer.write("ac")
+    assert [group.key for group in writer.stream.states] == [b"b"], "those that are not known for sure are forgotten"
+    writer.check()
+    writer.speed_views.is_deaf = False
+    writer.write("abc")
+    writer.check()
+
+
+def test_states_beyond_the_bound_are_forgotten_the_oldest_first(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer.write("a")
+    monkeypatch.setattr(stream, "MOST_BYTES", 3 * writer.stream.kept_bytes)
+    writer.write("bcd")
+    writer.write("b")
+    writer.write("ae")
+    assert [group.key for group in writer.stream.states] == [b"b", b"a", b"e"]
+    writer.check()
+
+
+STEPS = st.one_of(
+    st.tuples(st.just("write"), st.text("abcdef", max_size=6)),
+    st.tuples(st.just("open"), st.just(())),
+    st.tuples(st.just("deaf"), st.booleans()),
+)
+
+
+@settings(
+    max_examples=60, deadline=None, derandomize=True, database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)  # fmt: skip
+@given(steps=st.lists(STEPS, max_size=25), most_bytes=st.sampled_from([0, 20, 60, 10**6]))
+def test_whatever_happens_what_is_known_is_what_redis_has(
+    redis: Redis, tmp_path: Path, steps: list[tuple[str, object]], most_bytes: int
+) -> None:
+    writer = Writer(redis, tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stream, "MOST_BYTES", most_bytes)
+        for name, given_ in steps:
+            match name:
+                case "write":
+                    writer.write(str(given_))
+                case "open":
+                    writer.open()
+                case "deaf":
+                    writer.speed_views.is_deaf = bool(given_)
+            writer.check()
