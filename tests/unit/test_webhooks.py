@@ -165,11 +165,11 @@ def test_the_connection_goes_to_the_address_that_was_checked(monkeypatch: pytest
 
 
 WRONG = [
-    ("[]", "should be an object"),
+    ("[]", "must be an object"),
     ("{", "is not JSON"),
-    ('{"Ops": {}}', "'Ops' is no name"),
-    ('{"ops": {"url": "https://a.example"}}', "should have url and secret"),
-    ('{"ops": {"url": "ftp://a.example", "secret": "0123456789abcdef"}}', "should be like https://"),
+    ('{"Ops": {}}', "'Ops' is not a valid name"),
+    ('{"ops": {"url": "https://a.example"}}', "must have url and secret"),
+    ('{"ops": {"url": "ftp://a.example", "secret": "0123456789abcdef"}}', "must be like https://"),
     ('{"ops": {"url": "https://u:p@a.example", "secret": "0123456789abcdef"}}', "without a user name"),
     ('{"ops": {"url": "https://a.example", "secret": "short"}}', "at least 16 characters"),
     ('{"ops": {"url": "https://a.example/to ken", "secret": "0123456789abcdef"}}', "has a space"),
@@ -210,7 +210,7 @@ def test_what_goes_wrong_is_told_without_the_path() -> None:
 def test_an_alert_that_names_an_unknown_webhook_is_refused_at_the_start() -> None:
     hits = View("hits", Source("web", fields="event_id string, event_time timestamp"), {"hits": Count()}, grain="1h")
     alert = Alert("many", hits, when="hits > 3", webhooks=("operatoins",))
-    with pytest.raises(WebhookError, match=r"Alert 'many' is to tell webhook 'operatoins'.*There are: operations"):
+    with pytest.raises(WebhookError, match=r"Alert 'many' names webhook 'operatoins'.*There are: operations"):
         check_named(["operations"], [alert])
     check_named(["operatoins"], [alert])
     check_named([], [Alert("many", hits, when="hits > 3")])
