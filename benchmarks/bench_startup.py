@@ -20,7 +20,7 @@ from typing import Any
 import psutil
 import report
 
-from infra.clients.kafka import check_kafka
+from infra.clients.kafka_admin import check_kafka
 from infra.home import Home, read_json
 from infra.java.find import find_java
 from infra.java.jars import cached_jars

@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient
 
+from infra.clients.kafka import librdkafka_config
+from infra.clients.kafka_admin import KafkaAdmin
 from infra.settings import Settings
 from master_dataset.errors import MasterDatasetError
 from master_dataset.kafka.send import PRODUCER
-from master_dataset.kafka.topics import TopicPlan, apply_topics, librdkafka_config, topic_configs
+from master_dataset.kafka.topics import TopicPlan, apply_topics, topic_configs
 from views.declarations import ALERTS_TOPIC
 from views.feed import Feed
 
@@ -39,7 +40,7 @@ class OutputTopic:
     """A topic that is created when the first record is sent. Used by one thread."""
 
     def __init__(self, settings: Settings, bootstrap: str, plan: TopicPlan) -> None:
-        self._connection = librdkafka_config(settings, bootstrap)
+        self._settings, self._bootstrap = settings, bootstrap
         self._plan = plan
         self._producer: Producer | None = None
         self.skipped = 0
@@ -57,8 +58,10 @@ class OutputTopic:
 
     def _send(self, records: Sequence[OutputRecord]) -> None:
         if self._producer is None:
-            apply_topics(AdminClient(self._connection), [self._plan])
-            self._producer = Producer({**PRODUCER, **self._connection, **OWN_OPTIONS})
+            with KafkaAdmin(self._settings, self._bootstrap) as admin:
+                apply_topics(admin, [self._plan])
+            connection = librdkafka_config(self._settings, self._bootstrap)
+            self._producer = Producer({**PRODUCER, **connection, **OWN_OPTIONS})
         failures: list[KafkaError] = []
 
         def on_delivery(error: KafkaError | None, _message: object) -> None:

@@ -20,12 +20,13 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from redis import Redis
 from redis.exceptions import RedisError
 
+from infra.clients.kafka import librdkafka_config
 from infra.settings import Settings
 from master_dataset.cut import cut_from_json, cut_to_json, is_below
 from master_dataset.errors import MasterDatasetError
 from master_dataset.events.envelope import compile_validator
+from master_dataset.kafka.errors import translated
 from master_dataset.kafka.positions import read_positions
-from master_dataset.kafka.topics import librdkafka_config, translated
 from serving_layer.alerts.watch_events import match_json, read_event
 from views.source import Source
 from views.watch import Watch
