@@ -17,7 +17,6 @@ from functools import partial
 from typing import Any
 
 import structlog
-from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 from redis.exceptions import RedisError
 
@@ -27,6 +26,7 @@ from hand_off.errors import BatchError, Fenced, SparkEnded, SpeedError
 from hand_off.generations import tend
 from hand_off.lag import Looked, Looks
 from hand_off.speed_views import Kept, Meta, Outcome, SpeedViews, cut_text
+from infra.clients.kafka_admin import KafkaAdmin
 from infra.clients.redis import redis_client
 from infra.failpoints import reach
 from infra.home import Home
@@ -35,9 +35,9 @@ from infra.stack.addresses import addresses
 from master_dataset.cut import Cut, count_between, cut_to_json, join, ranges
 from master_dataset.errors import MasterDatasetError
 from master_dataset.kafka.positions import Positions, check_topic_id, read_end, read_positions
-from master_dataset.kafka.topics import existing_topics, librdkafka_config
+from master_dataset.kafka.topics import existing_topics
 from master_dataset.table import coverage
-from master_dataset.table.commits import table_path
+from master_dataset.table.paths import table_path
 from speed_layer.seen_id_loader import first_time_ms, is_lacking, load_marks
 from speed_layer.seen_ids import from_bytes
 from speed_layer.stream import Pace, Stream
@@ -170,7 +170,7 @@ class Keeper:
     def _looking(self, partitions: int) -> Iterator[None]:
         """Look where Kafka ends, from a thread of its own: a slow Kafka must stop neither the beat nor the stream."""
         done, topic = threading.Event(), self.source.topic
-        admin = AdminClient(librdkafka_config(self.settings, self.bootstrap))
+        admin = KafkaAdmin(self.settings, self.bootstrap, LOOK_TIMEOUT_S)
         looks = self.looks = Looks()
 
         def look() -> None:
@@ -179,8 +179,8 @@ class Keeper:
                 at = time.monotonic()
                 with suppress(MasterDatasetError):  # it is asked again; what is known only gets older
                     if at - counted > TEND_S:  # some may have been added
-                        count, counted = existing_topics(admin, LOOK_TIMEOUT_S).get(topic, count), at
-                    self.latest = read_end(admin, topic, count, LOOK_TIMEOUT_S)
+                        count, counted = existing_topics(admin).get(topic, count), at
+                    self.latest = read_end(admin, topic, count)
                     looks.add(self.latest, at)
 
         threading.Thread(target=look, name=f"look-{self.source.name}", daemon=True).start()

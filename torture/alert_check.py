@@ -15,8 +15,8 @@ from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
+from infra.clients.kafka import librdkafka_config
 from master_dataset.cut import Cut, is_below
-from master_dataset.kafka.topics import librdkafka_config
 from serving_layer.alerts.episodes import Episode, State
 from serving_layer.alerts.journal import Journal, journal_path
 from torture.expected_rows import wanted_rows
@@ -27,7 +27,7 @@ from torture.wait import wait_for
 from views.alert import Alert, numbers
 from views.declarations import ALERTS_TOPIC
 
-MOST_TOLD = 20
+MAX_REPORTED = 20
 READ_S = 30.0
 Place = tuple[tuple[Any, ...], int]
 """A key, and the beginning of a period."""
@@ -38,15 +38,15 @@ def check_alerts(installation: Installation, truth: Truth, deadline_s: float) ->
     with closing(Journal(journal_path(installation.settings))) as journal:
         end = dict(truth.end)
         wait_for("the alert process to look at everything", lambda: _has_looked(journal, installation, end), deadline_s)
-        wait_for("everything to be told", lambda: not journal.outbox(), deadline_s)
-        fired = [each for each in journal.episodes() if each.fired_at is not None]
+        wait_for("everything to be told", lambda: not journal.outbox.all(), deadline_s)
+        fired = [each for each in journal.episodes.all() if each.fired_at is not None]
         firing = Counter(_firing(body for _, _, body in _all_transitions(journal)))
     amiss: list[str] = []
     for alert in installation.declared.alerts_of(installation.source_name):
         ours = [each for each in fired if each.alert == alert.name]
         amiss += judge(alert.step_s, true_periods(alert, truth, end), ours)
     amiss += misdelivered([each.id for each in fired], firing, _by_kafka(installation))
-    return len(fired), amiss[:MOST_TOLD]
+    return len(fired), amiss[:MAX_REPORTED]
 
 
 def true_periods(alert: Alert, truth: Truth, cut: Cut) -> set[Place]:
@@ -88,13 +88,13 @@ def misdelivered(fired: Sequence[str], firing: Counter[str], by_kafka: Collectio
 
 
 def _has_looked(journal: Journal, installation: Installation, end: Cut) -> bool:
-    position = journal.position(installation.source_name)
+    position = journal.positions.get(installation.source_name)
     return position is not None and is_below(end, position.cut)
 
 
 def _all_transitions(journal: Journal) -> Iterator[tuple[int, str, str]]:
     after = 0
-    while found := journal.transitions(after):
+    while found := journal.transitions.after(after):
         yield from found
         after = found[-1][0]
 

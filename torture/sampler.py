@@ -91,8 +91,8 @@ class Sampler:
                     memory[name] = sum(process.memory_info().rss for process in found)
                     files[name] = sum(process.num_fds() for process in found)
         with suppress(RedisError, OSError, ValueError), self._installation.redis(2) as redis:
-            told: dict[str, int] = redis.info("memory")
-            memory["redis.used"] = told["used_memory"]
+            info: dict[str, int] = redis.info("memory")
+            memory["redis.used"] = info["used_memory"]
             files["generations"] = len(SpeedViews(redis, self._installation.source_name).look().generations)
         return memory, files
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import psutil
 
-from infra.clients.kafka import check_kafka
+from infra.clients.kafka_admin import check_kafka
 from infra.clients.redis import check_redis
 from infra.errors import InfraError
 from infra.home import Home, read_json

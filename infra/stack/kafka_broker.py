@@ -9,7 +9,7 @@ import subprocess
 import uuid
 from pathlib import Path
 
-from infra.clients.kafka import check_kafka
+from infra.clients.kafka_admin import check_kafka
 from infra.errors import InfraError, ServiceFailed
 from infra.home import Home
 from infra.java.find import Java

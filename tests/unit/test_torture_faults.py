@@ -21,7 +21,7 @@ from torture.faults import all_faults, clocks, damage, network, topics
 from torture.installation import Installation
 from torture.links import PAIRS
 from torture.processes import SERVICES
-from torture.proxy import Mode
+from torture.proxy import ProxyMode
 from torture.supervised import LiveEnvironment
 
 CHANCE = random.Random(1)  # noqa: S311  no secret
@@ -43,7 +43,7 @@ def test_no_two_faults_share_a_name() -> None:
 
 
 def test_every_pair_is_hurt_in_every_way() -> None:
-    assert len(names("network")) == len(network.HURT_PAIRS) * (len(Mode) - 1)
+    assert len(names("network")) == len(network.HURT_PAIRS) * (len(ProxyMode) - 1)
     assert {*PAIRS} - {*network.HURT_PAIRS} == {("batch", "kafka")}
 
 
@@ -89,7 +89,7 @@ def test_the_turn_to_make_runs_is_had_at_once_from_a_run_that_yields() -> None:
 
 
 def test_the_same_chance_gives_the_same_condition() -> None:
-    one, other = (network.condition_by(Mode.TRICKLE, random.Random(7)) for _ in range(2))  # noqa: S311
+    one, other = (network.condition_by(ProxyMode.TRICKLE, random.Random(7)) for _ in range(2))  # noqa: S311
     assert one == other
 
 

@@ -39,7 +39,7 @@ from torture import runs
 from torture.commands import CommandResult, Commands
 from torture.errors import BrokenPromise, TortureError
 from torture.faults import clocks, concurrency, damage, overload, processes, redis, views
-from torture.faults.overload import Refused
+from torture.faults.overload import OverloadReplies
 from torture.installation import Installation
 from torture.installation_settings import free_port
 from torture.processes import Processes
@@ -52,7 +52,7 @@ COMES = "from infra.failpoints import reach; reach('run.after_number'); print('w
 
 
 class ScriptedCommands(Commands):
-    """Batch runs are a script, or end as they are told to."""
+    """Batch runs are a script, or end as the test says."""
 
     script = COMES
     ends_with = 0
@@ -71,7 +71,7 @@ class ScriptedCommands(Commands):
 
     def batch_run(self, *options: str, timeout_s: float = 0) -> CommandResult:
         del options, timeout_s
-        return CommandResult(self.ends_with, "as it was told to")
+        return CommandResult(self.ends_with, "as the test says")
 
 
 class NoProcesses(Processes):
@@ -181,8 +181,8 @@ def test_a_clock_is_wrong_when_a_new_process_commits_under_it(
     scripted.home.prepare()
     services = [{"name": "archiver", "pid": pid, "state": "starting"}]
     monkeypatch.setattr(scripted.processes, "status", lambda: {"services": services})
-    told = {"at": time.time() + at_s, "error": "", "sources": {"shop": {"commits": commits}}}
-    write_json(scripted.home.run / "archiver.json", told)
+    status = {"at": time.time() + at_s, "error": "", "sources": {"shop": {"commits": commits}}}
+    write_json(scripted.home.run / "archiver.json", status)
     assert clocks._works(scripted, "archiver", 7, 3600) is works
 
 
@@ -232,7 +232,7 @@ def test_nothing_to_kill_is_no_shot(scripted: Scripted) -> None:
     ],
 )
 def test_overload_is_one_that_was_refused_and_refused_well(statuses: list[int], error: type[Exception] | None) -> None:
-    refused = Refused(well=frozenset((422,)))
+    refused = OverloadReplies(well=frozenset((422,)))
     for status in statuses:
         refused.note(httpx.Response(status, headers={"content-type": "application/problem+json"}))
     if error is None:

@@ -68,7 +68,7 @@ def fsck(
     """Prove that nothing is lost, doubled or torn. Exit code 1 if something is."""
     from infra import terminal
     from master_dataset.table.checks.fsck import deep_check, quick_check
-    from master_dataset.table.commits import table_path
+    from master_dataset.table.paths import table_path
 
     settings, sources = _declared(source)
     spark = _spark(settings) if deep else None
@@ -103,7 +103,7 @@ def repair(
     from master_dataset.kafka.positions import read_positions
     from master_dataset.table.checks.repair import accept_loss as accept
     from master_dataset.table.checks.repair import repair as mend
-    from master_dataset.table.commits import table_path
+    from master_dataset.table.paths import table_path
 
     settings, (declared,) = _declared(source)
     path, bootstrap = table_path(settings, declared.name), addresses(settings).kafka
@@ -132,8 +132,8 @@ def repair(
 def compact(source: SourceArgument, output: OutputOption = Output.TABLE) -> None:
     """Rewrite many small files into few large ones; the records stay the same, proved by their hash."""
     from infra import terminal
-    from master_dataset.table.commits import table_path
     from master_dataset.table.compaction import compact as rewrite
+    from master_dataset.table.paths import table_path
 
     settings, (declared,) = _declared(source)
     done = rewrite(_spark(settings), table_path(settings, declared.name))
@@ -161,7 +161,7 @@ def read(
     from master_dataset.reading.export import write_ndjson, write_parquet
     from master_dataset.reading.read import read_facts
     from master_dataset.table.checks.fsck import check_readable
-    from master_dataset.table.commits import table_path
+    from master_dataset.table.paths import table_path
 
     if file_format is Format.PARQUET and out is None:
         raise typer.BadParameter("Parquet needs a file: --out records.parquet")
@@ -192,12 +192,13 @@ def replay(
 ) -> None:
     """Send records from the master dataset to a topic again, byte for byte, with their keys and headers."""
     from infra import terminal
+    from infra.clients.kafka import librdkafka_config
     from infra.stack.addresses import addresses
-    from master_dataset.kafka.send import record_of, send_records
-    from master_dataset.kafka.topics import librdkafka_config
+    from master_dataset.kafka.record import record_of
+    from master_dataset.kafka.send import send_records
     from master_dataset.reading.read import RECORD_COLUMNS, read_facts
     from master_dataset.table.checks.fsck import check_readable
-    from master_dataset.table.commits import table_path
+    from master_dataset.table.paths import table_path
 
     settings, (declared,) = _declared(source)
     wanted = _wanted(since, until, start, end, with_invalid=True)
@@ -205,7 +206,7 @@ def replay(
     check_readable(declared.name, path)
     rows = (row for batch in read_facts(path, wanted, RECORD_COLUMNS) for row in batch.to_pylist())
     kafka = librdkafka_config(settings, addresses(settings).kafka)
-    sent = send_records(kafka, topic, (record_of(row) for row in rows))
+    sent = send_records(kafka, (record_of(row, topic) for row in rows))
     if output is Output.JSON:
         terminal.print_json({"topic": topic, "sent": sent})
     else:
@@ -219,7 +220,8 @@ def _status_of(settings: Settings, source: Source) -> dict[str, Any]:
     from master_dataset.errors import MasterDatasetError
     from master_dataset.kafka.positions import read_positions
     from master_dataset.table import coverage
-    from master_dataset.table.commits import live_files, read_commits, table_path
+    from master_dataset.table.delta_log import live_files, read_commits
+    from master_dataset.table.paths import table_path
 
     path = table_path(settings, source.name)
     commits = read_commits(path)

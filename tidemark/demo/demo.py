@@ -25,16 +25,17 @@ import typer
 from rich.table import Table
 
 from infra import terminal
+from infra.clients.kafka import librdkafka_config
 from infra.home import Home
 from infra.settings import Settings, child_environment, load_settings
 from infra.stack import up
 from infra.stack.addresses import addresses
 from master_dataset.cut import cut_from_json, is_below
 from master_dataset.dead_letters.letters import watermarks
-from master_dataset.kafka.send import Record, send_records
-from master_dataset.kafka.topics import librdkafka_config
+from master_dataset.kafka.record import KafkaRecord
+from master_dataset.kafka.send import send_records
 from master_dataset.table import coverage
-from master_dataset.table.commits import table_path
+from master_dataset.table.paths import table_path
 from serving_layer.query.parse import QueryLimits, parse_query
 from serving_layer.verification.from_scratch import events_below, is_same, recompute
 from tidemark.demo import traffic
@@ -136,7 +137,7 @@ class Demo:
         with _timed(f"POST {self.where.collector}/events/{web.name}: a day of {count:,} visits, late ones and copies"):
             self.post(traffic.a_day(count, datetime.now(UTC), SEED))
         kafka = librdkafka_config(self.settings, self.where.kafka)
-        send_records(kafka, web.topic, [Record(None, value) for value in POISON])
+        send_records(kafka, [KafkaRecord(web.topic, value) for value in POISON])
         with self.live_traffic():
             with _timed("the speed layer has counted them; no batch run was made yet"):
                 _wait_for("the speed layer", lambda: self.total() >= count)

@@ -114,14 +114,14 @@ def _works(installation: Installation, service: str, before: int | None, seconds
         return found["state"] == "ready" and any(map(_has_library, installation.processes.pids(service)))
     if service in ASKED:
         return found["state"] == "ready" and _is_off(ASKED[service](installation), seconds)
-    told = read_json(installation.home.run / f"{service}.json") or {}
-    if service in WORK and not told.get("sources", {}).get(installation.source_name, {}).get(WORK[service]):
+    status = read_json(installation.home.run / f"{service}.json") or {}
+    if service in WORK and not status.get("sources", {}).get(installation.source_name, {}).get(WORK[service]):
         return False
-    return _is_off(float(told.get("at", 0.0)), seconds)
+    return _is_off(float(status.get("at", 0.0)), seconds)
 
 
-def _is_off(told: float, seconds: int) -> bool:
-    return abs(told - time.time() - seconds) < CLOSE_S
+def _is_off(status: float, seconds: int) -> bool:
+    return abs(status - time.time() - seconds) < CLOSE_S
 
 
 def _of_redis(installation: Installation) -> float:

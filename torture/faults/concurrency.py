@@ -115,12 +115,12 @@ def another_archiver(installation: Installation, chance: random.Random) -> Itera
         yield
 
 
-Said = Callable[[], list[str]]
+LogLines = Callable[[], list[str]]
 """What a process has said of the source until now, line by line."""
 
 
 @contextmanager
-def _beside(installation: Installation, module: str) -> Iterator[Said]:
+def _beside(installation: Installation, module: str) -> Iterator[LogLines]:
     log = installation.folder / f"{module}.log"
     begin = log.stat().st_size if log.exists() else 0  # what others before it said is in the same file
     with beside(installation, module):
@@ -135,7 +135,7 @@ def lines_of(log: Path, begin: int, source: str) -> list[str]:
     return [line for line in text.splitlines() if f"source={source} " in f"{line} "]
 
 
-def _wait_until_said(said: Said, deadline_s: float, *texts: str) -> None:
+def _wait_until_said(said: LogLines, deadline_s: float, *texts: str) -> None:
     wait_for(
         f"the second process to say {' or '.join(texts)}",
         lambda: any(text in line for line in said() for text in texts),

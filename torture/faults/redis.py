@@ -20,7 +20,7 @@ from torture.wait import wait_for
 PARTS = ("epoch", "meta.2", "gens")
 """Keys by which speed views are known to be whole. A state alone cannot be lost: Redis keeps all or forgets the end."""
 GONE_S = 10.0
-LONGEST_S = 4.0
+MAX_DELAY_S = 4.0
 
 
 @contextmanager
@@ -54,7 +54,7 @@ def empty(installation: Installation, chance: random.Random) -> Iterator[None]:
 def set_back(installation: Installation, chance: random.Random) -> Iterator[None]:
     """It comes back with the files of some seconds ago, as after a disk that lied, or a restored snapshot."""
     with _set_back(installation):
-        time.sleep(chance.uniform(0.5, LONGEST_S))
+        time.sleep(chance.uniform(0.5, MAX_DELAY_S))
     yield
 
 
