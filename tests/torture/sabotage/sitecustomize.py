@@ -330,12 +330,12 @@ def _publish_unverified(module: Any) -> None:
 @sabotages("batch cut off by one", "batch_layer.run")
 def _one_too_many(module: Any) -> None:
     """A run counts the record at its cut too, which the speed layer counts as well."""
-    between = module.facts_between
+    between = module.records_between
 
     def with_one_more(spark: Any, table: Any, start: Any, end: Any) -> Any:
         return between(spark, table, start, {partition: offset + 1 for partition, offset in end.items()})
 
-    put(module, "facts_between", with_one_more)
+    put(module, "records_between", with_one_more)
 
 
 @sabotages("duplicates count in batch runs", "batch_layer.run")
