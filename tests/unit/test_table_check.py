@@ -256,7 +256,7 @@ def test_a_compaction_that_was_taken_back_is_left_in_peace(table: Table) -> None
 
 
 def test_a_file_that_came_back_belongs_to_its_first_commit() -> None:
-    first = read_back = fsck.DataFile("a", 1, 1, 1)
+    first = read_back = fsck.TableFile("a", 1, 1, 1)
     commits = [Commit(1, added=(first,)), Commit(2, removed=("a",)), Commit(3, added=(read_back._replace(version=3),))]
     assert live_files(commits)["a"].version == 1
 

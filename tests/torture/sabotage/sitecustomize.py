@@ -340,7 +340,7 @@ def _one_too_many(module: Any) -> None:
 
 @sabotages("duplicates count in batch runs", "batch_layer.run")
 def _duplicates_count(module: Any) -> None:
-    put(module, "without", lambda events, _where: events)
+    put(module, "without_duplicates", lambda events, _where: events)
 
 
 # ---- how they get in ----
