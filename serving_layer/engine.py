@@ -14,7 +14,7 @@ from batch_layer.consistency.quarantine import Compared
 from hand_off import publish_log
 from hand_off.batch_folder import BatchFolder
 from hand_off.errors import BatchError
-from hand_off.speed_views import State, Stretch
+from hand_off.speed_views import State, StateRange
 from infra.clients.redis import pooled_redis_client
 from infra.settings import Settings
 from infra.stack.services import addresses
@@ -194,7 +194,7 @@ class Answering:
 # ---- both sides, together ------------------------------------------------------
 
 
-Stretches = Callable[[OpenRun], Sequence[Stretch]]
+Stretches = Callable[[OpenRun], Sequence[StateRange]]
 """What is asked of the speed side, for a run."""
 
 
@@ -278,13 +278,13 @@ def _first_keys(sides: Sides, asked: Asked, held: ExitStack) -> tuple[Asked, Rea
             return None
         if ranking.has_whole(keys, more):
             states = [state for state in answer.states if state[1] in keys]
-            reading = read.reading._replace(answer=replace(answer, stretches=(states,)))
+            reading = read.reading._replace(answer=replace(answer, ranges=(states,)))
             return asked._replace(rank=None, wanted=Wanted(tuple(sorted(keys)), b"")), read._replace(reading=reading)
         more = list(keys)  # the states of some of them came as headers alone
     return None
 
 
-def _ranked(asked: Asked, more: Sequence[bytes], by_run: dict[int, Ranking], run: OpenRun) -> list[Stretch]:
+def _ranked(asked: Asked, more: Sequence[bytes], by_run: dict[int, Ranking], run: OpenRun) -> list[StateRange]:
     """What is asked of the speed side to rank over a run, and noted beside: how that ranks."""
     found = ranking_of(asked, run)
     if found is None:
@@ -293,13 +293,13 @@ def _ranked(asked: Asked, more: Sequence[bytes], by_run: dict[int, Ranking], run
     return [found.stretch(asked, more)]
 
 
-def _stretches(all_asked: Sequence[Asked]) -> list[Stretch]:
+def _stretches(all_asked: Sequence[Asked]) -> list[StateRange]:
     return [stretch for each in all_asked for stretch in each.stretches]
 
 
 def _speed_of(all_asked: Sequence[Asked], read: Read) -> list[list[State]]:
     """What the speed side gave, question by question."""
-    found = iter(read.reading.answer.stretches if read.reading.answer is not None else ())
+    found = iter(read.reading.answer.ranges if read.reading.answer is not None else ())
     return [list(chain.from_iterable(islice(found, len(each.ranges)))) for each in all_asked]
 
 

@@ -12,7 +12,7 @@ import structlog
 from redis import Redis
 from redis.exceptions import RedisError
 
-from hand_off.change_log import Touched, read_since
+from hand_off.change_log import Changes, read_since
 from master_dataset.cut import Cut
 from master_dataset.errors import MasterDatasetError
 from serving_layer.alerts.answers import NotNow
@@ -25,7 +25,7 @@ CLOCK_S = 1.0
 PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
 
 log = structlog.get_logger()
-Since = Callable[[Cut, bytes], Touched | None]
+Since = Callable[[Cut, bytes], Changes | None]
 
 
 class Looking(Protocol):
@@ -34,7 +34,7 @@ class Looking(Protocol):
     def begin(self) -> None:
         """Take up what the journal has."""
 
-    def look(self, touched: Touched | None, since: Since) -> bytes | None:
+    def look(self, touched: Changes | None, since: Since) -> bytes | None:
         """Look at it, or without it at what time decides. The place in the stream up to where it has looked."""
 
 
@@ -86,18 +86,18 @@ class Follower:
                 self.looking.look(None, self._since)
                 return
 
-    def _touched(self) -> Touched | None:
+    def _touched(self) -> Changes | None:
         known = self.journal.position(self.name)
         if known is None:  # the first time: everything of late
             newest = self._since({}, b"0")
-            return Touched({}, None) if newest is None else Touched(newest.cut, None, newest.place)
+            return Changes({}, None) if newest is None else Changes(newest.cut, None, newest.entry_id)
         found = read_since(self.client, self._prefix, known.cut, self._place, WAIT_S)
         if found is not None and found.cut == known.cut:  # only what we know: the next time we wait behind it
-            self._place = found.place
+            self._place = found.entry_id
             return None
         return found
 
-    def _since(self, cut: Cut, place: bytes) -> Touched | None:
+    def _since(self, cut: Cut, place: bytes) -> Changes | None:
         found = read_since(self.client, self._prefix, cut, place, 0.001)
         return None if found is None or found.cut == cut else found
 

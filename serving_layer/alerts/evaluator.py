@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
-from hand_off.change_log import Touched
+from hand_off.change_log import Changes
 from infra.failpoints import reach
 from infra.settings import Settings
 from master_dataset.cut import Cut, cut_to_json
@@ -42,7 +42,7 @@ CHUNK = 2_000
 """Periods of one question where everything of late is looked at."""
 
 log = structlog.get_logger()
-Since = Callable[[Cut, bytes], Touched | None]
+Since = Callable[[Cut, bytes], Changes | None]
 
 
 @dataclass
@@ -110,7 +110,7 @@ class Evaluator:
 
     # ---- one look ----
 
-    def look(self, touched: Touched | None, since: Since) -> bytes | None:
+    def look(self, touched: Changes | None, since: Since) -> bytes | None:
         """Look at what was touched, or without it at what time alone decides. The place in the stream that it got to.
 
         `since` says what was touched after a cut. NotNow where the answers are not complete.
@@ -126,12 +126,12 @@ class Evaluator:
                 asking = [each for one in watched if (each := self._asked(one, touched, now)) is not None]
                 found = self._read(asking, now)
                 has_more = found.cut is not None and found.cut != touched.cut
-                more = since(touched.cut, touched.place) if has_more else None
+                more = since(touched.cut, touched.entry_id) if has_more else None
                 if more is None or number == TRIES - 1:
                     is_exact = found.cut == touched.cut
                     break
                 touched = _joined(touched, more)
-            place = touched.place
+            place = touched.entry_id
             # Where everything was looked at, all up to the answers' cut is done with.
             is_all = touched.views is None and found.cut is not None
             position, is_exact = (found.cut or {}, True) if is_all else (touched.cut, is_exact)
@@ -163,7 +163,7 @@ class Evaluator:
         if self.put_off < TRIES:
             return None
         self.put_off = 0
-        return self.look(Touched(applied, None), since)
+        return self.look(Changes(applied, None), since)
 
     def _watched(self) -> Iterator[Watched]:
         """The alerts that can be looked at; of the others the reason is kept."""
@@ -178,7 +178,7 @@ class Evaluator:
             except AlertError as error:  # the version that is served lacks an answer; the next run has it
                 memory.error = str(error)
 
-    def _asked(self, watched: Watched, touched: Touched, now: float) -> Asking | None:
+    def _asked(self, watched: Watched, touched: Changes, now: float) -> Asking | None:
         """What a look asks for an alert because of what was touched."""
         alert, view = watched.alert, watched.view
         if self.memory[alert.name].is_behind:
@@ -266,7 +266,7 @@ class Evaluator:
     # ---- what follows ----
 
     def _steps(
-        self, watched: Watched, asking: Sequence[Asking], answers: Mapping[str, Answer], touched: Touched | None,
+        self, watched: Watched, asking: Sequence[Asking], answers: Mapping[str, Answer], touched: Changes | None,
         now: float,
     ) -> list[Step]:  # fmt: skip
         name = watched.alert.name
@@ -301,7 +301,7 @@ class Evaluator:
             return self.as_of
         return float(settled)
 
-    def _silence(self, watched: Watched, answer: Answer | None, touched: Touched | None, now: float) -> Iterator[Step]:
+    def _silence(self, watched: Watched, answer: Answer | None, touched: Changes | None, now: float) -> Iterator[Step]:
         alert, view, memory = watched.alert, watched.view, self.memory[watched.alert.name]
         newest: dict[Key, int] = {}
         if answer is not None:
@@ -399,13 +399,13 @@ def ended(episodes: Iterable[Episode], now: float) -> list[Episode]:
     return [replace(each, state=State.RESOLVED, resolved_at=now) for each in episodes if each.is_open]
 
 
-def _joined(touched: Touched, more: Touched) -> Touched:
+def _joined(touched: Changes, more: Changes) -> Changes:
     """What was touched before and since, together."""
     if touched.views is None or more.views is None:
-        return Touched(more.cut, None, more.place)
+        return Changes(more.cut, None, more.entry_id)
     views = {view: dict(buckets) for view, buckets in touched.views.items() if view in more.views}
     for view in views:
         for bucket, keys in more.views[view].items():
             known = views[view].get(bucket, frozenset())
             views[view][bucket] = None if known is None or keys is None else known | keys
-    return Touched(more.cut, views, more.place)
+    return Changes(more.cut, views, more.entry_id)

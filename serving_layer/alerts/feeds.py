@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from hand_off.change_log import Touched
+from hand_off.change_log import Changes
 from infra.settings import Settings
 from master_dataset.cut import Cut, cut_to_json
 from master_dataset.kafka.topics import TopicPlan, topic_configs
@@ -53,7 +53,7 @@ class Feeder:
     def begin(self) -> None:
         """It has nothing to take up but its position."""
 
-    def look(self, touched: Touched | None, _since: Callable[[Cut, bytes], Touched | None]) -> bytes | None:
+    def look(self, touched: Changes | None, _since: Callable[[Cut, bytes], Changes | None]) -> bytes | None:
         """Send what was touched, or everything of late where that is not known, or where a run was published."""
         try:
             view = self.answering.latest(self.feed.view.name)
@@ -68,12 +68,12 @@ class Feeder:
         buckets = touched.of(view.hash)
         if buckets is None or known is None:
             self._fill(touched.cut, run)
-            return touched.place
+            return touched.entry_id
         if buckets:
             wanted = Wanted(frozenset(buckets), questions.touched_keys(view, self.feed.keys, buckets))
             self._send(self._answer(wanted))
         self.journal.note_position(self.name, Position(touched.cut, 0.0, known.run))
-        return touched.place
+        return touched.entry_id
 
     def _fill(self, cut: Cut, run: int) -> None:
         """Send all buckets as far back as was declared, and only then note how far we are."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from hand_off.lag import Looked
+from hand_off.lag import KafkaEnd
 from hand_off.speed_views import SpeedViews
 from infra.failpoints import VARIABLE as FAILPOINTS
 from infra.settings import child_environment, load_settings
@@ -71,7 +71,7 @@ class Running:
             command = [sys.executable, "-P", "-m", "serving_layer.alerts"]
             return subprocess.Popen(command, env=self.environment, stdout=output, stderr=output)
 
-    def tend(self, step: int) -> None:
+    def clean_up(self, step: int) -> None:
         if self.way == "at random" and step % STEPS_A_LIFE == STEPS_A_LIFE - 1:
             self.process.send_signal(signal.SIGKILL)
             self.process.wait()
@@ -161,7 +161,7 @@ def drive(settings: Any, writer: Writer, running: Running) -> list[Event]:
             events.append(Event(again.partition, offset, again.event_id, again.event_time, again.fields))
         writer.apply(events, end_of(events))
         beat(writer, events)
-        running.tend(step)
+        running.clean_up(step)
         step += 1
         threading.Event().wait(STEP_S)
     journal = Journal(journal_path(settings))
@@ -180,7 +180,7 @@ def has_looked(settings: Any) -> bool:
 
 def is_quiet(journal: Journal, writer: Writer, events: list[Event], running: Running) -> bool:
     beat(writer, events)
-    running.tend(0)
+    running.clean_up(0)
     position = journal.position("taps")
     waiting = [each for each in journal.outbox() if each.target != "kafka"]
     return (
@@ -190,4 +190,4 @@ def is_quiet(journal: Journal, writer: Writer, events: list[Event], running: Run
 
 def beat(writer: Writer, events: list[Event]) -> None:
     end = end_of(events)
-    writer.speed_views.beat(writer.token, 3600, Looked(end, 0.0, end, 0.0))
+    writer.speed_views.writer(writer.token).heartbeat(3600, KafkaEnd(end, 0.0, end, 0.0))

@@ -17,7 +17,7 @@ import pytest
 
 from batch_layer.index import files
 from hand_off import generations, publish_log
-from hand_off.lag import Looked
+from hand_off.lag import KafkaEnd
 from hand_off.speed_views import SpeedViews
 from master_dataset.cut import Cut
 from serving_layer.engine import Answering
@@ -90,12 +90,12 @@ class Shop:
         cut = self.writer.open(number)
         self.place.write(number, cut, of, base=base)
         self.place.append(number, cut, **options)
-        self.speed_views.publish(number, cut)
+        self.speed_views.runs.publish(number, cut)
         return cut
 
     def retire(self) -> None:
         """Drop all generations but the newest."""
-        assert self.speed_views.retire(self.speed_views.look().generations[-1].gid)
+        assert self.speed_views.runs.retire(self.speed_views.reader.snapshot().generations[-1].gid)
 
     def question(self, *more: tuple[str, str], view: str = "sales") -> Question:
         given = [*(each for each in WHOLE if each[0] not in dict(more)), *more]
@@ -170,7 +170,7 @@ def test_merged_answers_are_the_oracles_at_the_cut_they_report(shop: Shop, seed:
             assert answer.meta.speed is not None
             assert answer.meta.speed.published_run == number
         if chance.random() < 0.5:
-            generations.tend(shop.speed_views, shop.place.folder, grace_s=0)
+            generations.clean_up(shop.speed_views, shop.place.folder, grace_s=0)
 
 
 def test_what_only_one_side_has_is_read_from_that_side(shop: Shop) -> None:
@@ -268,7 +268,7 @@ def test_runs_are_switched_while_queries_read(shop: Shop) -> None:
             for number, end in enumerate(steps(EVENTS, Random(1), 5), start=1):  # noqa: S311
                 shop.writer.apply(EVENTS, {p: max(end.get(p, 0), QUARTER[p]) for p in END})
                 shop.run(number, base=number - 1 or None if number % 3 else None)
-                generations.tend(shop.speed_views, shop.place.folder, grace_s=1000)
+                generations.clean_up(shop.speed_views, shop.place.folder, grace_s=1000)
                 wait_until(f"run {number} to be read", lambda: number in runs or any(map(_failed, asking)))  # noqa: B023
         except BaseException as error:
             failures.append(error)
@@ -382,7 +382,7 @@ def test_an_old_version_is_served_until_a_run_has_the_new_one(shop: Shop, tmp_pa
     cut = shop.writer.open(2)
     shop.writer.apply(EVENTS, END)
     shop.place.publish(2, cut, EVENTS)
-    shop.speed_views.publish(2, cut)
+    shop.speed_views.runs.publish(2, cut)
     assert again.latest("sales").hash == CHANGED.hash
     for view in ("sales", "fresh"):
         question = shop.question(("by", "item"), view=view) if view == "sales" else shop.question(view=view)
@@ -541,7 +541,7 @@ def test_a_question_waits_until_the_views_are_fresh(shop: Shop) -> None:
     shop.writer.apply(EVENTS, HALF)
     with pytest.raises(Stale, match="not known"):
         shop.ask(("max_staleness", "5s"), ("wait", "0s"))
-    shop.speed_views.beat(shop.writer.token, 3600, Looked(END, 1.0, HALF, 900.0))
+    shop.speed_views.writer(shop.writer.token).heartbeat(3600, KafkaEnd(END, 1.0, HALF, 900.0))
     with pytest.raises(Stale) as refused:
         shop.ask(("max_staleness", "10m"), ("wait", "0s"))
     assert 899 < refused.value.more["lag_s"] < 1100

@@ -116,7 +116,7 @@ def test_wrong_state_is_found_on_demand_and_set_aside(shop: Compare, name: str) 
     assert {view: each.mismatched for view, each in check_speed(shop).items()} == {"sales": 1, "totals": 0}
     assert shop.ask().meta.degraded
     assert [each.mismatched for each in check_answers(shop)] == [0, 0], "what is left is right at its own cut"
-    shop.speed_views.forget()
+    shop.speed_views.runs.forget()
     shop.writer.start()
     shop.writer.apply(EVENTS, END)
     assert check_speed(shop)["sales"].mismatched == 0
