@@ -6,19 +6,19 @@ publish log takes one (`publish_log.append`).
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 from hand_off.batch_folder import BatchFolder
 from hand_off.errors import LeaseHeld
 from infra.disk import make_folder
+from infra.locks import LockHeld, hold
+from infra.times import readable_utc
 
 
 @contextmanager
@@ -26,17 +26,14 @@ def lease(folder: BatchFolder, doing: str) -> Iterator[None]:
     """Hold the lease, or raise LeaseHeld at once. It ends with the process, however that ends."""
     if not folder.root.is_dir():
         make_folder(folder.root)
-    with folder.lease.open("a+", encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise LeaseHeld(
-                f"Source {folder.source!r} is worked on by {_holder(file)}. Try again when that has finished."
-            ) from None
-        file.truncate(0)
-        json.dump({"pid": os.getpid(), "since": time.time(), "doing": doing}, file)
-        file.flush()
-        yield
+    holder = json.dumps({"pid": os.getpid(), "since": time.time(), "doing": doing})
+    try:
+        with hold(folder.lease, wait_s=0, holder=holder):
+            yield
+    except LockHeld as held:
+        raise LeaseHeld(
+            f"Source {folder.source!r} is worked on by {_holder(held.holder)}. Try again when that has finished."
+        ) from None
 
 
 class Work(NamedTuple):
@@ -60,12 +57,10 @@ def work(folder: BatchFolder) -> Work | None:
         return None
 
 
-def _holder(file: IO[str]) -> str:
+def _holder(text: str) -> str:
     """Like `process 4711 (batch run) since 2026-11-16 03:15:00 UTC`."""
-    file.seek(0)
     try:
-        told = json.load(file)
-        since = datetime.fromtimestamp(told["since"], UTC)
-        return f"process {told['pid']} ({told['doing']}) since {since:%Y-%m-%d %H:%M:%S} UTC"
+        holder = json.loads(text)
+        return f"process {holder['pid']} ({holder['doing']}) since {readable_utc(holder['since'])}"
     except (ValueError, KeyError, TypeError):
         return "another process"  # it holds the lease, and has not said yet who it is

@@ -24,7 +24,7 @@ from hand_off.publish_log import Entry
 from hand_off.speed_views import Outcome, SpeedViews
 from infra.clients.redis import redis_client
 from infra.settings import Settings
-from infra.stack.services import addresses
+from infra.stack.addresses import addresses
 from master_dataset.cut import cut_to_json, is_below
 
 LOOK_S = 0.2

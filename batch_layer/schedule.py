@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from infra.backoff import pause_after
 from infra.cron import next_due, parse_cron, parse_zone
 
 if TYPE_CHECKING:
@@ -75,8 +76,8 @@ class Attempt:
 
     def next_try(self, pause_s: float) -> float:
         """When to try again: `pause_s` after the first failure, and twice the pause before after each further one."""
-        grown_s = pause_s * 2.0 ** min(self.tries - 1, 20)  # 300 s: an hour from the fifth on
-        return self.finished + min(grown_s, max(pause_s, LONGEST_PAUSE_S))
+        # 300 s: an hour from the fifth on.
+        return self.finished + pause_after(self.tries, pause_s, max(pause_s, LONGEST_PAUSE_S))
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from hand_off import publish_log
 from hand_off.batch_folder import BatchFolder
 from hand_off.errors import BatchError
 from hand_off.manifests import read_manifest
-from infra.disk import sync_folder
+from infra.disk import file_stamp, sync_folder
 from infra.home import read_json, write_json
 from infra.process_status import ProcessStatus, read_status, status_path, write_status
 from infra.processes import Worker, run_worker
@@ -162,7 +162,7 @@ class Scheduler:
 
     def _newest_run(self, source: str) -> Newest:
         folder = BatchFolder.of(self.settings, source)
-        version = _version(folder.publish_log)
+        version = file_stamp(folder.publish_log)
         if version is None:
             return Newest()
         known, newest = self._newest.get(source, (None, Newest()))
@@ -230,15 +230,6 @@ class Scheduler:
         self._progress = progress
         write_json(progress_file(self.settings), progress.to_json())
         sync_folder(progress_file(self.settings).parent)
-
-
-def _version(path: Path) -> object:
-    """Something that changes when a file does; None where there is no file."""
-    try:
-        status = path.stat()
-    except FileNotFoundError:
-        return None
-    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def run_child(command: Sequence[str], environment: Mapping[str, str], is_stopping: Callable[[], bool]) -> int:

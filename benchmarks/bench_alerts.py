@@ -26,10 +26,10 @@ import psutil
 import report
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from infra.clients.kafka import librdkafka_config
 from infra.settings import Settings, load_settings
 from infra.stack import up
-from infra.stack.services import addresses
-from master_dataset.kafka.topics import librdkafka_config
+from infra.stack.addresses import addresses
 
 VIEW = "card_attempts"
 PATIENCE_S = 120

@@ -35,7 +35,7 @@ from reference_view import DECLARED
 
 from batch_layer.index import Index, Level, open_index
 from batch_layer.index.builder import build
-from infra.stack.services import find_redis_server
+from infra.stack.redis_server import find_redis_server
 from views.aggregates.algebra import NOWHERE
 from views.keys import pack_key
 from views.states import pack

@@ -39,7 +39,7 @@ from redis import Redis
 from hand_off.speed_views import SpeedViews
 from infra.rest.access_keys import add_key
 from infra.settings import Settings, child_environment
-from infra.stack.services import check_redis_port, find_redis_server
+from infra.stack.redis_server import check_redis_port, find_redis_server
 
 HERE = Path(__file__).parent
 CONNECTIONS = (1, 16)

@@ -20,13 +20,14 @@ from typing import Any
 import psutil
 import report
 
-from infra.clients.kafka import check_kafka
+from infra.clients.kafka_admin import check_kafka
 from infra.home import Home, read_json
 from infra.java.find import find_java
 from infra.java.jars import cached_jars
 from infra.settings import Settings, load_settings
 from infra.stack import up
-from infra.stack.services import check_redis_port, find_redis_server, kafka_service
+from infra.stack.kafka_broker import kafka_service
+from infra.stack.redis_server import check_redis_port, find_redis_server
 
 RUNS = 5
 WHOLE_RUNS = 3

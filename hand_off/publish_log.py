@@ -10,7 +10,6 @@ Readers need no lock and no JVM.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from hand_off.checksums import seal, unseal
 from hand_off.errors import BatchError, RunRefused
 from infra.disk import make_folder, replace_file, sync_folder
 from infra.failpoints import reach
+from infra.locks import lock
 from master_dataset.cut import Cut, cut_from_json, cut_to_json, is_below
 
 FORMAT = 1
@@ -193,7 +193,7 @@ def log_lock(folder: BatchFolder) -> Iterator[IO[bytes]]:
         make_folder(folder.root)
         folder.publish_log.touch()
     with folder.publish_log.open("r+b", buffering=0) as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        lock(file)
         if os.fstat(file.fileno()).st_size == 0:
             sync_folder(folder.root)  # the name before the first line, else a crash could take both
         yield file

@@ -5,6 +5,26 @@ from __future__ import annotations
 import os
 import threading
 from pathlib import Path
+from typing import NamedTuple
+
+
+class FileStamp(NamedTuple):
+    """What changes when a file is written or replaced."""
+
+    device: int
+    inode: int
+    size: int
+    modified_ns: int
+    changed_ns: int
+
+
+def file_stamp(path: Path) -> FileStamp | None:
+    """The stamp of a file; None where there is none. Take it before you read: a later change then shows next time."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return FileStamp(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
 def sync_file(path: Path) -> None:

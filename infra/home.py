@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from infra.errors import HomeError, HomeInUse
+from infra.locks import LockHeld, hold, holder_of_lock
 from infra.version import VERSION
 
-LOOKS_LAST_S = 0.3
-"""Whoever looks whether a home is locked holds the lock for a moment; a supervisor waits this long for that to pass."""
+LOCK_CHECK_S = 0.3
+"""Whoever checks whether a home is locked holds the lock for a moment; a supervisor waits so long for that to pass."""
 LAYOUT = 1
 """Number of the folder's layout; it grows when an older Tidemark could no longer read the folder."""
 
@@ -104,51 +103,26 @@ class Home:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold this home. The lock ends with the process, however that ends."""
-        with self._lock.open("a+") as file:
-            if not _lock_within(file, LOOKS_LAST_S):
-                file.seek(0)
-                raise HomeInUse(
-                    f"{str(self.root)!r} is in use by process {file.read().strip() or 'unknown'}. "
-                    "`tidemark status` shows it, `tidemark down` stops it; TIDEMARK_HOME names another home."
-                )
-            file.truncate(0)
-            file.write(str(os.getpid()))
-            file.flush()
-            yield
+        try:
+            with hold(self._lock, wait_s=LOCK_CHECK_S, holder=str(os.getpid())):
+                yield
+        except LockHeld as held_by:
+            raise HomeInUse(
+                f"{str(self.root)!r} is in use by process {held_by.holder or 'unknown'}. "
+                "`tidemark status` shows it, `tidemark down` stops it; TIDEMARK_HOME names another home."
+            ) from None
 
     def is_locked(self) -> bool:
         """Whether a supervisor holds this home now."""
-        if not self._lock.is_file():
-            return False
-        with self._lock.open("a+") as file:
-            return not _try_lock(file, fcntl.LOCK_SH)  # shared: two who look do not see each other
+        return holder_of_lock(self._lock) is not None
 
     def holder(self) -> int | None:
         """The process id of the supervisor that holds this home now."""
-        if not self.is_locked():
-            return None
-        text = self._lock.read_text(encoding="utf-8")
-        return int(text) if text.isdecimal() else None
+        text = holder_of_lock(self._lock)
+        return int(text) if text and text.isdecimal() else None
 
     def _is_half_mark(self, path: Path) -> bool:
         return path.name.startswith(self._mark.name) and path.name.endswith(".partial")
-
-
-def _lock_within(file: IO[str], seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while not _try_lock(file):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
-
-
-def _try_lock(file: IO[str], kind: int = fcntl.LOCK_EX) -> bool:
-    try:
-        fcntl.flock(file, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def write_json(path: Path, value: Any, mode: int = 0o666) -> None:

@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from hand_off.speed_views import Meta, Outcome, SpeedWriter, cut_text, new_id
+from infra.clients.kafka import spark_kafka_options
 from infra.failpoints import reach
 from infra.settings import Settings
-from infra.spark.session import kafka_source_options
 from master_dataset.cut import Cut, count_between, cut_to_json
 from master_dataset.reading.read_spark import between
 from speed_layer.seen_ids import to_bytes
@@ -85,7 +85,7 @@ def first_time_ms(
         "startingOffsets": json.dumps({source.topic: cut_to_json({p: start.get(p, 0) for p in end})}),
         "endingOffsets": json.dumps({source.topic: cut_to_json(upto)}),
     }
-    records = spark.read.format("kafka").options(**kafka_source_options(settings, bootstrap), **options).load()
+    records = spark.read.format("kafka").options(**spark_kafka_options(settings, bootstrap), **options).load()
     found = records.agg(f.min(f.unix_millis("timestamp"))).first()
     return int(found[0]) if found is not None and found[0] is not None else 0
 

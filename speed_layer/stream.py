@@ -25,9 +25,10 @@ from hand_off.change_log import MAX_ENTRIES, entry_of
 from hand_off.errors import SpeedError
 from hand_off.ranks import numbers, ranked
 from hand_off.speed_views import Group, MicroBatch, Outcome, SpeedWriter, cut_text, new_id
+from infra.clients.kafka import spark_kafka_options
 from infra.failpoints import reach
 from infra.settings import Settings
-from infra.spark.session import BARE_FILE_SYSTEM, kafka_source_options, planned_end
+from infra.spark.session import BARE_FILE_SYSTEM, planned_end
 from master_dataset.cut import Cut, count_between, cut_to_json, is_below
 from speed_layer.micro_batch import Delta, delta_of
 from speed_layer.seen_ids import SeenBatch, SeenIds, to_bytes
@@ -175,7 +176,7 @@ class Stream:
         shutil.rmtree(self.checkpoint, ignore_errors=True)
         records = (
             spark.readStream.format("kafka")
-            .options(**kafka_source_options(self.settings, bootstrap))
+            .options(**spark_kafka_options(self.settings, bootstrap))
             .option("subscribe", self.source.topic)
             .option("startingOffsets", json.dumps({self.source.topic: cut_to_json(begin)}))
             .option("maxOffsetsPerTrigger", self.limit)

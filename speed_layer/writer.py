@@ -17,7 +17,6 @@ from functools import partial
 from typing import Any
 
 import structlog
-from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 from redis.exceptions import RedisError
 
@@ -26,16 +25,17 @@ from hand_off.batch_folder import BatchFolder
 from hand_off.errors import BatchError, Fenced, SparkEnded, SpeedError
 from hand_off.generations import clean_up
 from hand_off.lag import EndHistory, KafkaEnd
-from hand_off.speed_views import Meta, SpeedSnapshot, SpeedViews, SpeedWriter
+from hand_off.speed_views import Meta, RedisSnapshot, SpeedViews, SpeedWriter
+from infra.clients.kafka_admin import KafkaAdmin
 from infra.clients.redis import redis_client
 from infra.failpoints import reach
 from infra.home import Home
 from infra.settings import Settings
-from infra.stack.services import addresses
+from infra.stack.addresses import addresses
 from master_dataset.cut import Cut, count_between, cut_to_json, join, ranges
 from master_dataset.errors import MasterDatasetError
 from master_dataset.kafka.positions import Positions, check_topic_id, read_end, read_positions
-from master_dataset.kafka.topics import existing_topics, librdkafka_config
+from master_dataset.kafka.topics import existing_topics
 from master_dataset.table import coverage
 from master_dataset.table.commits import table_path
 from speed_layer.seen_id_loader import first_time_ms, is_lacking, load_seen_ids
@@ -172,7 +172,7 @@ class SourceWriter:
     def _reading_kafka_end(self, partitions: int) -> Iterator[None]:
         """Read where Kafka ends, from a thread of its own: a slow Kafka must stop neither heartbeat nor stream."""
         done, topic = threading.Event(), self.source.topic
-        admin = AdminClient(librdkafka_config(self.settings, self.bootstrap))
+        admin = KafkaAdmin(self.settings, self.bootstrap, KAFKA_TIMEOUT_S)
         ends = self.ends = EndHistory()
 
         def read() -> None:
@@ -181,8 +181,8 @@ class SourceWriter:
                 at = time.monotonic()
                 with suppress(MasterDatasetError):  # it is asked again; until then the last end only gets older
                     if at - counted > CLEAN_UP_S:  # some may have been added
-                        count, counted = existing_topics(admin, KAFKA_TIMEOUT_S).get(topic, count), at
-                    self.latest = read_end(admin, topic, count, KAFKA_TIMEOUT_S)
+                        count, counted = existing_topics(admin).get(topic, count), at
+                    self.latest = read_end(admin, topic, count)
                     ends.add(self.latest, at)
 
         threading.Thread(target=read, name=f"kafka-end-{self.source.name}", daemon=True).start()
@@ -259,7 +259,7 @@ class SourceWriter:
             raise SpeedError(f"Source {self.source.name!r}: another writer started at the same moment.")
         return writer, snapshot.meta, self._views_of(snapshot), snapshot.generations[-1].gid
 
-    def _views_of(self, snapshot: SpeedSnapshot) -> tuple[View, ...]:
+    def _views_of(self, snapshot: RedisSnapshot) -> tuple[View, ...]:
         """The views that the newest generation computes: those that are declared, and older versions still served."""
         declared = {view.hash: view for view in self.declarations.views_of(self.source.name)}
         return tuple(

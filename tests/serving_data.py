@@ -26,7 +26,7 @@ from hand_off.speed_views import Group, MicroBatch, Outcome, SpeedViews, cut_tex
 from infra.settings import Settings, load_settings
 from master_dataset.cut import Cut, is_below
 from serving_layer.query.model import Period
-from serving_layer.query.result import Row
+from serving_layer.query.result import ResultRow
 from views import in_memory
 from views.aggregates import Average, Count, Distinct, Histogram, Last, Max, Min, Quantiles, Sum, TopK
 from views.declarations import Declarations
@@ -83,7 +83,7 @@ def events(count: int, seed: int, days: Sequence[int] = (*range(SPAN_DAYS), *MEE
     chance = Random(seed)  # noqa: S311  # no secret
     moved: dict[str, datetime] = {}
     found = []
-    for record in generate(SHOP, count, seed, views=VIEWS, copies=0.1):
+    for record in generate(SHOP, count, seed, views=VIEWS, duplicates=0.1):
         event = record.event
         day = timedelta(days=chance.choice(days))
         at = moved.setdefault(event.event_id, FIRST + day + (event.event_time - FIRST) % timedelta(days=1))
@@ -141,7 +141,7 @@ def same(found: Any, expected: Any) -> bool:
     return bool(found == expected)
 
 
-def by_place(rows: Iterable[Row]) -> dict[tuple[Period, tuple[Any, ...]], dict[str, Any]]:
+def by_place(rows: Iterable[ResultRow]) -> dict[tuple[Period, tuple[Any, ...]], dict[str, Any]]:
     return {(row.period, row.key): row.answers for row in rows}
 
 

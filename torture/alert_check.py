@@ -15,8 +15,8 @@ from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
+from infra.clients.kafka import librdkafka_config
 from master_dataset.cut import Cut, is_below
-from master_dataset.kafka.topics import librdkafka_config
 from serving_layer.alerts.episodes import Episode, State
 from serving_layer.alerts.journal import Journal, journal_path
 from torture.expected_rows import wanted_rows
@@ -27,7 +27,7 @@ from torture.wait import wait_for
 from views.alert import Alert, numbers
 from views.declarations import ALERTS_TOPIC
 
-MOST_TOLD = 20
+MAX_REPORTED = 20
 READ_S = 30.0
 Place = tuple[tuple[Any, ...], int]
 """A key, and the beginning of a period."""
@@ -46,7 +46,7 @@ def check_alerts(installation: Installation, truth: Truth, deadline_s: float) ->
         ours = [each for each in fired if each.alert == alert.name]
         amiss += judge(alert.step_s, true_periods(alert, truth, end), ours)
     amiss += misdelivered([each.id for each in fired], firing, _by_kafka(installation))
-    return len(fired), amiss[:MOST_TOLD]
+    return len(fired), amiss[:MAX_REPORTED]
 
 
 def true_periods(alert: Alert, truth: Truth, cut: Cut) -> set[Place]:

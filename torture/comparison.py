@@ -19,19 +19,19 @@ from views.laws import is_rounded
 from views.view import View
 
 ROUNDING = 1e-9
-Place = tuple[Any, ...]
+RowPosition = tuple[Any, ...]
 """What a row is about: when its period begins, and the values of its keys, as JSON has them."""
 
 
 @dataclass(frozen=True)
-class Answered:
+class ServedAnswer:
     """An answer, and what was asked."""
 
     view: View
     asked: dict[str, str]
     body: dict[str, Any]
     at: float
-    after: Place | None = None
+    after: RowPosition | None = None
     """Of a page that is not the first: the last place of the one before."""
 
     @property
@@ -47,14 +47,14 @@ class Answered:
 
 
 @dataclass(frozen=True)
-class Compared:
+class AnswerComparison:
     """How many values were compared, and what differs."""
 
     values: int
     differences: tuple[str, ...]
 
 
-def compare(answered: Answered, truth: Truth) -> Compared:
+def compare(answered: ServedAnswer, truth: Truth) -> AnswerComparison:
     """Every number of an answer with a recompute from scratch. Everything below its cut was read into `truth`."""
     wanted, found, limit = _wanted(answered, truth), _found(answered), int(answered.asked["limit"])
     rows, has_more = answered.body["rows"], len(wanted) > limit
@@ -72,10 +72,10 @@ def compare(answered: Answered, truth: Truth) -> Compared:
     differences += _differing(answered.view, found, wanted)
     if (answered.body["next"] is not None) != has_more:
         differences.append(f"the answer has {'one page' if has_more else 'more than one page'}")
-    return Compared(sum(len(answered.view.answers) for _ in found), tuple(differences[:5]))
+    return AnswerComparison(sum(len(answered.view.answers) for _ in found), tuple(differences[:5]))
 
 
-def last_place(answered: Answered) -> Place | None:
+def last_position(answered: ServedAnswer) -> RowPosition | None:
     """Where the next page goes on."""
     return next(reversed(_found(answered)), answered.after)
 
@@ -85,12 +85,12 @@ def has_an_order(view: View) -> bool:
     return not any(each.type.kind in ("decimal", "timestamp") for each in view.key_expressions.values())
 
 
-def _standing(place: Place) -> tuple[Any, ...]:
+def _standing(place: RowPosition) -> tuple[Any, ...]:
     """Null comes before everything."""
     return tuple((False,) if part is None else (True, part) for part in place)
 
 
-def _off_clocks(answered: Answered, rows: list[dict[str, Any]]) -> Iterator[str]:
+def _off_clocks(answered: ServedAnswer, rows: list[dict[str, Any]]) -> Iterator[str]:
     """A bucket is told by the clocks of the place that was asked for."""
     zone = zone_of(answered.asked)
     for at in (datetime.fromisoformat(row["bucket"]) for row in rows):
@@ -98,12 +98,12 @@ def _off_clocks(answered: Answered, rows: list[dict[str, Any]]) -> Iterator[str]
             yield f"{at.isoformat()} is no time of {zone}"
 
 
-def _wanted(answered: Answered, truth: Truth) -> dict[Place, Any]:
+def _wanted(answered: ServedAnswer, truth: Truth) -> dict[RowPosition, Any]:
     made = wanted_rows(answered.view, answered.asked, answered.cut, truth)
     return {tuple(map(_plain, place)): answers for place, answers in made.items()}
 
 
-def _found(answered: Answered) -> dict[Place, Any]:
+def _found(answered: ServedAnswer) -> dict[RowPosition, Any]:
     by = keys_of_rows(answered.asked)
     return {
         (int(datetime.fromisoformat(row["bucket"]).timestamp()), *(row[name] for name in by)): row

@@ -33,7 +33,7 @@ WITHOUT_FLUSHING = 2
 OPTIONS = "loop,noatime,noauto_da_alloc,commit=120"
 """No heuristic of ext4 syncs for us what we did not, and its journal is not written out of turn."""
 FILLER = ".filler"
-LEAST_FREE = 16
+MIN_FREE = 16
 """Blocks: with fewer left, nothing that matters fits."""
 TAKE_EVERY_S = 0.1
 
@@ -99,13 +99,13 @@ class Disks:
 
         def keep_full(descriptor: int, taken: int) -> None:
             while not healed.wait(TAKE_EVERY_S):
-                if _free_blocks(place) > LEAST_FREE:  # less cannot always be had, and trying makes ext4 sync
+                if _free_blocks(place) > MIN_FREE:  # less cannot always be had, and trying makes ext4 sync
                     taken = _take_all(descriptor, taken)
 
         with filler.open("wb") as file:
             try:
                 taken = _take_all(file.fileno())
-                if (left := _free_blocks(place)) > LEAST_FREE:
+                if (left := _free_blocks(place)) > MIN_FREE:
                     raise TortureError(f"{place} still has {left} free blocks after it was filled up.")
                 keeping = threading.Thread(target=keep_full, args=(file.fileno(), taken), daemon=True)
                 keeping.start()

@@ -12,7 +12,7 @@ IN_RECOVERY = 0.2
 """How often the next fault does not wait until the last one is recovered from."""
 
 
-class Planned(NamedTuple):
+class PlannedShot(NamedTuple):
     """One shot that is to come. `seed` is for the chances that the fault itself takes."""
 
     fault: Fault
@@ -21,7 +21,7 @@ class Planned(NamedTuple):
     """Whether recovery is waited for before the next one."""
 
 
-def plan(faults: Sequence[Fault], shots: int, seed: int) -> list[Planned]:
+def plan(faults: Sequence[Fault], shots: int, seed: int) -> list[PlannedShot]:
     """So many shots: all faults in turn where there are enough, else one of each kind, the core, and then cheap ones.
 
     They come in this order: a programme whose time is over early has tried what matters most.
@@ -30,7 +30,7 @@ def plan(faults: Sequence[Fault], shots: int, seed: int) -> list[Planned]:
     chosen = _in_order(_in_turn(faults, shots, chance) if shots >= len(faults) else _some(faults, shots, chance))
     last = len(chosen) - 1
     return [
-        Planned(fault, f"{seed} {place}", waits=place == last or chance.random() >= IN_RECOVERY)
+        PlannedShot(fault, f"{seed} {place}", waits=place == last or chance.random() >= IN_RECOVERY)
         for place, fault in enumerate(chosen)
     ]
 

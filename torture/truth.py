@@ -16,10 +16,10 @@ from dataclasses import replace
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from infra.clients.kafka import librdkafka_config
 from master_dataset.cut import Cut
-from master_dataset.kafka.topics import librdkafka_config
 from torture.installation import Installation
-from torture.load import Planned
+from torture.load import PlannedRecord
 from torture.poison import Poison
 from views.in_memory import Event
 
@@ -53,7 +53,7 @@ class Truth:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._read, name="truth", daemon=True)
 
-    def know(self, record: Planned) -> None:
+    def know(self, record: PlannedRecord) -> None:
         """A record is about to be sent."""
         if record.event is not None:
             self._events.setdefault(record.event_id, record.event)

@@ -31,7 +31,7 @@ from hand_off.batch_folder import COPIES, HASHES, BatchFolder
 from hand_off.errors import BatchError
 from hand_off.manifests import read_manifest
 from hand_off.publish_log import Entry
-from hand_off.speed_views import ALL_KEYS, Generation, SpeedSnapshot, SpeedViews, cut_text, totals_of
+from hand_off.speed_views import ALL_KEYS, Generation, RedisSnapshot, SpeedViews, cut_text, totals_of
 from infra.settings import Settings
 from master_dataset.cut import Cut
 from master_dataset.table.commits import table_path
@@ -217,7 +217,7 @@ def judge(settings: Settings, found: Differences, start: Cut, end: Cut, copies: 
     return Judged(excused, wrong + more, why)
 
 
-def closed_stretch(kept: SpeedSnapshot, entries: Sequence[Entry], run: int, cut: Cut) -> Stretch | str:
+def closed_stretch(kept: RedisSnapshot, entries: Sequence[Entry], run: int, cut: Cut) -> Stretch | str:
     """The generations from the newest published run that has one on, up to that of `run` at `cut`; or why not."""
     if kept.meta is None:
         return "Redis holds no speed views"

@@ -16,13 +16,13 @@ import lmdb
 
 from batch_layer.index.layout import FORMAT, IDS, KEYS, META, SUMS, Level
 from hand_off.errors import BatchError
+from infra.disk import FileStamp, file_stamp
 
 SEAL = b"tidemark-index-sum:"
 SEAL_BYTES = len(SEAL) + hashlib.sha256().digest_size
 """At the end of a file, behind all that LMDB looks at: the checksum of what stands before it."""
 READ_AT_ONCE = 2**20
 MOST_SOUND = 10_000
-Stamp = tuple[int, ...]
 TABLES = (*(level.table for level in Level), SUMS, IDS, KEYS)
 
 
@@ -96,7 +96,7 @@ class IndexFile:
 # from one to the other, both are open. So this is one table for the whole process.
 _opened: dict[Path, tuple[IndexFile, int]] = {}
 _lock = threading.RLock()
-_sound: dict[Path, Stamp] = {}
+_sound: dict[Path, FileStamp | None] = {}
 """The files whose checksum this process has found right, and how they looked then: it is made once each."""
 
 
@@ -136,8 +136,8 @@ def seal_file(path: Path) -> None:
 
 def _check_seal(path: Path) -> None:
     """ValueError unless the file is as it was written: LMDB would follow whatever its pages say."""
-    stamp = _stamp(path)  # before it is read: what is written meanwhile is seen next time
-    if _sound.get(path) == stamp:
+    stamp = file_stamp(path)  # before it is read: what is written meanwhile is seen next time
+    if stamp is not None and _sound.get(path) == stamp:
         return
     size = path.stat().st_size - SEAL_BYTES
     with path.open("rb") as file:
@@ -150,12 +150,6 @@ def _check_seal(path: Path) -> None:
     if len(_sound) >= MOST_SOUND:
         _sound.clear()
     _sound[path] = stamp
-
-
-def _stamp(path: Path) -> Stamp:
-    """What changes with a file."""
-    found = path.stat()
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def _checksum(path: Path, size: int) -> bytes:

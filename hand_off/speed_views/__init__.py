@@ -17,7 +17,7 @@ from hand_off.speed_views.layout import (
     Group,
     Layout,
     Meta,
-    SpeedSnapshot,
+    RedisSnapshot,
     State,
     cut_of,
     cut_text,
@@ -35,9 +35,29 @@ if TYPE_CHECKING:
     from redis import Redis
 
 __all__ = [
-    "ALL_KEYS", "CHANGE_LOG", "META", "VIEW_HASH", "Generation", "Group", "Layout", "Meta", "MicroBatch", "Outcome",
-    "Ranked", "RunHandle", "SpeedAnswer", "SpeedReader", "SpeedSnapshot", "SpeedViews", "SpeedWriter", "State",
-    "StateRange", "cut_of", "cut_text", "new_id", "totals_of",
+    "ALL_KEYS",
+    "CHANGE_LOG",
+    "META",
+    "VIEW_HASH",
+    "Generation",
+    "Group",
+    "Layout",
+    "Meta",
+    "MicroBatch",
+    "Outcome",
+    "Ranked",
+    "RedisSnapshot",
+    "RunHandle",
+    "SpeedAnswer",
+    "SpeedReader",
+    "SpeedViews",
+    "SpeedWriter",
+    "State",
+    "StateRange",
+    "cut_of",
+    "cut_text",
+    "new_id",
+    "totals_of",
 ]  # fmt: skip
 
 
@@ -51,11 +71,11 @@ class SpeedViews:
         self.reader = SpeedReader(self._scripts)
         self.runs = RunHandle(self._scripts, self.reader)
 
-    def start_writer(self) -> tuple[SpeedWriter, SpeedSnapshot]:
+    def start_writer(self) -> tuple[SpeedWriter, RedisSnapshot]:
         """Become the only writer: the first step of a writer, before it reads the publish log."""
         token = new_id()
         meta, generations = self._scripts.call("start", token)
-        snapshot = SpeedSnapshot(token, meta_of(meta, generations), generations_of(generations))
+        snapshot = RedisSnapshot(token, meta_of(meta, generations), generations_of(generations))
         return self.writer(token), snapshot
 
     def writer(self, token: str) -> SpeedWriter:

@@ -87,7 +87,7 @@ class Meta(NamedTuple):
     """The generation that the speed views were created with. If it changes, they were rebuilt from nothing."""
 
 
-class SpeedSnapshot(NamedTuple):
+class RedisSnapshot(NamedTuple):
     """What Redis holds of a source at one moment."""
 
     epoch: str | None

@@ -11,7 +11,7 @@ from hand_off.lag import KafkaEnd, Lag, lag
 from hand_off.speed_views.layout import (
     VIEW_HASH,
     Group,
-    SpeedSnapshot,
+    RedisSnapshot,
     State,
     cut_of,
     cut_text,
@@ -83,10 +83,10 @@ class SpeedReader:
     def __init__(self, scripts: Scripts) -> None:
         self._scripts, self._client, self._layout = scripts, scripts.client, scripts.layout
 
-    def snapshot(self) -> SpeedSnapshot:
+    def snapshot(self) -> RedisSnapshot:
         """Epoch, meta and generations at one moment."""
         epoch, meta, generations = self._scripts.call("snapshot")
-        return SpeedSnapshot(epoch.decode() if epoch else None, meta_of(meta, generations), generations_of(generations))
+        return RedisSnapshot(epoch.decode() if epoch else None, meta_of(meta, generations), generations_of(generations))
 
     def answer(
         self,

@@ -6,16 +6,14 @@ hash was found right: a download that was cut off is never taken for complete.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -24,6 +22,7 @@ from xml.etree import ElementTree
 
 from infra.errors import JarsError
 from infra.java.find import Java
+from infra.locks import hold
 from infra.stack.leash import leashed
 
 IVY_FILE = Path(__file__).with_name("ivy.xml")
@@ -84,7 +83,7 @@ def fetch_jars(
         jars_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise JarsError(f"jars_dir is {str(jars_dir)!r}, which cannot be made: {error.strerror}.") from None
-    with _exclusive(jars_dir / ".lock"):
+    with hold(jars_dir / ".lock"):
         if not folder.is_dir():
             _fetch(java, folder, ivy_settings or IVY_SETTINGS_FILE, progress or (lambda *_: None))
     return cached_jars(jars_dir)
@@ -204,10 +203,3 @@ def _ivy_jar() -> Path:
     if not found:
         raise JarsError("pyspark is not installed here, or has no Ivy among its jars. Run `make setup`.")
     return found[-1]
-
-
-@contextmanager
-def _exclusive(path: Path) -> Iterator[None]:
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import base64
 import binascii
-import fcntl
 import hashlib
 import hmac
-import os
 import re
 import secrets
 from collections.abc import Iterable, Iterator
@@ -21,8 +19,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from infra.disk import FileStamp, file_stamp
 from infra.errors import InfraError
 from infra.home import read_json, write_json
+from infra.locks import hold
 
 SCOPES = ("produce", "consume", "query", "metrics", "admin")
 """What a key may be allowed: send events, read topics back, ask views, read what servers measure, and administer."""
@@ -121,18 +121,16 @@ class AccessKeys:
     def __init__(self, home: Path) -> None:
         self._home = home
         self._file = keys_file(home)
-        self._seen: tuple[int, int, int] | None = None
+        self._stamp: FileStamp | None = None
         self._keys: dict[str, AccessKey] = {}
 
     def current(self) -> dict[str, AccessKey]:
         """The keys as they are now."""
-        try:
-            stat = self._file.stat()
-        except FileNotFoundError:
+        stamp = file_stamp(self._file)
+        if stamp is None:
             return {}
-        seen = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
-        if seen != self._seen:
-            self._keys, self._seen = read_keys(self._home), seen
+        if stamp != self._stamp:
+            self._keys, self._stamp = read_keys(self._home), stamp
         return self._keys
 
     def find(self, authorization: str) -> AccessKey | None:
@@ -174,14 +172,10 @@ def _changing(home: Path) -> Iterator[dict[str, AccessKey]]:
     if not home.is_dir():
         raise AccessKeyError(f"There is no home at {str(home)!r} yet. `tidemark up` makes it, and the first key.")
     path = keys_file(home)
-    lock = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with hold(path.with_suffix(".lock"), mode=0o600):
         keys = read_keys(home)
         yield keys
         write_json(path, {"keys": [_to_json(key) for key in keys.values()]}, mode=0o600)
-    finally:
-        os.close(lock)
 
 
 def _to_json(key: AccessKey) -> dict[str, Any]:

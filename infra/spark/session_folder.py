@@ -6,7 +6,6 @@ Spark and its libraries remove their files themselves when they end in order, an
 from __future__ import annotations
 
 import atexit
-import fcntl
 import os
 import re
 import shutil
@@ -14,6 +13,8 @@ import uuid
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, NamedTuple
+
+from infra.locks import lock, try_lock
 
 LOCK = ".lock"
 LEFT = re.compile(r"\d+-[0-9a-f]{8}|(spark|blockmgr|artifacts)-[0-9a-f-]{36}")
@@ -52,18 +53,19 @@ def _end(own: _Own) -> None:
 def _made(parent: Path) -> _Own:
     while True:
         folder = parent / f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
-        lock = _lock_of(folder).open("w")
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if _is_there(lock):  # else one that began meanwhile took it for the lock of a dead one
-            return _Own(os.getpid(), folder, lock)
-        lock.close()
+        file = _lock_of(folder).open("w")
+        lock(file)
+        if _is_there(file):  # else one that began meanwhile took it for the lock of a dead one
+            return _Own(os.getpid(), folder, file)
+        file.close()
 
 
 def _remove_dead(parent: Path) -> None:
     """A JVM may live a moment longer than what started it, and write: what is left so, the next one removes."""
     for path in parent.glob(f"*{LOCK}"):
-        with suppress(OSError), path.open("r+") as lock:  # for writing, or NFS gives no exclusive lock
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # it lives: OSError
+        with suppress(OSError), path.open("r+") as file:  # for writing, or NFS gives no exclusive lock
+            if not try_lock(file):
+                continue  # it lives
             folder = path.with_name(path.name.removesuffix(LOCK))
             shutil.rmtree(folder, ignore_errors=True)
             if not folder.exists():

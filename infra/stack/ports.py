@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import fcntl
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import psutil
 
 from infra.errors import PortTaken
 from infra.home import Home, read_json, write_json
+from infra.locks import hold
 
 LOOPBACK = "127.0.0.1"
 FIRST = {
@@ -93,14 +93,14 @@ def _first_free(start: int, taken: set[int]) -> int:
 @contextmanager
 def _claims(path: Path) -> Iterator[dict[str, dict[str, int]]]:
     """The claims of all homes that still exist, written back at the end."""
+    held = ExitStack()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        lock_file = path.with_suffix(".lock").open("w")
+        held.enter_context(hold(path.with_suffix(".lock")))
     except OSError:  # a cache of jars that is read-only, in an image: no home can claim anything there
         yield {}
         return
-    with lock_file as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with held:
         known = read_json(path) or {}
         claims = {root: ports for root, ports in known.items() if Path(root).is_dir()}
         yield claims

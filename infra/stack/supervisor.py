@@ -21,6 +21,7 @@ from typing import Any
 import psutil
 import structlog
 
+from infra.backoff import pause_after
 from infra.errors import InfraError, ServiceFailed
 from infra.home import Home, read_json, write_json
 from infra.logs import last_lines, rotate
@@ -241,8 +242,7 @@ class Supervisor:
         log.warning("died", service=child.service.name, why=why, deaths_in_row=child.deaths_in_row)
         if child.service.is_needed and not child.was_ready and child.deaths_in_row >= TRIES_BEFORE_GIVING_UP:
             raise ServiceFailed(_failure_text(child.service.name, why, self.home))
-        # The exponent is bounded: after a night of deaths, 2 ** deaths is more than a float can hold.
-        pause_s = min(self.backoff_max_s, FIRST_BACKOFF_S * 2 ** min(child.deaths_in_row - 1, 30))
+        pause_s = pause_after(child.deaths_in_row, FIRST_BACKOFF_S, self.backoff_max_s)
         child.state, child.next_at, child.amiss = State.PAUSING, now + pause_s, ""
         child.restarts += 1
         child.message = why

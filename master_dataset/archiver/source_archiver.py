@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import structlog
-from confluent_kafka.admin import AdminClient
 
+from infra.clients.kafka_admin import KafkaAdmin
 from infra.settings import Settings
 from master_dataset.archiver.archive import Archive, open_archive
 from master_dataset.cut import cut_to_json
 from master_dataset.errors import MasterDatasetError
-from master_dataset.kafka.topics import apply_topics, librdkafka_config, plan_topics
+from master_dataset.kafka.topics import apply_topics, plan_topics
 from views.declarations import declared_by
 from views.source import Source
 
@@ -69,8 +69,8 @@ class Follower:
         try:
             if self.refusal is not None:  # what was declared at the start may be what had to be mended
                 self.source = declared_by(self.settings).sources.get(self.source.name, self.source)
-            admin = AdminClient(librdkafka_config(self.settings, self.bootstrap))
-            apply_topics(admin, plan_topics([self.source]))
+            with KafkaAdmin(self.settings, self.bootstrap) as admin:
+                apply_topics(admin, plan_topics([self.source]))
             self.archive = open_archive(self.settings, self.bootstrap, self.source, self.spark, self.locks)
             self.query = self.archive.start(self.spark)
             self.refusal = None

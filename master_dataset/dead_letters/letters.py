@@ -16,13 +16,15 @@ from typing import Any, cast
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from infra.clients.kafka import librdkafka_config
 from infra.failpoints import reach
 from infra.settings import Settings
 from master_dataset.dead_letters.sent import note_sent, read_sent
 from master_dataset.errors import MasterDatasetError
 from master_dataset.events.json_bytes import text_or_base64
-from master_dataset.kafka.send import NOW, Record, milliseconds, record_of, send_fitting, send_records
-from master_dataset.kafka.topics import librdkafka_config, translated
+from master_dataset.kafka.errors import translated
+from master_dataset.kafka.record import NOW, KafkaRecord, record_of, timestamp_ms
+from master_dataset.kafka.send import send_fitting, send_records
 from master_dataset.table.commits import (
     Commit,
     DataFile,
@@ -251,7 +253,8 @@ def replay(config: dict[str, Any], source: Source, letters: Iterable[DeadLetter]
                 f"`tidemark master read {source.name} --with-invalid --from {place}:{at} --to {place}:{at + 1}`."
             )
     return send_records(
-        config, source.topic, (Record(each.key, each.value, each.headers, each.timestamp_ms) for each in chosen)
+        config,
+        (KafkaRecord(source.topic, letter.value, letter.key, letter.headers, letter.timestamp_ms) for letter in chosen),
     )
 
 
@@ -260,10 +263,10 @@ def send_letters(config: dict[str, Any], source: Source, version: int, rows: Ite
 
     What the topic does not take goes without its value, at worst without key and headers too, and says so.
     """
-    count, too_large = send_fitting(config, source.dead_topic, (_dead_record(source, version, row) for row in rows))
+    count, too_large = send_fitting(config, (_dead_record(source, version, row) for row in rows))
     for shorten in (_without_value, _without_all):
         if too_large:
-            more, too_large = send_fitting(config, source.dead_topic, [shorten(record) for record in too_large])
+            more, too_large = send_fitting(config, [shorten(record) for record in too_large])
             count += more
     if too_large:
         raise MasterDatasetError(
@@ -272,27 +275,27 @@ def send_letters(config: dict[str, Any], source: Source, version: int, rows: Ite
     return count
 
 
-def _dead_record(source: Source, version: int, row: dict[str, Any]) -> Record:
+def _dead_record(source: Source, version: int, row: dict[str, Any]) -> KafkaRecord:
     values = (
         source.name,
         source.topic,
         row["partition"],
         row["offset"],
-        milliseconds(row["timestamp"]),
+        timestamp_ms(row["timestamp"]),
         version,
         row["invalid"],
     )
     origin = tuple((f"{PREFIX}{name}", str(value).encode()) for name, value in zip(ORIGIN, values, strict=True))
-    record = record_of(row)
+    record = record_of(row, source.dead_topic)
     return record._replace(headers=record.headers + origin, timestamp_ms=NOW)
 
 
-def _without_value(record: Record) -> Record:
+def _without_value(record: KafkaRecord) -> KafkaRecord:
     said = (TOO_LARGE, str(len(record.value or b"")).encode())
     return record._replace(value=None, headers=(*record.headers, said))
 
 
-def _without_all(record: Record) -> Record:
+def _without_all(record: KafkaRecord) -> KafkaRecord:
     return record._replace(key=None, headers=record.headers[-len(ORIGIN) - 1 :])
 
 

@@ -6,7 +6,6 @@ in Kafka, and lines after it are then sent again, with the same ids; it is never
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -14,6 +13,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from infra.home import read_json, write_json
+from infra.locks import LockHeld, hold
 from master_dataset.importer.errors import ImportRunning
 from master_dataset.importer.formats import Format, Options
 from master_dataset.importer.inputs import Input, begins_with
@@ -67,14 +67,13 @@ class Journal:
     def locked(self) -> Iterator[None]:
         """Let nobody else import this file meanwhile. The lock ends with the process, however that ends."""
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with self._path.with_suffix(".lock").open("a") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise ImportRunning(
-                    "Another process is importing this file into this source. Wait for it; importing again is harmless."
-                ) from None
-            yield
+        try:
+            with hold(self._path.with_suffix(".lock"), wait_s=0):
+                yield
+        except LockHeld:
+            raise ImportRunning(
+                "Another process is importing this file into this source. Wait for it; importing again is harmless."
+            ) from None
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from infra.clients.kafka import librdkafka_config
+from infra.clients.kafka_admin import KafkaAdmin
 from infra.settings import Settings, load_settings
-from infra.stack.services import addresses
-from master_dataset.kafka.topics import librdkafka_config
+from infra.stack.addresses import addresses
 from views.declarations import Declarations, declared_by
 
 
@@ -16,6 +17,11 @@ class Connected(NamedTuple):
     settings: Settings
     declarations: Declarations
     kafka: dict[str, Any]
+
+    @property
+    def admin(self) -> KafkaAdmin:
+        """A client for topics and offsets."""
+        return KafkaAdmin(self.settings, addresses(self.settings).kafka)
 
 
 def connect() -> Connected:

@@ -6,7 +6,6 @@ be in the same transaction as the rows, and the rows must be on the disk before 
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 from collections.abc import Callable, Collection, Iterator
@@ -22,6 +21,7 @@ from pyspark.sql import functions as f
 
 from infra.disk import sync_file, sync_folder
 from infra.failpoints import reach
+from infra.locks import LockHeld, hold, holder_of_lock
 from master_dataset.errors import MasterDatasetError
 from master_dataset.table.commits import Kind, Proof, append_to_ledger, own_folder, remember_newest
 from views.field_types import FieldType
@@ -251,29 +251,14 @@ def commit_lock(path: Path) -> Iterator[None]:
 def _locked(path: Path, name: str, *, wait: bool) -> Iterator[None]:
     folder = own_folder(path)
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / name).open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            file.seek(0)
-            holder = file.read().strip() or "unknown"
-            raise TableBusy(f"The table {str(path)!r} is written by process {holder}.") from None
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
-        yield
+    try:
+        with hold(folder / name, wait_s=None if wait else 0, holder=str(os.getpid())):
+            yield
+    except LockHeld as held:
+        raise TableBusy(f"The table {str(path)!r} is written by process {held.holder or 'unknown'}.") from None
 
 
 def lock_holder(path: Path) -> int | None:
     """The process that follows Kafka into this table now, if one does."""
-    lock = own_folder(path) / "archiver.lock"
-    if not lock.is_file():
-        return None
-    with lock.open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            text = file.read().strip()
-            return int(text) if text.isdigit() else None
-    return None
+    text = holder_of_lock(own_folder(path) / "archiver.lock")
+    return int(text) if text and text.isdigit() else None

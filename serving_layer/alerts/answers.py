@@ -13,10 +13,10 @@ from typing import NamedTuple
 from master_dataset.cut import Cut
 from serving_layer.alerts.episodes import Rule
 from serving_layer.alerts.questions import Wanted
-from serving_layer.engine import Answering
+from serving_layer.engine import QueryEngine
 from serving_layer.errors import ServingError, TooLarge, TooLong
-from serving_layer.query.model import Period, Question
-from serving_layer.query.result import Answer
+from serving_layer.query.model import Period, Query
+from serving_layer.query.result import Result
 from views.alert import Alert
 from views.typed_expression import Typed
 from views.view import View
@@ -52,7 +52,7 @@ class Asking(NamedTuple):
 
     watched: Watched
     wanted: Wanted
-    questions: tuple[Question, ...]
+    questions: tuple[Query, ...]
     settled_until: int | None = None
     """Up to where its settled periods are judged with this."""
 
@@ -61,7 +61,7 @@ class Asking(NamedTuple):
 class Found:
     """The answers by alert."""
 
-    answers: dict[str, Answer] = field(default_factory=dict)
+    answers: dict[str, Result] = field(default_factory=dict)
     too_large: dict[str, str] = field(default_factory=dict)
     """Alerts that were left out, and why."""
     cut: Cut | None = None
@@ -72,13 +72,13 @@ class Found:
     """Until then everything is in what was applied."""
 
 
-def read(answering: Answering, source: str, asking: Sequence[Asking], now: float) -> Found:
+def read(engine: QueryEngine, source: str, asking: Sequence[Asking], now: float) -> Found:
     """The answers to all that is asked. NotNow where one is not complete."""
     try:
-        standing = answering.standing(source)
+        standing = engine.status(source)
         if standing.why is not None or standing.speed is None:
             raise NotNow(standing.why or "there are no speed views")
-        found = _at_once(answering, asking) or _one_by_one(answering, asking)
+        found = _at_once(engine, asking) or _one_by_one(engine, asking)
     except ServingError as error:
         raise NotNow(error.detail) from None
     incomplete = next((answer.meta.why for answer in found.answers.values() if answer.meta.degraded), None)
@@ -92,10 +92,10 @@ def read(answering: Answering, source: str, asking: Sequence[Asking], now: float
     return found
 
 
-def _at_once(answering: Answering, asking: Sequence[Asking]) -> Found | None:
+def _at_once(engine: QueryEngine, asking: Sequence[Asking]) -> Found | None:
     """All in one reading; None where that is too much."""
     try:
-        answers = answering.answer_all([question for each in asking for question in each.questions])
+        answers = engine.execute_all([question for each in asking for question in each.questions])
     except TOO_MUCH:
         return None
     rest = iter(answers)
@@ -104,11 +104,11 @@ def _at_once(answering: Answering, asking: Sequence[Asking]) -> Found | None:
     return found
 
 
-def _one_by_one(answering: Answering, asking: Sequence[Asking]) -> Found:
+def _one_by_one(engine: QueryEngine, asking: Sequence[Asking]) -> Found:
     found, answers = Found(), []
     for each in asking:
         try:
-            ours = [answer for question in each.questions for answer in _halved(answering, question)]
+            ours = [answer for question in each.questions for answer in _halved(engine, question)]
         except TOO_MUCH as error:
             found.too_large[each.watched.alert.name] = error.detail
         else:
@@ -118,30 +118,30 @@ def _one_by_one(answering: Answering, asking: Sequence[Asking]) -> Found:
     return found
 
 
-def _halved(answering: Answering, question: Question) -> list[Answer]:
+def _halved(engine: QueryEngine, question: Query) -> list[Result]:
     """The answers to a question, in as few parts as fit."""
     try:
-        return [answering.answer(question)]
+        return [engine.execute(question)]
     except TooLarge:
         if len(question.periods) == 1:
             raise
     middle = len(question.periods) // 2
     halves = question.periods[:middle], question.periods[middle:]
-    return [answer for half in halves for answer in _halved(answering, _over(question, half))]
+    return [answer for half in halves for answer in _halved(engine, _over(question, half))]
 
 
-def _over(question: Question, periods: tuple[Period, ...]) -> Question:
+def _over(question: Query, periods: tuple[Period, ...]) -> Query:
     range_ = Period(periods[0].start, periods[-1].end)
     return replace(question, range=range_, periods=periods, windows=periods)
 
 
-def _cut_of(answers: Sequence[Answer]) -> Cut | None:
+def _cut_of(answers: Sequence[Result]) -> Cut | None:
     if answers and all(answer.meta.cut == answers[0].meta.cut for answer in answers):
         return answers[0].meta.cut
     return None
 
 
-def _one(answers: Sequence[Answer]) -> Answer:
+def _one(answers: Sequence[Result]) -> Result:
     """The rows of several answers in one; it is complete if all of them are."""
     degraded = next((answer for answer in answers if answer.meta.degraded), answers[0])
     return replace(degraded, rows=[row for answer in answers for row in answer.rows])

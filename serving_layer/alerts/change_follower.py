@@ -13,6 +13,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from hand_off.change_log import Changes, read_since
+from infra.backoff import pause_after
 from master_dataset.cut import Cut
 from master_dataset.errors import MasterDatasetError
 from serving_layer.alerts.answers import NotNow
@@ -55,7 +56,7 @@ class Follower:
 
     def run(self) -> None:
         """Follow until told to stop. After whatever went wrong it begins again from the journal."""
-        pause = PAUSE_S
+        failures = 0
         while not self.stopping.is_set():
             try:
                 self._place = b"0"
@@ -63,7 +64,7 @@ class Follower:
                 self.begun += 1
                 while not self.stopping.is_set():
                     self._follow()
-                    pause, self.error = PAUSE_S, ""
+                    failures, self.error = 0, ""
             except (NotNow, RedisError, OSError, MasterDatasetError) as error:  # it passes
                 if self.error != str(error):
                     log.warning("waits", follower=self.name, why=str(error))
@@ -71,8 +72,8 @@ class Follower:
             except Exception as error:  # a defect, or the disk: it is said, and tried again
                 self.error = f"{type(error).__name__}: {error}"
                 log.exception("begins_again", follower=self.name, why=self.error)
-            self.stopping.wait(pause)
-            pause = min(2 * pause, LONGEST_PAUSE_S)
+            failures += 1
+            self.stopping.wait(pause_after(failures, PAUSE_S, LONGEST_PAUSE_S))
 
     def _follow(self) -> None:
         """Look at what comes for about a second, and then at what time decides."""

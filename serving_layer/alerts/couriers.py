@@ -7,16 +7,17 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient
 
+from infra.backoff import pause_after
+from infra.clients.kafka import librdkafka_config
+from infra.clients.kafka_admin import KafkaAdmin
 from infra.settings import Settings
 from master_dataset.errors import MasterDatasetError
 from master_dataset.kafka.send import PRODUCER
-from master_dataset.kafka.topics import TopicPlan, apply_topics, librdkafka_config, topic_configs
+from master_dataset.kafka.topics import TopicPlan, apply_topics, topic_configs
 from serving_layer.alerts.journal import Journal, Telling
 from serving_layer.alerts.payloads import KAFKA, WEBHOOK
 from serving_layer.alerts.webhooks import NotDelivered, Webhook, deliver
@@ -89,7 +90,7 @@ class Courier:
             self.error = ""
             return
         longest = LONGEST_PAUSE_S if self.target != KAFKA else 5.0
-        pause_s = min(FIRST_PAUSE_S * 2 ** min(first.tries, 20), longest) * random.uniform(0.75, 1.0)  # noqa: S311
+        pause_s = pause_after(first.tries + 1, FIRST_PAUSE_S, longest) * random.uniform(0.75, 1.0)  # noqa: S311
         self.journal.failed(first.seq, time.time() + pause_s, why)
 
 
@@ -141,6 +142,7 @@ class WrittenTopic:
             "linger.ms": 1,
             "message.timeout.ms": 15_000,
         }
+        self._settings, self._bootstrap = settings, bootstrap
         self._plan = plan
         self._producer: Producer | None = None
         self.skipped = 0
@@ -157,7 +159,8 @@ class WrittenTopic:
 
     def _send(self, messages: Sequence[Parcel]) -> None:
         if self._producer is None:
-            apply_topics(AdminClient(_connection_of(self._config)), [self._plan])
+            with KafkaAdmin(self._settings, self._bootstrap) as admin:
+                apply_topics(admin, [self._plan])
             self._producer = Producer(self._config)
         failures: list[KafkaError] = []
 
@@ -188,10 +191,6 @@ class WrittenTopic:
                 return
             else:
                 return
-
-
-def _connection_of(config: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in config.items() if name not in {*PRODUCER, "linger.ms", "message.timeout.ms"}}
 
 
 def webhook_courier(settings: Settings, hook: Webhook, journal: Journal, stopping: threading.Event) -> Courier:

@@ -25,9 +25,9 @@ from serving_layer.alerts.episodes import Episode, Judged, Key, State, Step, adv
 from serving_layer.alerts.journal import Journal, Look, Position
 from serving_layer.alerts.payloads import Message, messages, told
 from serving_layer.alerts.questions import Wanted
-from serving_layer.engine import Answering
+from serving_layer.engine import QueryEngine
 from serving_layer.errors import ServingError
-from serving_layer.query.result import Answer
+from serving_layer.query.result import Result
 from views.alert import Alert
 from views.declarations import Declarations
 from views.errors import AlertError
@@ -71,7 +71,7 @@ class Evaluator:
     settings: Settings
     declarations: Declarations
     source: str
-    answering: Answering
+    engine: QueryEngine
     journal: Journal
     webhooks: tuple[str, ...] = ()
     on_told: Callable[[], None] = lambda: None
@@ -170,7 +170,7 @@ class Evaluator:
         for alert in self.alerts:
             memory = self.memory[alert.name]
             try:
-                view = self.answering.latest(alert.view.name)
+                view = self.engine.served_view(alert.view.name)
                 yield Watched(alert, view, alert.condition_for(view) if alert.when else None)
                 memory.error = memory.error if memory.is_behind else ""
             except ServingError as error:
@@ -253,7 +253,7 @@ class Evaluator:
 
     def _read(self, asking: Sequence[Asking], now: float) -> Found:
         """The answers; of an alert that asks too much it is noted that it has to catch up."""
-        found = read(self.answering, self.source, asking, now)
+        found = read(self.engine, self.source, asking, now)
         for memory in (self.memory[name] for name in found.answers):
             memory.is_behind, memory.error = False, ""
         for name, why in found.too_large.items():
@@ -266,7 +266,7 @@ class Evaluator:
     # ---- what follows ----
 
     def _steps(
-        self, watched: Watched, asking: Sequence[Asking], answers: Mapping[str, Answer], touched: Changes | None,
+        self, watched: Watched, asking: Sequence[Asking], answers: Mapping[str, Result], touched: Changes | None,
         now: float,
     ) -> list[Step]:  # fmt: skip
         name = watched.alert.name
@@ -278,7 +278,7 @@ class Evaluator:
             return list(self._silence(watched, found, touched, now))
         return list(self._judged(watched, ours, found, now))
 
-    def _judged(self, watched: Watched, ours: Asking | None, answer: Answer | None, now: float) -> Iterator[Step]:
+    def _judged(self, watched: Watched, ours: Asking | None, answer: Result | None, now: float) -> Iterator[Step]:
         memory, rule = self.memory[watched.alert.name], watched.rule
         judged: dict[Key, dict[int, Judged]] = {}
         if ours is not None and answer is not None and watched.condition is not None:
@@ -301,7 +301,7 @@ class Evaluator:
             return self.as_of
         return float(settled)
 
-    def _silence(self, watched: Watched, answer: Answer | None, touched: Changes | None, now: float) -> Iterator[Step]:
+    def _silence(self, watched: Watched, answer: Result | None, touched: Changes | None, now: float) -> Iterator[Step]:
         alert, view, memory = watched.alert, watched.view, self.memory[watched.alert.name]
         newest: dict[Key, int] = {}
         if answer is not None:

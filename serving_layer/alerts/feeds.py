@@ -25,9 +25,9 @@ from serving_layer.alerts.episodes import named
 from serving_layer.alerts.journal import Journal, Position
 from serving_layer.alerts.payloads import iso
 from serving_layer.alerts.questions import Wanted
-from serving_layer.engine import Answering
+from serving_layer.engine import QueryEngine
 from serving_layer.errors import ServingError
-from serving_layer.query.result import Answer
+from serving_layer.query.result import Result
 from views.feed import Feed
 
 CHUNK = 500
@@ -40,7 +40,7 @@ class Feeder:
 
     settings: Settings
     feed: Feed
-    answering: Answering
+    engine: QueryEngine
     journal: Journal
     topic: WrittenTopic
     sent: int = 0
@@ -56,8 +56,8 @@ class Feeder:
     def look(self, touched: Changes | None, _since: Callable[[Cut, bytes], Changes | None]) -> bytes | None:
         """Send what was touched, or everything of late where that is not known, or where a run was published."""
         try:
-            view = self.answering.latest(self.feed.view.name)
-            run = self.answering.standing(view.source.name).batch.run
+            view = self.engine.served_view(self.feed.view.name)
+            run = self.engine.status(view.source.name).batch.run
         except ServingError as error:
             raise NotNow(error.detail) from None
         known = self.journal.position(self.name)
@@ -85,21 +85,21 @@ class Feeder:
             self._send(self._answer(Wanted(frozenset(buckets[at : at + CHUNK]), None)))
         self.journal.note_position(self.name, Position(cut, 0.0, run))
 
-    def _answer(self, wanted: Wanted) -> Answer:
+    def _answer(self, wanted: Wanted) -> Result:
         try:
-            view = self.answering.latest(self.feed.view.name)
+            view = self.engine.served_view(self.feed.view.name)
             question = questions.question(view, self.feed.keys, view.bucket.seconds, wanted, list(view.answers))
-            answer = self.answering.answer(question)
+            answer = self.engine.execute(question)
         except ServingError as error:
             raise NotNow(error.detail) from None
         if answer.meta.degraded:
             raise NotNow(answer.meta.why or "the answer is not complete")
         return answer
 
-    def _send(self, answer: Answer) -> None:
+    def _send(self, answer: Result) -> None:
         self.sent += self.topic.send(self._messages(answer))
 
-    def _messages(self, answer: Answer) -> Iterator[tuple[bytes, bytes, str]]:
+    def _messages(self, answer: Result) -> Iterator[tuple[bytes, bytes, str]]:
         cut = cut_to_json(answer.meta.cut)
         for row in answer.rows:
             place = {"bucket": iso(row.period.start), **named(self.feed.keys, row.key)}

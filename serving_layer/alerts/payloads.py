@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from typing import Any
 
+from infra.times import iso_utc
 from serving_layer.alerts.episodes import Episode, State, named
 
 KAFKA = "kafka"
@@ -19,9 +19,7 @@ Message = tuple[str, str, str, str]
 
 def iso(seconds: float | None) -> str | None:
     """A time as JSON has it."""
-    if seconds is None:
-        return None
-    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
+    return None if seconds is None else iso_utc(seconds)
 
 
 def described(episode: Episode) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,10 +12,11 @@ from typing import Any
 
 from infra.clients.redis import redis_client
 from infra.errors import HomeInUse
+from infra.locks import LockHeld, hold
 from infra.process_status import ProcessStatus
 from infra.processes import Worker, run_worker
 from infra.settings import Settings
-from infra.stack.services import addresses
+from infra.stack.addresses import addresses
 from serving_layer.alerts.change_follower import Follower
 from serving_layer.alerts.couriers import Courier, kafka_courier, webhook_courier
 from serving_layer.alerts.evaluator import Evaluator, ended
@@ -25,8 +25,8 @@ from serving_layer.alerts.journal import Journal, Position, open_journal
 from serving_layer.alerts.metrics import AlertMetrics
 from serving_layer.alerts.watches import Watcher
 from serving_layer.alerts.webhooks import Webhook, check_named, read_webhooks
-from serving_layer.engine import Answering
-from serving_layer.query.limits import bounds_of
+from serving_layer.engine import QueryEngine
+from serving_layer.query.limits import execution_limits
 from views.declarations import Declarations, declared_by
 
 HEARTBEAT_S = 0.5
@@ -103,9 +103,9 @@ def run_alerts(worker: Worker) -> None:
         journal = open_journal(settings)
         held.callback(journal.close)
         held.enter_context(_alone(journal.path.with_name("lock")))
-        answering = Answering(settings, declarations, bounds_of(settings))
-        held.callback(answering.close)
-        kept = _kept(settings, declarations, webhooks, journal, answering, worker.stopping)
+        engine = QueryEngine(settings, declarations, execution_limits(settings))
+        held.callback(engine.close)
+        kept = _kept(settings, declarations, webhooks, journal, engine, worker.stopping)
         threads = [threading.Thread(target=run, daemon=True) for run in kept.threads()]
         for thread in threads:
             thread.start()
@@ -122,7 +122,7 @@ def run_alerts(worker: Worker) -> None:
 
 def _kept(
     settings: Settings, declarations: Declarations, webhooks: dict[str, Webhook], journal: Journal,
-    answering: Answering, stopping: threading.Event,
+    engine: QueryEngine, stopping: threading.Event,
 ) -> Kept:  # fmt: skip
     where = addresses(settings)
     kept = Kept(settings, declarations, journal, stopping)
@@ -135,13 +135,13 @@ def _kept(
 
     for name, source in declarations.sources.items():
         evaluator = Evaluator(
-            settings, declarations, name, answering, journal, tuple(webhooks), on_told
+            settings, declarations, name, engine, journal, tuple(webhooks), on_told
         )  # fmt: skip
         kept.evaluators[name] = evaluator
         if declarations.alerts_of(name):
             kept.followers.append(Follower(name, name, evaluator, journal, _redis(settings), stopping))
         for feed in declarations.feeds_of(name):
-            feeder = Feeder(settings, feed, answering, journal, feed_topic(settings, where.kafka, feed))
+            feeder = Feeder(settings, feed, engine, journal, feed_topic(settings, where.kafka, feed))
             kept.feeders[feed.name] = feeder
             kept.followers.append(Follower(feeder.name, name, feeder, journal, _redis(settings), stopping))
         watches = tuple(each for each in declarations.watches.values() if each.source.name == name)
@@ -168,12 +168,11 @@ def _redis(settings: Settings) -> Any:
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
     """Two processes that look at the same alerts would tell everything twice."""
-    with path.open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise HomeInUse(f"Another process looks at the alerts of this home: it holds {path}.") from None
-        yield
+    try:
+        with hold(path, wait_s=0):
+            yield
+    except LockHeld:
+        raise HomeInUse(f"Another process looks at the alerts of this home: it holds {path}.") from None
 
 
 def main() -> int:

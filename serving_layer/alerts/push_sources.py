@@ -10,7 +10,7 @@ from redis import asyncio as redis_asyncio
 
 from hand_off.change_log import entries_of
 from infra.settings import Settings
-from infra.stack.services import addresses
+from infra.stack.addresses import addresses
 from serving_layer.alerts.journal import Journal
 from serving_layer.alerts.watches import names
 from serving_layer.push.log_channel import parse_id

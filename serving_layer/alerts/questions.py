@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from hand_off.change_log import Buckets
 from serving_layer.alerts.episodes import Judged, Key
 from serving_layer.query import order
-from serving_layer.query.model import Filter, Period, Question
-from serving_layer.query.result import Answer
+from serving_layer.query.model import Filter, Period, Query
+from serving_layer.query.result import Result
 from views.alert import Alert, compared, nothing, numbers
 from views.typed_expression import Typed
 from views.view import View
@@ -51,7 +51,7 @@ def around(alert: Alert, periods: Iterable[int]) -> frozenset[int]:
     return frozenset(period + number * alert.step_s for period in periods for number in reach)
 
 
-def question(view: View, by: tuple[str, ...], step_s: int, wanted: Wanted, answers: Collection[str]) -> Question:
+def question(view: View, by: tuple[str, ...], step_s: int, wanted: Wanted, answers: Collection[str]) -> Query:
     """The question for the answers of these keys in these periods."""
     periods = tuple(Period(start, start + step_s) for start in sorted(wanted.periods))
     filters: tuple[Filter, ...] = ()
@@ -59,14 +59,14 @@ def question(view: View, by: tuple[str, ...], step_s: int, wanted: Wanted, answe
         columns = zip(*wanted.keys, strict=True) if wanted.keys else ((),) * len(by)
         values = [tuple(dict.fromkeys(column)) for column in columns]
         filters = tuple(Filter(name, "is", each) for name, each in zip(by, values, strict=True))
-    return Question(
+    return Query(
         view=view, range=Period(periods[0].start, periods[-1].end), grain=f"{step_s}s", tz="UTC", periods=periods,
         windows=periods, filters=filters, by=by, answers=tuple(answers), order=order.complete((), by),
         limit=MOST_ROWS,
     )  # fmt: skip
 
 
-def alert_question(alert: Alert, view: View, wanted: Wanted) -> Question:
+def alert_question(alert: Alert, view: View, wanted: Wanted) -> Query:
     """What an alert asks: its periods, and those that they are compared with."""
     periods = wanted.periods | {period - alert.shift_s for period in wanted.periods}
     numeric = {*view.answer_scope().fields} | {name for name, kind in view.answer_types.items() if kind is None}
@@ -75,7 +75,7 @@ def alert_question(alert: Alert, view: View, wanted: Wanted) -> Question:
 
 
 def judged(
-    alert: Alert, view: View, condition: Typed, wanted: Wanted, answer: Answer, as_of: float
+    alert: Alert, view: View, condition: Typed, wanted: Wanted, answer: Result, as_of: float
 ) -> dict[Key, dict[int, Judged]]:
     """The judgement of each key and period that has rows, or is named.
 

@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute, Route
 from infra.clients.redis import redis_client
 from infra.rest.responses import json_response, query_pairs
 from infra.settings import Settings
-from infra.stack.services import addresses
+from infra.stack.addresses import addresses
 from serving_layer.alerts.episodes import Episode, State
 from serving_layer.alerts.journal import Journal, journal_path, open_journal
 from serving_layer.alerts.payloads import described, iso

@@ -24,13 +24,14 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from redis import Redis
 from redis.exceptions import RedisError
 
+from infra.clients.kafka import librdkafka_config
 from infra.settings import Settings
 from master_dataset.cut import Cut, cut_from_json, cut_to_json, is_below
 from master_dataset.errors import InvalidEvent, MasterDatasetError
 from master_dataset.events.envelope import compile_validator, parse_json
 from master_dataset.events.strict_json import dump_decimal
+from master_dataset.kafka.errors import translated
 from master_dataset.kafka.positions import read_positions
-from master_dataset.kafka.topics import librdkafka_config, translated
 from serving_layer.alerts.payloads import iso
 from views.field_types import Field, FieldType
 from views.source import Source

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from datetime import UTC, datetime
 from typing import Any
 
 from starlette.requests import Request
@@ -15,6 +14,7 @@ from infra.rest.bodies import read_body
 from infra.rest.problems import Problem
 from infra.rest.responses import json_response
 from infra.rest.sessions import is_from_our_page
+from infra.times import iso_utc
 from master_dataset.errors import InvalidEvent
 from master_dataset.events.strict_json import parse_json
 from serving_layer.rest.access import SCOPES
@@ -92,7 +92,7 @@ def _described(key: AccessKey | None, ends: float | None) -> dict[str, Any]:
     return {
         "key": None if key is None else key.name,
         "views": None if key is None or key.views is None else list(key.views),
-        "ends": None if ends is None else datetime.fromtimestamp(ends, UTC).isoformat().replace("+00:00", "Z"),
+        "ends": None if ends is None else iso_utc(ends),
     }
 
 

@@ -12,7 +12,7 @@ CHECK_EVERY = 512
 
 
 @dataclass(frozen=True)
-class Bounds:
+class ExecutionLimits:
     """What one answer may take at most. Those that are settings are called the same there, after `serving_`."""
 
     max_groups: int = 1_000_000
@@ -32,10 +32,10 @@ class Bounds:
 
 
 @dataclass
-class Budget:
+class QueryBudget:
     """What is left for one answer. Threads do not share it."""
 
-    bounds: Bounds
+    bounds: ExecutionLimits
     deadline: float
     """When it must be there, by the monotonic clock."""
     groups: int = 0

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from master_dataset.cut import Cut, cut_from_json, cut_to_json
 from serving_layer.errors import BadParameter
-from serving_layer.query.model import Period, Question
+from serving_layer.query.model import Period, Query
 from serving_layer.query.order import Position, is_position, positions
-from serving_layer.query.result import Row
+from serving_layer.query.result import ResultRow
 from serving_layer.query.times import LATEST
 
 FORMAT = 1
@@ -37,7 +37,7 @@ class Cursor(NamedTuple):
     """Of when paging began. Later pages have newer events too: a row whose position changed meanwhile may be missed."""
 
 
-def write(question: Question, last: Row, run: int, applied: Cut) -> str:
+def write(question: Query, last: ResultRow, run: int, applied: Cut) -> str:
     """The cursor of the page after this row. `run` and `applied` are those of the first page."""
     parts = [FORMAT, hash_of(question), *question.range, run, cut_to_json(applied), positions(question)(last)]
     written = json.dumps(parts, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
@@ -58,7 +58,7 @@ def read(text: str) -> Cursor:
         raise _refused(text, "This is no cursor, or not the whole of it.") from None
 
 
-def check(text: str, cursor: Cursor, question: Question) -> None:
+def check(text: str, cursor: Cursor, question: Query) -> None:
     """BadParameter where the cursor belongs to another question."""
     if cursor.question != hash_of(question) or not is_position(cursor.after, question):
         raise _refused(
@@ -68,7 +68,7 @@ def check(text: str, cursor: Cursor, question: Question) -> None:
         )
 
 
-def hash_of(question: Question) -> str:
+def hash_of(question: Query) -> str:
     """The same for every page of a question."""
     return hashlib.sha256(question.without_page().encode()).hexdigest()[:HASH]
 

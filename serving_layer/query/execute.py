@@ -10,18 +10,18 @@ from typing import Any, NamedTuple
 from hand_off.speed_views import ALL_KEYS, State, StateRange, totals_of
 from master_dataset.cut import Cut, cut_to_json, is_below
 from serving_layer.query import cursors, rows, top_keys
-from serving_layer.query.budget import Budget
+from serving_layer.query.budget import QueryBudget
 from serving_layer.query.cursors import Cursor
-from serving_layer.query.key_selection import Wanted, wanted
+from serving_layer.query.key_selection import KeySelection, select_keys
 from serving_layer.query.merge import Cells, Groups, gather
-from serving_layer.query.model import Period, Question
+from serving_layer.query.model import Period, Query
 from serving_layer.query.order import BUCKET, Position
-from serving_layer.query.presentation_cache import PresentedCache
-from serving_layer.query.result import Answer, BatchPart, Meta, Row, SpeedPart
-from serving_layer.query.rows import Gathered, Presenting
+from serving_layer.query.presentation_cache import PresentationCache
+from serving_layer.query.result import BatchPart, Provenance, Result, ResultRow, SpeedPart
+from serving_layer.query.rows import Gathered, Presenter
 from serving_layer.query.segments import segments
 from serving_layer.readers.batch import OpenRun, read_errors, tiles
-from serving_layer.readers.speed import Reading, behind
+from serving_layer.readers.speed import SpeedSnapshot, behind
 from views.states import HeadReader
 from views.view import View
 
@@ -29,11 +29,11 @@ MOST_KEYS = 10_000
 """Keys that are looked up one by one; where filters name more, all keys are read and compared."""
 
 
-class Asked(NamedTuple):
+class QueryPlan(NamedTuple):
     """A question, and what it needs of the speed side."""
 
-    question: Question
-    wanted: Wanted
+    question: Query
+    wanted: KeySelection
     cursor: Cursor | None
     ranges: tuple[Period, ...]
     rank: str | None = None
@@ -57,20 +57,20 @@ class Asked(NamedTuple):
         return self.cursor.after if self.cursor is not None else None
 
 
-class Read(NamedTuple):
+class Snapshot(NamedTuple):
     """Both sides as they are together: a run, and what the speed side has since its cut, or why it has nothing."""
 
     run: OpenRun
-    reading: Reading
+    reading: SpeedSnapshot
     aside: Mapping[str, str] = {}
     """Views, by hash, whose speed side is not to be used, and why."""
 
-    def of(self, asked: Asked) -> Read:
+    def of(self, asked: QueryPlan) -> Snapshot:
         """What one question is answered from: where the speed side of its view is set aside, the run alone."""
         why = self.aside.get(asked.question.view.hash)
         if why is None or self.reading.answer is None:
             return self
-        return Read(self.run, Reading(None, why, self.reading.before))
+        return Snapshot(self.run, SpeedSnapshot(None, why, self.reading.before))
 
     @property
     def cut(self) -> Cut:
@@ -78,15 +78,15 @@ class Read(NamedTuple):
         return self.run.cut if self.reading.answer is None else self.reading.answer.applied
 
 
-def asked(question: Question) -> Asked:
+def asked(question: Query) -> QueryPlan:
     """What a question needs."""
-    keys = wanted(question.view, question.filters, MOST_KEYS)
+    keys = select_keys(question.view, question.filters, MOST_KEYS)
     cursor = cursors.read(question.cursor) if question.cursor else None
     ranges = tuple(segments((*question.windows, *(question.previous or ()))).ranges())
-    return Asked(question, keys, cursor, ranges, top_keys.rank_by(question, keys))
+    return QueryPlan(question, keys, cursor, ranges, top_keys.rank_by(question, keys))
 
 
-def numbers_of(asked: Asked, run: OpenRun) -> top_keys.Numbers | None:
+def numbers_of(asked: QueryPlan, run: OpenRun) -> top_keys.Numbers | None:
     """What the batch side has of the answer that a question ranks by; None where that cannot be compared as numbers."""
     name = asked.question.view.name
     if asked.rank is None or not asked.ranges:
@@ -94,7 +94,7 @@ def numbers_of(asked: Asked, run: OpenRun) -> top_keys.Numbers | None:
     return run.sums(name, asked.rank, asked.ranges[0]) if run.has_days(name, asked.ranges) else top_keys.NOTHING
 
 
-def narrowed(asked: Asked, run: OpenRun, heads: Sequence[State]) -> Asked:
+def narrowed(asked: QueryPlan, run: OpenRun, heads: Sequence[State]) -> QueryPlan:
     """The same of the keys alone that can be on the page, by the numbers of both sides; of all if these are too many.
 
     `heads` are the headers of all states that the speed side has for it.
@@ -109,14 +109,16 @@ def narrowed(asked: Asked, run: OpenRun, heads: Sequence[State]) -> Asked:
         speed = top_keys.added(heads, HeadReader(view.algebras, asked.rank))
         count, highest = asked.question.limit + 1, None if asked.after is None else asked.after[0]
         keys = top_keys.candidates(sums, speed, asked.wanted.prefix, count=count, highest=highest)
-    return whole if keys is None else whole._replace(wanted=Wanted(tuple(keys), b""))
+    return whole if keys is None else whole._replace(wanted=KeySelection(tuple(keys), b""))
 
 
-def make(asked: Asked, read: Read, speed: Sequence[State], budget: Budget, cache: PresentedCache) -> Answer:
+def make(
+    asked: QueryPlan, read: Snapshot, speed: Sequence[State], budget: QueryBudget, cache: PresentationCache
+) -> Result:
     """The answer. `speed` are the states that the speed side has for this question."""
     question, run = asked.question, read.run
-    presenting = Presenting(question, cache)
-    page: list[Row] = []
+    presenting = Presenter(question, cache)
+    page: list[ResultRow] = []
     has_more = False
     with read_errors(run):
         for part in _parts(asked):
@@ -128,13 +130,13 @@ def make(asked: Asked, read: Read, speed: Sequence[State], budget: Budget, cache
                 break
     first_run, first_cut = (asked.cursor.run, asked.cursor.applied) if asked.cursor else (run.run, read.cut)
     following = cursors.write(question, page[-1], first_run, first_cut) if has_more else None
-    return Answer(question.by, page, _meta(asked, read, speed), following)
+    return Result(question.by, page, _meta(asked, read, speed), following)
 
 
 # ---- what is read --------------------------------------------------------------
 
 
-def _parts(asked: Asked) -> Iterator[Question]:
+def _parts(asked: QueryPlan) -> Iterator[Query]:
     """The question in parts, in the order of its rows, so that not much more is read than a page needs.
 
     That works where rows are ordered by time first. How many rows a period has is not known unless keys are listed.
@@ -166,7 +168,7 @@ def _parts(asked: Asked) -> Iterator[Question]:
         )
 
 
-def _gathered(part: Question, asked: Asked, run: OpenRun, speed: Sequence[State], budget: Budget) -> Gathered:
+def _gathered(part: Query, asked: QueryPlan, run: OpenRun, speed: Sequence[State], budget: QueryBudget) -> Gathered:
     """The packed states of both sides that (a part of) a question is about."""
     view, of = part.view, asked.wanted
     pieces = segments((*part.windows, *(part.previous or ())))
@@ -189,11 +191,11 @@ def _gathered(part: Question, asked: Asked, run: OpenRun, speed: Sequence[State]
 # ---- what it is made of --------------------------------------------------------
 
 
-def _meta(asked: Asked, read: Read, speed: Sequence[State]) -> Meta:
+def _meta(asked: QueryPlan, read: Snapshot, speed: Sequence[State]) -> Provenance:
     question, run, reading = asked.question, read.run, read.reading
     view, cut = question.view, read.cut
     why = _why(asked, read)
-    return Meta(
+    return Provenance(
         view=view.name,
         version=view.hash[:16],
         source=view.source.name,
@@ -206,7 +208,7 @@ def _meta(asked: Asked, read: Read, speed: Sequence[State]) -> Meta:
         complete=why is None,
         degraded=why is not None,
         why=why,
-        answers={name: how_exact(view, name) for name in question.answers},
+        answers={name: exactness(view, name) for name in question.answers},
         etag=_etag(question, run, cut, why),
     )
 
@@ -216,7 +218,7 @@ def batch_part(run: OpenRun, *, read: bool) -> BatchPart:
     return BatchPart(run.run, run.cut, run.published, read)
 
 
-def speed_part(reading: Reading, *, read: bool) -> SpeedPart | None:
+def speed_part(reading: SpeedSnapshot, *, read: bool) -> SpeedPart | None:
     """What the speed side said, as an answer names it."""
     if reading.answer is None:
         return None
@@ -227,12 +229,12 @@ def speed_part(reading: Reading, *, read: bool) -> SpeedPart | None:
     )  # fmt: skip
 
 
-def etag(asked: Asked, read: Read) -> str:
+def etag(asked: QueryPlan, read: Snapshot) -> str:
     """The ETag of the answer that would be made of this."""
     return _etag(asked.question, read.run, read.cut, _why(asked, read))
 
 
-def _why(asked: Asked, read: Read) -> str | None:
+def _why(asked: QueryPlan, read: Snapshot) -> str | None:
     """Why an answer is degraded; None: it is not."""
     if read.reading.why is not None:
         return (
@@ -246,7 +248,7 @@ def _why(asked: Asked, read: Read) -> str | None:
     return None
 
 
-def how_exact(view: View, name: str) -> dict[str, Any]:
+def exactness(view: View, name: str) -> dict[str, Any]:
     """What kind an answer is, whether it is exact, and if not, how far it may be off, in words."""
     stored = [view.algebras[each] for each in sorted(view.stored_for([name]))]
     errors = dict.fromkeys(algebra.error for algebra in stored if algebra.error)
@@ -254,7 +256,7 @@ def how_exact(view: View, name: str) -> dict[str, Any]:
     return {**found, "error": "; ".join(errors)} if errors else found
 
 
-def _etag(question: Question, run: OpenRun, cut: Cut, why: str | None) -> str:
+def _etag(question: Query, run: OpenRun, cut: Cut, why: str | None) -> str:
     parts = (
         question.view.hash, run.run, cut_to_json(cut), question.without_page(), question.limit, question.cursor,
         question.explain, why is not None,

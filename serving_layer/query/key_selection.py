@@ -17,7 +17,7 @@ Test = Callable[[Any], bool]
 
 
 @dataclass(frozen=True)
-class Wanted:
+class KeySelection:
     """The keys that pass all filters. A reader looks up `keys`, or scans those with `prefix` and asks `matches`."""
 
     keys: tuple[bytes, ...] | None
@@ -32,7 +32,7 @@ class Wanted:
         return all(test(key[place]) for place, test in self.tests)
 
 
-def wanted(view: View, filters: Iterable[Filter], most: int) -> Wanted:
+def select_keys(view: View, filters: Iterable[Filter], most: int) -> KeySelection:
     """The keys of a view that pass the filters. They are listed up to `most`."""
     given: dict[str, list[Filter]] = {name: [] for name in view.keys}
     for each in filters:
@@ -45,7 +45,7 @@ def wanted(view: View, filters: Iterable[Filter], most: int) -> Wanted:
     elif all(values is not None for values in fixed) and prod(len(values or ()) for values in fixed) <= most:
         keys = tuple(sorted(pack_key(key) for key in product(*(values or () for values in fixed))))
     places = tuple((place, tests[name]) for place, name in enumerate(view.keys) if name in tests)
-    return Wanted(keys, _prefix([*given.values()], fixed), places)
+    return KeySelection(keys, _prefix([*given.values()], fixed), places)
 
 
 def _test(filters: Sequence[Filter]) -> Test:

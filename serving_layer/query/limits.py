@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from infra.settings import Settings
-from serving_layer.query.budget import Bounds
-from serving_layer.query.parse import Limits
+from serving_layer.query.budget import ExecutionLimits
+from serving_layer.query.parse import QueryLimits
 
 
-def limits_of(settings: Settings) -> Limits:
+def query_limits(settings: Settings) -> QueryLimits:
     """How large a question may be."""
-    return Limits(
+    return QueryLimits(
         max_rows=settings.serving_max_rows,
         max_periods=settings.serving_max_periods,
         max_values=settings.serving_max_values,
@@ -17,9 +17,9 @@ def limits_of(settings: Settings) -> Limits:
     )
 
 
-def bounds_of(settings: Settings) -> Bounds:
+def execution_limits(settings: Settings) -> ExecutionLimits:
     """What its answer may take."""
-    return Bounds(
+    return ExecutionLimits(
         max_groups=settings.serving_max_groups,
         max_state_mb=settings.serving_max_state_mb,
         cache_mb=settings.serving_cache_mb,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from serving_layer.query.budget import CHECK_EVERY, Budget
+from serving_layer.query.budget import CHECK_EVERY, QueryBudget
 from serving_layer.query.segments import Segments, Span
 from views.keys import unpack_key
 from views.states import Reader, merge
@@ -49,7 +49,7 @@ def gather(
     tiles: Iterable[tuple[int, bytes, bytes]],
     segments: Segments,
     groups: Groups,
-    budget: Budget,
+    budget: QueryBudget,
 ) -> int:
     """Put tiles (bucket, key, state) where they belong. Returns how many there were."""
     count = spent = size = 0
@@ -118,7 +118,7 @@ class Windows:
                 self.window_of[segment] = number
 
 
-def merged(reader: Reader, packed: Sequence[bytes], budget: Budget) -> State:
+def merged(reader: Reader, packed: Sequence[bytes], budget: QueryBudget) -> State:
     """The state of all of them, some at a time."""
     if len(packed) <= AT_ONCE:
         return reader.merged(packed)
@@ -130,7 +130,7 @@ def merged(reader: Reader, packed: Sequence[bytes], budget: Budget) -> State:
 
 
 def slide(
-    by_segment: Mapping[int, list[bytes]], spans: Sequence[Span], reader: Reader, budget: Budget
+    by_segment: Mapping[int, list[bytes]], spans: Sequence[Span], reader: Reader, budget: QueryBudget
 ) -> Iterator[tuple[int, State]]:
     """The merged states of a group for each window in which it has any, with the number of the window, in order.
 

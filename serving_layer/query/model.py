@@ -1,4 +1,4 @@
-"""A question: one query over one view, checked. asking.py makes it, answering.py answers it."""
+"""A question: one query over one view, checked. asking.py makes it, engine.py answers it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Freshness(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Question:
+class Query:
     """A query over one view. All of it is checked: a question can be answered, or is too large.
 
     `periods` are what rows are about, in order, clipped to the range; `windows` are what the answers of each period are

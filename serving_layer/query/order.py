@@ -14,8 +14,8 @@ from decimal import Decimal
 from functools import total_ordering
 from typing import Any
 
-from serving_layer.query.model import Order, Question
-from serving_layer.query.result import Row
+from serving_layer.query.model import Order, Query
+from serving_layer.query.result import ResultRow
 from views.view import View
 
 BUCKET = "bucket"
@@ -31,13 +31,13 @@ def complete(asked: Sequence[Order], by: Sequence[str]) -> tuple[Order, ...]:
     return (*asked, *(Order(name, False) for name in (BUCKET, *by) if name not in named))
 
 
-def positions(question: Question) -> Callable[[Row], Position]:
+def positions(question: Query) -> Callable[[ResultRow], Position]:
     """What tells where a row stands."""
     readers = [_reader(each.name, question) for each in question.order]
     return lambda row: tuple([read(row) for read in readers])
 
 
-def _reader(name: str, question: Question) -> Callable[[Row], Any]:
+def _reader(name: str, question: Query) -> Callable[[ResultRow], Any]:
     if name == BUCKET:
         return lambda row: row.period.start
     if name not in question.by:
@@ -48,7 +48,7 @@ def _reader(name: str, question: Question) -> Callable[[Row], Any]:
     return lambda row: row.key[at]
 
 
-def sort_key(question: Question) -> Callable[[Position], Any]:
+def sort_key(question: Query) -> Callable[[Position], Any]:
     """What positions are sorted and compared by."""
     ways = [_way(kind_of(each.name, question.view), each.descending) for each in question.order]
     return lambda at: tuple([way(value) for way, value in zip(ways, at, strict=True)])
@@ -95,7 +95,7 @@ class _Descending:
     __hash__ = None  # type: ignore[assignment]
 
 
-def is_position(at: Sequence[Any], question: Question) -> bool:
+def is_position(at: Sequence[Any], question: Query) -> bool:
     """Whether these values, which a stranger gave, can be a position of a row of this question."""
     return len(at) == len(question.order) and all(
         _fits(value, kind_of(each.name, question.view)) or (value is None and each.name != BUCKET)

@@ -12,9 +12,9 @@ from typing import Any
 
 from serving_layer.errors import BadParameter
 from serving_layer.query import cursors, order, parameters, parse_filters, periods
-from serving_layer.query.model import Filter, Freshness, Order, Period, Question
+from serving_layer.query.model import Filter, Freshness, Order, Period, Query
 from serving_layer.query.parameters import did_you_mean, shown, wrong
-from serving_layer.query.parse_filters import Asked
+from serving_layer.query.parse_filters import FilterTerm
 from serving_layer.query.periods import Step
 from serving_layer.query.times import LATEST, SECOND, Duration, is_relative, parse_duration, parse_time, parse_zone
 from views.aggregates import Quantiles
@@ -37,7 +37,7 @@ MOST_QUANTILES = 100
 
 
 @dataclass(frozen=True)
-class Limits:
+class QueryLimits:
     """How large a question may be."""
 
     max_rows: int = 10_000
@@ -54,13 +54,13 @@ Given = dict[str, Any]
 """The parameters by name: texts of a query string, or values of JSON."""
 
 
-def ask(view: View, parameters: Sequence[tuple[str, str]], *, now: float, limits: Limits) -> Question:
+def parse_query(view: View, parameters: Sequence[tuple[str, str]], *, now: float, limits: QueryLimits) -> Query:
     """A question from the items of a query string. `now` is in seconds since 1970."""
     given: Given = {}
-    asked: list[Asked] = []
+    asked: list[FilterTerm] = []
     for name, value in parameters:
         if found := parse_filters.find(name, view, PARAMETERS):
-            asked.append(Asked(name, *found, value))
+            asked.append(FilterTerm(name, *found, value))
         elif name not in PARAMETERS:
             raise _unknown(name, value, [*PARAMETERS, *parse_filters.names_of(view, PARAMETERS)])
         elif name in given:
@@ -70,7 +70,7 @@ def ask(view: View, parameters: Sequence[tuple[str, str]], *, now: float, limits
     return _question(view, given, parse_filters.filters(asked, view, limits.max_values), now, limits)
 
 
-def ask_json(view: View, body: Mapping[str, Any], *, now: float, limits: Limits) -> Question:
+def parse_query_json(view: View, body: Mapping[str, Any], *, now: float, limits: QueryLimits) -> Query:
     """The same from JSON: the parameters by the same names, lists as lists, and all filters in one object."""
     for name, value in body.items():
         if name in (*PARAMETERS, FILTERS, VIEW):
@@ -91,7 +91,7 @@ def _unknown(name: str, value: Any, known: list[str]) -> BadParameter:
     return BadParameter(name, value, problem, known)
 
 
-def _question(view: View, given: Given, filters: tuple[Filter, ...], now: float, limits: Limits) -> Question:
+def _question(view: View, given: Given, filters: tuple[Filter, ...], now: float, limits: QueryLimits) -> Query:
     zone = parse_zone("tz", given.get("tz", "UTC"))
     text = parameters.text("cursor", given.get("cursor", ""))
     cursor = cursors.read(text) if text else None
@@ -102,7 +102,7 @@ def _question(view: View, given: Given, filters: tuple[Filter, ...], now: float,
     window = _window(given, step)
     by = parameters.names("by", given.get("by", ""), view.keys, "key")
     answers = _answers(given, view)
-    question = Question(
+    question = Query(
         view=view,
         range=whole,
         grain=grain,
@@ -172,7 +172,7 @@ def _is_compared(given: Given) -> bool:
     return "compare" in given and bool(parameters.one_of("compare", given["compare"], ["previous_period"]))
 
 
-def _freshness(given: Given, limits: Limits) -> Freshness:
+def _freshness(given: Given, limits: QueryLimits) -> Freshness:
     wait, staleness = min(DEFAULT_WAIT_S, limits.max_wait_s), None
     if "wait" in given:
         wait = parse_duration("wait", given["wait"]).seconds
@@ -229,12 +229,12 @@ def _order(given: Given, view: View, by: Sequence[str], answers: Sequence[str]) 
     return order.complete(asked, by)
 
 
-def _limit(given: Given, limits: Limits) -> int:
+def _limit(given: Given, limits: QueryLimits) -> int:
     asked = given.get("limit", min(DEFAULT_ROWS, limits.max_rows))
     return parameters.whole_number("limit", asked, 1, limits.max_rows)
 
 
-def _check_room(question: Question) -> None:
+def _check_room(question: Query) -> None:
     """Refuse what would put two values under one name into a row."""
     added = {"previous": "compare"} if question.previous is not None else {}
     added |= {"explain": "explain"} if question.explain else {}

@@ -30,7 +30,7 @@ ESCAPE = "key."
 DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
-class Asked(NamedTuple):
+class FilterTerm(NamedTuple):
     """One value that was asked for, or asked to be left out."""
 
     parameter: str
@@ -56,7 +56,7 @@ def find(name: str, view: View, parameters: Collection[str]) -> tuple[str, str] 
     return None
 
 
-def from_json(given: Any, view: View) -> Iterator[Asked]:
+def from_json(given: Any, view: View) -> Iterator[FilterTerm]:
     """The filters of a JSON body."""
     if not isinstance(given, Mapping):
         raise wrong("filters", given, 'an object like {"url": "/docs"}', [*view.keys])
@@ -76,10 +76,12 @@ def from_json(given: Any, view: View) -> Iterator[Asked]:
                 raise wrong(name, value, 'a value, a list, or an object with "is", "not", "prefix" or "null"', KINDS)
             if isinstance(values, list) and not values:
                 raise wrong(name, value, "at least one value; without a filter all are looked at")
-            yield from (Asked(name, key, kind, each) for each in (values if isinstance(values, list) else [values]))
+            yield from (
+                FilterTerm(name, key, kind, each) for each in (values if isinstance(values, list) else [values])
+            )
 
 
-def filters(asked: Iterable[Asked], view: View, most: int) -> tuple[Filter, ...]:
+def filters(asked: Iterable[FilterTerm], view: View, most: int) -> tuple[Filter, ...]:
     """The filters of a question, checked: in the order of the view's keys."""
     found: dict[tuple[str, Kind], dict[Any, None]] = {}
     decided: set[str] = set()  # whether they are null
@@ -99,7 +101,7 @@ def filters(asked: Iterable[Asked], view: View, most: int) -> tuple[Filter, ...]
     )
 
 
-def _kind_and_value(asked: Asked, view: View) -> tuple[Kind, Any]:
+def _kind_and_value(asked: FilterTerm, view: View) -> tuple[Kind, Any]:
     type_of_key = view.key_expressions[asked.key].type.kind
     if asked.kind == "null":
         return ("is" if flag(asked.parameter, asked.value) else "not"), None

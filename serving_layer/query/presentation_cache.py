@@ -20,7 +20,7 @@ class Presentation(NamedTuple):
     all: dict[str, Any]
 
 
-class PresentedCache:
+class PresentationCache:
     """Keeps what was asked for lately. Threads share it: at worst two of them present the same states.
 
     New entries go into one half. When that is full, it becomes the old half, and what the old half had is forgotten but

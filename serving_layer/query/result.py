@@ -31,7 +31,7 @@ class SpeedPart:
 
 
 @dataclass(frozen=True)
-class Row:
+class ResultRow:
     """One row: a period, the values of `by`, the answers by name."""
 
     period: Period
@@ -43,7 +43,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Meta:
+class Provenance:
     """What an answer is made of: exactly the events below `cut`, unless it is degraded, and then it says why."""
 
     view: str
@@ -64,10 +64,10 @@ class Meta:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Result:
     """The rows of one page, the cursor of the next, and what they are made of."""
 
     by: tuple[str, ...]
-    rows: list[Row]
-    meta: Meta
+    rows: list[ResultRow]
+    meta: Provenance
     next: str | None = field(default=None)

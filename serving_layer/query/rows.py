@@ -9,22 +9,22 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from serving_layer.query import order
-from serving_layer.query.budget import CHECK_EVERY, Budget
+from serving_layer.query.budget import CHECK_EVERY, QueryBudget
 from serving_layer.query.key_selection import test_of
 from serving_layer.query.merge import Cells, Group, State, Windows, both, by_window, merged, slide
-from serving_layer.query.model import Period, Question
+from serving_layer.query.model import Period, Query
 from serving_layer.query.order import Position
-from serving_layer.query.presentation_cache import Presentation, PresentedCache
-from serving_layer.query.result import Row
+from serving_layer.query.presentation_cache import Presentation, PresentationCache
+from serving_layer.query.result import ResultRow
 from serving_layer.query.segments import Segments
 from views.aggregates.quantiles import QuantilesAlgebra
 from views.states import Reader
 
 
-class Presenting:
+class Presenter:
     """How states become the answers of a question."""
 
-    def __init__(self, question: Question, cache: PresentedCache) -> None:
+    def __init__(self, question: Query, cache: PresentationCache) -> None:
         view, having = question.view, question.having
         self.view, self.shown, self._having, self._shares = view, question.answers, having, question.quantiles
         more = view.answers_in(having) if having is not None else ()
@@ -37,7 +37,7 @@ class Presenting:
         ]
         self._cache, self._how = cache, repr((view.hash, self._names, self.shown, self._shares))
 
-    def of_packed(self, packed: Sequence[bytes], budget: Budget) -> Presentation:
+    def of_packed(self, packed: Sequence[bytes], budget: QueryBudget) -> Presentation:
         """What the packed states of a group are together, presented."""
         found = self._cache.get(self._how, packed)
         if found is None:
@@ -54,7 +54,7 @@ class Presenting:
         return Presentation(shown, found)
 
     def over_windows(
-        self, by_segment: Mapping[int, list[bytes]], windows: Windows, budget: Budget
+        self, by_segment: Mapping[int, list[bytes]], windows: Windows, budget: QueryBudget
     ) -> Iterator[tuple[int, Presentation]]:
         """The answers of a group for each window in which it has events, with the number of the window, in order."""
         if windows.window_of is None:
@@ -86,7 +86,7 @@ class Gathered(NamedTuple):
         return Windows([self.segments.span(window) for window in of])
 
 
-def rows_of(question: Question, presenting: Presenting, gathered: Gathered, budget: Budget) -> Iterator[Row]:
+def rows_of(question: Query, presenting: Presenter, gathered: Gathered, budget: QueryBudget) -> Iterator[ResultRow]:
     """The rows of a question, in no order."""
     cells = both(gathered.batch, gathered.speed)
     windows = gathered.windows(question.windows)
@@ -101,17 +101,17 @@ def rows_of(question: Question, presenting: Presenting, gathered: Gathered, budg
                 budget.spend(CHECK_EVERY)
             filled.add(number)
             if presenting.keeps(found):
-                yield Row(question.periods[number], group, found.shown)
+                yield ResultRow(question.periods[number], group, found.shown)
         if zero is not None:
             budget.spend(len(question.periods) - len(filled))
             for number, period in enumerate(question.periods):
                 if number not in filled:
-                    yield Row(period, group, zero)
+                    yield ResultRow(period, group, zero)
 
 
 def with_more(
-    rows: Sequence[Row], question: Question, presenting: Presenting, gathered: Gathered, budget: Budget
-) -> list[Row]:
+    rows: Sequence[ResultRow], question: Query, presenting: Presenter, gathered: Gathered, budget: QueryBudget
+) -> list[ResultRow]:
     """The rows of a page with what else is asked for: what they were a range before, and what they are made of."""
     if question.previous is None and not question.explain:
         return list(rows)
@@ -134,11 +134,11 @@ def with_more(
         at = number_of[row.period], row.key
         previous = None if question.previous is None else before.get(at, nothing)
         sides = {"batch": batch.get(at, nothing), "speed": speed.get(at, nothing), "merged": row.answers}
-        found.append(Row(row.period, row.key, row.answers, previous, sides if question.explain else None))
+        found.append(ResultRow(row.period, row.key, row.answers, previous, sides if question.explain else None))
     return found
 
 
-def named_groups(question: Question) -> Iterator[Group]:
+def named_groups(question: Query) -> Iterator[Group]:
     """The groups that a question names by its filters, whether there are events of them or not."""
     named: dict[str, Sequence[Any]] = {}
     for each in question.filters:
@@ -155,7 +155,7 @@ def named_groups(question: Question) -> Iterator[Group]:
                 yield group
 
 
-def page(rows: Iterable[Row], question: Question, after: Position | None) -> tuple[list[Row], bool]:
+def page(rows: Iterable[ResultRow], question: Query, after: Position | None) -> tuple[list[ResultRow], bool]:
     """The first rows after a position, in the question's order, and whether there are more."""
     position, sorted_by = order.positions(question), order.sort_key(question)
     ranked = ((sorted_by(position(row)), row) for row in rows)

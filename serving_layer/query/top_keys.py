@@ -13,8 +13,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from serving_layer.query.key_selection import Wanted
-from serving_layer.query.model import Question
+from serving_layer.query.key_selection import KeySelection
+from serving_layer.query.model import Query
 from views.aggregates.counting import adds_up
 from views.states import HeadReader
 
@@ -26,7 +26,7 @@ MOST = 20_000
 """More candidates than these (of equal numbers, mostly) are not looked up one by one."""
 
 
-def rank_by(question: Question, wanted: Wanted) -> str | None:
+def rank_by(question: Query, wanted: KeySelection) -> str | None:
     """The answer that decides which keys are on a page; None where it takes more than that.
 
     One period, all keys apart, not filtered but by what their bytes begin with, the largest of a number first.
@@ -44,7 +44,7 @@ def rank_by(question: Question, wanted: Wanted) -> str | None:
     return first.name if is_plain and first.descending and adds_up(question.view.algebras.get(first.name)) else None
 
 
-def _is_beginning(question: Question) -> bool:
+def _is_beginning(question: Query) -> bool:
     """Whether the filters say no more than what the bytes of a key begin with: first keys, and a prefix of the next."""
     names = list(question.view.keys)
     filters = sorted(question.filters, key=lambda each: names.index(each.key))

@@ -16,7 +16,7 @@ import numpy as np
 
 from hand_off.ranks import ranked
 from hand_off.speed_views import Ranked, State, StateRange
-from serving_layer.query.execute import Asked, numbers_of
+from serving_layer.query.execute import QueryPlan, numbers_of
 from serving_layer.query.top_keys import LARGEST, Numbers
 from serving_layer.readers.batch import OpenRun, read_errors
 from views.states import HeadReader, head_of
@@ -44,7 +44,7 @@ class Ranking:
     numbers: Numbers
     reader: HeadReader
 
-    def stretch(self, asked: Asked, more: Collection[bytes]) -> StateRange:
+    def stretch(self, asked: QueryPlan, more: Collection[bytes]) -> StateRange:
         """What is asked of the speed side: the first keys; of the very first and of `more` the states as they are."""
         whole = self._whole(more)
         keys = list(dict.fromkeys((*whole, *self.first)))
@@ -84,7 +84,7 @@ class Ranking:
         return found
 
 
-def ranking_of(asked: Asked, run: OpenRun) -> Ranking | None:
+def ranking_of(asked: QueryPlan, run: OpenRun) -> Ranking | None:
     """How a question is ranked over a run; None where only a look at all keys can tell."""
     question = asked.question
     names = ranked(question.view)

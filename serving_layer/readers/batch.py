@@ -11,7 +11,6 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -28,11 +27,12 @@ from hand_off.batch_folder import BatchFolder
 from hand_off.errors import BatchError
 from hand_off.manifests import Manifest, read_manifest
 from hand_off.publish_log import Entry
+from infra.disk import file_stamp
 from infra.failpoints import reach
 from infra.settings import Settings
 from master_dataset.cut import cut_to_json
-from serving_layer.errors import NoBatchSide, NotComputedYet, UnknownView
-from serving_layer.query.key_selection import Wanted
+from serving_layer.errors import NoBatchView, NotComputedYet, UnknownView
+from serving_layer.query.key_selection import KeySelection
 from serving_layer.query.model import Period
 from views.errors import StateError
 from views.source import Source
@@ -55,7 +55,7 @@ class _Opened:
 class OpenRun:
     """A published run, opened to be read: `with batch_side.current() as run`. Views are opened when they are asked for.
 
-    Threads share it. Everything that goes wrong is a NoBatchSide, or says that there is no such view.
+    Threads share it. Everything that goes wrong is a NoBatchView, or says that there is no such view.
     """
 
     def __init__(self, folder: BatchFolder, source: Source, entry: Entry, declared: Mapping[str, View]) -> None:
@@ -124,7 +124,7 @@ class OpenRun:
         try:
             return definitions.restore(self._folder, kept, self.source)
         except BatchError as error:
-            raise NoBatchSide(f"View {name!r} of run {self.run}: {error}") from None
+            raise NoBatchView(f"View {name!r} of run {self.run}: {error}") from None
 
     def index(self, name: str) -> Index:
         """The states of a view; those of the run that everything begins with are none."""
@@ -141,7 +141,7 @@ class OpenRun:
     def open_like(self, other: OpenRun) -> None:
         """Open the views that another run has open, before anybody waits for them: each new file is read whole once."""
         for name in list(other._opened):
-            with suppress(NoBatchSide, NotComputedYet, UnknownView):
+            with suppress(NoBatchView, NotComputedYet, UnknownView):
                 self._open(name)
 
     def sums(self, name: str, answer: str, of: Period) -> Sums | None:
@@ -174,11 +174,11 @@ class OpenRun:
             files = self._manifest.view(name).index if self._manifest else ()
             return open_index(self._folder.indexes / file for file in files)
         except BatchError as error:
-            raise NoBatchSide(f"Run {self.run} of source {self.source.name!r} cannot be read: {error}") from None
+            raise NoBatchView(f"Run {self.run} of source {self.source.name!r} cannot be read: {error}") from None
 
 
 def tiles(
-    index: Index, stretches: Iterable[Stretch], wanted: Wanted, check: Callable[[], None], *, is_total: bool
+    index: Index, stretches: Iterable[Stretch], wanted: KeySelection, check: Callable[[], None], *, is_total: bool
 ) -> Iterator[Tile]:
     """The tiles of an index that a question asks for. `is_total`: all keys together are enough."""
     for level, start, end in stretches:
@@ -191,7 +191,7 @@ def tiles(
             yield from index.of_prefix(level, wanted.prefix, start, end, check)
 
 
-class BatchSide:
+class BatchViewReader:
     """The runs of one source. Threads share it."""
 
     def __init__(self, settings: Settings, source: Source, declared: Mapping[str, View]) -> None:
@@ -208,11 +208,11 @@ class BatchSide:
         """What comparisons found, and how the file looked when that was read: one assignment, for threads share it."""
 
     def current(self) -> OpenRun:
-        """The run that is served now, held; let it go by `with`. NoBatchSide where there is none that can be read."""
+        """The run that is served now, held; let it go by `with`. NoBatchView where there is none that can be read."""
         self._follow()
         with self._lock:
             if self._current is None:
-                raise NoBatchSide(f"Source {self._source.name!r} is being closed.")
+                raise NoBatchView(f"Source {self._source.name!r} is being closed.")
             return self._current.hold()
 
     @property
@@ -222,7 +222,7 @@ class BatchSide:
         return None if current is None else current.run
 
     def load(self, run: int) -> OpenRun:
-        """A certain published run, held. NoBatchSide where it cannot be read."""
+        """A certain published run, held. NoBatchView where it cannot be read."""
         with self._lock:
             for known in (self._current, self._other):
                 if known is not None and known.run == run:
@@ -230,7 +230,7 @@ class BatchSide:
         try:
             made = self._made(publish_log.find(self.folder, run))
         except BatchError as error:
-            raise NoBatchSide(f"Run {run} of source {self._source.name!r} cannot be read: {error}") from None
+            raise NoBatchView(f"Run {run} of source {self._source.name!r} cannot be read: {error}") from None
         with self._lock:
             before, self._other = self._other, made
             held = made.hold()
@@ -274,7 +274,7 @@ class BatchSide:
 
     def _compared(self) -> Consistency | BatchError:
         """The file is looked at, and read only when it changed."""
-        stamp = _stamp(self.folder.consistency)  # before it is read: what comes meanwhile is seen next time
+        stamp = file_stamp(self.folder.consistency)  # before it is read: what comes meanwhile is seen next time
         before, found = self._known
         if stamp != before:
             try:
@@ -296,7 +296,7 @@ class BatchSide:
 
     def _follow(self) -> None:
         """Go to the run that the publish log says, if it changed: the file is looked at, and read only then."""
-        stamp = (_stamp(self.folder.publish_log), _stamp(self.folder.serving))
+        stamp = (file_stamp(self.folder.publish_log), file_stamp(self.folder.serving))
         if stamp == self._stamp:
             return
         # Whoever comes while another opens the new run goes on with the old one, if there is one.
@@ -322,7 +322,7 @@ class BatchSide:
             except BatchError as error:  # perhaps it was pruned after we read the log: then the log goes on by now
                 failure = str(error)
         else:
-            raise NoBatchSide(
+            raise NoBatchView(
                 f"The batch side of source {self._source.name!r} cannot be read: {failure} "
                 "No half of an answer is given meanwhile."
             ) from None
@@ -342,20 +342,11 @@ class BatchSide:
 
 @contextmanager
 def read_errors(run: OpenRun) -> Iterator[None]:
-    """What is damaged inside an index, as NoBatchSide."""
+    """What is damaged inside an index, as NoBatchView."""
     try:
         yield
     except (BatchError, StateError, lmdb.Error) as error:
-        raise NoBatchSide(
+        raise NoBatchView(
             f"Run {run.run} of source {run.source.name!r} cannot be read: {error} "
             f"`tidemark batch run --full --source {run.source.name}` makes it anew."
         ) from None
-
-
-def _stamp(path: Path) -> tuple[int, ...] | None:
-    """What changes with a file."""
-    try:
-        found = path.stat()
-    except FileNotFoundError:
-        return None
-    return found.st_ino, found.st_size, found.st_mtime_ns

@@ -10,16 +10,16 @@ from typing import NamedTuple
 from redis import Redis
 from redis.exceptions import RedisError
 
-from hand_off.speed_views import Outcome, SpeedAnswer, SpeedSnapshot, SpeedViews, StateRange
+from hand_off.speed_views import Outcome, RedisSnapshot, SpeedAnswer, SpeedViews, StateRange
 from master_dataset.cut import Cut, count_between, cut_to_json, is_below, join
 from serving_layer.errors import TooLarge
-from serving_layer.query.budget import Bounds
+from serving_layer.query.budget import ExecutionLimits
 
 AGAIN_S = 0.5
 """After Redis did not answer, nobody waits for it for so long: answers are made without it at once."""
 
 
-class Reading(NamedTuple):
+class SpeedSnapshot(NamedTuple):
     """What the speed side said, or in words why it said nothing. `before`: the highest cut that was read before it."""
 
     answer: SpeedAnswer | None
@@ -32,28 +32,28 @@ class Reading(NamedTuple):
         return self.answer is not None and self.answer.outcome == Outcome.REFUSED
 
 
-class Watched(NamedTuple):
+class SpeedStatus(NamedTuple):
     """The speed views of a source as they are kept, for people who look on."""
 
-    kept: SpeedSnapshot
+    kept: RedisSnapshot
     is_written: bool
 
 
-class SpeedSide:
+class SpeedViewReader:
     """The speed views of one source, as readers see them. Threads share it."""
 
-    def __init__(self, client: Redis, source: str, bounds: Bounds) -> None:
+    def __init__(self, client: Redis, source: str, bounds: ExecutionLimits) -> None:
         self._views, self._source, self._bounds = SpeedViews(client, source).reader, source, bounds
         self._lock = threading.Lock()
         self._highest: Cut = {}
         self._away: tuple[float, str] = (0.0, "")
         """Until when nobody asks Redis, and why."""
 
-    def read(self, run: int, cut: Cut, stretches: Sequence[StateRange]) -> Reading:
+    def read(self, run: int, cut: Cut, stretches: Sequence[StateRange]) -> SpeedSnapshot:
         """The states since the cut of a run, all of one moment. TooLarge where they are too many."""
         highest, (until, why) = self._highest, self._away
         if time.monotonic() < until:
-            return Reading(None, why, highest)
+            return SpeedSnapshot(None, why, highest)
         bounds = self._bounds
         try:
             answer = self._views.answer(
@@ -63,7 +63,7 @@ class SpeedSide:
         except (RedisError, OSError) as error:
             why = f"Redis does not answer ({error})"
             self._away = time.monotonic() + AGAIN_S, why
-            return Reading(None, why, highest)
+            return SpeedSnapshot(None, why, highest)
         if answer.outcome == Outcome.TOO_MANY:
             raise TooLarge(
                 f"The speed views have more than {bounds.speed_states} states, {bounds.speed_mb:g} MB of them, or "
@@ -73,15 +73,15 @@ class SpeedSide:
             )
         if answer.outcome == Outcome.LOST:
             why = "Redis holds no speed views of this source: it was lost, or none were made yet"
-            return Reading(None, why, highest)
-        return Reading(answer, None, highest)
+            return SpeedSnapshot(None, why, highest)
+        return SpeedSnapshot(answer, None, highest)
 
-    def look(self) -> Watched | None:
+    def look(self) -> SpeedStatus | None:
         """What Redis keeps of the source, and whether somebody writes it now; None where Redis does not answer."""
         if time.monotonic() < self._away[0]:
             return None
         try:
-            return Watched(self._views.snapshot(), self._views.living_writer() is not None)
+            return SpeedStatus(self._views.snapshot(), self._views.living_writer() is not None)
         except (RedisError, OSError) as error:
             self._away = time.monotonic() + AGAIN_S, f"Redis does not answer ({error})"
             return None

@@ -82,7 +82,7 @@ def remembered(seen_ids: SeenIds, delta: Delta, name: str) -> None:
 @pytest.mark.parametrize("source", ["web", "logs", "sensors", "ads", "cards"])
 def test_two_micro_batches_are_the_oracle(spark: SparkSession, way: str, source: str) -> None:
     views = views_of(source)
-    records = generate(views[0].source, 300, 11, views=views, copies=0.2)
+    records = generate(views[0].source, 300, 11, views=views, duplicates=0.2)
     by_hash = by_name(views)
     seen_ids, states = SeenIds(10**12), dict[Group, bytes]()
     for number, part in enumerate((records[:170], records[170:])):
@@ -107,7 +107,7 @@ def test_two_micro_batches_are_the_oracle(spark: SparkSession, way: str, source:
 
 def test_of_copies_the_lowest_position_counts_unless_it_is_marked(spark: SparkSession, way: str) -> None:
     views = views_of("logs")
-    records = generate(views[0].source, 40, 3, views=views, copies=0)
+    records = generate(views[0].source, 40, 3, views=views, duplicates=0)
     again = [Record(r.value, in_memory.Event(9, n, "", r.event.event_time, {})) for n, r in enumerate(records)]
     columns, rows = rows_of(spark, views, [*again, *records])
     delta = delta_of(rows, columns, SeenIds(10**12), is_small=way == "folded")

@@ -27,7 +27,7 @@ from hand_off.batch_folder import BatchFolder
 from hand_off.errors import RunRefused
 from hand_off.generations import Opening
 from hand_off.publish_log import Entry
-from hand_off.speed_views import Group, Meta, MicroBatch, Outcome, SpeedSnapshot, SpeedViews, StateRange, new_id
+from hand_off.speed_views import Group, Meta, MicroBatch, Outcome, RedisSnapshot, SpeedViews, StateRange, new_id
 from master_dataset.cut import Cut, is_below, ranges
 from speed_layer.seen_id_loader import is_lacking
 from speed_layer.seen_ids import SeenBatch, SeenIds, from_bytes, to_bytes
@@ -417,7 +417,7 @@ class HandOff(RuleBasedStateMachine):
         self.check_readers(kept)
         self.is_right = True
 
-    def check_cuts(self, kept: SpeedSnapshot) -> None:
+    def check_cuts(self, kept: RedisSnapshot) -> None:
         """I2, I3: neither what is applied nor the run that is shown goes back, unless Redis was lost."""
         meta = kept.meta
         if meta is not None:
@@ -431,7 +431,7 @@ class HandOff(RuleBasedStateMachine):
         self.before, self.was_lost = meta, False
         assert all(is_below(left.cut, right.cut) for left, right in pairwise(self.log))
 
-    def check_marks(self, kept: SpeedSnapshot) -> None:
+    def check_marks(self, kept: RedisSnapshot) -> None:
         """I7: the marks are the ids below `marked`; while they are loaded, some of those up to `applied` too."""
         if kept.meta is None:
             return
@@ -441,13 +441,13 @@ class HandOff(RuleBasedStateMachine):
         assert not kept.meta.horizon_ms or marked >= first_copies({}, kept.meta.marked).keys()
         assert marked <= first_copies({}, kept.meta.applied).keys()
 
-    def check_readers(self, kept: SpeedSnapshot) -> None:
+    def check_readers(self, kept: RedisSnapshot) -> None:
         """I1, I5, I6: of any run, the answer is right or there is none; of the published run there is one."""
         for entry in self.log:
             for view in entry.catalog.values():
                 self.check_reader(kept, entry, view)
 
-    def check_reader(self, kept: SpeedSnapshot, entry: Entry, view: str) -> None:
+    def check_reader(self, kept: RedisSnapshot, entry: Entry, view: str) -> None:
         found = self.speed_views.reader.answer(entry.run, entry.cut, [StateRange(view)])
         if found.outcome != Outcome.OK:
             assert found.outcome == (Outcome.REFUSED if kept.meta else Outcome.LOST)
@@ -482,7 +482,7 @@ class HandOff(RuleBasedStateMachine):
         assert kept.meta.published == self.log[-1].run == kept.generations[0].run, "the next run is not published"
         self.check_swept(kept)
 
-    def check_swept(self, kept: SpeedSnapshot) -> None:
+    def check_swept(self, kept: RedisSnapshot) -> None:
         assert self.speed_views.runs.unswept() == []
         used = {each.gid for each in kept.generations}
         left: Sequence[bytes] = self.client.keys(f"{self.speed_views.layout.prefix}v:*")

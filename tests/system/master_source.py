@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Producer
 
+from infra.clients.kafka import librdkafka_config
+from infra.clients.kafka_admin import KafkaAdmin
 from infra.settings import Settings
 from master_dataset.archiver.archive import Archive, open_archive
 from master_dataset.kafka.positions import read_positions
-from master_dataset.kafka.topics import apply_topics, delete_topic, librdkafka_config, plan_topics
+from master_dataset.kafka.topics import apply_topics, delete_records, delete_topic, plan_topics
 from master_dataset.reading.read import Wanted, read_facts
 from master_dataset.table.checks.fsck import Trouble, quick_check
 from master_dataset.table.checks.repair import Report, repair
@@ -39,7 +40,7 @@ class Place:
         self.bootstrap = stack.kafka
         self.source = Source(f"s{uuid4().hex[:12]}", fields=FIELDS, **declared)
         self.config = librdkafka_config(self.settings, self.bootstrap)
-        self.admin = AdminClient(self.config)
+        self.admin = KafkaAdmin(self.settings, self.bootstrap)
         self.table = table_path(self.settings, self.source.name)
         self.sent: dict[tuple[int, int], tuple[bytes | None, bytes, list[tuple[str, bytes]]]] = {}
         apply_topics(self.admin, plan_topics([self.source]))
@@ -119,14 +120,7 @@ def read_positions_latest(place: Place) -> dict[int, int]:
 
 def forget_records(place: Place) -> None:
     """Kafka drops all that it has of the facts."""
-    drop_before(place.admin, place.source.topic, read_positions_latest(place))
-
-
-def drop_before(admin: AdminClient, topic: str, ends: dict[int, int]) -> None:
-    """As retention does."""
-    everything = [TopicPartition(topic, partition, offset) for partition, offset in ends.items()]
-    for future in admin.delete_records(everything).values():
-        future.result()
+    delete_records(place.admin, place.source.topic, read_positions_latest(place))
 
 
 def make_topic_again(place: Place, topic: str = "") -> None:

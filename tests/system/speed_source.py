@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
 from redis import Redis
 
 from batch_layer.index import Level, open_index
@@ -25,12 +24,14 @@ from hand_off.batch_folder import BatchFolder
 from hand_off.manifests import Manifest, read_manifest
 from hand_off.publish_log import Entry
 from hand_off.speed_views import Outcome, SpeedViews, State, StateRange, cut_text, totals_of
+from infra.clients.kafka import librdkafka_config
+from infra.clients.kafka_admin import KafkaAdmin
 from infra.settings import Settings, child_environment, load_settings
 from infra.stack.ports import LOOPBACK
-from infra.stack.services import check_redis_port, find_redis_server
+from infra.stack.redis_server import check_redis_port, find_redis_server
 from master_dataset.archiver.archive import open_archive
 from master_dataset.kafka.positions import read_positions
-from master_dataset.kafka.topics import apply_topics, librdkafka_config, plan_topics
+from master_dataset.kafka.topics import apply_topics, plan_topics
 from speed_layer.writer import SourceWriter
 from tests.conftest import Stack, assert_same, wait_until
 from tests.system.redis_server import free_port
@@ -195,7 +196,7 @@ class SpeedPlace:
         self.events: list[Event] = []
         self.seed = 0
         self.log = folder / "speed.log"
-        apply_topics(AdminClient(self.config), plan_topics([self.source]))
+        apply_topics(KafkaAdmin(self.settings, stack.kafka), plan_topics([self.source]))
 
     def declare(self, text: str) -> None:
         (self.views_dir / "declared.py").write_text(text.format(source=self.name))
@@ -209,7 +210,7 @@ class SpeedPlace:
     def send(self, count: int = 60, poison: int = 0, *, copies: float = 0.15, partitions: int = 3) -> None:
         """Events, late and copied ones among them: some repeat events of earlier sendings."""
         self.seed += 1
-        records = generate(self.source, count, self.seed, views=self.views, copies=copies, partitions=partitions)
+        records = generate(self.source, count, self.seed, views=self.views, duplicates=copies, partitions=partitions)
         again = self.events[:: max(len(self.events) // 7, 1)][:7] if copies else []
         with self.producing() as produce:
             for place, event in enumerate([*(record.event for record in records), *again]):

@@ -23,8 +23,8 @@ from serving_layer.alerts.evaluator import Evaluator
 from serving_layer.alerts.feeds import Feeder
 from serving_layer.alerts.journal import Journal, Look, Position
 from serving_layer.alerts.process import arm
-from serving_layer.engine import Answering
-from serving_layer.query.budget import Bounds
+from serving_layer.engine import QueryEngine
+from serving_layer.query.budget import ExecutionLimits
 from tests.alert_oracle import Oracle
 from tests.serving_data import Place, Writer, end_of
 from tests.system.redis_server import redis_server
@@ -71,7 +71,7 @@ class Taps:
         self.declarations = Declarations({"taps": TAPS}, {"tries": TRIES}, {each.name: each for each in ALERTS})
         self.writer = Writer(SpeedViews(client, "taps"), self.place)
         self.writer.followed = self.declarations.followed_views("taps")
-        self.answering = Answering(self.place.settings, self.declarations)
+        self.engine = QueryEngine(self.place.settings, self.declarations)
         self.journal = Journal(folder / "alerts.sqlite")
         self.now = float(NOW)
         self.events: list[Event] = []
@@ -91,16 +91,16 @@ class Taps:
         self.journal.close()
         self.journal = Journal(self.folder / "alerts.sqlite")
         self.evaluator = Evaluator(
-            self.place.settings, self.declarations, "taps", self.answering, self.journal, failpoint=self.failpoint,
+            self.place.settings, self.declarations, "taps", self.engine, self.journal, failpoint=self.failpoint,
             clock=lambda: self.now,
         )  # fmt: skip
         self.follower = Follower("taps", "taps", self.evaluator, self.journal, self.client, None)  # type: ignore[arg-type]
         self.evaluator.begin()
 
-    def bound(self, bounds: Bounds) -> None:
+    def bound(self, bounds: ExecutionLimits) -> None:
         """From now on this is what one answer may take."""
-        self.answering.close()
-        self.answering = self.evaluator.answering = Answering(self.place.settings, self.declarations, bounds)
+        self.engine.close()
+        self.engine = self.evaluator.engine = QueryEngine(self.place.settings, self.declarations, bounds)
 
     def failpoint(self, name: str) -> None:
         self.crashing[name] = self.crashing.get(name, 0) - 1
@@ -142,7 +142,7 @@ class Taps:
         self.writer.apply(self.events, end_of(self.events))
 
     def close(self) -> None:
-        self.answering.close()
+        self.engine.close()
         self.journal.close()
 
     def fired(self, name: str) -> dict[Any, int]:
@@ -366,7 +366,7 @@ def test_a_clock_that_was_a_day_ahead_for_one_look_ruins_no_day(taps: Taps) -> N
 
 
 def test_answers_that_are_too_many_for_one_reading_are_read_in_parts(taps: Taps) -> None:
-    taps.bound(Bounds(speed_states=40))
+    taps.bound(ExecutionLimits(speed_states=40))
     taps.look()
     for number in range(30):
         for _ in range(4 if number == 29 else 1):
@@ -380,7 +380,7 @@ def test_answers_that_are_too_many_for_one_reading_are_read_in_parts(taps: Taps)
 
 def test_an_alert_whose_answers_are_too_many_holds_up_no_other_and_catches_up(taps: Taps) -> None:
     taps.look()
-    taps.bound(Bounds(speed_states=10))
+    taps.bound(ExecutionLimits(speed_states=10))
     for number in range(15):
         taps.add(f"card {number}", taps.now - 100)
     taps.apply()
@@ -395,7 +395,7 @@ def test_an_alert_whose_answers_are_too_many_holds_up_no_other_and_catches_up(ta
     assert taps.fired("many") == {}
     assert taps.fired("failing") == {(): 1}
     taps.begin()  # a process that begins again knows that it is behind
-    taps.bound(Bounds())
+    taps.bound(ExecutionLimits())
     taps.now += 30
     taps.look()
     assert taps.fired("many") == {("a",): 1}
@@ -497,7 +497,7 @@ class Kept:
 def test_a_feed_read_to_its_end_is_the_view_also_after_kafka_was_away(taps: Taps) -> None:
     topic = Kept()
     feed = Feed("table", TRIES)
-    feeder = Feeder(taps.place.settings, feed, taps.answering, taps.journal, topic)  # type: ignore[arg-type]
+    feeder = Feeder(taps.place.settings, feed, taps.engine, taps.journal, topic)  # type: ignore[arg-type]
     follower = Follower(feeder.name, "taps", feeder, taps.journal, taps.client, None)  # type: ignore[arg-type]
     taps.now = float(int(time.time()))  # a feed is filled up to the clock
     chance = Random(5)  # noqa: S311  made-up events

@@ -24,7 +24,7 @@ import httpx
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from master_dataset.kafka.topics import librdkafka_config
+from infra.clients.kafka import librdkafka_config
 from serving_layer.alerts.episodes import Episode, State
 from serving_layer.alerts.journal import Journal, journal_path
 from serving_layer.alerts.webhooks import DELIVERY, SIGNATURE, signature

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
 
+from infra.clients.kafka import librdkafka_config
+from infra.clients.kafka_admin import KafkaAdmin
 from infra.home import read_json
 from infra.spark.session import planned_end
 from master_dataset.archiver.archive import Archive, checkpoint_folder, open_archive
@@ -22,8 +23,9 @@ from master_dataset.archiver.status import status_file
 from master_dataset.cut import count_between
 from master_dataset.dead_letters.letters import newest_first, read_letters, replay, watermarks
 from master_dataset.kafka.positions import read_positions
-from master_dataset.kafka.send import Record, send_records
-from master_dataset.kafka.topics import alter_topic, librdkafka_config
+from master_dataset.kafka.record import KafkaRecord
+from master_dataset.kafka.send import send_records
+from master_dataset.kafka.topics import alter_topic, delete_records
 from master_dataset.reading.read import Wanted, read_facts
 from master_dataset.table import coverage
 from master_dataset.table.append import TableBusy, commit_lock
@@ -37,7 +39,6 @@ from tests.system.master_source import (
     FIELDS,
     POISON,
     Place,
-    drop_before,
     read_positions_latest,
     rows_proved,
     three_commits,
@@ -363,7 +364,7 @@ def test_a_source_that_kafka_changed_is_refused_with_its_remedy_while_the_others
 ) -> None:
     settings, pid = archiving.settings, archiving.service("archiver")["pid"]
     config = librdkafka_config(settings, archiving.kafka)
-    admin, producer = AdminClient(config), Producer({**config, "acks": "all"})
+    admin, producer = KafkaAdmin(settings, archiving.kafka), Producer({**config, "acks": "all"})
     taps, clicks = table_path(settings, "taps"), table_path(settings, "clicks")
 
     def send(topic: str, count: int) -> None:
@@ -384,7 +385,7 @@ def test_a_source_that_kafka_changed_is_refused_with_its_remedy_while_the_others
     wait_until("the first rows", lambda: rows_proved(taps) == 9)
     alter_topic(admin, "taps", 5, {})
     wait_until("the refusal", lambda: "partitions=5" in refusal())
-    send_records(config, "taps", [Record(b"new1", b'{"n":2}')])  # its key chooses partition 4
+    send_records(config, [KafkaRecord("taps", b'{"n":2}', b"new1")])  # its key chooses partition 4
     others_go_on()
     wait_until("the status to tell", lambda: "partitions=5" in archiving.service("archiver")["message"])
     assert not archiving.status()["ready"]
@@ -399,7 +400,7 @@ def test_a_source_that_kafka_changed_is_refused_with_its_remedy_while_the_others
         send("taps", 12)
         latest = read_positions(settings, archiving.kafka, source).latest
         wait_until("the plan", lambda: newest_plans(archiving, taps)[-1:] == [latest])
-        drop_before(admin, "taps", latest)
+        delete_records(admin, "taps", latest)
     wait_until("the refusal", lambda: "--accept-loss" in refusal())
     others_go_on()
     assert rows_proved(taps) == 10

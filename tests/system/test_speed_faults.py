@@ -15,17 +15,23 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewPartitions
 
 from hand_off.speed_views import StateRange, cut_text
+from infra.clients.kafka_admin import KafkaAdmin
 from infra.home import Home
 from infra.process_status import status_path, write_status
 from infra.settings import child_environment
-from master_dataset.kafka.topics import apply_topics, delete_topic, plan_topics
+from master_dataset.kafka.topics import (
+    alter_topic,
+    apply_topics,
+    delete_records,
+    delete_topic,
+    existing_topics,
+    plan_topics,
+)
 from speed_layer import stream
 from speed_layer.process import status_of
 from tests.conftest import Stack, wait_until
-from tests.system.master_source import drop_before
 from views import states
 from views.in_memory import Event
 
@@ -220,7 +226,7 @@ def test_a_run_takes_over_what_kafka_no_longer_has(speed: SpeedPlace) -> None:
         speed.caught_up()
     speed.send()
     speed.archive()
-    drop_before(AdminClient(speed.config), speed.source.topic, speed.kafka_end())
+    delete_records(KafkaAdmin(speed.settings, speed.kafka), speed.source.topic, speed.kafka_end())
     with speed.keeping() as writer:
         wait_until("the writer to say so", lambda: "no longer holds" in writer.error, 30)
         assert f"`tidemark batch run --source {speed.name}`" in writer.error
@@ -305,8 +311,7 @@ def test_partitions_that_are_added_while_it_runs_are_followed(speed: SpeedPlace)
     with speed.keeping() as writer:
         speed.send()
         speed.caught_up()
-        admin = AdminClient(speed.config)
-        admin.create_partitions([NewPartitions(speed.source.topic, 5)])[speed.source.topic].result()
+        alter_topic(KafkaAdmin(speed.settings, speed.kafka), speed.source.topic, 5, {})
         speed.send(partitions=5)
         assert {event.partition for event in speed.events} == {0, 1, 2, 3, 4}
         speed.caught_up()
@@ -318,9 +323,9 @@ def test_a_topic_that_was_made_again_is_noticed_without_a_master_dataset(speed: 
     with speed.keeping():
         speed.send()
         speed.caught_up()
-    admin = AdminClient(speed.config)
+    admin = KafkaAdmin(speed.settings, speed.kafka)
     delete_topic(admin, speed.source.topic)
-    wait_until("the topic to be gone", lambda: speed.source.topic not in admin.list_topics(timeout=10).topics)
+    wait_until("the topic to be gone", lambda: speed.source.topic not in existing_topics(admin))
     wait_until("the topic to be made again", lambda: apply_topics(admin, plan_topics([speed.source])))
     speed.send(200)
     before = speed.speed_views.reader.snapshot().meta

@@ -204,7 +204,7 @@ def _is_right(speed: SpeedPlace) -> bool:
 
 def test_two_runs_at_once_never_both_publish_out_of_order(speed: SpeedPlace) -> None:
     """The lease is taken away, as on two machines: the publish log alone decides."""
-    from batch_layer import lease
+    from infra import locks
 
     with speed.keeping():
         speed.send()
@@ -226,7 +226,7 @@ def test_two_runs_at_once_never_both_publish_out_of_order(speed: SpeedPlace) -> 
                 said.append(error)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(lease.fcntl, "flock", lambda *_: None)
+            patch.setattr(locks.fcntl, "flock", lambda *_: None)
             thread = threading.Thread(target=slow)
             thread.start()
             assert waiting.wait(120)

@@ -71,7 +71,7 @@ else:
         sync_file(place / "old")
         with disks.full("kafka"):
             (place / "old").unlink()
-            wait_until("the room to be taken", lambda: module._free_blocks(place) <= module.LEAST_FREE, 10)
+            wait_until("the room to be taken", lambda: module._free_blocks(place) <= module.MIN_FREE, 10)
             with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
                 (place / "new").write_bytes(b"x" * 2_000_000)
         (place / "new").write_bytes(b"x" * 2_000_000)

@@ -150,7 +150,7 @@ def test_lock_ends_with_a_holder_that_was_killed(tmp_path: Path) -> None:
 
 def test_whoever_only_looks_does_not_keep_a_supervisor_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`tidemark status` in a loop holds the lock for moments; `up` must get it all the same."""
-    monkeypatch.setattr("infra.home.LOOKS_LAST_S", 10.0)  # a look may last, where others have the processor
+    monkeypatch.setattr("infra.home.LOCK_CHECK_S", 10.0)  # a look may last, where others have the processor
     home = Home(tmp_path)
     home.prepare()
     is_over = threading.Event()

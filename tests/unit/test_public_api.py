@@ -29,4 +29,4 @@ def test_declarations_load_neither_spark_nor_fastapi() -> None:
         "import sys; from tidemark import Count, View; print([m for m in ('pyspark', 'fastapi') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "set()"
+    assert done.stdout.strip() == "[]"

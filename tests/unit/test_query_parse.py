@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from serving_layer.errors import BadParameter, ServingError, TooLarge
 from serving_layer.query import cursors
-from serving_layer.query.model import Filter, Freshness, Order, Period, Question
-from serving_layer.query.parse import PARAMETERS, Limits, ask, ask_json
-from serving_layer.query.result import Row
+from serving_layer.query.model import Filter, Freshness, Order, Period, Query
+from serving_layer.query.parse import PARAMETERS, QueryLimits, parse_query, parse_query_json
+from serving_layer.query.result import ResultRow
 from views.aggregates import Count, Distinct, Max, Quantiles, Sum, TopK
 from views.catalog.page_hits import page_hits
 from views.derived import Ratio
@@ -43,7 +43,7 @@ ODD = View(
           "explain": "url"},
 )  # fmt: skip
 NOW = datetime(2026, 11, 16, 12, 20, 30, tzinfo=UTC).timestamp()
-LIMITS = Limits(max_rows=5_000, max_periods=2_000, max_values=20, max_wait_s=10)
+LIMITS = QueryLimits(max_rows=5_000, max_periods=2_000, max_values=20, max_wait_s=10)
 HOUR, DAY = 3600, 86400
 
 
@@ -51,12 +51,12 @@ def at(*when: int) -> int:
     return int(datetime(*when, tzinfo=UTC).timestamp())  # type: ignore[misc,arg-type]
 
 
-def asked(*items: tuple[str, str], view: View = PAGES, now: float = NOW) -> Question:
-    return ask(view, items, now=now, limits=LIMITS)
+def asked(*items: tuple[str, str], view: View = PAGES, now: float = NOW) -> Query:
+    return parse_query(view, items, now=now, limits=LIMITS)
 
 
-def asked_json(body: dict[str, Any], view: View = PAGES) -> Question:
-    return ask_json(view, body, now=NOW, limits=LIMITS)
+def asked_json(body: dict[str, Any], view: View = PAGES) -> Query:
+    return parse_query_json(view, body, now=NOW, limits=LIMITS)
 
 
 def refused(*items: tuple[str, str], view: View = PAGES) -> BadParameter:
@@ -70,7 +70,7 @@ def refused(*items: tuple[str, str], view: View = PAGES) -> BadParameter:
 
 def test_a_question_of_nothing_is_the_total_of_the_last_24_hours() -> None:
     last_day = Period(at(2026, 11, 15, 12), at(2026, 11, 16, 13))
-    assert asked() == asked_json({}) == Question(
+    assert asked() == asked_json({}) == Query(
         view=PAGES, range=last_day, grain="all", tz="UTC", periods=(last_day,), windows=(last_day,), filters=(), by=(),
         answers=tuple(PAGES.answers), quantiles=(), having=None, order=(Order("bucket", False),), limit=1000,
         cursor=None, previous=None, fill=False, explain=False, freshness=Freshness(None, None, 2.0),
@@ -210,8 +210,8 @@ def test_by_is_in_the_order_given_and_every_row_has_one_place() -> None:
 
 
 def test_limits_hold_for_defaults_too() -> None:
-    small = Limits(max_rows=50, max_wait_s=0.5)
-    question = ask(PAGES, (), now=NOW, limits=small)
+    small = QueryLimits(max_rows=50, max_wait_s=0.5)
+    question = parse_query(PAGES, (), now=NOW, limits=small)
     assert (question.limit, question.freshness.wait_s) == (50, 0.5)
 
 
@@ -418,8 +418,8 @@ def test_a_view_without_quantiles_says_so() -> None:
 # ---- pages -------------------------------------------------------------------
 
 
-def next_page(question: Question) -> str:
-    row = Row(question.periods[0], tuple("x" for _ in question.by), dict.fromkeys(question.answers))
+def next_page(question: Query) -> str:
+    row = ResultRow(question.periods[0], tuple("x" for _ in question.by), dict.fromkeys(question.answers))
     return cursors.write(question, row, 3, {0: 17})
 
 
@@ -485,7 +485,7 @@ def test_any_json_is_a_question_or_refused(body: dict[str, Any]) -> None:
         check(asked_json(body))
 
 
-def check(question: Question) -> None:
+def check(question: Query) -> None:
     """What holds for every question."""
     assert len(question.periods) == len(question.windows) <= LIMITS.max_periods
     assert all(
@@ -514,12 +514,12 @@ def test_the_examples_of_the_page_can_be_asked() -> None:
     page = (Path(__file__).parents[2] / "docs" / "queries.md").read_text(encoding="utf-8")
     (address,) = re.findall(r"^/views/page_hits/query\?(.*)$", page, re.MULTILINE)
     (body,) = re.findall(r"^```json\n(.*?)```", page, re.MULTILINE | re.DOTALL)
-    question = ask(page_hits, parse_qsl(address), now=NOW, limits=LIMITS)
+    question = parse_query(page_hits, parse_qsl(address), now=NOW, limits=LIMITS)
     assert len(question.periods) == 8
-    assert ask_json(page_hits, json.loads(body), now=NOW, limits=LIMITS).filters == question.filters
+    assert parse_query_json(page_hits, json.loads(body), now=NOW, limits=LIMITS).filters == question.filters
     both = re.findall(r"^\| `(url[^`]*)` \| `(\{[^`]*\})` \|", page, re.MULTILINE)
     assert len(both) == 6
     for text, as_json in both:
-        assert ask(page_hits, parse_qsl(text), now=NOW, limits=LIMITS).filters == (
+        assert parse_query(page_hits, parse_qsl(text), now=NOW, limits=LIMITS).filters == (
             asked_json({"filters": json.loads(as_json)}, page_hits).filters
         )

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from infra import locks
 from infra.spark import session_folder
 from infra.spark.session_folder import own_folder
 
@@ -67,7 +68,7 @@ def test_a_process_that_ends_in_order_removes_it(tmp_path: Path) -> None:
 def test_a_lock_that_somebody_took_for_a_dead_one_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    locked = session_folder.fcntl.flock
+    locked = locks.fcntl.flock
     stolen: list[str] = []
 
     def steal_first(file: object, how: int) -> None:
@@ -77,7 +78,7 @@ def test_a_lock_that_somebody_took_for_a_dead_one_is_made_again(
             stolen.append(path.name)
             path.unlink()
 
-    monkeypatch.setattr(session_folder.fcntl, "flock", steal_first)
+    monkeypatch.setattr(locks.fcntl, "flock", steal_first)
     folder = own_folder(tmp_path)
     assert stolen
     assert f"{folder.name}.lock" not in stolen

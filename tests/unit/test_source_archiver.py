@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -57,7 +58,7 @@ class World:
         self.held: list[str] = []
         monkeypatch.setattr(source_archiver, "open_archive", self._open)
         monkeypatch.setattr(source_archiver, "apply_topics", lambda *_: [])
-        monkeypatch.setattr(source_archiver, "AdminClient", lambda _config: None)
+        monkeypatch.setattr(source_archiver, "KafkaAdmin", lambda *_: nullcontext())
         monkeypatch.setattr(source_archiver, "time", SimpleNamespace(monotonic=lambda: self.now))
 
     def _open(self, _settings: Any, _bootstrap: str, source: Source, _spark: Any, locks: Any) -> Any:

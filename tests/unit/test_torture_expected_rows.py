@@ -15,11 +15,11 @@ import pytest
 
 from master_dataset.cut import Cut
 from serving_layer.query import periods
-from serving_layer.query.model import Question
-from serving_layer.query.parse import Limits, ask
+from serving_layer.query.model import Query
+from serving_layer.query.parse import QueryLimits, parse_query
 from serving_layer.verification.from_scratch import recompute
 from torture import expected_rows, shop
-from torture.comparison import Answered, compare
+from torture.comparison import ServedAnswer, compare
 from torture.expected_rows import wanted_rows, windows
 from torture.questions import question
 from views.aggregates import Average, Count, Quantiles, Sum, TopK
@@ -85,8 +85,8 @@ def asked_of(view: View, truth: Known, around: datetime, count: int) -> Iterator
         yield question(view, truth.hours, chance, known)
 
 
-def served(view: View, asked: dict[str, str]) -> Question:
-    return ask(view, list(asked.items()), now=0.0, limits=Limits())
+def served(view: View, asked: dict[str, str]) -> Query:
+    return parse_query(view, list(asked.items()), now=0.0, limits=QueryLimits())
 
 
 def by_the_serving_layer(view: View, asked: dict[str, str], cut: Cut, truth: Known) -> dict[Any, Any]:
@@ -222,7 +222,7 @@ def sabotage(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     broken.SABOTAGES[name]["serving_layer.query.periods"](periods)
 
 
-def answered(view: View, asked: dict[str, str], cut: Cut, truth: Known) -> Answered:
+def answered(view: View, asked: dict[str, str], cut: Cut, truth: Known) -> ServedAnswer:
     """All rows, as a serving process in which this code runs would tell them."""
     made, rows = served(view, asked), by_the_serving_layer(view, asked, cut, truth)
     zone = expected_rows.zone_of(asked)
@@ -232,7 +232,7 @@ def answered(view: View, asked: dict[str, str], cut: Cut, truth: Known) -> Answe
     ]
     plain = [{name: list(v) if isinstance(v, tuple) else v for name, v in row.items()} for row in told]
     meta = {"cut": {str(p): o for p, o in cut.items()}, "degraded": False}
-    return Answered(view, asked, {"rows": plain, "next": None, "meta": meta}, 0.0)
+    return ServedAnswer(view, asked, {"rows": plain, "next": None, "meta": meta}, 0.0)
 
 
 @pytest.mark.parametrize(

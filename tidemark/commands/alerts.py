@@ -102,9 +102,9 @@ def try_out(
 
     from infra.logs import configure_logging
     from serving_layer.alerts import questions
-    from serving_layer.engine import Answering
+    from serving_layer.engine import QueryEngine
     from serving_layer.errors import ServingError
-    from serving_layer.query.limits import bounds_of
+    from serving_layer.query.limits import execution_limits
 
     configure_logging("WARNING")
     settings, declarations, _ = _opened()
@@ -113,16 +113,16 @@ def try_out(
         now = int(time.time())
         last = now - now % alert.step_s
         periods = frozenset(last - number * alert.step_s for number in range(alert.for_buckets + 1))
-        answering = Answering(settings, declarations, bounds_of(settings))
+        engine = QueryEngine(settings, declarations, execution_limits(settings))
         try:
-            view = answering.latest(alert.view.name)
+            view = engine.served_view(alert.view.name)
             wanted = questions.Wanted(periods, None)
-            answer = answering.answer(questions.alert_question(alert, view, wanted))
+            answer = engine.execute(questions.alert_question(alert, view, wanted))
         except ServingError as error:
             typer.echo(f"tidemark: {error.detail}", err=True)
             raise typer.Exit(1) from None
         finally:
-            answering.close()
+            engine.close()
         judged = questions.judged(alert, view, alert.condition_for(view), wanted, answer, now)
         rows = [
             [dict(zip(alert.keys, key, strict=True)), _at(period), "yes" if found.is_true else "no", dict(found.value)]
@@ -198,7 +198,7 @@ def _send(settings: Settings, alert: Alert) -> None:
     import json
     import time
 
-    from infra.stack.services import addresses
+    from infra.stack.addresses import addresses
     from master_dataset.errors import MasterDatasetError
     from serving_layer.alerts.couriers import alerts_topic
     from serving_layer.alerts.webhooks import NotDelivered, deliver, read_webhooks

@@ -16,7 +16,7 @@ from infra import terminal
 from infra.errors import NotRunning
 from infra.home import Home
 from infra.settings import Settings, load_settings
-from infra.stack.services import addresses
+from infra.stack.addresses import addresses
 from master_dataset.importer.detect import make_reader
 from master_dataset.importer.errors import UnusableInput
 from master_dataset.importer.formats import Format, Options

@@ -98,7 +98,7 @@ def repair(
 ) -> None:
     """Bring back from Kafka what a damaged commit or file lost, and name what cannot be brought back."""
     from infra import terminal
-    from infra.stack.services import addresses
+    from infra.stack.addresses import addresses
     from master_dataset.archiver.control import without_archiver
     from master_dataset.kafka.positions import read_positions
     from master_dataset.table.checks.repair import accept_loss as accept
@@ -188,9 +188,10 @@ def replay(
     end: ToOption = None,
 ) -> None:
     """Send facts from the master dataset to a topic again, byte for byte, with their keys and headers."""
-    from infra.stack.services import addresses
-    from master_dataset.kafka.send import record_of, send_records
-    from master_dataset.kafka.topics import librdkafka_config
+    from infra.clients.kafka import librdkafka_config
+    from infra.stack.addresses import addresses
+    from master_dataset.kafka.record import record_of
+    from master_dataset.kafka.send import send_records
     from master_dataset.reading.read import RECORD_COLUMNS, read_facts
     from master_dataset.table.checks.fsck import check_readable
     from master_dataset.table.commits import table_path
@@ -201,12 +202,12 @@ def replay(
     check_readable(declared.name, path)
     rows = (row for batch in read_facts(path, wanted, RECORD_COLUMNS) for row in batch.to_pylist())
     kafka = librdkafka_config(settings, addresses(settings).kafka)
-    sent = send_records(kafka, topic, (record_of(row) for row in rows))
+    sent = send_records(kafka, (record_of(row, topic) for row in rows))
     typer.echo(f"Sent {sent:,} records to {topic}.")
 
 
 def _status_of(settings: Settings, source: Source) -> dict[str, Any]:
-    from infra.stack.services import addresses
+    from infra.stack.addresses import addresses
     from master_dataset.archiver.status import said_of
     from master_dataset.cut import count_between
     from master_dataset.errors import MasterDatasetError

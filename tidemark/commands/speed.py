@@ -11,7 +11,7 @@ from tidemark.cli import Output, OutputOption
 
 if TYPE_CHECKING:
     from hand_off.batch_folder import BatchFolder
-    from hand_off.speed_views import SpeedSnapshot, SpeedViews
+    from hand_off.speed_views import RedisSnapshot, SpeedViews
 
 app = typer.Typer(no_args_is_help=True)
 OLD_S = 10.0
@@ -32,7 +32,7 @@ def status(
     from infra.clients.redis import redis_client
     from infra.home import Home, read_json
     from infra.settings import load_settings
-    from infra.stack.services import addresses
+    from infra.stack.addresses import addresses
     from views.declarations import declared_by
 
     settings = load_settings()
@@ -73,7 +73,7 @@ def rebuild(
     from infra import terminal
     from infra.clients.redis import redis_client
     from infra.settings import load_settings
-    from infra.stack.services import addresses
+    from infra.stack.addresses import addresses
     from views.declarations import declared_by
 
     settings = load_settings()
@@ -87,7 +87,7 @@ def rebuild(
     terminal.print_result([{"source": name, "speed views": what}], output)
 
 
-def _against_batch(folder: BatchFolder, kept: SpeedSnapshot) -> str:
+def _against_batch(folder: BatchFolder, kept: RedisSnapshot) -> str:
     """What the last comparisons with the batch side found, and which views are set aside."""
     from batch_layer.consistency import quarantine
     from hand_off.errors import BatchError
@@ -103,7 +103,7 @@ def _against_batch(folder: BatchFolder, kept: SpeedSnapshot) -> str:
     return "; ".join(told)
 
 
-def _row(name: str, speed_views: SpeedViews, kept: SpeedSnapshot, said: dict[str, Any]) -> dict[str, Any]:
+def _row(name: str, speed_views: SpeedViews, kept: RedisSnapshot, said: dict[str, Any]) -> dict[str, Any]:
     from master_dataset.cut import cut_to_json
 
     living = speed_views.reader.living_writer()

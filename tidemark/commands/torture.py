@@ -23,10 +23,10 @@ from torture.faults import all_faults
 from torture.home_copy import copied
 from torture.links import PAIRS
 from torture.plan import usable
-from torture.programme import ON_DISKS, RATE, Wanted, torture
+from torture.programme import ON_DISKS, RATE, ProgrammeOptions, torture
 from torture.report import is_tables, tables_path, write_report
-from torture.result import Result, Shot
-from torture.table import found, noted, tables
+from torture.result import ProgrammeResult, Shot
+from torture.table import findings, remarks, tables
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -88,7 +88,7 @@ def command(
     ] = False,
 ) -> None:
     """Hurt an installation of its own in every known way, ask it all the time, and prove each answer."""
-    wanted = Wanted(_seed(seed), shots, minutes, _kinds(kinds), rate)
+    options = ProgrammeOptions(_seed(seed), shots, minutes, _kinds(kinds), rate)
     if source and copy_of is None:
         raise typer.BadParameter(
             f"{source!r} is one of whose sources? Name a home with --copy-of; without it a shop of its own is tried, "
@@ -98,15 +98,15 @@ def command(
     if report is not None:
         _check_report(report, folder)
     how: dict[str, Any] = {} if copy_of is None else copied(copy_of, source)
-    faults, left_out = usable(all_faults(), wanted.kinds)
+    faults, left_out = usable(all_faults(), options.kinds)
     place = _place(folder)
-    terminal.err.print(f"seed {wanted.seed}, {shots} of {len(faults)} faults, in {place}", highlight=False)
+    terminal.err.print(f"seed {options.seed}, {shots} of {len(faults)} faults, in {place}", highlight=False)
     for name, why in left_out.items():
         terminal.err.print(f"left out: {name}: {why}", highlight=False)
     how["has_disks"] = any(fault.kind in ON_DISKS for fault in faults)
     with _left_as_evidence(place, keep=keep):
         with ended_by_signals():
-            result = torture(place, wanted, faults, _tell, links=PAIRS, **how)
+            result = torture(place, options, faults, _tell, links=PAIRS, **how)
         _show(result)
         if report is not None:
             write_report(result, report, None if sabotages is None else read_json(sabotages))
@@ -154,10 +154,10 @@ def _left_as_evidence(place: Path, *, keep: bool) -> Iterator[None]:
             shutil.rmtree(place, ignore_errors=True)
 
 
-def _show(result: Result) -> None:
+def _show(result: ProgrammeResult) -> None:
     for table in tables(result):
         terminal.out.print(table)
-    for line in (*found(result), *noted(result)):
+    for line in (*findings(result), *remarks(result)):
         terminal.out.print(line, highlight=False, markup=False, soft_wrap=True)
 
 

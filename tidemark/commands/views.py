@@ -19,17 +19,12 @@ app = typer.Typer(no_args_is_help=True)
 STARTER = '''\
 """$name: say here in one sentence what it answers."""
 
-from __future__ import annotations
-
-from views.aggregates import Count, Distinct, Quantiles
+from tidemark import Count, Distinct, Quantiles, Ratio, View
 from views.catalog.web import web
-from views.derived import Ratio
-from views.view import View
 
-# `web` is the example source: page views, clicks and sign-ups. For events of your own, declare a source here and name
-# it below. Another file in this folder gets it by `from .$name import orders`.
+# `web` is the example source: page views, clicks and sign-ups. For events of your own, import Source too, declare a
+# source here and name it below. Another file in this folder can import it: `from .$name import orders`.
 #
-# from views.source import Source
 # orders = Source("orders", fields="event_id string, event_time timestamp, customer string, amount decimal(12, 2)")
 
 $name = View(

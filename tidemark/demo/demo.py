@@ -25,17 +25,18 @@ import typer
 from rich.table import Table
 
 from infra import terminal
+from infra.clients.kafka import librdkafka_config
 from infra.home import Home
 from infra.settings import Settings, child_environment, load_settings
 from infra.stack import up
-from infra.stack.services import addresses
+from infra.stack.addresses import addresses
 from master_dataset.cut import cut_from_json, is_below
 from master_dataset.dead_letters.letters import watermarks
-from master_dataset.kafka.send import Record, send_records
-from master_dataset.kafka.topics import librdkafka_config
+from master_dataset.kafka.record import KafkaRecord
+from master_dataset.kafka.send import send_records
 from master_dataset.table import coverage
 from master_dataset.table.commits import table_path
-from serving_layer.query.parse import Limits, ask
+from serving_layer.query.parse import QueryLimits, parse_query
 from serving_layer.verification.from_scratch import events_below, is_same, recompute
 from tidemark.demo import traffic
 from views.catalog.card_attempts import cards
@@ -136,7 +137,7 @@ class Demo:
         with _timed(f"POST {self.where.collector}/events/{web.name}: a day of {count:,} visits, late ones and copies"):
             self.post(traffic.a_day(count, datetime.now(UTC), SEED))
         kafka = librdkafka_config(self.settings, self.where.kafka)
-        send_records(kafka, web.topic, [Record(None, value) for value in POISON])
+        send_records(kafka, [KafkaRecord(web.topic, value) for value in POISON])
         with self.live_traffic():
             with _timed("the speed layer has counted them; no batch run was made yet"):
                 _wait_for("the speed layer", lambda: self.total() >= count)
@@ -219,7 +220,7 @@ class Demo:
         for name, parameters in QUESTIONS[:only]:
             view = self.views[name]
             asked = {**parameters, "from": (self.end - timedelta(hours=26)).isoformat(), "to": self.end.isoformat()}
-            answer = self.ask(name, {**asked, "explain": "true"})
+            answer = self.parse_query(name, {**asked, "explain": "true"})
             expected = self.recomputed(view, asked, answer["meta"]["cut"])
             shown, parts = _compared(view, answer, expected)
             _check_rows(view, answer, expected, parameters)
@@ -227,14 +228,14 @@ class Demo:
             self.proved += 1
         terminal.out.print(picture)
 
-    def ask(self, view: str, parameters: dict[str, str]) -> Any:
+    def parse_query(self, view: str, parameters: dict[str, str]) -> Any:
         """By REST."""
         return json.loads(self.request(self.where.serving, f"/views/{view}/query?{urlencode(parameters)}"))
 
     def total(self) -> int:
         """Visits that are counted so far, with those of events that keep coming."""
         try:
-            found = self.ask(
+            found = self.parse_query(
                 "page_hits", {"from": (self.end - timedelta(hours=26)).isoformat(), "to": self.end.isoformat()}
             )
         except DemoFailed:  # the views are not there yet
@@ -248,7 +249,7 @@ class Demo:
         self.events += events_below(self.table, wanted, self.read_until)
         self.read_until = {**self.read_until, **{p: max(o, self.read_until.get(p, 0)) for p, o in wanted.items()}}
         below = [event for event in self.events if event.offset < wanted.get(event.partition, 0)]
-        question = ask(view, list(parameters.items()), now=time.time(), limits=Limits())
+        question = parse_query(view, list(parameters.items()), now=time.time(), limits=QueryLimits())
         return {(period.start, key): answers for (period, key), answers in recompute(question, below).items()}
 
     def stay(self) -> None:

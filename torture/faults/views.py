@@ -56,7 +56,7 @@ def declared(version: str, installation: Installation, chance: random.Random) ->
 
 
 def _join(installation: Installation, version: str) -> None:
-    wait_for("every process to be there", installation.is_up, UP_S)
+    wait_for("every process to be there", installation.processes.is_up, UP_S)
     (installation.views_dir / FILE).write_text(declaration(installation, version), encoding="utf-8")
     made = installation.declare().view(NAME)
     _run(installation, f"view {NAME!r} was declared {version}")
@@ -89,7 +89,7 @@ def gone(installation: Installation, chance: random.Random) -> Iterator[None]:
     """No longer declared: the next run leaves it out, and the others must not notice."""
     if not (installation.views_dir / FILE).exists():
         _join(installation, chance.choice(sorted(VERSIONS)))
-    wait_for("every process to be there", installation.is_up, UP_S)
+    wait_for("every process to be there", installation.processes.is_up, UP_S)
     (installation.views_dir / FILE).unlink()
     installation.declare()
     _run(installation, f"view {NAME!r} is declared no more")
@@ -100,10 +100,10 @@ def _run(installation: Installation, why: str) -> None:
     """A run that has to succeed now that the declarations are others."""
     with installation.run_turn:
         for _ in range(TRIES):
-            ended = installation.batch_run()
+            ended = installation.commands.batch_run()
             if not ended.code:
                 return
-    raise BrokenPromise(f"{why}. A run should succeed, and {TRIES} failed; the last said: {ended.said[-1000:]}")
+    raise BrokenPromise(f"{why}. A run should succeed, and {TRIES} failed; the last said: {ended.output[-1000:]}")
 
 
 FAULTS = [

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from views.aggregates import Count, Sum
-from views.derived import Derived, Ratio
-from views.source import Source
-from views.view import View
+from tidemark import Count, Derived, Ratio, Source, Sum, View
 
 ads = Source(
     "ads",

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from views.aggregates import Count, Distinct, Max, Sum
-from views.alert import Alert
-from views.feed import Feed
-from views.source import Source
-from views.view import View
+from tidemark import Alert, Count, Distinct, Feed, Max, Source, Sum, View
 
 cards = Source(
     "cards",

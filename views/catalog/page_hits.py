@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from views.aggregates import Count, Distinct
-from views.alert import Alert
+from tidemark import Alert, Count, Distinct, View
 from views.catalog.web import web
-from views.view import View
 
 page_hits = View(
     "page_hits",

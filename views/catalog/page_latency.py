@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from views.aggregates import Count, Histogram, Quantiles
-from views.alert import Alert
+from tidemark import Alert, Count, Histogram, Quantiles, Ratio, View
 from views.catalog.web import web
-from views.derived import Ratio
-from views.view import View
 
 page_latency = View(
     "page_latency",

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from views.aggregates import Average, Count, Last, Max, Min, StdDev
-from views.alert import Alert
-from views.source import Source
-from views.view import View
+from tidemark import Alert, Average, Count, Last, Max, Min, Source, StdDev, View
 
 sensors = Source(
     "sensors",

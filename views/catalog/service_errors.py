@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from views.aggregates import Count, Distinct, Last
-from views.alert import Alert
-from views.derived import Derived
-from views.source import Source
-from views.view import View
+from tidemark import Alert, Count, Derived, Distinct, Last, Source, View
 
 logs = Source(
     "logs",

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from views.aggregates import Count, Distinct, First
+from tidemark import Count, Distinct, First, Ratio, View
 from views.catalog.web import web
-from views.derived import Ratio
-from views.view import View
 
 signups = View(
     "signups",

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from views.aggregates import Count, TopK
+from tidemark import Count, TopK, View
 from views.catalog.web import web
-from views.view import View
 
 top_pages = View(
     "top_pages",

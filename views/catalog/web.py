@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from views.source import Source
-from views.watch import Watch
+from tidemark import Source, Watch
 
 web = Source(
     name="web",

@@ -11,8 +11,8 @@ from pathlib import Path
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
+from infra.clients.kafka import spark_kafka_options
 from infra.settings import Settings
-from infra.spark.session import kafka_source_options
 from master_dataset.cut import Cut, OffsetRange, cut_to_json, ranges
 from master_dataset.kafka.positions import Positions
 from master_dataset.table.append import measures
@@ -53,7 +53,7 @@ class Kafka:
             "endingOffsets": json.dumps({topic: cut_to_json(self._all(last, there))}),
             "includeHeaders": "true",
         }
-        records = spark.read.format("kafka").options(**kafka_source_options(self.settings, self.bootstrap))
+        records = spark.read.format("kafka").options(**spark_kafka_options(self.settings, self.bootstrap))
         return with_event(records.options(**options).load(), self.source)
 
     def _all(self, cut: dict[int, int], there: set[int]) -> dict[int, int]:

@@ -196,17 +196,17 @@ def _generation_dropped(module: Any) -> None:
     lua(module, "answer", "  gids[#gids + 1] = generation.gid\n", "  gids = {generation.gid}\n")
 
 
-@sabotages("a lost Redis is not told", "hand_off.speed_views.scripts")
-def _loss_untold(module: Any) -> None:
+@sabotages("a lost Redis is not reported", "hand_off.speed_views.scripts")
+def _loss_unreported(module: Any) -> None:
     """A reader takes a Redis without meta for one that is up to date and has nothing."""
     lua(module, "answer", "  return {'LOST'}\n", "  applied, published = ARGV[2], ARGV[1]\n")
     lua(module, "answer", "if not found then", "if false then")
 
 
-@sabotages("a lost Redis is not told", "serving_layer.readers.speed")
+@sabotages("a lost Redis is not reported", "serving_layer.readers.speed")
 def _forgets_what_it_said(module: Any) -> None:
     """It would tell by itself that its answers went back behind earlier ones."""
-    put(module.SpeedSide, "passed", lambda self, cut: None)
+    put(module.SpeedViewReader, "passed", lambda self, cut: None)
 
 
 @sabotages("a page leaves out a row", "serving_layer.query.rows")
@@ -238,8 +238,8 @@ def _days_of_utc(module: Any) -> None:
 # ---- the alert process ----
 
 
-@sabotages("alerts forget what they told", "serving_layer.alerts.evaluator")
-def _told_forgotten(module: Any) -> None:
+@sabotages("alerts forget their notifications", "serving_layer.alerts.evaluator")
+def _notifications_forgotten(module: Any) -> None:
     """A process that begins does not take up the episodes of the one before."""
     whole = module.Evaluator.begin
 
@@ -284,7 +284,7 @@ def _auto_commit(module: Any) -> None:
 
 
 @sabotages("failOnDataLoss off", "master_dataset.archiver.archive")
-def _data_loss_untold(module: Any) -> None:
+def _data_loss_ignored(module: Any) -> None:
     options = module.Archive._reading_options
     put(module.Archive, "_reading_options", lambda self, spark: {**options(self, spark), "failOnDataLoss": "false"})
     put(
@@ -338,8 +338,8 @@ def _one_too_many(module: Any) -> None:
     put(module, "facts_between", with_one_more)
 
 
-@sabotages("copies count in batch runs", "batch_layer.run")
-def _copies_count(module: Any) -> None:
+@sabotages("duplicates count in batch runs", "batch_layer.run")
+def _duplicates_count(module: Any) -> None:
     put(module, "without", lambda events, _where: events)
 
 
