@@ -40,7 +40,7 @@ TIDEMARK = str(Path(sys.executable).with_name("tidemark"))
 
 def main() -> None:
     """Measure, and write the result and the page."""
-    facts = report.machine()
+    machine = report.machine()
     timed(["make", "--silent", "setup"])  # so that nothing has changed when it is measured
     with tempfile.TemporaryDirectory() as folder:
         settings = load_settings(
@@ -78,7 +78,7 @@ def main() -> None:
     python = [timed([sys.executable, "-c", "pass"]) for _ in range(RUNS)]
     setup = [timed(["make", "--silent", "setup"]) for _ in range(RUNS)]
     result: dict[str, Any] = {
-        "machine": facts,
+        "machine": machine,
         "first_up_s": round(first_s, 2),
         "up_s": report.median(ours),
         "floor_s": report.median(floor),

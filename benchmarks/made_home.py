@@ -46,14 +46,14 @@ END = datetime(2026, 3, 31, tzinfo=UTC)
 """Where the time of all states ends."""
 POOL = 300
 """Different states."""
-MOST_EVENTS = 60
+MAX_EVENTS = 60
 """In one of them."""
 SMALL = 100
 """So many of them, the last ones, are of one to three events."""
 EVENTS_OF_RUN = 1_000_000
 """What the cut of the first run says; nothing depends on it."""
 AT_ONCE = 2_000
-"""States of one micro-batch when the speed side is filled."""
+"""States of one micro-batch when the speed view is filled."""
 ARROW = {"hits": pa.int64(), "users": pa.int64(), "ms": pa.float64()}
 """The answers that stand in plain columns, for other engines."""
 
@@ -98,7 +98,7 @@ def made_states(view: View) -> list[Made]:
             Event(0, place, f"{number}-{place}", END - timedelta(hours=1), {
                 "url": "", "user_id": f"user-{chance.randrange(50_000)}", "ms": round(chance.lognormvariate(3, 1.2), 1),
             })
-            for place in range(1 + int(MOST_EVENTS * (1 - number / POOL) ** 3))
+            for place in range(1 + int(MAX_EVENTS * (1 - number / POOL) ** 3))
         ]  # fmt: skip
         (state,) = in_memory.fold(view, events).values()
         values = {name: view.algebras[name].column_value(state[name]) for name in columns}
@@ -124,7 +124,7 @@ class MadeHome:
         self.hits = 0
         self._pool, self._pages = made_states(self.view), Pages(np.random.default_rng(2))
 
-    # ---- the batch side ----
+    # ---- the batch view ----
 
     def make(self, each: Each) -> None:
         """The first run: Parquet files, index, manifest, and its line in the publish log. `each` is like `map`."""
@@ -207,7 +207,7 @@ class MadeHome:
 class SpeedWriter:
     """Writes the speed views of a made home as the speed layer does: reads states, adds to them, applies.
 
-    Each hour has the same `an_hour` groups whoever writes it, so that the speed side stays as large as it is filled.
+    Each hour has the same `an_hour` groups whoever writes it, so that the speed view stays as large as it is filled.
     """
 
     def __init__(self, speed_views: SpeedViews, view: View, folder: BatchFolder, an_hour: int) -> None:

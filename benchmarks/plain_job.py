@@ -1,7 +1,7 @@
 """The peer of bench_speed.py: a plain foreachBatch -> HINCRBY job, as a person would write it, without guarantees.
 
-It counts and sums per hour and url, has no sketches, drops no copies, and counts twice what is delivered twice. Run by
-the benchmark: python benchmarks/plain_job.py BOOTSTRAP REDIS_URL STARTING_OFFSETS
+It counts and sums per hour and url, has no sketches, drops no duplicates, and counts twice what is delivered twice.
+The benchmark runs it: python benchmarks/plain_job.py BOOTSTRAP REDIS_URL STARTING_OFFSETS
 """
 
 from __future__ import annotations

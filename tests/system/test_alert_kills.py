@@ -71,7 +71,7 @@ class Running:
             command = [sys.executable, "-P", "-m", "serving_layer.alerts"]
             return subprocess.Popen(command, env=self.environment, stdout=output, stderr=output)
 
-    def clean_up(self, step: int) -> None:
+    def tend(self, step: int) -> None:
         if self.way == "at random" and step % STEPS_A_LIFE == STEPS_A_LIFE - 1:
             self.process.send_signal(signal.SIGKILL)
             self.process.wait()
@@ -121,8 +121,8 @@ def test_killed_at_every_point_each_episode_is_told_once(tmp_path: Path) -> None
             running.end()
         assert running.deaths >= len(KILLS)
         journal = Journal(journal_path(settings))
-        looks = journal.evaluations("taps")
-        fired = [episode for episode in journal.episodes() if episode.fired_at is not None]
+        looks = journal.evaluations.all("taps")
+        fired = [episode for episode in journal.episodes.all() if episode.fired_at is not None]
         for alert in declared_by(settings).alerts.values():
             oracle = Oracle(alert)
             for cut, as_of, _, _ in looks:
@@ -161,7 +161,7 @@ def drive(settings: Any, writer: Writer, running: Running) -> list[Event]:
             events.append(Event(again.partition, offset, again.event_id, again.event_time, again.fields))
         writer.apply(events, end_of(events))
         beat(writer, events)
-        running.clean_up(step)
+        running.tend(step)
         step += 1
         threading.Event().wait(STEP_S)
     journal = Journal(journal_path(settings))
@@ -173,18 +173,21 @@ def has_looked(settings: Any) -> bool:
     if not journal_path(settings).is_file():
         return False
     journal = Journal(journal_path(settings))
-    found = journal.position("taps")
+    found = journal.positions.get("taps")
     journal.close()
     return found is not None
 
 
 def is_quiet(journal: Journal, writer: Writer, events: list[Event], running: Running) -> bool:
     beat(writer, events)
-    running.clean_up(0)
-    position = journal.position("taps")
-    waiting = [each for each in journal.outbox() if each.target != "kafka"]
+    running.tend(0)
+    position = journal.positions.get("taps")
+    waiting = [each for each in journal.outbox.all() if each.target != "kafka"]
     return (
-        position is not None and position.cut == end_of(events) and not journal.episodes(is_open=True) and not waiting
+        position is not None
+        and position.cut == end_of(events)
+        and not journal.episodes.all(is_open=True)
+        and not waiting
     )
 
 

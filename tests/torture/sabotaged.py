@@ -136,7 +136,7 @@ def kill_alerts(installation: Installation, chance: random.Random) -> Iterator[N
     """The alert process is killed after its first notification."""
     del chance
     with closing(Journal(journal_path(installation.settings))) as journal:
-        wait_for("an alert", lambda: any(each.fired_at for each in journal.episodes()), TAKEOVER_S, every_s=0.5)
+        wait_for("an alert", lambda: any(each.fired_at for each in journal.episodes.all()), TAKEOVER_S, every_s=0.5)
     installation.processes.kill("alerts")
     yield
 
@@ -250,7 +250,7 @@ SABOTAGES = [
 ]
 BY_NAME = {each.name: each for each in SABOTAGES}
 SOONEST = (
-    "dedup off", "cut off by one", "poison takes its neighbours", "a page leaves out a row",
+    "dedup off", "cut off by one", "poison takes its neighbours", "days are those of UTC",
     "a window is short by an hour",
 )  # fmt: skip
 """Those that show soonest: `make test-faults` tries these."""

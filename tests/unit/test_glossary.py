@@ -103,6 +103,8 @@ def hits() -> Iterator[Hit]:
         if path.suffix not in TEXTS or any(fnmatch(name, pattern) for pattern in NOT_READ):
             continue
         for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+            if not MAYBE.search(line):
+                continue
             for word in retired_words(wire.sub(" ", line)):
                 if not any(fnmatch(name, file) and part in line for file, part in ALLOWED):
                     yield Hit(room_of(name), word, name, number, line.strip())
@@ -112,8 +114,6 @@ def hits() -> Iterator[Hit]:
 
 def retired_words(text: str) -> list[str]:
     """Which of them a text has."""
-    if not MAYBE.search(text):
-        return []
     words = words_of(text)
     found = [word for word, pattern in PATTERNS.items() if pattern.search(words)]
     return [*found, *(word for word, pattern in RETIRED_NAMES.items() if re.search(pattern, text))]

@@ -19,7 +19,9 @@ from hand_off import publish_log
 from hand_off.batch_folder import BatchFolder
 from hand_off.publish_log import Entry
 from master_dataset.table.checks.fsck import CHECKPOINT_FILE, Finding, quick_check
-from master_dataset.table.commits import Kind, live_files, read_commits, table_path
+from master_dataset.table.delta_log import live_files, read_commits
+from master_dataset.table.paths import table_path
+from master_dataset.table.proofs import Kind
 from torture.commands import output_of
 from torture.errors import BrokenPromise, NotInTime, TortureError
 from torture.fault import RUN_S, Fault, Strike
@@ -213,11 +215,11 @@ def _wait_served(installation: Installation, run: int) -> None:
     """Until answers are made of this run."""
     served: list[int] = []
     view = installation.declared.views_of(installation.source_name)[0].name
-    asked = {"from": START.isoformat(), "to": (START + timedelta(days=1)).isoformat()}
+    query = {"from": START.isoformat(), "to": (START + timedelta(days=1)).isoformat()}
 
     def is_served() -> bool:
         try:
-            answer = client.get(f"/views/{view}/query", params=asked)
+            answer = client.get(f"/views/{view}/query", params=query)
         except httpx.HTTPError:
             return False
         if answer.status_code == httpx.codes.OK:
