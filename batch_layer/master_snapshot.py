@@ -60,7 +60,7 @@ class MasterBelow:
             time.sleep(LOOK_S)
             self._look()
         self.check()
-        return opening.cut if opening.how == "open" else dict(self.held.cut)
+        return opening.cut if opening.mode == "open" else dict(self.held.cut)
 
     def check_records(self, spark: SparkSession, cut: Cut, records: int) -> None:
         """The table gave as many records below the cut as the proofs of its commits promise.

@@ -118,7 +118,7 @@ class _Run:
             "run_started",
             source=self.folder.source,
             run=number,
-            how=opening.how,
+            how=opening.mode,
             cut=cut_to_json(cut),
             base=base and base.run,
         )

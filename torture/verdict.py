@@ -74,10 +74,10 @@ def check_swept(installation: Installation, deadline_s: float = SWEPT_S) -> None
     """Until Redis keeps no states of generations that are no more: else it would grow with every run."""
     with installation.redis() as client:
         views = SpeedViews(client, installation.source_name)
-        begin = f"{views.prefix}v:"
+        begin = f"{views.layout.prefix}v:"
 
         def is_swept() -> bool:
-            kept = {each.gid for each in views.look().generations}
+            kept = {each.gid for each in views.reader.snapshot().generations}
             held = (key.decode().removeprefix(begin) for key in client.scan_iter(f"{begin}*", count=1000))
             return {key.partition(":")[0] for key in held} <= kept
 
