@@ -16,7 +16,7 @@ from batch_layer.consistency.quarantine import Compared
 from hand_off.batch_folder import BatchFolder
 from infra.clients.redis import pooled_redis_client
 from infra.settings import Settings
-from infra.stack.services import addresses
+from infra.stack.addresses import addresses
 from serving_layer.errors import NoBatchView, UnknownView
 from serving_layer.query import provenance
 from serving_layer.query.execute import execute

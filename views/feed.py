@@ -40,7 +40,7 @@ class Feed:
             raise AlertError(f"Feed {self.name!r}: {problem}")
         if self.by is None:
             object.__setattr__(self, "by", tuple(self.view.keys))
-        self.back_s  # noqa: B018  computed now: what is wrong is told where it was declared
+        self.back_s  # noqa: B018  computed now: a problem is reported where it was declared
 
     @property
     def keys(self) -> tuple[str, ...]:

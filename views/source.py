@@ -57,7 +57,7 @@ class Source:
         return parse_fields(self.fields)
 
     def _problems(self) -> Iterator[str]:
-        """What is wrong with it; the first is told. What comes later relies on what came before."""
+        """What is wrong with it; only the first problem is reported. Later checks rely on earlier ones."""
         for attribute in STRINGS:
             value = getattr(self, attribute)
             if not isinstance(value, str):

@@ -1,4 +1,4 @@
-"""A watch: every event of a source that matches is shown to whoever looks, as it arrives, and counted."""
+"""A watch: every matching event of a source is counted, and pushed to subscribers as it arrives."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Watch:
     def __post_init__(self) -> None:
         for problem in self._problems():
             raise AlertError(f"Watch {self.name!r}: {problem}")
-        self.condition  # noqa: B018  computed now: what is wrong is told where it was declared
+        self.condition  # noqa: B018  computed now: a problem is reported where it was declared
 
     @cached_property
     def condition(self) -> Typed:

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 
-from hand_off.speed_views import State, Stretch
+from hand_off.speed_views import State, StateRange
 from serving_layer.query import top_keys
 from serving_layer.query.plan import QueryPlan
 from serving_layer.query.top_keys_by_rank import Ranking, batch_numbers, ranking_of
@@ -77,13 +77,15 @@ def _by_rank(readers: SourceReaders, plan: QueryPlan, held: ExitStack) -> tuple[
             return None
         if ranking.has_whole(keys, more):
             states = [state for state in answer.states if state[1] in keys]
-            speed = snapshot.speed._replace(answer=replace(answer, stretches=(states,)))
+            speed = snapshot.speed._replace(answer=replace(answer, ranges=(states,)))
             return plan.of_keys(keys), snapshot._replace(speed=speed)
         more = list(keys)  # the states of some of them came as headers alone
     return None
 
 
-def _ranked_ranges(plan: QueryPlan, more: Sequence[bytes], by_run: dict[int, Ranking], run: OpenRun) -> list[Stretch]:
+def _ranked_ranges(
+    plan: QueryPlan, more: Sequence[bytes], by_run: dict[int, Ranking], run: OpenRun
+) -> list[StateRange]:
     """What is read of the speed view to rank over a run. The ranking itself is put into `by_run`."""
     found = ranking_of(plan, run)
     if found is None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from hand_off.speed_views import Stretch, totals_of
+from hand_off.speed_views import StateRange, totals_of
 from serving_layer.query import top_keys
 from serving_layer.query.key_selection import KeySelection, select_keys
 from serving_layer.query.model import Period, Position, Query
@@ -34,11 +34,11 @@ class QueryPlan(NamedTuple):
     """The answer that decides which keys are on the page. page_keys.py finds these, and then only they are read."""
 
     @property
-    def state_ranges(self) -> list[Stretch]:
+    def state_ranges(self) -> list[StateRange]:
         """What is read of the speed view. For a ranked plan the headers of the states are enough."""
         view, keys, prefix = self.query.view, self.selection.keys, self.selection.prefix
         name = totals_of(view.hash) if self.is_total and view.keys else view.hash
-        return [Stretch(name, *each, keys, prefix, self.rank is not None) for each in self.ranges]
+        return [StateRange(name, *each, keys, prefix, self.rank is not None) for each in self.ranges]
 
     @property
     def is_total(self) -> bool:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hand_off.ranks import ranked
-from hand_off.speed_views import Ranked, State, Stretch
+from hand_off.speed_views import Ranked, State, StateRange
 from serving_layer.query.plan import QueryPlan
 from serving_layer.query.top_keys import LARGEST, NO_NUMBERS, Numbers
 from serving_layer.readers.batch import OpenRun, read_errors
@@ -44,12 +44,12 @@ class Ranking:
     numbers: Numbers
     reader: HeadReader
 
-    def state_range(self, plan: QueryPlan, more: Collection[bytes]) -> Stretch:
+    def state_range(self, plan: QueryPlan, more: Collection[bytes]) -> StateRange:
         """What is read of the speed view: headers of the first keys, whole states of the very first and of `more`."""
         whole = self._whole(more)
         keys = list(dict.fromkeys((*whole, *self.first)))
         what = Ranked(self.rank, max(4 * self.count, MIN_KEYS), len(whole))
-        return Stretch(plan.query.view.hash, *plan.ranges[0], keys, ranked=what)
+        return StateRange(plan.query.view.hash, *plan.ranges[0], keys, ranked=what)
 
     def has_whole(self, keys: Collection[bytes], more: Collection[bytes]) -> bool:
         """Whether the whole states of all these keys were read."""

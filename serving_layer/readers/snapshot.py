@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from hand_off import publish_log
 from hand_off.errors import BatchError
-from hand_off.speed_views import State, Stretch
+from hand_off.speed_views import State, StateRange
 from master_dataset.cut import Cut, cut_to_json, is_below
 from serving_layer.errors import NoBatchView, NotComputedYet
 from serving_layer.query.plan import QueryPlan
@@ -24,7 +24,7 @@ from serving_layer.readers.speed import SpeedSnapshot, SpeedViewReader
 MAX_TRIES = 3
 """How often Redis may send a reader to another run."""
 
-StateRanges = Callable[[OpenRun], Sequence[Stretch]]
+StateRanges = Callable[[OpenRun], Sequence[StateRange]]
 """What is read of the speed view, for a run."""
 
 
@@ -59,11 +59,11 @@ class Snapshot(NamedTuple):
 
     def states(self, plans: Sequence[QueryPlan]) -> list[list[State]]:
         """What the speed view gave, plan by plan."""
-        found = iter(self.speed.answer.stretches if self.speed.answer is not None else ())
+        found = iter(self.speed.answer.ranges if self.speed.answer is not None else ())
         return [list(chain.from_iterable(islice(found, len(plan.ranges)))) for plan in plans]
 
 
-def state_ranges(plans: Sequence[QueryPlan]) -> list[Stretch]:
+def state_ranges(plans: Sequence[QueryPlan]) -> list[StateRange]:
     """What is read of the speed views for some plans, in their order."""
     return [each for plan in plans for each in plan.state_ranges]
 

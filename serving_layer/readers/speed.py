@@ -10,7 +10,7 @@ from typing import NamedTuple
 from redis import Redis
 from redis.exceptions import RedisError
 
-from hand_off.speed_views import Answer, Kept, Outcome, SpeedViews, Stretch
+from hand_off.speed_views import Outcome, RedisSnapshot, SpeedAnswer, SpeedViews, StateRange
 from master_dataset.cut import Cut, count_between, cut_to_json, is_below, join
 from serving_layer.errors import TooLarge
 from serving_layer.query.limits import ExecutionLimits
@@ -22,7 +22,7 @@ RETRY_AFTER_S = 0.5
 class SpeedSnapshot(NamedTuple):
     """What a speed view holds, all of one moment, or the reason why it holds nothing."""
 
-    answer: Answer | None
+    answer: SpeedAnswer | None
     reason: str | None
     highest_cut: Cut
     """Of all results before this one."""
@@ -36,7 +36,7 @@ class SpeedSnapshot(NamedTuple):
 class SpeedStatus(NamedTuple):
     """What Redis holds of a source, and whether a writer is alive."""
 
-    kept: Kept
+    kept: RedisSnapshot
     is_written: bool
 
 
@@ -44,13 +44,13 @@ class SpeedViewReader:
     """Reads the speed views of one source. Threads share it."""
 
     def __init__(self, client: Redis, source: str, limits: ExecutionLimits) -> None:
-        self._views, self._limits = SpeedViews(client, source), limits
+        self._views, self._limits = SpeedViews(client, source).reader, limits
         self._lock = threading.Lock()
         self._highest: Cut = {}
         self._away: tuple[float, str] = (0.0, "")
         """Until when Redis is not asked, and the reason."""
 
-    def read(self, run: int, cut: Cut, stretches: Sequence[Stretch]) -> SpeedSnapshot:
+    def read(self, run: int, cut: Cut, ranges: Sequence[StateRange]) -> SpeedSnapshot:
         """The states since the cut of a run, all of one moment. TooLarge where they are too many."""
         highest, (until, reason) = self._highest, self._away
         if time.monotonic() < until:
@@ -58,8 +58,8 @@ class SpeedViewReader:
         limits = self._limits
         try:
             answer = self._views.answer(
-                run, cut, stretches, most_buckets=limits.speed_buckets, most_states=limits.speed_states,
-                most_bytes=int(limits.speed_mb * 1_000_000),
+                run, cut, ranges, max_buckets=limits.speed_buckets, max_states=limits.speed_states,
+                max_bytes=int(limits.speed_mb * 1_000_000),
             )  # fmt: skip
         except (RedisError, OSError) as error:
             reason = f"Redis does not reply ({error})"
@@ -82,7 +82,7 @@ class SpeedViewReader:
         if time.monotonic() < self._away[0]:
             return None
         try:
-            return SpeedStatus(self._views.look(), self._views.living_writer() is not None)
+            return SpeedStatus(self._views.snapshot(), self._views.living_writer() is not None)
         except (RedisError, OSError) as error:
             self._away = time.monotonic() + RETRY_AFTER_S, f"Redis does not reply ({error})"
             return None

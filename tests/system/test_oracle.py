@@ -19,11 +19,11 @@ import httpx
 import pytest
 from confluent_kafka import Producer
 
+from infra.clients.kafka import librdkafka_config
 from infra.settings import child_environment
 from master_dataset.cut import cut_from_json, is_below
-from master_dataset.kafka.topics import librdkafka_config
 from master_dataset.table import coverage
-from master_dataset.table.commits import table_path
+from master_dataset.table.paths import table_path
 from serving_layer.query.limits import QueryLimits
 from serving_layer.query.parse import parse_query
 from serving_layer.verification.from_scratch import recompute
@@ -117,7 +117,7 @@ class Shop:
     def send(self, count: int) -> None:
         """Late, copied and poisonous records among them. All are acknowledged when this returns."""
         self.seed += 1
-        records = generate(self.source, count, self.seed, views=self.declared.views_of("shop"), copies=0.1)
+        records = generate(self.source, count, self.seed, views=self.declared.views_of("shop"), duplicates=0.1)
         known = self.events[:: max(len(self.events) // 5, 1)][:5]
 
         def noted(event: Event | None) -> Any:

@@ -90,7 +90,7 @@ def test_answers_by_rest_are_those_of_answering_and_what_the_description_says(fr
         for more in ASKED:
             answer = ask(front, more)
             assert answer.status_code == 200, answer.text
-            expected = json.loads(formats.to_json(front.shop.execute(*more)))
+            expected = json.loads(formats.to_json(front.shop.query(*more)))
             found = answer.json()
             assert without_lag(found) == without_lag(expected), (moment, more)
             assert found["meta"]["degraded"] is False
@@ -110,7 +110,7 @@ def test_etag_is_known_before_the_answer_is_made(front: Front, server: RedisServ
     seen: dict[str, tuple[str, list[Any]]] = {}
     for moment in moments(shop):
         for more in ASKED:
-            question = shop.query(*more)
+            question = shop.question(*more)
             answer = shop.engine.execute(question)
             assert shop.engine.etag(question) == answer.meta.etag, (moment, more)
             known = seen.setdefault(answer.meta.etag, (moment, answer.rows))
@@ -118,7 +118,7 @@ def test_etag_is_known_before_the_answer_is_made(front: Front, server: RedisServ
     assert server.process is not None
     server.process.send_signal(signal.SIGSTOP)
     try:
-        question = shop.query()
+        question = shop.question()
         wait_until("Redis to be away", lambda: shop.engine.execute(question).meta.degraded)
         assert shop.engine.etag(question) == shop.engine.execute(question).meta.etag
         assert shop.engine.execute(question).meta.etag not in seen

@@ -34,7 +34,7 @@ from views.expressions import parse, parse_condition
 from views.in_memory import Event
 from views.source import Source
 from views.types import CASTS
-from views.view import MOST_ANSWERS, MOST_KEYS, RESERVED, View
+from views.view import MAX_ANSWERS, MAX_KEYS, RESERVED, View
 
 FIELDS = """
     event_id string, event_time timestamp, user_id string, status int, big bigint, ms double, price decimal(10,2),
@@ -54,8 +54,8 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
     ({"keys": None}, ["keys is None"]),
     ({"answers": Count()}, ["answers is Count", "should be a dict"]),
     ({"answers": {}}, ["it has no answers", "answers={'events': Count()}"]),
-    ({"keys": {f"k{n}": "user_id" for n in range(MOST_KEYS + 1)}}, ["it has 17 keys; 16 are possible"]),
-    ({"answers": {f"a{n}": Count() for n in range(MOST_ANSWERS + 1)}}, ["it has 65 answers; 64 are possible"]),
+    ({"keys": {f"k{n}": "user_id" for n in range(MAX_KEYS + 1)}}, ["it has 17 keys; 16 are possible"]),
+    ({"answers": {f"a{n}": Count() for n in range(MAX_ANSWERS + 1)}}, ["it has 65 answers; 64 are possible"]),
     ({"keys": {"Url": "user_id"}}, ["'Url' among its keys is no name"]),
     ({"keys": {5: "user_id"}}, ["5 among its keys is no name"]),
     ({"answers": {"hits": Count(), "Hits": Count()}}, ["'Hits' among its answers is no name", "lower-case"]),

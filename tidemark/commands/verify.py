@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidemark.cli import Output, OutputOption
+from tidemark.commands.options import Output, OutputOption
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,7 +84,7 @@ def _speed_sides(settings: Settings, declarations: Declarations, views: list[Vie
     from hand_off.errors import SpeedError
     from hand_off.speed_views import SpeedViews
     from infra.clients.redis import redis_client
-    from infra.stack.services import addresses
+    from infra.stack.addresses import addresses
     from serving_layer.verification.verify import speed_side
 
     url = addresses(settings).redis
