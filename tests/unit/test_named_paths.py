@@ -31,10 +31,10 @@ def app() -> FastAPI:
 
 
 def has(app: FastAPI, path: str) -> bool:
-    """Whether some method is answered there, or below it: `/consume` names a family. A name in braces stands for any."""
+    """Whether the collector answers there, or below it: `/consume` names a family. A name in braces stands for any."""
     plain = re.sub(r"\{[a-z]+\}", "x", path)
     scopes = ({"type": "http", "method": method, "path": plain} for method in ("GET", "POST", "PATCH", "DELETE"))
-    if any(getattr(route, "path", "").startswith(f"{path}/") for route in app.routes):
+    if any(described.startswith(f"{path}/") for described in app.openapi()["paths"]):
         return True
     return any(route.matches(scope)[0] is Match.FULL for scope in scopes for route in app.routes)
 
