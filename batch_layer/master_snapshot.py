@@ -14,8 +14,10 @@ from hand_off.generations import Opening
 from master_dataset.cut import Cut, count_between, cut_to_json, is_below
 from master_dataset.reading.read_spark import facts_between
 from master_dataset.table.checks.fsck import TableDamaged, quick_check
-from master_dataset.table.commits import Kind, Proof, read_commits, read_ledger
 from master_dataset.table.coverage import Coverage, effective_proofs, follow
+from master_dataset.table.delta_log import read_commits
+from master_dataset.table.ledger import read_ledger
+from master_dataset.table.proofs import Kind, Proof
 
 MENDS = (Kind.REPAIR, Kind.LOST)
 LOOK_S = 0.5

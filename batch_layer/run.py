@@ -42,7 +42,7 @@ from infra.settings import Settings
 from infra.spark.session import spark_session
 from master_dataset.cut import Cut, count_between, cut_to_json, is_below
 from master_dataset.reading.read_spark import facts_between, without
-from master_dataset.table.commits import table_path
+from master_dataset.table.paths import table_path
 from views.declarations import declared_by
 from views.view import View
 

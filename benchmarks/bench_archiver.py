@@ -33,7 +33,8 @@ from infra.stack.addresses import addresses
 from master_dataset.archiver.archive import open_archive
 from master_dataset.kafka.topics import apply_topics, plan_topics
 from master_dataset.table.append import measures
-from master_dataset.table.commits import live_files, read_commits, table_path
+from master_dataset.table.delta_log import live_files, read_commits
+from master_dataset.table.paths import table_path
 from views.catalog.web import web
 from views.on_spark.events import with_event
 from views.source import Source

@@ -31,7 +31,9 @@ from infra.settings import Settings, load_settings
 from infra.spark.session import spark_session
 from master_dataset.reading.read_spark import facts_between, without
 from master_dataset.table.append import append, commit_lock, create_table
-from master_dataset.table.commits import Kind, Proof, live_files, read_commits, table_path
+from master_dataset.table.delta_log import live_files, read_commits
+from master_dataset.table.paths import table_path
+from master_dataset.table.proofs import Kind, Proof
 from views.declarations import load_declarations
 from views.on_spark.states import states
 from views.view import View

@@ -17,7 +17,7 @@ from infra.rest.responses import add_health, add_metrics, json_response
 from infra.settings import Settings
 from infra.threads import Threads
 from infra.version import VERSION
-from serving_layer.alerts.rest import Shown, alert_routes
+from serving_layer.alerts.rest import AlertReader, alert_routes
 from serving_layer.dashboard.files import API_PAGE, dashboard_routes
 from serving_layer.dashboard.sessions import session_routes
 from serving_layer.engine import QueryEngine
@@ -54,7 +54,7 @@ def create_app(settings: Settings, declarations: Declarations, engine: QueryEngi
         ),
     )
     registry = Registry(settings.serving_live_subscribers, serving.metrics.live)
-    live_queries, shown = LiveQueries(serving, registry), Shown(serving)
+    live_queries, alerts = LiveQueries(serving, registry), AlertReader(serving)
 
     @asynccontextmanager
     async def running(_app: FastAPI) -> AsyncIterator[None]:
@@ -64,7 +64,7 @@ def create_app(settings: Settings, declarations: Declarations, engine: QueryEngi
         serving.answers.close()
         serving.waits.close()
         engine.close()
-        shown.close()
+        alerts.close()
 
     app = FastAPI(
         title="Tidemark serving layer",
@@ -79,7 +79,7 @@ def create_app(settings: Settings, declarations: Declarations, engine: QueryEngi
     app.router.routes.extend(
         [
             *question_routes(serving), *live_queries.routes(), *source_routes(serving), *session_routes(serving),
-            *alert_routes(shown, registry), *_description_routes(serving), *dashboard_routes(),
+            *alert_routes(alerts, registry), *_description_routes(serving), *dashboard_routes(),
         ]
     )  # fmt: skip
     add_health(app, lambda: _ready(serving))

@@ -37,7 +37,7 @@ from master_dataset.errors import MasterDatasetError
 from master_dataset.kafka.positions import Positions, check_topic_id, read_end, read_positions
 from master_dataset.kafka.topics import existing_topics
 from master_dataset.table import coverage
-from master_dataset.table.commits import table_path
+from master_dataset.table.paths import table_path
 from speed_layer.seen_id_loader import first_time_ms, is_lacking, load_marks
 from speed_layer.seen_ids import from_bytes
 from speed_layer.stream import Pace, Stream

@@ -38,8 +38,8 @@ def check_alerts(installation: Installation, truth: Truth, deadline_s: float) ->
     with closing(Journal(journal_path(installation.settings))) as journal:
         end = dict(truth.end)
         wait_for("the alert process to look at everything", lambda: _has_looked(journal, installation, end), deadline_s)
-        wait_for("everything to be told", lambda: not journal.outbox(), deadline_s)
-        fired = [each for each in journal.episodes() if each.fired_at is not None]
+        wait_for("everything to be told", lambda: not journal.outbox.all(), deadline_s)
+        fired = [each for each in journal.episodes.all() if each.fired_at is not None]
         firing = Counter(_firing(body for _, _, body in _all_transitions(journal)))
     amiss: list[str] = []
     for alert in installation.declared.alerts_of(installation.source_name):
@@ -88,13 +88,13 @@ def misdelivered(fired: Sequence[str], firing: Counter[str], by_kafka: Collectio
 
 
 def _has_looked(journal: Journal, installation: Installation, end: Cut) -> bool:
-    position = journal.position(installation.source_name)
+    position = journal.positions.get(installation.source_name)
     return position is not None and is_below(end, position.cut)
 
 
 def _all_transitions(journal: Journal) -> Iterator[tuple[int, str, str]]:
     after = 0
-    while found := journal.transitions(after):
+    while found := journal.transitions.after(after):
         yield from found
         after = found[-1][0]
 

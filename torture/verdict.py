@@ -13,7 +13,7 @@ from master_dataset.cut import is_below
 from master_dataset.dead_letters.letters import DeadLetter, read_letters, watermarks
 from master_dataset.reading.read import Wanted, read_facts
 from master_dataset.table import coverage
-from master_dataset.table.commits import table_path
+from master_dataset.table.paths import table_path
 from torture.checker import Checker
 from torture.errors import NotInTime
 from torture.fates import Fates

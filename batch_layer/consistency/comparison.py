@@ -34,7 +34,7 @@ from hand_off.publish_log import Entry
 from hand_off.speed_views import ALL_KEYS, Generation, Kept, SpeedViews, cut_text, totals_of
 from infra.settings import Settings
 from master_dataset.cut import Cut
-from master_dataset.table.commits import table_path
+from master_dataset.table.paths import table_path
 from views.equality import differing
 from views.errors import StateError
 from views.keys import unpack_key

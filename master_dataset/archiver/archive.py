@@ -37,8 +37,11 @@ from master_dataset.kafka.topics import read_topic_id
 from master_dataset.table.append import append, archiver_lock, commit_lock, create_table
 from master_dataset.table.checks.fsck import TableDamaged, refuse_damage
 from master_dataset.table.checks.void_commits import take_out_unsynced
-from master_dataset.table.commits import Kind, Proof, complete_ledger, remember, table_path
 from master_dataset.table.coverage import effective_proofs, follow
+from master_dataset.table.delta_log import remember
+from master_dataset.table.ledger import complete_ledger
+from master_dataset.table.paths import table_path
+from master_dataset.table.proofs import Kind, Proof
 from views.on_spark.events import with_event
 from views.source import Source
 

@@ -25,17 +25,10 @@ from master_dataset.events.json_bytes import text_or_base64
 from master_dataset.kafka.errors import translated
 from master_dataset.kafka.record import NOW, KafkaRecord, record_of, timestamp_ms
 from master_dataset.kafka.send import send_fitting, send_records
-from master_dataset.table.commits import (
-    Commit,
-    DataFile,
-    Kind,
-    Proof,
-    live_files,
-    read_commit,
-    read_commits,
-    read_ledger,
-)
 from master_dataset.table.coverage import effective_proofs
+from master_dataset.table.delta_log import Commit, DataFile, commit_file, live_files, read_commit, read_commits
+from master_dataset.table.ledger import read_ledger
+from master_dataset.table.proofs import Kind, Proof
 from views.source import Source
 
 ORIGIN = ("source", "topic", "partition", "offset", "timestamp", "version", "reason")
@@ -115,7 +108,7 @@ class DeadLetters:
         return sent
 
     def _send_new(self, version: int, proof: Proof) -> int:
-        added = read_commit(self.table / "_delta_log" / f"{version:020}.json").added
+        added = read_commit(commit_file(self.table, version)).added
         return self._send_and_note(version, self._invalid_rows(added, proof))
 
     def _send_missing(self, commits: list[Commit]) -> int:

@@ -247,6 +247,6 @@ def read_offsets(
 
     def ask() -> dict[tuple[str, int], int]:
         found = admin.read(lambda client: client.list_partition_offsets(specs, isolation_level=isolation))
-        return {(location.topic, location.partition): int(result.offset) for location, result in found.items()}
+        return {(location.topic, location.partition): int(result.offset) for location, result in sorted(found.items())}
 
     return _propagated(ask, "Offsets could not be read")

@@ -15,7 +15,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from master_dataset.cut import Cut
-from master_dataset.table.commits import live_files, read_commits
+from master_dataset.table.delta_log import live_files, read_commits
 
 RECORD_COLUMNS = ["topic", "partition", "offset", "timestamp", "key", "headers", "value"]
 FILTER_COLUMNS = ["partition", "offset", "event_time", "invalid"]

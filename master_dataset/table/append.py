@@ -23,7 +23,10 @@ from infra.disk import sync_file, sync_folder
 from infra.failpoints import reach
 from infra.locks import LockHeld, hold, holder_of_lock
 from master_dataset.errors import MasterDatasetError
-from master_dataset.table.commits import Kind, Proof, append_to_ledger, own_folder, remember_newest
+from master_dataset.table.delta_log import commit_file, remember_newest
+from master_dataset.table.ledger import append_to_ledger
+from master_dataset.table.paths import own_folder
+from master_dataset.table.proofs import Kind, Proof
 from views.field_types import FieldType
 from views.source import Source
 
@@ -179,7 +182,7 @@ def append(
     reach("archiver.before_ledger")
     if not is_new:
         reach("compact.before_ledger")
-    sync_file(path / "_delta_log" / f"{version:020}.json")
+    sync_file(commit_file(path, version))
     sync_folder(path / "_delta_log")
     append_to_ledger(path, [(version, done)])
     remember_newest(path, version)

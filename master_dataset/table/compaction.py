@@ -12,7 +12,8 @@ from infra.failpoints import reach
 from master_dataset.errors import MasterDatasetError
 from master_dataset.table.append import append, commit_lock
 from master_dataset.table.checks.fsck import Measured, hash_files, refuse_damage
-from master_dataset.table.commits import DataFile, Kind, Proof, live_files, read_commits
+from master_dataset.table.delta_log import DataFile, live_files, read_commits
+from master_dataset.table.proofs import Kind, Proof
 
 LARGE_BYTES = 256 * 2**20
 """Files of this size are left alone, and smaller ones become files of about this size."""

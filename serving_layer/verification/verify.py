@@ -27,7 +27,7 @@ from infra.settings import Settings
 from infra.times import iso_utc
 from master_dataset.cut import Cut, count_between, cut_to_json, is_below
 from master_dataset.table import coverage
-from master_dataset.table.commits import table_path
+from master_dataset.table.paths import table_path
 from serving_layer.engine import QueryEngine
 from serving_layer.query import order
 from serving_layer.query.model import Query

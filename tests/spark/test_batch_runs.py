@@ -26,7 +26,8 @@ from hand_off.errors import BatchError, LeaseHeld, RunRefused
 from hand_off.manifests import Manifest, read_manifest
 from infra.settings import Settings, load_settings
 from master_dataset.table.append import append, commit_lock, create_table
-from master_dataset.table.commits import Kind, Proof, table_path
+from master_dataset.table.paths import table_path
+from master_dataset.table.proofs import Kind, Proof
 from tests.conftest import Killed, assert_same, dying_at, interpreted
 from views import in_memory
 from views.in_memory import Event

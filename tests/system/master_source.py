@@ -16,12 +16,13 @@ from infra.clients.kafka_admin import KafkaAdmin
 from infra.settings import Settings
 from master_dataset.archiver.archive import Archive, open_archive
 from master_dataset.kafka.positions import read_positions
-from master_dataset.kafka.topics import apply_topics, delete_records, delete_topic, plan_topics
+from master_dataset.kafka.topics import apply_topics, delete_records, delete_topic, existing_topics, plan_topics
 from master_dataset.reading.read import Wanted, read_facts
 from master_dataset.table.checks.fsck import Trouble, quick_check
 from master_dataset.table.checks.repair import Report, repair
-from master_dataset.table.commits import read_commits, table_path
 from master_dataset.table.coverage import effective_proofs, follow
+from master_dataset.table.delta_log import read_commits
+from master_dataset.table.paths import table_path
 from tests.conftest import Stack, wait_until
 from views.source import Source
 
@@ -132,7 +133,7 @@ def make_topic_again(place: Place, topic: str = "") -> None:
 def remove_topic(place: Place, topic: str) -> None:
     """Returns when it is not listed any more."""
     delete_topic(place.admin, topic)
-    wait_until("the topic to be gone", lambda: topic not in place.admin.list_topics(timeout=10).topics)
+    wait_until("the topic to be gone", lambda: topic not in existing_topics(place.admin))
 
 
 def drop_checksum(path: Path) -> None:

@@ -31,9 +31,11 @@ from master_dataset.table import coverage
 from master_dataset.table.append import TableBusy, commit_lock
 from master_dataset.table.checks.fsck import Trouble, deep_check
 from master_dataset.table.checks.repair import accept_loss
-from master_dataset.table.commits import read_commits, read_ledger, table_path
 from master_dataset.table.compaction import compact
 from master_dataset.table.coverage import effective_proofs, follow
+from master_dataset.table.delta_log import read_commits
+from master_dataset.table.ledger import read_ledger
+from master_dataset.table.paths import table_path
 from tests.conftest import Stack, start_stack, stop_stack, wait_until
 from tests.system.master_source import (
     FIELDS,

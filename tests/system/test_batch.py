@@ -102,7 +102,7 @@ def kill_jvm(stack: Stack, name: str) -> int:
 
 def _cut(stack: Stack) -> dict[int, int]:
     from master_dataset.table import coverage
-    from master_dataset.table.commits import table_path
+    from master_dataset.table.paths import table_path
 
     return coverage.of(table_path(stack.settings, "web")).cut
 

@@ -23,7 +23,7 @@ from infra.clients.kafka import librdkafka_config
 from infra.settings import child_environment
 from master_dataset.cut import cut_from_json, is_below
 from master_dataset.table import coverage
-from master_dataset.table.commits import table_path
+from master_dataset.table.paths import table_path
 from serving_layer.query.parse import QueryLimits, parse_query
 from serving_layer.verification.from_scratch import recompute
 from tests.conftest import Stack, assert_same, start_stack, stop_stack, wait_until

@@ -39,8 +39,9 @@ from infra.rest.access_keys import SCOPES, add_key, keys_file
 from infra.settings import child_environment, load_settings
 from master_dataset.collector.app import create_app as create_collector
 from serving_layer.alerts.episodes import Episode, State
-from serving_layer.alerts.journal import Look, Position, open_journal
-from serving_layer.alerts.payloads import told
+from serving_layer.alerts.journal import Evaluation, Transitions, open_journal
+from serving_layer.alerts.notifications import notification_body
+from serving_layer.alerts.tables.positions import Position
 from serving_layer.app import create_app as create_serving
 from serving_layer.dashboard.files import read_files
 from serving_layer.push.live_queries import NOT_LIVE
@@ -158,8 +159,8 @@ def fill(stack: Stack) -> None:
     with redis_client(stack.settings, stack.redis) as client:
         fill_both_sides(place, SpeedViews(client, "web"))
     journal = open_journal(stack.settings)
-    said = tuple((each, told(each, is_muted=False)) for each in FIRED)
-    journal.commit(Look("web", Position({}, 1.0), 1.0, changed=FIRED, told=said))
+    bodies = tuple((each, notification_body(each, is_muted=False)) for each in FIRED)
+    journal.commit(Evaluation("web", Position({}, 1.0), 1.0, changed=FIRED, transitions=Transitions(bodies)))
     journal.close()
 
 

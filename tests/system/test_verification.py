@@ -14,7 +14,8 @@ import pytest
 
 from batch_layer.consistency import quarantine
 from hand_off.speed_views import totals_of
-from master_dataset.table.commits import Kind, Proof, table_path
+from master_dataset.table.paths import table_path
+from master_dataset.table.proofs import Kind, Proof
 from serving_layer.verification import verify
 from tests.serving_data import SALES, SHOP, TOTALS, end_of
 from tests.system.speed_source import RedisServer

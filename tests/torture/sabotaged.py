@@ -136,7 +136,7 @@ def kill_alerts(installation: Installation, chance: random.Random) -> Iterator[N
     """The alert process is killed after its first notification."""
     del chance
     with closing(Journal(journal_path(installation.settings))) as journal:
-        wait_for("an alert", lambda: any(each.fired_at for each in journal.episodes()), TAKEOVER_S, every_s=0.5)
+        wait_for("an alert", lambda: any(each.fired_at for each in journal.episodes.all()), TAKEOVER_S, every_s=0.5)
     installation.processes.kill("alerts")
     yield
 

@@ -14,7 +14,8 @@ import pytest
 from infra.settings import load_settings
 from master_dataset.dead_letters.letters import DeadLetters
 from master_dataset.reading.read import Wanted, read_facts
-from master_dataset.table.commits import Kind, Proof, live_files, read_commits
+from master_dataset.table.delta_log import live_files, read_commits
+from master_dataset.table.proofs import Kind, Proof
 from views.source import Source
 
 MB = 1_000_000

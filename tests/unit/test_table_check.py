@@ -19,7 +19,8 @@ from master_dataset.archiver.archive import Archive
 from master_dataset.cut import OffsetRange
 from master_dataset.errors import MasterDatasetError
 from master_dataset.kafka.positions import KafkaBehind, OffsetsGone, Positions, TopicReplaced, check_positions
-from master_dataset.table import commits
+from master_dataset.table import delta_log
+from master_dataset.table import ledger as ledger_module
 from master_dataset.table.append import _files_named
 from master_dataset.table.checks import fsck, repair
 from master_dataset.table.checks.fsck import Measured, Trouble, quick_check
@@ -27,20 +28,10 @@ from master_dataset.table.checks.repair import _is_unproved, commits_to_restore,
 from master_dataset.table.checks.salvage import outside
 from master_dataset.table.checks.void_commits import forget_summaries, move_aside, taken_out, void_commits
 from master_dataset.table.commit_cache import Entry, add_entries, read_entries
-from master_dataset.table.commits import (
-    Commit,
-    Kind,
-    Proof,
-    append_to_ledger,
-    ledger_file,
-    live_files,
-    missing_from_ledger,
-    read_commits,
-    read_ledger,
-    remember,
-    remembered_file,
-)
 from master_dataset.table.coverage import follow, replacements
+from master_dataset.table.delta_log import Commit, live_files, read_commits, remember, remembered_file
+from master_dataset.table.ledger import append_to_ledger, ledger_file, missing_from_ledger, read_ledger
+from master_dataset.table.proofs import Kind, Proof
 from views.source import Source
 
 
@@ -413,7 +404,7 @@ def test_commits_that_were_read_once_are_not_read_again(table: Table, monkeypatc
         assert int(path.stem) == 0, "only the one without a proof is read"
         return before[0]
 
-    monkeypatch.setattr(commits, "read_commit", refuse)
+    monkeypatch.setattr(delta_log, "read_commit", refuse)
     assert read_commits(table.path) == before
     assert table.troubles() == []
 
@@ -494,16 +485,16 @@ def test_a_commit_that_a_crash_kept_out_of_the_ledger_is_synced_before_it_is_pro
     table.commit(3, append(20, 30), ["c"], ledger=False)
     synced: list[Path] = []
     for name in ("sync_file", "sync_folder"):
-        monkeypatch.setattr(commits, name, synced.append)
-    monkeypatch.setattr(commits, "append_to_ledger", lambda path, _missing: synced.append(ledger_file(path)))
-    found, ledger = commits.complete_ledger(table.path)
+        monkeypatch.setattr(ledger_module, name, synced.append)
+    monkeypatch.setattr(ledger_module, "append_to_ledger", lambda path, _missing: synced.append(ledger_file(path)))
+    found, ledger = ledger_module.complete_ledger(table.path)
     assert synced == [table.log_file(3), table.path / "_delta_log", ledger_file(table.path)]
     assert (len(found), sorted(ledger)) == (4, [1, 2, 3])
 
 
 def test_a_new_ledger_has_its_name_on_the_disk_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[Path] = []
-    monkeypatch.setattr(commits, "sync_folder", synced.append)
+    monkeypatch.setattr(ledger_module, "sync_folder", synced.append)
     for _ in range(2):
         append_to_ledger(tmp_path / "web", [(1, append(0, 10))])
         assert synced == [tmp_path / "web.proofs", tmp_path]
@@ -514,7 +505,9 @@ def change_the_name_of_a_file(table: Table, version: int) -> None:
     remember(table.path, read_commits(table.path))
     path = table.log_file(version)
     path.write_text(path.read_text().replace('"path": "b"', '"path": "x"'))
-    add_entries(remembered_file(table.path), [remembered(table)[version]._replace(stamp=commits.stamp_of(path.stat()))])
+    add_entries(
+        remembered_file(table.path), [remembered(table)[version]._replace(stamp=delta_log.stamp_of(path.stat()))]
+    )
     assert [file.path for file in read_commits(table.path)[version].added] == ["b"]
 
 

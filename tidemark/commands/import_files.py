@@ -26,7 +26,7 @@ from master_dataset.importer.journal import Journal, Start, find_start
 from master_dataset.importer.rejects import Rejects
 from master_dataset.importer.report import Outcome, print_outcomes, progress_bar
 from master_dataset.importer.sender import Sender, ensure_topic
-from tidemark.cli import Output, OutputOption
+from tidemark.commands.options import Output, OutputOption
 from views.declarations import declared_by
 from views.source import Source
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidemark.cli import Output, OutputOption
+from tidemark.commands.options import Output, OutputOption
 
 if TYPE_CHECKING:
     from infra.settings import Settings
@@ -39,7 +39,7 @@ ToOption = Annotated[
 
 
 class Format(StrEnum):
-    """How facts are written."""
+    """The formats of `master read`."""
 
     NDJSON = "ndjson"
     PARQUET = "parquet"
@@ -68,7 +68,7 @@ def fsck(
     """Prove that nothing is lost, doubled or torn. Exit code 1 if something is."""
     from infra import terminal
     from master_dataset.table.checks.fsck import deep_check, quick_check
-    from master_dataset.table.commits import table_path
+    from master_dataset.table.paths import table_path
 
     settings, sources = _declared(source)
     spark = _spark(settings) if deep else None
@@ -103,7 +103,7 @@ def repair(
     from master_dataset.kafka.positions import read_positions
     from master_dataset.table.checks.repair import accept_loss as accept
     from master_dataset.table.checks.repair import repair as mend
-    from master_dataset.table.commits import table_path
+    from master_dataset.table.paths import table_path
 
     settings, (declared,) = _declared(source)
     path, bootstrap = table_path(settings, declared.name), addresses(settings).kafka
@@ -121,17 +121,19 @@ def repair(
         "offsets lost for good": "; ".join(map(str, lost)) or "none",
         "still damaged": "; ".join(finding.text for finding in report.remaining) or "nothing",
     }
-    rows = [found] if output is Output.JSON else [{"what": name, "result": found[name]} for name in found]
-    terminal.print_result(rows, output)
+    if output is Output.JSON:
+        terminal.print_json([found])
+    else:
+        terminal.print_pairs(found)
     raise typer.Exit(1 if report.remaining or report.lost else 0)
 
 
 @app.command()
 def compact(source: SourceArgument, output: OutputOption = Output.TABLE) -> None:
-    """Rewrite many small files into few large ones; the facts stay the same, proved by their hash."""
+    """Rewrite many small files into few large ones; the records stay the same, proved by their hash."""
     from infra import terminal
-    from master_dataset.table.commits import table_path
     from master_dataset.table.compaction import compact as rewrite
+    from master_dataset.table.paths import table_path
 
     settings, (declared,) = _declared(source)
     done = rewrite(_spark(settings), table_path(settings, declared.name))
@@ -155,14 +157,14 @@ def read(
         Path | None, typer.Option(envvar="TIDEMARK_CLI_OUT", help="File to write.", show_default="standard output")
     ] = None,
 ) -> None:
-    """Write the facts of a range of times or offsets as NDJSON or Parquet."""
+    """Write the records of a range of times or offsets as NDJSON or Parquet."""
     from master_dataset.reading.export import write_ndjson, write_parquet
     from master_dataset.reading.read import read_facts
     from master_dataset.table.checks.fsck import check_readable
-    from master_dataset.table.commits import table_path
+    from master_dataset.table.paths import table_path
 
     if file_format is Format.PARQUET and out is None:
-        raise typer.BadParameter("Parquet needs a file: --out facts.parquet")
+        raise typer.BadParameter("Parquet needs a file: --out records.parquet")
     settings, (declared,) = _declared(source)
     wanted = _wanted(since, until, start, end, with_invalid=with_invalid)
     path = table_path(settings, declared.name)
@@ -186,15 +188,17 @@ def replay(
     until: UntilOption = None,
     start: FromOption = None,
     end: ToOption = None,
+    output: OutputOption = Output.TABLE,
 ) -> None:
-    """Send facts from the master dataset to a topic again, byte for byte, with their keys and headers."""
+    """Send records from the master dataset to a topic again, byte for byte, with their keys and headers."""
+    from infra import terminal
     from infra.clients.kafka import librdkafka_config
     from infra.stack.addresses import addresses
     from master_dataset.kafka.record import record_of
     from master_dataset.kafka.send import send_records
     from master_dataset.reading.read import RECORD_COLUMNS, read_facts
     from master_dataset.table.checks.fsck import check_readable
-    from master_dataset.table.commits import table_path
+    from master_dataset.table.paths import table_path
 
     settings, (declared,) = _declared(source)
     wanted = _wanted(since, until, start, end, with_invalid=True)
@@ -203,7 +207,10 @@ def replay(
     rows = (row for batch in read_facts(path, wanted, RECORD_COLUMNS) for row in batch.to_pylist())
     kafka = librdkafka_config(settings, addresses(settings).kafka)
     sent = send_records(kafka, (record_of(row, topic) for row in rows))
-    typer.echo(f"Sent {sent:,} records to {topic}.")
+    if output is Output.JSON:
+        terminal.print_json({"topic": topic, "sent": sent})
+    else:
+        typer.echo(f"Sent {sent:,} records to {topic}.")
 
 
 def _status_of(settings: Settings, source: Source) -> dict[str, Any]:
@@ -213,7 +220,8 @@ def _status_of(settings: Settings, source: Source) -> dict[str, Any]:
     from master_dataset.errors import MasterDatasetError
     from master_dataset.kafka.positions import read_positions
     from master_dataset.table import coverage
-    from master_dataset.table.commits import live_files, read_commits, table_path
+    from master_dataset.table.delta_log import live_files, read_commits
+    from master_dataset.table.paths import table_path
 
     path = table_path(settings, source.name)
     commits = read_commits(path)

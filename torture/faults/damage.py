@@ -17,7 +17,8 @@ from hand_off import publish_log
 from hand_off.batch_folder import BatchFolder
 from hand_off.manifests import read_manifest
 from infra.home import read_json
-from master_dataset.table.commits import live_files, read_commits, table_path
+from master_dataset.table.delta_log import live_files, read_commits
+from master_dataset.table.paths import table_path
 from torture.commands import kill_group
 from torture.errors import BrokenPromise, NotInTime, TortureError
 from torture.fault import RUN_S, Fault, Strike

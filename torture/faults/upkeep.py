@@ -19,7 +19,9 @@ from hand_off import publish_log
 from hand_off.batch_folder import BatchFolder
 from hand_off.publish_log import Entry
 from master_dataset.table.checks.fsck import CHECKPOINT_FILE, Finding, quick_check
-from master_dataset.table.commits import Kind, live_files, read_commits, table_path
+from master_dataset.table.delta_log import live_files, read_commits
+from master_dataset.table.paths import table_path
+from master_dataset.table.proofs import Kind
 from torture.commands import output_of
 from torture.errors import BrokenPromise, NotInTime, TortureError
 from torture.fault import RUN_S, Fault, Strike

@@ -21,8 +21,10 @@ import pyarrow.parquet as pq
 
 from master_dataset.cut import ranges
 from master_dataset.errors import MasterDatasetError
-from master_dataset.table.commits import Commit, DataFile, Kind, Proof, live_files, read_commits, read_ledger
 from master_dataset.table.coverage import Coverage, effective_proofs, follow, replacements
+from master_dataset.table.delta_log import Commit, DataFile, live_files, read_commits
+from master_dataset.table.ledger import read_ledger
+from master_dataset.table.proofs import Kind, Proof
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

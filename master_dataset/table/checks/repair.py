@@ -47,19 +47,10 @@ from master_dataset.table.checks.void_commits import (
     restore_proofs,
     void_commits,
 )
-from master_dataset.table.commits import (
-    Commit,
-    DataFile,
-    Kind,
-    Proof,
-    append_to_ledger,
-    complete_ledger,
-    live_files,
-    read_commits,
-    read_ledger,
-    remembered_file,
-)
 from master_dataset.table.coverage import effective_proofs, follow, replacements
+from master_dataset.table.delta_log import Commit, DataFile, commit_file, live_files, read_commits, remembered_file
+from master_dataset.table.ledger import append_to_ledger, complete_ledger, read_ledger
+from master_dataset.table.proofs import Kind, Proof
 from views.source import Source
 
 DAMAGED_FILES = (Trouble.MISSING_FILE, Trouble.TRUNCATED_FILE, Trouble.WRONG_ROWS)
@@ -187,7 +178,7 @@ def compactions_to_undo(commits: list[Commit], ledger: Mapping[int, Proof], find
 
 def _add_line(table: Path, file: DataFile) -> str:
     """The line by which a commit added a file."""
-    text = (table / "_delta_log" / f"{file.version:020}.json").read_text(encoding="utf-8")
+    text = commit_file(table, file.version).read_text(encoding="utf-8")
     for line in text.splitlines():
         if unquote(json.loads(line).get("add", {}).get("path", "")) == file.path:
             return line

@@ -18,7 +18,7 @@ from master_dataset.kafka.positions import Positions
 from master_dataset.table.append import measures
 from master_dataset.table.checks.fsck import Measured, hash_files
 from master_dataset.table.checks.void_commits import taken_out
-from master_dataset.table.commits import DataFile
+from master_dataset.table.delta_log import DataFile
 from views.on_spark.events import with_event
 from views.source import Source
 

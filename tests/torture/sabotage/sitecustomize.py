@@ -240,15 +240,15 @@ def _days_of_utc(module: Any) -> None:
 
 @sabotages("alerts forget their notifications", "serving_layer.alerts.evaluator")
 def _notifications_forgotten(module: Any) -> None:
-    """A process that begins does not take up the episodes of the one before."""
-    whole = module.Evaluator.begin
+    """A process that starts does not load the episodes of the one before."""
+    whole = module.Evaluator.resume
 
-    def begin(self: Any) -> None:
+    def resume(self: Any) -> None:
         whole(self)
         for memory in self.memory.values():
             memory.episodes.clear()
 
-    put(module.Evaluator, "begin", begin)
+    put(module.Evaluator, "resume", resume)
 
 
 # ---- the collector ----
