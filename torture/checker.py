@@ -49,12 +49,12 @@ class LatestAnswer:
     cut: dict[int, int] = field(default_factory=dict)
     is_degraded: bool = True
     at: float = 0.0
-    why: str = ""
+    reason: str = ""
 
     @property
     def is_quarantined(self) -> bool:
         """Whether it is made of the batch view alone, because the speed view was found wrong."""
-        return self.is_degraded and bool(QUARANTINED.search(self.why))
+        return self.is_degraded and bool(QUARANTINED.search(self.reason))
 
 
 class Checker:
@@ -136,9 +136,9 @@ class Checker:
             is_answered = self._ask_together(client, [(view, self._question(view, hours)) for view in views])
         else:
             view = self._chance.choice(declared)
-            asked = self._question(view, hours)
-            is_paged = "order" not in asked and int(asked["limit"]) in PAGE_ROWS
-            is_answered = (self._ask_pages if is_paged else self.ask)(client, view, asked)
+            query = self._question(view, hours)
+            is_paged = "order" not in query and int(query["limit"]) in PAGE_ROWS
+            is_answered = (self._ask_pages if is_paged else self.ask)(client, view, query)
         return self.pace_s if is_answered else AWAY_S
 
     def _question(self, view: View, hours: list[int]) -> dict[str, str]:
@@ -167,10 +167,10 @@ class Checker:
             or not ((not seen.is_degraded and is_below(ends, seen.cut)) or (except_quarantined and seen.is_quarantined))
         )
 
-    def ask(self, client: httpx.Client, view: View, asked: dict[str, str]) -> bool:
+    def ask(self, client: httpx.Client, view: View, query: dict[str, str]) -> bool:
         """One question; False: there was no answer."""
-        body = self._sent([view], lambda: client.get(f"/views/{view.name}/query", params=asked))
-        answered = body and self._answered(view, asked, body)
+        body = self._sent([view], lambda: client.get(f"/views/{view.name}/query", params=query))
+        answered = body and self._answered(view, query, body)
         if not answered:
             return False
         self._waiting.append(answered)
@@ -179,11 +179,11 @@ class Checker:
     def _ask_together(self, client: httpx.Client, questions: list[tuple[View, dict[str, str]]]) -> bool:
         """Several questions in one request: their answers are at one cut."""
         views = [view for view, _ in questions]
-        asked = {"questions": [as_json(view, asked) for view, asked in questions]}
-        body = self._sent(views, lambda: client.post("/query", json=asked))
+        query = {"questions": [as_json(view, query) for view, query in questions]}
+        body = self._sent(views, lambda: client.post("/query", json=query))
         if not body:
             return False
-        found = [self._answered(*each, told) for each, told in zip(questions, body["answers"], strict=True)]
+        found = [self._answered(*each, answer) for each, answer in zip(questions, body["answers"], strict=True)]
         answers = [each for each in found if each]
         for is_degraded in (False, True):  # one that is set aside is at the cut of the batch view
             cuts = [json.dumps(e.meta["cut"], sort_keys=True) for e in answers if e.meta["degraded"] is is_degraded]
@@ -192,14 +192,14 @@ class Checker:
         self._waiting += answers
         return True
 
-    def _ask_pages(self, client: httpx.Client, view: View, asked: dict[str, str]) -> bool:
+    def _ask_pages(self, client: httpx.Client, view: View, query: dict[str, str]) -> bool:
         """All pages of an answer, or the first of them."""
         first: ServedAnswer | None = None
-        asked_for, after = asked, None
+        asked_for, after = query, None
         for _ in range(MAX_PAGES):
             send = partial(client.get, f"/views/{view.name}/query", params=asked_for)
             body = self._sent([view], send, first)
-            page = body and self._answered(view, asked, body)
+            page = body and self._answered(view, query, body)
             if not page or (first and page.view is not first.view):
                 break  # nobody there, or it became another view meanwhile
             page = replace(page, after=after)
@@ -207,7 +207,7 @@ class Checker:
             first, after = first or page, last_position(page)
             if page.body["next"] is None:
                 break
-            asked_for = {**asked, "cursor": page.body["next"]}
+            asked_for = {**query, "cursor": page.body["next"]}
         return first is not None
 
     def _sent(
@@ -225,12 +225,12 @@ class Checker:
         found: dict[str, Any] = answer.json()
         return found
 
-    def _answered(self, view: View, asked: dict[str, str], body: dict[str, Any]) -> ServedAnswer | None:
+    def _answered(self, view: View, query: dict[str, str], body: dict[str, Any]) -> ServedAnswer | None:
         served = self._version(view, body["meta"]["version"])
         if served is None:
             self.note("an answer of an unknown version", f"{view.name}: {body['meta']}")
             return None
-        answered = ServedAnswer(served, asked, body, time.monotonic())
+        answered = ServedAnswer(served, query, body, time.monotonic())
         self._served[view.name] = served.hash[:VERSION]
         self._follow(answered)
         return answered
@@ -285,8 +285,8 @@ class Checker:
         self.seen = LatestAnswer(cut, is_degraded, answered.at, str(answered.meta.get("why") or ""))
         self.by_view[answered.view.name] = self.seen
         if self.seen.is_quarantined:
-            name, why = answered.view.name, self.seen.why
-            self.quarantined.setdefault((name, why), f"{self.now():.0f} s: {name}: {why[:300]}")
+            name, reason = answered.view.name, self.seen.reason
+            self.quarantined.setdefault((name, reason), f"{self.now():.0f} s: {name}: {reason[:300]}")
         for row in answered.body["rows"][:1]:
             texts = {key: _text(row[key]) for key in answered.view.keys if key in row}
             self._known.setdefault(answered.view.name, {}).update({key: text for key, text in texts.items() if text})
@@ -327,4 +327,4 @@ def _text(value: Any) -> str:
 def _description(answered: ServedAnswer, differences: tuple[str, ...]) -> str:
     meta: dict[str, Any] = answered.meta
     shown = {name: meta.get(name) for name in ("cut", "batch", "speed", "degraded", "why")}
-    return f"{answered.view.name} {answered.asked}: {'; '.join(differences)} | {json.dumps(shown)}"
+    return f"{answered.view.name} {answered.query}: {'; '.join(differences)} | {json.dumps(shown)}"

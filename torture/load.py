@@ -83,10 +83,10 @@ def _with_duplicate_later(
     made: PlannedRecord, number: int, chance: random.Random, waiting: dict[int, PlannedRecord]
 ) -> PlannedRecord:
     is_hour = chance.random() < 0.5
-    place = number + chance.randrange(400, 2000)
-    while place in waiting:
-        place += 1
-    waiting[place] = replace(made, duplicate="hour" if is_hour else "publish")
+    position = number + chance.randrange(400, 2000)
+    while position in waiting:
+        position += 1
+    waiting[position] = replace(made, duplicate="hour" if is_hour else "publish")
     return replace(made, by_rest=False, age_s=HOUR_BEFORE_S) if is_hour else made
 
 

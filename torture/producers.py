@@ -115,15 +115,15 @@ class Producers:
         except BufferError:
             self._again.append(record)
         except KafkaException as error:
-            self.fates.note(Fate(record.number, record.event_id, "kafka", "refused", why=str(error)))
+            self.fates.note(Fate(record.number, record.event_id, "kafka", "refused", reason=str(error)))
             self._again.append(record)
 
     def _delivered(self, record: PlannedRecord, error: KafkaError | None, message: Any) -> None:
         if error is None:
-            place = message.partition(), message.offset()
-            self.fates.note(Fate(record.number, record.event_id, "kafka", "acknowledged", *place))
+            location = message.partition(), message.offset()
+            self.fates.note(Fate(record.number, record.event_id, "kafka", "acknowledged", *location))
             return
-        self.fates.note(Fate(record.number, record.event_id, "kafka", "unknown", why=str(error)))
+        self.fates.note(Fate(record.number, record.event_id, "kafka", "unknown", reason=str(error)))
         if record.event is not None:
             self._again.append(record)
         if error.fatal():
@@ -159,12 +159,12 @@ class Producers:
         except httpx.HTTPError as error:
             return self._all(batch, "unknown", type(error).__name__)
         if answer.status_code == 200:
-            places = answer.json()
-            if len(places) != len(batch):
-                self.problems.append(f"the collector told {len(places)} places of {len(batch)} events")
-            for record, place in zip(batch, places, strict=False):
+            locations = answer.json()
+            if len(locations) != len(batch):
+                self.problems.append(f"the collector told {len(locations)} places of {len(batch)} events")
+            for record, location in zip(batch, locations, strict=False):
                 outcome = Fate(
-                    record.number, record.event_id, "rest", "acknowledged", place["partition"], place["offset"]
+                    record.number, record.event_id, "rest", "acknowledged", location["partition"], location["offset"]
                 )
                 self.fates.note(outcome)
             return []
@@ -179,15 +179,15 @@ class Producers:
         """Of a batch whose outcome is unknown as a whole, some places may be certain."""
         results: list[dict[str, Any]] = answer.json().get("results") or [{} for _ in batch]
         unsure = []
-        for record, place in zip(batch, results, strict=True):
-            if "offset" in place:
-                at = place["partition"], place["offset"]
+        for record, location in zip(batch, results, strict=True):
+            if "offset" in location:
+                at = location["partition"], location["offset"]
                 self.fates.note(Fate(record.number, record.event_id, "rest", "acknowledged", *at))
             else:
                 unsure += self._all([record], "unknown", str(answer.status_code))
         return unsure
 
-    def _all(self, batch: list[PlannedRecord], outcome: Any, why: str) -> list[PlannedRecord]:
+    def _all(self, batch: list[PlannedRecord], outcome: Any, reason: str) -> list[PlannedRecord]:
         for record in batch:
-            self.fates.note(Fate(record.number, record.event_id, "rest", outcome, why=why))
+            self.fates.note(Fate(record.number, record.event_id, "rest", outcome, reason=reason))
         return batch

@@ -88,7 +88,7 @@ class Programme:
     def run(self) -> ProgrammeResult:
         """All of it. What is wrong is in the result; only a programme that cannot go on raises."""
         faults, self.result.left_out = usable(self.faults, self.options.kinds)
-        self.result.left_out |= {each.name: why for each in faults if (why := self._lacks(each))}
+        self.result.left_out |= {each.name: reason for each in faults if (reason := self._lacks(each))}
         faults = [each for each in faults if each.name not in self.result.left_out]
         with self._busy():
             wait_for("the first events", lambda: self.fates.counts["acknowledged"] >= FIRST_EVENTS, FIRST_S)
@@ -127,12 +127,12 @@ class Programme:
         except (BrokenPromise, AssertionError) as error:  # what a fault looks at itself, and found broken
             self._wrong("a broken promise", f"{each.fault.name}: {error}"[:2000])
         except Exception as error:  # a fault that cannot be had is no reason to have none of the others
-            why = f"{type(error).__name__}: {error}"[:300]
-            self.installation.notes.append(why)
-            self.result.not_injected.append(f"{each.fault.name}: {why}")
+            reason = f"{type(error).__name__}: {error}"[:300]
+            self.installation.notes.append(reason)
+            self.result.not_injected.append(f"{each.fault.name}: {reason}")
             is_injected = False
             if isinstance(error, DEFECTS):
-                self._wrong("a defect of the fault itself", f"{each.fault.name}: {why}")
+                self._wrong("a defect of the fault itself", f"{each.fault.name}: {reason}")
         shot = Shot(
             each.fault.name, each.fault.kind, round(at, 2), round(self._now(), 2), None, None, is_injected=is_injected
         )
@@ -227,10 +227,10 @@ class Programme:
             verdict.check_master(self.installation, self.truth, self.fates, self.result)
             self._letters()
             if self.installation.settings.alerts_enabled:
-                self.result.episodes, amiss = alert_check.check_alerts(
+                self.result.episodes, problems = alert_check.check_alerts(
                     self.installation, self.truth, self.options.patience_s
                 )
-                for each in amiss:
+                for each in problems:
                     self._wrong("an alert", each)
         except NotInTime as error:
             self.result.unrecovered.append(f"at the end: {error}")
@@ -314,10 +314,10 @@ class Runs:
 
 
 def torture(
-    folder: Path, options: ProgrammeOptions, faults: Sequence[Fault], on_shot: OnShot, **how: object
+    folder: Path, options: ProgrammeOptions, faults: Sequence[Fault], on_shot: OnShot, **installation_options: object
 ) -> ProgrammeResult:
     """A programme on a new installation in `folder`, which is taken down in the end."""
-    installation = Installation(folder, **how)  # type: ignore[arg-type]
+    installation = Installation(folder, **installation_options)  # type: ignore[arg-type]
     try:
         installation.start()
         programme = Programme(installation, options, faults, on_shot)

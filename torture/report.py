@@ -261,9 +261,9 @@ def _left_out(result: ProgrammeResult) -> str:
     if not result.left_out:
         return ""
     reasons: dict[str, list[str]] = {}
-    for name, why in result.left_out.items():
-        reasons.setdefault(why, []).append(name)
-    listed = "".join(f"<li>{escape(why)}: {escape(', '.join(names))}</li>" for why, names in reasons.items())
+    for name, reason in result.left_out.items():
+        reasons.setdefault(reason, []).append(name)
+    listed = "".join(f"<li>{escape(reason)}: {escape(', '.join(names))}</li>" for reason, names in reasons.items())
     return f"<h2>Not tried on this machine</h2><ul>{listed}</ul>"
 
 

@@ -113,17 +113,17 @@ class Truth:
                 self.end[number] = 0
 
     def _take(self, partition: int, offset: int, value: bytes | None) -> None:
-        place = partition, offset
+        location = partition, offset
         if offset != self.end[partition]:
             self.strange.append(f"partition {partition}: offset {offset} follows {self.end[partition] - 1}")
         if value in self._poison:
-            self.poison[place] = self._poison[value]
+            self.poison[location] = self._poison[value]
         else:
             known = self._known(value)
             if known is None:
                 self.strange.append(f"partition {partition}, offset {offset}: nobody sent {value!r}"[:300])
             else:
-                self.ids[place] = known.event_id
+                self.ids[location] = known.event_id
                 event = replace(known, partition=partition, offset=offset)
                 self._hours[int(event.event_time.timestamp() // HOUR_S)].append(event)
         self.end[partition] = offset + 1  # last: who sees it may read what is below

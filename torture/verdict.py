@@ -51,11 +51,11 @@ def wait_caught_up(
     try:
         wait_for("an answer of each view with everything that was acknowledged", is_done, deadline_s)
     except NotInTime as error:
-        told = {
+        behind = {
             name: checker.by_view.get(name)
             for name in checker.behind(end, began, except_quarantined=except_quarantined)
         }
-        raise NotInTime(f"{error} Behind: {told}") from None
+        raise NotInTime(f"{error} Behind: {behind}") from None
 
 
 def wait_archived(installation: Installation, fates: Fates, deadline_s: float = CAUGHT_UP_S) -> None:
@@ -88,8 +88,8 @@ def check_whole(installation: Installation, checker: Checker, truth: Truth) -> N
     """Every view over everything there is."""
     with installation.client("serving", 60) as client:
         for view in installation.declared.views_of(installation.source_name):
-            asked = whole(view, truth.times())
-            wait_for(f"an answer of {view.name}", partial(checker.ask, client, view, asked), 60)
+            query = whole(view, truth.times())
+            wait_for(f"an answer of {view.name}", partial(checker.ask, client, view, query), 60)
 
 
 def check_master(installation: Installation, truth: Truth, fates: Fates, result: ProgrammeResult) -> None:
@@ -107,9 +107,9 @@ def judge_rows(found: Iterable[dict[str, Any]], truth: Truth, fates: Fates, resu
     held: Counter[tuple[int, int]] = Counter()
     ids: dict[tuple[int, int], str] = {}
     for row in found:
-        place = row["partition"], row["offset"]
-        held[place] += 1
-        ids[place] = "" if row["invalid"] else row["event_id"]
+        location = row["partition"], row["offset"]
+        held[location] += 1
+        ids[location] = "" if row["invalid"] else row["event_id"]
     result.doubled += _first_few(f"partition {p}, offset {o}: {n} rows" for (p, o), n in held.items() if n > 1)
     rows = Counter(event_id for event_id in ids.values() if event_id)
     result.doubled += _first_few(
@@ -118,12 +118,14 @@ def judge_rows(found: Iterable[dict[str, Any]], truth: Truth, fates: Fates, resu
         if number > fates.tries[event_id]
     )
     result.lost += [f"{event_id}: {NOWHERE}" for event_id in sorted(fates.ids - rows.keys())]
-    for place, event_id in fates.acknowledged.items():
-        if ids.get(place) != event_id:
-            result.lost.append(f"{event_id or 'poison'} at {place}: the master dataset has {ids.get(place)!r} there")
-    for place in [*truth.ids, *truth.poison]:
-        if place not in held:
-            result.lost.append(f"{truth.ids.get(place, 'poison')} at {place}: not in the master dataset")
+    for location, event_id in fates.acknowledged.items():
+        if ids.get(location) != event_id:
+            result.lost.append(
+                f"{event_id or 'poison'} at {location}: the master dataset has {ids.get(location)!r} there"
+            )
+    for location in [*truth.ids, *truth.poison]:
+        if location not in held:
+            result.lost.append(f"{truth.ids.get(location, 'poison')} at {location}: not in the master dataset")
     result.lost = result.lost[:MAX_REPORTED]
 
 
@@ -133,20 +135,20 @@ def check_letters(installation: Installation, truth: Truth, result: ProgrammeRes
     found: dict[tuple[int, int], list[DeadLetter]] = {}
     for letter in read_letters(config, source, *watermarks(config, source)):
         found.setdefault((letter.partition, letter.offset), []).append(letter)
-    result.poison_missing += _first_few(_amiss(truth, found))
+    result.poison_missing += _first_few(_letter_problems(truth, found))
 
 
-def _amiss(truth: Truth, found: dict[tuple[int, int], list[DeadLetter]]) -> Iterator[str]:
-    for place, poison in truth.poison.items():
-        letters = found.get(place, [])
+def _letter_problems(truth: Truth, found: dict[tuple[int, int], list[DeadLetter]]) -> Iterator[str]:
+    for location, poison in truth.poison.items():
+        letters = found.get(location, [])
         if len(letters) != 1:
-            yield f"{poison.name} at {place}: {len(letters)} dead letters"
+            yield f"{poison.name} at {location}: {len(letters)} dead letters"
         elif letters[0].left_out_bytes is None and letters[0].value != poison.value:
-            yield f"{poison.name} at {place}: its dead letter has other bytes"
+            yield f"{poison.name} at {location}: its dead letter has other bytes"
         elif not letters[0].reason.startswith(poison.reason):
-            yield f"{poison.name} at {place}: {letters[0].reason!r}, expected {poison.reason!r}"
-    for place in found.keys() - truth.poison.keys():
-        yield f"a dead letter of {place}, where {truth.ids.get(place, 'nothing')} stands"
+            yield f"{poison.name} at {location}: {letters[0].reason!r}, expected {poison.reason!r}"
+    for location in found.keys() - truth.poison.keys():
+        yield f"a dead letter of {location}, where {truth.ids.get(location, 'nothing')} stands"
 
 
 def _first_few(found: Iterator[str]) -> list[str]:

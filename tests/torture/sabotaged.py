@@ -250,7 +250,7 @@ SABOTAGES = [
 ]
 BY_NAME = {each.name: each for each in SABOTAGES}
 SOONEST = (
-    "dedup off", "cut off by one", "poison takes its neighbours", "a page leaves out a row",
+    "dedup off", "cut off by one", "poison takes its neighbours", "days are those of UTC",
     "a window is short by an hour",
 )  # fmt: skip
 """Those that show soonest: `make test-faults` tries these."""

@@ -51,7 +51,7 @@ def test_nothing_that_is_done_to_it_makes_the_platform_lie(tmp_path: Path) -> No
     write_report(result, REPORT, None)
     for name, value in summary(result):
         print(f"{name}: {value}")
-    print(*remarks(result), *(f"left out: {name}: {why}" for name, why in result.left_out.items()), sep="\n")
+    print(*remarks(result), *(f"left out: {name}: {reason}" for name, reason in result.left_out.items()), sep="\n")
     assert broken_promises(result) == []
     assert not result.has_broken_promise
     assert result.comparisons > 0

@@ -83,7 +83,7 @@ def test_fates_are_written_as_they_happen(tmp_path_factory: pytest.TempPathFacto
     path = tmp_path_factory.mktemp("fates") / "fates.jsonl"
     fates = Fates(path)
     fates.note(Fate(1, "a", "kafka", "acknowledged", 0, 7))
-    fates.note(Fate(2, "b", "rest", "unknown", why="503"))
+    fates.note(Fate(2, "b", "rest", "unknown", reason="503"))
     assert path.read_text().splitlines() == [
         '[1, "a", "kafka", "acknowledged", 0, 7, ""]',
         '[2, "b", "rest", "unknown", -1, -1, "503"]',

@@ -20,7 +20,7 @@ import pytest
 from master_dataset.cut import Cut
 from serving_layer.query.parse import QueryLimits, parse_query, parse_query_json
 from serving_layer.verification.from_scratch import recompute
-from tidemark.commands.torture import _place
+from tidemark.commands.torture import _own_folder
 from torture.commands import output_of
 from torture.comparison import RowPosition, ServedAnswer, compare, last_position
 from torture.errors import BrokenPromise, TortureError
@@ -59,9 +59,9 @@ class Known:
         ]
 
 
-def answered(view: View, asked: dict[str, str], cut: Cut) -> ServedAnswer:
+def answered(view: View, query: dict[str, str], cut: Cut) -> ServedAnswer:
     """The right answer, as the platform gives it."""
-    made = parse_query(view, list(asked.items()), now=0.0, limits=QueryLimits())
+    made = parse_query(view, list(query.items()), now=0.0, limits=QueryLimits())
     rows = [
         {
             "bucket": datetime.fromtimestamp(period.start, UTC).isoformat(),
@@ -72,14 +72,14 @@ def answered(view: View, asked: dict[str, str], cut: Cut) -> ServedAnswer:
     ]
     plain = [{name: list(v) if isinstance(v, tuple) else v for name, v in row.items()} for row in rows]
     meta = {"cut": {str(p): o for p, o in cut.items()}, "degraded": False}
-    return ServedAnswer(view, asked, {"rows": plain, "next": None, "meta": meta}, 0.0)
+    return ServedAnswer(view, query, {"rows": plain, "next": None, "meta": meta}, 0.0)
 
 
 @pytest.mark.parametrize("view", [sales, totals, minutes], ids=lambda view: view.name)
 def test_a_right_answer_is_right_and_any_other_number_is_not(view: View) -> None:
     cut = {0: 4, 1: 3, 2: 2}
-    asked = whole(view, [HOUR, HOUR + 1]) | ({"by": ",".join(view.keys)} if view.keys else {})
-    right = answered(view, asked, cut)
+    query = whole(view, [HOUR, HOUR + 1]) | ({"by": ",".join(view.keys)} if view.keys else {})
+    right = answered(view, query, cut)
     compared = compare(right, Known())  # type: ignore[arg-type]
     assert compared.differences == ()
     assert compared.values >= len(view.answers)
@@ -124,8 +124,8 @@ def test_first_rows_by_a_count_are_the_highest_and_equal_ones_any_of_them() -> N
 
 
 def test_a_page_has_the_next_places_in_their_order_and_the_numbers_of_its_own_cut() -> None:
-    asked = {**whole(minutes, [HOUR, HOUR + 1]), "grain": "hour", "by": "user", "limit": "1"}
-    early, late = (answered(minutes, asked, dict.fromkeys(range(3), end)) for end in (3, 4))
+    query = {**whole(minutes, [HOUR, HOUR + 1]), "grain": "hour", "by": "user", "limit": "1"}
+    early, late = (answered(minutes, query, dict.fromkeys(range(3), end)) for end in (3, 4))
 
     def page(of: ServedAnswer, *places: int, after: RowPosition | None = None, more: str | None = None) -> ServedAnswer:
         rows = [of.body["rows"][place] for place in places]
@@ -145,14 +145,14 @@ def test_a_page_has_the_next_places_in_their_order_and_the_numbers_of_its_own_cu
     assert judged(page(early, after=last_position(first))), "a place on no page"
     mixed = replace(page(late, 1, after=last_position(first)), body={**late.body, "rows": early.body["rows"][1:]})
     assert judged(mixed), "numbers of another cut than the page's"
-    both = {**asked, "limit": "2"}
-    assert judged(replace(page(early, 0, 1), asked=both)) == ()
-    assert judged(replace(page(early, 1, 0), asked=both)), "not in order"
+    both = {**query, "limit": "2"}
+    assert judged(replace(page(early, 0, 1), query=both)) == ()
+    assert judged(replace(page(early, 1, 0), query=both)), "not in order"
 
 
 def test_a_bucket_is_told_by_the_clocks_that_were_asked_for() -> None:
-    asked = {**whole(sales, [HOUR, HOUR + 1]), "grain": "hour", "tz": "Asia/Tokyo"}
-    told = answered(sales, asked, dict.fromkeys(range(3), 4))
+    query = {**whole(sales, [HOUR, HOUR + 1]), "grain": "hour", "tz": "Asia/Tokyo"}
+    told = answered(sales, query, dict.fromkeys(range(3), 4))
     zone = ZoneInfo("Asia/Tokyo")
     rows = [
         {**row, "bucket": datetime.fromisoformat(row["bucket"]).astimezone(zone).isoformat()}
@@ -176,8 +176,8 @@ def test_a_window_is_taken_over_what_came_before_the_range() -> None:
 
 
 def test_an_answer_of_another_cut_than_it_says_is_wrong() -> None:
-    asked = whole(totals, [HOUR, HOUR + 1])
-    said = answered(totals, asked, {0: 4, 1: 4, 2: 4})
+    query = whole(totals, [HOUR, HOUR + 1])
+    said = answered(totals, query, {0: 4, 1: 4, 2: 4})
     for cut in ({"0": 3, "1": 4, "2": 4}, {"0": 4, "1": 4}):
         body = {**said.body, "meta": {**said.meta, "cut": cut}}
         assert compare(replace(said, body=body), Known()).differences  # type: ignore[arg-type]
@@ -192,12 +192,12 @@ def test_every_question_can_be_asked(view: View) -> None:
     grains, ways = set[str](), set[str]()
     known = {key: "true" if key == "paid" else "u1" for key in view.keys}
     for _ in range(300):
-        asked = question(view, [HOUR - 40, HOUR, HOUR + 3], chance, known)
-        made = parse_query(view, list(asked.items()), now=0.0, limits=QueryLimits())
+        query = question(view, [HOUR - 40, HOUR, HOUR + 3], chance, known)
+        made = parse_query(view, list(query.items()), now=0.0, limits=QueryLimits())
         assert made.range.start % view.bucket.seconds == made.range.end % view.bucket.seconds == 0
         grains.add(made.grain)
-        ways |= {name.partition(".")[2] or name for name in asked} | {made.tz, f"{made.grain} {made.tz}"}
-        body = {name: value for name, value in as_json(view, asked).items() if name != "view"}
+        ways |= {name.partition(".")[2] or name for name in query} | {made.tz, f"{made.grain} {made.tz}"}
+        body = {name: value for name, value in as_json(view, query).items() if name != "view"}
         assert parse_query_json(view, body, now=0.0, limits=QueryLimits()) == made, "the same question by POST"
     if view is minutes:
         assert ways >= {"tz", "window", "not", "prefix", "grain", "by", "Asia/Kolkata"}
@@ -284,10 +284,10 @@ def test_a_folder_with_something_in_it_is_refused_and_left_as_it_is(tmp_path: Pa
     (tmp_path / "mine").write_text("precious")
     for given in (tmp_path, tmp_path / "mine"):
         with pytest.raises(TortureError, match="not empty"):
-            _place(given)
+            _own_folder(given)
     assert (tmp_path / "mine").read_text() == "precious"
-    assert _place(tmp_path / "new").is_dir()
-    assert _place(tmp_path / "new") == tmp_path / "new", "an empty one is as good as a new one"
+    assert _own_folder(tmp_path / "new").is_dir()
+    assert _own_folder(tmp_path / "new") == tmp_path / "new", "an empty one is as good as a new one"
 
 
 def programme() -> Programme:

@@ -203,13 +203,13 @@ def test_what_was_not_injected_is_counted_and_named_and_says_nothing_of_recovery
 
 def test_a_run_that_tried_too_little_says_so() -> None:
     result = failed(3)
-    why = "too little was tried: 3 of 8 faults were not injected, and at most 33% may be"
+    reason = "too little was tried: 3 of 8 faults were not injected, and at most 33% may be"
     assert not result.is_right
-    assert findings(result) == [f"{why}: fill 0: <no disk>; fill 1: <no disk>; fill 2: <no disk>"]
+    assert findings(result) == [f"{reason}: fill 0: <no disk>; fill 1: <no disk>; fill 2: <no disk>"]
     assert dict(summary(result))["of which not injected"] == "3, which is too many"
     text = page(result)
     assert 'Fault programme: <b class="bad">too little was tried</b>' in text
-    assert f"<li>{why}</li>" in text
+    assert f"<li>{reason}</li>" in text
     result.lost.append("e1")
     assert "something was wrong" in page(result)
 

@@ -247,8 +247,8 @@ def test_overload_is_one_that_was_refused_and_refused_well(statuses: list[int], 
 def test_what_is_asked_for_under_overload_may_be_asked(scripted: Scripted, earlier: int) -> None:
     assert [view.name for view in overload._large_views(scripted)] == ["minutes", "sales"]
     for view in scripted.declared.views_of("shop"):
-        asked = overload._all_of(scripted, view, earlier)
-        question = parse_query(view, list(asked.items()), now=time.time(), limits=QueryLimits())
+        query = overload._all_of(scripted, view, earlier)
+        question = parse_query(view, list(query.items()), now=time.time(), limits=QueryLimits())
         assert question.by == tuple(view.keys)
         assert question.range.start <= START.timestamp() - 2 * 86_400
         assert question.range.end >= START.timestamp() + 5 * 86_400

@@ -18,7 +18,7 @@ from torture.fates import Fate, Fates
 from torture.poison import Poison
 from torture.result import ProgrammeResult
 from torture.shop import minutes, sales, totals
-from torture.verdict import NOWHERE, _amiss, judge_rows
+from torture.verdict import NOWHERE, _letter_problems, judge_rows
 from views.view import View
 
 POISON = Poison("torn", b"{", reason="not JSON")
@@ -42,7 +42,7 @@ PLACE = (1, 7)
 )
 def test_each_poison_record_is_one_dead_letter(letters: Any, said: list[str]) -> None:
     truth: Any = SimpleNamespace(poison={PLACE: POISON}, ids={(0, 1): "e1"})
-    assert list(_amiss(truth, letters)) == said
+    assert list(_letter_problems(truth, letters)) == said
 
 
 def row(offset: int, event_id: str, *, invalid: str | None = None) -> dict[str, Any]:
@@ -96,8 +96,8 @@ def checker(monkeypatch: pytest.MonkeyPatch) -> Checker:
     return Checker(installation, SimpleNamespace(), 1, time.monotonic())  # type: ignore[arg-type]
 
 
-def follow(checker: Checker, offset: int, *, degraded: bool = False, view: View = totals, why: str = "") -> None:
-    meta = {"cut": {"0": offset}, "degraded": degraded, "why": why}
+def follow(checker: Checker, offset: int, *, degraded: bool = False, view: View = totals, reason: str = "") -> None:
+    meta = {"cut": {"0": offset}, "degraded": degraded, "why": reason}
     checker._follow(ServedAnswer(view, {}, {"rows": [], "next": None, "meta": meta}, time.monotonic()))
 
 
@@ -124,7 +124,7 @@ def test_all_is_well_only_if_every_view_has_a_complete_answer(checker: Checker) 
     assert checker.behind(ends) == ["sales"]
     follow(checker, 8, view=sales)
     assert checker.behind(ends) == ["sales"]
-    follow(checker, 9, view=sales, degraded=True, why="The speed side of view 'sales' is set aside, because")
+    follow(checker, 9, view=sales, degraded=True, reason="The speed side of view 'sales' is set aside, because")
     assert checker.behind(ends) == ["sales"]
     assert checker.behind(ends, except_quarantined=True) == []
     follow(checker, 9, view=sales)

@@ -97,16 +97,16 @@ def command(
         )
     if report is not None:
         _check_report(report, folder)
-    how: dict[str, Any] = {} if copy_of is None else copied(copy_of, source)
+    installation_options: dict[str, Any] = {} if copy_of is None else copied(copy_of, source)
     faults, left_out = usable(all_faults(), options.kinds)
-    place = _place(folder)
-    terminal.err.print(f"seed {options.seed}, {shots} of {len(faults)} faults, in {place}", highlight=False)
-    for name, why in left_out.items():
-        terminal.err.print(f"left out: {name}: {why}", highlight=False)
-    how["has_disks"] = any(fault.kind in ON_DISKS for fault in faults)
-    with _left_as_evidence(place, keep=keep):
+    workdir = _own_folder(folder)
+    terminal.err.print(f"seed {options.seed}, {shots} of {len(faults)} faults, in {workdir}", highlight=False)
+    for name, reason in left_out.items():
+        terminal.err.print(f"left out: {name}: {reason}", highlight=False)
+    installation_options["has_disks"] = any(fault.kind in ON_DISKS for fault in faults)
+    with _left_as_evidence(workdir, keep=keep):
         with ended_by_signals():
-            result = torture(place, options, faults, _tell, links=PAIRS, **how)
+            result = torture(workdir, options, faults, _tell, links=PAIRS, **installation_options)
         _show(result)
         if report is not None:
             write_report(result, report, None if sabotages is None else read_json(sabotages))
@@ -140,7 +140,7 @@ def ended_by_signals() -> Iterator[None]:
 
 
 @contextmanager
-def _left_as_evidence(place: Path, *, keep: bool) -> Iterator[None]:
+def _left_as_evidence(workdir: Path, *, keep: bool) -> Iterator[None]:
     """Remove the folder after a block that ends well; otherwise it stays, and it is said where."""
     is_well = False
     try:
@@ -149,9 +149,9 @@ def _left_as_evidence(place: Path, *, keep: bool) -> Iterator[None]:
     finally:
         if keep or not is_well:
             what = "fates.jsonl, result.json, and the home or its logs"
-            terminal.err.print(f"left in {place}: {what}", highlight=False, soft_wrap=True)
+            terminal.err.print(f"left in {workdir}: {what}", highlight=False, soft_wrap=True)
         else:
-            shutil.rmtree(place, ignore_errors=True)
+            shutil.rmtree(workdir, ignore_errors=True)
 
 
 def _show(result: ProgrammeResult) -> None:
@@ -184,7 +184,7 @@ def _seed(given: int | None) -> int:
     return random.randrange(10**6) if given is None else given  # noqa: S311  # which faults, no secret
 
 
-def _place(folder: Path | None) -> Path:
+def _own_folder(folder: Path | None) -> Path:
     """A folder that is ours: all of it is removed in the end."""
     if folder is None:
         return Path(tempfile.mkdtemp(prefix="tidemark-torture-"))

@@ -242,9 +242,9 @@ def _all_of(installation: Installation, view: View, earlier_buckets: int = 0) ->
 
 def _open_live(installation: Installation, view: View) -> socket.socket:
     """A feed of as many rows as a page may have."""
-    asked = {**_all_of(installation, view), "limit": installation.settings.serving_max_rows, "every": "1s"}
+    query = {**_all_of(installation, view), "limit": installation.settings.serving_max_rows, "every": "1s"}
     made = _connect(installation.addresses.serving, RECEIVES_BYTES)
-    first = f"GET /views/{view.name}/live?{urlencode(asked)} HTTP/1.1\r\nhost: x\r\n{_key(installation)}\r\n"
+    first = f"GET /views/{view.name}/live?{urlencode(query)} HTTP/1.1\r\nhost: x\r\n{_key(installation)}\r\n"
     made.sendall(first.encode())
     return made
 

@@ -215,11 +215,11 @@ def _wait_served(installation: Installation, run: int) -> None:
     """Until answers are made of this run."""
     served: list[int] = []
     view = installation.declared.views_of(installation.source_name)[0].name
-    asked = {"from": START.isoformat(), "to": (START + timedelta(days=1)).isoformat()}
+    query = {"from": START.isoformat(), "to": (START + timedelta(days=1)).isoformat()}
 
     def is_served() -> bool:
         try:
-            answer = client.get(f"/views/{view}/query", params=asked)
+            answer = client.get(f"/views/{view}/query", params=query)
         except httpx.HTTPError:
             return False
         if answer.status_code == httpx.codes.OK:

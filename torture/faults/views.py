@@ -61,14 +61,14 @@ def _join(installation: Installation, version: str) -> None:
     made = installation.declare().view(NAME)
     _run(installation, f"view {NAME!r} was declared {version}")
     with installation.client("serving") as client:
-        asked = {"from": "2026-03-01T00:00:00Z", "to": "2026-03-01T01:00:00Z"}
+        query = {"from": "2026-03-01T00:00:00Z", "to": "2026-03-01T01:00:00Z"}
 
         answered = ""
 
         def is_served() -> bool:
             nonlocal answered
             try:
-                answer = client.get(f"/views/{NAME}/query", params=asked)
+                answer = client.get(f"/views/{NAME}/query", params=query)
             except httpx.HTTPError as error:
                 answered = repr(error)
                 return False
@@ -96,14 +96,14 @@ def gone(installation: Installation, chance: random.Random) -> Iterator[None]:
     yield
 
 
-def _run(installation: Installation, why: str) -> None:
+def _run(installation: Installation, reason: str) -> None:
     """A run that has to succeed now that the declarations are others."""
     with installation.run_turn:
         for _ in range(TRIES):
             ended = installation.commands.batch_run()
             if not ended.code:
                 return
-    raise BrokenPromise(f"{why}. A run should succeed, and {TRIES} failed; the last said: {ended.output[-1000:]}")
+    raise BrokenPromise(f"{reason}. A run should succeed, and {TRIES} failed; the last said: {ended.output[-1000:]}")
 
 
 FAULTS = [
