@@ -14,7 +14,7 @@ from batch_layer.consistency.quarantine import Compared
 from hand_off import publish_log
 from hand_off.batch_folder import BatchFolder
 from hand_off.errors import BatchError
-from hand_off.speed_views import State, Stretch
+from hand_off.speed_views import State, StateRange
 from infra.clients.redis import pooled_redis_client
 from infra.settings import Settings
 from infra.stack.addresses import addresses
@@ -194,7 +194,7 @@ class QueryEngine:
 # ---- both readers, together ------------------------------------------------------
 
 
-Stretches = Callable[[OpenRun], Sequence[Stretch]]
+Stretches = Callable[[OpenRun], Sequence[StateRange]]
 """What is asked of the speed side, for a run."""
 
 
@@ -282,7 +282,7 @@ def _first_keys(readers: SourceReaders, asked: QueryPlan, held: ExitStack) -> tu
             return None
         if ranking.has_whole(keys, more):
             states = [state for state in answer.states if state[1] in keys]
-            reading = read.reading._replace(answer=replace(answer, stretches=(states,)))
+            reading = read.reading._replace(answer=replace(answer, ranges=(states,)))
             return asked._replace(rank=None, wanted=KeySelection(tuple(sorted(keys)), b"")), read._replace(
                 reading=reading
             )
@@ -290,7 +290,7 @@ def _first_keys(readers: SourceReaders, asked: QueryPlan, held: ExitStack) -> tu
     return None
 
 
-def _ranked(asked: QueryPlan, more: Sequence[bytes], by_run: dict[int, Ranking], run: OpenRun) -> list[Stretch]:
+def _ranked(asked: QueryPlan, more: Sequence[bytes], by_run: dict[int, Ranking], run: OpenRun) -> list[StateRange]:
     """What is asked of the speed side to rank over a run, and noted beside: how that ranks."""
     found = ranking_of(asked, run)
     if found is None:
@@ -299,13 +299,13 @@ def _ranked(asked: QueryPlan, more: Sequence[bytes], by_run: dict[int, Ranking],
     return [found.stretch(asked, more)]
 
 
-def _stretches(all_asked: Sequence[QueryPlan]) -> list[Stretch]:
+def _stretches(all_asked: Sequence[QueryPlan]) -> list[StateRange]:
     return [stretch for each in all_asked for stretch in each.stretches]
 
 
 def _speed_of(all_asked: Sequence[QueryPlan], read: Snapshot) -> list[list[State]]:
     """What the speed side gave, question by question."""
-    found = iter(read.reading.answer.stretches if read.reading.answer is not None else ())
+    found = iter(read.reading.answer.ranges if read.reading.answer is not None else ())
     return [list(chain.from_iterable(islice(found, len(each.ranges)))) for each in all_asked]
 
 

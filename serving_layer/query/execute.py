@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from hand_off.speed_views import ALL_KEYS, State, Stretch, totals_of
+from hand_off.speed_views import ALL_KEYS, State, StateRange, totals_of
 from master_dataset.cut import Cut, cut_to_json, is_below
 from serving_layer.query import cursors, rows, top_keys
 from serving_layer.query.budget import QueryBudget
@@ -40,11 +40,11 @@ class QueryPlan(NamedTuple):
     """The answer that decides which keys are on the page: these are found first, and then read alone."""
 
     @property
-    def stretches(self) -> list[Stretch]:
+    def stretches(self) -> list[StateRange]:
         """What is asked of the speed side."""
         view, keys, beginning = self.question.view, self.wanted.keys, self.wanted.prefix
         name = totals_of(view.hash) if self.is_total and view.keys else view.hash
-        return [Stretch(name, *each, keys, beginning, self.rank is not None) for each in self.ranges]
+        return [StateRange(name, *each, keys, beginning, self.rank is not None) for each in self.ranges]
 
     @property
     def is_total(self) -> bool:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hand_off.ranks import ranked
-from hand_off.speed_views import Ranked, State, Stretch
+from hand_off.speed_views import Ranked, State, StateRange
 from serving_layer.query.execute import QueryPlan, numbers_of
 from serving_layer.query.top_keys import LARGEST, Numbers
 from serving_layer.readers.batch import OpenRun, read_errors
@@ -44,12 +44,12 @@ class Ranking:
     numbers: Numbers
     reader: HeadReader
 
-    def stretch(self, asked: QueryPlan, more: Collection[bytes]) -> Stretch:
+    def stretch(self, asked: QueryPlan, more: Collection[bytes]) -> StateRange:
         """What is asked of the speed side: the first keys; of the very first and of `more` the states as they are."""
         whole = self._whole(more)
         keys = list(dict.fromkeys((*whole, *self.first)))
         what = Ranked(self.rank, max(4 * self.count, LIKELY), len(whole))
-        return Stretch(asked.question.view.hash, *asked.ranges[0], keys, ranked=what)
+        return StateRange(asked.question.view.hash, *asked.ranges[0], keys, ranked=what)
 
     def has_whole(self, keys: Collection[bytes], more: Collection[bytes]) -> bool:
         """Whether the states of all these keys came as they are."""

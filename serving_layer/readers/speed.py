@@ -10,7 +10,7 @@ from typing import NamedTuple
 from redis import Redis
 from redis.exceptions import RedisError
 
-from hand_off.speed_views import Answer, Kept, Outcome, SpeedViews, Stretch
+from hand_off.speed_views import Outcome, RedisSnapshot, SpeedAnswer, SpeedViews, StateRange
 from master_dataset.cut import Cut, count_between, cut_to_json, is_below, join
 from serving_layer.errors import TooLarge
 from serving_layer.query.budget import ExecutionLimits
@@ -22,7 +22,7 @@ AGAIN_S = 0.5
 class SpeedSnapshot(NamedTuple):
     """What the speed side said, or in words why it said nothing. `before`: the highest cut that was read before it."""
 
-    answer: Answer | None
+    answer: SpeedAnswer | None
     why: str | None
     before: Cut
 
@@ -35,7 +35,7 @@ class SpeedSnapshot(NamedTuple):
 class SpeedStatus(NamedTuple):
     """The speed views of a source as they are kept, for people who look on."""
 
-    kept: Kept
+    kept: RedisSnapshot
     is_written: bool
 
 
@@ -43,13 +43,13 @@ class SpeedViewReader:
     """The speed views of one source, as readers see them. Threads share it."""
 
     def __init__(self, client: Redis, source: str, bounds: ExecutionLimits) -> None:
-        self._views, self._source, self._bounds = SpeedViews(client, source), source, bounds
+        self._views, self._source, self._bounds = SpeedViews(client, source).reader, source, bounds
         self._lock = threading.Lock()
         self._highest: Cut = {}
         self._away: tuple[float, str] = (0.0, "")
         """Until when nobody asks Redis, and why."""
 
-    def read(self, run: int, cut: Cut, stretches: Sequence[Stretch]) -> SpeedSnapshot:
+    def read(self, run: int, cut: Cut, stretches: Sequence[StateRange]) -> SpeedSnapshot:
         """The states since the cut of a run, all of one moment. TooLarge where they are too many."""
         highest, (until, why) = self._highest, self._away
         if time.monotonic() < until:
@@ -57,8 +57,8 @@ class SpeedViewReader:
         bounds = self._bounds
         try:
             answer = self._views.answer(
-                run, cut, stretches, most_buckets=bounds.speed_buckets, most_states=bounds.speed_states,
-                most_bytes=int(bounds.speed_mb * 1_000_000),
+                run, cut, stretches, max_buckets=bounds.speed_buckets, max_states=bounds.speed_states,
+                max_bytes=int(bounds.speed_mb * 1_000_000),
             )  # fmt: skip
         except (RedisError, OSError) as error:
             why = f"Redis does not answer ({error})"
@@ -81,7 +81,7 @@ class SpeedViewReader:
         if time.monotonic() < self._away[0]:
             return None
         try:
-            return SpeedStatus(self._views.look(), self._views.living_writer() is not None)
+            return SpeedStatus(self._views.snapshot(), self._views.living_writer() is not None)
         except (RedisError, OSError) as error:
             self._away = time.monotonic() + AGAIN_S, f"Redis does not answer ({error})"
             return None

@@ -75,7 +75,7 @@ class World:
     def read(self, view: View) -> tuple[Snapshot, list[tuple[int, bytes, bytes]]]:
         applied = end_of(self.events)
         states = [state for generation in self.speed[view.name] for state in generation]
-        reading = SpeedSnapshot(speed_views.Answer(Outcome.OK, applied, self.run.run, None, ()), None, {})
+        reading = SpeedSnapshot(speed_views.SpeedAnswer(Outcome.OK, applied, self.run.run), None, {})
         return Snapshot(self.run, reading), states
 
     def answer(self, question: Query) -> Result:

@@ -68,13 +68,13 @@ class Compared:
     def corrupt(self, view: str = "sales") -> None:
         """One state of the newest generation counts an event more than there was."""
         found, views = self.declarations.views[view], self.speed.speed_views
-        gid = views.look().generations[-1].gid
-        bucket = min(views.counted_buckets(gid, found.hash))
-        key, packed = min(views.states_of(gid, found.hash, bucket))
+        gid = views.reader.snapshot().generations[-1].gid
+        bucket = min(views.reader.bucket_sizes(gid, found.hash))
+        key, packed = min(views.reader.states_of(gid, found.hash, bucket))
         state = states.unpack(found.algebras, packed)
         name = {"sales": "orders", "totals": "events"}[view]
         wrong = states.pack(found.algebras, {**state, name: state[name] + 1})
-        views.client.hset(views._data(gid, found.hash, bucket), key, wrong)
+        views.client.hset(views.layout.data(gid, found.hash, bucket), key, wrong)
 
     def metric(self, name: str, view: str) -> float:
         """As Prometheus reads it."""
