@@ -26,7 +26,8 @@ from infra.processes import Worker, run_worker
 from infra.settings import Settings, child_environment
 from infra.stack.leash import leashed
 from master_dataset.cut import Cut, count_between, cut_from_json
-from master_dataset.table.commits import ledger_file, table_path
+from master_dataset.table.ledger import ledger_file
+from master_dataset.table.paths import table_path
 
 HEARTBEAT_S = 1.0
 LOOK_S = 0.2

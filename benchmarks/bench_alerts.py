@@ -1,8 +1,8 @@
-"""How soon an alert is told after Kafka has its last event, and what many live connections cost.
+"""How soon an alert is sent after Kafka has its last event, and what many live connections cost.
 
     python benchmarks/bench_alerts.py [--bursts 100] [--subscribers 500] [--seconds 15]
 
-The floor, in the same run: from Kafka's acknowledgement until the answer of a query has the event. An alert is told on
+The floor, in the same run: from Kafka's acknowledgement until the answer of a query has the event. An alert is sent on
 the merged value, so it cannot be sooner than that answer. Each burst is a card of its own with four attempts.
 """
 
@@ -26,10 +26,10 @@ import psutil
 import report
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from infra.clients.kafka import librdkafka_config
 from infra.settings import Settings, load_settings
 from infra.stack import up
-from infra.stack.services import addresses
-from master_dataset.kafka.topics import librdkafka_config
+from infra.stack.addresses import addresses
 
 VIEW = "card_attempts"
 PATIENCE_S = 120
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 class Bench:
-    """A stack with cards, and everybody who is told."""
+    """A stack with cards, and all who are notified."""
 
     def __init__(self, place: Path, subscribers: int) -> None:
         self.settings: Settings = load_settings(
@@ -73,7 +73,7 @@ class Bench:
         )
         self.client = httpx.Client(base_url=self.where.serving, timeout=30)
         self.acknowledged: dict[str, float] = {}
-        self.told: dict[str, dict[str, float]] = {"kafka": {}, "events": {}, "answer": {}}
+        self.notified: dict[str, dict[str, float]] = {"kafka": {}, "events": {}, "answer": {}}
         self.done = threading.Event()
         self.number = 0
         self.refused = 0
@@ -104,7 +104,7 @@ class Bench:
             threading.Thread(target=listen, daemon=True).start()
         for _ in range(WARM):
             card = self.burst()
-            self._until("the warm-up", lambda: card in self.told["kafka"] and card in self.told["events"])  # noqa: B023
+            self._until("the warm-up", lambda: card in self.notified["kafka"] and card in self.notified["events"])  # noqa: B023
 
     def latency(self, bursts: int) -> dict[str, list[float]]:
         """Milliseconds from acknowledgement: to an answer, to the topic, to a server-sent event."""
@@ -114,10 +114,11 @@ class Bench:
             cards.append(card)
             while not self._is_answered(card):
                 time.sleep(0.002)
-            self.told["answer"][card] = time.monotonic()
-            self._until(card, lambda: card in self.told["kafka"] and card in self.told["events"])  # noqa: B023
+            self.notified["answer"][card] = time.monotonic()
+            self._until(card, lambda: card in self.notified["kafka"] and card in self.notified["events"])  # noqa: B023
         return {
-            way: [1000 * (told[card] - self.acknowledged[card]) for card in cards] for way, told in self.told.items()
+            way: [1000 * (times[card] - self.acknowledged[card]) for card in cards]
+            for way, times in self.notified.items()
         }
 
     def answers(self, seconds: float) -> list[float]:
@@ -185,7 +186,7 @@ class Bench:
 
     def _note(self, way: str, episode: dict[str, Any]) -> None:
         if episode["state"] == "firing":
-            self.told[way].setdefault(episode["key"]["card"], time.monotonic())
+            self.notified[way].setdefault(episode["key"]["card"], time.monotonic())
 
     def _is_answered(self, card: str) -> bool:
         answer = self.client.get(f"/views/{VIEW}/query", params={"from": "-1h", "card": card, "answers": "attempts"})
@@ -199,7 +200,7 @@ class Bench:
         deadline = time.monotonic() + PATIENCE_S
         while not is_so():
             if time.monotonic() > deadline:
-                raise TimeoutError(f"Waited {PATIENCE_S} s for {what}, in vain.")
+                raise TimeoutError(f"Waited {PATIENCE_S} s for {what}.")
             time.sleep(0.002)
 
 

@@ -22,17 +22,19 @@ from typing import TYPE_CHECKING
 import orjson
 import report
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
 from pyspark.sql import Observation
 
+from infra.clients.kafka import librdkafka_config, spark_kafka_options
+from infra.clients.kafka_admin import KafkaAdmin
 from infra.settings import Settings, load_settings
-from infra.spark.session import kafka_source_options, spark_session
+from infra.spark.session import spark_session
 from infra.stack import up
-from infra.stack.services import addresses
+from infra.stack.addresses import addresses
 from master_dataset.archiver.archive import open_archive
-from master_dataset.kafka.topics import apply_topics, librdkafka_config, plan_topics
+from master_dataset.kafka.topics import apply_topics, plan_topics
 from master_dataset.table.append import measures
-from master_dataset.table.commits import live_files, read_commits, table_path
+from master_dataset.table.delta_log import live_files, read_commits
+from master_dataset.table.paths import table_path
 from views.catalog.web import web
 from views.on_spark.events import with_event
 from views.source import Source
@@ -120,7 +122,7 @@ def write(rates: dict[str, list[float]], count: int, size: float, on_disk: float
 def fill(settings: Settings, bootstrap: str, source: Source, count: int) -> float:
     """Send page views. Returns their mean size in bytes."""
     config = librdkafka_config(settings, bootstrap)
-    apply_topics(AdminClient(config), plan_topics([source]))
+    apply_topics(KafkaAdmin(settings, bootstrap), plan_topics([source]))
     producer = Producer({**config, "acks": "all", "linger.ms": 20, "queue.buffering.max.messages": 500_000})
     total = 0
     for number in range(count):
@@ -159,7 +161,7 @@ def read(spark: SparkSession, settings: Settings, bootstrap: str) -> DataFrame:
     """The whole topic."""
     return (
         spark.read.format("kafka")
-        .options(**kafka_source_options(settings, bootstrap))
+        .options(**spark_kafka_options(settings, bootstrap))
         .options(subscribe=web.topic, startingOffsets="earliest", includeHeaders="true")
         .option("minPartitions", str(3 * spark.sparkContext.defaultParallelism))
         .load()
@@ -175,7 +177,7 @@ def archive(spark: SparkSession, settings: Settings, bootstrap: str, number: int
     """The archiver as it runs, from its start to the last commit, into a table of its own."""
     with ExitStack() as locks:
         source = replace(web, name=f"web{number}")
-        apply_topics(AdminClient(librdkafka_config(settings, bootstrap)), plan_topics([source]))
+        apply_topics(KafkaAdmin(settings, bootstrap), plan_topics([source]))
         open_archive(settings, bootstrap, source, spark, locks).start(spark, once=True).awaitTermination()
 
 

@@ -29,9 +29,11 @@ from batch_layer.run import run_batch
 from batch_layer.tables import write_files
 from infra.settings import Settings, load_settings
 from infra.spark.session import spark_session
-from master_dataset.reading.read_spark import facts_between, without
+from master_dataset.reading.read_spark import records_between, without_duplicates
 from master_dataset.table.append import append, commit_lock, create_table
-from master_dataset.table.commits import Kind, Proof, live_files, read_commits, table_path
+from master_dataset.table.delta_log import live_files, read_commits
+from master_dataset.table.paths import table_path
+from master_dataset.table.proofs import Kind, Proof
 from views.declarations import load_declarations
 from views.on_spark.states import states
 from views.view import View
@@ -53,7 +55,7 @@ def main() -> None:
     arguments.add_argument("--rounds", type=int, default=3)
     arguments.add_argument("--memory", default="1g", help="of Spark's JVM, which does the work on one machine")
     given = arguments.parse_args()
-    facts = report.machine()
+    machine = report.machine()
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         (place / "views").mkdir()
@@ -67,7 +69,7 @@ def main() -> None:
         full = bench.contest(given.rounds)
         more = bench.go_on(given.events)
         spark.stop()
-    write(facts, full, more, given.events, given.memory)
+    write(machine, full, more, given.events, given.memory)
 
 
 @dataclass
@@ -114,7 +116,9 @@ class Bench:
             "Tidemark, the view": self.tidemark_view,
             "PySpark by hand": lambda: self.by_hand(self.events(), out),
             "Tidemark, a whole run": lambda: self.whole_run(full=True),
-            "PySpark by hand, copies removed": lambda: self.by_hand(self.events().dropDuplicates(["event_id"]), out),
+            "PySpark by hand, duplicates removed": lambda: self.by_hand(
+                self.events().dropDuplicates(["event_id"]), out
+            ),
             READING: self.reading,
             "DuckDB, values only": lambda: in_child(by_duckdb, files, out),
             "ClickHouse in process (chdb), states": lambda: in_child(by_chdb, files, out),
@@ -166,7 +170,7 @@ class Bench:
     def events(self) -> DataFrame:
         """What is in the master table."""
         cut = {0: 2**62}
-        return without(facts_between(self.spark, self.table, {}, cut), None)
+        return without_duplicates(records_between(self.spark, self.table, {}, cut), None)
 
     def tidemark_view(self) -> None:
         """The states of the view, written as the batch layer writes them."""
@@ -191,7 +195,7 @@ class Bench:
         )
 
     def whole_run(self, *, full: bool) -> None:
-        """As `tidemark batch run` does it: copies, view, checks, manifest, publish."""
+        """As `tidemark batch run` does it: duplicates, view, checks, manifest, publish."""
         run_batch(self.settings, "hits", full=full, spark=self.spark)
 
 
@@ -290,7 +294,7 @@ def in_child(way: Callable[[list[str], Path], None], files: list[str], out: Path
 
 
 def write(
-    facts: dict[str, str], full: dict[str, Measured], more: dict[str, Measured], events: int, memory: str
+    machine: dict[str, str], full: dict[str, Measured], more: dict[str, Measured], events: int, memory: str
 ) -> None:
     """The result as figures and as text."""
     medians = {name: statistics.median(found.seconds) for name, found in full.items() if found.seconds}
@@ -325,7 +329,7 @@ def write(
     )
     text += f"\n\nAfter many old events it takes {many / few:.2f} times as long as after few."
     figures = {
-        "machine": facts,
+        "machine": machine,
         "seconds": {name: found.seconds for name, found in (full | more).items()},
         "share_of_by_hand": by_hand / medians["Tidemark, the view"],
         "many_over_few": many / few,

@@ -32,7 +32,7 @@ from infra.home import Home
 from infra.rest.access_keys import add_key
 from infra.settings import Settings, load_settings
 from infra.stack import up
-from infra.stack.services import addresses
+from infra.stack.addresses import addresses
 
 BATCH = 500
 FLOOR = "bare confluent-kafka"

@@ -35,7 +35,7 @@ from reference_view import DECLARED
 
 from batch_layer.index import Index, Level, open_index
 from batch_layer.index.builder import build
-from infra.stack.services import find_redis_server
+from infra.stack.redis_server import find_redis_server
 from views.aggregates.algebra import NOWHERE
 from views.keys import pack_key
 from views.states import pack
@@ -54,13 +54,13 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--groups", type=int, default=2_000_000)
     given = arguments.parse_args()
-    facts = report.machine()
+    machine = report.machine()
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         files = make(place, given.groups)
         built = building(place / "index.mdb", files)
         times = reading(place / "index.mdb", files, place)
-    write(built, times, facts)
+    write(built, times, machine)
 
 
 # ---- made-up groups ----------------------------------------------------------------
@@ -267,7 +267,7 @@ def duckdb_ways(files: dict[str, list[Path]]) -> dict[str, Callable[[str], Any]]
     }
 
 
-def write(built: Built, times: dict[str, list[float]], facts: dict[str, str]) -> None:
+def write(built: Built, times: dict[str, list[float]], machine: dict[str, str]) -> None:
     """The result as figures and as text."""
     found = {
         name: {"p50_ms": statistics.median(each) * 1e3, "p99_ms": sorted(each)[int(len(each) * 0.99)] * 1e3}
@@ -298,7 +298,7 @@ def write(built: Built, times: dict[str, list[float]], facts: dict[str, str]) ->
         ("states of the view, as they are", f"{built.states_mb:.0f} MB"),
         ("Parquet files (of few different states: real ones are larger)", f"{built.parquet_mb:.0f} MB"),
     )
-    report.write("index", "Read index of batch views", {"machine": facts, "built": vars(built), "times": found}, text)
+    report.write("index", "Read index of batch views", {"machine": machine, "built": vars(built), "times": found}, text)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""How fast questions are answered, beside a route that answers a constant, DuckDB and ClickHouse, in one run.
+"""How fast queries are answered, compared with a route that returns a constant, DuckDB and ClickHouse, in one run.
 
     python benchmarks/bench_serving.py [--states 2000000] [--seconds 4] [--rounds 3] [--publishing 20]
 
-The reference view with made-up states: a batch side of 30 days, and a speed side to which micro-batches are applied all
-the time. One process serves (`serving_workers` 1), another one asks. The rounds take turns, so that a busy moment of
-the machine hits all contestants alike. The other engines read the same Parquet files, in process: no HTTP, no speed
-side. They add counts and sums alone, for the states of distinct users and quantiles are nothing to them.
+The reference view with generated states: a batch view of 30 days, and a speed view to which micro-batches are applied
+all the time. One process serves (`serving_workers` 1), another one asks. The rounds alternate, so that a busy moment of
+the machine affects all contestants alike. The other engines read the same Parquet files, in process: no HTTP, no speed
+view. They add only counts and sums, because they cannot merge the states of distinct users and quantiles.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from redis import Redis
 from hand_off.speed_views import SpeedViews
 from infra.rest.access_keys import add_key
 from infra.settings import Settings, child_environment
-from infra.stack.services import check_redis_port, find_redis_server
+from infra.stack.redis_server import check_redis_port, find_redis_server
 
 HERE = Path(__file__).parent
 CONNECTIONS = (1, 16)
@@ -57,7 +57,7 @@ ENGINES = {"DuckDB in process": by_duckdb, CHDB: by_chdb}
 def main() -> None:
     """Measure, and write the result and the page."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--states", type=int, default=2_000_000, help="of the batch side")
+    arguments.add_argument("--states", type=int, default=2_000_000, help="of the batch view")
     arguments.add_argument("--seconds", type=float, default=4, help="length of each measurement")
     arguments.add_argument("--rounds", type=int, default=3, help="how often each is measured")
     arguments.add_argument(
@@ -68,7 +68,7 @@ def main() -> None:
     if not least <= given.states <= most:
         arguments.error(f"--states is {given.states}; it should be {least} to {most}.")
     os.environ["TIDEMARK_CONFIG"] = os.devnull
-    facts, spawning = report.machine(), multiprocessing.get_context("spawn")
+    machine, spawning = report.machine(), multiprocessing.get_context("spawn")
     with (
         tempfile.TemporaryDirectory(prefix="serving-bench-", ignore_cleanup_errors=True) as folder,
         ProcessPoolExecutor(1, spawning) as asking,
@@ -78,7 +78,7 @@ def main() -> None:
             bench.make(workers.map)
         short_mb = bench.short_history()
         found = bench.measure(given.rounds, given.publishing)
-    found |= {"machine": facts, "memory_mb": {"short": short_mb, "long": found["memory_mb"]}}
+    found |= {"machine": machine, "memory_mb": {"short": short_mb, "long": found["memory_mb"]}}
     report.write("serving", "Serving layer: questions", found, text(found))
 
 
@@ -142,7 +142,7 @@ class Bench:
         )
 
     def make(self, each: Callable[..., Any]) -> None:
-        """The batch side of both histories."""
+        """The batch views of both histories."""
         for home in (self.short, self.long):
             began = time.monotonic()
             home.make(each)
@@ -169,11 +169,11 @@ class Bench:
                 contest = self._contest(home, rounds, process)
                 cold = self._drive(self._requests(home, COLD), 1)
                 engines = self._engines(home, rounds)
-                busy, _ = speed_views.size()
+                busy, _ = speed_views.reader.size()
                 usual, publishing = self._while_publishing(home, rounds, publishing_s, speed_views)
         with self._redis() as speed_views, self._serving(home):
             self._fill(home, speed_views, DAY_HOURS)
-            states, _ = speed_views.size()
+            states, _ = speed_views.reader.size()
             with self._busy(home):
                 day = {name: self._drive(self._asked(home)[name], 1) for name in (TOP, TOTAL)}
         return {
@@ -282,7 +282,7 @@ class Bench:
         rows = self._answer(home, {**query, "explain": "true"})["rows"]
         hits = sum(row["explain"]["batch"]["hits"] for row in rows)
         if hits != home.hits:
-            raise SystemExit(f"The batch side answers {hits} hits, where {home.hits} were made.")
+            raise SystemExit(f"The batch view answers {hits} hits, where {home.hits} were made.")
 
     def _answer(self, home: MadeHome, parameters: dict[str, str]) -> dict[str, Any]:
         address = f"http://127.0.0.1:{self.port}{path_of(parameters)}"
@@ -326,7 +326,7 @@ class Bench:
         with self._process(command, child_environment(home.settings)) as process:
             yield
             if process.poll() is not None:
-                raise SystemExit("The speed side was not busy: its writer ended. Its log is above.")
+                raise SystemExit("The speed view was not busy: its writer ended. Its log is above.")
 
     @contextmanager
     def _process(self, command: list[str], environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
@@ -365,7 +365,7 @@ def wait_until(what: str, is_so: Callable[[], bool]) -> None:
     end = time.monotonic() + DEADLINE_S
     while not is_so():
         if time.monotonic() > end:
-            raise SystemExit(f"Waited {DEADLINE_S} s until {what}, in vain.")
+            raise SystemExit(f"Waited {DEADLINE_S} s until {what}.")
         time.sleep(0.05)
 
 
@@ -415,7 +415,7 @@ def text(found: dict[str, Any]) -> str:
 
 def _what(found: dict[str, Any]) -> str:
     return (
-        f"{found['states']:,} batch states of {KEYS:,} keys in {DAYS} days. A speed side of {found['speed_states']:,} "
+        f"{found['states']:,} batch states of {KEYS:,} keys in {DAYS} days. A speed view of {found['speed_states']:,} "
         f"states, to which {1 / EVERY_S:.0f} micro-batches of {found['micro_batch']} states a second are applied. One "
         "worker, which checks an access key. Tidemark's answers come by HTTP and merge count, distinct users, sum and "
         "quantiles of both sides. The other engines add counts and sums alone, in process, from the Parquet files of "
@@ -450,7 +450,7 @@ def _aims(found: dict[str, Any]) -> Iterator[str]:
     )
     day = found["after_a_day"]
     yield (
-        f"After a day without a run the speed side has {day['speed_states']:,} states: the top 10 take "
+        f"After a day without a run the speed view has {day['speed_states']:,} states: the top 10 take "
         f"{over(day[TOP], top):.1f} times as long ({_ms(day[TOP])}), the total "
         f"{over(day[TOTAL], ours[TOTAL][one]):.1f} times ({_ms(day[TOTAL])})."
     )

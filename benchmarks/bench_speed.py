@@ -26,17 +26,18 @@ from typing import Any
 import orjson
 import report
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
 from plain_job import APPLIED
 from redis import Redis
 from reference_view import DECLARED
 
 from hand_off.speed_views import SpeedViews
+from infra.clients.kafka import librdkafka_config
+from infra.clients.kafka_admin import KafkaAdmin
 from infra.settings import Settings, child_environment, load_settings
 from infra.stack import up
-from infra.stack.services import addresses
+from infra.stack.addresses import addresses
 from master_dataset.kafka.positions import read_positions
-from master_dataset.kafka.topics import apply_topics, librdkafka_config, plan_topics
+from master_dataset.kafka.topics import apply_topics, plan_topics
 from views.declarations import declared_by
 
 Applied = dict[int, int]
@@ -97,7 +98,7 @@ class Bench:
         self.speed_views = SpeedViews(self.client, "hits")
         self.source = declared_by(self.settings).source("hits")
         config = librdkafka_config(self.settings, self.kafka)
-        apply_topics(AdminClient(config), plan_topics([self.source]))
+        apply_topics(KafkaAdmin(self.settings, self.kafka), plan_topics([self.source]))
         self.producer = Producer({**config, "acks": "all", "linger.ms": 1, "queue.buffering.max.messages": 1_000_000})
         self.number = 0
         self.chance = random.Random(1)  # noqa: S311  made-up events
@@ -124,7 +125,7 @@ class Bench:
 
     def applied(self) -> Applied:
         """How far Tidemark is."""
-        meta = self.speed_views.look().meta
+        meta = self.speed_views.reader.snapshot().meta
         return dict(meta.applied) if meta is not None else {}
 
     def plainly_applied(self) -> Applied:
@@ -198,7 +199,7 @@ class Bench:
 
     def sizes(self) -> tuple[int, float]:
         """How many states, and how many bytes of Redis one takes."""
-        states, size = self.speed_views.size()
+        states, size = self.speed_views.reader.size()
         return states, size / states
 
     # ---- events ----

@@ -20,13 +20,14 @@ from typing import Any
 import psutil
 import report
 
-from infra.clients.kafka import check_kafka
+from infra.clients.kafka_admin import check_kafka
 from infra.home import Home, read_json
 from infra.java.find import find_java
 from infra.java.jars import cached_jars
 from infra.settings import Settings, load_settings
 from infra.stack import up
-from infra.stack.services import check_redis_port, find_redis_server, kafka_service
+from infra.stack.kafka_broker import kafka_service
+from infra.stack.redis_server import check_redis_port, find_redis_server
 
 RUNS = 5
 WHOLE_RUNS = 3
@@ -39,7 +40,7 @@ TIDEMARK = str(Path(sys.executable).with_name("tidemark"))
 
 def main() -> None:
     """Measure, and write the result and the page."""
-    facts = report.machine()
+    machine = report.machine()
     timed(["make", "--silent", "setup"])  # so that nothing has changed when it is measured
     with tempfile.TemporaryDirectory() as folder:
         settings = load_settings(
@@ -77,7 +78,7 @@ def main() -> None:
     python = [timed([sys.executable, "-c", "pass"]) for _ in range(RUNS)]
     setup = [timed(["make", "--silent", "setup"]) for _ in range(RUNS)]
     result: dict[str, Any] = {
-        "machine": facts,
+        "machine": machine,
         "first_up_s": round(first_s, 2),
         "up_s": report.median(ours),
         "floor_s": report.median(floor),

@@ -1,4 +1,4 @@
-"""The busy speed side of bench_serving.py: micro-batches all the time, a few events for each of many groups.
+"""The busy speed view of bench_serving.py: micro-batches all the time, a few events for each of many groups.
 
 Run by the benchmark, with its settings: python benchmarks/busy_speed.py GROUPS_OF_AN_HOUR
 """

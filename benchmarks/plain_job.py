@@ -1,7 +1,7 @@
 """The peer of bench_speed.py: a plain foreachBatch -> HINCRBY job, as a person would write it, without guarantees.
 
-It counts and sums per hour and url, has no sketches, drops no copies, and counts twice what is delivered twice. Run by
-the benchmark: python benchmarks/plain_job.py BOOTSTRAP REDIS_URL STARTING_OFFSETS
+It counts and sums per hour and url, has no sketches, drops no duplicates, and counts twice what is delivered twice.
+The benchmark runs it: python benchmarks/plain_job.py BOOTSTRAP REDIS_URL STARTING_OFFSETS
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from redis import Redis
 
+from infra.clients.kafka import spark_kafka_options
 from infra.home import Home
 from infra.settings import load_settings
-from infra.spark.session import kafka_source_options, planned_end, spark_session
+from infra.spark.session import planned_end, spark_session
 from speed_layer.stream import RECORDS_A_TASK, session_conf
 
 FIELDS = "event_id string, event_time timestamp, url string, user_id string, ms double"
@@ -33,7 +34,7 @@ def main() -> None:
     shutil.rmtree(checkpoint, ignore_errors=True)
     records = (
         spark.readStream.format("kafka")
-        .options(**kafka_source_options(settings, bootstrap), subscribe="hits", startingOffsets=starting)
+        .options(**spark_kafka_options(settings, bootstrap), subscribe="hits", startingOffsets=starting)
         .option("maxOffsetsPerTrigger", settings.speed_max_events)
         .option("maxRecordsPerPartition", RECORDS_A_TASK)
         .load()

@@ -1,4 +1,4 @@
-"""What benchmarks share: facts about the machine, medians with their spread, and one generated README."""
+"""What benchmarks share: a description of the machine, medians with their spread, and one generated README."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ days are not compared. `make bench` runs them all and writes this page from `ben
 
 
 def machine() -> dict[str, str]:
-    """The facts without which a figure means nothing."""
+    """What a figure depends on."""
     java = find_java(load_settings().java_home)
     return {
         "cores": str(os.cpu_count()),
@@ -86,7 +86,7 @@ def seconds(measured: dict[str, float]) -> str:
 
 
 def write(name: str, title: str, result: dict[str, Any], text: str) -> None:
-    """Keep one benchmark's result, and write the README anew from all results that carry a text."""
+    """Keep one benchmark's result, and rewrite the README from all results that carry a text."""
     RESULTS.mkdir(exist_ok=True)
     kept = {"title": title, "machine": machine(), **result, "text": text}
     (RESULTS / f"{name}.json").write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -100,6 +100,6 @@ def readme() -> str:
     for path in sorted(RESULTS.glob("*.json")):
         kept = json.loads(path.read_text(encoding="utf-8"))
         if isinstance(kept, dict) and "text" in kept:
-            facts = " · ".join(f"{name} {value}" for name, value in kept["machine"].items())
-            sections.append(f"## {kept['title']}\n\n{facts}\n\n{kept['text']}\n")
+            machine_text = " · ".join(f"{name} {value}" for name, value in kept["machine"].items())
+            sections.append(f"## {kept['title']}\n\n{machine_text}\n\n{kept['text']}\n")
     return "\n".join(sections)

@@ -1,8 +1,9 @@
-"""What a person sees in the terminal: tables, live status, progress bars."""
+"""Output for people: results, the live status and progress bars."""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -10,8 +11,9 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import psutil
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.padding import Padding
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -20,8 +22,9 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from rich.table import Table
 from rich.text import Text
+
+from infra.tables import pairs_table, result_table
 
 if TYPE_CHECKING:
     from infra.settings import Row
@@ -30,11 +33,6 @@ if TYPE_CHECKING:
 # No markup: messages and paths may hold brackets, which are no tags.
 out = Console(markup=False, emoji=False)
 err = Console(stderr=True, markup=False, emoji=False)
-
-COLOURS = {
-    "ready": "green", "ok": "green", "starting": "yellow", "waiting": "yellow", "pausing": "yellow",
-    "warning": "yellow", "stopping": "yellow", "unresponsive": "red", "failed": "red", "stopped": "dim",
-}  # fmt: skip
 
 
 def print_json(value: Any) -> None:
@@ -78,22 +76,24 @@ def _line_printer() -> Callable[[dict[str, Any]], None]:
     return show
 
 
-def status_table(status: dict[str, Any]) -> Table:
-    """One line a service."""
-    table = Table(title=f"Tidemark {status['version']} in {status['home']}", title_justify="left", title_style="bold")
-    for heading in ("service", "state", "address", "pid", "memory", "restarts", "note"):
-        table.add_column(heading, justify="right" if heading in ("pid", "memory", "restarts") else "left")
-    for service in status["services"]:
-        table.add_row(
-            service["name"],
-            coloured(service["state"]),
-            service["address"],
-            str(service["pid"] or ""),
-            memory(service["pid"]),
-            str(service["restarts"]),
-            service["message"],
-        )
-    return table
+def status_table(status: dict[str, Any]) -> RenderableType:
+    """One line a service, and below them the messages of those that have one."""
+    home = f"{status['home']}{os.sep}"
+    rows = [
+        {
+            "service": service["name"],
+            "state": service["state"],
+            "address": service["address"].removeprefix(home),
+            "pid": service["pid"],
+            "memory": memory(service["pid"]),
+            "restarts": service["restarts"],
+        }
+        for service in status["services"]
+    ]
+    title = Text(f"Tidemark {status['version']} in {status['home']}", style="bold", overflow="fold")
+    table = result_table(rows, out.width, as_is=("pid",), optional=("pid", "restarts")) if rows else ""
+    notes = {service["name"]: service["message"] for service in status["services"] if service["message"]}
+    return Group(title, table, pairs_table(notes)) if notes else Group(title, table)
 
 
 def print_status(status: dict[str, Any]) -> None:
@@ -106,42 +106,51 @@ def print_status(status: dict[str, Any]) -> None:
 
 
 def print_result(
-    rows: Sequence[Mapping[str, Any]], output: str, if_empty: str = "", as_is: Collection[str] = ()
+    rows: Sequence[Mapping[str, Any]],
+    output: str,
+    if_empty: str = "",
+    *,
+    as_is: Collection[str] = (),
+    optional: Sequence[str] = (),
+    group_by: str = "",
 ) -> None:
-    """What a command found: JSON, or a table whose columns are the keys of its rows, or `if_empty`.
+    """The result of a command: JSON, or a table whose columns are the keys of its rows, or `if_empty`.
 
     Counts are written like 1,204; numbers in the columns `as_is`, which one pastes into another command, like 1204.
+    A table that is too wide for the terminal loses the columns `optional`, and else becomes one block a row.
     """
     if output == "json":
         print_json(rows)
     elif rows:
-        table = Table(*rows[0])
-        for row in rows:
-            table.add_row(*(Text(_cell(value, name in as_is)) for name, value in row.items()))
-        out.print(table)
+        out.print(result_table(rows, out.width, as_is=as_is, optional=optional, group_by=group_by))
     elif if_empty:
         sys.stdout.write(f"{if_empty}\n")
 
 
-def _cell(value: Any, as_is: bool) -> str:
-    is_count = isinstance(value, int) and not isinstance(value, bool) and not as_is
-    return f"{value:,}" if is_count else str(value)
+def print_pairs(pairs: Mapping[str, Any]) -> None:
+    """The parts of one result, a line each."""
+    out.print(pairs_table(pairs))
 
 
 def print_findings(findings: Sequence[Finding]) -> None:
     """The table of `tidemark doctor`."""
-    table = Table("check", "verdict", "found", "fix")
-    for finding in findings:
-        table.add_row(finding.what, coloured(finding.verdict), finding.found, finding.fix)
-    out.print(table)
+    rows = [
+        {
+            "check": finding.what,
+            "verdict": str(finding.verdict),
+            "found": f"{finding.found}\nFix: {finding.fix}" if finding.fix else finding.found,
+        }
+        for finding in findings
+    ]
+    out.print(result_table(rows, out.width))
 
 
 def print_settings(rows: Sequence[Row]) -> None:
-    """The table of `tidemark config`."""
-    table = Table("setting", "value", "from", "what it is for")
+    """Every setting with its value and what it is for; where the value comes from unless it is the default."""
     for row in rows:
-        table.add_row(row.name, Text(row.value), row.origin, Text(row.help))
-    out.print(table)
+        origin = "" if row.origin == "default" else f"  (from {row.origin})"
+        out.print(Text(f"{row.name} = {row.value}{origin}", style="bold" if origin else ""), soft_wrap=True)
+        out.print(Padding(Text(row.help, style="dim"), (0, 0, 0, 4)))
 
 
 def jar_progress() -> AbstractContextManager[Callable[[int, int, str], None]]:
@@ -192,17 +201,27 @@ def run_progress(source: str) -> Iterator[Callable[[str, int, int], None]]:
         yield report
 
 
-def coloured(word: str) -> Text:
-    """A state or verdict in its colour."""
-    return Text(str(word), style=COLOURS.get(str(word), ""))
-
-
 def memory(pid: int | None) -> str:
-    """Resident memory of a process, like `412 MB`."""
+    """Resident memory of a service like `412 MB`: its process and all below it, such as its JVM."""
+    found = memory_mb(pid)
+    return "" if found is None else f"{found:,} MB"
+
+
+def memory_mb(pid: int | None) -> int | None:
+    """The same in MB; None where there is no such process."""
     try:
-        return f"{psutil.Process(pid).memory_info().rss // 2**20} MB" if pid else ""
+        process = psutil.Process(pid) if pid else None
+        below = process.children(recursive=True) if process else []
     except psutil.Error:
-        return ""
+        return None
+    return None if process is None else sum(map(_resident, [process, *below])) // 2**20
+
+
+def _resident(process: psutil.Process) -> int:
+    try:
+        return int(process.memory_info().rss)
+    except psutil.Error:  # it ended meanwhile
+        return 0
 
 
 def duration(seconds: float) -> str:

@@ -22,7 +22,7 @@ from fastapi import FastAPI
 from infra.errors import InfraError
 from infra.logs import configure_logging
 from infra.settings import Settings, load_settings
-from infra.stack.services import addresses
+from infra.stack.addresses import addresses
 from views.declarations import declared_by
 from views.errors import DeclarationError
 

@@ -17,15 +17,15 @@ from infra.rest.responses import add_health, add_metrics, json_response
 from infra.settings import Settings
 from infra.threads import Threads
 from infra.version import VERSION
-from serving_layer.alerts.rest import Shown, alert_routes
+from serving_layer.alerts.rest import AlertReader, alert_routes
 from serving_layer.dashboard.files import API_PAGE, dashboard_routes
 from serving_layer.dashboard.sessions import session_routes
-from serving_layer.engine import Answering
+from serving_layer.engine import QueryEngine
 from serving_layer.errors import ServingError
 from serving_layer.metrics import ServingMetrics
 from serving_layer.push.live_queries import LiveQueries
 from serving_layer.push.registry import Registry
-from serving_layer.query.limits import bounds_of, limits_of
+from serving_layer.query.limits import execution_limits, query_limits
 from serving_layer.rest.access import ViewAccess
 from serving_layer.rest.context import Serving, problem_of
 from serving_layer.rest.openapi.document import describe
@@ -35,26 +35,26 @@ from serving_layer.rest.views import compared_views, freshness
 from views.declarations import Declarations
 
 
-def create_app(settings: Settings, declarations: Declarations, answering: Answering | None = None) -> FastAPI:
+def create_app(settings: Settings, declarations: Declarations, engine: QueryEngine | None = None) -> FastAPI:
     """The serving layer for these settings and views. It needs no JVM, and no Kafka."""
-    answering = answering or Answering(settings, declarations, bounds_of(settings))
-    limits = limits_of(settings)
+    engine = engine or QueryEngine(settings, declarations, execution_limits(settings))
+    limits = query_limits(settings)
     serving = Serving(
         settings=settings,
         declarations=declarations,
-        access=ViewAccess(settings, declarations.views, answering.undeclared),
+        access=ViewAccess(settings, declarations.views, engine.undeclared_views),
         limits=limits,
-        answering=answering,
+        engine=engine,
         answers=Threads(
             "answer", settings.serving_threads, max(0, settings.serving_max_queries - settings.serving_threads)
         ),
         waits=Threads("wait", settings.serving_max_waiting),
         metrics=ServingMetrics(
-            lambda: _standings(answering, declarations), views=lambda: compared_views(answering, declarations)
+            lambda: _standings(engine, declarations), views=lambda: compared_views(engine, declarations)
         ),
     )
     registry = Registry(settings.serving_live_subscribers, serving.metrics.live)
-    live_queries, shown = LiveQueries(serving, registry), Shown(serving)
+    live_queries, alerts = LiveQueries(serving, registry), AlertReader(serving)
 
     @asynccontextmanager
     async def running(_app: FastAPI) -> AsyncIterator[None]:
@@ -63,8 +63,8 @@ def create_app(settings: Settings, declarations: Declarations, answering: Answer
         live_queries.close()
         serving.answers.close()
         serving.waits.close()
-        answering.close()
-        shown.close()
+        engine.close()
+        alerts.close()
 
     app = FastAPI(
         title="Tidemark serving layer",
@@ -79,7 +79,7 @@ def create_app(settings: Settings, declarations: Declarations, answering: Answer
     app.router.routes.extend(
         [
             *question_routes(serving), *live_queries.routes(), *source_routes(serving), *session_routes(serving),
-            *alert_routes(shown, registry), *_description_routes(serving), *dashboard_routes(),
+            *alert_routes(alerts, registry), *_description_routes(serving), *dashboard_routes(),
         ]
     )  # fmt: skip
     add_health(app, lambda: _ready(serving))
@@ -109,9 +109,9 @@ def _description_routes(serving: Serving) -> list[Route]:
     return [Route("/openapi.json", openapi), Route("/docs", docs)]
 
 
-def _standings(answering: Answering, declarations: Declarations) -> dict[str, dict[str, Any]]:
+def _standings(engine: QueryEngine, declarations: Declarations) -> dict[str, dict[str, Any]]:
     """How fresh each source is that has views."""
-    return {name: freshness(answering, name) for name in declarations.sources if declarations.views_of(name)}
+    return {name: freshness(engine, name) for name in declarations.sources if declarations.views_of(name)}
 
 
 async def _ready(serving: Serving) -> dict[str, Any]:
@@ -119,7 +119,7 @@ async def _ready(serving: Serving) -> dict[str, Any]:
 
     Without Redis answers are degraded, and still answers. Without the batch views of any source there are none.
     """
-    standings = await asyncio.to_thread(_standings, serving.answering, serving.declarations)
+    standings = await asyncio.to_thread(_standings, serving.engine, serving.declarations)
     readable = [said for said in standings.values() if said["run"] is not None]
     if standings and not readable:
         detail = "The batch views of no source can be read. GET /views says why, to those who have a key."

@@ -75,7 +75,7 @@ class Stale(ServingError):
     kind = "stale"
 
 
-class NoBatchSide(ServingError):
+class NoBatchView(ServingError):
     """The batch side cannot be read; half a sum is never answered."""
 
     status = 503

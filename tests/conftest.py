@@ -19,10 +19,10 @@ from hypothesis import settings as hypothesis_settings
 from infra import terminal
 from infra.settings import Settings, load_settings
 from infra.stack import up
-from infra.stack.services import addresses
+from infra.stack.addresses import addresses
 from tests.quick import QuickTests
 from tests.tiers import IS_SOAK
-from torture.installation import QUICK_JAVA
+from torture.environments import QUICK_JAVA
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

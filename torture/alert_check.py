@@ -15,11 +15,11 @@ from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
+from infra.clients.kafka import librdkafka_config
 from master_dataset.cut import Cut, is_below
-from master_dataset.kafka.topics import librdkafka_config
 from serving_layer.alerts.episodes import Episode, State
 from serving_layer.alerts.journal import Journal, journal_path
-from torture.expected_rows import wanted_rows
+from torture.expected_rows import expected_rows
 from torture.installation import Installation
 from torture.questions import iso, whole
 from torture.truth import Truth
@@ -27,9 +27,9 @@ from torture.wait import wait_for
 from views.alert import Alert, numbers
 from views.declarations import ALERTS_TOPIC
 
-MOST_TOLD = 20
+MAX_REPORTED = 20
 READ_S = 30.0
-Place = tuple[tuple[Any, ...], int]
+KeyPeriod = tuple[tuple[Any, ...], int]
 """A key, and the beginning of a period."""
 
 
@@ -38,24 +38,24 @@ def check_alerts(installation: Installation, truth: Truth, deadline_s: float) ->
     with closing(Journal(journal_path(installation.settings))) as journal:
         end = dict(truth.end)
         wait_for("the alert process to look at everything", lambda: _has_looked(journal, installation, end), deadline_s)
-        wait_for("everything to be told", lambda: not journal.outbox(), deadline_s)
-        fired = [each for each in journal.episodes() if each.fired_at is not None]
+        wait_for("everything to be told", lambda: not journal.outbox.all(), deadline_s)
+        fired = [each for each in journal.episodes.all() if each.fired_at is not None]
         firing = Counter(_firing(body for _, _, body in _all_transitions(journal)))
-    amiss: list[str] = []
+    problems: list[str] = []
     for alert in installation.declared.alerts_of(installation.source_name):
         ours = [each for each in fired if each.alert == alert.name]
-        amiss += judge(alert.step_s, true_periods(alert, truth, end), ours)
-    amiss += misdelivered([each.id for each in fired], firing, _by_kafka(installation))
-    return len(fired), amiss[:MOST_TOLD]
+        problems += judge(alert.step_s, true_periods(alert, truth, end), ours)
+    problems += misdelivered([each.id for each in fired], firing, _by_kafka(installation))
+    return len(fired), problems[:MAX_REPORTED]
 
 
-def true_periods(alert: Alert, truth: Truth, cut: Cut) -> set[Place]:
+def true_periods(alert: Alert, truth: Truth, cut: Cut) -> set[KeyPeriod]:
     """By the reference interpreter, over everything below the cut."""
-    asked = whole(alert.view, truth.times()) | {"by": ",".join(alert.keys), "grain": alert.over or alert.view.grain}
+    query = whole(alert.view, truth.times()) | {"by": ",".join(alert.keys), "grain": alert.over or alert.view.grain}
     condition = alert.condition
     if condition is None:
         raise ValueError(f"Alert {alert.name!r} is about silence, which does not stay so.")
-    rows = wanted_rows(alert.view, {name: value for name, value in asked.items() if value}, cut, truth)
+    rows = expected_rows(alert.view, {name: value for name, value in query.items() if value}, cut, truth)
     return {
         (tuple(key), begin)
         for (begin, *key), answers in rows.items()
@@ -63,9 +63,9 @@ def true_periods(alert: Alert, truth: Truth, cut: Cut) -> set[Place]:
     }
 
 
-def judge(step_s: int, true: Collection[Place], fired: Sequence[Episode]) -> Iterator[str]:
+def judge(step_s: int, true: Collection[KeyPeriod], fired: Sequence[Episode]) -> Iterator[str]:
     """What of these episodes is not as it has to be."""
-    held: Counter[Place] = Counter()
+    held: Counter[KeyPeriod] = Counter()
     for each in fired:
         held.update((each.key, period) for period in range(each.first, each.last + step_s, step_s))
         for period in {each.first, each.last}:
@@ -88,13 +88,13 @@ def misdelivered(fired: Sequence[str], firing: Counter[str], by_kafka: Collectio
 
 
 def _has_looked(journal: Journal, installation: Installation, end: Cut) -> bool:
-    position = journal.position(installation.source_name)
+    position = journal.positions.get(installation.source_name)
     return position is not None and is_below(end, position.cut)
 
 
 def _all_transitions(journal: Journal) -> Iterator[tuple[int, str, str]]:
     after = 0
-    while found := journal.transitions(after):
+    while found := journal.transitions.after(after):
         yield from found
         after = found[-1][0]
 
@@ -110,16 +110,16 @@ def _by_kafka(installation: Installation) -> set[str]:
         }
     )
     try:
-        place = TopicPartition(ALERTS_TOPIC, 0, 0)
-        _, end = consumer.get_watermark_offsets(place, timeout=READ_S)
-        consumer.assign([place])
+        location = TopicPartition(ALERTS_TOPIC, 0, 0)
+        _, end = consumer.get_watermark_offsets(location, timeout=READ_S)
+        consumer.assign([location])
         bodies: list[str] = []
 
         def has_read() -> bool:
             for message in consumer.consume(500, timeout=0.5):
                 if message.error() is None:
                     bodies.append((message.value() or b"").decode())
-            return sum(each.offset for each in consumer.position([place])) >= end
+            return sum(each.offset for each in consumer.position([location])) >= end
 
         wait_for(f"{ALERTS_TOPIC} to be read", lambda: not end or has_read(), READ_S)
     finally:
@@ -129,6 +129,6 @@ def _by_kafka(installation: Installation) -> set[str]:
 
 def _firing(bodies: Iterable[str]) -> Iterator[str]:
     for body in bodies:
-        told = json.loads(body)
-        if told["state"] == str(State.FIRING):
-            yield told["id"]
+        notification = json.loads(body)
+        if notification["state"] == str(State.FIRING):
+            yield notification["id"]

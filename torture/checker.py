@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import threading
 import time
 from collections import Counter, deque
@@ -16,11 +17,11 @@ from typing import Any
 import httpx
 
 from master_dataset.cut import Cut, is_below
-from torture.comparison import Answered, compare, last_place
+from torture.comparison import ServedAnswer, compare, last_position
 from torture.errors import TortureError
 from torture.installation import Installation
 from torture.questions import PAGE_ROWS, as_json, question
-from torture.result import Wrong
+from torture.result import Violation
 from torture.truth import Truth
 from views.errors import DeclarationError
 from views.view import View
@@ -28,30 +29,32 @@ from views.view import View
 PAUSE_S = 0.1
 AWAY_S = 0.2
 TIMEOUT_S = 20.0
-MOST_WAITING = 200
+MAX_WAITING = 200
 READ_BACK_S = 30.0
 FINE = (429, 503)
-LONGEST_VALUE = 100
-TOGETHER, MOST_TOGETHER = 0.15, 3
+MAX_VALUE_LENGTH = 100
+TOGETHER, MAX_TOGETHER = 0.15, 3
 """How often several questions are asked in one request, at one cut."""
-MOST_PAGES = 12
+MAX_PAGES = 12
+QUARANTINED = re.compile(r"\bset aside\b|\bquarantined?\b")
+"""The reason of an answer says so."""
 VERSION = 16
 """So many characters of its hash tell a view's version."""
 
 
 @dataclass
-class Seen:
+class LatestAnswer:
     """An answer, as whoever waits for recovery wants to know it."""
 
     cut: dict[int, int] = field(default_factory=dict)
     is_degraded: bool = True
     at: float = 0.0
-    why: str = ""
+    reason: str = ""
 
     @property
-    def is_aside(self) -> bool:
-        """Whether it is made of the batch view alone, because the speed side was found wrong."""
-        return self.is_degraded and "set aside" in self.why
+    def is_quarantined(self) -> bool:
+        """Whether it is made of the batch view alone, because the speed view was found wrong."""
+        return self.is_degraded and bool(QUARANTINED.search(self.reason))
 
 
 class Checker:
@@ -60,18 +63,18 @@ class Checker:
     def __init__(self, installation: Installation, truth: Truth, seed: int, began: float) -> None:
         self._installation, self._truth, self._began = installation, truth, began
         self._chance = random.Random(f"questions {seed}")  # noqa: S311  # which question comes when
-        self._waiting: deque[Answered] = deque()
+        self._waiting: deque[ServedAnswer] = deque()
         self._highest: dict[str, dict[int, int]] = {}
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="checker", daemon=True)
-        self.seen = Seen()
+        self.seen = LatestAnswer()
         """The newest answer, of whichever view."""
-        self.by_view: dict[str, Seen] = {}
+        self.by_view: dict[str, LatestAnswer] = {}
         self.answers, self.comparisons, self.degraded = 0, 0, 0
         self.refusals: Counter[str] = Counter()
-        self.set_aside: dict[tuple[str, str], str] = {}
+        self.quarantined: dict[tuple[str, str], str] = {}
         """By view and why, when an answer first said that its speed side was found wrong."""
-        self.wrong: list[Wrong] = []
+        self.wrong: list[Violation] = []
         self.regressions: list[str] = []
         views = list(installation.declared.views_of(installation.source_name))
         self._first = {view.name for view in views}
@@ -101,7 +104,7 @@ class Checker:
 
     def note(self, what: str, detail: str) -> None:
         """Something that must never be."""
-        self.wrong.append(Wrong(round(time.monotonic() - self._began, 2), what, detail[:2000]))
+        self.wrong.append(Violation(round(time.monotonic() - self._began, 2), what, detail[:2000]))
 
     def now(self) -> float:
         """Seconds since the start."""
@@ -122,20 +125,20 @@ class Checker:
     def _turn(self, client: httpx.Client) -> float:
         self._judge()
         hours = self._truth.times()
-        if not hours or len(self._waiting) >= MOST_WAITING:
+        if not hours or len(self._waiting) >= MAX_WAITING:
             return AWAY_S
         declared = self._declared()
         for name in self.by_view.keys() - {view.name for view in declared}:
             del self.by_view[name]
         if self._chance.random() < TOGETHER:
             there = [view for view in declared if view.name in self._first or view.name in self.by_view]
-            views = [self._chance.choice(there) for _ in range(self._chance.randint(1, MOST_TOGETHER))]
+            views = [self._chance.choice(there) for _ in range(self._chance.randint(1, MAX_TOGETHER))]
             is_answered = self._ask_together(client, [(view, self._question(view, hours)) for view in views])
         else:
             view = self._chance.choice(declared)
-            asked = self._question(view, hours)
-            is_paged = "order" not in asked and int(asked["limit"]) in PAGE_ROWS
-            is_answered = (self._ask_pages if is_paged else self.ask)(client, view, asked)
+            query = self._question(view, hours)
+            is_paged = "order" not in query and int(query["limit"]) in PAGE_ROWS
+            is_answered = (self._ask_pages if is_paged else self.ask)(client, view, query)
         return self.pace_s if is_answered else AWAY_S
 
     def _question(self, view: View, hours: list[int]) -> dict[str, str]:
@@ -146,24 +149,28 @@ class Checker:
         found = self._installation.declared.views_of(self._installation.source_name)
         return sorted(found, key=lambda view: view.name)
 
-    def behind(self, ends: Cut, since: float = 0.0, *, but_aside: bool = False) -> list[str]:
+    def behind(self, ends: Cut, since: float = 0.0, *, except_quarantined: bool = False) -> list[str]:
         """The views of which no complete answer with everything below `ends` came after `since` (seconds of the run).
 
-        One that never joined is not among them. `but_aside`: nor is one that is set aside.
+        One that never joined is not among them. `except_quarantined`: nor is one that is set aside.
         """
         names = {view.name for view in self._declared()}
-        found = {name: self.by_view.get(name, Seen()) for name in names if name in self._first or name in self.by_view}
+        found = {
+            name: self.by_view.get(name, LatestAnswer())
+            for name in names
+            if name in self._first or name in self.by_view
+        }
         return sorted(
             name
             for name, seen in found.items()
             if seen.at - self._began <= since
-            or not ((not seen.is_degraded and is_below(ends, seen.cut)) or (but_aside and seen.is_aside))
+            or not ((not seen.is_degraded and is_below(ends, seen.cut)) or (except_quarantined and seen.is_quarantined))
         )
 
-    def ask(self, client: httpx.Client, view: View, asked: dict[str, str]) -> bool:
+    def ask(self, client: httpx.Client, view: View, query: dict[str, str]) -> bool:
         """One question; False: there was no answer."""
-        body = self._sent([view], lambda: client.get(f"/views/{view.name}/query", params=asked))
-        answered = body and self._answered(view, asked, body)
+        body = self._sent([view], lambda: client.get(f"/views/{view.name}/query", params=query))
+        answered = body and self._answered(view, query, body)
         if not answered:
             return False
         self._waiting.append(answered)
@@ -172,11 +179,11 @@ class Checker:
     def _ask_together(self, client: httpx.Client, questions: list[tuple[View, dict[str, str]]]) -> bool:
         """Several questions in one request: their answers are at one cut."""
         views = [view for view, _ in questions]
-        asked = {"questions": [as_json(view, asked) for view, asked in questions]}
-        body = self._sent(views, lambda: client.post("/query", json=asked))
+        query = {"questions": [as_json(view, query) for view, query in questions]}
+        body = self._sent(views, lambda: client.post("/query", json=query))
         if not body:
             return False
-        found = [self._answered(*each, told) for each, told in zip(questions, body["answers"], strict=True)]
+        found = [self._answered(*each, answer) for each, answer in zip(questions, body["answers"], strict=True)]
         answers = [each for each in found if each]
         for is_degraded in (False, True):  # one that is set aside is at the cut of the batch view
             cuts = [json.dumps(e.meta["cut"], sort_keys=True) for e in answers if e.meta["degraded"] is is_degraded]
@@ -185,26 +192,26 @@ class Checker:
         self._waiting += answers
         return True
 
-    def _ask_pages(self, client: httpx.Client, view: View, asked: dict[str, str]) -> bool:
+    def _ask_pages(self, client: httpx.Client, view: View, query: dict[str, str]) -> bool:
         """All pages of an answer, or the first of them."""
-        first: Answered | None = None
-        asked_for, after = asked, None
-        for _ in range(MOST_PAGES):
+        first: ServedAnswer | None = None
+        asked_for, after = query, None
+        for _ in range(MAX_PAGES):
             send = partial(client.get, f"/views/{view.name}/query", params=asked_for)
             body = self._sent([view], send, first)
-            page = body and self._answered(view, asked, body)
+            page = body and self._answered(view, query, body)
             if not page or (first and page.view is not first.view):
                 break  # nobody there, or it became another view meanwhile
             page = replace(page, after=after)
             self._waiting.append(page)
-            first, after = first or page, last_place(page)
+            first, after = first or page, last_position(page)
             if page.body["next"] is None:
                 break
-            asked_for = {**asked, "cursor": page.body["next"]}
+            asked_for = {**query, "cursor": page.body["next"]}
         return first is not None
 
     def _sent(
-        self, views: list[View], send: Callable[[], httpx.Response], first: Answered | None = None
+        self, views: list[View], send: Callable[[], httpx.Response], first: ServedAnswer | None = None
     ) -> dict[str, Any] | None:
         """What came back; None: no answer, which was written down."""
         try:
@@ -218,17 +225,17 @@ class Checker:
         found: dict[str, Any] = answer.json()
         return found
 
-    def _answered(self, view: View, asked: dict[str, str], body: dict[str, Any]) -> Answered | None:
+    def _answered(self, view: View, query: dict[str, str], body: dict[str, Any]) -> ServedAnswer | None:
         served = self._version(view, body["meta"]["version"])
         if served is None:
             self.note("an answer of an unknown version", f"{view.name}: {body['meta']}")
             return None
-        answered = Answered(served, asked, body, time.monotonic())
+        answered = ServedAnswer(served, query, body, time.monotonic())
         self._served[view.name] = served.hash[:VERSION]
         self._follow(answered)
         return answered
 
-    def _refused(self, views: list[View], answer: httpx.Response, first: Answered | None) -> None:
+    def _refused(self, views: list[View], answer: httpx.Response, first: ServedAnswer | None) -> None:
         self.refusals[str(answer.status_code)] += 1
         if answer.status_code == 404 and any(v.name not in self._first and v.name not in self.by_view for v in views):
             return  # it was just declared, and the process has not looked yet
@@ -239,7 +246,7 @@ class Checker:
             names = ", ".join(view.name for view in views)
             self.note("an error that is no 429 or 503", f"{names}: {answer.status_code} {answer.text}")
 
-    def _is_changing(self, view: View, first: Answered | None) -> bool:
+    def _is_changing(self, view: View, first: ServedAnswer | None) -> bool:
         """Whether another version is answered than is declared, or was on the first page."""
         version = view.hash[:VERSION]
         return (
@@ -262,7 +269,7 @@ class Checker:
 
     # ---- judging ----
 
-    def _follow(self, answered: Answered) -> None:
+    def _follow(self, answered: ServedAnswer) -> None:
         """Cuts never go back, as long as one process answers and does not say that it is degraded."""
         is_degraded, cut = bool(answered.meta["degraded"]), answered.cut
         pid = self._pid()
@@ -275,11 +282,11 @@ class Checker:
                 at = round(time.monotonic() - self._began, 1)
                 self.regressions.append(f"{at} s: {answered.view.name} at {cut} after {highest}")
             self._highest[answered.view.source.name] = cut
-        self.seen = Seen(cut, is_degraded, answered.at, str(answered.meta.get("why") or ""))
+        self.seen = LatestAnswer(cut, is_degraded, answered.at, str(answered.meta.get("why") or ""))
         self.by_view[answered.view.name] = self.seen
-        if self.seen.is_aside:
-            name, why = answered.view.name, self.seen.why
-            self.set_aside.setdefault((name, why), f"{self.now():.0f} s: {name}: {why[:300]}")
+        if self.seen.is_quarantined:
+            name, reason = answered.view.name, self.seen.reason
+            self.quarantined.setdefault((name, reason), f"{self.now():.0f} s: {name}: {reason[:300]}")
         for row in answered.body["rows"][:1]:
             texts = {key: _text(row[key]) for key in answered.view.keys if key in row}
             self._known.setdefault(answered.view.name, {}).update({key: text for key, text in texts.items() if text})
@@ -291,7 +298,7 @@ class Checker:
 
     def _pid(self) -> int | None:
         try:
-            return self._installation.pid("serving")
+            return self._installation.processes.pid("serving")
         except TortureError:
             return None
 
@@ -307,17 +314,17 @@ class Checker:
             self.comparisons += compared.values
             self.degraded += bool(answered.meta["degraded"])
             if compared.differences:
-                self.note("a wrong answer", _told(answered, compared.differences))
+                self.note("a wrong answer", _description(answered, compared.differences))
 
 
 def _text(value: Any) -> str:
     """A value of a key as a filter has it; empty: it is none that is asked for here."""
     if isinstance(value, bool):
         return str(value).lower()
-    return value if isinstance(value, str) and len(value) < LONGEST_VALUE else ""
+    return value if isinstance(value, str) and len(value) < MAX_VALUE_LENGTH else ""
 
 
-def _told(answered: Answered, differences: tuple[str, ...]) -> str:
+def _description(answered: ServedAnswer, differences: tuple[str, ...]) -> str:
     meta: dict[str, Any] = answered.meta
     shown = {name: meta.get(name) for name in ("cut", "batch", "speed", "degraded", "why")}
-    return f"{answered.view.name} {answered.asked}: {'; '.join(differences)} | {json.dumps(shown)}"
+    return f"{answered.view.name} {answered.query}: {'; '.join(differences)} | {json.dumps(shown)}"

@@ -33,7 +33,7 @@ WITHOUT_FLUSHING = 2
 OPTIONS = "loop,noatime,noauto_da_alloc,commit=120"
 """No heuristic of ext4 syncs for us what we did not, and its journal is not written out of turn."""
 FILLER = ".filler"
-LEAST_FREE = 16
+MIN_FREE = 16
 """Blocks: with fewer left, nothing that matters fits."""
 TAKE_EVERY_S = 0.1
 
@@ -44,7 +44,7 @@ class Disks:
     def __init__(self, home: Path, images: Path) -> None:
         self.home, self._images = home, images
 
-    def place(self, folder: str) -> Path:
+    def path(self, folder: str) -> Path:
         """Where a disk is mounted."""
         return self.home if folder == ROOT else self.home / folder
 
@@ -54,18 +54,18 @@ class Disks:
         if not self._images.is_mount():  # in memory: a flush of theirs need not wait for this machine's disk
             _run("mount", "-t", "tmpfs", "-o", f"size={len(FOLDERS) * SIZE_MB}m", "tmpfs", str(self._images))
         for folder in FOLDERS:
-            place, image = self.place(folder), self._image(folder)
-            place.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if place.is_mount():
+            path, image = self.path(folder), self._image(folder)
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if path.is_mount():
                 continue
             is_new = not image.exists()
             if is_new:
                 _make(image)
-            _run("mount", "-o", OPTIONS, str(image), str(place))
+            _run("mount", "-o", OPTIONS, str(image), str(path))
             if is_new:
-                (place / "lost+found").rmdir()  # a home holds nothing of others
-                place.chmod(0o700)
-            (place / FILLER).unlink(missing_ok=True)  # that it went was not synced before the power was lost
+                (path / "lost+found").rmdir()  # a home holds nothing of others
+                path.chmod(0o700)
+            (path / FILLER).unlink(missing_ok=True)  # that it went was not synced before the power was lost
             if folder == ROOT:
                 Home(self.home).prepare()  # marked as ours, before there are folders in it
 
@@ -85,7 +85,7 @@ class Disks:
     def lose_power(self) -> None:
         """Everything that was not synced is gone. Nobody may use them now: end all processes, then call `mount`."""
         for folder in FOLDERS:
-            descriptor = os.open(self.place(folder), os.O_RDONLY)
+            descriptor = os.open(self.path(folder), os.O_RDONLY)
             try:
                 fcntl.ioctl(descriptor, SHUT_DOWN, struct.pack("I", WITHOUT_FLUSHING))
             finally:
@@ -94,19 +94,19 @@ class Disks:
     @contextmanager
     def full(self, folder: str) -> Iterator[None]:
         """Nothing more fits onto a disk inside the block. What becomes free meanwhile is taken too, within a moment."""
-        place = self.place(folder)
-        filler, healed = place / FILLER, threading.Event()
+        path = self.path(folder)
+        filler, healed = path / FILLER, threading.Event()
 
         def keep_full(descriptor: int, taken: int) -> None:
             while not healed.wait(TAKE_EVERY_S):
-                if _free_blocks(place) > LEAST_FREE:  # less cannot always be had, and trying makes ext4 sync
+                if _free_blocks(path) > MIN_FREE:  # less cannot always be had, and trying makes ext4 sync
                     taken = _take_all(descriptor, taken)
 
         with filler.open("wb") as file:
             try:
                 taken = _take_all(file.fileno())
-                if (left := _free_blocks(place)) > LEAST_FREE:
-                    raise TortureError(f"{place} still has {left} free blocks after it was filled up.")
+                if (left := _free_blocks(path)) > MIN_FREE:
+                    raise TortureError(f"{path} still has {left} free blocks after it was filled up.")
                 keeping = threading.Thread(target=keep_full, args=(file.fileno(), taken), daemon=True)
                 keeping.start()
                 try:
@@ -121,16 +121,16 @@ class Disks:
         return self._images / f"{'root' if folder == ROOT else folder}.ext4"
 
     def _unmount(self, folder: str) -> None:
-        place = self.place(folder)
+        path = self.path(folder)
 
         def is_unmounted() -> bool:
-            if not os.path.ismount(place):
+            if not os.path.ismount(path):
                 return True
             with suppress(TortureError):  # a process that was killed just now may still hold a file
-                _run("umount", str(place))
-            return not os.path.ismount(place)
+                _run("umount", str(path))
+            return not os.path.ismount(path)
 
-        wait_for(f"{place} to be unmounted", is_unmounted, deadline_s=30, every_s=0.2)
+        wait_for(f"{path} to be unmounted", is_unmounted, deadline_s=30, every_s=0.2)
 
 
 @cache
@@ -141,12 +141,12 @@ def missing() -> str:
     if lacking := [name for name in ("mount", "umount", "mkfs.ext4") if shutil.which(name) is None]:
         return f"needs {', '.join(lacking)}"
     with tempfile.TemporaryDirectory() as folder:
-        image, place = Path(folder) / "try.ext4", Path(folder) / "try"
-        place.mkdir()
+        image, path = Path(folder) / "try.ext4", Path(folder) / "try"
+        path.mkdir()
         try:
             _make(image, 16)
-            _run("mount", "-o", OPTIONS, str(image), str(place))
-            _run("umount", str(place))
+            _run("mount", "-o", OPTIONS, str(image), str(path))
+            _run("umount", str(path))
         except TortureError as error:
             return f"cannot mount a disk of its own here: {error}"
     return ""
@@ -170,8 +170,8 @@ def _take_all(descriptor: int, taken: int = 0) -> int:
     return taken
 
 
-def _free_blocks(place: Path) -> int:
-    return os.statvfs(place).f_bavail
+def _free_blocks(path: Path) -> int:
+    return os.statvfs(path).f_bavail
 
 
 def _run(*command: str) -> None:

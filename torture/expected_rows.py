@@ -28,11 +28,11 @@ Window = tuple[int, int, int]
 """When a period begins, and the stretch of time that its answers are taken over."""
 
 
-def wanted_rows(view: View, asked: Mapping[str, str], cut: Cut, truth: Truth) -> dict[Row, dict[str, Any]]:
+def expected_rows(view: View, query: Mapping[str, str], cut: Cut, truth: Truth) -> dict[Row, dict[str, Any]]:
     """All rows over the events below a cut, with all answers, however they are ordered and paged."""
-    every = windows(view, asked)
+    every = windows(view, query)
     ends = [end for _, _, end in every]
-    keys, passes, by = [*view.keys], _filter(view, asked), keys_of_rows(asked)
+    keys, passes, by = [*view.keys], _filter(view, query), keys_of_rows(query)
     found: dict[Row, dict[str, Any]] = {}
     events = truth.events(cut, min(start for _, start, _ in every), ends[-1])
     for (micros, key), state in in_memory.fold(view, in_memory.counted(events)).items():
@@ -48,26 +48,26 @@ def wanted_rows(view: View, asked: Mapping[str, str], cut: Cut, truth: Truth) ->
     return {place: view.present(state) for place, state in found.items()}
 
 
-def keys_of_rows(asked: Mapping[str, str]) -> tuple[str, ...]:
+def keys_of_rows(query: Mapping[str, str]) -> tuple[str, ...]:
     """The keys that rows are told apart by."""
-    return tuple(asked["by"].split(",")) if "by" in asked else ()
+    return tuple(query["by"].split(",")) if "by" in query else ()
 
 
-def zone_of(asked: Mapping[str, str]) -> tzinfo:
+def zone_of(query: Mapping[str, str]) -> tzinfo:
     """The place whose clocks are asked for."""
-    return ZoneInfo(asked["tz"]) if asked.get("tz", "UTC") != "UTC" else UTC
+    return ZoneInfo(query["tz"]) if query.get("tz", "UTC") != "UTC" else UTC
 
 
 # ---- when ----
 
 
-def windows(view: View, asked: Mapping[str, str]) -> list[Window]:
+def windows(view: View, query: Mapping[str, str]) -> list[Window]:
     """The periods of the range, the first and the last of them clipped to it, and what each is taken over."""
-    bucket, zone = view.bucket.seconds, zone_of(asked)
-    start, end = (int(datetime.fromisoformat(asked[name]).timestamp()) for name in ("from", "to"))
+    bucket, zone = view.bucket.seconds, zone_of(query)
+    start, end = (int(datetime.fromisoformat(query[name]).timestamp()) for name in ("from", "to"))
     start, end = start // bucket * bucket, -(-end // bucket) * bucket
-    begins = _begins(start, end, asked["grain"], zone) if asked.get("grain", "all") != "all" else [start]
-    window = asked.get("window")
+    begins = _begins(start, end, query["grain"], zone) if query.get("grain", "all") != "all" else [start]
+    window = query.get("window")
     return [
         (begin, _before(until, window, zone) if window else begin, until) for begin, until in pairwise([*begins, end])
     ]
@@ -109,14 +109,14 @@ def _seconds(length: str) -> int:
 # ---- which keys ----
 
 
-def _filter(view: View, asked: Mapping[str, str]) -> Callable[[Mapping[str, Any]], bool]:
+def _filter(view: View, query: Mapping[str, str]) -> Callable[[Mapping[str, Any]], bool]:
     """Whether the values of a group's keys pass all filters."""
-    tests = [*_tests(view, asked)]
+    tests = [*_tests(view, query)]
     return lambda named: all(_passes(_text(named[key]), how, value) for key, how, value in tests)
 
 
-def _tests(view: View, asked: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
-    for name, value in asked.items():
+def _tests(view: View, query: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    for name, value in query.items():
         key, _, how = name.partition(".")
         if name in PARAMETERS:
             continue

@@ -21,7 +21,7 @@ class Fate(NamedTuple):
     outcome: Outcome
     partition: int = -1
     offset: int = -1
-    why: str = ""
+    reason: str = ""
 
 
 class Fates:

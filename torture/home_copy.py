@@ -10,7 +10,7 @@ from infra.errors import HomeError
 from infra.home import Home
 from infra.settings import SECRETS, Settings, load_settings
 from torture.errors import TortureError
-from torture.installation import PLAIN, is_of_place
+from torture.installation_settings import PLAIN, is_of_location
 from views.declarations import declared_by
 
 OWN: Mapping[str, Callable[[Any, Any], Any]] = {
@@ -56,7 +56,7 @@ def copied(home: Path, source: str) -> dict[str, Any]:
 def _overrides(settings: Settings) -> dict[str, Any]:
     """What is set there and says how things are computed; as far as the programme can do with it."""
     set_there = settings.model_dump(exclude_defaults=True, exclude=set(SECRETS))
-    kept = {name: value for name, value in set_there.items() if not is_of_place(name) and name not in LEFT_OUT}
+    kept = {name: value for name, value in set_there.items() if not is_of_location(name) and name not in LEFT_OUT}
     for name, chosen in OWN.items():
         if name in kept:
             kept[name] = chosen(kept[name], PLAIN[name])

@@ -1,4 +1,4 @@
-"""The records of a run, always the same for a seed: Zipf keys, copies, late ones, poison, in no good order."""
+"""The records of a run, always the same for a seed: Zipf keys, duplicates, late ones, poison, in no good order."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from views.view import View
 
 STEP_S = 2
 """Seconds of event time from one event to the next: a quarter of an hour of load is a day of events."""
-COPIES, LATE, VERY_LATE, POISONED, BY_REST = 0.02, 0.05, 0.01, 0.005, 0.3
+DUPLICATES, LATE, VERY_LATE, POISONED, BY_REST = 0.02, 0.05, 0.01, 0.005, 0.3
 HOUR_S, TWO_DAYS_S = 3600, 2 * 24 * 3600
 JITTER_S = 90
 HOUR_BEFORE_S = 3500
-"""How much older than its copy, by Kafka's timestamps, is an event whose copy comes an hour later."""
+"""How much older an event is than its duplicate of an hour later, by Kafka's timestamps."""
 ZIPF_VALUES, ZIPF_POWER = 60, 1.2
 CHUNK = 500
-Copy = Literal["near", "hour", "publish", "partitions"]
-COPY_KINDS: tuple[Copy, ...] = ("near", "hour", "publish", "partitions")
+DuplicateKind = Literal["near", "hour", "publish", "partitions"]
+DUPLICATE_KINDS: tuple[DuplicateKind, ...] = ("near", "hour", "publish", "partitions")
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedRecord:
     """A record that is to be sent. `age_s` is how old it claims to be when it is (raw Kafka only)."""
 
     number: int
@@ -38,7 +38,7 @@ class Planned:
     partition: int
     event: Event | None = None
     poison: Poison | None = None
-    copy: Copy | None = None
+    duplicate: DuplicateKind | None = None
     by_rest: bool = False
     age_s: int = 0
 
@@ -48,12 +48,12 @@ class Planned:
         return self.event.event_id if self.event else ""
 
 
-def planned(source: Source, views: list[View], seed: int) -> Iterator[Planned]:
+def planned_records(source: Source, views: list[View], seed: int) -> Iterator[PlannedRecord]:
     """All records of a run, without end."""
     chance = random.Random(f"load {seed}")  # noqa: S311  # made-up events, no secret
     events, poisons = _events(source, views, seed, chance), poison_for(source)
-    recent: deque[Planned] = deque(maxlen=40)
-    waiting: dict[int, Planned] = {}
+    recent: deque[PlannedRecord] = deque(maxlen=40)
+    waiting: dict[int, PlannedRecord] = {}
     for number in count():
         draw = chance.random()
         if number in waiting:
@@ -61,39 +61,41 @@ def planned(source: Source, views: list[View], seed: int) -> Iterator[Planned]:
         elif draw < POISONED:
             poison = chance.choice(poisons)
             partition = chance.randrange(source.partitions)
-            made = Planned(number, poison.value, partition, poison=poison)
-        elif draw < POISONED + COPIES / 2 and recent:
-            made = _copy_now(chance.choice(recent), chance, source.partitions)
+            made = PlannedRecord(number, poison.value, partition, poison=poison)
+        elif draw < POISONED + DUPLICATES / 2 and recent:
+            made = _duplicate_now(chance.choice(recent), chance, source.partitions)
         else:
             made = next(events)
-            if draw < POISONED + COPIES:  # its copy comes later
-                made = _with_copy_later(made, number, chance, waiting)
+            if draw < POISONED + DUPLICATES:  # its duplicate comes later
+                made = _with_duplicate_later(made, number, chance, waiting)
             recent.append(made)
         yield replace(made, number=number)
 
 
-def _copy_now(known: Planned, chance: random.Random, partitions: int) -> Planned:
+def _duplicate_now(known: PlannedRecord, chance: random.Random, partitions: int) -> PlannedRecord:
     if chance.random() < 0.5:
-        return replace(known, copy="near", age_s=0)
+        return replace(known, duplicate="near", age_s=0)
     other = (known.partition + 1 + chance.randrange(max(partitions - 1, 1))) % partitions
-    return replace(known, copy="partitions", partition=other, by_rest=False, age_s=0)
+    return replace(known, duplicate="partitions", partition=other, by_rest=False, age_s=0)
 
 
-def _with_copy_later(made: Planned, number: int, chance: random.Random, waiting: dict[int, Planned]) -> Planned:
+def _with_duplicate_later(
+    made: PlannedRecord, number: int, chance: random.Random, waiting: dict[int, PlannedRecord]
+) -> PlannedRecord:
     is_hour = chance.random() < 0.5
-    place = number + chance.randrange(400, 2000)
-    while place in waiting:
-        place += 1
-    waiting[place] = replace(made, copy="hour" if is_hour else "publish")
+    position = number + chance.randrange(400, 2000)
+    while position in waiting:
+        position += 1
+    waiting[position] = replace(made, duplicate="hour" if is_hour else "publish")
     return replace(made, by_rest=False, age_s=HOUR_BEFORE_S) if is_hour else made
 
 
-def _events(source: Source, views: list[View], seed: int, chance: random.Random) -> Iterator[Planned]:
+def _events(source: Source, views: list[View], seed: int, chance: random.Random) -> Iterator[PlannedRecord]:
     texts = [field.name for field in source.schema if field.type.kind == "string" and field.name != source.id_field]
     weights = list(accumulate(1 / (rank + 1) ** ZIPF_POWER for rank in range(ZIPF_VALUES)))
     number = 0
     for chunk in count():
-        for record in generate(source, CHUNK, seed * 1_000_003 + chunk, views=views, copies=0):
+        for record in generate(source, CHUNK, seed * 1_000_003 + chunk, views=views, duplicates=0):
             fields = dict(record.event.fields)
             for name in texts:
                 if fields.get(name) is not None and chance.random() < 0.8:
@@ -105,7 +107,7 @@ def _events(source: Source, views: list[View], seed: int, chance: random.Random)
             partition = chance.randrange(source.partitions)
             event = Event(partition, -1, event_id, at, fields)
             is_rest = chance.random() < BY_REST
-            yield Planned(number, encode(fields).encode(), partition, event=event, by_rest=is_rest)
+            yield PlannedRecord(number, encode(fields).encode(), partition, event=event, by_rest=is_rest)
             number += 1
 
 

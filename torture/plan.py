@@ -12,7 +12,7 @@ IN_RECOVERY = 0.2
 """How often the next fault does not wait until the last one is recovered from."""
 
 
-class Planned(NamedTuple):
+class PlannedShot(NamedTuple):
     """One shot that is to come. `seed` is for the chances that the fault itself takes."""
 
     fault: Fault
@@ -21,7 +21,7 @@ class Planned(NamedTuple):
     """Whether recovery is waited for before the next one."""
 
 
-def plan(faults: Sequence[Fault], shots: int, seed: int) -> list[Planned]:
+def plan(faults: Sequence[Fault], shots: int, seed: int) -> list[PlannedShot]:
     """So many shots: all faults in turn where there are enough, else one of each kind, the core, and then cheap ones.
 
     They come in this order: a programme whose time is over early has tried what matters most.
@@ -30,8 +30,8 @@ def plan(faults: Sequence[Fault], shots: int, seed: int) -> list[Planned]:
     chosen = _in_order(_in_turn(faults, shots, chance) if shots >= len(faults) else _some(faults, shots, chance))
     last = len(chosen) - 1
     return [
-        Planned(fault, f"{seed} {place}", waits=place == last or chance.random() >= IN_RECOVERY)
-        for place, fault in enumerate(chosen)
+        PlannedShot(fault, f"{seed} {position}", waits=position == last or chance.random() >= IN_RECOVERY)
+        for position, fault in enumerate(chosen)
     ]
 
 
@@ -40,10 +40,10 @@ def _in_order(chosen: Sequence[Fault]) -> list[Fault]:
     kinds, known = [each.kind for each in chosen], set[str]()
     firsts = {kinds.index(kind) for kind in kinds}
     ranked: list[tuple[int, Fault]] = []
-    for place, each in enumerate(chosen):
+    for position, each in enumerate(chosen):
         is_core = each.is_core and each.name not in known
         known.add(each.name)
-        ranked.append((0 if place in firsts else 1 if is_core else 2, each))
+        ranked.append((0 if position in firsts else 1 if is_core else 2, each))
     return [each for _, each in sorted(ranked, key=lambda found: found[0])]
 
 
@@ -74,6 +74,6 @@ def _cheap(faults: Sequence[Fault], chance: random.Random) -> Fault:
 
 def usable(faults: Iterable[Fault], kinds: Sequence[str]) -> tuple[list[Fault], dict[str, str]]:
     """The faults of these kinds (none named: of all) that this machine can have, and why not the others."""
-    wanted = [fault for fault in faults if not kinds or fault.kind in kinds]
-    left_out = {fault.name: why for fault in wanted if (why := fault.missing())}
-    return [fault for fault in wanted if fault.name not in left_out], left_out
+    expected = [fault for fault in faults if not kinds or fault.kind in kinds]
+    left_out = {fault.name: reason for fault in expected if (reason := fault.missing())}
+    return [fault for fault in expected if fault.name not in left_out], left_out

@@ -13,10 +13,10 @@ from typing import Any
 import httpx
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from master_dataset.kafka.topics import librdkafka_config
+from infra.clients.kafka import librdkafka_config
 from torture.fates import Fate, Fates
 from torture.installation import Installation
-from torture.load import Planned
+from torture.load import PlannedRecord
 
 REST_BATCH = 10
 REST_TIMEOUT_S = 20.0
@@ -29,24 +29,24 @@ BUSY = 429
 
 
 @dataclass
-class Producing:
+class Producers:
     """Sends `records` at `rate` a second until told to stop. What has an unknown outcome is sent again."""
 
     installation: Installation
-    records: Iterator[Planned]
+    records: Iterator[PlannedRecord]
     fates: Fates
-    known: Callable[[Planned], None]
+    known: Callable[[PlannedRecord], None]
     """Told of each record before it is sent."""
     rate: float
     problems: list[str] = field(default_factory=list)
     """Answers that the collector must not give."""
     sent: int = 0
-    copies: int = 0
+    duplicates: int = 0
     poison: int = 0
 
     def __post_init__(self) -> None:
-        self._again: deque[Planned] = deque()
-        self._rest: deque[Planned] = deque()
+        self._again: deque[PlannedRecord] = deque()
+        self._rest: deque[PlannedRecord] = deque()
         self._stopping = threading.Event()
         config = librdkafka_config(self.installation.settings, self.installation.addresses.kafka)
         self._config = {**config, "acks": "all", "enable.idempotence": True, "message.timeout.ms": 60_000}
@@ -93,14 +93,14 @@ class Producing:
         record = next(self.records)
         self.known(record)
         self.sent += 1
-        self.copies += record.copy is not None
+        self.duplicates += record.duplicate is not None
         self.poison += record.poison is not None
         if record.by_rest:
             self._rest.append(record)
         else:
             self._put(record)
 
-    def _put(self, record: Planned) -> None:
+    def _put(self, record: PlannedRecord) -> None:
         poison = record.poison
         try:
             self._producer.produce(
@@ -115,15 +115,15 @@ class Producing:
         except BufferError:
             self._again.append(record)
         except KafkaException as error:
-            self.fates.note(Fate(record.number, record.event_id, "kafka", "refused", why=str(error)))
+            self.fates.note(Fate(record.number, record.event_id, "kafka", "refused", reason=str(error)))
             self._again.append(record)
 
-    def _delivered(self, record: Planned, error: KafkaError | None, message: Any) -> None:
+    def _delivered(self, record: PlannedRecord, error: KafkaError | None, message: Any) -> None:
         if error is None:
-            place = message.partition(), message.offset()
-            self.fates.note(Fate(record.number, record.event_id, "kafka", "acknowledged", *place))
+            location = message.partition(), message.offset()
+            self.fates.note(Fate(record.number, record.event_id, "kafka", "acknowledged", *location))
             return
-        self.fates.note(Fate(record.number, record.event_id, "kafka", "unknown", why=str(error)))
+        self.fates.note(Fate(record.number, record.event_id, "kafka", "unknown", reason=str(error)))
         if record.event is not None:
             self._again.append(record)
         if error.fatal():
@@ -150,7 +150,7 @@ class Producing:
                 if unsure:
                     self._stopping.wait(RETRY_S)
 
-    def _post(self, client: httpx.Client, batch: list[Planned]) -> list[Planned]:
+    def _post(self, client: httpx.Client, batch: list[PlannedRecord]) -> list[PlannedRecord]:
         """Send some events; returns those that must be sent again."""
         body = b"[" + b",".join(record.value or b"" for record in batch) + b"]"
         headers = {"content-type": "application/json"}
@@ -159,12 +159,12 @@ class Producing:
         except httpx.HTTPError as error:
             return self._all(batch, "unknown", type(error).__name__)
         if answer.status_code == 200:
-            places = answer.json()
-            if len(places) != len(batch):
-                self.problems.append(f"the collector told {len(places)} places of {len(batch)} events")
-            for record, place in zip(batch, places, strict=False):
+            locations = answer.json()
+            if len(locations) != len(batch):
+                self.problems.append(f"the collector told {len(locations)} places of {len(batch)} events")
+            for record, location in zip(batch, locations, strict=False):
                 outcome = Fate(
-                    record.number, record.event_id, "rest", "acknowledged", place["partition"], place["offset"]
+                    record.number, record.event_id, "rest", "acknowledged", location["partition"], location["offset"]
                 )
                 self.fates.note(outcome)
             return []
@@ -175,19 +175,19 @@ class Producing:
             return refused if answer.status_code == BUSY else []
         return self._some(batch, answer)
 
-    def _some(self, batch: list[Planned], answer: httpx.Response) -> list[Planned]:
+    def _some(self, batch: list[PlannedRecord], answer: httpx.Response) -> list[PlannedRecord]:
         """Of a batch whose outcome is unknown as a whole, some places may be certain."""
         results: list[dict[str, Any]] = answer.json().get("results") or [{} for _ in batch]
         unsure = []
-        for record, place in zip(batch, results, strict=True):
-            if "offset" in place:
-                at = place["partition"], place["offset"]
+        for record, location in zip(batch, results, strict=True):
+            if "offset" in location:
+                at = location["partition"], location["offset"]
                 self.fates.note(Fate(record.number, record.event_id, "rest", "acknowledged", *at))
             else:
                 unsure += self._all([record], "unknown", str(answer.status_code))
         return unsure
 
-    def _all(self, batch: list[Planned], outcome: Any, why: str) -> list[Planned]:
+    def _all(self, batch: list[PlannedRecord], outcome: Any, reason: str) -> list[PlannedRecord]:
         for record in batch:
-            self.fates.note(Fate(record.number, record.event_id, "rest", outcome, why=why))
+            self.fates.note(Fate(record.number, record.event_id, "rest", outcome, reason=reason))
         return batch

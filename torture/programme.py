@@ -16,14 +16,15 @@ import structlog
 
 from torture import alert_check, verdict
 from torture.checker import Checker
+from torture.commands import BATCH_TIMEOUT_S, kill_group, output_of
 from torture.errors import BrokenPromise, NotInTime, TortureError
 from torture.fates import Fates
 from torture.fault import Fault
-from torture.installation import BATCH_TIMEOUT_S, Installation, end_group, said_by
-from torture.load import planned
-from torture.plan import Planned, plan, usable
-from torture.producers import Producing
-from torture.result import Result, Shot, Wrong
+from torture.installation import Installation
+from torture.load import planned_records
+from torture.plan import PlannedShot, plan, usable
+from torture.producers import Producers
+from torture.result import ProgrammeResult, Shot, Violation
 from torture.sampler import Sampler, growth
 from torture.truth import Truth
 from torture.wait import wait_for
@@ -44,7 +45,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ProgrammeOptions:
     """What is to be done. `minutes`: no new fault after so long."""
 
     seed: int
@@ -63,40 +64,40 @@ class Programme:
     """One run on an installation that was started. The caller stops it."""
 
     installation: Installation
-    wanted: Wanted
+    options: ProgrammeOptions
     faults: Sequence[Fault]
     on_shot: OnShot = lambda _number, _shot: None
-    is_enough: Callable[[Result], bool] = lambda _result: False
+    is_enough: Callable[[ProgrammeResult], bool] = lambda _result: False
     """Whether what was looked for is found already: then nothing more is tried, and nobody waits for a good end."""
-    result: Result = field(init=False)
+    result: ProgrammeResult = field(init=False)
 
     def __post_init__(self) -> None:
-        self.result = Result(self.wanted.seed, began=datetime.now(UTC).isoformat(timespec="seconds"))
+        self.result = ProgrammeResult(self.options.seed, began=datetime.now(UTC).isoformat(timespec="seconds"))
         self.began = time.monotonic()
-        installation, seed = self.installation, self.wanted.seed
+        installation, seed = self.installation, self.options.seed
         self.fates = Fates(installation.folder / "fates.jsonl")
         self.truth = Truth(installation)
         views = list(installation.declared.views_of(installation.source_name))
-        records = planned(installation.source, views, seed)
-        self.producing = Producing(installation, records, self.fates, self.truth.know, self.wanted.rate)
+        records = planned_records(installation.source, views, seed)
+        self.producers = Producers(installation, records, self.fates, self.truth.know, self.options.rate)
         self.checker = Checker(installation, self.truth, seed, self.began)
         self.sampler = Sampler(installation, self.checker, self.fates, self.began)
-        self.runs = Runs(installation, self.wanted.run_every_s)
+        self.runs = Runs(installation, self.options.run_every_s)
         self._open: list[Shot] = []
 
-    def run(self) -> Result:
+    def run(self) -> ProgrammeResult:
         """All of it. What is wrong is in the result; only a programme that cannot go on raises."""
-        faults, self.result.left_out = usable(self.faults, self.wanted.kinds)
-        self.result.left_out |= {each.name: why for each in faults if (why := self._lacks(each))}
+        faults, self.result.left_out = usable(self.faults, self.options.kinds)
+        self.result.left_out |= {each.name: reason for each in faults if (reason := self._lacks(each))}
         faults = [each for each in faults if each.name not in self.result.left_out]
         with self._busy():
             wait_for("the first events", lambda: self.fates.counts["acknowledged"] >= FIRST_EVENTS, FIRST_S)
-            if "archiver" in self.installation.services:
-                verdict.archived_some(self.installation, FIRST_S)
+            if "archiver" in self.installation.processes.services:
+                verdict.wait_any_archived(self.installation, FIRST_S)
             self._recover(self._now(), FIRST_S)
-            shots = plan(faults, self.wanted.shots, self.wanted.seed)
+            shots = plan(faults, self.options.shots, self.options.seed)
             for number, each in enumerate(shots, start=1):
-                if self._now() > self.wanted.minutes * 60 or self._has_enough():
+                if self._now() > self.options.minutes * 60 or self._has_enough():
                     self.result.not_tried = [shot.fault.name for shot in shots[number - 1 :]]
                     break
                 self._shoot(number, each)
@@ -111,11 +112,11 @@ class Programme:
         """What this installation lacks for a fault; empty: nothing."""
         if self.installation.disks is None and fault.kind in ON_DISKS:
             return WITHOUT_DISKS
-        return WITHOUT_ALERTS if "alerts" in fault.of and "alerts" not in self.installation.services else ""
+        return WITHOUT_ALERTS if "alerts" in fault.of and "alerts" not in self.installation.processes.services else ""
 
     # ---- shots ----
 
-    def _shoot(self, number: int, each: Planned) -> None:
+    def _shoot(self, number: int, each: PlannedShot) -> None:
         chance = random.Random(each.seed)  # noqa: S311  # what the fault leaves to chance
         self.installation.notes.clear()
         at, before, is_injected = self._now(), self._counted(), True
@@ -126,12 +127,12 @@ class Programme:
         except (BrokenPromise, AssertionError) as error:  # what a fault looks at itself, and found broken
             self._wrong("a broken promise", f"{each.fault.name}: {error}"[:2000])
         except Exception as error:  # a fault that cannot be had is no reason to have none of the others
-            why = f"{type(error).__name__}: {error}"[:300]
-            self.installation.notes.append(why)
-            self.result.not_injected.append(f"{each.fault.name}: {why}")
+            reason = f"{type(error).__name__}: {error}"[:300]
+            self.installation.notes.append(reason)
+            self.result.not_injected.append(f"{each.fault.name}: {reason}")
             is_injected = False
             if isinstance(error, DEFECTS):
-                self._wrong("a defect of the fault itself", f"{each.fault.name}: {why}")
+                self._wrong("a defect of the fault itself", f"{each.fault.name}: {reason}")
         shot = Shot(
             each.fault.name, each.fault.kind, round(at, 2), round(self._now(), 2), None, None, is_injected=is_injected
         )
@@ -150,7 +151,7 @@ class Programme:
         ends = self.fates.ends()
 
         def is_over() -> bool:
-            return (not self.checker.behind(ends, since) and self.installation.is_up()) or self._has_enough()
+            return (not self.checker.behind(ends, since) and self.installation.processes.is_up()) or self._has_enough()
 
         try:
             wait_for("complete answers", is_over, within_s)
@@ -166,7 +167,7 @@ class Programme:
 
     def _services(self) -> list[dict[str, str]]:
         try:
-            found: list[dict[str, str]] = self.installation.status()["services"]
+            found: list[dict[str, str]] = self.installation.processes.status()["services"]
         except TortureError:
             return []
         return found
@@ -193,14 +194,14 @@ class Programme:
 
     @contextmanager
     def _busy(self) -> Iterator[None]:
-        parts = (self.truth, self.producing, self.checker, self.sampler, self.runs)
+        parts = (self.truth, self.producers, self.checker, self.sampler, self.runs)
         for part in parts:
             part.start()
         try:
             yield
         finally:
             self.runs.stop()
-            self.producing.stop()
+            self.producers.stop()
             self.sampler.stop()
             self.checker.stop()
             self.truth.stop()
@@ -209,25 +210,27 @@ class Programme:
     def _finish(self) -> None:
         """No more faults and no more events: everything has to come to rest, and to be right."""
         self.runs.stop()
-        self.producing.stop()
+        self.producers.stop()
         try:
-            self.installation.wait_ready()
-            verdict.caught_up(self.installation, self.checker, self.fates, self.wanted.patience_s, but_aside=True)
-            verdict.archived(self.installation, self.fates, self.wanted.patience_s)
-            last = self.installation.batch_run()
+            self.installation.processes.wait_ready()
+            verdict.wait_caught_up(
+                self.installation, self.checker, self.fates, self.options.patience_s, except_quarantined=True
+            )
+            verdict.wait_archived(self.installation, self.fates, self.options.patience_s)
+            last = self.installation.commands.batch_run()
             if last.code:
-                self._wrong("no run succeeds any more", last.said)
+                self._wrong("no run succeeds any more", last.output)
             self.runs.published += not last.code
-            verdict.caught_up(self.installation, self.checker, self.fates, self.wanted.patience_s)
+            verdict.wait_caught_up(self.installation, self.checker, self.fates, self.options.patience_s)
             verdict.check_whole(self.installation, self.checker, self.truth)
             verdict.check_swept(self.installation)
             verdict.check_master(self.installation, self.truth, self.fates, self.result)
             self._letters()
             if self.installation.settings.alerts_enabled:
-                self.result.episodes, amiss = alert_check.check_alerts(
-                    self.installation, self.truth, self.wanted.patience_s
+                self.result.episodes, problems = alert_check.check_alerts(
+                    self.installation, self.truth, self.options.patience_s
                 )
-                for each in amiss:
+                for each in problems:
                     self._wrong("an alert", each)
         except NotInTime as error:
             self.result.unrecovered.append(f"at the end: {error}")
@@ -256,12 +259,12 @@ class Programme:
         result.answers, result.comparisons = checker.answers, checker.comparisons
         result.degraded, result.refusals = checker.degraded, dict(checker.refusals)
         counts = self.fates.counts
-        result.sent, result.duplicates = self.producing.sent, self.producing.copies
+        result.sent, result.duplicates = self.producers.sent, self.producers.duplicates
         result.acknowledged, result.refused = counts["acknowledged"], counts["refused"]
-        result.unknown, result.poison = counts["unknown"], self.producing.poison
+        result.unknown, result.poison = counts["unknown"], self.producers.poison
         result.runs, result.failed_runs = self.runs.published, [each[-300:] for each in self.runs.failures]
-        result.set_aside = list(checker.set_aside.values())
-        for problem in self.producing.problems[:20]:
+        result.quarantined = list(checker.quarantined.values())
+        for problem in self.producers.problems[:20]:
             self._wrong("an error that is no 429 or 503", problem)
         for strange in self.truth.strange[:20]:
             self._wrong("a record that nobody sent", strange)
@@ -269,7 +272,7 @@ class Programme:
             self._wrong("growth", grown)
 
     def _wrong(self, what: str, detail: str) -> None:
-        self.result.wrong.append(Wrong(round(self._now(), 2), what, detail))
+        self.result.wrong.append(Violation(round(self._now(), 2), what, detail))
 
     def _now(self) -> float:
         return time.monotonic() - self.began
@@ -293,7 +296,7 @@ class Runs:
         """No more. The one that is under way is killed: that is one more thing that must not matter."""
         self._stopping.set()
         if self._process is not None:
-            end_group(self._process)
+            kill_group(self._process)
         self._thread.join(60)
 
     def _run(self) -> None:
@@ -301,21 +304,23 @@ class Runs:
             with self._installation.run_turn:
                 if self._stopping.is_set():  # it was long until it was our turn
                     return
-                self._process = self._installation.spawn("batch", "run", "--source", self._installation.source_name)
+                self._process = self._installation.commands.spawn_batch_run()
                 self._installation.run_turn.yields(self._process)
-                said = said_by(self._process, BATCH_TIMEOUT_S)
+                said = output_of(self._process, BATCH_TIMEOUT_S)
             if self._process.returncode:
                 self.failures.append(said)
             else:
                 self.published += 1
 
 
-def torture(folder: Path, wanted: Wanted, faults: Sequence[Fault], on_shot: OnShot, **how: object) -> Result:
+def torture(
+    folder: Path, options: ProgrammeOptions, faults: Sequence[Fault], on_shot: OnShot, **installation_options: object
+) -> ProgrammeResult:
     """A programme on a new installation in `folder`, which is taken down in the end."""
-    installation = Installation(folder, **how)  # type: ignore[arg-type]
+    installation = Installation(folder, **installation_options)  # type: ignore[arg-type]
     try:
         installation.start()
-        programme = Programme(installation, wanted, faults, on_shot)
+        programme = Programme(installation, options, faults, on_shot)
         try:
             return programme.run()
         finally:

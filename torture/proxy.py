@@ -27,7 +27,7 @@ LINGER_NONE = struct.pack("ii", 1, 0)
 T = TypeVar("T")
 
 
-class Mode(StrEnum):
+class ProxyMode(StrEnum):
     """What happens to the bytes."""
 
     PASS = "pass"  # noqa: S105  no password
@@ -42,7 +42,7 @@ class Mode(StrEnum):
 class Condition:
     """A mode, and how bad it is."""
 
-    mode: Mode = Mode.PASS
+    mode: ProxyMode = ProxyMode.PASS
     delay_s: float = 0.3
     """DELAY: by so much, in each direction."""
     bytes_at_once: int = 512
@@ -115,11 +115,11 @@ class Proxy:
         self._condition, self.hurt = condition, 0
         for each in list(self._open):
             each.carried = 0
-            self.hurt += condition.mode is Mode.CUT
+            self.hurt += condition.mode is ProxyMode.CUT
             # What was swallowed is missing from the stream: nobody may go on with the rest of it.
-            if condition.mode is Mode.CUT or (each.has_swallowed and condition.mode is not Mode.HALF_OPEN):
+            if condition.mode is ProxyMode.CUT or (each.has_swallowed and condition.mode is not ProxyMode.HALF_OPEN):
                 each.reset()
-        if condition.mode is Mode.CUT:
+        if condition.mode is ProxyMode.CUT:
             await self._refuse()
         else:
             await self._listen()
@@ -173,7 +173,7 @@ class Proxy:
         loop = asyncio.get_running_loop()
         try:
             while data := await reader.read(CHUNK):
-                is_late = self._condition.mode is Mode.DELAY
+                is_late = self._condition.mode is ProxyMode.DELAY
                 late_s = self._condition.delay_s if is_late else 0.0
                 self.hurt += is_late
                 await _put(on_way, (loop.time() + late_s, data), sending)
@@ -201,15 +201,15 @@ class Proxy:
             now = self._condition
             size = len(data)
             match now.mode:
-                case Mode.HALF_OPEN:
+                case ProxyMode.HALF_OPEN:
                     connection.has_swallowed = True
                     self.hurt += 1
                     return
-                case Mode.TRICKLE:
+                case ProxyMode.TRICKLE:
                     size = now.bytes_at_once
                     self.hurt += len(data) > size
                     await asyncio.sleep(now.pause_s)
-                case Mode.RESET:
+                case ProxyMode.RESET:
                     size = now.reset_after_bytes - connection.carried
                     if size <= 0:
                         self.hurt += 1

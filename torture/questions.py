@@ -47,56 +47,56 @@ def question(
         else:
             start = chance.choice(hours) * HOUR_S // unit * unit
         end = start + unit * chance.randint(1, LONGEST if unit == HOUR_S else 1)
-    asked = {"from": iso(start), "to": iso(end), "limit": "10000"}
+    query = {"from": iso(start), "to": iso(end), "limit": "10000"}
     by = [name for name in view.keys if chance.random() < 0.5]
     if by:
-        asked["by"] = ",".join(by)
+        query["by"] = ",".join(by)
     if unit == HOUR_S and chance.random() < ZONED:
-        asked |= _elsewhere(view, start, chance)
+        query |= _elsewhere(view, start, chance)
     elif view.bucket.seconds < HOUR_S and chance.random() < FINE:
         length = view.bucket.seconds
         start = start // length * length + chance.randrange(HOUR_S // length) * length
-        asked |= {"from": iso(start), "to": iso(start + length * FINEST), "grain": view.grain}
+        query |= {"from": iso(start), "to": iso(start + length * FINEST), "grain": view.grain}
     elif (is_whole and view.bucket.seconds < HOUR_S) or chance.random() < 0.5:  # not too many periods for one answer
-        asked["grain"] = "day" if unit == DAY_S else "hour"
+        query["grain"] = "day" if unit == DAY_S else "hour"
         if unit == HOUR_S and chance.random() < ROLLING:
-            asked["window"] = chance.choice(("2h", "6h", "24h"))
+            query["window"] = chance.choice(("2h", "6h", "24h"))
     counts = [name for name in view.answers if isinstance(view.algebras.get(name), CountAlgebra)]
     if counts and chance.random() < FIRST:
-        asked |= {"order": f"-{chance.choice(counts)}", "limit": str(chance.randint(1, 5))}
+        query |= {"order": f"-{chance.choice(counts)}", "limit": str(chance.randint(1, 5))}
     filtered = sorted(name for name in known or () if name not in PARAMETERS)
     if known and filtered and chance.random() < FILTERED:
         key = chance.choice(filtered)
-        ways = ("", ".not", ".prefix") if _kind(view, key) == "string" else ("", ".not")
-        how = chance.choice(ways)
-        asked[key + how] = known[key] if how != ".prefix" else known[key][:2]
-    if "order" not in asked and has_an_order(view) and chance.random() < PAGED:
-        asked["limit"] = str(chance.choice(PAGE_ROWS))
-    return asked
+        operators = ("", ".not", ".prefix") if _kind(view, key) == "string" else ("", ".not")
+        operator = chance.choice(operators)
+        query[key + operator] = known[key] if operator != ".prefix" else known[key][:2]
+    if "order" not in query and has_an_order(view) and chance.random() < PAGED:
+        query["limit"] = str(chance.choice(PAGE_ROWS))
+    return query
 
 
 def _elsewhere(view: View, start: int, chance: random.Random) -> dict[str, str]:
     """Days, weeks and quarters of days on the clocks of another place."""
     zones = ZONES if view.bucket.seconds > HALF_HOUR_S else (*ZONES, HALF_ZONE)
     first, days = start - DAY_S * chance.randrange(3), chance.randint(1, 3)
-    asked = {"tz": chance.choice(zones), "grain": chance.choice(("6h", "day", "week"))}
-    if asked["grain"] == "day" and chance.random() < ROLLING:
-        asked["window"] = "2d"
-    return {**asked, "from": iso(first), "to": iso(first + DAY_S * days)}
+    query = {"tz": chance.choice(zones), "grain": chance.choice(("6h", "day", "week"))}
+    if query["grain"] == "day" and chance.random() < ROLLING:
+        query["window"] = "2d"
+    return {**query, "from": iso(first), "to": iso(first + DAY_S * days)}
 
 
 def _kind(view: View, key: str) -> str:
     return view.key_expressions[key].type.kind
 
 
-def as_json(view: View, asked: Mapping[str, str]) -> dict[str, Any]:
+def as_json(view: View, query: Mapping[str, str]) -> dict[str, Any]:
     """The same question as `POST /query` takes it."""
     body: dict[str, Any] = {"view": view.name, "filters": {}}
-    for name, value in asked.items():
-        key, _, how = name.partition(".")
+    for name, value in query.items():
+        key, _, operator = name.partition(".")
         if key in view.keys:
             plain = value == "true" if _kind(view, key) == "boolean" else value
-            body["filters"][key] = {how: plain} if how else plain
+            body["filters"][key] = {operator: plain} if operator else plain
         else:
             body[name] = int(value) if name == "limit" else value
     return body

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import quantiles
 from typing import NamedTuple
 
-from torture.result import MOST_NOT_INJECTED, Result, Shot
+from torture.result import MAX_NOT_INJECTED, ProgrammeResult, Shot
 from torture.timeline import picture
 
 STYLE = """
@@ -47,7 +47,7 @@ LEGEND = (
 )
 
 
-class Line(NamedTuple):
+class KindSummary(NamedTuple):
     """The shots of one kind of fault. Percentiles are of those that were injected."""
 
     kind: str
@@ -60,7 +60,7 @@ class Line(NamedTuple):
     unrecovered: int
 
 
-def by_kind(shots: Iterable[Shot]) -> list[Line]:
+def by_kind(shots: Iterable[Shot]) -> list[KindSummary]:
     """One line for each kind of fault that was tried, by name."""
     found: dict[str, list[Shot]] = {}
     for shot in shots:
@@ -68,9 +68,9 @@ def by_kind(shots: Iterable[Shot]) -> list[Line]:
     return [_line(kind, found[kind]) for kind in sorted(found)]
 
 
-def _line(kind: str, shots: list[Shot]) -> Line:
+def _line(kind: str, shots: list[Shot]) -> KindSummary:
     times = [shot.recovery_s for shot in shots if shot.recovery_s is not None and shot.is_injected]
-    return Line(
+    return KindSummary(
         kind,
         len(shots),
         sum(shot.comparisons for shot in shots),
@@ -89,17 +89,17 @@ def percentile(values: list[float], percent: int) -> float | None:
     return values[0] if len(values) == 1 else quantiles(values, n=100, method="inclusive")[percent - 1]
 
 
-def why_idle(result: Result) -> str:
+def idle_reason(result: ProgrammeResult) -> str:
     """That too little was tried to say anything, with the figures; empty where enough was."""
     if not result.is_idle:
         return ""
     return (
         f"too little was tried: {len(result.not_injected):,} of {len(result.shots):,} faults were not injected, "
-        f"and at most {MOST_NOT_INJECTED:.0%} may be"
+        f"and at most {MAX_NOT_INJECTED:.0%} may be"
     )
 
 
-def markdown(result: Result, sabotages: Mapping[str, bool] | None = None) -> str:
+def markdown(result: ProgrammeResult, sabotages: Mapping[str, bool] | None = None) -> str:
     """The tables for a README: what counts, recovery by kind, and the sabotages where they are known."""
     verdict, _ = _verdict(result)
     figures = [(name, value if is_good else f"**{value}**") for name, value, is_good in _figures(result, sabotages)]
@@ -133,13 +133,13 @@ COLUMNS = (
 )
 
 
-def cells(line: Line) -> tuple[str, ...]:
+def cells(line: KindSummary) -> tuple[str, ...]:
     """A line as texts, one for each of COLUMNS."""
     counted = (f"{each:,}" for each in (line.shots, line.comparisons, line.errors))
     return line.kind, *counted, _s(line.p50_s), _s(line.p95_s), f"{line.not_injected:,}", f"{line.unrecovered:,}"
 
 
-def write_report(result: Result, path: Path, sabotages: Mapping[str, bool] | None = None) -> None:
+def write_report(result: ProgrammeResult, path: Path, sabotages: Mapping[str, bool] | None = None) -> None:
     """The page, and the tables beside it."""
     path.write_text(page(result, sabotages), encoding="utf-8")
     tables_path(path).write_text(f"{MARK}\n\n{markdown(result, sabotages)}", encoding="utf-8")
@@ -156,7 +156,7 @@ def is_tables(path: Path) -> bool:
         return file.read(len(MARK)) == MARK.encode()
 
 
-def page(result: Result, sabotages: Mapping[str, bool] | None = None) -> str:
+def page(result: ProgrammeResult, sabotages: Mapping[str, bool] | None = None) -> str:
     """The page's text."""
     verdict, colour = _verdict(result)
     parts = [
@@ -183,14 +183,14 @@ def page(result: Result, sabotages: Mapping[str, bool] | None = None) -> str:
     )
 
 
-def _verdict(result: Result) -> tuple[str, str]:
+def _verdict(result: ProgrammeResult) -> tuple[str, str]:
     """In words, and as a class of STYLE."""
     if result.is_right:
         return "nothing was wrong", "good"
     return "something was wrong" if _broken(result) else "too little was tried", "bad"
 
 
-def _figures(result: Result, sabotages: Mapping[str, bool] | None) -> list[tuple[str, str, bool]]:
+def _figures(result: ProgrammeResult, sabotages: Mapping[str, bool] | None) -> list[tuple[str, str, bool]]:
     """What counts: name, figure, whether it is as it must be."""
     wrong = [each for each in result.wrong if each.what == "a wrong answer"]
     others = len(result.wrong) - len(wrong) + len(result.cut_regressions) + len(result.poison_missing)
@@ -210,7 +210,7 @@ def _figures(result: Result, sabotages: Mapping[str, bool] | None) -> list[tuple
     return figures
 
 
-def _figure_boxes(result: Result, sabotages: Mapping[str, bool] | None) -> str:
+def _figure_boxes(result: ProgrammeResult, sabotages: Mapping[str, bool] | None) -> str:
     boxes = [
         f'<div class="figure"><b class="{"" if is_good else "bad"}">{value}</b><span>{name}</span></div>'
         for name, value, is_good in _figures(result, sabotages)
@@ -218,11 +218,11 @@ def _figure_boxes(result: Result, sabotages: Mapping[str, bool] | None) -> str:
     return f'<div class="figures">{"".join(boxes)}</div>'
 
 
-def _kinds(result: Result) -> str:
+def _kinds(result: ProgrammeResult) -> str:
     return _table(COLUMNS, map(cells, by_kind(result.shots)))
 
 
-def _broken(result: Result) -> list[str]:
+def _broken(result: ProgrammeResult) -> list[str]:
     """Every promise that was broken, a line each."""
     found = [f"{each.at:.0f} s, {each.what}: {each.detail}" for each in result.wrong]
     found += [f"lost: {each}" for each in result.lost] + [f"doubled: {each}" for each in result.doubled]
@@ -230,8 +230,8 @@ def _broken(result: Result) -> list[str]:
     return found + [f"not recovered: {each}" for each in result.unrecovered]
 
 
-def _findings(result: Result) -> str:
-    found = [*_broken(result), *filter(None, [why_idle(result)])]
+def _findings(result: ProgrammeResult) -> str:
+    found = [*_broken(result), *filter(None, [idle_reason(result)])]
     if not found:
         return ""
     listed = "".join(f"<li>{escape(each)}</li>" for each in found)
@@ -248,7 +248,7 @@ def _sabotage_rows(sabotages: Mapping[str, bool]) -> list[tuple[str, str]]:
     return [(name, "caught" if is_caught else "NOT CAUGHT") for name, is_caught in sabotages.items()]
 
 
-def _not_injected(result: Result) -> str:
+def _not_injected(result: ProgrammeResult) -> str:
     """Tried, and not had: these shots prove nothing."""
     if not result.not_injected:
         return ""
@@ -256,18 +256,18 @@ def _not_injected(result: Result) -> str:
     return f"<h2>Not injected</h2><p>The fault itself failed. Nothing may have been hurt.</p><ul>{listed}</ul>"
 
 
-def _left_out(result: Result) -> str:
+def _left_out(result: ProgrammeResult) -> str:
     """Never silently: what this machine could not have."""
     if not result.left_out:
         return ""
     reasons: dict[str, list[str]] = {}
-    for name, why in result.left_out.items():
-        reasons.setdefault(why, []).append(name)
-    listed = "".join(f"<li>{escape(why)}: {escape(', '.join(names))}</li>" for why, names in reasons.items())
+    for name, reason in result.left_out.items():
+        reasons.setdefault(reason, []).append(name)
+    listed = "".join(f"<li>{escape(reason)}: {escape(', '.join(names))}</li>" for reason, names in reasons.items())
     return f"<h2>Not tried on this machine</h2><ul>{listed}</ul>"
 
 
-def _shots(result: Result) -> str:
+def _shots(result: ProgrammeResult) -> str:
     rows = [
         (
             shot.fault,

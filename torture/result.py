@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-MOST_NOT_INJECTED = 1 / 3
+MAX_NOT_INJECTED = 1 / 3
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Wrong:
+class Violation:
     """One thing that must never be. `what` says which promise was broken."""
 
     at: float
@@ -60,7 +60,7 @@ class Wrong:
 
 
 @dataclass
-class Result:
+class ProgrammeResult:
     """One run. It is right when `wrong` is empty and everything was recovered from."""
 
     seed: int
@@ -68,7 +68,7 @@ class Result:
     seconds: float = 0.0
     shots: list[Shot] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
-    wrong: list[Wrong] = field(default_factory=list)
+    wrong: list[Violation] = field(default_factory=list)
     """Wrong answers, cuts that went back, errors that are no 429 or 503, growth, ..."""
     left_out: dict[str, str] = field(default_factory=dict)
     """Faults that this machine cannot have, and why."""
@@ -106,7 +106,7 @@ class Result:
     """Batch runs that were published, those of faults not among them."""
     failed_runs: list[str] = field(default_factory=list)
     """The last words of those that were not. Faults may be the reason."""
-    set_aside: list[str] = field(default_factory=list)
+    quarantined: list[str] = field(default_factory=list)
     """Views that the platform itself found wrong, and answered from the batch side: when, and why. Where the speed side
     is never wrong, no such thing is found."""
 
@@ -120,25 +120,26 @@ class Result:
         """Whether anything at all was wrong with the platform, however little was tried."""
         return any((
             self.wrong, self.lost, self.doubled, self.poison_missing, self.cut_regressions, self.unrecovered,
-            self.set_aside,
+            self.quarantined,
         ))  # fmt: skip
 
     @property
     def is_idle(self) -> bool:
         """Whether too many shots were none."""
-        return len(self.not_injected) > MOST_NOT_INJECTED * len(self.shots)
+        return len(self.not_injected) > MAX_NOT_INJECTED * len(self.shots)
 
     def write(self, path: Path) -> None:
         """As JSON, which `read_result` reads."""
         path.write_text(json.dumps(asdict(self), indent=1), encoding="utf-8")
 
 
-def read_result(path: Path) -> Result:
-    """The inverse of `Result.write`."""
+def read_result(path: Path) -> ProgrammeResult:
+    """Read what `ProgrammeResult.write` wrote, now or before the member `quarantined` had its name."""
     value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    value.setdefault("quarantined", value.pop("set_aside", []))
     value["shots"] = [Shot(**each) for each in value["shots"]]
     value["samples"] = [
         Sample(**{**each, "cut": {int(p): o for p, o in each["cut"].items()}}) for each in value["samples"]
     ]
-    value["wrong"] = [Wrong(**each) for each in value["wrong"]]
-    return Result(**value)
+    value["wrong"] = [Violation(**each) for each in value["wrong"]]
+    return ProgrammeResult(**value)

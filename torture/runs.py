@@ -10,8 +10,9 @@ from contextlib import contextmanager, suppress
 
 import psutil
 
+from torture.commands import BATCH_TIMEOUT_S, kill_group, output_of
 from torture.errors import NotInTime, TortureError
-from torture.installation import BATCH_TIMEOUT_S, Installation, end_group, said_by
+from torture.installation import Installation
 from torture.wait import wait_for
 
 COMES_S = 90.0
@@ -22,11 +23,11 @@ STOPS_S = 5.0
 @contextmanager
 def run_meanwhile(installation: Installation, *, is_long: bool = False) -> Iterator[subprocess.Popen[str]]:
     """A batch run from the block's beginning on; at its end it is waited for. How it ends is its own affair."""
-    process = installation.spawn("batch", "run", "--source", installation.source_name, *(["--full"] if is_long else []))
+    process = installation.commands.spawn_batch_run(*(["--full"] if is_long else []))
     try:
         yield process
     finally:
-        said_by(process, BATCH_TIMEOUT_S)
+        output_of(process, BATCH_TIMEOUT_S)
 
 
 @contextmanager
@@ -34,11 +35,11 @@ def beside(
     installation: Installation, module: str, more: Mapping[str, str] | None = None
 ) -> Iterator[subprocess.Popen[str]]:
     """A module of ours as a program beside the services, for as long as the block; in the end its group is killed."""
-    process = installation.spawn_module(module, more)
+    process = installation.commands.spawn_module(module, more)
     try:
         yield process
     finally:
-        end_group(process)
+        kill_group(process)
         process.wait()
 
 
@@ -49,13 +50,13 @@ def run_under_way(installation: Installation, at: str, *options: str) -> Iterato
     Nobody else makes a run meanwhile. In the end it is waited for, and noted how it ended, which is its own affair.
     """
     with installation.run_turn:
-        run = installation.spawn("batch", "run", "--source", installation.source_name, *options)
+        run = installation.commands.spawn_batch_run(*options)
         try:
             _stop_at(installation, run, at)
             yield run
         finally:
             go_on(run)
-            said_by(run, BATCH_TIMEOUT_S)
+            output_of(run, BATCH_TIMEOUT_S)
             installation.notes.append(f"the run ended with {run.returncode}")
 
 
@@ -65,15 +66,15 @@ def go_on(run: subprocess.Popen[str]) -> None:
 
 
 def _stop_at(installation: Installation, run: subprocess.Popen[str], at: str) -> None:
-    armed = installation.arm_stop(at)
+    armed = installation.processes.arm_stop(at)
     try:
         wait_for(f"the run to come to {at}", lambda: not armed.exists() or run.poll() is not None, COMES_S)
         if run.poll() is not None:
-            said = said_by(run, STOPS_S)
+            said = output_of(run, STOPS_S)
             raise TortureError(f"the run ended with {run.returncode} before it came to {at}: {said[-200:]}")
         wait_for("the run to stand still", lambda: _is_still(run.pid), STOPS_S)
     except NotInTime:
-        end_group(run)  # nobody is to wait for its end
+        kill_group(run)  # nobody is to wait for its end
         raise
     finally:
         armed.unlink(missing_ok=True)

@@ -19,7 +19,8 @@ from torture.checker import Checker
 from torture.disks import FILLER, FOLDERS, ROOT
 from torture.errors import TortureError
 from torture.fates import Fates
-from torture.installation import SERVICES, Installation
+from torture.installation import Installation
+from torture.processes import SERVICES
 from torture.result import Sample
 
 EVERY_S = 1.0
@@ -81,18 +82,18 @@ class Sampler:
     def _measure(self) -> tuple[dict[str, int], dict[str, int]]:
         memory: dict[str, int] = {}
         files: dict[str, int] = {}
-        for name in self._installation.services:
-            if not self._installation.is_ready((name,)):
+        for name in self._installation.processes.services:
+            if not self._installation.processes.is_ready((name,)):
                 continue  # one that begins has not much yet, and would make the others look grown
             with suppress(psutil.Error, TortureError, OSError):
-                found = [psutil.Process(pid) for pid in self._installation.pids(name)]
+                found = [psutil.Process(pid) for pid in self._installation.processes.pids(name)]
                 if found:
                     memory[name] = sum(process.memory_info().rss for process in found)
                     files[name] = sum(process.num_fds() for process in found)
         with suppress(RedisError, OSError, ValueError), self._installation.redis(2) as redis:
-            told: dict[str, int] = redis.info("memory")
-            memory["redis.used"] = told["used_memory"]
-            files["generations"] = len(SpeedViews(redis, self._installation.source_name).look().generations)
+            info: dict[str, int] = redis.info("memory")
+            memory["redis.used"] = info["used_memory"]
+            files["generations"] = len(SpeedViews(redis, self._installation.source_name).reader.snapshot().generations)
         return memory, files
 
     def _on_disk(self) -> dict[str, int]:

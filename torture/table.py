@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from torture.report import COLUMNS, by_kind, cells, why_idle
-from torture.result import Result
+from torture.report import COLUMNS, by_kind, cells, idle_reason
+from torture.result import ProgrammeResult
 
 
-def summary(result: Result) -> list[tuple[str, str]]:
+def summary(result: ProgrammeResult) -> list[tuple[str, str]]:
     """Name and value of everything that is to be known."""
     return [
         ("seed", str(result.seed)),
@@ -30,7 +30,7 @@ def summary(result: Result) -> list[tuple[str, str]]:
     ]
 
 
-def tables(result: Result) -> list[Table]:
+def tables(result: ProgrammeResult) -> list[Table]:
     """For a terminal."""
     first = Table("", f"fault programme {result.seed}")
     for name, value in summary(result):
@@ -41,15 +41,15 @@ def tables(result: Result) -> list[Table]:
     return [first, second]
 
 
-def found(result: Result) -> list[str]:
+def findings(result: ProgrammeResult) -> list[str]:
     """Everything that was wrong, a line each, and that too little was tried."""
     return [
         *broken_promises(result),
-        *([f"{why_idle(result)}: {'; '.join(result.not_injected)}"] if result.is_idle else []),
+        *([f"{idle_reason(result)}: {'; '.join(result.not_injected)}"] if result.is_idle else []),
     ]
 
 
-def broken_promises(result: Result) -> list[str]:
+def broken_promises(result: ProgrammeResult) -> list[str]:
     """Everything that was wrong with the platform, a line each."""
     return [
         *(f"{wrong.at:.0f} s: {wrong.what}: {wrong.detail}" for wrong in result.wrong),
@@ -58,11 +58,11 @@ def broken_promises(result: Result) -> list[str]:
         *(f"poison: {each}" for each in result.poison_missing),
         *(f"cut went back: {each}" for each in result.cut_regressions),
         *(f"not recovered: {each}" for each in result.unrecovered),
-        *(f"set aside: {each}" for each in result.set_aside),
+        *(f"set aside: {each}" for each in result.quarantined),
     ]
 
 
-def noted(result: Result) -> list[str]:
+def remarks(result: ProgrammeResult) -> list[str]:
     """What is no wrong, and to be known all the same, a line each."""
     return [
         *(f"not injected: {each}" for each in result.not_injected if not result.is_idle),  # else it is among `found`

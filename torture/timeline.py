@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from html import escape
 
 from torture.fault import KINDS
-from torture.result import Result, Sample, Shot
+from torture.result import ProgrammeResult, Sample, Shot
 
 WIDTH, LEFT, RIGHT = 1100, 112, 12
 ROW, PLOT, GAP = 17, 90, 34
 TICKS_S = (10, 30, 60, 120, 300, 600, 1800, 3600)
 
 
-def picture(result: Result) -> str:
+def picture(result: ProgrammeResult) -> str:
     """All of it, one above the other, on one axis of time."""
     end = max([result.seconds, 1.0, *(shot.recovered_at or shot.healed_at for shot in result.shots)])
     kinds: list[str] = [kind for kind in KINDS if any(shot.kind == kind for shot in result.shots)]
@@ -36,7 +36,7 @@ def picture(result: Result) -> str:
     return f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{label}">{"".join(parts)}</svg>'
 
 
-def _error_rates(result: Result) -> list[tuple[float, float]]:
+def _error_rates(result: ProgrammeResult) -> list[tuple[float, float]]:
     """When, and how many errors a second since the sample before; none of a run whose samples do not tell them."""
     samples = result.samples
     if not any(sample.errors for sample in samples) and any(shot.errors for shot in result.shots):
@@ -149,7 +149,7 @@ def _degraded(samples: list[Sample], end: float, height: float) -> Iterator[str]
             begin = None
 
 
-def _wrong(result: Result, end: float, height: float) -> Iterator[str]:
+def _wrong(result: ProgrammeResult, end: float, height: float) -> Iterator[str]:
     for each in result.wrong:
         x, title = _x(each.at, end), f"<title>{escape(each.what)}: {escape(each.detail[:200])}</title>"
         yield f'<line x1="{x}" y1="8" x2="{x}" y2="{height}" stroke="var(--bad)" stroke-width="2">{title}</line>'

@@ -16,10 +16,10 @@ from dataclasses import replace
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from infra.clients.kafka import librdkafka_config
 from master_dataset.cut import Cut
-from master_dataset.kafka.topics import librdkafka_config
 from torture.installation import Installation
-from torture.load import Planned
+from torture.load import PlannedRecord
 from torture.poison import Poison
 from views.in_memory import Event
 
@@ -53,7 +53,7 @@ class Truth:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._read, name="truth", daemon=True)
 
-    def know(self, record: Planned) -> None:
+    def know(self, record: PlannedRecord) -> None:
         """A record is about to be sent."""
         if record.event is not None:
             self._events.setdefault(record.event_id, record.event)
@@ -113,17 +113,17 @@ class Truth:
                 self.end[number] = 0
 
     def _take(self, partition: int, offset: int, value: bytes | None) -> None:
-        place = partition, offset
+        location = partition, offset
         if offset != self.end[partition]:
             self.strange.append(f"partition {partition}: offset {offset} follows {self.end[partition] - 1}")
         if value in self._poison:
-            self.poison[place] = self._poison[value]
+            self.poison[location] = self._poison[value]
         else:
             known = self._known(value)
             if known is None:
                 self.strange.append(f"partition {partition}, offset {offset}: nobody sent {value!r}"[:300])
             else:
-                self.ids[place] = known.event_id
+                self.ids[location] = known.event_id
                 event = replace(known, partition=partition, offset=offset)
                 self._hours[int(event.event_time.timestamp() // HOUR_S)].append(event)
         self.end[partition] = offset + 1  # last: who sees it may read what is below

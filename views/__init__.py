@@ -1,1 +1,1 @@
-"""WHAT is computed: a view is declared here once, and every layer reads the same declaration."""
+"""WHAT is computed: a view is declared once, and every layer reads the same declaration."""

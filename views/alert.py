@@ -1,4 +1,4 @@
-"""An alert: a question that is asked again whenever the answers change, declared once beside the view."""
+"""An alert: a condition on the answers of a view, declared beside it and evaluated whenever they change."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from views.view import View
 
 PREVIOUS = "previous"
 BEFORE = "previous_"
-"""What the names of the answers of the period before begin with."""
+"""Prefix of the names of the previous period's answers."""
 SHORTEST_KEEP_S = 10
-MOST_BUCKETS = 100
+MAX_BUCKETS = 100
 LONGEST_SILENCE_S = 7 * DAY
 TEXTS = ("over", "compare", "silence", "keep", "doc")
 
 
 @dataclass(frozen=True)
 class Alert:
-    """Tell when an answer is so: once for each key and episode, and once more when it is over.
+    """Notify when a condition on answers holds: once for each key and episode, and once more when it is resolved.
 
         many_attempts = Alert("many_attempts", card_attempts, when="attempts > 3")
         slow_page = Alert("slow_page", page_latency, when="p95_ms > 800", over="1h", for_buckets=3)
@@ -59,7 +59,7 @@ class Alert:
     settled: bool = False
     keep: str = ""
     webhooks: tuple[str, ...] | None = None
-    """Names of webhooks that are told; None: all."""
+    """Names of the webhooks to notify; None: all."""
     doc: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
@@ -74,7 +74,7 @@ class Alert:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The view's keys that tell its episodes apart."""
+        """The view's keys by which its episodes are distinguished."""
         return self.by or ()
 
     @cached_property
@@ -90,7 +90,7 @@ class Alert:
 
     @cached_property
     def shift_s(self) -> int:
-        """How long before a period the one is that it is compared with; 0: with none."""
+        """How long before a period the period lies that it is compared with; 0: no comparison."""
         if self.compare in ("", PREVIOUS):
             return self.step_s if self.compare else 0
         found = self._length("compare", self.compare)
@@ -117,17 +117,17 @@ class Alert:
         """For how long there must be no event; 0: it is no alert on silence."""
         found = self._length("silence", self.silence) if self.silence else 0
         if found > LONGEST_SILENCE_S:
-            raise AlertError(f"Alert {self.name!r}: silence is {self.silence!r}; at most 7d are possible.")
+            raise AlertError(f"Alert {self.name!r}: silence is {self.silence!r}; it should be at most 7d.")
         return found
 
     @cached_property
     def condition(self) -> Typed | None:
-        """When it is so; None: it is an alert on silence."""
+        """The condition; None: it is an alert on silence."""
         return self.condition_for(self.view) if self.when else None
 
     @cached_property
     def hash(self) -> str:
-        """The same as long as the alert means the same."""
+        """A hash of what the alert means."""
         meaning = {
             "name": self.name, "view": self.view.name, "when": self.condition.sql if self.condition else None,
             "by": self.keys, "step_s": self.step_s, "for_buckets": self.for_buckets, "shift_s": self.shift_s,
@@ -151,10 +151,10 @@ class Alert:
             raise AlertError(f"Alert {self.name!r}: {name}: {error}") from None
 
     def _problems(self) -> Iterator[str]:
-        """What is wrong with the shape; what is wrong with a length or the condition is told by these."""
+        """What is wrong with the shape. Durations and the condition report their own problems."""
         given: Any = self
         if not isinstance(given.name, str) or not re.fullmatch(NAME, given.name):
-            yield "a name is lower-case letters, digits and underscores, and begins with a letter."
+            yield "a name consists of lower-case letters, digits and underscores, and begins with a letter."
         if not isinstance(given.view, View):
             yield f"view is {given.view!r}; it should be a View."
         for name in TEXTS:
@@ -166,10 +166,10 @@ class Alert:
         for name in given.by or ():
             if name not in given.view.keys:
                 there = ", ".join(given.view.keys) or "none"
-                yield f"by names {name!r}, which is no key of {given.view.name!r}. There are: {there}."
+                yield f"by names {name!r}, which is not a key of {given.view.name!r}. There are: {there}."
         yield from _names("webhooks", given.webhooks, "('operations',)")
-        if type(given.for_buckets) is not int or not 1 <= given.for_buckets <= MOST_BUCKETS:
-            yield f"for_buckets is {given.for_buckets!r}; it should be a whole number, 1 to {MOST_BUCKETS}."
+        if type(given.for_buckets) is not int or not 1 <= given.for_buckets <= MAX_BUCKETS:
+            yield f"for_buckets is {given.for_buckets!r}; it should be a whole number, 1 to {MAX_BUCKETS}."
         if not isinstance(given.settled, bool):
             yield f"settled is {given.settled!r}; it should be True or False."
         if given.silence and (given.over or given.compare or given.settled or given.for_buckets != 1 or given.keep):
@@ -182,7 +182,7 @@ def _names(what: str, given: Any, example: str) -> Iterator[str]:
     if not isinstance(given, tuple) or not all(isinstance(name, str) for name in given):
         yield f"{what} is {given!r}; it should be a tuple of names like {example}."
     elif len(set(given)) < len(given):
-        yield f"{what} is {given!r}; each name should be there once."
+        yield f"{what} is {given!r}; each name should appear once."
 
 
 def alert_scope(view: View, *, compared: bool) -> Scope:

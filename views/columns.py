@@ -1,7 +1,7 @@
-"""What views look at in each event, as columns, and the folding of such columns into states.
+"""The values that views need from each event, as columns, and the folding of columns into states.
 
-Where a few events come at a time, an aggregation on Spark costs more than it does: Spark evaluates the expressions, and
-the states are made here with the aggregates' own `add`, which is also the oracle's.
+For a few events, a Spark aggregation costs more than it saves. Spark evaluates the expressions, and this module folds
+their values with the aggregates' own `add`, which the oracle uses too.
 """
 
 from __future__ import annotations

@@ -24,10 +24,10 @@ from views.watch import Watch
 DEFAULT_EXAMPLES = "web"
 ALL_EXAMPLES = "all"
 PACKAGE = "declared_views"
-"""What the user's folder is to Python: a file there reaches another by `from .shop import shop`."""
+"""The package name of the user's folder: a file there imports another with `from .shop import shop`."""
 
 ALERTS_TOPIC = "tidemark.alerts"
-"""Where alerts are told."""
+"""Where alert notifications go."""
 
 Declaration = Source | View | Alert | Watch | Feed
 Declared = TypeVar("Declared", Source, View, Alert, Watch, Feed)
@@ -42,7 +42,7 @@ class Chosen(Protocol):
 
     @property
     def with_examples(self) -> bool:
-        """Whether any example is wanted."""
+        """Whether any example runs."""
 
     @property
     def examples(self) -> str:
@@ -66,7 +66,7 @@ class Declarations:
         return self.sources[name]
 
     def source_of_topic(self, topic: str) -> Source | None:
-        """The source whose facts or dead letters a topic holds, if it is one of a source."""
+        """The source whose records or dead letters a topic holds, if any."""
         return next((each for each in self.sources.values() if topic in (each.topic, each.dead_topic)), None)
 
     def view(self, name: str) -> View:
@@ -95,7 +95,7 @@ class Declarations:
 
 
 def declared_by(settings: Chosen) -> Declarations:
-    """What an installation runs. Every process asks here, so that all of them see the same."""
+    """What an installation runs. Every process loads it here, so that all see the same declarations."""
     return load_declarations(settings.views_dir, with_catalog=settings.with_examples, examples=settings.examples)
 
 
@@ -121,7 +121,7 @@ def load_declarations(
 
 
 def _declared_in(modules: Iterable[ModuleType]) -> Iterator[tuple[str, Declaration]]:
-    """Each declaration with the file that has it, each after what it stands on."""
+    """Each declaration with its file, after the declarations that it depends on."""
     for module in modules:
         for value in vars(module).values():
             if isinstance(value, Declaration):
@@ -129,7 +129,7 @@ def _declared_in(modules: Iterable[ModuleType]) -> Iterator[tuple[str, Declarati
 
 
 def _with_ground(value: Declaration) -> list[Declaration]:
-    """A declaration after those that it stands on: an alert after its view, and that after its source."""
+    """A declaration after its dependencies: an alert after its view, a view after its source."""
     if isinstance(value, Source):
         return [value]
     ground = value.view if isinstance(value, Alert | Feed) else value.source
@@ -141,7 +141,7 @@ def _chosen(found: list[tuple[str, Declaration]], examples: str) -> Iterator[tup
     names = {name.strip() for name in examples.split(",")} - {""}
     for name in sorted(names - {ALL_EXAMPLES, *there}):
         raise DeclarationError(
-            f"examples names {name!r}, which is no source of the catalog. There are: {', '.join(there)}; "
+            f"examples names {name!r}, which is not a source of the catalog. There are: {', '.join(there)}; "
             f"or {ALL_EXAMPLES!r}."
         )
     for file, each in found:
@@ -165,7 +165,7 @@ def _by_name(kind: str, found: Iterable[tuple[str, Declared]]) -> dict[str, Decl
 
 
 def _check_topics(sources: Iterable[Source]) -> None:
-    """Refuse sources whose facts or dead letters would be in one topic."""
+    """Refuse sources whose records or dead letters would share a topic."""
     by_topic: dict[str, Source] = {}
     for source in sources:
         other = by_topic.setdefault(kafka_name(source.topic), source)
@@ -184,11 +184,13 @@ def _check_topics(sources: Iterable[Source]) -> None:
 
 
 def _check_written(sources: Iterable[Source], feeds: Iterable[Feed]) -> None:
-    """Refuse topics that we write and that are somebody's already."""
-    taken = {kafka_name(ALERTS_TOPIC): "where alerts are told"}
+    """Refuse topics that Tidemark writes and that something else already uses."""
+    taken = {kafka_name(ALERTS_TOPIC): "where alert notifications go"}
     for source in sources:
         if kafka_name(source.topic) in taken:
-            raise DeclarationError(f"Source {source.name!r}: its topic {source.topic!r} is where alerts are told.")
+            raise DeclarationError(
+                f"Source {source.name!r}: its topic {source.topic!r} is the topic of alert notifications."
+            )
         taken |= {kafka_name(topic): f"of source {source.name!r}" for topic in (source.topic, source.dead_topic)}
     for feed in feeds:
         if kafka_name(feed.topic) in taken:
@@ -209,7 +211,7 @@ def _catalog_modules() -> Iterator[ModuleType]:
 
 def _folder_modules(folder: Path) -> list[ModuleType]:
     if not folder.is_dir():
-        raise DeclarationError(f"views_dir is {str(folder)!r}, where there is no folder.")
+        raise DeclarationError(f"views_dir is {str(folder)!r}, which is not a folder.")
     for name in [name for name in sys.modules if name.partition(".")[0] == PACKAGE]:
         del sys.modules[name]  # of a folder that was loaded before
     package = sys.modules[PACKAGE] = ModuleType(PACKAGE)

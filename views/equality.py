@@ -1,4 +1,4 @@
-"""Whether two states of a group tell the same: what two ways of adding up the same events must give.
+"""Whether two states of a group are equal: two ways of aggregating the same events must give equal states.
 
 Nearly all must give the identical answer. Sums of doubles depend on their order, and a TopK with more values than it
 has room for on what it met first: these may differ as far as they state.

@@ -38,7 +38,7 @@ class Event:
 
 
 def counted(events: Iterable[Event]) -> list[Event]:
-    """Of several events with one id, the one with the lowest partition and offset; the others are copies."""
+    """Of several events with one id, the one with the lowest partition and offset; the others are duplicates."""
     first: dict[str, Event] = {}
     for event in events:
         known = first.get(event.event_id)

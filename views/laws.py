@@ -1,6 +1,6 @@
-"""The laws of a view, tried on made-up events: however they are split, ordered and repeated, it answers the same.
+"""The laws of a view, checked on generated events: any split, order and repetition gives the same answers.
 
-A view that is made of our aggregates keeps them; this is how we know. `views/on_spark/laws.py` holds Spark to the same.
+Views made of our aggregates keep these laws; this is how we know. `views/on_spark/laws.py` compares Spark too.
 """
 
 from __future__ import annotations
@@ -32,18 +32,23 @@ from views.view import View
 Answers = dict[Group, dict[str, Any]]
 Groups = dict[Group, dict[str, Any]]
 Way = tuple[str, Answers]
-"""How the answers came about, and they."""
+"""How the answers were computed, and the answers."""
 SUM_STEP, SPREAD_STEP = Fraction(1, 2**52), Fraction(1, 2**50)
 """By how much of what it adds one addition may be off: what the aggregates of doubles state."""
 
 
 def check_laws(view: View, *, seed: int = 0, events: int = 500) -> list[str]:
-    """What a view breaks, one sentence each, over so many made-up events; nothing: every law holds."""
-    made = [record.event for record in generate(view.source, events, seed, views=[view])]
-    once = list({event.event_id: event for event in reversed(made)}.values())
+    """The laws that a view breaks on so many generated events, one sentence each; empty: every law holds."""
+    generated = [record.event for record in generate(view.source, events, seed, views=[view])]
+    once = list({event.event_id: event for event in reversed(generated)}.values())
     reference = Reference(view, tuple(once))
     chance = random.Random(seed)  # noqa: S311  # no secret
-    ways = (*_splits(view, once, chance), *_zeros(view, once), *_bytes(view, once), *_copies(view, made, chance))
+    ways = (
+        *_splits(view, once, chance),
+        *_zeros(view, once),
+        *_bytes(view, once),
+        *_duplicates(view, generated, chance),
+    )
     return [
         *(problem for how, answers in ways for problem in reference.differences(how, answers)),
         *_impure(view, once),
@@ -52,10 +57,10 @@ def check_laws(view: View, *, seed: int = 0, events: int = 500) -> list[str]:
 
 
 def hints(view: View, *, seed: int = 0, events: int = 500) -> list[str]:
-    """What those events leave untried: answers that none of them reached. No law is broken by that."""
+    """What those events did not exercise: answers that none of them reached. This breaks no law."""
     groups = in_memory.fold(view, [record.event for record in generate(view.source, events, seed, views=[view])])
     if not groups:
-        return ["No generated event passes its where: nothing was tried."]
+        return ["No generated event meets its where: nothing was checked."]
     zeros = {name: algebra.to_parts(algebra.zero()) for name, algebra in view.algebras.items()}
     unreached = [
         name
@@ -86,7 +91,7 @@ def _merged(parts: Iterable[Groups], view: View) -> Answers:
 
 
 def _merged_in_pairs(parts: Iterable[Groups], view: View, chance: random.Random) -> Answers:
-    """Of all parts that are left, always two are merged, either of them on the left."""
+    """Merge two random parts at a time until one is left."""
     left = list(parts)
     while len(left) > 1:
         chance.shuffle(left)
@@ -110,14 +115,14 @@ def _bytes(view: View, events: list[Event]) -> Iterator[Way]:
     yield "stored in 2 parts and read again", _merged([stored(in_memory.fold(view, half)) for half in halves], view)
 
 
-def _copies(view: View, events: list[Event], chance: random.Random) -> Iterator[Way]:
+def _duplicates(view: View, events: list[Event], chance: random.Random) -> Iterator[Way]:
     repeated = len(events) - len({event.event_id for event in events})
     mixed = chance.sample(events, len(events))
-    yield f"with {repeated} copies among the events", in_memory.answers(view, mixed)
+    yield f"with {repeated} duplicates among the events", in_memory.answers(view, mixed)
 
 
 def _impure(view: View, events: list[Event]) -> Iterator[str]:
-    """Merging must leave both sides as they are: others may still hold them."""
+    """Merging must not change its arguments: others may still hold them."""
     left, right = in_memory.fold(view, events[::2]), in_memory.fold(view, events[1::2])
     spoilt = set()
     for group in left.keys() & right.keys():
@@ -140,7 +145,7 @@ def _not_json(view: View, answers: Answers) -> Iterator[str]:
             yield f"View {view.name!r}, answer {name!r}: JSON cannot hold it ({error})."
 
 
-# ---- what to hold them against -----------------------------------------------
+# ---- the reference -----------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -165,16 +170,16 @@ class Reference:
         return found
 
     def differences(self, how: str, got: Answers) -> Iterator[str]:
-        """Where other answers are not these, the first place for each answer."""
+        """Where other answers differ: the first group for each answer."""
         for group in sorted(self.answers.keys() ^ got.keys(), key=repr)[:1]:
             has, misses = (how, "all at once") if group in got else ("all at once", how)
-            yield f"View {self.view.name!r}: {self._place(group)} has answers {has}, and none {misses}."
+            yield f"View {self.view.name!r}: {self._location(group)} has answers {has}, and none {misses}."
         for name in self.view.answers:
             for group, answers in self.answers.items():
                 if group in got and not self._is_right(group, name, answers[name], got[group][name]):
                     yield (
                         f"View {self.view.name!r}, answer {name!r}: {got[group][name]!r} {how}, {answers[name]!r} "
-                        f"all at once, in {self._place(group)}."
+                        f"all at once, in {self._location(group)}."
                     )
                     break
 
@@ -191,7 +196,7 @@ class Reference:
         used = {column.name for column in sqlglot.parse_one(text, dialect="spark").find_all(exp.Column)}
         return {each for each in used if is_rounded(self.view.algebras[each])}
 
-    def _place(self, group: Group) -> str:
+    def _location(self, group: Group) -> str:
         begin = EPOCH + timedelta(microseconds=group[0])
         keys = dict(zip(self.view.keys, group[1], strict=True))
         return f"the bucket {begin:%Y-%m-%dT%H:%M:%S}Z of {keys}" if keys else f"the bucket {begin:%Y-%m-%dT%H:%M:%S}Z"

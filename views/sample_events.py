@@ -1,7 +1,7 @@
-"""Events made up for a source, always the same for a seed: what the laws of a view are tried on.
+"""Generate events for a source, the same for a seed: the laws of a view are checked on them.
 
-They are unkind: fields missing or null, few different values (so that groups meet), the constants that a view's own
-conditions ask for, zeros and extremes, times out of order, copies of the same event in one partition.
+They are hostile: fields missing or null, few different values (so that groups meet), the constants that a view's own
+conditions ask for, zeros and extremes, times out of order, duplicates in one partition.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class Record:
 
 
 def generate(
-    source: Source, count: int, seed: int, *, views: Iterable[View] = (), partitions: int = 3, copies: float = 0.05
+    source: Source, count: int, seed: int, *, views: Iterable[View] = (), partitions: int = 3, duplicates: float = 0.05
 ) -> list[Record]:
-    """`count` records of a source; a share `copies` of them repeats an earlier one, byte for byte."""
-    chance = random.Random(seed)  # noqa: S311  # made-up events, no secret
+    """`count` records of a source; a share `duplicates` of them repeats an earlier one, byte for byte."""
+    chance = random.Random(seed)  # noqa: S311  # generated events, no secret
     views = list(views)
     constants = sorted({each for view in views for each in _constants(view)}, key=repr)
     # Some within a few buckets of the finest view: else hardly two events would meet in a bucket of 5 seconds.
@@ -54,7 +54,7 @@ def generate(
     records: list[Record] = []
     offsets = [0] * partitions
     for number in range(count):
-        if records and chance.random() < copies:
+        if records and chance.random() < duplicates:
             known = chance.choice(records)
             partition, value, event = known.event.partition, known.value, known.event
             event = Event(partition, offsets[partition], event.event_id, event.event_time, event.fields)

@@ -24,9 +24,9 @@ from views.types import BIGINT, DOUBLE, fit
 KEY_KINDS = ("string", "bigint", "boolean", "date")
 RESERVED = ("bucket", "day", "state", "meta")
 """Columns of every batch view; members of every answer."""
-MOST_KEYS, MOST_ANSWERS = 16, 64
+MAX_KEYS, MAX_ANSWERS = 16, 64
 FORMAT = 1
-"""Grows when the same declaration begins to mean other states: all views are then computed anew."""
+"""Grows when the same declaration begins to mean other states: all views are then recomputed."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class View:
     def __post_init__(self) -> None:
         for problem in self._problems():
             raise ViewError(f"View {self.name!r}: {problem}")
-        # Compute them now: what is wrong with an expression is told where it was declared.
+        # Compute them now: a problem with an expression is reported where it was declared.
         for place in (self._grain, self.key_expressions, self.condition, self.measures, self.derived, self.hash):
             del place
 
@@ -164,13 +164,13 @@ class View:
         if found.type.kind not in ("bigint", "double", "boolean"):
             raise ViewError(
                 f"View {self.name!r}, answer {name!r}: {answer.of!r} is {found.type.ddl()}; "
-                "what is derived from answers is a number or a boolean."
+                "a derived answer is a number or a boolean."
             )
         return found
 
     @cached_property
     def hash(self) -> str:
-        """The definition hash: the same exactly as long as the view means the same."""
+        """The definition hash: it changes exactly when the meaning of the view changes."""
         return hashlib.sha256(self.definition().encode()).hexdigest()
 
     @cached_property
@@ -236,22 +236,22 @@ class View:
     # ---- checks ----
 
     def _problems(self) -> Iterator[str]:
-        """What is wrong with the shape; what is wrong with an expression comes later, from the expression."""
+        """What is wrong with the shape. Expressions report their own problems later."""
         given: Any = self
         if not isinstance(given.name, str) or not re.fullmatch(NAME, given.name):
-            yield "a name is lower-case letters, digits and underscores, and begins with a letter."
+            yield "a name consists of lower-case letters, digits and underscores, and begins with a letter."
         if not isinstance(given.source, Source):
             yield f"source is {given.source!r}; it should be a Source."
-        for what, mapping, most in (("keys", given.keys, MOST_KEYS), ("answers", given.answers, MOST_ANSWERS)):
+        for what, mapping, maximum in (("keys", given.keys, MAX_KEYS), ("answers", given.answers, MAX_ANSWERS)):
             if not isinstance(mapping, Mapping):
                 yield f"{what} is {mapping!r}; it should be a dict like {{'url': 'properties.url'}}."
-            if len(mapping) > most:
-                yield f"it has {len(mapping)} {what}; {most} are possible."
+            if len(mapping) > maximum:
+                yield f"it has {len(mapping)} {what}; {maximum} are allowed."
             for name in mapping:
                 if not isinstance(name, str) or not re.fullmatch(NAME, name):
-                    yield f"{name!r} among its {what} is no name: lower-case letters, digits and underscores."
+                    yield f"{name!r} among its {what} is not a name: use lower-case letters, digits and underscores."
                 if name in RESERVED:
-                    yield f"{name!r} among its {what} is taken: every batch view has it. Rename it."
+                    yield f"{name!r} among its {what} is reserved: every batch view has it. Rename it."
         if both := sorted({*given.keys} & {*given.answers}):
             yield f"{both} is both a key and an answer. Rename the answer, for example '{both[0]}_count'."
         if not given.answers:

@@ -1,4 +1,4 @@
-"""A watch: every event of a source that matches is shown to whoever looks, as it arrives, and counted."""
+"""A watch: every matching event of a source is counted, and pushed to subscribers as it arrives."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Watch:
     def __post_init__(self) -> None:
         for problem in self._problems():
             raise AlertError(f"Watch {self.name!r}: {problem}")
-        self.condition  # noqa: B018  computed now: what is wrong is told where it was declared
+        self.condition  # noqa: B018  computed now: a problem is reported where it was declared
 
     @cached_property
     def condition(self) -> Typed:
@@ -43,6 +43,6 @@ class Watch:
     def _problems(self) -> Iterator[str]:
         given: Any = self
         if not isinstance(given.name, str) or not re.fullmatch(NAME, given.name):
-            yield "a name is lower-case letters, digits and underscores, and begins with a letter."
+            yield "a name consists of lower-case letters, digits and underscores, and begins with a letter."
         if not isinstance(given.source, Source):
             yield f"source is {given.source!r}; it should be a Source."

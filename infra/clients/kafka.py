@@ -1,56 +1,103 @@
-"""How every Kafka client of ours connects: one place that turns settings into kafka-python arguments."""
+"""How Kafka clients connect: the settings' address and login, in the form that each client takes.
+
+Three clients share one login. kafka-python carries the control plane (`infra.clients.kafka_admin`), confluent-kafka,
+which is librdkafka, produces and consumes records, and Spark reads with the Java client.
+"""
 
 from __future__ import annotations
 
 import socket
-from typing import Any
+from typing import Any, NamedTuple
 
 from infra.settings import Settings
 
+FETCH_WAIT_MS = "10"
+"""How long a broker may delay its reply to a consumer at the end of a partition. Spark asks for the end offsets over
+the same connection right after a fetch and waits behind it: by default half a second, each time."""
 
-def kafka_config(settings: Settings, bootstrap: str) -> dict[str, Any]:
-    """Connection arguments for kafka-python's producer, consumer and admin client."""
-    config: dict[str, Any] = {
-        "bootstrap_servers": bootstrap.split(","),
-        "security_protocol": settings.kafka_security_protocol,
-    }
-    if settings.kafka_security_protocol.endswith("SSL") and settings.kafka_ca_file:
-        config["ssl_cafile"] = str(settings.kafka_ca_file)
-    if settings.kafka_security_protocol.startswith("SASL") and settings.kafka_password:
+
+class KafkaLogin(NamedTuple):
+    """How to sign in, taken from the settings; each member is None where the protocol has no use for it."""
+
+    protocol: str
+    ca_file: str | None
+    mechanism: str | None
+    username: str | None
+    password: str | None
+
+
+def kafka_login(settings: Settings) -> KafkaLogin:
+    """The login that the settings give: a certificate authority for SSL, a user and password for SASL."""
+    protocol, password = settings.kafka_security_protocol, settings.kafka_password
+    ca_file = str(settings.kafka_ca_file) if protocol.endswith("SSL") and settings.kafka_ca_file else None
+    if not protocol.startswith("SASL") or password is None:
+        return KafkaLogin(protocol, ca_file, None, None, None)
+    secret = password.get_secret_value()
+    return KafkaLogin(protocol, ca_file, settings.kafka_sasl_mechanism, settings.kafka_username, secret)
+
+
+def kafka_python_config(settings: Settings, bootstrap: str) -> dict[str, Any]:
+    """Arguments of kafka-python's clients."""
+    login = kafka_login(settings)
+    config: dict[str, Any] = {"bootstrap_servers": bootstrap.split(","), "security_protocol": login.protocol}
+    if login.ca_file:
+        config["ssl_cafile"] = login.ca_file
+    if login.password is not None:
         config |= {
-            "sasl_mechanism": settings.kafka_sasl_mechanism,
-            "sasl_plain_username": settings.kafka_username,
-            "sasl_plain_password": settings.kafka_password.get_secret_value(),
+            "sasl_mechanism": login.mechanism,
+            "sasl_plain_username": login.username,
+            "sasl_plain_password": login.password,
         }
     return config
 
 
-def check_kafka(settings: Settings, bootstrap: str, timeout_ms: int = 3000) -> str | None:
-    """None when the brokers answer a metadata request; else what they did instead."""
-    if unreachable := _unreachable(bootstrap, timeout_ms / 1000):
-        return unreachable
-    from kafka import KafkaAdminClient
-    from kafka.errors import KafkaError
-
-    try:
-        admin = KafkaAdminClient(
-            **kafka_config(settings, bootstrap),
-            request_timeout_ms=timeout_ms,
-            bootstrap_timeout_ms=timeout_ms,
-        )
-    except (KafkaError, OSError, ValueError) as error:
-        return f"no answer from {bootstrap}: {error}{_password_hint(settings)}"
-    try:
-        brokers = admin.describe_cluster()["brokers"]
-    except (KafkaError, OSError) as error:
-        return f"{bootstrap} does not answer a metadata request: {error}"
-    finally:
-        admin.close()
-    return None if brokers else f"{bootstrap} knows no broker yet"
+def librdkafka_config(settings: Settings, bootstrap: str) -> dict[str, Any]:
+    """Configuration of confluent-kafka's producers and consumers."""
+    login = kafka_login(settings)
+    config: dict[str, Any] = {
+        "bootstrap.servers": bootstrap,
+        "security.protocol": login.protocol,
+        "socket.keepalive.enable": True,
+        "reconnect.backoff.ms": 50,
+        "reconnect.backoff.max.ms": 1000,
+        "log_level": 3,
+    }
+    if login.ca_file:
+        config["ssl.ca.location"] = login.ca_file
+    if login.password is not None:
+        config |= {
+            "sasl.mechanism": login.mechanism,
+            "sasl.username": login.username,
+            "sasl.password": login.password,
+        }
+    return config
 
 
-def _unreachable(bootstrap: str, timeout_s: float) -> str | None:
-    """None when one of the brokers accepts a connection. Asked first, because it is cheap and its answer is plain."""
+def spark_kafka_options(settings: Settings, bootstrap: str) -> dict[str, str]:
+    """Options of Spark's Kafka source. Records of an aborted transaction are never read."""
+    login = kafka_login(settings)
+    options = {
+        "kafka.bootstrap.servers": bootstrap,
+        "kafka.security.protocol": login.protocol,
+        "kafka.isolation.level": "read_committed",
+        "kafka.fetch.max.wait.ms": FETCH_WAIT_MS,
+    }
+    if login.password is not None:
+        module = "plain.PlainLoginModule" if login.mechanism == "PLAIN" else "scram.ScramLoginModule"
+        user, password = _jaas(login.username or ""), _jaas(login.password)
+        options |= {
+            "kafka.sasl.mechanism": str(login.mechanism),
+            "kafka.sasl.jaas.config": (
+                f"org.apache.kafka.common.security.{module} required username={user} password={password};"
+            ),
+        }
+    if login.ca_file:
+        options |= {"kafka.ssl.truststore.type": "PEM", "kafka.ssl.truststore.location": login.ca_file}
+    return options
+
+
+def check_connection(bootstrap: str, timeout_s: float) -> str | None:
+    """None where one of the brokers accepts a TCP connection; else the reason of each. Cheap, and its text is plain."""
     errors = []
     for broker in bootstrap.split(","):
         host, _, port = broker.strip().rpartition(":")
@@ -63,8 +110,5 @@ def _unreachable(bootstrap: str, timeout_s: float) -> str | None:
     return f"no answer from {', '.join(errors)}"
 
 
-def _password_hint(settings: Settings) -> str:
-    """kafka-python calls a wrong password "unable to bootstrap"."""
-    if settings.kafka_security_protocol.startswith("SASL"):
-        return f". Is the password of {settings.kafka_username!r} right (kafka_password)?"
-    return ""
+def _jaas(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

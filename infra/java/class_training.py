@@ -14,9 +14,10 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from infra.clients.kafka import spark_kafka_options
 from infra.java.class_archive import option
 from infra.settings import Settings, load_settings
-from infra.spark.session import kafka_source_options, spark_session
+from infra.spark.session import spark_session
 
 NOBODY = "127.0.0.1:1"
 IMPATIENT = {
@@ -83,7 +84,7 @@ def _streams(session: SparkSession, folder: Path) -> None:
 
 def _kafka(session: SparkSession, settings: Settings) -> None:
     """Nobody is there to be read from; the client and the source are loaded all the same."""
-    options = {**kafka_source_options(settings, NOBODY), **IMPATIENT, "subscribe": "none"}
+    options = {**spark_kafka_options(settings, NOBODY), **IMPATIENT, "subscribe": "none"}
     with suppress(Exception):
         session.read.format("kafka").options(**options).load().count()
 

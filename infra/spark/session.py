@@ -128,44 +128,10 @@ def _of_process(folder: Path, archive: Path | None) -> dict[str, str]:
     return {"spark.local.dir": str(folder), "spark.driver.defaultJavaOptions": " ".join(options)}
 
 
-FETCH_WAIT_MS = "10"
-"""How long a broker may hold back its answer to a consumer that is at the end of a partition. Spark asks for the ends
-over the same connection right after it has read, and waits behind that: by default half a second, each time."""
-
-
-def kafka_source_options(settings: Settings, bootstrap: str) -> dict[str, str]:
-    """Connection options for Spark's Kafka source and sink. Records of an aborted transaction are never read."""
-    options = {
-        "kafka.bootstrap.servers": bootstrap,
-        "kafka.security.protocol": settings.kafka_security_protocol,
-        "kafka.isolation.level": "read_committed",
-        "kafka.fetch.max.wait.ms": FETCH_WAIT_MS,
-    }
-    if settings.kafka_security_protocol.startswith("SASL") and settings.kafka_password:
-        login = "plain.PlainLoginModule" if settings.kafka_sasl_mechanism == "PLAIN" else "scram.ScramLoginModule"
-        user, password = (_jaas(text) for text in (settings.kafka_username, settings.kafka_password.get_secret_value()))
-        options |= {
-            "kafka.sasl.mechanism": settings.kafka_sasl_mechanism,
-            "kafka.sasl.jaas.config": (
-                f"org.apache.kafka.common.security.{login} required username={user} password={password};"
-            ),
-        }
-    if settings.kafka_security_protocol.endswith("SSL") and settings.kafka_ca_file:
-        options |= {
-            "kafka.ssl.truststore.type": "PEM",
-            "kafka.ssl.truststore.location": str(settings.kafka_ca_file),
-        }
-    return options
-
-
 def planned_end(checkpoint: Path, batch_id: int, topic: str) -> dict[int, int]:
     """Where Spark planned a micro-batch to end: in its offset log, which it writes before the batch runs."""
     planned = (checkpoint / "offsets" / str(batch_id)).read_text(encoding="utf-8").splitlines()[-1]
     return {int(p): int(o) for p, o in json.loads(planned)[topic].items()}
-
-
-def _jaas(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _log_config() -> Path:

@@ -13,15 +13,16 @@ from typing import NamedTuple
 
 import psutil
 
-from infra.clients.kafka import check_kafka
+from infra.clients.kafka_admin import check_kafka
 from infra.clients.redis import check_redis
 from infra.errors import InfraError
 from infra.home import Home, read_json
 from infra.java.find import TESTED, find_java
 from infra.java.jars import cached_jars
 from infra.settings import Settings
+from infra.stack.addresses import addresses, wanted_ports
 from infra.stack.ports import holder_of, is_free
-from infra.stack.services import addresses, find_redis_server, wanted_ports
+from infra.stack.redis_server import find_redis_server
 from infra.stack.up import read_status
 
 NEEDED_MEMORY_MB = 3000

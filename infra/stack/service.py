@@ -24,6 +24,10 @@ def nothing_to_prepare() -> None:
     """For services that need no preparation."""
 
 
+UTF8 = {"LC_ALL": "C.UTF-8"}
+"""Under another locale Java cannot open a path like `/home/jürgen`."""
+
+
 @dataclass(frozen=True)
 class Service:
     """How to run one child process.

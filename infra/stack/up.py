@@ -27,9 +27,10 @@ from infra.java.jars import Progress, fetch_jars
 from infra.logs import configure_logging
 from infra.rest.access_keys import make_first_key
 from infra.settings import Settings, child_environment, load_settings
+from infra.stack.addresses import wanted_ports
 from infra.stack.ports import check_free
 from infra.stack.service import Service
-from infra.stack.services import build_services, wanted_ports
+from infra.stack.services import build_services
 from infra.stack.supervisor import Supervisor, end_leftovers, stop_on_signals
 
 log = structlog.get_logger()

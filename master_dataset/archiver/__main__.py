@@ -6,15 +6,14 @@ import sys
 import time
 from contextlib import suppress
 
-from confluent_kafka.admin import AdminClient
-
+from infra.clients.kafka_admin import KafkaAdmin
 from infra.process_status import ProcessStatus
 from infra.processes import Worker, run_worker
 from infra.spark.session import spark_session
-from infra.stack.services import addresses
+from infra.stack.addresses import addresses
 from master_dataset.archiver.metrics import archiver_metrics
-from master_dataset.archiver.source_archiver import Follower, check_any_is_followed
-from master_dataset.kafka.topics import existing_topics, librdkafka_config
+from master_dataset.archiver.source_archiver import SourceArchiver, check_any_is_archived
+from master_dataset.kafka.topics import existing_topics
 from views.declarations import declared_by
 
 HEARTBEAT_S = 1.0
@@ -25,17 +24,18 @@ def run_archiver(worker: Worker) -> None:
     settings = worker.settings
     sources = declared_by(settings).sources.values()
     bootstrap = addresses(settings).kafka
-    existing_topics(AdminClient(librdkafka_config(settings, bootstrap)))  # without Kafka no source need be tried
+    admin = KafkaAdmin(settings, bootstrap)
+    existing_topics(admin)  # without Kafka no source need be tried
     worker.write_status(ProcessStatus(time.time()))
     spark = spark_session(settings, "tidemark-archiver")
-    followers = [Follower(settings, bootstrap, spark, source) for source in sources]
+    followers = [SourceArchiver(settings, bootstrap, spark, source) for source in sources]
     try:
-        with worker.metrics(settings.archiver_metrics_port, archiver_metrics(followers)):
+        with worker.metrics(settings.archiver_metrics_port, archiver_metrics(followers, admin)):
             while not worker.is_stopping:
                 for follower in followers:
                     if not worker.is_stopping:
                         follower.attend()
-                check_any_is_followed(followers)
+                check_any_is_archived(followers)
                 described = {follower.source.name: follower.describe() for follower in followers}
                 worker.write_status(ProcessStatus(time.time(), sources=described))
                 worker.wait(HEARTBEAT_S)

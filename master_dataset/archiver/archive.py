@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
-from confluent_kafka.admin import AdminClient
 from pyspark.sql import DataFrame, SparkSession
 
+from infra.clients.kafka import spark_kafka_options
+from infra.clients.kafka_admin import KafkaAdmin
 from infra.failpoints import reach
 from infra.home import Home
 from infra.settings import Settings
-from infra.spark.session import kafka_source_options, planned_end
+from infra.spark.session import planned_end
 from master_dataset.archiver.commit_size import next_end
 from master_dataset.cut import count_between, cut_to_json, ranges
 from master_dataset.dead_letters.letters import DeadLetters
@@ -31,14 +32,16 @@ from master_dataset.kafka.positions import (
     check_positions,
     check_topic_id,
     read_positions,
-    read_topic_id,
 )
-from master_dataset.kafka.topics import librdkafka_config
+from master_dataset.kafka.topics import read_topic_id
 from master_dataset.table.append import append, archiver_lock, commit_lock, create_table
 from master_dataset.table.checks.fsck import TableDamaged, refuse_damage
 from master_dataset.table.checks.void_commits import take_out_unsynced
-from master_dataset.table.commits import Kind, Proof, complete_ledger, remember, table_path
 from master_dataset.table.coverage import effective_proofs, follow
+from master_dataset.table.delta_log import remember
+from master_dataset.table.ledger import complete_ledger
+from master_dataset.table.paths import table_path
+from master_dataset.table.proofs import Kind, Proof
 from views.on_spark.events import with_event
 from views.source import Source
 
@@ -49,8 +52,6 @@ if TYPE_CHECKING:
 
 SMALL_COMMIT = 50_000
 """Up to this many records a commit is one file; larger ones are written in parallel."""
-
-ADMIN_TIMEOUT_S = 15.0
 
 log = structlog.get_logger()
 
@@ -68,7 +69,7 @@ class Archive:
     rows: int
     dead_letters: DeadLetters
     checkpoint: Path
-    admin: AdminClient
+    admin: KafkaAdmin
     last: Proof = field(default_factory=lambda: Proof(Kind.APPEND))
     last_commit_at: float = 0.0
     commits: int = 0
@@ -143,12 +144,12 @@ class Archive:
 
     def check_topic(self) -> None:
         """Before each commit: a topic that was made again while we run begins at 0, and may soon reach our offsets."""
-        check_topic_id(self.source, read_topic_id(self.admin, self.source.topic, ADMIN_TIMEOUT_S), self.topic_id)
+        check_topic_id(self.source, read_topic_id(self.admin, self.source.topic), self.topic_id)
 
     def _reading_options(self, spark: SparkSession) -> dict[str, str]:
         """How Kafka is read from the table's end on: loudly, if something is not there any more."""
         return {
-            **kafka_source_options(self.settings, self.bootstrap),
+            **spark_kafka_options(self.settings, self.bootstrap),
             "subscribe": self.source.topic,
             "startingOffsets": json.dumps({self.source.topic: cut_to_json(self.cut)}),
             # Three tasks a core: with one, the core that got the smaller partitions waits for the other.
@@ -204,7 +205,7 @@ def open_archive(settings: Settings, bootstrap: str, source: Source, spark: Spar
         rows=held.rows,
         dead_letters=dead_letters,
         checkpoint=checkpoint_folder(settings, source.name),
-        admin=AdminClient(librdkafka_config(settings, bootstrap)),
+        admin=KafkaAdmin(settings, bootstrap),
         last=last_with_rows(proofs),
     )
 

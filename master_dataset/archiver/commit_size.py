@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import ceil
 
 from master_dataset.cut import Cut, count_between, ranges
-from master_dataset.table.commits import Proof
+from master_dataset.table.proofs import Proof
 
 FIRST_RECORDS = 1_000
 """So many are taken on trust, before anything is known of their size."""

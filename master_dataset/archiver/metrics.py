@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from infra.clients.kafka_admin import KafkaAdmin
 from infra.metrics import PerSource, SourceMetrics
 from infra.process_status import ProcessStatus
 from master_dataset.cut import count_between
@@ -14,7 +15,7 @@ from master_dataset.errors import MasterDatasetError
 from master_dataset.kafka.topics import LATEST, read_offsets
 
 if TYPE_CHECKING:
-    from master_dataset.archiver.source_archiver import Follower
+    from master_dataset.archiver.source_archiver import SourceArchiver
 
 KAFKA_TIMEOUT_S = 2.0
 
@@ -39,23 +40,24 @@ PER_SOURCE = (
 )
 
 
-def archiver_metrics(followers: Sequence[Follower]) -> SourceMetrics:
-    """What the followers say of themselves, and how far Kafka is by then."""
+def archiver_metrics(followers: Sequence[SourceArchiver], admin: KafkaAdmin) -> SourceMetrics:
+    """The status of each source, and how far Kafka is ahead of it."""
+    probe = admin.with_timeout(KAFKA_TIMEOUT_S)
 
     def status() -> ProcessStatus:
-        sources = {each.source.name: {**each.describe(), "behind": _behind(each)} for each in followers}
+        sources = {each.source.name: {**each.describe(), "behind": _behind(each, probe)} for each in followers}
         return ProcessStatus(time.time(), sources=sources)
 
     return SourceMetrics("tidemark_archiver", PER_SOURCE, status)
 
 
-def _behind(follower: Follower) -> int | None:
-    """How many offsets Kafka has beyond the table's end; None where nobody can say."""
+def _behind(follower: SourceArchiver, admin: KafkaAdmin) -> int | None:
+    """How many offsets Kafka has beyond the table's end; None where Kafka does not answer."""
     archive = follower.archive
     if archive is None:
         return None
-    places = [(archive.source.topic, partition) for partition in archive.cut]
+    locations = [(archive.source.topic, partition) for partition in archive.cut]
     with suppress(MasterDatasetError):
-        latest = read_offsets(archive.admin, places, LATEST, KAFKA_TIMEOUT_S)
+        latest = read_offsets(admin, locations, LATEST)
         return count_between(archive.cut, {partition: offset for (_, partition), offset in latest.items()})
     return None

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import structlog
-from confluent_kafka.admin import AdminClient
 
+from infra.clients.kafka_admin import KafkaAdmin
 from infra.settings import Settings
 from master_dataset.archiver.archive import Archive, open_archive
 from master_dataset.cut import cut_to_json
 from master_dataset.errors import MasterDatasetError
-from master_dataset.kafka.topics import apply_topics, librdkafka_config, plan_topics
+from master_dataset.kafka.topics import apply_topics, plan_topics
 from views.declarations import declared_by
 from views.source import Source
 
@@ -34,7 +34,7 @@ RETRY_S = 10.0
 log = structlog.get_logger()
 
 
-class NothingFollowed(MasterDatasetError):
+class NothingArchived(MasterDatasetError):
     """Every source is refused."""
 
     def __init__(self, refusals: dict[str, Exception]) -> None:
@@ -44,7 +44,7 @@ class NothingFollowed(MasterDatasetError):
 
 
 @dataclass
-class Follower:
+class SourceArchiver:
     """A source, and its query while it is followed. `refusal` is why it is not."""
 
     settings: Settings
@@ -69,8 +69,8 @@ class Follower:
         try:
             if self.refusal is not None:  # what was declared at the start may be what had to be mended
                 self.source = declared_by(self.settings).sources.get(self.source.name, self.source)
-            admin = AdminClient(librdkafka_config(self.settings, self.bootstrap))
-            apply_topics(admin, plan_topics([self.source]))
+            with KafkaAdmin(self.settings, self.bootstrap) as admin:
+                apply_topics(admin, plan_topics([self.source]))
             self.archive = open_archive(self.settings, self.bootstrap, self.source, self.spark, self.locks)
             self.query = self.archive.start(self.spark)
             self.refusal = None
@@ -105,10 +105,10 @@ class Follower:
         }
 
 
-def check_any_is_followed(followers: Sequence[Follower]) -> None:
+def check_any_is_archived(followers: Sequence[SourceArchiver]) -> None:
     """Raise if all are refused: the process may end then, and a new one starts with everything anew."""
     refusals = {each.source.name: each.refusal for each in followers if each.refusal is not None}
     if len(refusals) == 1 == len(followers):
         raise next(iter(refusals.values()))
     if followers and len(refusals) == len(followers):
-        raise NothingFollowed(refusals)
+        raise NothingArchived(refusals)

@@ -11,7 +11,7 @@ import uvicorn
 from infra.errors import InfraError
 from infra.logs import configure_logging
 from infra.settings import load_settings
-from infra.stack.services import addresses
+from infra.stack.addresses import addresses
 from master_dataset.collector.app import create_app
 from views.declarations import declared_by
 from views.errors import DeclarationError

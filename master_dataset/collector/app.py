@@ -8,16 +8,17 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import structlog
-from confluent_kafka.admin import AdminClient
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from infra.clients.kafka import librdkafka_config
+from infra.clients.kafka_admin import KafkaAdmin
 from infra.metrics import new_registry
 from infra.rest.access import SECURITY_SCHEMES, Access
 from infra.rest.problems import Problem, install_problems
 from infra.rest.responses import add_health, add_metrics
 from infra.settings import Settings
-from infra.stack.services import addresses
+from infra.stack.addresses import addresses
 from infra.threads import Threads
 from infra.version import VERSION
 from master_dataset.collector.context import Collector
@@ -34,21 +35,22 @@ from master_dataset.collector.producer import AckedProducer
 from master_dataset.collector.topic_cache import TopicCache
 from master_dataset.errors import MasterDatasetError
 from master_dataset.events.envelope import compile_validator
-from master_dataset.kafka.topics import apply_topics, compare_topics, existing_topics, librdkafka_config, plan_topics
+from master_dataset.kafka.topics import apply_topics, compare_topics, existing_topics, plan_topics
 from views.declarations import Declarations
 
 RETRY_TOPICS_EVERY_S = 1.0
 READY_TIMEOUT_S = 3.0
 PARSING_THREADS = 2  # more would only share one interpreter's time
-MOST_FETCHES = 32
+MAX_FETCHES = 32
 
 log = structlog.get_logger()
 
 
 def create_app(settings: Settings, declarations: Declarations) -> FastAPI:
     """The collector for these settings and sources. It connects to Kafka when it is started."""
-    config = librdkafka_config(settings, addresses(settings).kafka)
-    admin = AdminClient(config)
+    bootstrap = addresses(settings).kafka
+    config, admin = librdkafka_config(settings, bootstrap), KafkaAdmin(settings, bootstrap)
+    probe = admin.with_timeout(READY_TIMEOUT_S)
     limits = Limits.of(settings)
     budget, registry, access = Budget(limits.buffer), new_registry("collector"), Access(settings)
     collector = Collector(
@@ -62,7 +64,7 @@ def create_app(settings: Settings, declarations: Declarations) -> FastAPI:
         producer=AckedProducer(config, settings.collector_ack_timeout_s, limits.buffer),
         topics=TopicCache(admin),
         parsing=Threads("parse", PARSING_THREADS),
-        fetching=Threads("fetch", MOST_FETCHES),
+        fetching=Threads("fetch", MAX_FETCHES),
         metrics=CollectorMetrics(registry, budget),
         validators={source.name: compile_validator(source) for source in declarations.sources.values()},
     )
@@ -106,7 +108,7 @@ def create_app(settings: Settings, declarations: Declarations) -> FastAPI:
         admin_routes(collector),
     ):
         app.include_router(routes)
-    add_health(app, lambda: _ready(collector, has_topics), "/healthz")
+    add_health(app, lambda: _ready(probe, has_topics), "/healthz")
     add_metrics(app, access, lambda: registry)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]  # FastAPI's own way to change it
     return app
@@ -132,12 +134,12 @@ async def _make_topics(collector: Collector, done: asyncio.Event) -> None:
         return
 
 
-async def _ready(collector: Collector, has_topics: asyncio.Event) -> dict[str, Any]:
+async def _ready(probe: KafkaAdmin, has_topics: asyncio.Event) -> dict[str, Any]:
     """Whether events can be stored: Kafka answers and the declared topics exist."""
     if not has_topics.is_set():
         raise Problem(503, "not-ready", "The declared topics are not made yet.", retry_after_s=1)
     try:
-        await asyncio.to_thread(existing_topics, collector.admin, READY_TIMEOUT_S)
+        await asyncio.to_thread(existing_topics, probe)
     except MasterDatasetError as error:
         raise Problem(503, "not-ready", f"Kafka does not answer. {error}", retry_after_s=1) from None
     return {}

@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka.admin import AdminClient
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from infra.clients.kafka_admin import KafkaAdmin
 from infra.rest.access import Access
 from infra.rest.problems import Problem
 from infra.settings import Settings
@@ -32,7 +32,7 @@ class Collector:
     settings: Settings
     declarations: Declarations
     kafka_config: dict[str, Any]
-    admin: AdminClient
+    admin: KafkaAdmin
     access: Access
     limits: Limits
     budget: Budget

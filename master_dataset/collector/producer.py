@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from master_dataset.kafka.record import KafkaRecord
 from master_dataset.kafka.topics import PARTITIONER
 
 Acks = Literal["0", "1", "all"]
@@ -23,23 +24,8 @@ IDLE_PUMP_EVERY_S = 1.0
 GRACE_S = 2.0
 """How much longer than librdkafka itself we wait for its verdict."""
 METADATA_TIMEOUT_S = 5.0
-ANY_PARTITION = -1
 
 log = structlog.get_logger()
-
-
-Headers = list[tuple[str, str | bytes | None]] | None
-
-
-class Record(NamedTuple):
-    """A message for Kafka. A timestamp of 0 stands for now."""
-
-    topic: str
-    value: bytes
-    key: bytes | None = None
-    partition: int = ANY_PARTITION
-    timestamp_ms: int = 0
-    headers: Headers = None
 
 
 class Ack(NamedTuple):
@@ -130,7 +116,7 @@ class AckedProducer:
         self._pump_handle: asyncio.TimerHandle | None = None
         self._pumps_fast = False
 
-    async def send(self, records: Sequence[Record], acks: Acks = "all") -> list[Outcome]:
+    async def send(self, records: Sequence[KafkaRecord], acks: Acks = "all") -> list[Outcome]:
         """One outcome per record, in order."""
 
         def produce(producer: Producer, delivery: _Delivery, only: Sequence[int]) -> None:
@@ -144,7 +130,7 @@ class AckedProducer:
                         record.partition,
                         on_delivery=partial(delivery.acknowledge, place),
                         timestamp=record.timestamp_ms,
-                        headers=record.headers,
+                        headers=list(record.headers),
                     )
                 except (KafkaException, BufferError) as error:
                     delivery.refuse(place, _reason(error))

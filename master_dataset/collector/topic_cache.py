@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 
-from confluent_kafka.admin import AdminClient
-
+from infra.clients.kafka_admin import KafkaAdmin
 from infra.rest.problems import Problem
-from master_dataset.kafka.topics import KafkaUnreachable, TopicError, existing_topics
+from master_dataset.kafka.errors import KafkaUnreachable, TopicError
+from master_dataset.kafka.topics import existing_topics
 
 ASK_AGAIN_AFTER_S = 1.0
 TIMEOUT_S = 5.0
@@ -17,8 +17,8 @@ TIMEOUT_S = 5.0
 class TopicCache:
     """Partition counts by topic. A topic that is not known is looked for, at most once a second."""
 
-    def __init__(self, admin: AdminClient) -> None:
-        self._admin = admin
+    def __init__(self, admin: KafkaAdmin) -> None:
+        self._admin = admin.with_timeout(TIMEOUT_S)
         self._partitions: dict[str, int] = {}
         self._asked_at = float("-inf")
         self._lock = asyncio.Lock()
@@ -64,7 +64,7 @@ class TopicCache:
             if time.monotonic() - self._asked_at < ASK_AGAIN_AFTER_S:
                 return
             try:
-                self._partitions = await asyncio.to_thread(existing_topics, self._admin, TIMEOUT_S)
+                self._partitions = await asyncio.to_thread(existing_topics, self._admin)
             except (KafkaUnreachable, TopicError) as error:
                 raise Problem(
                     503, "kafka-unreachable", f"{error} Nothing was stored. Send it again later.", retry_after_s=2

@@ -16,24 +16,19 @@ from typing import Any, cast
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from infra.clients.kafka import librdkafka_config
 from infra.failpoints import reach
 from infra.settings import Settings
 from master_dataset.dead_letters.sent import note_sent, read_sent
 from master_dataset.errors import MasterDatasetError
 from master_dataset.events.json_bytes import text_or_base64
-from master_dataset.kafka.send import NOW, Record, milliseconds, record_of, send_fitting, send_records
-from master_dataset.kafka.topics import librdkafka_config, translated
-from master_dataset.table.commits import (
-    Commit,
-    DataFile,
-    Kind,
-    Proof,
-    live_files,
-    read_commit,
-    read_commits,
-    read_ledger,
-)
+from master_dataset.kafka.errors import translated
+from master_dataset.kafka.record import NOW, KafkaRecord, record_of, timestamp_ms
+from master_dataset.kafka.send import send_fitting, send_records
 from master_dataset.table.coverage import effective_proofs
+from master_dataset.table.delta_log import Commit, TableFile, commit_file, live_files, read_commit, read_commits
+from master_dataset.table.ledger import read_ledger
+from master_dataset.table.proofs import Kind, Proof
 from views.source import Source
 
 ORIGIN = ("source", "topic", "partition", "offset", "timestamp", "version", "reason")
@@ -113,7 +108,7 @@ class DeadLetters:
         return sent
 
     def _send_new(self, version: int, proof: Proof) -> int:
-        added = read_commit(self.table / "_delta_log" / f"{version:020}.json").added
+        added = read_commit(commit_file(self.table, version)).added
         return self._send_and_note(version, self._invalid_rows(added, proof))
 
     def _send_missing(self, commits: list[Commit]) -> int:
@@ -147,13 +142,15 @@ class DeadLetters:
         reach("letters.after_note")
         return count
 
-    def _invalid_rows(self, files: Iterable[DataFile], proof: Proof) -> Iterator[dict[str, Any]]:
+    def _invalid_rows(self, files: Iterable[TableFile], proof: Proof) -> Iterator[dict[str, Any]]:
         """The invalid rows among a commit's offsets, wherever they lie by now, in the order of the files."""
         import pyarrow.compute as pc  # the collector reads dead letters too, and needs no Parquet for that
 
-        from master_dataset.reading.read import Wanted, read_file
+        from master_dataset.reading.read import RecordFilter, read_file
 
-        wanted = Wanted(start=proof.start, end=proof.end, with_invalid=True).filter() & pc.field("invalid").is_valid()
+        wanted = (
+            RecordFilter(start=proof.start, end=proof.end, with_invalid=True).filter() & pc.field("invalid").is_valid()
+        )
         for file in files:
             for batch in read_file(self.table / file.path, wanted, COLUMNS):
                 yield from batch.to_pylist()
@@ -251,7 +248,8 @@ def replay(config: dict[str, Any], source: Source, letters: Iterable[DeadLetter]
                 f"`tidemark master read {source.name} --with-invalid --from {place}:{at} --to {place}:{at + 1}`."
             )
     return send_records(
-        config, source.topic, (Record(each.key, each.value, each.headers, each.timestamp_ms) for each in chosen)
+        config,
+        (KafkaRecord(source.topic, letter.value, letter.key, letter.headers, letter.timestamp_ms) for letter in chosen),
     )
 
 
@@ -260,10 +258,10 @@ def send_letters(config: dict[str, Any], source: Source, version: int, rows: Ite
 
     What the topic does not take goes without its value, at worst without key and headers too, and says so.
     """
-    count, too_large = send_fitting(config, source.dead_topic, (_dead_record(source, version, row) for row in rows))
+    count, too_large = send_fitting(config, (_dead_record(source, version, row) for row in rows))
     for shorten in (_without_value, _without_all):
         if too_large:
-            more, too_large = send_fitting(config, source.dead_topic, [shorten(record) for record in too_large])
+            more, too_large = send_fitting(config, [shorten(record) for record in too_large])
             count += more
     if too_large:
         raise MasterDatasetError(
@@ -272,27 +270,27 @@ def send_letters(config: dict[str, Any], source: Source, version: int, rows: Ite
     return count
 
 
-def _dead_record(source: Source, version: int, row: dict[str, Any]) -> Record:
+def _dead_record(source: Source, version: int, row: dict[str, Any]) -> KafkaRecord:
     values = (
         source.name,
         source.topic,
         row["partition"],
         row["offset"],
-        milliseconds(row["timestamp"]),
+        timestamp_ms(row["timestamp"]),
         version,
         row["invalid"],
     )
     origin = tuple((f"{PREFIX}{name}", str(value).encode()) for name, value in zip(ORIGIN, values, strict=True))
-    record = record_of(row)
+    record = record_of(row, source.dead_topic)
     return record._replace(headers=record.headers + origin, timestamp_ms=NOW)
 
 
-def _without_value(record: Record) -> Record:
+def _without_value(record: KafkaRecord) -> KafkaRecord:
     said = (TOO_LARGE, str(len(record.value or b"")).encode())
     return record._replace(value=None, headers=(*record.headers, said))
 
 
-def _without_all(record: Record) -> Record:
+def _without_all(record: KafkaRecord) -> KafkaRecord:
     return record._replace(key=None, headers=record.headers[-len(ORIGIN) - 1 :])
 
 

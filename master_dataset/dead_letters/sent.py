@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from infra.disk import replace_file
-from master_dataset.table.commits import own_folder
 from master_dataset.table.digest import digest_of
+from master_dataset.table.paths import own_folder
 
 NONE = -1
 

@@ -7,12 +7,14 @@ import time
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient
 
+from infra.clients.kafka import librdkafka_config
+from infra.clients.kafka_admin import KafkaAdmin
 from infra.settings import Settings
 from master_dataset.errors import InvalidEvent
 from master_dataset.importer.errors import BrokerUnavailable
-from master_dataset.kafka.topics import PARTITIONER, KafkaUnreachable, apply_topics, librdkafka_config, plan_topics
+from master_dataset.kafka.errors import KafkaUnreachable
+from master_dataset.kafka.topics import PARTITIONER, apply_topics, plan_topics
 from views.source import Source
 
 MAX_IN_FLIGHT_MESSAGES = 50_000
@@ -24,9 +26,9 @@ _silent = logging.Logger("librdkafka", level=logging.CRITICAL + 1)  # what it wo
 
 def ensure_topic(settings: Settings, bootstrap: str, source: Source, wait_s: float) -> None:
     """Wait for the broker, and make the source's topics as declared where they are missing."""
-    admin = AdminClient(librdkafka_config(settings, bootstrap), logger=_silent)
     try:
-        apply_topics(admin, plan_topics([source]), wait_s)
+        with KafkaAdmin(settings, bootstrap, wait_s) as admin:
+            apply_topics(admin, plan_topics([source]))
     except KafkaUnreachable as error:
         raise BrokerUnavailable(
             f"Kafka at {bootstrap} did not answer within {wait_s:g} s, so nothing was sent. {error} "

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from infra.clients.kafka import librdkafka_config
+from infra.clients.kafka_admin import KafkaAdmin
 from infra.settings import Settings, load_settings
-from infra.stack.services import addresses
-from master_dataset.kafka.topics import librdkafka_config
+from infra.stack.addresses import addresses
 from views.declarations import Declarations, declared_by
 
 
-class Connected(NamedTuple):
+class KafkaConnection(NamedTuple):
     """What a command that talks to Kafka needs. `kafka` is for clients of librdkafka."""
 
     settings: Settings
     declarations: Declarations
     kafka: dict[str, Any]
 
+    @property
+    def admin(self) -> KafkaAdmin:
+        """A client for topics and offsets."""
+        return KafkaAdmin(self.settings, addresses(self.settings).kafka)
 
-def connect() -> Connected:
+
+def connect() -> KafkaConnection:
     """By the settings of whoever runs the command."""
     settings = load_settings()
-    return Connected(settings, declared_by(settings), librdkafka_config(settings, addresses(settings).kafka))
+    return KafkaConnection(settings, declared_by(settings), librdkafka_config(settings, addresses(settings).kafka))

@@ -1,78 +1,126 @@
-"""Kafka consumer groups: who is in them, how far they are, and how far behind."""
+"""Kafka consumer groups: their members, their committed offsets, and their lag."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException
+import kafka.errors
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from master_dataset.kafka.topics import LATEST, existing_topics, read_offsets, translated
+from infra.clients.kafka import librdkafka_config
+from infra.clients.kafka_admin import KafkaAdmin
+from master_dataset.kafka.errors import TopicError, translated, translating
+from master_dataset.kafka.topics import LATEST, existing_topics, read_offsets
 
-TIMEOUT_S = 15.0
-
-
-def list_groups(admin: AdminClient) -> list[dict[str, Any]]:
-    """Every group and its state."""
-    try:
-        found = admin.list_consumer_groups(request_timeout=TIMEOUT_S).result()
-    except KafkaException as error:
-        raise translated(error, "The consumer groups could not be listed") from None
-    return sorted(
-        ({"group": group.group_id, "state": group.state.name.lower()} for group in found.valid),
-        key=lambda group: str(group["group"]),
-    )
+CONSUMERS = ("consumer", "")
+"""The protocol types of consumer groups; the empty one commits offsets without members."""
+NEW_PROTOCOL = "consumer"
+"""The type of groups whose members the broker assigns (KIP-848); all others are classic."""
+STATES = {"PreparingRebalance": "preparing_rebalancing", "CompletingRebalance": "completing_rebalancing"}
+"""Kafka's names that are not simply written in lower case here."""
 
 
-def describe_group(admin: AdminClient, group: str) -> dict[str, Any] | None:
+def list_groups(admin: KafkaAdmin) -> list[dict[str, Any]]:
+    """Every consumer group and its state."""
+    groups = [{"group": group["group_id"], "state": _state(group["group_state"])} for group in _consumer_groups(admin)]
+    return sorted(groups, key=lambda group: str(group["group"]))
+
+
+def describe_group(admin: KafkaAdmin, group: str) -> dict[str, Any] | None:
     """A group's members and lag; None where there is no such group."""
-    if all(known["group"] != group for known in list_groups(admin)):
+    known = next((known for known in _consumer_groups(admin) if known["group_id"] == group), None)
+    described = known and (_describe_new if known["group_type"] == NEW_PROTOCOL else _describe_classic)(admin, group)
+    if described is None:
         return None
-    try:
-        described = admin.describe_consumer_groups([group], request_timeout=TIMEOUT_S)[group].result()
-        asked = [ConsumerGroupTopicPartitions(group)]
-        offsets = admin.list_consumer_group_offsets(asked, request_timeout=TIMEOUT_S)[group].result()
-    except KafkaException as error:
-        if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
-            return None
-        raise translated(error, f"Consumer group {group!r} could not be described") from None
-    committed = {(place.topic, place.partition): place.offset for place in offsets.topic_partitions}
+    with translating(f"Consumer group {group!r} could not be described"):
+        offsets = admin.read(lambda client: client.list_group_offsets({group: None}))[group]
+    committed = {(location.topic, location.partition): max(0, found.offset) for location, found in offsets.items()}
     existing = existing_topics(admin)
-    places = [place for place in committed if place[1] < existing.get(place[0], 0)]
-    ends = read_offsets(admin, places, LATEST)
+    locations = sorted(location for location in committed if location[1] < existing.get(location[0], 0))
+    ends = read_offsets(admin, locations, LATEST)
     partitions = [
         {
             "topic": topic,
             "partition": number,
-            "committed": max(0, committed[topic, number]),
+            "committed": committed[topic, number],
             "end": ends[topic, number],
-            "lag": ends[topic, number] - max(0, committed[topic, number]),
+            "lag": ends[topic, number] - committed[topic, number],
         }
-        for topic, number in sorted(places)
+        for topic, number in locations
     ]
     return {
         "group": group,
-        "state": described.state.name.lower(),
-        "members": [
-            {
-                "member": member.member_id,
-                "client": member.client_id,
-                "host": member.host,
-                "partitions": [
-                    {"topic": place.topic, "partition": place.partition}
-                    for place in (member.assignment.topic_partitions if member.assignment else ())
-                ],
-            }
-            for member in described.members
-        ],
+        **described,
         "partitions": partitions,
         "lag": sum(partition["lag"] for partition in partitions),
     }
 
 
-def delete_group(admin: AdminClient, group: str) -> None:
-    """Forget a group that has no members."""
+def delete_group(admin: KafkaAdmin, group: str) -> None:
+    """Delete a group that has no members."""
+    what = f"Consumer group {group!r} could not be deleted"
+    with translating(what):
+        name = admin.change(lambda client: client.delete_groups([group]))[group]
+    if name != "OK":  # kafka-python gives the name of its error class
+        reason = getattr(kafka.errors, name).description
+        raise TopicError(f"{what}: {reason.rstrip('.')}.")
+
+
+def _consumer_groups(admin: KafkaAdmin) -> list[dict[str, Any]]:
+    with translating("The consumer groups could not be listed"):
+        found = admin.read(lambda client: client.list_groups())
+    return [group for group in found if group["protocol_type"] in CONSUMERS]
+
+
+def _describe_classic(admin: KafkaAdmin, group: str) -> dict[str, Any] | None:
+    what = f"Consumer group {group!r} could not be described"
+    with translating(what):
+        described = admin.read(lambda client: client.describe_groups([group]))[group]
+    if error := described["error"]:
+        if str(error).startswith(f"[Error {kafka.errors.GroupIdNotFoundError.errno}]"):
+            return None
+        raise TopicError(f"{what}: {error}.")
+    members = [_member(member) for member in described["members"]]
+    return {"state": _state(described["group_state"]), "members": members}
+
+
+def _describe_new(admin: KafkaAdmin, group: str) -> dict[str, Any] | None:
+    """A group of the protocol of KIP-848, which kafka-python cannot describe and librdkafka can."""
+    client = AdminClient(librdkafka_config(admin.settings, admin.bootstrap))
     try:
-        admin.delete_consumer_groups([group], request_timeout=TIMEOUT_S)[group].result()
+        described = client.describe_consumer_groups([group], request_timeout=admin.timeout_s)[group].result()
     except KafkaException as error:
-        raise translated(error, f"Consumer group {group!r} could not be deleted") from None
+        if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
+            return None
+        raise translated(error, f"Consumer group {group!r} could not be described") from None
+    members = [
+        {
+            "member": member.member_id,
+            "client": member.client_id,
+            "host": member.host,
+            "partitions": [
+                {"topic": location.topic, "partition": location.partition}
+                for location in (member.assignment.topic_partitions if member.assignment else ())
+            ],
+        }
+        for member in described.members
+    ]
+    return {"state": described.state.name.lower(), "members": members}
+
+
+def _state(name: str) -> str:
+    return STATES.get(name, name.lower())
+
+
+def _member(member: dict[str, Any]) -> dict[str, Any]:
+    assignment = member["member_assignment"]
+    assigned = assignment["assigned_partitions"] if isinstance(assignment, dict) else ()
+    return {
+        "member": member["member_id"],
+        "client": member["client_id"],
+        "host": member["client_host"],
+        "partitions": [
+            {"topic": topic["topic"], "partition": number} for topic in assigned for number in topic["partitions"]
+        ],
+    }

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from confluent_kafka import IsolationLevel, KafkaException, TopicCollection
-from confluent_kafka.admin import AdminClient
-
+from infra.clients.kafka_admin import KafkaAdmin
 from infra.settings import Settings
 from master_dataset.cut import OffsetRange, ranges
 from master_dataset.errors import MasterDatasetError
-from master_dataset.kafka.topics import EARLIEST, LATEST, existing_topics, librdkafka_config, read_offsets, translated
+from master_dataset.kafka.topics import EARLIEST, LATEST, existing_topics, read_offsets, read_topic_id
 from views.source import Source
 
 
@@ -64,27 +62,26 @@ class OffsetsGone(MasterDatasetError):
 
 def read_positions(settings: Settings, bootstrap: str, source: Source, timeout_s: float = 15) -> Positions:
     """Ask the brokers."""
-    admin = AdminClient(librdkafka_config(settings, bootstrap))
-    count = existing_topics(admin, timeout_s).get(source.topic)
-    if count is None:
-        raise TopicMissing(
-            f"Source {source.name!r} reads the topic {source.topic!r}, which is not there. "
-            "`tidemark topics apply` makes the topics of all sources."
+    with KafkaAdmin(settings, bootstrap, timeout_s) as admin:
+        count = existing_topics(admin).get(source.topic)
+        if count is None:
+            raise TopicMissing(
+                f"Source {source.name!r} reads the topic {source.topic!r}, which does not exist. "
+                "`tidemark topics apply` creates the topics of all sources."
+            )
+        earliest = read_offsets(admin, [(source.topic, number) for number in range(count)], EARLIEST)
+        return Positions(
+            topic_id=read_topic_id(admin, source.topic),
+            earliest={number: offset for (_, number), offset in earliest.items()},
+            latest=read_end(admin, source.topic, count),
         )
-    places = [(source.topic, number) for number in range(count)]
-    earliest = read_offsets(admin, places, EARLIEST, timeout_s)
-    return Positions(
-        topic_id=read_topic_id(admin, source.topic, timeout_s),
-        earliest={number: offset for (_, number), offset in earliest.items()},
-        latest=read_end(admin, source.topic, count, timeout_s),
-    )
 
 
-def read_end(admin: AdminClient, topic: str, partitions: int, timeout_s: float) -> dict[int, int]:
-    """Up to where a topic can be read now: an open transaction is an end. One request, for who asks again and again."""
-    places = [(topic, number) for number in range(partitions)]
-    found = read_offsets(admin, places, LATEST, timeout_s, IsolationLevel.READ_COMMITTED)
-    return {number: offset for (_, number), offset in found.items()}
+def read_end(admin: KafkaAdmin, topic: str, partitions: int) -> dict[int, int]:
+    """Up to where a topic can be read now: an open transaction is an end. Cheap enough to be asked again and again."""
+    locations = [(topic, number) for number in range(partitions)]
+    ends = read_offsets(admin, locations, LATEST, committed=True)
+    return {number: offset for (_, number), offset in ends.items()}
 
 
 def check_positions(source: Source, found: Positions, cut: dict[int, int], topic_id: str) -> dict[int, int]:
@@ -120,12 +117,3 @@ def check_topic_id(source: Source, found: str, topic_id: str) -> None:
 
 def _named(found: list[OffsetRange]) -> str:
     return "; ".join(map(str, found))
-
-
-def read_topic_id(admin: AdminClient, topic: str, timeout_s: float) -> str:
-    """The id that tells a topic from a later one of the same name."""
-    try:
-        described = admin.describe_topics(TopicCollection([topic]), request_timeout=timeout_s)[topic].result()
-    except KafkaException as error:
-        raise translated(error, f"Topic {topic!r} could not be described") from None
-    return str(described.topic_id)

@@ -23,7 +23,10 @@ from infra.disk import sync_file, sync_folder
 from infra.failpoints import reach
 from infra.locks import LockHeld, hold, holder_of_lock
 from master_dataset.errors import MasterDatasetError
-from master_dataset.table.commits import Kind, Proof, append_to_ledger, own_folder, remember_newest
+from master_dataset.table.delta_log import commit_file, remember_newest
+from master_dataset.table.ledger import append_to_ledger
+from master_dataset.table.paths import own_folder
+from master_dataset.table.proofs import Kind, Proof
 from views.field_types import FieldType
 from views.source import Source
 
@@ -42,7 +45,7 @@ PROPERTIES = {
     # cost a quarter of the archiver's rate.
     "delta.dataSkippingNumIndexedCols": "4",
 }
-FACT_COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
+KAFKA_COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
 """The record as Kafka gave it: the facts."""
 PARSED_COLUMNS = ("event_id", "event_time", "invalid", "event")
 """What was read from it: a cache of the facts, hashed apart, because a new declaration may read the same facts anew."""
@@ -73,7 +76,7 @@ def measures() -> tuple[Column, ...]:
     """What is measured of rows when they are written and when they are checked."""
     return (
         f.count(f.lit(1)).alias("rows"),
-        content_hash(*FACT_COLUMNS).alias("hash"),
+        content_hash(*KAFKA_COLUMNS).alias("hash"),
         content_hash(*PARSED_COLUMNS).alias("parsed_hash"),
         f.count("invalid").alias("invalid"),
     )
@@ -179,7 +182,7 @@ def append(
     reach("archiver.before_ledger")
     if not is_new:
         reach("compact.before_ledger")
-    sync_file(path / "_delta_log" / f"{version:020}.json")
+    sync_file(commit_file(path, version))
     sync_folder(path / "_delta_log")
     append_to_ledger(path, [(version, done)])
     remember_newest(path, version)

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from master_dataset.cut import OffsetRange, ranges
-from master_dataset.table.commits import Commit, Kind, Proof, read_commits, read_ledger
+from master_dataset.table.delta_log import Commit, read_commits
+from master_dataset.table.ledger import read_ledger
+from master_dataset.table.proofs import Kind, Proof
 
 
 @dataclass
@@ -59,7 +61,7 @@ def follow(proofs: Mapping[int, Proof]) -> Coverage:
     held: list[OffsetRange] = []
     for version in sorted(proofs):
         proof = proofs[version]
-        if proof.kind not in Kind.FACTS:
+        if proof.kind not in Kind.COVERING:
             continue
         found.topic_id = proof.topic_id or found.topic_id
         span = list(ranges(proof.start, proof.end))

@@ -1,1 +1,1 @@
-"""Continuous queries: alerts, watches and feeds, kept by a process of their own beside the server that answers."""
+"""Continuous queries: alerts, watches and feeds. They run in a process of their own, beside the serving process."""

@@ -1,4 +1,4 @@
-"""`python -m serving_layer.alerts`: look at alerts, watches and feeds. Run by the supervisor, or alone."""
+"""`python -m serving_layer.alerts`: run alerts, watches and feeds. Started by the supervisor, or alone."""
 
 from __future__ import annotations
 

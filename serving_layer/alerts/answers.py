@@ -1,147 +1,111 @@
-"""The answers that a look needs: in one reading where they fit, else alert by alert, in halves that do.
+"""The answers that an evaluation needs: in one read if they fit, otherwise alert by alert, in parts that fit.
 
-One reading is at one cut. Where there are several, each answer is right at a cut of its own, none before the reading
-began. An alert whose answers are too many even in single periods is left out, with the reason: the others go on.
+One read is at one cut. If there are several, each answer is correct at a cut of its own, none before the first read
+began. An alert whose answers are too large even for single periods is left out, with the reason; the others go on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 from master_dataset.cut import Cut
-from serving_layer.alerts.episodes import Rule
-from serving_layer.alerts.questions import Wanted
-from serving_layer.engine import Answering
+from serving_layer.alerts.plans import AlertPlan
+from serving_layer.engine import QueryEngine
 from serving_layer.errors import ServingError, TooLarge, TooLong
-from serving_layer.query.model import Period, Question
-from serving_layer.query.result import Answer
-from views.alert import Alert
-from views.typed_expression import Typed
-from views.view import View
+from serving_layer.query.model import Period, Query
+from serving_layer.query.result import Result
 
 TOO_MUCH = (TooLarge, TooLong)
 
 
-class NotNow(Exception):
-    """There is no complete answer at the moment."""
-
-
-@dataclass(frozen=True)
-class Watched:
-    """An alert with its view as it is served now."""
-
-    alert: Alert
-    view: View
-    condition: Typed | None
-
-    @property
-    def rule(self) -> Rule:
-        """What decides its episodes."""
-        return rule_of(self.alert)
-
-
-def rule_of(alert: Alert) -> Rule:
-    """What of an alert decides its episodes."""
-    return Rule(alert.name, alert.view.name, alert.keys, alert.step_s, alert.for_buckets, alert.keep_s, alert.hash)
-
-
-class Asking(NamedTuple):
-    """What is asked for an alert in one look."""
-
-    watched: Watched
-    wanted: Wanted
-    questions: tuple[Question, ...]
-    settled_until: int | None = None
-    """Up to where its settled periods are judged with this."""
+class AnswersIncomplete(Exception):
+    """The batch view or the speed view is not complete at the moment: nothing may be concluded from it."""
 
 
 @dataclass
-class Found:
-    """The answers by alert."""
+class AlertAnswers:
+    """Answers by alert."""
 
-    answers: dict[str, Answer] = field(default_factory=dict)
+    by_alert: dict[str, Result] = field(default_factory=dict)
     too_large: dict[str, str] = field(default_factory=dict)
     """Alerts that were left out, and why."""
     cut: Cut | None = None
-    """Of all answers; None where they are at several."""
+    """The cut of all answers; None if they are at different ones."""
     applied: Cut = field(default_factory=dict)
-    """Where the speed side stood when the reading began."""
+    """The cut of the speed view before the first read."""
     as_of: float | None = None
-    """Until then everything is in what was applied."""
+    """All events up to this time are applied."""
 
 
-def read(answering: Answering, source: str, asking: Sequence[Asking], now: float) -> Found:
-    """The answers to all that is asked. NotNow where one is not complete."""
+def read_answers(engine: QueryEngine, source: str, plans: Sequence[AlertPlan], now: float) -> AlertAnswers:
+    """The answers to all plans. Raises AnswersIncomplete if one of them is incomplete."""
     try:
-        standing = answering.standing(source)
-        if standing.why is not None or standing.speed is None:
-            raise NotNow(standing.why or "there are no speed views")
-        found = _at_once(answering, asking) or _one_by_one(answering, asking)
+        status = engine.status(source)
+        if status.why is not None or status.speed is None:
+            raise AnswersIncomplete(status.why or "there are no speed views")
+        answers = _read_together(engine, plans) or _read_apart(engine, plans)
     except ServingError as error:
-        raise NotNow(error.detail) from None
-    incomplete = next((answer.meta.why for answer in found.answers.values() if answer.meta.degraded), None)
-    if incomplete is not None:
-        raise NotNow(incomplete)
-    found.applied = standing.speed.applied
-    if not asking:
-        found.cut = found.applied
-    lag_s = standing.speed.lag_s
-    found.as_of = None if lag_s is None else now - lag_s
-    return found
+        raise AnswersIncomplete(error.detail) from None
+    reason = next((answer.meta.why for answer in answers.by_alert.values() if answer.meta.degraded), None)
+    if reason is not None:
+        raise AnswersIncomplete(reason)
+    answers.applied = status.speed.applied
+    if not plans:
+        answers.cut = answers.applied
+    lag_s = status.speed.lag_s
+    answers.as_of = None if lag_s is None else now - lag_s
+    return answers
 
 
-def _at_once(answering: Answering, asking: Sequence[Asking]) -> Found | None:
-    """All in one reading; None where that is too much."""
+def _read_together(engine: QueryEngine, plans: Sequence[AlertPlan]) -> AlertAnswers | None:
+    """All in one read; None if that is too much."""
     try:
-        answers = answering.answer_all([question for each in asking for question in each.questions])
+        answers = engine.execute_all([query for plan in plans for query in plan.queries])
     except TOO_MUCH:
         return None
-    rest = iter(answers)
-    found = Found({each.watched.alert.name: _one([next(rest) for _ in each.questions]) for each in asking})
-    found.cut = _cut_of(answers)
-    return found
+    remaining = iter(answers)
+    by_alert = {plan.name: _combined([next(remaining) for _ in plan.queries]) for plan in plans}
+    return AlertAnswers(by_alert, cut=_common_cut(answers))
 
 
-def _one_by_one(answering: Answering, asking: Sequence[Asking]) -> Found:
-    found, answers = Found(), []
-    for each in asking:
+def _read_apart(engine: QueryEngine, plans: Sequence[AlertPlan]) -> AlertAnswers:
+    result, answers = AlertAnswers(), list[Result]()
+    for plan in plans:
         try:
-            ours = [answer for question in each.questions for answer in _halved(answering, question)]
+            parts = [answer for query in plan.queries for answer in _read_in_parts(engine, query)]
         except TOO_MUCH as error:
-            found.too_large[each.watched.alert.name] = error.detail
+            result.too_large[plan.name] = error.detail
         else:
-            found.answers[each.watched.alert.name] = _one(ours)
-            answers += ours
-    found.cut = _cut_of(answers)
-    return found
+            result.by_alert[plan.name] = _combined(parts)
+            answers += parts
+    result.cut = _common_cut(answers)
+    return result
 
 
-def _halved(answering: Answering, question: Question) -> list[Answer]:
-    """The answers to a question, in as few parts as fit."""
+def _read_in_parts(engine: QueryEngine, query: Query) -> list[Result]:
+    """The answers to a query, halved until each part fits."""
     try:
-        return [answering.answer(question)]
+        return [engine.execute(query)]
     except TooLarge:
-        if len(question.periods) == 1:
+        if len(query.periods) == 1:
             raise
-    middle = len(question.periods) // 2
-    halves = question.periods[:middle], question.periods[middle:]
-    return [answer for half in halves for answer in _halved(answering, _over(question, half))]
+    middle = len(query.periods) // 2
+    halves = query.periods[:middle], query.periods[middle:]
+    return [answer for half in halves for answer in _read_in_parts(engine, _over(query, half))]
 
 
-def _over(question: Question, periods: tuple[Period, ...]) -> Question:
-    range_ = Period(periods[0].start, periods[-1].end)
-    return replace(question, range=range_, periods=periods, windows=periods)
+def _over(query: Query, periods: tuple[Period, ...]) -> Query:
+    return replace(query, range=Period(periods[0].start, periods[-1].end), periods=periods, windows=periods)
 
 
-def _cut_of(answers: Sequence[Answer]) -> Cut | None:
+def _common_cut(answers: Sequence[Result]) -> Cut | None:
     if answers and all(answer.meta.cut == answers[0].meta.cut for answer in answers):
         return answers[0].meta.cut
     return None
 
 
-def _one(answers: Sequence[Answer]) -> Answer:
-    """The rows of several answers in one; it is complete if all of them are."""
+def _combined(answers: Sequence[Result]) -> Result:
+    """One answer with the rows of all; it is complete if all of them are."""
     degraded = next((answer for answer in answers if answer.meta.degraded), answers[0])
     return replace(degraded, rows=[row for answer in answers for row in answer.rows])

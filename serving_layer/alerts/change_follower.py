@@ -1,4 +1,4 @@
-"""Follow what micro-batches touch, and let alerts and feeds of a source look at it; begin again whatever happens."""
+"""Follow the change log of a source for its alerts and feeds, and resume from the journal after any error."""
 
 from __future__ import annotations
 
@@ -12,95 +12,96 @@ import structlog
 from redis import Redis
 from redis.exceptions import RedisError
 
-from hand_off.change_log import Touched, read_since
+from hand_off.change_log import Changes, read_since
 from infra.backoff import pause_after
 from master_dataset.cut import Cut
 from master_dataset.errors import MasterDatasetError
-from serving_layer.alerts.answers import NotNow
+from serving_layer.alerts.answers import AnswersIncomplete
 from serving_layer.alerts.journal import Journal
 
 WAIT_S = 0.25
-"""For the next micro-batch; then time alone may decide something."""
+"""For the next micro-batch. After that, time alone may decide something."""
 CLOCK_S = 1.0
-"""However busy a source is, what time decides is looked at so often."""
-PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
+"""However busy a source is, what time decides is evaluated this often."""
+FIRST_PAUSE_S, MAX_PAUSE_S = 0.2, 5.0
 
 log = structlog.get_logger()
-Since = Callable[[Cut, bytes], Touched | None]
+Since = Callable[[Cut, bytes], Changes | None]
 
 
-class Looking(Protocol):
-    """Who looks at what was touched."""
+class ChangeConsumer(Protocol):
+    """Processes the changes of a source."""
 
-    def begin(self) -> None:
-        """Take up what the journal has."""
+    def resume(self) -> None:
+        """Load the state of the journal."""
 
-    def look(self, touched: Touched | None, since: Since) -> bytes | None:
-        """Look at it, or without it at what time decides. The place in the stream up to where it has looked."""
+    def evaluate(self, changes: Changes | None, since: Since) -> bytes | None:
+        """Process changes, or without them what time decides. Returns the new location in the change log."""
 
 
 @dataclass
-class Follower:
-    """One that looks, of one source. `run` returns when `stopping` is set."""
+class ChangeFollower:
+    """Reads the change log for one consumer. `run` returns once `stopping` is set."""
 
     name: str
-    """Of its position in the journal."""
+    """The name of its position in the journal."""
     source: str
-    looking: Looking
+    consumer: ChangeConsumer
     journal: Journal
     client: Redis
     stopping: threading.Event
     error: str = ""
-    begun: int = 0
-    _place: bytes = field(default=b"0")
+    starts: int = 0
+    _location: bytes = field(default=b"0")
 
     def run(self) -> None:
-        """Follow until told to stop. After whatever went wrong it begins again from the journal."""
+        """Follow until `stopping`. After any error it resumes from the journal."""
         failures = 0
         while not self.stopping.is_set():
             try:
-                self._place = b"0"
-                self.looking.begin()
-                self.begun += 1
+                self._location = b"0"
+                self.consumer.resume()
+                self.starts += 1
                 while not self.stopping.is_set():
                     self._follow()
                     failures, self.error = 0, ""
-            except (NotNow, RedisError, OSError, MasterDatasetError) as error:  # it passes
+            except (AnswersIncomplete, RedisError, OSError, MasterDatasetError) as error:  # passes by itself
                 if self.error != str(error):
-                    log.warning("waits", follower=self.name, why=str(error))
+                    log.warning("retrying", follower=self.name, reason=str(error))
                 self.error = str(error)
-            except Exception as error:  # a defect, or the disk: it is said, and tried again
+            except Exception as error:  # a defect, or the disk
                 self.error = f"{type(error).__name__}: {error}"
-                log.exception("begins_again", follower=self.name, why=self.error)
+                log.exception("restarting", follower=self.name, reason=self.error)
             failures += 1
-            self.stopping.wait(pause_after(failures, PAUSE_S, LONGEST_PAUSE_S))
+            self.stopping.wait(pause_after(failures, FIRST_PAUSE_S, MAX_PAUSE_S))
 
     def _follow(self) -> None:
-        """Look at what comes for about a second, and then at what time decides."""
+        """Process changes for about a second, then what time decides."""
         until = time.monotonic() + CLOCK_S
         while not self.stopping.is_set():
-            touched = self._touched()
-            if touched is not None:
-                place = self.looking.look(touched, self._since)
-                self._place = place or self._place
-            if touched is None or time.monotonic() > until:
-                self.looking.look(None, self._since)
+            changes = self.next_changes()
+            if changes is not None:
+                self._location = self.consumer.evaluate(changes, self.changes_since) or self._location
+            if changes is None or time.monotonic() > until:
+                self.consumer.evaluate(None, self.changes_since)
                 return
 
-    def _touched(self) -> Touched | None:
-        known = self.journal.position(self.name)
-        if known is None:  # the first time: everything of late
-            newest = self._since({}, b"0")
-            return Touched({}, None) if newest is None else Touched(newest.cut, None, newest.place)
-        found = read_since(self.client, self._prefix, known.cut, self._place, WAIT_S)
-        if found is not None and found.cut == known.cut:  # only what we know: the next time we wait behind it
-            self._place = found.place
+    def next_changes(self) -> Changes | None:
+        """The changes after the position in the journal, waited for; None if there are none yet."""
+        known = self.journal.positions.get(self.name)
+        if known is None:  # the first time: all recent periods
+            newest = self.changes_since({}, b"0")
+            return Changes({}, None) if newest is None else Changes(newest.cut, None, newest.entry_id)
+        changes = read_since(self.client, self._prefix, known.cut, self._location, WAIT_S)
+        if changes is not None and changes.cut == known.cut:  # nothing new: the next read waits behind it
+            self._location = changes.entry_id
             return None
-        return found
+        return changes
 
-    def _since(self, cut: Cut, place: bytes) -> Touched | None:
-        found = read_since(self.client, self._prefix, cut, place, 0.001)
-        return None if found is None or found.cut == cut else found
+    def changes_since(self, cut: Cut, location: bytes) -> Changes | None:
+        """The changes after a cut that are there now."""
+        changes = read_since(self.client, self._prefix, cut, location, 0.001)
+        return None if changes is None or changes.cut == cut else changes
 
     @property
     def _prefix(self) -> str:

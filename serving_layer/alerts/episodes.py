@@ -1,15 +1,15 @@
-"""Episodes: when an alert begins to wait, fires and is over, for one key. Pure: the same judgements, the same episodes.
+"""Episodes: when an alert becomes pending, fires and is resolved, for one key. Pure: no clock, no storage.
 
-A period is *true* where the alert's condition holds of the merged answers at a cut. Two true periods belong together if
-no more than `keep_s` lies between them. An episode is made of true periods that belong together, and it fires once:
+A period is *true* if the alert's condition holds for the merged answers at a cut. Two true periods belong together if
+no more than `keep_s` lies between them. An episode consists of true periods that belong together, and fires once:
 
-- `in_row` true periods in a row fire, unless one of them belongs together with an episode that has fired already. Then
-  they join that episode, and nobody is told again, however late their events came.
-- Fewer wait (pending), as long as the next period may still become true.
-- It is over (resolved) when `keep_s` have passed since the end of its last true period.
+- `in_row` true periods in a row fire, unless one of them belongs together with an episode that has already fired. Then
+  they join that episode without another notification, however late their events arrived.
+- Fewer are pending, as long as the next period may still become true.
+- It is resolved when `keep_s` have passed since the end of its last true period.
 
-So what is told depends on the events and the cuts alone. An event that comes late can make an episode longer, or fire
-one of its own, which is over at once. It never takes back what was told.
+So transitions depend on the events and the cuts alone. A late event can extend an episode, or fire one of its own that
+is resolved at once. It never takes back a notification.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ from datetime import date
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from views.alert import Alert
+
 Key = tuple[Any, ...]
 
 
 class State(StrEnum):
-    """Of an episode."""
+    """The state of an episode."""
 
     PENDING = "pending"
     FIRING = "firing"
@@ -35,16 +37,16 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class Episode:
-    """One episode of one key. `first` and `last`: its periods, by their beginnings; times are seconds since 1970.
+    """One episode of one key. `first` and `last` are its periods, by their start; times are seconds since 1970.
 
-    One that was pending and never fired is resolved without `fired_at`.
+    An episode that was pending and never fired is resolved without `fired_at`.
     """
 
     id: str
     alert: str
     view: str
     names: tuple[str, ...]
-    """Of the view's keys that `key` has the values of."""
+    """The names of the view's keys whose values are in `key`."""
     key: Key
     state: State
     first: int
@@ -56,19 +58,19 @@ class Episode:
 
     @property
     def is_open(self) -> bool:
-        """Whether it is not over."""
+        """Whether it is not resolved."""
         return self.state is not State.RESOLVED
 
 
-class Judged(NamedTuple):
-    """Whether the condition holds in a period, and the answers by which it does or does not."""
+class Judgement(NamedTuple):
+    """Whether the condition holds in a period, and the answers that decide it."""
 
     is_true: bool
     value: Mapping[str, Any]
 
 
 class Rule(NamedTuple):
-    """What of an alert decides its episodes."""
+    """What decides the episodes of an alert."""
 
     alert: str
     view: str
@@ -77,65 +79,69 @@ class Rule(NamedTuple):
     in_row: int
     keep_s: int
     definition: str = ""
-    """The same as long as the alert means the same."""
+    """Changes whenever the meaning of the alert changes."""
 
 
 class Step(NamedTuple):
-    """What became of the episodes of a key: those that are new or another than before, and what is to be told.
+    """What happened to the episodes of a key: those that are new or changed, and their transitions.
 
-    An episode that fires and is over in one step is told twice, in this order.
+    An episode that fires and is resolved in one step has two transitions, in this order.
     """
 
     changed: list[Episode]
-    told: list[Episode]
+    transitions: list[Episode]
+
+
+def rule_of(alert: Alert) -> Rule:
+    """The rule of an alert."""
+    return Rule(alert.name, alert.view.name, alert.keys, alert.step_s, alert.for_buckets, alert.keep_s, alert.hash)
 
 
 def advance(
-    rule: Rule, key: Key, known: Iterable[Episode], judged: Mapping[int, Judged], now: float, at: float
+    rule: Rule, key: Key, known: Iterable[Episode], judgements: Mapping[int, Judgement], now: float, at: float
 ) -> Step:
-    """One key, one cut. `known` are its episodes, `judged` its periods that were looked at.
+    """Advance the `known` episodes of one key at one cut by the judgements of its periods.
 
-    `now` is until when all events are known to be in, `at` the time by the clock, which stands in what is told.
-
-    Of each period that was touched, those next to it, `rule.in_row` on each side, must be among `judged`.
+    `now` is the time up to which all events are in; `at` is the time of the clock, which notifications show.
+    For each period that changed, `judgements` must include `rule.in_row` periods on each side of it.
     """
     before = {episode.id: episode for episode in known}
     episodes = dict(before)
-    told: list[Episode] = []
-    for first, last in _runs(rule, judged):
-        value = judged[last].value
-        fired = _together(rule, episodes.values(), first, last)
+    transitions: list[Episode] = []
+    for first, last in _runs(rule, judgements):
+        value = judgements[last].value
+        fired = _fired_near(rule, episodes.values(), first, last)
         if fired is not None:
-            episodes[fired.id] = _longer(fired, first, last, value)
+            episodes[fired.id] = _extended(fired, first, last, value)
         elif (last - first) // rule.step_s + 1 >= rule.in_row:
-            waiting = _waiting(rule, episodes.values(), first, last)
-            begun = waiting or _new(rule, key, episodes, first, last, at)
-            episodes[begun.id] = replace(
-                _longer(begun, first, last, value), state=State.FIRING, fired_at=at, value=value
+            pending = _pending_near(rule, episodes.values(), first, last)
+            episode = pending or _new(rule, key, episodes, first, last, at)
+            episodes[episode.id] = replace(
+                _extended(episode, first, last, value), state=State.FIRING, fired_at=at, value=value
             )
-            told.append(episodes[begun.id])
+            transitions.append(episodes[episode.id])
         elif now < last + 2 * rule.step_s:
-            waiting = _waiting(rule, episodes.values(), first, last)
-            if waiting is None:
-                waiting = replace(_new(rule, key, episodes, first, last, at), value=value)
-                told.append(waiting)
-            episodes[waiting.id] = _longer(waiting, first, last, value)
+            pending = _pending_near(rule, episodes.values(), first, last)
+            if pending is None:
+                pending = replace(_new(rule, key, episodes, first, last, at), value=value)
+                transitions.append(pending)
+            episodes[pending.id] = _extended(pending, first, last, value)
     for episode in list(episodes.values()):
         if episode.is_open and now >= over_at(rule, episode):
             episodes[episode.id] = replace(episode, state=State.RESOLVED, resolved_at=at)
-            told.append(episodes[episode.id])
-    return Step([each for each in episodes.values() if before.get(each.id) != each], told)
+            transitions.append(episodes[episode.id])
+    return Step([each for each in episodes.values() if before.get(each.id) != each], transitions)
 
 
 def advance_silence(
     rule: Rule, key: Key, known: Iterable[Episode], last: int, silence_s: int, now: float, at: float
 ) -> Step:
-    """The same for silence: `last` is the end of the last bucket with an event. What is late in Kafka is no silence."""
+    """As `advance`, for silence. `last` is the end of the last bucket with an event."""
     known = list(known)
     silent = next((episode for episode in known if episode.is_open), None)
     if silent is not None and last > silent.first:
-        over = replace(silent, state=State.RESOLVED, last=last, resolved_at=at)
-        return Step([over], [over])
+        resolved = replace(silent, state=State.RESOLVED, last=last, resolved_at=at)
+        return Step([resolved], [resolved])
     if silent is None and now >= last + silence_s:
         if any(episode.first == last for episode in known):
             return Step([], [])
@@ -146,22 +152,27 @@ def advance_silence(
 
 
 def over_at(rule: Rule, episode: Episode) -> float:
-    """When an episode is over, unless another period joins it."""
+    """When an episode is resolved, unless another period joins it."""
     if episode.state is State.PENDING:
         return episode.last + 2 * rule.step_s
     return episode.last + rule.step_s + rule.keep_s
 
 
 def named(names: Iterable[str], key: Key) -> dict[str, Any]:
-    """A key as JSON has it: by the names of the view's keys."""
+    """A key as a JSON object, by the names of the view's keys."""
     values = (value.isoformat() if isinstance(value, date) else value for value in key)
     return dict(zip(names, values, strict=True))
 
 
-def _runs(rule: Rule, judged: Mapping[int, Judged]) -> Iterator[tuple[int, int]]:
-    """Stretches of true periods in a row, oldest first, as (beginning of the first, of the last)."""
+def is_of(rule: Rule, episode: Episode) -> bool:
+    """Whether an episode belongs to the alert as it is declared now, not to an earlier definition."""
+    return episode.id.startswith(_id_prefix(rule, episode.key))
+
+
+def _runs(rule: Rule, judgements: Mapping[int, Judgement]) -> Iterator[tuple[int, int]]:
+    """Runs of true periods in a row, oldest first, as (start of the first, start of the last)."""
     first = last = None
-    for period in sorted(period for period, found in judged.items() if found.is_true):
+    for period in sorted(period for period, judgement in judgements.items() if judgement.is_true):
         if first is not None and last is not None:
             if period == last + rule.step_s:
                 last = period
@@ -172,19 +183,19 @@ def _runs(rule: Rule, judged: Mapping[int, Judged]) -> Iterator[tuple[int, int]]
         yield first, last
 
 
-def _together(rule: Rule, episodes: Iterable[Episode], first: int, last: int) -> Episode | None:
-    """The newest episode that fired and to which these periods belong."""
-    room = rule.step_s + rule.keep_s
-    found = [
+def _fired_near(rule: Rule, episodes: Iterable[Episode], first: int, last: int) -> Episode | None:
+    """The newest episode that has fired and to which these periods belong."""
+    distance = rule.step_s + rule.keep_s
+    near = [
         episode
         for episode in episodes
-        if episode.fired_at is not None and first <= episode.last + room and episode.first <= last + room
+        if episode.fired_at is not None and first <= episode.last + distance and episode.first <= last + distance
     ]
-    return max(found, key=lambda episode: episode.last, default=None)
+    return max(near, key=lambda episode: episode.last, default=None)
 
 
-def _waiting(rule: Rule, episodes: Iterable[Episode], first: int, last: int) -> Episode | None:
-    """The episode that is pending with one of these periods or one next to them."""
+def _pending_near(rule: Rule, episodes: Iterable[Episode], first: int, last: int) -> Episode | None:
+    """The pending episode that has one of these periods, or one next to them."""
     for episode in episodes:
         is_near = first <= episode.last + rule.step_s and episode.first <= last + rule.step_s
         if episode.state is State.PENDING and is_near:
@@ -192,8 +203,8 @@ def _waiting(rule: Rule, episodes: Iterable[Episode], first: int, last: int) -> 
     return None
 
 
-def _longer(episode: Episode, first: int, last: int, value: Mapping[str, Any]) -> Episode:
-    """With these periods. The answers of an episode are those of its last period, while it is open."""
+def _extended(episode: Episode, first: int, last: int, value: Mapping[str, Any]) -> Episode:
+    """The episode with these periods. While it is open, its value is that of its last period."""
     is_newest = episode.is_open and last >= episode.last
     return replace(
         episode,
@@ -204,8 +215,8 @@ def _longer(episode: Episode, first: int, last: int, value: Mapping[str, Any]) -
 
 
 def _new(rule: Rule, key: Key, known: Mapping[str, Episode], first: int, last: int, now: float) -> Episode:
-    """Its id says which alert, as it is declared, key and period it began with: found again, it is the same."""
-    base = f"{_begin_of_id(rule, key)}{first}"
+    """A new episode. Its id is made from the alert's definition, the key and the first period: it can be made again."""
+    base = f"{_id_prefix(rule, key)}{first}"
     number, id_ = 1, base
     while id_ in known:
         number += 1
@@ -213,11 +224,6 @@ def _new(rule: Rule, key: Key, known: Mapping[str, Episode], first: int, last: i
     return Episode(id_, rule.alert, rule.view, rule.names, key, State.PENDING, first, last, pending_at=now)
 
 
-def is_of(rule: Rule, episode: Episode) -> bool:
-    """Whether an episode is of the alert as it is declared now, not of what it was before."""
-    return episode.id.startswith(_begin_of_id(rule, episode.key))
-
-
-def _begin_of_id(rule: Rule, key: Key) -> str:
+def _id_prefix(rule: Rule, key: Key) -> str:
     text = json.dumps([rule.alert, rule.definition, named(rule.names, key)], sort_keys=True)
     return f"{rule.alert}-{hashlib.sha256(text.encode()).hexdigest()[:12]}-"

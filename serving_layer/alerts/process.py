@@ -1,4 +1,4 @@
-"""The alert process: a thread for the alerts of each source, for each feed, the watches, and each way to tell."""
+"""The alert process: threads for the alerts of each source, each feed, the watches, and each delivery target."""
 
 from __future__ import annotations
 
@@ -16,50 +16,54 @@ from infra.locks import LockHeld, hold
 from infra.process_status import ProcessStatus
 from infra.processes import Worker, run_worker
 from infra.settings import Settings
-from infra.stack.services import addresses
-from serving_layer.alerts.change_follower import Follower
+from infra.stack.addresses import addresses
+from serving_layer.alerts.change_follower import ChangeFollower
 from serving_layer.alerts.couriers import Courier, kafka_courier, webhook_courier
 from serving_layer.alerts.evaluator import Evaluator, ended
-from serving_layer.alerts.feeds import Feeder, feed_topic
-from serving_layer.alerts.journal import Journal, Position, open_journal
+from serving_layer.alerts.feeds import Feeder
+from serving_layer.alerts.journal import Journal, open_journal
+from serving_layer.alerts.memory import AlertMemory
 from serving_layer.alerts.metrics import AlertMetrics
+from serving_layer.alerts.notifier import Notifier
+from serving_layer.alerts.output_topics import feed_topic
 from serving_layer.alerts.watches import Watcher
 from serving_layer.alerts.webhooks import Webhook, check_named, read_webhooks
-from serving_layer.engine import Answering
-from serving_layer.query.limits import bounds_of
+from serving_layer.engine import QueryEngine
+from serving_layer.query.limits import execution_limits
 from views.declarations import Declarations, declared_by
 
 HEARTBEAT_S = 0.5
-LONG_S = 30.0
-"""What does not go for so long is told by `tidemark status`."""
+LASTING_S = 30.0
+"""`tidemark status` shows errors that last longer than this."""
 
 
 @dataclass
-class Kept:
+class AlertProcess:
     """Everything that runs in the process."""
 
-    settings: Settings
     declarations: Declarations
-    journal: Journal
-    stopping: threading.Event
     evaluators: dict[str, Evaluator] = field(default_factory=dict)
     feeders: dict[str, Feeder] = field(default_factory=dict)
-    followers: list[Follower] = field(default_factory=list)
+    followers: list[ChangeFollower] = field(default_factory=list)
     watchers: list[Watcher] = field(default_factory=list)
     couriers: list[Courier] = field(default_factory=list)
-    _since: dict[str, float] = field(default_factory=dict)
-    """Since when something does not go."""
+    _failing_since: dict[str, float] = field(default_factory=dict)
 
     def threads(self) -> list[Callable[[], None]]:
-        """What is to run, each in a thread of its own."""
+        """The functions to run, each in a thread of its own. Each retries by itself after any error."""
         return [
             *(each.run for each in self.followers),
             *(each.run for each in self.watchers),
             *(each.run for each in self.couriers),
         ]
 
+    def wake_couriers(self) -> None:
+        """Deliver new notifications at once."""
+        for courier in self.couriers:
+            courier.wake_up.set()
+
     def status(self, now: float) -> ProcessStatus:
-        """What `tidemark status` reads. Everything goes on by itself; what does not for long is called refused."""
+        """What `tidemark status` shows. Everything retries by itself; an error that lasts counts as a refusal."""
         sources = {name: self._source(name, now) for name in self.declarations.sources}
         couriers = {
             each.target: {
@@ -72,29 +76,31 @@ class Kept:
         return ProcessStatus(now, sources=sources, couriers=couriers)
 
     def _source(self, name: str, now: float) -> dict[str, Any]:
-        alerts = {alert: memory.error for alert, memory in self._memories(name) if memory.error}
+        memories = self._memories(name)
         waits = {each.name: each.error for each in self.followers if each.source == name}
         waits |= {f"watches:{name}": each.error for each in self.watchers if each.source.name == name}
-        # An alert whose view joins at the next run waits too, but nothing is amiss with it.
-        behind = {f"alert {alert}": memory.error * memory.is_behind for alert, memory in self._memories(name)}
-        refused = [self._lasting(f"{name}/{what}: ", error, now) for what, error in {**waits, **behind}.items()]
-        waiting = [error for error in waits.values() if error]
-        return {"refused": "; ".join(filter(None, refused)), "waits": waiting, "alerts": alerts}
+        # An alert whose view joins at the next run has an error too, but nothing is wrong with it.
+        behind = {f"alert {alert}": each.error if each.is_behind else "" for alert, each in memories.items()}
+        lasting = [self._lasting(f"{name}/{what}: ", error, now) for what, error in {**waits, **behind}.items()]
+        return {
+            "refused": "; ".join(filter(None, lasting)),
+            "waits": [error for error in waits.values() if error],
+            "alerts": {alert: memory.error for alert, memory in memories.items() if memory.error},
+        }
 
     def _lasting(self, what: str, error: str, now: float) -> str:
-        """What does not go and why, where that has been so for long."""
+        """The error, if there has been one for long."""
         if not error:
-            self._since.pop(what, None)
+            self._failing_since.pop(what, None)
             return ""
-        return what + error if now - self._since.setdefault(what, now) > LONG_S else ""
+        return what + error if now - self._failing_since.setdefault(what, now) > LASTING_S else ""
 
-    def _memories(self, name: str) -> Iterator[tuple[str, Any]]:
-        if name in self.evaluators:
-            yield from list(self.evaluators[name].memory.items())  # its thread may add some
+    def _memories(self, name: str) -> dict[str, AlertMemory]:
+        return dict(self.evaluators[name].memory) if name in self.evaluators else {}
 
 
 def run_alerts(worker: Worker) -> None:
-    """Until a signal ends it. Every thread goes on by itself after whatever went wrong with it."""
+    """Run until a signal."""
     settings = worker.settings
     declarations = declared_by(settings)
     webhooks = read_webhooks(settings.alerts_webhooks_file)
@@ -102,63 +108,61 @@ def run_alerts(worker: Worker) -> None:
     with ExitStack() as held:
         journal = open_journal(settings)
         held.callback(journal.close)
-        held.enter_context(_alone(journal.path.with_name("lock")))
-        answering = Answering(settings, declarations, bounds_of(settings))
-        held.callback(answering.close)
-        kept = _kept(settings, declarations, webhooks, journal, answering, worker.stopping)
-        threads = [threading.Thread(target=run, daemon=True) for run in kept.threads()]
+        held.enter_context(_locked(journal.path.with_name("lock")))
+        engine = QueryEngine(settings, declarations, execution_limits(settings))
+        held.callback(engine.close)
+        process = _assemble(settings, declarations, webhooks, journal, engine, worker.stopping)
+        threads = [threading.Thread(target=run, daemon=True) for run in process.threads()]
         for thread in threads:
             thread.start()
-        metrics = AlertMetrics(kept.evaluators, kept.watchers, kept.feeders, kept.couriers, journal)
+        metrics = AlertMetrics(process.evaluators, process.watchers, process.feeders, process.couriers, journal)
         try:
             with worker.metrics(settings.alerts_metrics_port, metrics):
                 while not worker.wait(HEARTBEAT_S):
-                    worker.write_status(kept.status(time.time()))
+                    worker.write_status(process.status(time.time()))
         finally:
             worker.stop()
             for thread in threads:
                 thread.join(settings.stop_timeout_s / 2)
 
 
-def _kept(
+def _assemble(
     settings: Settings, declarations: Declarations, webhooks: dict[str, Webhook], journal: Journal,
-    answering: Answering, stopping: threading.Event,
-) -> Kept:  # fmt: skip
+    engine: QueryEngine, stopping: threading.Event,
+) -> AlertProcess:  # fmt: skip
     where = addresses(settings)
-    kept = Kept(settings, declarations, journal, stopping)
-    kept.couriers = [kafka_courier(settings, where.kafka, journal, stopping)]
-    kept.couriers += [webhook_courier(settings, hook, journal, stopping) for hook in webhooks.values()]
+    notifier = Notifier(declarations, journal, tuple(webhooks))
+    arm(journal, declarations, notifier, time.time())
+    process = AlertProcess(declarations)
+    process.couriers = [kafka_courier(settings, where.kafka, journal, stopping)]
+    process.couriers += [webhook_courier(settings, hook, journal, stopping) for hook in webhooks.values()]
 
-    def on_told() -> None:
-        for courier in kept.couriers:
-            courier.news.set()
+    def follow(name: str, source: str, consumer: Evaluator | Feeder) -> None:
+        process.followers.append(ChangeFollower(name, source, consumer, journal, _redis(settings), stopping))
 
     for name, source in declarations.sources.items():
         evaluator = Evaluator(
-            settings, declarations, name, answering, journal, tuple(webhooks), on_told
-        )  # fmt: skip
-        kept.evaluators[name] = evaluator
+            settings, declarations, name, engine, journal, notifier, on_notifications=process.wake_couriers
+        )
+        process.evaluators[name] = evaluator
         if declarations.alerts_of(name):
-            kept.followers.append(Follower(name, name, evaluator, journal, _redis(settings), stopping))
+            follow(name, name, evaluator)
         for feed in declarations.feeds_of(name):
-            feeder = Feeder(settings, feed, answering, journal, feed_topic(settings, where.kafka, feed))
-            kept.feeders[feed.name] = feeder
-            kept.followers.append(Follower(feeder.name, name, feeder, journal, _redis(settings), stopping))
+            feeder = Feeder(settings, feed, engine, journal, feed_topic(settings, where.kafka, feed))
+            process.feeders[feed.name] = feeder
+            follow(feeder.name, name, feeder)
         watches = tuple(each for each in declarations.watches.values() if each.source.name == name)
         if watches:
-            kept.watchers.append(Watcher(settings, where.kafka, source, watches, _redis(settings), stopping))
-    arm(journal, declarations, kept.evaluators, time.time())
-    return kept
+            process.watchers.append(Watcher(settings, where.kafka, source, watches, _redis(settings), stopping))
+    return process
 
 
-def arm(journal: Journal, declarations: Declarations, evaluators: dict[str, Evaluator], now: float) -> None:
-    """Take the alerts as they are declared now. What is open of others, or of what they were before, is over."""
+def arm(journal: Journal, declarations: Declarations, notifier: Notifier, now: float) -> None:
+    """Take the alerts as they are declared now. Open episodes of redefined or removed alerts are resolved."""
     hashes = {name: alert.hash for name, alert in declarations.alerts.items()}
-    other = journal.differing(hashes)
-    over = ended((episode for name in other for episode in journal.episodes(name, is_open=True)), now)
-    telling = next(iter(evaluators.values()))
-    look = telling.look_of(Position({}, 0.0), now, over)
-    journal.arm(hashes, now, look._replace(changed=tuple(over)))
+    changed = journal.rules.changed(hashes)
+    resolved = ended((episode for name in changed for episode in journal.episodes.all(name, is_open=True)), now)
+    journal.arm(hashes, now, tuple(resolved), notifier.transitions(resolved))
 
 
 def _redis(settings: Settings) -> Any:
@@ -166,13 +170,14 @@ def _redis(settings: Settings) -> Any:
 
 
 @contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Two processes that look at the same alerts would tell everything twice."""
+def _locked(path: Path) -> Iterator[None]:
+    """Hold the lock: two processes with the same alerts would notify of everything twice."""
     try:
         with hold(path, wait_s=0):
             yield
     except LockHeld:
-        raise HomeInUse(f"Another process looks at the alerts of this home: it holds {path}.") from None
+        message = f"Another process evaluates the alerts of this home: it holds {path}. Stop it first."
+        raise HomeInUse(message) from None
 
 
 def main() -> int:

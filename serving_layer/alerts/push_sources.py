@@ -10,9 +10,9 @@ from redis import asyncio as redis_asyncio
 
 from hand_off.change_log import entries_of
 from infra.settings import Settings
-from infra.stack.services import addresses
+from infra.stack.addresses import addresses
 from serving_layer.alerts.journal import Journal
-from serving_layer.alerts.watches import names
+from serving_layer.alerts.watches import redis_names
 from serving_layer.push.log_channel import parse_id
 from serving_layer.push.mailbox import MAX_UNREAD, Message
 from views.watch import Watch
@@ -34,7 +34,7 @@ class TransitionLog:
     async def newest_id(self) -> str:
         """The number of the newest transition."""
         journal = self._journal()
-        return "0" if journal is None else str(await asyncio.to_thread(journal.last_transition))
+        return "0" if journal is None else str(await asyncio.to_thread(journal.transitions.newest))
 
     async def read_after(self, id_: str) -> list[Message]:
         """Transitions after a number, read after a short pause."""
@@ -54,7 +54,7 @@ class TransitionLog:
         journal = self._journal()
         if journal is None:
             return []
-        transitions = await asyncio.to_thread(journal.transitions, after, limit)
+        transitions = await asyncio.to_thread(journal.transitions.after, after, limit)
         return [Message("alert", body, str(seq), about=view) for seq, view, body in transitions]
 
 
@@ -66,7 +66,7 @@ class MatchLog:
         self._client = redis_asyncio.from_url(
             addresses(settings).redis, password=password.get_secret_value() if password else None
         )
-        self._watch, self._stream = watch.name, names(watch.source.name)[1] + watch.name
+        self._watch, self._stream = watch.name, redis_names(watch.source.name)[1] + watch.name
 
     async def newest_id(self) -> str:
         """The id of the newest entry of the stream."""

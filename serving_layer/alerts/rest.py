@@ -13,10 +13,10 @@ from starlette.routing import BaseRoute, Route
 from infra.clients.redis import redis_client
 from infra.rest.responses import json_response, query_pairs
 from infra.settings import Settings
-from infra.stack.services import addresses
+from infra.stack.addresses import addresses
 from serving_layer.alerts.episodes import Episode, State
 from serving_layer.alerts.journal import Journal, journal_path, open_journal
-from serving_layer.alerts.payloads import described, iso
+from serving_layer.alerts.notifications import episode_json, iso
 from serving_layer.alerts.push_sources import MatchLog, TransitionLog
 from serving_layer.alerts.watches import counts
 from serving_layer.errors import BadParameter, UnknownView
@@ -29,11 +29,11 @@ from views.alert import Alert
 from views.declarations import Declarations
 from views.watch import Watch
 
-DEFAULT_HISTORY, MOST_HISTORY = 50, 1_000
+DEFAULT_HISTORY, MAX_HISTORY = 50, 1_000
 
 
-class Shown:
-    """What the routes read: the journal of the home, as soon as there is one, and the watches' streams in Redis."""
+class AlertReader:
+    """What the routes read: the journal of the home, once there is one, and the streams of watches in Redis."""
 
     def __init__(self, serving: Serving) -> None:
         self.serving = serving
@@ -42,27 +42,27 @@ class Shown:
         self._journal: Journal | None = None
 
     def journal(self) -> Journal | None:
-        """None before the alert process has run."""
+        """The journal; None before the alert process has first run."""
         if self._journal is None and journal_path(self.settings).is_file():
             self._journal = open_journal(self.settings)
         return self._journal
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the journal."""
         if self._journal is not None:
             self._journal.close()
 
-    # ---- in a thread ----
+    # ---- blocking: in a thread ----
 
     def alerts(self, views: frozenset[str]) -> list[dict[str, Any]]:
-        """Every alert on these views, with what is open of it."""
+        """Every alert on these views, with its open episodes."""
         journal = self.journal()
-        mutes = journal.mutes() if journal else {}
-        open_: dict[str, list[Episode]] = {}
-        for episode in journal.episodes(is_open=True) if journal else ():
-            open_.setdefault(episode.alert, []).append(episode)
+        mutes = journal.mutes.active() if journal else {}
+        by_alert: dict[str, list[Episode]] = {}
+        for episode in journal.episodes.all(is_open=True) if journal else ():
+            by_alert.setdefault(episode.alert, []).append(episode)
         return [
-            _alert(alert, open_.get(name, []), mutes.get(name))
+            _alert(alert, by_alert.get(name, []), mutes.get(name))
             for name, alert in sorted(self.declarations.alerts.items())
             if alert.view.name in views
         ]
@@ -70,21 +70,21 @@ class Shown:
     def history(self, views: frozenset[str], limit: int) -> list[dict[str, Any]]:
         """The newest episodes of alerts on these views."""
         journal = self.journal()
-        found = [episode for episode in journal.episodes() if episode.view in views] if journal else []
-        return [described(episode) for episode in found[:limit]]
+        episodes = [episode for episode in journal.episodes.all() if episode.view in views] if journal else []
+        return [episode_json(episode) for episode in episodes[:limit]]
 
     def watches(self, watches: list[Watch]) -> list[dict[str, Any]]:
-        """Each watch, and how many events it has matched; null where Redis does not say."""
-        found: dict[str, int | None] = {}
+        """Each watch, and how many events it has matched; null if Redis does not answer."""
+        matched: dict[str, int | None] = {}
         with redis_client(self.settings, addresses(self.settings).redis, timeout_s=1.0) as client:
             for source in {each.source.name for each in watches}:
                 try:
-                    found |= counts(client, source)
+                    matched |= counts(client, source)
                 except (RedisError, OSError):
-                    found |= {each.name: None for each in watches if each.source.name == source}
+                    matched |= {each.name: None for each in watches if each.source.name == source}
         return [
             {"name": each.name, "source": each.source.name, "where": each.where, "doc": each.doc,
-             "matched": found.get(each.name, 0)}
+             "matched": matched.get(each.name, 0)}
             for each in watches
         ]  # fmt: skip
 
@@ -106,15 +106,15 @@ class Shown:
         return Subscription(name, lambda: LogChannel(name, MatchLog(self.settings, watch)), check_access)
 
     def watch(self, connection: HTTPConnection, name: str) -> Watch:
-        """One watch, or UnknownView."""
-        seen = {each.name: each for each in self.seen_watches(connection)}
-        if name not in seen:
-            there = ", ".join(seen) or "none that this key may see"
-            raise UnknownView(f"There is no watch {name[:100]!r}. There are: {there}.", watch=name[:100])
-        return seen[name]
+        """A watch that the key may see, or UnknownView."""
+        visible = {each.name: each for each in self.visible_watches(connection)}
+        if name not in visible:
+            known = ", ".join(visible) or "none that this key may see"
+            raise UnknownView(f"There is no watch {name[:100]!r}. There are: {known}.", watch=name[:100])
+        return visible[name]
 
-    def seen_watches(self, connection: HTTPConnection) -> list[Watch]:
-        """Events are more than answers: a key for some views sees a watch only if it names that too."""
+    def visible_watches(self, connection: HTTPConnection) -> list[Watch]:
+        """The watches that the key may see. A key that is limited to some views must name a watch as well."""
         may_see = self.serving.access.seeing(connection)
         return [watch for name, watch in sorted(self.declarations.watches.items()) if may_see(name)]
 
@@ -138,9 +138,9 @@ def _alert(alert: Alert, episodes: list[Episode], muted_until: float | None) -> 
 
 
 def _open(episode: Episode) -> dict[str, Any]:
-    said = described(episode)
-    since = said["fired_at"] or said["pending_at"]
-    return {"id": episode.id, "key": said["key"], "since": since, "value": said["value"]}
+    shown = episode_json(episode)
+    since = shown["fired_at"] or shown["pending_at"]
+    return {"id": episode.id, "key": shown["key"], "since": since, "value": shown["value"]}
 
 
 def _check_no_parameters(connection: HTTPConnection) -> None:
@@ -148,14 +148,14 @@ def _check_no_parameters(connection: HTTPConnection) -> None:
         raise BadParameter(name, value, f"There is no parameter {name[:100]!r} here. Leave it out.")
 
 
-def alert_routes(shown: Shown, registry: Registry) -> list[BaseRoute]:
-    """The routes; live ones take server-sent events and a WebSocket at one path."""
-    serving = shown.serving
+def alert_routes(reader: AlertReader, registry: Registry) -> list[BaseRoute]:
+    """The routes. Live ones serve server-sent events and WebSocket at one path."""
+    serving = reader.serving
 
     async def alerts(request: Request) -> Response:
         views = frozenset(serving.access.views(request))
         _check_no_parameters(request)
-        return json_response({"alerts": await serving.run(shown.alerts, views)})
+        return json_response({"alerts": await serving.run(reader.alerts, views)})
 
     async def history(request: Request) -> Response:
         views = frozenset(serving.access.views(request))
@@ -165,17 +165,17 @@ def alert_routes(shown: Shown, registry: Registry) -> list[BaseRoute]:
                 raise BadParameter(
                     name, value, f"There is no parameter {name[:100]!r} here. There is: limit.", ["limit"]
                 )
-            limit = parameters.whole_number("limit", value, 1, MOST_HISTORY)
-        return json_response({"episodes": await serving.run(shown.history, views, limit)})
+            limit = parameters.whole_number("limit", value, 1, MAX_HISTORY)
+        return json_response({"episodes": await serving.run(reader.history, views, limit)})
 
     async def watches(request: Request) -> Response:
         serving.access.views(request)
-        return json_response({"watches": await serving.run(shown.watches, shown.seen_watches(request))})
+        return json_response({"watches": await serving.run(reader.watches, reader.visible_watches(request))})
 
     return [
         Route("/alerts", alerts),
         Route("/alerts/history", history),
-        *push_routes(registry, "/alerts/live", shown.subscribe_alerts),
+        *push_routes(registry, "/alerts/live", reader.subscribe_alerts),
         Route("/watches", watches),
-        *push_routes(registry, "/watches/{name}/live", shown.subscribe_watch),
+        *push_routes(registry, "/watches/{name}/live", reader.subscribe_watch),
     ]

@@ -1,4 +1,4 @@
-"""The handshake of a WebSocket, before a route sees it: one that cannot be read is refused, and not left unanswered."""
+"""The WebSocket handshake before a route sees it: a request that cannot be parsed is refused, not left unanswered."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 
 
 class Handshakes(WebSocketsSansIOProtocol):
-    """As uvicorn has it, and what `websockets` says of a line that is too long, or of too many headers, is sent.
+    """uvicorn's protocol, which also sends the refusal of `websockets` for a line that is too long or too many headers.
 
-    uvicorn 0.54 looks at requests that could be read alone: it would say nothing, and keep the connection for ever.
+    uvicorn 0.54 only handles requests that could be parsed: it would send nothing and keep the connection open forever.
     """
 
     def data_received(self, data: bytes) -> None:
-        """Take what came; close after a refusal."""
+        """Process the data; close the connection after a refusal."""
         super().data_received(data)
         if self.conn.handshake_exc is not None and not self.close_sent:
             self.close_sent = True

@@ -26,8 +26,8 @@ from serving_layer.push import connection as push_connection
 from serving_layer.push.mailbox import NEWEST_ONLY, Mailbox, Message
 from serving_layer.push.registry import Channel, Registry, Subscription, too_many_live
 from serving_layer.push.routes import push_routes
-from serving_layer.query.model import Question
-from serving_layer.query.parse import ask
+from serving_layer.query.model import Query
+from serving_layer.query.parse import parse_query
 from serving_layer.query.times import parse_duration
 from serving_layer.rest import formats
 from serving_layer.rest.context import Serving, problem_of
@@ -104,7 +104,7 @@ class LiveQueries:
     def __init__(self, serving: Serving, registry: Registry) -> None:
         self._serving, self._registry = serving, registry
         self.threads = Threads("live", THREADS)
-        self._validations: dict[LiveQuery, asyncio.Future[Question]] = {}
+        self._validations: dict[LiveQuery, asyncio.Future[Query]] = {}
 
     def routes(self) -> list[BaseRoute]:
         """The live endpoint of every view."""
@@ -176,17 +176,17 @@ class LiveQueries:
             log.exception("live_query_failed", view=query.view, error=repr(error))
             return _problem_outcome(Problem(500, "bug", "Internal error; see the server log."))
 
-    def _question(self, query: LiveQuery) -> Question:
-        view = self._serving.answering.latest(query.view)
-        return ask(view, query.parameters, now=time.time(), limits=self._serving.limits)
+    def _question(self, query: LiveQuery) -> Query:
+        view = self._serving.engine.served_view(query.view)
+        return parse_query(view, query.parameters, now=time.time(), limits=self._serving.limits)
 
     def _answer(self, query: LiveQuery, known_tag: str | None) -> Outcome | None:
         question = self._question(query)
-        # A tag does not tell how old an answer is: with max_staleness only answering shows whether it is fresh enough.
+        # A tag does not tell how old an answer is: with max_staleness only execution shows that.
         is_tag_enough = question.freshness.max_staleness_s is None
-        if known_tag and is_tag_enough and self._serving.answering.etag(question) == known_tag:
+        if known_tag and is_tag_enough and self._serving.engine.etag(question) == known_tag:
             return None
-        answer = self._serving.answering.answer(question)
+        answer = self._serving.engine.execute(question)
         tag = answer.meta.etag
         if tag == known_tag:
             return None

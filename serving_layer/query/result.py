@@ -1,4 +1,4 @@
-"""An answer: the rows of a question, and what they are made of."""
+"""The result of a query: the rows of a page, and what they are made of."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from serving_layer.query.model import Period
 
 @dataclass(frozen=True)
 class BatchPart:
-    """The run that the batch side of an answer came from. `read`: whether the range needed it."""
+    """The run of a result. `read`: whether the range needed it."""
 
     run: int
     cut: Cut
@@ -21,7 +21,7 @@ class BatchPart:
 
 @dataclass(frozen=True)
 class SpeedPart:
-    """What the speed side was when the answer was made. `lag_s`: how old its news are, None where that is not known."""
+    """The speed view of a result. `lag_s`: how far it is behind Kafka, None where that is unknown."""
 
     applied: Cut
     published_run: int
@@ -31,7 +31,7 @@ class SpeedPart:
 
 
 @dataclass(frozen=True)
-class Row:
+class ResultRow:
     """One row: a period, the values of `by`, the answers by name."""
 
     period: Period
@@ -43,8 +43,8 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Meta:
-    """What an answer is made of: exactly the events below `cut`, unless it is degraded, and then it says why."""
+class Provenance:
+    """What a result is made of: exactly the events below `cut`. `why`: why it is degraded. `meta` in JSON."""
 
     view: str
     version: str
@@ -59,15 +59,15 @@ class Meta:
     degraded: bool
     why: str | None
     answers: dict[str, dict[str, Any]]
-    """For each answer: {"exact": true}, or {"exact": false, "error": "within 1.6 % ..."}."""
+    """For each answer: {"exact": true}, or {"exact": false, "error": "usually within 1.6%"}."""
     etag: str
 
 
 @dataclass(frozen=True)
-class Answer:
+class Result:
     """The rows of one page, the cursor of the next, and what they are made of."""
 
     by: tuple[str, ...]
-    rows: list[Row]
-    meta: Meta
+    rows: list[ResultRow]
+    meta: Provenance
     next: str | None = field(default=None)

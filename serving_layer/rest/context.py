@@ -10,15 +10,15 @@ from infra.rest.bodies import BodyLimits
 from infra.rest.problems import Problem
 from infra.settings import Settings
 from infra.threads import P, T, Threads
-from serving_layer.engine import Answering
+from serving_layer.engine import QueryEngine
 from serving_layer.errors import ServingError, TooLong
 from serving_layer.metrics import ServingMetrics
-from serving_layer.query.parse import Limits
+from serving_layer.query.limits import QueryLimits
 from serving_layer.rest.access import ViewAccess
 from views.declarations import Declarations
 
 GRACE_S = 1.0
-"""Answering ends by itself when its time is over; this much later nobody waits for it any more."""
+"""QueryEngine ends by itself when its time is over; this much later nobody waits for it any more."""
 RETRY_AFTER_S = 1
 
 
@@ -29,8 +29,8 @@ class Serving:
     settings: Settings
     declarations: Declarations
     access: ViewAccess
-    limits: Limits
-    answering: Answering
+    limits: QueryLimits
+    engine: QueryEngine
     answers: Threads
     waits: Threads
     """For questions that wait until the views are as fresh as they ask for: others do not wait behind them."""

@@ -14,7 +14,7 @@ from infra.times import iso_utc
 from master_dataset.cut import cut_to_json
 from serving_layer.errors import NotAcceptable
 from serving_layer.query.parameters import one_of, shown
-from serving_layer.query.result import Answer, Meta, Row
+from serving_layer.query.result import Provenance, Result, ResultRow
 from serving_layer.query.times import iso, parse_zone
 
 Format = Literal["json", "ndjson", "csv"]
@@ -70,28 +70,28 @@ def _quality(of: Format, accept: str) -> float:
 # ---- JSON --------------------------------------------------------------------
 
 
-def body(answer: Answer, as_format: Format) -> bytes:
+def body(answer: Result, as_format: Format) -> bytes:
     """An answer in a format."""
     return {"json": to_json, "ndjson": to_ndjson, "csv": to_csv}[as_format](answer)
 
 
-def to_json(answer: Answer) -> bytes:
+def to_json(answer: Result) -> bytes:
     """`{"rows": [...], "next": ..., "meta": {...}}`."""
     return dumps(document(answer))
 
 
-def to_ndjson(answer: Answer) -> bytes:
+def to_ndjson(answer: Result) -> bytes:
     """A line for each row, and a last one `{"meta": {...}, "next": ...}`: without it the answer is not whole."""
     lines = [*rows(answer), {"meta": meta(answer.meta), "next": answer.next}]
     return b"".join(dumps(line) + b"\n" for line in lines)
 
 
-def document(answer: Answer) -> dict[str, Any]:
+def document(answer: Result) -> dict[str, Any]:
     """An answer as a JSON document."""
     return {"rows": [*rows(answer)], "next": answer.next, "meta": meta(answer.meta)}
 
 
-def rows(answer: Answer) -> Iterator[dict[str, Any]]:
+def rows(answer: Result) -> Iterator[dict[str, Any]]:
     """The rows as JSON objects."""
     zone = parse_zone("tz", answer.meta.tz)
     written = cache(lambda start: iso(start, zone))  # many rows are of one period
@@ -104,12 +104,12 @@ def rows(answer: Answer) -> Iterator[dict[str, Any]]:
         }
 
 
-def _added(row: Row) -> dict[str, Any]:
+def _added(row: ResultRow) -> dict[str, Any]:
     added = {"previous": row.previous, "explain": row.explain}
     return {name: value for name, value in added.items() if value is not None}
 
 
-def meta(of: Meta) -> dict[str, Any]:
+def meta(of: Provenance) -> dict[str, Any]:
     """What an answer is made of, as a JSON object."""
     zone = parse_zone("tz", of.tz)
     return {
@@ -161,7 +161,7 @@ def _with_large_numbers(value: Any) -> Any:
 # ---- CSV ---------------------------------------------------------------------
 
 
-def to_csv(answer: Answer) -> bytes:
+def to_csv(answer: Result) -> bytes:
     """A header and a line for each row, as RFC 4180 says. Null is an empty field, an empty text is `""`.
 
     Lists and objects are JSON texts. What the answer is made of does not fit in: see `meta_headers`.
@@ -203,7 +203,7 @@ def _quoted(value: str) -> str:
     return '"' + value.replace('"', '""') + '"'
 
 
-def meta_headers(of: Meta, next_cursor: str | None) -> dict[str, str]:
+def meta_headers(of: Provenance, next_cursor: str | None) -> dict[str, str]:
     """What JSON has beside the rows, as headers of a CSV answer."""
     headers = {
         "Tidemark-Cut": _ascii(cut_to_json(of.cut)),

@@ -18,8 +18,8 @@ from master_dataset.errors import InvalidEvent
 from master_dataset.events.strict_json import parse_json
 from serving_layer.errors import NotAcceptable, ServingError
 from serving_layer.query.model import Freshness
-from serving_layer.query.parse import ask, ask_json
-from serving_layer.query.result import Answer
+from serving_layer.query.parse import parse_query, parse_query_json
+from serving_layer.query.result import Result
 from serving_layer.rest import formats
 from serving_layer.rest.context import Serving
 from serving_layer.rest.formats import Format
@@ -79,11 +79,11 @@ def question_routes(serving: Serving) -> list[Route]:
 
     async def views(request: Request) -> Response:
         seen = serving.access.views(request)
-        return json_response({"views": await serving.run(listed, serving.answering, seen.values())})
+        return json_response({"views": await serving.run(listed, serving.engine, seen.values())})
 
     async def view(request: Request) -> Response:
         declared = serving.access.view(request, request.path_params["name"])
-        return json_response(await serving.run(described, serving.answering, declared))
+        return json_response(await serving.run(described, serving.engine, declared))
 
     return [
         Route("/views/{name}/query", query),
@@ -101,12 +101,12 @@ def _answer(
 ) -> Written:
     """From parameters to bytes: none of it may hold up the event loop."""
     as_format = formats.choose_format(dict(pairs).get("format"), accept)
-    question = ask(serving.answering.latest(name), pairs, now=time.time(), limits=serving.limits)
+    question = parse_query(serving.engine.served_view(name), pairs, now=time.time(), limits=serving.limits)
     if if_none_match is not None and question.freshness == Freshness(wait_s=question.freshness.wait_s):
-        etag = _tag(serving.answering.etag(question) or "", as_format)  # which costs far less than an answer
+        etag = _tag(serving.engine.etag(question) or "", as_format)  # which costs far less than an answer
         if is_known(etag, if_none_match):
             return Written(None, formats.MEDIA_TYPES[as_format], {"ETag": etag})
-    return _write(serving.answering.answer(question), as_format, if_none_match)
+    return _write(serving.engine.execute(question), as_format, if_none_match)
 
 
 def _answer_all(serving: Serving, bodies: Sequence[dict[str, Any]], accept: str | None, *, is_list: bool) -> Written:
@@ -115,14 +115,16 @@ def _answer_all(serving: Serving, bodies: Sequence[dict[str, Any]], accept: str 
     questions = []
     for place, body in enumerate(bodies):
         with _at(place if is_list else None):
-            questions.append(ask_json(serving.answering.latest(body["view"]), body, now=now, limits=serving.limits))
+            questions.append(
+                parse_query_json(serving.engine.served_view(body["view"]), body, now=now, limits=serving.limits)
+            )
     if not is_list:
         as_format = formats.choose_format(bodies[0].get("format"), accept)
-        return _write(serving.answering.answer(questions[0]), as_format)
+        return _write(serving.engine.execute(questions[0]), as_format)
     for place, body in enumerate(bodies):
         with _at(place):
             _only_json(body.get("format"), accept)
-    answers = serving.answering.answer_all(questions)
+    answers = serving.engine.execute_all(questions)
     written = b'{"answers":[' + b",".join(map(formats.to_json, answers)) + b"]}"
     degraded = tuple(answer.meta.view for answer in answers if answer.meta.degraded)
     return Written(written, formats.MEDIA_TYPES["json"], {}, degraded)
@@ -137,7 +139,7 @@ def _only_json(asked: str | None, accept: str | None) -> None:
         )  # fmt: skip
 
 
-def _write(answer: Answer, as_format: Format, if_none_match: str | None = None) -> Written:
+def _write(answer: Result, as_format: Format, if_none_match: str | None = None) -> Written:
     etag = _tag(answer.meta.etag, as_format)
     degraded = (answer.meta.view,) if answer.meta.degraded else ()
     body = None if is_known(etag, if_none_match) else formats.body(answer, as_format)

@@ -22,7 +22,7 @@ from infra.settings import Settings
 from infra.times import iso_utc
 from master_dataset.archiver.status import status_file
 from master_dataset.cut import cut_to_json
-from serving_layer.engine import Answering
+from serving_layer.engine import QueryEngine
 from serving_layer.errors import UnknownSource
 from serving_layer.rest.context import Serving
 from serving_layer.rest.views import freshness
@@ -35,7 +35,7 @@ MOST_REMEMBERED = 1_000
 
 def source_routes(serving: Serving) -> list[Route]:
     """The routes. A key sees the sources of its views, and of their runs these views alone."""
-    lambdas = Lambdas(serving.settings, serving.answering)
+    lambdas = Lambdas(serving.settings, serving.engine)
 
     async def sources(request: Request) -> Response:
         views = list(serving.access.views(request).values())
@@ -54,8 +54,8 @@ def source_routes(serving: Serving) -> list[Route]:
 class Lambdas:
     """What can be told of sources. Manifests never change, so each is read once."""
 
-    def __init__(self, settings: Settings, answering: Answering) -> None:
-        self._settings, self._answering = settings, answering
+    def __init__(self, settings: Settings, engine: QueryEngine) -> None:
+        self._settings, self._engine = settings, engine
         self._told: dict[tuple[str, int], dict[str, Any]] = {}
 
     def listed(self, views: Iterable[View]) -> dict[str, Any]:
@@ -65,7 +65,11 @@ class Lambdas:
 
     def source(self, name: str, views: list[View]) -> dict[str, Any]:
         """One source: how it stands, its generations, and its newest runs."""
-        seen, folder, watched = {view.name for view in views}, self._answering.folder(name), self._answering.watch(name)
+        seen, folder, watched = (
+            {view.name for view in views},
+            self._engine.folder(name),
+            self._engine.speed_status(name),
+        )
         kept = None if watched is None else watched.kept
         return {
             **self._in_short(name),
@@ -88,10 +92,10 @@ class Lambdas:
         }
 
     def _in_short(self, name: str) -> dict[str, Any]:
-        busy = work(self._answering.folder(name))
+        busy = work(self._engine.folder(name))
         return {
             "name": name,
-            "freshness": freshness(self._answering, name),
+            "freshness": freshness(self._engine, name),
             "working": None if busy is None else {"doing": busy.doing, "since": iso_utc(busy.since)},
             "archiver": archived(self._settings, name),
         }

@@ -11,9 +11,9 @@ from typing import Any
 from batch_layer.consistency.quarantine import to_json
 from infra.times import iso_utc
 from master_dataset.cut import cut_to_json
-from serving_layer.engine import Answering
-from serving_layer.errors import NoBatchSide, NotComputedYet
-from serving_layer.query.execute import how_exact
+from serving_layer.engine import QueryEngine
+from serving_layer.errors import NoBatchView, NotComputedYet
+from serving_layer.query.provenance import exactness
 from views.declarations import Declarations
 from views.view import View
 
@@ -21,11 +21,11 @@ SHOWN_HASH = 16
 """So many characters of a definition hash tell versions apart."""
 
 
-def freshness(answering: Answering, source: str) -> dict[str, Any]:
+def freshness(engine: QueryEngine, source: str) -> dict[str, Any]:
     """How a source stands: the run that is served, and how far the speed views are since."""
     try:
-        found = answering.standing(source)
-    except NoBatchSide as error:
+        found = engine.status(source)
+    except NoBatchView as error:
         nothing = dict.fromkeys(("run", "cut", "published", "batch_age_s", "applied", "lag_s", "lag_events"))
         return {**nothing, "degraded": True, "why": error.detail}
     batch, speed = found.batch, found.speed
@@ -42,43 +42,43 @@ def freshness(answering: Answering, source: str) -> dict[str, Any]:
     }
 
 
-def listed(answering: Answering, views: Iterable[View]) -> list[dict[str, Any]]:
+def listed(engine: QueryEngine, views: Iterable[View]) -> list[dict[str, Any]]:
     """The views in short."""
     fresh: dict[str, dict[str, Any]] = {}
     for view in views:
-        fresh.setdefault(view.source.name, freshness(answering, view.source.name))
-    return [_summary(answering, view, fresh[view.source.name]) for view in views]
+        fresh.setdefault(view.source.name, freshness(engine, view.source.name))
+    return [_summary(engine, view, fresh[view.source.name]) for view in views]
 
 
-def described(answering: Answering, view: View) -> dict[str, Any]:
+def described(engine: QueryEngine, view: View) -> dict[str, Any]:
     """All there is to say of a view: of the version that is served, if one is."""
-    served = _served(answering, view)
+    served = _served(engine, view)
     shown = served or view
     return {
-        **_summary(answering, view, freshness(answering, view.source.name)),
+        **_summary(engine, view, freshness(engine, view.source.name)),
         "keys": {name: typed.type.ddl() for name, typed in shown.key_expressions.items()},
         "where": shown.where,
         "declared": view.hash[:SHOWN_HASH],
         "definition": json.loads(shown.definition()),
-        "groups": None if served is None else answering.groups(view.name),
-        "consistency": None if served is None else _consistency(answering, served),
+        "groups": None if served is None else engine.count_groups(view.name),
+        "consistency": None if served is None else _consistency(engine, served),
     }
 
 
-def _consistency(answering: Answering, view: View) -> dict[str, Any] | None:
+def _consistency(engine: QueryEngine, view: View) -> dict[str, Any] | None:
     """What the last comparison of the speed side with the batch side found; `set_aside`: why it is not used."""
-    found, why = answering.compared(view)
+    found, why = engine.last_comparison(view)
     return None if found is None and why is None else {**(to_json(found) if found else {}), "set_aside": why}
 
 
-def compared_views(answering: Answering, declarations: Declarations) -> Iterator[tuple[str, str, dict[str, float]]]:
+def compared_views(engine: QueryEngine, declarations: Declarations) -> Iterator[tuple[str, str, dict[str, float]]]:
     """Of each view: its source, its name, and in numbers what the last comparison of its speed side found."""
     for view in declarations.views.values():
-        served = _served(answering, view)
+        served = _served(engine, view)
         if served is None:
             continue
-        with suppress(NoBatchSide):
-            found, why = answering.compared(served)
+        with suppress(NoBatchView):
+            found, why = engine.last_comparison(served)
             numbers = {"set_aside": float(why is not None)}
             if found is not None and not found.why_not:
                 numbers |= {
@@ -89,8 +89,8 @@ def compared_views(answering: Answering, declarations: Declarations) -> Iterator
             yield view.source.name, view.name, numbers
 
 
-def _summary(answering: Answering, declared: View, fresh: dict[str, Any]) -> dict[str, Any]:
-    served = _served(answering, declared)
+def _summary(engine: QueryEngine, declared: View, fresh: dict[str, Any]) -> dict[str, Any]:
+    served = _served(engine, declared)
     view = served or declared
     return {
         "name": view.name,
@@ -99,13 +99,13 @@ def _summary(answering: Answering, declared: View, fresh: dict[str, Any]) -> dic
         "version": None if served is None else view.hash[:SHOWN_HASH],
         "keys": list(view.keys),
         "grain": view.grain,
-        "answers": {name: how_exact(view, name) for name in view.answers},
+        "answers": {name: exactness(view, name) for name in view.answers},
         "freshness": fresh,
     }
 
 
-def _served(answering: Answering, declared: View) -> View | None:
+def _served(engine: QueryEngine, declared: View) -> View | None:
     try:
-        return answering.latest(declared.name)
-    except (NotComputedYet, NoBatchSide):
+        return engine.served_view(declared.name)
+    except (NotComputedYet, NoBatchView):
         return None

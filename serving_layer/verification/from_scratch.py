@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from master_dataset.cut import Cut
-from master_dataset.reading.read import Wanted, read_facts
-from serving_layer.query.model import Filter, Period, Question
+from master_dataset.reading.read import RecordFilter, read_records
+from serving_layer.query.model import Filter, Period, Query
 from views import in_memory, states
 from views.equality import is_near
 from views.in_memory import Event, Group, Key
@@ -25,7 +25,7 @@ Cells = dict[tuple[Period, Key], dict[str, Any]]
 Groups = Mapping[Group, dict[str, Any]]
 
 
-def recompute(question: Question, events: Iterable[Event]) -> Recomputed:
+def recompute(question: Query, events: Iterable[Event]) -> Recomputed:
     """What the question's rows must be over these events, all of them and however they are ordered, paged or narrowed.
 
     Rows that are there only because of `fill` are not among them.
@@ -34,7 +34,7 @@ def recompute(question: Question, events: Iterable[Event]) -> Recomputed:
     return {place: _asked(question, question.view.present(state)) for place, state in found.items()}
 
 
-def cells(question: Question, groups: Groups, found: Cells) -> Cells:
+def cells(question: Query, groups: Groups, found: Cells) -> Cells:
     """Add the states of some groups to those of the rows that they are part of. Events may come in parts this way."""
     view = question.view
     for (micros, key), state in groups.items():
@@ -77,7 +77,7 @@ def events_below(table: Path, cut: Cut, start: Cut | None = None) -> Iterator[Ev
     """The valid events of a master table below a cut, and at or above `start`; copies are among them."""
     if not any(cut.values()):
         return
-    for batch in read_facts(table, Wanted(start=start or {}, end=cut), COLUMNS):
+    for batch in read_records(table, RecordFilter(start=start or {}, end=cut), COLUMNS):
         for row in batch.to_pylist(maps_as_pydicts="strict"):
             yield Event(row["partition"], row["offset"], row["event_id"], row["event_time"], row["event"])
 
@@ -91,5 +91,5 @@ def _passes(wanted: Filter, value: Any) -> bool:
     return isinstance(value, str) and value.startswith(wanted.values)
 
 
-def _asked(question: Question, answers: dict[str, Any]) -> dict[str, Any]:
+def _asked(question: Query, answers: dict[str, Any]) -> dict[str, Any]:
     return {name: answers[name] for name in question.answers or answers}

@@ -22,17 +22,18 @@ from batch_layer.consistency.quarantine import MOST_EXAMPLES, Compared
 from hand_off import publish_log
 from hand_off.batch_folder import BatchFolder
 from hand_off.bucket_totals import totals
-from hand_off.speed_views import ALL_KEYS, Group, Outcome, SpeedViews, State, Stretch, totals_of
+from hand_off.speed_views import ALL_KEYS, Group, Outcome, SpeedViews, State, StateRange, totals_of
 from infra.settings import Settings
 from infra.times import iso_utc
 from master_dataset.cut import Cut, count_between, cut_to_json, is_below
 from master_dataset.table import coverage
-from master_dataset.table.commits import table_path
-from serving_layer.engine import Answering
+from master_dataset.table.paths import table_path
+from serving_layer.engine import QueryEngine
 from serving_layer.query import order
-from serving_layer.query.model import Question
-from serving_layer.query.parse import Limits, ask
-from serving_layer.query.result import Answer, Row
+from serving_layer.query.limits import QueryLimits
+from serving_layer.query.model import Query
+from serving_layer.query.parse import parse_query
+from serving_layer.query.result import Result, ResultRow
 from serving_layer.verification.from_scratch import Cells, cells, events_below, is_same
 from views import in_memory
 from views.in_memory import Event
@@ -74,7 +75,7 @@ def speed_side(settings: Settings, speed_views: SpeedViews, source: Source, view
 
 def _speed_view(settings: Settings, speed_views: SpeedViews, folder: BatchFolder, view: View) -> tuple[str, Compared]:
     began, most = time.monotonic(), settings.consistency_groups
-    kept, entries = speed_views.look(), publish_log.read(folder)
+    kept, entries = speed_views.reader.snapshot(), publish_log.read(folder)
     is_served = view.name in entries[-1].catalog
     stretch = closed_stretch(kept, entries, NEVER, kept.meta.applied if kept.meta else {})
     if isinstance(stretch, str):
@@ -84,8 +85,8 @@ def _speed_view(settings: Settings, speed_views: SpeedViews, folder: BatchFolder
     if any(view.hash not in generation.views for generation in stretch.generations):
         why = f"{JOINS} in this version; what is answered until then was not looked at"
         return stretch.made, replace(about, why_not=why if is_served else JOINS)
-    asked = [Stretch(view.hash), *([Stretch(totals_of(view.hash))] if view.keys else [])]
-    said = speed_views.answer(run, start, asked, most_states=most)
+    asked = [StateRange(view.hash), *([StateRange(totals_of(view.hash))] if view.keys else [])]
+    said = speed_views.reader.answer(run, start, asked, max_states=most)
     if said.outcome == Outcome.TOO_MANY:
         return stretch.made, replace(about, why_not=f"it has more than {most:,} states (consistency_groups)")
     if said.outcome != Outcome.OK or said.made != stretch.made:
@@ -97,7 +98,7 @@ def _speed_view(settings: Settings, speed_views: SpeedViews, folder: BatchFolder
         return stretch.made, replace(about, why_not=why)
     differences = Differences(view)
     true = _folded(settings, view, start, said.applied)
-    for is_total, states in enumerate(said.stretches):
+    for is_total, states in enumerate(said.ranges):
         _check(differences, states, true, is_total=bool(is_total))
     excused, why = explained(settings, differences, start, said.applied)
     return stretch.made, replace(
@@ -133,7 +134,7 @@ def _check(differences: Differences, states: Sequence[State], true: dict[Place, 
 
 def from_scratch(
     settings: Settings,
-    answering: Answering,
+    engine: QueryEngine,
     source: Source,
     views: Sequence[View],
     report: Callable[[str], None] = lambda _what: None,
@@ -143,7 +144,7 @@ def from_scratch(
     Of a view that is set aside the answers are at a cut of their own, and recomputed at that.
     """
     questions = [question for view in views for question in _questions(view)]
-    asked = list(zip(questions, answering.answer_all(questions), strict=True))
+    asked = list(zip(questions, engine.execute_all(questions), strict=True))
     recomputed: list[Cells] = [{} for _ in asked]
     why = ""
     for cut in _different([answer.meta.cut for _, answer in asked]):
@@ -159,7 +160,7 @@ def _different(cuts: Sequence[Cut]) -> list[Cut]:
     return [cut for place, cut in enumerate(cuts) if cut not in cuts[:place]]
 
 
-def _add(events: list[Event], asked: Sequence[tuple[tuple[Question, Answer], Cells]]) -> None:
+def _add(events: list[Event], asked: Sequence[tuple[tuple[Query, Result], Cells]]) -> None:
     """What some events add to what each question asks for."""
     for view in {question.view.hash: question.view for (question, _), _ in asked}.values():
         groups = in_memory.fold(view, events)
@@ -169,8 +170,8 @@ def _add(events: list[Event], asked: Sequence[tuple[tuple[Question, Answer], Cel
                 _narrow(into, question, answer)
 
 
-def _questions(view: View) -> Iterator[Question]:
-    limits = Limits()
+def _questions(view: View) -> Iterator[Query]:
+    limits = QueryLimits()
     most = ("limit", str(limits.max_rows))
     given = [[*ALL_TIME, ("grain", "all")], [*ALL_TIME, ("grain", "month"), most], [*LATELY, most]]
     if view.keys:
@@ -180,7 +181,7 @@ def _questions(view: View) -> Iterator[Question]:
         given.append([*ALL_TIME, ("grain", "all"), by, most])
         given.append([("from", recent), ("to", "now"), ("grain", view.grain), by, most])
     for each in given:
-        yield ask(view, each, now=time.time(), limits=limits)
+        yield parse_query(view, each, now=time.time(), limits=limits)
 
 
 def _in_parts(settings: Settings, source: Source, cut: Cut, report: Callable[[str], None]) -> Iterator[list[Event]]:
@@ -193,7 +194,7 @@ def _in_parts(settings: Settings, source: Source, cut: Cut, report: Callable[[st
         yield in_memory.counted(event for event in below if crc32(event.event_id.encode()) % parts == part)
 
 
-def _narrow(found: Cells, question: Question, answer: Answer) -> None:
+def _narrow(found: Cells, question: Query, answer: Result) -> None:
     """Of an answer that is one page of more, what comes after its last row is not looked at, and need not be kept.
 
     What comes before and is not in the page is missing there. The order is that of places: states may be of some of
@@ -203,17 +204,17 @@ def _narrow(found: Cells, question: Question, answer: Answer) -> None:
         return
     stands = _standing(question)
     last = max(stands(row) for row in answer.rows)
-    for place in [place for place in found if stands(Row(*place, {})) > last]:
+    for place in [place for place in found if stands(ResultRow(*place, {})) > last]:
         del found[place]
 
 
-def _standing(question: Question) -> Callable[[Row], Any]:
+def _standing(question: Query) -> Callable[[ResultRow], Any]:
     """What rows are sorted by: bucket and keys, since our questions ask for no other order."""
     position, sorted_by = order.positions(question), order.sort_key(question)
     return lambda row: sorted_by(position(row))
 
 
-def _compared(view: View, asked: Sequence[tuple[Question, Answer]], found: Sequence[Cells]) -> Compared:
+def _compared(view: View, asked: Sequence[tuple[Query, Result]], found: Sequence[Cells]) -> Compared:
     compared, examples = 0, list[str]()
     for (question, answer), states in zip(asked, found, strict=True):
         if question.view.hash != view.hash:
@@ -232,7 +233,7 @@ def _compared(view: View, asked: Sequence[tuple[Question, Answer]], found: Seque
     )  # fmt: skip
 
 
-def _wrong_page(question: Question, answer: Answer) -> Iterator[str]:
+def _wrong_page(question: Query, answer: Result) -> Iterator[str]:
     """What is wrong with a page, whatever its rows say: it is full where there are more, and in order."""
     if answer.next is not None and len(answer.rows) != question.limit:
         yield f"a page of {len(answer.rows):,} rows instead of {question.limit:,}, and another after it"

@@ -206,7 +206,7 @@ def test_get_can_be_tried_and_its_answer_is_shown_with_status_time_and_headers(p
         "/views/page_hits/query", params={"from": "2026-03-01", "to": "2026-03-02", "url": ["/a b", "/c,d&e"]}
     )
     assert json.loads(body.inner_text()) == expected.json()
-    assert place.served.answering.asked[-1].filters == place.served.answering.asked[-2].filters
+    assert place.served.engine.asked[-1].filters == place.served.engine.asked[-2].filters
     assert len(body.inner_text().splitlines()) > 20, "a member a line"
     headers = dict(zip(answer.locator("dt").all_inner_texts(), answer.locator("dd").all_inner_texts(), strict=True))
     assert headers["etag"] == expected.headers["etag"]
@@ -244,7 +244,7 @@ def test_large_numbers_keep_their_digits_and_other_formats_their_lines(place: Pl
     page = place.page()
     asked = opened(page, "query_page_hits")
     body = asked.get_by_role("region", name="Body of the answer")
-    place.served.answering.number = 2**63 - 1
+    place.served.engine.number = 2**63 - 1
     asked.get_by_role("button", name="Send", exact=True).click()
     body.get_by_text("9223372036854775807").wait_for()
     asked.get_by_label("format").select_option("ndjson")
@@ -253,19 +253,19 @@ def test_large_numbers_keep_their_digits_and_other_formats_their_lines(place: Pl
     wait_until(
         "lines", lambda: body.inner_text().startswith('{"bucket":') and "9223372036854775807" in body.inner_text()
     )
-    place.served.answering.number = 1
+    place.served.engine.number = 1
     page.close()
 
 
 def test_live_feed_is_shown_as_it_comes_until_it_is_stopped(place: Place) -> None:
     page = place.page()
     asked = opened(page, "follow_page_hits")
-    place.served.answering.number = 71
+    place.served.engine.number = 71
     asked.get_by_label("grain").fill("all")
     asked.get_by_role("button", name="Send", exact=True).click()
     body = asked.get_by_role("region", name="Body of the answer")
     body.get_by_text('"hits":71').wait_for()
-    place.served.answering.number = 72
+    place.served.engine.number = 72
     body.get_by_text('"hits":72').wait_for()
     live = place.served.app.state.live
     assert live.subscribers == 1
@@ -276,7 +276,7 @@ def test_live_feed_is_shown_as_it_comes_until_it_is_stopped(place: Place) -> Non
     wait_until("the feed to begin", lambda: live.subscribers == 1)
     page.get_by_role("link", name="Explore").click()
     wait_until("the feed to end with the page", lambda: live.subscribers == 0)
-    place.served.answering.number = 1
+    place.served.engine.number = 1
     page.close()
 
 

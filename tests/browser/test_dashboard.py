@@ -24,7 +24,7 @@ from playwright.sync_api import Browser, BrowserContext, Page
 from infra.rest.access_keys import add_key, remove_key
 from infra.settings import child_environment
 from master_dataset.table import coverage
-from master_dataset.table.commits import table_path
+from master_dataset.table.paths import table_path
 from tests.browser.page_checks import (
     DESKTOP,
     HOSTILE,

@@ -19,19 +19,23 @@ from hypothesis import strategies as st
 from batch_layer.index import Index
 from hand_off import speed_views
 from hand_off.speed_views import ALL_KEYS, Outcome, State
+from serving_layer.query import cursors, top_keys
 from serving_layer.query import order as ordering
-from serving_layer.query import top_keys
-from serving_layer.query.budget import Bounds, Budget
-from serving_layer.query.execute import Asked, Read, asked, make, narrowed
-from serving_layer.query.merge import Windows
-from serving_layer.query.model import Question
-from serving_layer.query.parse import Limits, ask
-from serving_layer.query.presentation_cache import PresentedCache
-from serving_layer.query.result import Answer, Row
-from serving_layer.query.rows import Presenting
+from serving_layer.query.execute import execute
+from serving_layer.query.limits import ExecutionLimits, QueryBudget, QueryLimits
+from serving_layer.query.merge import WindowSpans
+from serving_layer.query.model import Query
+from serving_layer.query.page_keys import narrow
+from serving_layer.query.parse import parse_query
+from serving_layer.query.plan import QueryPlan, plan
+from serving_layer.query.presentation_cache import PresentationCache
+from serving_layer.query.result import Result, ResultRow
+from serving_layer.query.rows import Presenter
 from serving_layer.query.segments import Span
-from serving_layer.readers.batch import BatchSide, OpenRun
-from serving_layer.readers.speed import Reading
+from serving_layer.readers.batch import BatchViewReader, OpenRun
+from serving_layer.readers.snapshot import Snapshot
+from serving_layer.readers.speed import SpeedSnapshot
+from tests import tiers
 from tests.serving_data import (
     FIRST,
     GIFTS,
@@ -49,13 +53,12 @@ from tests.serving_data import (
     speed_states,
     zero,
 )
-from tests import tiers
 from views.in_memory import Event
 from views.states import head_of, merge_packed, pack
 from views.view import View
 
 NOW = FIRST.timestamp() + SPAN_DAYS * 86400
-LIMITS = Limits()
+LIMITS = QueryLimits()
 SETTINGS = settings(
     max_examples=tiers.times(12, 300),
     deadline=None,
@@ -73,18 +76,18 @@ class World:
     run: OpenRun
     speed: dict[str, list[list[tuple[int, bytes, bytes]]]]
 
-    def read(self, view: View) -> tuple[Read, list[tuple[int, bytes, bytes]]]:
+    def read(self, view: View) -> tuple[Snapshot, list[tuple[int, bytes, bytes]]]:
         applied = end_of(self.events)
         states = [state for generation in self.speed[view.name] for state in generation]
-        reading = Reading(speed_views.Answer(Outcome.OK, applied, self.run.run, None, ()), None, {})
-        return Read(self.run, reading), states
+        reading = SpeedSnapshot(speed_views.SpeedAnswer(Outcome.OK, applied, self.run.run), None, {})
+        return Snapshot(self.run, reading), states
 
-    def answer(self, question: Question) -> Answer:
-        """As Answering makes it, of the states that Redis would have given."""
-        each = asked(question)
+    def answer(self, question: Query) -> Result:
+        """As QueryEngine makes it, of the states that Redis would have given."""
+        each = plan(question)
         read, states = self.read(question.view)
         heads = [(bucket, key, head_of(state)) for bucket, key, state in _inside(each, states)]
-        each = narrowed(each, self.run, heads)
+        each = narrow(each, self.run, heads)
         inside = _inside(each, states)
         if each.is_total and question.view.keys:
             packed: dict[int, list[bytes]] = {}
@@ -92,18 +95,18 @@ class World:
                 packed.setdefault(bucket, []).append(state)
             algebras = question.view.algebras
             inside = [(bucket, ALL_KEYS, merge_packed(algebras, every)) for bucket, every in packed.items()]
-        return make(each, read, inside, Budget(Bounds(), math.inf), PresentedCache(1))
+        return execute(each, read, inside, QueryBudget(ExecutionLimits(), math.inf), PresentationCache(1))
 
 
-def _inside(each: Asked, states: list[State]) -> list[State]:
+def _inside(each: QueryPlan, states: list[State]) -> list[State]:
     """What Redis gives of all its states."""
-    keys = each.wanted.keys
+    keys = each.selection.keys
     return [
         state
         for start, end in each.ranges
         for state in states
         if start <= state[0] < end
-        and (state[1] in keys if keys is not None else state[1].startswith(each.wanted.prefix))
+        and (state[1] in keys if keys is not None else state[1].startswith(each.selection.prefix))
     ]
 
 
@@ -124,7 +127,7 @@ def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     later = fresh(made, cut)
     parts = below(later, middle), [event for event in later if event not in below(later, middle)]
     speed = {view.name: [speed_states(view, part) for part in parts] for view in VIEWS}
-    side = BatchSide(place.settings, place.source, place.declarations.views)
+    side = BatchViewReader(place.settings, place.source, place.declarations.views)
     with side.current() as run:
         yield World(made, run, speed)
     side.close()
@@ -145,7 +148,7 @@ def times(draw: st.DrawFn) -> list[tuple[str, str]]:
 
 
 @st.composite
-def questions(draw: st.DrawFn, view: View) -> Question:
+def questions(draw: st.DrawFn, view: View) -> Query:
     given = draw(times())
     grains = ["all", "day", "week", "month"] + (["hour", "6h"] if view is not TOTALS else [])
     grain = draw(st.sampled_from(grains))
@@ -172,7 +175,7 @@ def questions(draw: st.DrawFn, view: View) -> Question:
         given.append(("having", draw(st.sampled_from(["orders > 1", "orders >= 2 or orders = 0", "orders < 0"]))))
     given.append(("explain", draw(st.sampled_from(["true", "false"]))))
     given.append(("limit", draw(st.sampled_from(["1", "3", "50", "10000"]))))
-    return ask(view, given, now=NOW, limits=LIMITS)
+    return parse_query(view, given, now=NOW, limits=LIMITS)
 
 
 @st.composite
@@ -194,7 +197,7 @@ def filters(draw: st.DrawFn, view: View) -> list[tuple[str, str]]:
     return found
 
 
-def passes(question: Question, key: dict[str, Any]) -> bool:
+def passes(question: Query, key: dict[str, Any]) -> bool:
     for each in question.filters:
         value = key[each.key]
         match each.kind:
@@ -212,7 +215,7 @@ def passes(question: Question, key: dict[str, Any]) -> bool:
 # ---- what must come out --------------------------------------------------------
 
 
-def expected_rows(question: Question, of: list[Event]) -> dict[Any, Row]:
+def expected_rows(question: Query, of: list[Event]) -> dict[Any, ResultRow]:
     """Every row, by period and key."""
 
     def over(windows: Any) -> list[dict[Any, Any]]:
@@ -235,17 +238,17 @@ def expected_rows(question: Question, of: list[Event]) -> dict[Any, Row]:
             if question.having is not None and not question.having.evaluate(question.view.numbers(answers)):
                 continue
             previous = before[place].get(group, zeros) if question.previous is not None else None
-            found[period, group] = Row(period, group, answers, previous)
+            found[period, group] = ResultRow(period, group, answers, previous)
     return found
 
 
-def asked_of(question: Question, answers: dict[str, Any] | None) -> dict[str, Any] | None:
+def asked_of(question: Query, answers: dict[str, Any] | None) -> dict[str, Any] | None:
     return None if answers is None else {name: answers[name] for name in question.answers}
 
 
-def all_pages(world: World, question: Question) -> list[Row]:
+def all_pages(world: World, question: Query) -> list[ResultRow]:
     """Page after page."""
-    found: list[Row] = []
+    found: list[ResultRow] = []
     while True:
         page = world.answer(question)
         assert len(page.rows) <= question.limit
@@ -253,10 +256,10 @@ def all_pages(world: World, question: Question) -> list[Row]:
         if page.next is None:
             return found
         assert len(page.rows) == question.limit
-        question = replace(question, cursor=page.next)
+        question = replace(question, cursor=cursors.read(page.next))
 
 
-def check(world: World, question: Question) -> None:
+def check(world: World, question: Query) -> None:
     expected = expected_rows(question, world.events)
     limit = question.limit if len(expected) < 40 * question.limit else 10_000
     found = all_pages(world, replace(question, limit=limit))
@@ -295,7 +298,7 @@ def test_pages_together_are_all_rows(world: World, data: st.DataObject) -> None:
         *data.draw(times()), ("grain", data.draw(st.sampled_from(["all", "day", "month"]))), ("by", ",".join(by)),
         ("order", order), ("answers", "orders,least,latest,share,many"), ("limit", data.draw(st.sampled_from("123"))),
     ]  # fmt: skip
-    question = ask(SALES, given, now=NOW, limits=LIMITS)
+    question = parse_query(SALES, given, now=NOW, limits=LIMITS)
     whole = world.answer(replace(question, limit=10_000))
     assert whole.next is None
     assert all_pages(world, question) == whole.rows
@@ -317,8 +320,8 @@ def test_the_first_by_a_number_are_found_without_reading_all(world: World, view:
         ("limit", str(data.draw(st.integers(1, 6)))),
         *([] if beginning is None else [("item.prefix", beginning)]),
     ]  # fmt: skip
-    question = ask(view, given, now=NOW, limits=LIMITS)
-    assert top_keys.rank_by(question, asked(question).wanted) == question.order[0].name
+    question = parse_query(view, given, now=NOW, limits=LIMITS)
+    assert top_keys.rank_by(question, plan(question).selection) == question.order[0].name
     with pytest.MonkeyPatch.context() as patch:
         if world.run.run:
             patch.setattr(Index, "of_prefix", _must_not_be_read)
@@ -355,13 +358,13 @@ def _must_not_be_read(*_arguments: Any) -> Any:
 )
 def test_other_questions_are_not_ranked_by_one_number(more: list[tuple[str, str]]) -> None:
     given = {"from": "-48h", "by": "item,size", "order": "-orders"}
-    plain = ask(SALES, list(given.items()), now=NOW, limits=LIMITS)
-    assert top_keys.rank_by(plain, asked(plain).wanted) == "orders"
-    one = ask(SALES, [*given.items(), ("item", "a")], now=NOW, limits=LIMITS)
-    assert top_keys.rank_by(one, asked(one).wanted) == "orders", "an equal first key is what its bytes begin with"
+    plain = parse_query(SALES, list(given.items()), now=NOW, limits=LIMITS)
+    assert top_keys.rank_by(plain, plan(plain).selection) == "orders"
+    one = parse_query(SALES, [*given.items(), ("item", "a")], now=NOW, limits=LIMITS)
+    assert top_keys.rank_by(one, plan(one).selection) == "orders", "an equal first key is what its bytes begin with"
     items = [*(each for each in given.items() if each[0] not in dict(more)), *more]
-    question = ask(SALES, items, now=NOW, limits=LIMITS)
-    assert top_keys.rank_by(question, asked(question).wanted) is None
+    question = parse_query(SALES, items, now=NOW, limits=LIMITS)
+    assert top_keys.rank_by(question, plan(question).selection) is None
 
 
 # ---- windows -------------------------------------------------------------------
@@ -385,9 +388,11 @@ def test_windows_hold_the_segments_that_are_theirs(
         segment: [pack(TOTALS.algebras, {**zero(TOTALS), "orders": count}) for count in counts]
         for segment, counts in cells.items()
     }
-    presenting = Presenting(ask(TOTALS, [("answers", "orders")], now=NOW, limits=LIMITS), PresentedCache(cache_mb))
-    found = [*presenting.over_windows(packed, Windows(spans), Budget(Bounds(), math.inf))]
-    again = [*presenting.over_windows(packed, Windows(spans), Budget(Bounds(), math.inf))]
+    presenting = Presenter(
+        parse_query(TOTALS, [("answers", "orders")], now=NOW, limits=LIMITS), PresentationCache(cache_mb)
+    )
+    found = [*presenting.over_windows(packed, WindowSpans(spans), QueryBudget(ExecutionLimits(), math.inf))]
+    again = [*presenting.over_windows(packed, WindowSpans(spans), QueryBudget(ExecutionLimits(), math.inf))]
     assert found == again
     sums = [[sum(cells[segment]) for segment in range(*span) if segment in cells] for span in spans]
     assert [(number, made.shown["orders"]) for number, made in found] == [

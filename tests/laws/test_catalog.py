@@ -197,7 +197,7 @@ def test_a_derived_answer_of_a_broken_one_is_named_too() -> None:
 def test_a_copy_that_is_counted_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("views.in_memory.counted", list)
     broken = check_laws(CATALOG["page_hits"])
-    assert [each for each in broken if "copies among the events" in each], broken
+    assert [each for each in broken if "duplicates among the events" in each], broken
 
 
 def test_an_answer_for_a_group_that_is_not_there_is_found() -> None:
@@ -232,7 +232,7 @@ def test_a_ranking_beyond_its_bound_is_found(monkeypatch: pytest.MonkeyPatch) ->
         ),
         (
             View("v", VISITS, {"events": Count()}, where="1 = 2"),
-            ["No generated event passes its where: nothing was tried."],
+            ["No generated event meets its where: nothing was checked."],
         ),
         (View("v", VISITS, {"events": Count(where="n = 123456789 and page = 'here'")}), []),
     ],

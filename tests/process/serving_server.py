@@ -1,6 +1,6 @@
 """The serving layer on a real port of this process, with answers that a test directs: slow, changing, or failing.
 
-What answers say is not tried here (tests of answering do that, and the system tests), but what becomes of them.
+What answers say is not tried here (tests of the engine do that, and the system tests), but what becomes of them.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from infra.rest.access_keys import add_key
 from infra.settings import Settings, load_settings
 from infra.stack.ports import LOOPBACK
 from serving_layer.app import create_app
-from serving_layer.engine import Answering, Standing
+from serving_layer.engine import QueryEngine, SourceStatus
 from serving_layer.errors import Stale
-from serving_layer.query.execute import how_exact
-from serving_layer.query.model import Question
-from serving_layer.query.result import Answer, BatchPart, Meta, Row
+from serving_layer.query.model import Query
+from serving_layer.query.provenance import exactness
+from serving_layer.query.result import BatchPart, Provenance, Result, ResultRow
 from views.declarations import Declarations, load_declarations
 
 
-class Directed(Answering):
+class Directed(QueryEngine):
     """Answers one row for each period, with `number` for every answer, when `may_answer` lets it."""
 
     def __init__(self, settings: Settings, declarations: Declarations) -> None:
@@ -41,58 +41,58 @@ class Directed(Answering):
         self.failure: Exception | None = None
         self.too_old = False
         """Whether answers are older than any question wants that says how old they may be."""
-        self.standing_failure: Exception | None = None
+        self.status_failure: Exception | None = None
         self.may_answer = threading.Event()
         self.may_answer.set()
-        self.asked: list[Question] = []
+        self.asked: list[Query] = []
 
-    def latest(self, name: str) -> Any:
+    def served_view(self, name: str) -> Any:
         return self.declarations.views[name]
 
-    def standing(self, source: str) -> Standing:
-        if self.standing_failure is not None:
-            raise self.standing_failure
-        return Standing(
+    def status(self, source: str) -> SourceStatus:
+        if self.status_failure is not None:
+            raise self.status_failure
+        return SourceStatus(
             BatchPart(3, {0: 17}, 1_772_323_200.0, read=False), None, "No Redis." if self.is_degraded else None
         )
 
-    def groups(self, name: str) -> int:
+    def count_groups(self, name: str) -> int:
         return 42
 
-    def etag(self, question: Question) -> str:
+    def etag(self, question: Query) -> str:
         self.asked.append(question)
         self.may_answer.wait(30)
         if self.failure is not None:
             raise self.failure
         return f"{self.number}-{self.moved}-{question.range.start}-{question.range.end}"
 
-    def answer(self, question: Question) -> Answer:
+    def execute(self, question: Query) -> Result:
         etag = self.etag(question)
         if self.too_old and question.freshness.max_staleness_s is not None:
             raise Stale("They are older.")
         view = question.view
-        meta = Meta(
+        meta = Provenance(
             view=view.name, version=view.hash[:16], source=view.source.name, range=question.range, grain=question.grain,
             tz=question.tz, batch=BatchPart(3, {0: 17}, 1_772_323_200.0, True), speed=None, cut={0: 17},
             complete=not self.is_degraded, degraded=self.is_degraded, why="No Redis." if self.is_degraded else None,
-            answers={name: how_exact(view, name) for name in question.answers},
+            answers={name: exactness(view, name) for name in question.answers},
             etag=etag,
         )  # fmt: skip
         rows = [
-            Row(period, tuple("x" for _ in question.by), dict.fromkeys(question.answers, self.number))
+            ResultRow(period, tuple("x" for _ in question.by), dict.fromkeys(question.answers, self.number))
             for period in question.periods
         ]
-        return Answer(question.by, rows, meta)
+        return Result(question.by, rows, meta)
 
-    def answer_all(self, questions: Any) -> list[Answer]:
-        return [self.answer(question) for question in questions]
+    def execute_all(self, questions: Any) -> list[Result]:
+        return [self.execute(question) for question in questions]
 
 
 class Served(NamedTuple):
     """A running serving layer. `client` has the key `admin`, which may do everything."""
 
     app: FastAPI
-    answering: Directed
+    engine: Directed
     home: Path
     address: str
     client: httpx.Client
@@ -109,12 +109,12 @@ def serving(home: Path, **overrides: Any) -> Iterator[Served]:
     home.mkdir(exist_ok=True)
     settings = load_settings(home=home, **overrides)
     declarations = load_declarations(examples="web")
-    answering = Directed(settings, declarations)
-    app = create_app(settings, declarations, answering)
+    engine = Directed(settings, declarations)
+    app = create_app(settings, declarations, engine)
     with running(app) as (address, stop):
         secret = add_key(home, "admin", ["query", "metrics", "admin"])
         with httpx.Client(base_url=address, auth=("admin", secret), timeout=30) as client:
-            yield Served(app, answering, home, address, client, stop)
+            yield Served(app, engine, home, address, client, stop)
 
 
 @contextmanager

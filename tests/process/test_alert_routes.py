@@ -18,8 +18,9 @@ from infra.rest.access_keys import remove_key
 from infra.settings import load_settings
 from serving_layer.alerts import push_sources
 from serving_layer.alerts.episodes import Episode, State
-from serving_layer.alerts.journal import Journal, Look, Position, open_journal
-from serving_layer.alerts.payloads import told
+from serving_layer.alerts.journal import Evaluation, Journal, Transitions, open_journal
+from serving_layer.alerts.notifications import notification_body
+from serving_layer.alerts.tables.positions import Position
 from serving_layer.push import connection
 from serving_layer.push.log_channel import parse_id
 from serving_layer.push.mailbox import MAX_UNREAD, QUEUE, Mailbox, Message
@@ -47,8 +48,8 @@ def journal(served: Served) -> Iterator[Journal]:
 
 
 def commit(journal: Journal, *episodes: Episode) -> None:
-    said = tuple((each, told(each, is_muted=False)) for each in episodes)
-    journal.commit(Look("web", Position({0: 1}, 1.0), 1.0, changed=episodes, told=said))
+    bodies = tuple((each, notification_body(each, is_muted=False)) for each in episodes)
+    journal.commit(Evaluation("web", Position({0: 1}, 1.0), 1.0, changed=episodes, transitions=Transitions(bodies)))
 
 
 def test_before_the_alert_process_ran_every_alert_is_ok(served: Served) -> None:
@@ -63,7 +64,7 @@ def test_before_the_alert_process_ran_every_alert_is_ok(served: Served) -> None:
 
 def test_an_alert_says_what_is_open_of_it(served: Served, journal: Journal) -> None:
     commit(journal, FIRED, OVER)
-    journal.mute("slow_page", time.time() + 60)
+    journal.mutes.add("slow_page", time.time() + 60)
     (alert,) = [each for each in served.client.get("/alerts").json()["alerts"] if each["name"] == "slow_page"]
     assert alert["state"] == "firing"
     assert alert["firing"] == [

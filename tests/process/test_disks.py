@@ -38,7 +38,7 @@ if reason := missing():
 else:
 
     def test_only_what_was_synced_survives_the_loss_of_power(disks: Disks) -> None:
-        place = disks.place("master")
+        place = disks.path("master")
         (place / "synced").write_text("kept")
         sync_file(place / "synced")
         sync_folder(place)
@@ -52,39 +52,39 @@ else:
 
     def test_a_file_replaced_as_we_do_it_survives(disks: Disks) -> None:
         for number in range(3):
-            replace_file(disks.place(".") / "noted", str(number))
+            replace_file(disks.path(".") / "noted", str(number))
         lose_power(disks)
-        assert (disks.place(".") / "noted").read_text() == "2"
+        assert (disks.path(".") / "noted").read_text() == "2"
 
     def test_a_full_disk_takes_nothing_more_and_the_others_do(disks: Disks) -> None:
         for folder in FOLDERS:
             with disks.full(folder):
                 with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
-                    (disks.place(folder) / "more").write_bytes(b"x" * 200_000)
+                    (disks.path(folder) / "more").write_bytes(b"x" * 200_000)
                 other = "logs" if folder != "logs" else "kafka"
-                (disks.place(other) / "fits").write_bytes(b"x" * 200_000)
-            (disks.place(folder) / "more").write_bytes(b"x" * 200_000)
+                (disks.path(other) / "fits").write_bytes(b"x" * 200_000)
+            (disks.path(folder) / "more").write_bytes(b"x" * 200_000)
 
     def test_what_becomes_free_on_a_full_disk_is_taken_too(disks: Disks) -> None:
-        place = disks.place("kafka")
+        place = disks.path("kafka")
         (place / "old").write_bytes(b"x" * 4_000_000)
         sync_file(place / "old")
         with disks.full("kafka"):
             (place / "old").unlink()
-            wait_until("the room to be taken", lambda: module._free_blocks(place) <= module.LEAST_FREE, 10)
+            wait_until("the room to be taken", lambda: module._free_blocks(place) <= module.MIN_FREE, 10)
             with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
                 (place / "new").write_bytes(b"x" * 2_000_000)
         (place / "new").write_bytes(b"x" * 2_000_000)
 
     def test_a_disk_that_was_full_once_is_not_full_again_after_a_loss_of_power(disks: Disks) -> None:
-        place = disks.place("spark")
+        place = disks.path("spark")
         with disks.full("spark"):
             sync_folder(place)  # the filler is on the disk, as after some time
         lose_power(disks)
         (place / "something").write_bytes(b"x" * 2**20)
 
     def test_what_is_there_stays_over_an_orderly_unmount(disks: Disks) -> None:
-        (disks.place("redis") / "kept").write_text("yes")
+        (disks.path("redis") / "kept").write_text("yes")
         disks.unmount()
         disks.mount()
-        assert (disks.place("redis") / "kept").read_text() == "yes"
+        assert (disks.path("redis") / "kept").read_text() == "yes"

@@ -12,7 +12,7 @@ import pytest
 
 from infra.stack.ports import LOOPBACK
 from tests.conftest import wait_until
-from torture.proxy import GOOD, Condition, Mode, Proxies, Proxy, proxies
+from torture.proxy import GOOD, Condition, Proxies, Proxy, ProxyMode, proxies
 
 
 class EchoServer:
@@ -87,7 +87,7 @@ def test_cut_resets_what_is_there_and_refuses_what_comes(proxy: Proxy) -> None:
     with connect(proxy) as client:
         client.sendall(b"a")
         assert read(client, 1) == b"a"
-        with proxy.during(Condition(Mode.CUT)):
+        with proxy.during(Condition(ProxyMode.CUT)):
             with pytest.raises(ConnectionResetError):
                 read(client, 1)
             with pytest.raises(ConnectionRefusedError):
@@ -98,13 +98,13 @@ def test_cut_resets_what_is_there_and_refuses_what_comes(proxy: Proxy) -> None:
 
 
 def test_a_cut_proxy_keeps_its_port(proxy: Proxy) -> None:
-    with proxy.during(Condition(Mode.CUT)), socket.socket() as other, pytest.raises(OSError, match="in use"):
+    with proxy.during(Condition(ProxyMode.CUT)), socket.socket() as other, pytest.raises(OSError, match="in use"):
         other.bind((LOOPBACK, proxy.port))
 
 
 def test_half_open_takes_connections_and_swallows(proxy: Proxy, echo: EchoServer) -> None:
     with connect(proxy) as before:
-        with proxy.during(Condition(Mode.HALF_OPEN)), connect(proxy) as client:
+        with proxy.during(Condition(ProxyMode.HALF_OPEN)), connect(proxy) as client:
             for each in (before, client):
                 each.sendall(b"lost")
                 each.settimeout(0.3)
@@ -116,7 +116,7 @@ def test_half_open_takes_connections_and_swallows(proxy: Proxy, echo: EchoServer
 
 
 def test_delay_lets_everything_arrive_later(proxy: Proxy) -> None:
-    with connect(proxy) as client, proxy.during(Condition(Mode.DELAY, delay_s=0.2)):
+    with connect(proxy) as client, proxy.during(Condition(ProxyMode.DELAY, delay_s=0.2)):
         began = time.monotonic()
         client.sendall(b"slow")
         assert read(client, 4) == b"slow"
@@ -124,7 +124,7 @@ def test_delay_lets_everything_arrive_later(proxy: Proxy) -> None:
 
 
 def test_trickle_lets_everything_arrive_piece_by_piece(proxy: Proxy) -> None:
-    with connect(proxy) as client, proxy.during(Condition(Mode.TRICKLE, bytes_at_once=10, pause_s=0.01)):
+    with connect(proxy) as client, proxy.during(Condition(ProxyMode.TRICKLE, bytes_at_once=10, pause_s=0.01)):
         began = time.monotonic()
         client.sendall(b"x" * 200)
         assert read(client, 200) == b"x" * 200
@@ -132,7 +132,7 @@ def test_trickle_lets_everything_arrive_piece_by_piece(proxy: Proxy) -> None:
 
 
 def test_reset_happens_in_the_middle(proxy: Proxy, echo: EchoServer) -> None:
-    with connect(proxy) as client, proxy.during(Condition(Mode.RESET, reset_after_bytes=50)):
+    with connect(proxy) as client, proxy.during(Condition(ProxyMode.RESET, reset_after_bytes=50)):
         client.sendall(b"y" * 120)
         with pytest.raises(ConnectionResetError):
             read(client, 120)
@@ -148,7 +148,7 @@ def test_a_target_that_is_away_resets_the_client(carrier: Proxies) -> None:
 
 
 def test_it_is_good_again_after_each_condition(proxy: Proxy) -> None:
-    for mode in Mode:
+    for mode in ProxyMode:
         with proxy.during(Condition(mode)):
             pass
     assert proxy.condition == GOOD
@@ -157,8 +157,8 @@ def test_it_is_good_again_after_each_condition(proxy: Proxy) -> None:
         assert read(client, 2) == b"ok"
 
 
-@pytest.mark.parametrize("mode", [mode for mode in Mode if mode is not GOOD.mode], ids=str)
-def test_what_it_has_hurt_is_counted(proxy: Proxy, mode: Mode) -> None:
+@pytest.mark.parametrize("mode", [mode for mode in ProxyMode if mode is not GOOD.mode], ids=str)
+def test_what_it_has_hurt_is_counted(proxy: Proxy, mode: ProxyMode) -> None:
     condition = Condition(mode, delay_s=0.01, bytes_at_once=1, pause_s=0.001, reset_after_bytes=1)
     with connect(proxy) as client:
         client.sendall(b"before")

@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from infra.rest.access_keys import remove_key
-from serving_layer.errors import NoBatchSide
+from serving_layer.errors import NoBatchView
 from serving_layer.push import connection, live_queries
 from serving_layer.push.mailbox import NEWEST_ONLY, Mailbox, Message
 from tests.conftest import wait_until
@@ -126,10 +126,10 @@ def test_first_answer_comes_at_once_and_the_next_when_it_changed(served: Served)
             first.data
             == served.client.get("/views/page_hits/query", params={k: FAST[k] for k in ("from", "to")}).json()
         )
-        looks = len(served.answering.asked)
-        wait_until("three more looks", lambda: len(served.answering.asked) >= looks + 3)
+        looks = len(served.engine.asked)
+        wait_until("three more looks", lambda: len(served.engine.asked) >= looks + 3)
         assert reader.is_quiet, "nothing changed"
-        served.answering.number = 7
+        served.engine.number = 7
         second = reader.next("answer")
         assert second.data["rows"][0]["hits"] == 7
         assert first.id != second.id
@@ -140,17 +140,17 @@ def test_an_answer_that_says_the_same_at_another_cut_is_pushed_now_and_then(
 ) -> None:
     with following(served) as reader:
         first = reader.next("answer")
-        served.answering.moved = 1
-        looks = len(served.answering.asked)
-        wait_until("three more looks", lambda: len(served.answering.asked) >= looks + 3)
+        served.engine.moved = 1
+        looks = len(served.engine.asked)
+        wait_until("three more looks", lambda: len(served.engine.asked) >= looks + 3)
         assert reader.is_quiet, "its rows are as they were"
         with following(served) as other:
             assert other.next("answer").id != first.id, "who comes gets the newest"
         monkeypatch.setattr(connection, "HEARTBEAT_S", 0.1)
-        served.answering.moved = 2
+        served.engine.moved = 2
         later = reader.next("answer")
         assert (later.data["rows"], later.id) == (first.data["rows"], first.id.replace("-0-", "-2-"))  # type: ignore[union-attr]
-        served.answering.number = 7
+        served.engine.number = 7
         assert reader.next("answer").data["rows"] != first.data["rows"]
 
 
@@ -158,12 +158,12 @@ def test_a_feed_that_asks_for_fresh_answers_is_told_when_they_are_not(served: Se
     """Though nothing changed: the same tag may be that of an answer that became too old."""
     with following(served, max_staleness="2s") as reader:
         first = reader.next("answer")
-        looks = len(served.answering.asked)
-        wait_until("three more looks", lambda: len(served.answering.asked) >= looks + 3)
+        looks = len(served.engine.asked)
+        wait_until("three more looks", lambda: len(served.engine.asked) >= looks + 3)
         assert reader.is_quiet, "nothing changed"
-        served.answering.too_old = True
+        served.engine.too_old = True
         assert reader.next("problem").data["type"].endswith("stale")
-        served.answering.too_old = False
+        served.engine.too_old = False
         assert reader.next("answer").data["rows"] == first.data["rows"]
 
 
@@ -173,17 +173,17 @@ def test_subscribers_of_one_question_share_its_looks_and_it_ends_with_the_last(s
             reader.next("answer")
         assert metrics(served)["tidemark_serving_live_subscribers"] == 3
         assert len(served.app.state.live.channels) == 2
-        served.answering.number = 2
+        served.engine.number = 2
         assert first.next("answer").data == second.next("answer").data
     state = served.app.state
     wait_until(
         "the channels to end, and a run that was under way",
         lambda: not state.live.channels and not state.live_queries.threads.busy,
     )
-    looks = len(served.answering.asked)
+    looks = len(served.engine.asked)
     assert metrics(served)["tidemark_serving_live_subscribers"] == 0
     threading.Event().wait(0.5)  # two looks' time
-    assert len(served.answering.asked) == looks, "nobody listens, and nobody looks"
+    assert len(served.engine.asked) == looks, "nobody listens, and nobody looks"
 
 
 def test_relative_range_moves_on_with_the_clock(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,30 +199,30 @@ def test_relative_range_moves_on_with_the_clock(served: Served, monkeypatch: pyt
 def test_problem_is_told_once_and_the_answer_again_when_there_is_one(served: Served) -> None:
     with following(served) as reader:
         before = reader.next("answer")
-        served.answering.failure = NoBatchSide("The disk is away.")
+        served.engine.failure = NoBatchView("The disk is away.")
         told = reader.next("problem")
         assert (told.data["type"], told.id) == ("urn:tidemark:problem:no-batch-side", None)
-        looks = len(served.answering.asked)
-        wait_until("three more looks", lambda: len(served.answering.asked) >= looks + 3)
+        looks = len(served.engine.asked)
+        wait_until("three more looks", lambda: len(served.engine.asked) >= looks + 3)
         assert reader.is_quiet, "it is told once"
-        served.answering.failure = None
+        served.engine.failure = None
         assert reader.next("answer") == before
 
 
 def test_mistake_of_ours_ends_no_feed(served: Served) -> None:
     with following(served) as reader:
         reader.next("answer")
-        served.answering.failure = ZeroDivisionError("secret")
+        served.engine.failure = ZeroDivisionError("secret")
         assert reader.next("problem").data["status"] == 500
-        served.answering.failure = None
+        served.engine.failure = None
         reader.next("answer")
 
 
 def test_stream_begins_with_a_problem_that_may_pass(served: Served) -> None:
-    served.answering.failure = NoBatchSide("The disk is away.")
+    served.engine.failure = NoBatchView("The disk is away.")
     with following(served) as reader:
         reader.next("problem")
-        served.answering.failure = None
+        served.engine.failure = None
         reader.next("answer")
 
 
@@ -256,7 +256,7 @@ def test_client_that_comes_back_is_not_told_what_it_has(served: Served) -> None:
         known = reader.next("answer")
     with following(served, headers={"Last-Event-ID": str(known.id)}) as reader:
         wait_until("a look", lambda: served.app.state.live.subscribers == 1)
-        served.answering.number = 2
+        served.engine.number = 2
         assert reader.next("answer").data["rows"][0]["hits"] == 2
 
 
@@ -312,15 +312,15 @@ def test_reader_that_takes_nothing_holds_up_no_other_and_finds_the_newest(tmp_pa
         (mailbox,) = feed.mailboxes
         with following(served, **large) as reader:
             while not is_left_unread(mailbox):
-                assert served.answering.number < 500, "it never got stuck"
+                assert served.engine.number < 500, "it never got stuck"
                 tell_another(served, reader)
             for _ in range(5):
                 tell_another(served, reader)
             late, seen = Reader(stuck), list[int]()
-            while not seen or seen[-1] != served.answering.number:
+            while not seen or seen[-1] != served.engine.number:
                 seen.append(late.next("answer").data["rows"][0]["hits"])
         assert seen == sorted(set(seen))
-        assert len(seen) <= served.answering.number - 5, "what it did not read was replaced"
+        assert len(seen) <= served.engine.number - 5, "what it did not read was replaced"
 
 
 def is_left_unread(mailbox: Mailbox) -> bool:
@@ -335,8 +335,8 @@ def is_left_unread(mailbox: Mailbox) -> bool:
 
 def tell_another(served: Served, reader: Reader) -> None:
     """Change the answer, and let the reader have it."""
-    served.answering.number += 1
-    while reader.next("answer").data["rows"][0]["hits"] != served.answering.number:
+    served.engine.number += 1
+    while reader.next("answer").data["rows"][0]["hits"] != served.engine.number:
         pass
 
 
@@ -390,9 +390,9 @@ def test_websocket_is_told_the_same(served: Served) -> None:
                 assert (await each.next())["type"] == "websocket.accept"
                 assert (await each.message())["answer"]["rows"][0]["hits"] == 1
             client.told.put_nowait({"type": "websocket.receive", "text": "what a client says is not listened to"})
-            served.answering.number = 2
+            served.engine.number = 2
             assert (await client.message())["answer"]["rows"][0]["hits"] == 2
-            served.answering.failure = NoBatchSide("The disk is away.")
+            served.engine.failure = NoBatchView("The disk is away.")
             assert (await client.message())["problem"]["status"] == 503
         await until(lambda: served.app.state.live.subscribers == 0)
 

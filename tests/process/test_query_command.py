@@ -28,7 +28,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 def query(served: Served, *arguments: str, key: tuple[str, str] | None = None) -> Result:
     name, secret = key or served.key(f"k{next(NUMBERS)}", ["query"])
-    served.answering.asked.clear()
+    served.engine.asked.clear()
     given = ["page_hits", "--url", served.address, *arguments]
     return CliRunner().invoke(app, given, env={"TIDEMARK_CLI_KEY": f"{name}:{secret}", "COLUMNS": "200"})
 
@@ -47,7 +47,7 @@ def test_options_become_the_question(served: Served) -> None:
         "--max-staleness", "5s", "--wait", "1s", "-o", "json",
     )  # fmt: skip
     assert done.exit_code == 0, done.output
-    (question,) = served.answering.asked
+    (question,) = served.engine.asked
     assert (question.grain, question.by, question.answers, question.limit) == ("day", ("url",), ("hits",), 5)
     assert [(each.kind, each.values) for each in question.filters] == [("is", ("/a=b",)), ("not", ("/c",))]
     assert question.order[0] == ("hits", True)
@@ -69,11 +69,11 @@ def test_table_shows_rows_bars_and_what_the_answer_is_made_of(served: Served) ->
 
 
 def test_degraded_answer_says_so_first(served: Served) -> None:
-    served.answering.is_degraded = True
+    served.engine.is_degraded = True
     try:
         done = query(served, "--from", "2026-03-01", "--to", "2026-03-02")
     finally:
-        served.answering.is_degraded = False
+        served.engine.is_degraded = False
     assert "DEGRADED: No Redis." in done.stdout.splitlines()
 
 
@@ -111,7 +111,7 @@ def test_key_that_is_not_valid_is_told(served: Served) -> None:
 @pytest.mark.parametrize(("option", "value"), [("--where", "url"), ("--url", "127.0.0.1:8090"), ("--url", "ftp://x")])
 def test_wrong_usage_is_refused_before_anything_is_asked(served: Served, option: str, value: str) -> None:
     done = query(served, option, value)
-    assert (done.exit_code, served.answering.asked) == (2, [])
+    assert (done.exit_code, served.engine.asked) == (2, [])
     assert value in done.stderr.replace("\n", "")
 
 

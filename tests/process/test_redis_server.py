@@ -9,7 +9,7 @@ import pytest
 
 from infra.errors import InfraError
 from infra.home import Home
-from infra.stack.services import find_redis_server, redis_service, redis_version
+from infra.stack.redis_server import find_redis_server, redis_service, redis_version
 
 
 @pytest.fixture

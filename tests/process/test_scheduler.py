@@ -36,7 +36,8 @@ from infra.home import Home, read_json, write_json
 from infra.process_status import check_schedule
 from infra.settings import Settings, load_settings
 from infra.stack.services import scheduler_service
-from master_dataset.table.commits import ledger_file, table_path
+from master_dataset.table.ledger import ledger_file
+from master_dataset.table.paths import table_path
 from tests.conftest import wait_until
 from tests.unit.test_due_runs import DAY, HOUR, at
 

@@ -91,7 +91,7 @@ def test_answer_that_the_client_has_is_not_sent_again(served: Served) -> None:
     assert again.headers["vary"] == "Accept, Authorization, Cookie"
     other_format = served.client.get(HITS, params={**fixed, "format": "csv"}, headers={"If-None-Match": etag})
     assert other_format.status_code == 200
-    served.answering.number = 2
+    served.engine.number = 2
     changed = served.client.get(HITS, params=fixed, headers={"If-None-Match": etag})
     assert (changed.status_code, changed.json()["rows"][0]["hits"]) == (200, 2)
 
@@ -125,7 +125,7 @@ KINDS = sorted(
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
 def test_every_error_of_answering_is_a_problem_document(served: Served, kind: type[ServingError]) -> None:
     more = ("by", Decimal("1e400"), "It is wrong.") if kind is errors.BadParameter else ("It is wrong.",)
-    served.answering.failure = kind(*more)
+    served.engine.failure = kind(*more)
     answer = served.client.get(HITS)
     found = problem(answer, kind.status, kind.kind)
     assert found["detail"] == "It is wrong."
@@ -134,7 +134,7 @@ def test_every_error_of_answering_is_a_problem_document(served: Served, kind: ty
 
 
 def test_mistake_of_ours_is_a_problem_document_without_its_secrets(served: Served) -> None:
-    served.answering.failure = ZeroDivisionError("secret detail")
+    served.engine.failure = ZeroDivisionError("secret detail")
     answer = served.client.get(HITS)
     problem(answer, 500, "bug")
     assert "secret" not in answer.text
@@ -219,9 +219,9 @@ def test_docs_lead_to_a_page_of_our_own(shared: Served) -> None:
 
 
 def test_ready_says_what_answers_are_made_from_and_names_nothing(served: Served) -> None:
-    served.answering.is_degraded = True
+    served.engine.is_degraded = True
     assert httpx.get(f"{served.address}/ready").json() == {"status": "ready", "batch": "readable", "speed": "degraded"}
-    served.answering.standing_failure = errors.NoBatchSide("The log of 'web' in /secret/place is damaged.")
+    served.engine.status_failure = errors.NoBatchView("The log of 'web' in /secret/place is damaged.")
     refused = httpx.get(f"{served.address}/ready")
     problem(refused, 503, "not-ready")
     assert "web" not in refused.text
@@ -296,15 +296,15 @@ def test_large_body_is_refused(tmp_path: Path) -> None:
 
 def test_more_queries_than_allowed_are_sent_away_and_health_is_answered_meanwhile(tmp_path: Path) -> None:
     with serving(tmp_path / "home", serving_threads=1, serving_max_queries=2) as served, ThreadPoolExecutor() as pool:
-        served.answering.may_answer.clear()
+        served.engine.may_answer.clear()
         held = [pool.submit(served.client.get, HITS) for _ in range(2)]
-        threads = served.answering
+        threads = served.engine
         wait_until("both to be there", lambda: metrics(served)["tidemark_serving_requests_in_flight"] == 2)
         wait_until("one query to be worked on", lambda: threads.asked)
         refused = wait_until("the queue to be full", lambda: _refused(served))
         assert (problem(refused, 429, "too-many-requests"), refused.headers["retry-after"])[1] == "1"
         assert httpx.get(f"{served.address}/health").status_code == 200
-        served.answering.may_answer.set()
+        served.engine.may_answer.set()
         assert [each.result().status_code for each in held] == [200, 200]
         assert served.client.get(HITS).status_code == 200
 
@@ -320,14 +320,14 @@ def _refused(served: Served) -> httpx.Response | None:
 
 def test_query_that_waits_for_fresher_views_holds_up_no_other(tmp_path: Path) -> None:
     with serving(tmp_path / "home", serving_threads=1) as served, ThreadPoolExecutor() as pool:
-        real, waits = served.answering.answer, threading.Event()
+        real, waits = served.engine.execute, threading.Event()
 
         def answer(question: Any) -> Any:
             if question.freshness.min_cut is not None:
                 waits.wait(30)
             return real(question)
 
-        served.answering.answer = answer  # type: ignore[method-assign]
+        served.engine.execute = answer  # type: ignore[method-assign]
         waiting = pool.submit(served.client.get, HITS, params={"min_cut": "0:99"})
         posted = pool.submit(served.client.post, "/query", json={"view": "page_hits", "min_cut": {"0": 99}})
         assert served.client.get(HITS).status_code == 200
@@ -339,12 +339,12 @@ def test_query_that_waits_for_fresher_views_holds_up_no_other(tmp_path: Path) ->
 def test_query_that_takes_too_long_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("serving_layer.rest.context.GRACE_S", 0.0)
     with serving(tmp_path / "home", serving_timeout_s=1, serving_threads=1, serving_max_queries=1) as served:
-        served.answering.may_answer.clear()
+        served.engine.may_answer.clear()
         found = problem(served.client.get(HITS), 503, "too-long")
         assert "serving_timeout_s" in found["detail"]
         # Its thread is still at work, and still counts.
         problem(served.client.get(HITS), 429, "too-many-requests")
-        served.answering.may_answer.set()
+        served.engine.may_answer.set()
         wait_until("the thread to be free", lambda: served.client.get(HITS).status_code == 200)
 
 
@@ -362,7 +362,7 @@ def test_answers_are_timed_by_view_and_outcome(served: Served) -> None:
     served.client.get(HITS, params={"from": "2026-03-01", "to": "2026-03-02"}, headers={"If-None-Match": etag})
     served.client.get(HITS, params={"nothing": "1"})
     served.client.get("/views/no_such_view/query")
-    served.answering.is_degraded = True
+    served.engine.is_degraded = True
     served.client.post("/query", json={"questions": [{"view": "page_hits"}, {"view": "page_latency"}]})
     found = metrics(served)
     counts = {
@@ -382,9 +382,9 @@ def test_answers_are_timed_by_view_and_outcome(served: Served) -> None:
 
 def test_queries_in_flight_are_told(served: Served) -> None:
     with ThreadPoolExecutor() as pool:
-        served.answering.may_answer.clear()
+        served.engine.may_answer.clear()
         held = [pool.submit(served.client.get, HITS) for _ in range(3)]
         wait_until("three in flight", lambda: metrics(served)["tidemark_serving_requests_in_flight"] == 3)
-        served.answering.may_answer.set()
+        served.engine.may_answer.set()
         assert {each.result().status_code for each in held} == {200}
     assert metrics(served)["tidemark_serving_requests_in_flight"] == 0

@@ -33,13 +33,17 @@ from master_dataset.collector.bodies import check_batch, parse_body, read_body
 from master_dataset.collector.limits import Budget
 from master_dataset.collector.limits import Limits as CollectorLimits
 from master_dataset.table.append import TableBusy
-from serving_layer.query.parse import Limits, ask
+from serving_layer.query.limits import QueryLimits
+from serving_layer.query.parse import parse_query
 from tests.conftest import wait_until
 from torture import runs
+from torture.commands import CommandResult, Commands
 from torture.errors import BrokenPromise, TortureError
 from torture.faults import clocks, concurrency, damage, overload, processes, redis, views
-from torture.faults.overload import Refused
-from torture.installation import Ended, Installation, free_port
+from torture.faults.overload import OverloadReplies
+from torture.installation import Installation
+from torture.installation_settings import free_port
+from torture.processes import Processes
 from views.aggregates import Count
 from views.sample_events import START
 from views.view import View
@@ -48,24 +52,31 @@ CHANCE = random.Random(1)  # noqa: S311  no secret
 COMES = "from infra.failpoints import reach; reach('run.after_number'); print('went on')"
 
 
-class Scripted(Installation):
-    """One that was never started: its runs are a script, or end as they are told to."""
+class ScriptedCommands(Commands):
+    """Batch runs are a script, or end as the test says."""
 
     script = COMES
     ends_with = 0
-    commands: list[tuple[str, ...]]
+
+    def __init__(self, installation: Installation) -> None:
+        super().__init__(installation.folder, installation.source_name, dict)
+        self.failpoints_dir, self.spawned = installation.failpoints_dir, list[tuple[str, ...]]()
 
     def spawn(self, *arguments: str, more: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
-        self.commands = [*getattr(self, "commands", []), arguments]
+        self.spawned.append(arguments)
         environment = {**os.environ, VARIABLE: str(self.failpoints_dir), **(more or {})}
         return subprocess.Popen(
             [sys.executable, "-c", self.script if arguments[0] == "batch" else ""],
             env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
         )  # fmt: skip
 
-    def batch_run(self, *options: str, timeout_s: float = 0) -> Ended:
+    def batch_run(self, *options: str, timeout_s: float = 0) -> CommandResult:
         del options, timeout_s
-        return Ended(self.ends_with, "as it was told to")
+        return CommandResult(self.ends_with, "as the test says")
+
+
+class NoProcesses(Processes):
+    """Nothing runs, and nobody complains."""
 
     def is_up(self) -> bool:
         return True
@@ -73,6 +84,16 @@ class Scripted(Installation):
     def kill(self, service: str) -> bool:
         del service
         return False
+
+
+class Scripted(Installation):
+    """An installation that was never started."""
+
+    commands: ScriptedCommands
+
+    def __init__(self, folder: Path, **options: Any) -> None:
+        super().__init__(folder, **options)
+        self.commands, self.processes = ScriptedCommands(self), NoProcesses(self.settings, self.failpoints_dir)
 
 
 @pytest.fixture
@@ -110,28 +131,28 @@ def test_a_run_beside_one_that_stands_still_has_to_be_refused(
     strike = concurrency.run_left_behind(scripted, CHANCE)
     with pytest.raises(BrokenPromise, match="published while another held the lease"), strike:
         pass
-    scripted.script = f"{COMES}; raise SystemExit(75)"
+    scripted.commands.script = f"{COMES}; raise SystemExit(75)"
     with concurrency.run_left_behind(scripted, CHANCE):
         pass
-    scripted.script = f"{COMES}; raise SystemExit(1)"
+    scripted.commands.script = f"{COMES}; raise SystemExit(1)"
     with pytest.raises(TortureError, match="did not come to the lease"), concurrency.run_left_behind(scripted, CHANCE):
         pass
 
 
 def test_only_what_is_said_of_the_source_since_the_start_is_heard(tmp_path: Path) -> None:
     log = tmp_path / "module.log"
-    log.write_text("before [info] waits source=shop why='another writer lives'\n")
+    log.write_text("before [info] waiting source=shop reason='another writer lives'\n")
     begin = log.stat().st_size
     with log.open("a") as file:
-        file.write("now [info] keeps_up source=shopping applied={}\nnow [info] keeps_up source=shop applied={}\n")
-    assert concurrency.lines_of(log, begin, "shop") == ["now [info] keeps_up source=shop applied={}"]
+        file.write("now [info] started source=shopping applied={}\nnow [info] started source=shop applied={}\n")
+    assert concurrency.lines_of(log, begin, "shop") == ["now [info] started source=shop applied={}"]
 
 
 @pytest.mark.parametrize(
     ("event", "values", "text"),
     [
-        ("waits", {"why": "another writer lives"}, "another writer lives"),
-        ("keeps_up", {"applied": {}}, "keeps_up"),
+        ("waiting", {"reason": "another writer lives"}, "another writer lives"),
+        ("started", {"applied": {}}, "started"),
         ("refused", {"why": str(TableBusy("The table '/x' is written by process 7."))}, "is written by process"),
         ("continues", {"cut": {0: 1}}, "continues"),
     ],
@@ -160,9 +181,9 @@ def test_a_clock_is_wrong_when_a_new_process_commits_under_it(
 ) -> None:
     scripted.home.prepare()
     services = [{"name": "archiver", "pid": pid, "state": "starting"}]
-    monkeypatch.setattr(scripted, "status", lambda: {"services": services})
-    told = {"at": time.time() + at_s, "error": "", "sources": {"shop": {"commits": commits}}}
-    write_json(scripted.home.run / "archiver.json", told)
+    monkeypatch.setattr(scripted.processes, "status", lambda: {"services": services})
+    status = {"at": time.time() + at_s, "error": "", "sources": {"shop": {"commits": commits}}}
+    write_json(scripted.home.run / "archiver.json", status)
     assert clocks._works(scripted, "archiver", 7, 3600) is works
 
 
@@ -175,14 +196,14 @@ def test_a_run_that_publishes_from_a_damaged_table_is_a_broken_promise(scripted:
     strike = damage.strike_master(lambda _installation, _chance: harmed, damage.tear, scripted, CHANCE)
     with pytest.raises(BrokenPromise, match="should refuse the table"), strike:
         pass
-    assert scripted.commands == [("master", "repair", "shop")]
-    scripted.ends_with = 1
+    assert scripted.commands.spawned == [("master", "repair", "shop")]
+    scripted.commands.ends_with = 1
     with damage.strike_master(lambda _installation, _chance: harmed, damage.tear, scripted, CHANCE):
         assert scripted.notes[-1] == "part.parquet harmed, the run ended with 1"
 
 
 def test_a_run_that_fails_after_a_view_was_declared_is_a_broken_promise(scripted: Scripted) -> None:
-    scripted.ends_with = 1
+    scripted.commands.ends_with = 1
     with (
         pytest.raises(BrokenPromise, match="A run should succeed, and 3 failed"),
         views.declared("with a count", scripted, CHANCE),
@@ -212,7 +233,7 @@ def test_nothing_to_kill_is_no_shot(scripted: Scripted) -> None:
     ],
 )
 def test_overload_is_one_that_was_refused_and_refused_well(statuses: list[int], error: type[Exception] | None) -> None:
-    refused = Refused(well=frozenset((422,)))
+    refused = OverloadReplies(well=frozenset((422,)))
     for status in statuses:
         refused.note(httpx.Response(status, headers={"content-type": "application/problem+json"}))
     if error is None:
@@ -227,13 +248,15 @@ def test_overload_is_one_that_was_refused_and_refused_well(statuses: list[int], 
 def test_what_is_asked_for_under_overload_may_be_asked(scripted: Scripted, earlier: int) -> None:
     assert [view.name for view in overload._large_views(scripted)] == ["minutes", "sales"]
     for view in scripted.declared.views_of("shop"):
-        asked = overload._all_of(scripted, view, earlier)
-        question = ask(view, list(asked.items()), now=time.time(), limits=Limits())
+        query = overload._all_of(scripted, view, earlier)
+        question = parse_query(view, list(query.items()), now=time.time(), limits=QueryLimits())
         assert question.by == tuple(view.keys)
         assert question.range.start <= START.timestamp() - 2 * 86_400
         assert question.range.end >= START.timestamp() + 5 * 86_400
     finest = View("finest", source=scripted.source, grain="1s", answers={"events": Count()})
-    ask(finest, list(overload._all_of(scripted, finest, earlier).items()), now=time.time(), limits=Limits())
+    parse_query(
+        finest, list(overload._all_of(scripted, finest, earlier).items()), now=time.time(), limits=QueryLimits()
+    )
 
 
 @contextmanager

@@ -15,9 +15,13 @@ from typing import Any
 import pytest
 
 from serving_layer.alerts import couriers
-from serving_layer.alerts.couriers import Courier, MessageTooLarge, Parcel, send_in_parts
+from serving_layer.alerts.couriers import Courier
 from serving_layer.alerts.episodes import Episode, State
-from serving_layer.alerts.journal import Journal, Look, Position, Telling
+from serving_layer.alerts.journal import Evaluation, Journal, Transitions
+from serving_layer.alerts.notifications import Notification
+from serving_layer.alerts.output_topics import MessageTooLarge, OutputRecord, send_in_parts
+from serving_layer.alerts.tables.outbox import WaitingNotification
+from serving_layer.alerts.tables.positions import Position
 from serving_layer.alerts.webhooks import (
     DELIVERY,
     SIGNATURE,
@@ -161,11 +165,11 @@ def test_the_connection_goes_to_the_address_that_was_checked(monkeypatch: pytest
 
 
 WRONG = [
-    ("[]", "should be an object"),
+    ("[]", "must be an object"),
     ("{", "is not JSON"),
-    ('{"Ops": {}}', "'Ops' is no name"),
-    ('{"ops": {"url": "https://a.example"}}', "should have url and secret"),
-    ('{"ops": {"url": "ftp://a.example", "secret": "0123456789abcdef"}}', "should be like https://"),
+    ('{"Ops": {}}', "'Ops' is not a valid name"),
+    ('{"ops": {"url": "https://a.example"}}', "must have url and secret"),
+    ('{"ops": {"url": "ftp://a.example", "secret": "0123456789abcdef"}}', "must be like https://"),
     ('{"ops": {"url": "https://u:p@a.example", "secret": "0123456789abcdef"}}', "without a user name"),
     ('{"ops": {"url": "https://a.example", "secret": "short"}}', "at least 16 characters"),
     ('{"ops": {"url": "https://a.example/to ken", "secret": "0123456789abcdef"}}', "has a space"),
@@ -206,7 +210,7 @@ def test_what_goes_wrong_is_told_without_the_path() -> None:
 def test_an_alert_that_names_an_unknown_webhook_is_refused_at_the_start() -> None:
     hits = View("hits", Source("web", fields="event_id string, event_time timestamp"), {"hits": Count()}, grain="1h")
     alert = Alert("many", hits, when="hits > 3", webhooks=("operatoins",))
-    with pytest.raises(WebhookError, match=r"Alert 'many' is to tell webhook 'operatoins'.*There are: operations"):
+    with pytest.raises(WebhookError, match=r"Alert 'many' names webhook 'operatoins'.*There are: operations"):
         check_named(["operations"], [alert])
     check_named(["operatoins"], [alert])
     check_named([], [Alert("many", hits, when="hits > 3")])
@@ -217,65 +221,69 @@ def test_an_alert_that_names_an_unknown_webhook_is_refused_at_the_start() -> Non
 
 def filled(tmp_path: Path, count: int = 3, target: str = "webhook:ops") -> Journal:
     journal = Journal(tmp_path / "alerts.sqlite")
-    outbox = tuple((target, f"e{number}:firing", "key", json.dumps({"n": number})) for number in range(count))
-    journal.commit(Look("web", Position({0: 5}, 1.0), time.time(), outbox=outbox))
+    notifications = tuple(
+        Notification(target, f"e{number}:firing", "key", json.dumps({"n": number})) for number in range(count)
+    )
+    journal.commit(
+        Evaluation("web", Position({0: 5}, 1.0), time.time(), transitions=Transitions(notifications=notifications))
+    )
     return journal
 
 
 def test_messages_are_carried_in_order_and_then_gone(tmp_path: Path) -> None:
     journal, sent = filled(tmp_path), list[str]()
     courier = Courier("webhook:ops", journal, lambda due: sent.extend(each.delivery for each in due), threading.Event())
-    while courier.carry():
+    while courier.deliver_due():
         pass
     assert sent == ["e0:firing", "e1:firing", "e2:firing"]
-    assert journal.outbox() == []
+    assert journal.outbox.all() == []
 
 
 def test_what_fails_waits_longer_each_time_and_holds_those_behind_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(couriers, "FIRST_PAUSE_S", 100.0)  # longer than any disk may take
-    monkeypatch.setattr(couriers, "LONGEST_PAUSE_S", 1000.0)
+    monkeypatch.setattr(couriers, "MAX_PAUSE_S", 1000.0)
     journal = filled(tmp_path)
 
-    def fail(_due: list[Telling]) -> None:
+    def fail(_due: list[WaitingNotification]) -> None:
         raise NotDelivered("no")
 
     courier = Courier("webhook:ops", journal, fail, threading.Event())
-    assert not courier.carry()
-    first = journal.outbox()[0]
+    assert not courier.deliver_due()
+    first = journal.outbox.all()[0]
     assert (first.tries, first.error) == (1, "no")
     assert 0 < first.next_at - time.time() <= 100
-    assert not courier.carry()  # it is not due
-    assert journal.outbox()[0].tries == 1
-    journal.failed(first.seq, 0.0, "no")
-    courier.carry()
-    assert journal.outbox()[0].next_at - time.time() > 200
-    assert journal.due("webhook:other", time.time(), 10) == []
+    assert not courier.deliver_due()  # it is not due
+    assert journal.outbox.all()[0].tries == 1
+    journal.outbox.postpone(first.seq, 0.0, "no")
+    courier.deliver_due()
+    assert journal.outbox.all()[0].next_at - time.time() > 200
+    assert journal.outbox.due("webhook:other", time.time(), 10) == []
 
 
 def test_after_long_enough_a_message_is_given_up(tmp_path: Path) -> None:
     journal = filled(tmp_path)
 
-    def fail(_due: list[Telling]) -> None:
+    def fail(_due: list[WaitingNotification]) -> None:
         raise NotDelivered("no")
 
     courier = Courier("webhook:ops", journal, fail, threading.Event(), give_up_s=-1)
-    courier.carry()
-    assert [each.delivery for each in journal.outbox()] == ["e1:firing", "e2:firing"]
+    courier.deliver_due()
+    assert [each.delivery for each in journal.outbox.all()] == ["e1:firing", "e2:firing"]
     assert courier.given_up == 1
 
 
 def test_a_message_that_kafka_never_takes_holds_up_none_of_the_others() -> None:
     got: list[str] = []
 
-    def send(messages: Sequence[Parcel]) -> None:
+    def send(messages: Sequence[OutputRecord]) -> None:
         if any(len(value) > 10 for _, value, _ in messages):
             raise MessageTooLarge("too large")
         got.extend(delivery for _, _, delivery in messages)
 
-    parcels = [(b"k", b"x" * (11 if number in (2, 5) else 1), str(number)) for number in range(7)]
-    assert [delivery for _, _, delivery in send_in_parts(send, parcels)] == ["2", "5"]
+    records = [OutputRecord(b"k", b"x" * (11 if number in (2, 5) else 1), str(number)) for number in range(7)]
+    assert [delivery for _, _, delivery in send_in_parts(send, records)] == ["2", "5"]
     assert got == ["0", "1", "3", "4", "6"]
 
 
@@ -288,33 +296,34 @@ def episode(number: int, state: State = State.RESOLVED) -> Episode:
     )
 
 
-def test_a_look_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_an_evaluation_is_written_completely_or_not_at_all(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "alerts.sqlite")
-    torn = Look("web", Position({0: 9}, 2.0), 2.0, changed=(episode(1),), outbox=(("kafka", "d", "k", None),))  # type: ignore[arg-type]
+    broken = Transitions(notifications=(Notification("kafka", "d", "k", None),))  # type: ignore[arg-type]
+    torn = Evaluation("web", Position({0: 9}, 2.0), 2.0, changed=(episode(1),), transitions=broken)
     with pytest.raises(Exception, match="NOT NULL"):
         journal.commit(torn)
-    assert journal.episodes() == []
-    assert journal.position("web") is None
-    journal.commit(torn._replace(outbox=()))
+    assert journal.episodes.all() == []
+    assert journal.positions.get("web") is None
+    journal.commit(torn._replace(transitions=Transitions()))
     journal.close()
     again = Journal(tmp_path / "alerts.sqlite")
-    assert again.episodes() == [episode(1)]
-    assert again.position("web") == Position({0: 9}, 2.0)
+    assert again.episodes.all() == [episode(1)]
+    assert again.positions.get("web") == Position({0: 9}, 2.0)
 
 
 def test_history_is_bounded_and_what_is_open_stays(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "alerts.sqlite", max_episodes=10)
-    journal.commit(Look("web", Position({}, 0.0), 0.0, changed=(episode(0, State.FIRING),)))
+    journal.commit(Evaluation("web", Position({}, 0.0), 0.0, changed=(episode(0, State.FIRING),)))
     for number in range(1, 200):
-        journal.commit(Look("web", Position({}, 0.0), 0.0, changed=(episode(number),)))
-    assert len(journal.episodes()) < 120
-    assert [each.id for each in journal.episodes(is_open=True)] == ["e0"]
+        journal.commit(Evaluation("web", Position({}, 0.0), 0.0, changed=(episode(number),)))
+    assert len(journal.episodes.all()) < 120
+    assert [each.id for each in journal.episodes.all(is_open=True)] == ["e0"]
 
 
 def test_a_mute_ends_by_itself_and_by_hand(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "alerts.sqlite")
-    journal.mute("many", time.time() + 60)
-    journal.mute("few", time.time() - 1)
-    assert list(journal.mutes()) == ["many"]
-    assert journal.unmute("many")
-    assert not journal.unmute("many")
+    journal.mutes.add("many", time.time() + 60)
+    journal.mutes.add("few", time.time() - 1)
+    assert list(journal.mutes.active()) == ["many"]
+    assert journal.mutes.remove("many")
+    assert not journal.mutes.remove("many")

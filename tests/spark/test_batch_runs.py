@@ -26,7 +26,8 @@ from hand_off.errors import BatchError, LeaseHeld, RunRefused
 from hand_off.manifests import Manifest, read_manifest
 from infra.settings import Settings, load_settings
 from master_dataset.table.append import append, commit_lock, create_table
-from master_dataset.table.commits import Kind, Proof, table_path
+from master_dataset.table.paths import table_path
+from master_dataset.table.proofs import Kind, Proof
 from tests.conftest import Killed, assert_same, dying_at, interpreted
 from views import in_memory
 from views.in_memory import Event
@@ -353,7 +354,7 @@ def test_a_run_does_not_go_on_from_what_is_no_longer_so(shop: Shop) -> None:
 
 def test_a_copy_in_a_lower_partition_that_says_something_else_is_taken(shop: Shop) -> None:
     """Of all copies the lowest position counts, whichever came first: a continued run then computes everything."""
-    (record,) = made(shop, 1, 7, copies=0)
+    (record,) = made(shop, 1, 7, duplicates=0)
     event = record.event
     value = json.dumps({"event_id": event.event_id, "event_time": "2026-03-01T23:00:00Z", "item": "a", "cents": 1})
     other = json.dumps({"event_id": event.event_id, "event_time": "2026-03-01T23:00:00Z", "item": "b", "cents": 2})
@@ -368,7 +369,7 @@ def test_a_copy_in_a_lower_partition_that_says_something_else_is_taken(shop: Sho
 
 def test_hashes_of_many_continued_runs_lie_in_few_folders_and_every_copy_is_found(shop: Shop) -> None:
     """Each run finds a copy of an event of every one before, also where hashes were merged that had been merged."""
-    most, rounds, ends = 2, [made(shop, 2, seed, copies=0) for seed in range(100, 106)], [0]
+    most, rounds, ends = 2, [made(shop, 2, seed, duplicates=0) for seed in range(100, 106)], [0]
     for run, fresh in enumerate(rounds):
         ends.append(ends[-1] + len(fresh) + run)
     shop.archive([each for run, fresh in enumerate(rounds) for each in (*fresh, *(one for one, _ in rounds[:run]))])

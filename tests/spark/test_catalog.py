@@ -53,7 +53,7 @@ def test_the_sql_that_is_shown_makes_the_same_states(spark: SparkSession, name: 
     view = CATALOG[name]
     rows = [
         (view.source.topic, record.event.partition, record.event.offset, datetime(2026, 1, 1, tzinfo=UTC), record.value)
-        for record in generate(view.source, 100, 3, views=[view], copies=0)
+        for record in generate(view.source, 100, 3, views=[view], duplicates=0)
     ]
     events = with_event(spark.createDataFrame(rows, RECORDS), view.source)
     events.createOrReplaceTempView("events")

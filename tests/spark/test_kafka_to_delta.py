@@ -9,9 +9,8 @@ import pytest
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import NewTopic
 
-from infra.clients.kafka import kafka_config
+from infra.clients.kafka import kafka_python_config, spark_kafka_options
 from infra.home import Home
-from infra.spark.session import kafka_source_options
 from tests.conftest import Stack
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ PARTITIONS = 3
 @pytest.fixture(scope="module")
 def acknowledged(bare_stack: Stack) -> dict[tuple[int, int], bytes]:
     """What the broker acknowledged, by partition and offset."""
-    config = kafka_config(bare_stack.settings, bare_stack.kafka)
+    config = kafka_python_config(bare_stack.settings, bare_stack.kafka)
     admin = KafkaAdminClient(**config)
     admin.create_topics([NewTopic(TOPIC, num_partitions=PARTITIONS, replication_factor=1)])
     admin.close()
@@ -42,7 +41,7 @@ def records(spark: SparkSession, bare_stack: Stack) -> DataFrame:
     """The topic as Spark reads it."""
     return (
         spark.read.format("kafka")
-        .options(**kafka_source_options(bare_stack.settings, bare_stack.kafka))
+        .options(**spark_kafka_options(bare_stack.settings, bare_stack.kafka))
         .options(subscribe=TOPIC, startingOffsets="earliest", endingOffsets="latest", failOnDataLoss="true")
         .load()
         .select("partition", "offset", "value")
@@ -73,7 +72,7 @@ def test_stream_into_delta_restarts_where_it_was(
     for _ in range(2):
         stream = (
             spark.readStream.format("kafka")
-            .options(**kafka_source_options(bare_stack.settings, bare_stack.kafka))
+            .options(**spark_kafka_options(bare_stack.settings, bare_stack.kafka))
             .options(subscribe=TOPIC, startingOffsets="earliest", failOnDataLoss="true")
             .load()
             .select("partition", "offset", "value")

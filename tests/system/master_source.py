@@ -9,18 +9,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Producer
 
+from infra.clients.kafka import librdkafka_config
+from infra.clients.kafka_admin import KafkaAdmin
 from infra.settings import Settings
 from master_dataset.archiver.archive import Archive, open_archive
 from master_dataset.kafka.positions import read_positions
-from master_dataset.kafka.topics import apply_topics, delete_topic, librdkafka_config, plan_topics
-from master_dataset.reading.read import Wanted, read_facts
+from master_dataset.kafka.topics import apply_topics, delete_records, delete_topic, existing_topics, plan_topics
+from master_dataset.reading.read import RecordFilter, read_records
 from master_dataset.table.checks.fsck import Trouble, quick_check
 from master_dataset.table.checks.repair import Report, repair
-from master_dataset.table.commits import read_commits, table_path
 from master_dataset.table.coverage import effective_proofs, follow
+from master_dataset.table.delta_log import read_commits
+from master_dataset.table.paths import table_path
 from tests.conftest import Stack, wait_until
 from views.source import Source
 
@@ -39,7 +41,7 @@ class Place:
         self.bootstrap = stack.kafka
         self.source = Source(f"s{uuid4().hex[:12]}", fields=FIELDS, **declared)
         self.config = librdkafka_config(self.settings, self.bootstrap)
-        self.admin = AdminClient(self.config)
+        self.admin = KafkaAdmin(self.settings, self.bootstrap)
         self.table = table_path(self.settings, self.source.name)
         self.sent: dict[tuple[int, int], tuple[bytes | None, bytes, list[tuple[str, bytes]]]] = {}
         apply_topics(self.admin, plan_topics([self.source]))
@@ -74,7 +76,7 @@ class Place:
     def rows(self) -> dict[tuple[int, int], tuple[bytes | None, bytes, list[tuple[str, bytes]]]]:
         """What the table holds, by partition and offset; a row that is there twice fails."""
         found: dict[tuple[int, int], Any] = {}
-        for batch in read_facts(self.table, Wanted(with_invalid=True)):
+        for batch in read_records(self.table, RecordFilter(with_invalid=True)):
             for row in batch.to_pylist():
                 place = (row["partition"], row["offset"])
                 assert place not in found, f"{place} is in the table twice"
@@ -119,14 +121,7 @@ def read_positions_latest(place: Place) -> dict[int, int]:
 
 def forget_records(place: Place) -> None:
     """Kafka drops all that it has of the facts."""
-    drop_before(place.admin, place.source.topic, read_positions_latest(place))
-
-
-def drop_before(admin: AdminClient, topic: str, ends: dict[int, int]) -> None:
-    """As retention does."""
-    everything = [TopicPartition(topic, partition, offset) for partition, offset in ends.items()]
-    for future in admin.delete_records(everything).values():
-        future.result()
+    delete_records(place.admin, place.source.topic, read_positions_latest(place))
 
 
 def make_topic_again(place: Place, topic: str = "") -> None:
@@ -138,7 +133,7 @@ def make_topic_again(place: Place, topic: str = "") -> None:
 def remove_topic(place: Place, topic: str) -> None:
     """Returns when it is not listed any more."""
     delete_topic(place.admin, topic)
-    wait_until("the topic to be gone", lambda: topic not in place.admin.list_topics(timeout=10).topics)
+    wait_until("the topic to be gone", lambda: topic not in existing_topics(place.admin))
 
 
 def drop_checksum(path: Path) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 from redis import Redis
 
 from infra.stack.ports import LOOPBACK
-from infra.stack.services import check_redis_port, find_redis_server
+from infra.stack.redis_server import check_redis_port, find_redis_server
 from tests.conftest import wait_until
-from torture.installation import free_port
+from torture.installation_settings import free_port
 
 
 @contextmanager

@@ -14,17 +14,17 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from hand_off.lag import Looked
-from hand_off.speed_views import TOUCHED, SpeedViews
+from hand_off.lag import KafkaEnd
+from hand_off.speed_views import CHANGE_LOG, SpeedViews
 from master_dataset.errors import MasterDatasetError
-from serving_layer.alerts.change_follower import WAIT_S, Follower
-from serving_layer.alerts.evaluator import TRIES as TRIES_OF_A_LOOK
-from serving_layer.alerts.evaluator import Evaluator
+from serving_layer.alerts.change_follower import WAIT_S, ChangeFollower
+from serving_layer.alerts.evaluator import MAX_TRIES, Evaluator
 from serving_layer.alerts.feeds import Feeder
-from serving_layer.alerts.journal import Journal, Look, Position
+from serving_layer.alerts.journal import Journal
+from serving_layer.alerts.notifier import Notifier
 from serving_layer.alerts.process import arm
-from serving_layer.engine import Answering
-from serving_layer.query.budget import Bounds
+from serving_layer.engine import QueryEngine
+from serving_layer.query.limits import ExecutionLimits
 from tests.alert_oracle import Oracle
 from tests.serving_data import Place, Writer, end_of
 from tests.system.redis_server import redis_server
@@ -71,19 +71,19 @@ class Taps:
         self.declarations = Declarations({"taps": TAPS}, {"tries": TRIES}, {each.name: each for each in ALERTS})
         self.writer = Writer(SpeedViews(client, "taps"), self.place)
         self.writer.followed = self.declarations.followed_views("taps")
-        self.answering = Answering(self.place.settings, self.declarations)
+        self.engine = QueryEngine(self.place.settings, self.declarations)
         self.journal = Journal(folder / "alerts.sqlite")
         self.now = float(NOW)
         self.events: list[Event] = []
         self.crashing: dict[str, int] = {}
         hashes = {each.name: each.hash for each in ALERTS}
-        self.journal.arm(hashes, self.now, Look("taps", Position({}, 0.0), self.now))
+        self.journal.arm(hashes, self.now)
         self.begin()
 
     def declare(self, *alerts: Alert) -> None:
         """Other alerts, from the next start on, which is now."""
         self.declarations = replace(self.declarations, alerts={each.name: each for each in alerts})
-        arm(self.journal, self.declarations, {"taps": self.evaluator}, self.now)
+        arm(self.journal, self.declarations, Notifier(self.declarations, self.journal), self.now)
         self.begin()
 
     def begin(self) -> None:
@@ -91,16 +91,16 @@ class Taps:
         self.journal.close()
         self.journal = Journal(self.folder / "alerts.sqlite")
         self.evaluator = Evaluator(
-            self.place.settings, self.declarations, "taps", self.answering, self.journal, failpoint=self.failpoint,
-            clock=lambda: self.now,
+            self.place.settings, self.declarations, "taps", self.engine, self.journal,
+            Notifier(self.declarations, self.journal), failpoint=self.failpoint, clock=lambda: self.now,
         )  # fmt: skip
-        self.follower = Follower("taps", "taps", self.evaluator, self.journal, self.client, None)  # type: ignore[arg-type]
-        self.evaluator.begin()
+        self.follower = ChangeFollower("taps", "taps", self.evaluator, self.journal, self.client, None)  # type: ignore[arg-type]
+        self.evaluator.resume()
 
-    def bound(self, bounds: Bounds) -> None:
+    def bound(self, bounds: ExecutionLimits) -> None:
         """From now on this is what one answer may take."""
-        self.answering.close()
-        self.answering = self.evaluator.answering = Answering(self.place.settings, self.declarations, bounds)
+        self.engine.close()
+        self.engine = self.evaluator.engine = QueryEngine(self.place.settings, self.declarations, bounds)
 
     def failpoint(self, name: str) -> None:
         self.crashing[name] = self.crashing.get(name, 0) - 1
@@ -113,17 +113,17 @@ class Taps:
         for touching in (is_touched, False):
             while True:
                 try:
-                    touched = self.follower._touched() if touching else None
-                    if touched is not None or not touching:
-                        place = self.evaluator.look(touched, self.follower._since)
-                        self.follower._place = place or self.follower._place
+                    changes = self.follower.next_changes() if touching else None
+                    if changes is not None or not touching:
+                        location = self.evaluator.evaluate(changes, self.follower.changes_since)
+                        self.follower._location = location or self.follower._location
                     break
                 except Crash:
                     self.begin()
 
     def beat(self) -> None:
         applied = end_of(self.events)
-        self.writer.speed_views.beat(self.writer.token, 3600, Looked(applied, 0.0, applied, 0.0))
+        self.writer.speed_views.writer(self.writer.token).heartbeat(3600, KafkaEnd(applied, 0.0, applied, 0.0))
 
     def add(self, card: str | None, at: float, *, ms: float = 10.0, failed: bool = False, id_: str = "") -> Event:
         number = len(self.events)
@@ -142,19 +142,19 @@ class Taps:
         self.writer.apply(self.events, end_of(self.events))
 
     def close(self) -> None:
-        self.answering.close()
+        self.engine.close()
         self.journal.close()
 
     def fired(self, name: str) -> dict[Any, int]:
         found: dict[Any, int] = {}
-        for episode in self.journal.episodes(name):
+        for episode in self.journal.episodes.all(name):
             if episode.fired_at is not None:
                 found[episode.key] = found.get(episode.key, 0) + 1
         return found
 
     def expected(self, name: str) -> dict[Any, int]:
         oracle = Oracle(self.declarations.alerts[name])
-        for cut, as_of, _, is_exact in self.journal.evaluations("taps"):
+        for cut, as_of, _, is_exact in self.journal.evaluations.all("taps"):
             assert is_exact
             oracle.look(self.events, cut, as_of)
         return {key: len(told) for key, told in oracle.told.items() if told}
@@ -192,7 +192,7 @@ def at_random(taps: Taps, chance: Random, steps: int) -> None:
         if step % 17 == 16:
             cut = taps.writer.open(step)
             taps.place.publish(step, cut, taps.events)
-            taps.writer.speed_views.publish(step, cut)
+            taps.writer.speed_views.runs.publish(step, cut)
         taps.look()
 
 
@@ -210,7 +210,7 @@ def test_what_was_touched_while_nobody_followed_is_found_by_looking_at_everythin
     for _ in range(5):
         taps.add("a", taps.now - 200)
         taps.apply()
-    server.xtrim(f"tidemark:{{taps}}:{TOUCHED}", maxlen=1, approximate=False)
+    server.xtrim(f"tidemark:{{taps}}:{CHANGE_LOG}", maxlen=1, approximate=False)
     taps.look()
     assert taps.fired("many") == {("a",): 1}
     taps.look()
@@ -223,21 +223,21 @@ def test_a_follower_that_begins_again_waits_for_what_is_new_instead_of_reading_w
     taps.apply()
     taps.look()
     taps.begin()
-    assert taps.follower._touched() is None  # it was read once more, and is known
-    newest: Any = taps.client.xrevrange(f"tidemark:{{taps}}:{TOUCHED}", count=1)
-    assert taps.follower._place == newest[0][0]
+    assert taps.follower.next_changes() is None  # it was read once more, and is known
+    newest: Any = taps.client.xrevrange(f"tidemark:{{taps}}:{CHANGE_LOG}", count=1)
+    assert taps.follower._location == newest[0][0]
     began = time.monotonic()
-    assert taps.follower._touched() is None
+    assert taps.follower.next_changes() is None
     assert time.monotonic() - began > WAIT_S / 2
     taps.add("b", taps.now)
     taps.apply()
-    touched = taps.follower._touched()
+    touched = taps.follower.next_changes()
     assert touched is not None
     assert touched.views
 
 
 def test_nothing_is_concluded_while_redis_lost_its_views(taps: Taps, server: Redis) -> None:
-    from serving_layer.alerts.answers import NotNow
+    from serving_layer.alerts.answers import AnswersIncomplete
 
     taps.look()
     taps.add("a", taps.now)
@@ -245,8 +245,8 @@ def test_nothing_is_concluded_while_redis_lost_its_views(taps: Taps, server: Red
     taps.look()
     server.flushall()
     taps.now += 1000
-    with pytest.raises(NotNow):
-        taps.evaluator.look(None, taps.follower._since)
+    with pytest.raises(AnswersIncomplete):
+        taps.evaluator.evaluate(None, taps.follower.changes_since)
     assert taps.fired("silent") == {}
 
 
@@ -257,9 +257,9 @@ def test_nothing_is_silent_while_events_wait_in_kafka(taps: Taps) -> None:
     taps.look()
     taps.now += 1000
     applied = end_of(taps.events)
-    behind = Looked({0: 100, 1: 100}, 0.0, applied, 999.0)  # the writer has not applied what Kafka has
-    taps.writer.speed_views.beat(taps.writer.token, 3600, behind)
-    taps.evaluator.look(None, taps.follower._since)
+    behind = KafkaEnd({0: 100, 1: 100}, 0.0, applied, 999.0)  # the writer has not applied what Kafka has
+    taps.writer.speed_views.writer(taps.writer.token).heartbeat(3600, behind)
+    taps.evaluator.evaluate(None, taps.follower.changes_since)
     assert taps.fired("silent") == {}
     taps.look(is_touched=False)
     assert taps.fired("silent") == {("a",): 1}
@@ -274,12 +274,12 @@ def test_what_time_decides_is_not_decided_before_what_was_touched_is_looked_at(t
     taps.add("a", taps.now - 1)
     taps.apply()  # between a look at what was touched and the one at what time decides
     taps.beat()
-    looks = taps.journal.evaluations("taps")
-    taps.evaluator.look(None, taps.follower._since)
-    assert taps.journal.evaluations("taps") == looks
+    looks = taps.journal.evaluations.all("taps")
+    taps.evaluator.evaluate(None, taps.follower.changes_since)
+    assert taps.journal.evaluations.all("taps") == looks
     taps.look()
     assert taps.fired("silent") == {}
-    assert len(taps.journal.evaluations("taps")) > len(looks)
+    assert len(taps.journal.evaluations.all("taps")) > len(looks)
 
 
 def test_an_episode_is_not_over_before_the_periods_that_are_over_are_judged(taps: Taps) -> None:
@@ -291,7 +291,7 @@ def test_an_episode_is_not_over_before_the_periods_that_are_over_are_judged(taps
     taps.now = start + 11
     taps.look()
     taps.look()
-    (episode,) = taps.journal.episodes("fewest", is_open=True)
+    (episode,) = taps.journal.episodes.all("fewest", is_open=True)
     assert (episode.first, episode.last) == (start, start)
     taps.add("a", start + 11)
     taps.apply()
@@ -300,12 +300,12 @@ def test_an_episode_is_not_over_before_the_periods_that_are_over_are_judged(taps
     taps.add("a", start + 24)
     taps.apply()
     taps.beat()
-    touched = taps.follower._touched()
+    touched = taps.follower.next_changes()
     assert touched is not None
-    taps.evaluator.look(touched, taps.follower._since)  # it is over now, but nobody has judged it yet
-    assert [each.id for each in taps.journal.episodes("fewest", is_open=True)] == [episode.id]
+    taps.evaluator.evaluate(touched, taps.follower.changes_since)  # it is over now, but nobody has judged it yet
+    assert [each.id for each in taps.journal.episodes.all("fewest", is_open=True)] == [episode.id]
     taps.look()
-    (longer,) = taps.journal.episodes("fewest", is_open=True)
+    (longer,) = taps.journal.episodes.all("fewest", is_open=True)
     assert (longer.id, longer.last) == (episode.id, start + 10)
 
 
@@ -316,9 +316,9 @@ def test_silence_is_told_where_the_list_of_what_was_touched_is_lost(taps: Taps, 
     taps.look()
     taps.add("b", taps.now)
     taps.apply()
-    server.delete(f"tidemark:{{taps}}:{TOUCHED}")
+    server.delete(f"tidemark:{{taps}}:{CHANGE_LOG}")
     taps.now += 100
-    for _ in range(TRIES_OF_A_LOOK + 1):
+    for _ in range(MAX_TRIES + 1):
         taps.look()
     assert taps.fired("silent") == {("a",): 1}  # nobody says that b was ever there
 
@@ -333,7 +333,7 @@ def test_a_micro_batch_that_touched_more_than_fits_makes_no_key_silent(taps: Tap
         taps.add(f"card {number:040}", taps.now)
     taps.add("a", taps.now)
     taps.apply()
-    newest: Any = taps.client.xrevrange(f"tidemark:{{taps}}:{TOUCHED}", count=1)
+    newest: Any = taps.client.xrevrange(f"tidemark:{{taps}}:{CHANGE_LOG}", count=1)
     assert b"null" in newest[0][1][b"groups"]
     taps.look()
     taps.now += 25
@@ -358,7 +358,7 @@ def test_a_clock_that_was_a_day_ahead_for_one_look_ruins_no_day(taps: Taps) -> N
     taps.add("b", taps.now + 30)
     taps.apply()
     taps.look()
-    many = [episode.is_open for episode in taps.journal.episodes("many") if episode.key == ("a",)]
+    many = [episode.is_open for episode in taps.journal.episodes.all("many") if episode.key == ("a",)]
     assert many == [True]  # it fires, and is not over at once
     taps.now += 60
     taps.look()
@@ -366,7 +366,7 @@ def test_a_clock_that_was_a_day_ahead_for_one_look_ruins_no_day(taps: Taps) -> N
 
 
 def test_answers_that_are_too_many_for_one_reading_are_read_in_parts(taps: Taps) -> None:
-    taps.bound(Bounds(speed_states=40))
+    taps.bound(ExecutionLimits(speed_states=40))
     taps.look()
     for number in range(30):
         for _ in range(4 if number == 29 else 1):
@@ -380,7 +380,7 @@ def test_answers_that_are_too_many_for_one_reading_are_read_in_parts(taps: Taps)
 
 def test_an_alert_whose_answers_are_too_many_holds_up_no_other_and_catches_up(taps: Taps) -> None:
     taps.look()
-    taps.bound(Bounds(speed_states=10))
+    taps.bound(ExecutionLimits(speed_states=10))
     for number in range(15):
         taps.add(f"card {number}", taps.now - 100)
     taps.apply()
@@ -390,12 +390,12 @@ def test_an_alert_whose_answers_are_too_many_holds_up_no_other_and_catches_up(ta
         taps.add("a", taps.now, failed=True)
     taps.apply()
     taps.now += 1
-    taps.evaluator.memory["many"].again_at = taps.now + 1
+    taps.evaluator.memory["many"].retry_at = taps.now + 1
     taps.look()
     assert taps.fired("many") == {}
     assert taps.fired("failing") == {(): 1}
     taps.begin()  # a process that begins again knows that it is behind
-    taps.bound(Bounds())
+    taps.bound(ExecutionLimits())
     taps.now += 30
     taps.look()
     assert taps.fired("many") == {("a",): 1}
@@ -417,7 +417,7 @@ def test_what_is_told_waits_in_the_outbox_with_one_name_each(taps: Taps) -> None
     taps.crashing = {"alerts.after_commit": 1}
     taps.apply()
     taps.look()
-    deliveries = [each.delivery for each in taps.journal.outbox() if each.delivery.startswith("many-")]
+    deliveries = [each.delivery for each in taps.journal.outbox.all() if each.delivery.startswith("many-")]
     assert len(deliveries) == 1
     assert deliveries[0].endswith(":firing")
 
@@ -433,7 +433,7 @@ def test_an_alert_that_is_declared_otherwise_tells_anew(taps: Taps) -> None:
     taps.add("a", taps.now)
     taps.apply()
     taps.look()
-    states = [str(episode.state) for episode in taps.journal.episodes("many")]
+    states = [str(episode.state) for episode in taps.journal.episodes.all("many")]
     assert states == ["firing", "resolved"]
 
 
@@ -453,24 +453,24 @@ def test_an_alert_that_is_new_on_a_followed_view_looks_at_its_last_periods(taps:
 
 @pytest.mark.parametrize("is_muted_first", [False, True])
 def test_who_was_told_of_a_firing_is_told_of_its_end_and_nobody_else(taps: Taps, *, is_muted_first: bool) -> None:
-    taps.evaluator.webhooks = ("ops",)
+    taps.evaluator.notifier.webhooks = ("ops",)
     taps.look()
     for _ in range(5):
         taps.add("a", taps.now)
     taps.apply()
     until = time.time() + 3600
     if is_muted_first:
-        taps.journal.mute("many", until)
+        taps.journal.mutes.add("many", until)
     taps.look()
     if is_muted_first:
-        taps.journal.unmute("many")
+        taps.journal.mutes.remove("many")
     else:
-        taps.journal.mute("many", until)
+        taps.journal.mutes.add("many", until)
     taps.now += 60
     taps.look()
     told = [
         each.delivery.rpartition(":")[2]
-        for each in taps.journal.outbox()
+        for each in taps.journal.outbox.all()
         if each.target == "webhook:ops" and each.delivery.startswith("many-")
     ]
     assert told == ([] if is_muted_first else ["firing", "resolved"])
@@ -479,7 +479,7 @@ def test_who_was_told_of_a_firing_is_told_of_its_end_and_nobody_else(taps: Taps,
 # ---- feeds and watches without Kafka -------------------------------------------
 
 
-class Kept:
+class KafkaStandIn:
     """Stands where Kafka is: what was sent, by key, and whether the next sending fails."""
 
     def __init__(self) -> None:
@@ -495,10 +495,10 @@ class Kept:
 
 
 def test_a_feed_read_to_its_end_is_the_view_also_after_kafka_was_away(taps: Taps) -> None:
-    topic = Kept()
+    topic = KafkaStandIn()
     feed = Feed("table", TRIES)
-    feeder = Feeder(taps.place.settings, feed, taps.answering, taps.journal, topic)  # type: ignore[arg-type]
-    follower = Follower(feeder.name, "taps", feeder, taps.journal, taps.client, None)  # type: ignore[arg-type]
+    feeder = Feeder(taps.place.settings, feed, taps.engine, taps.journal, topic)  # type: ignore[arg-type]
+    follower = ChangeFollower(feeder.name, "taps", feeder, taps.journal, taps.client, None)  # type: ignore[arg-type]
     taps.now = float(int(time.time()))  # a feed is filled up to the clock
     chance = Random(5)  # noqa: S311  made-up events
     for step in range(12):
@@ -507,11 +507,11 @@ def test_a_feed_read_to_its_end_is_the_view_also_after_kafka_was_away(taps: Taps
         taps.apply()
         topic.is_away = step in (4, 5)
         try:
-            touched = follower._touched()
+            touched = follower.next_changes()
             if touched is not None:
-                follower._place = feeder.look(touched, follower._since) or follower._place
+                follower._location = feeder.evaluate(touched, follower.changes_since) or follower._location
         except MasterDatasetError:
-            follower._place = b"0"  # as one that begins again
+            follower._location = b"0"  # as one that begins again
     expected = {
         (bucket // 1_000_000, key[0]): found["attempts"] for (bucket, key), found in answers(TRIES, taps.events).items()
     }
@@ -545,5 +545,5 @@ def test_a_clock_that_is_wrong_for_a_while_tells_nothing_twice_and_passes_nothin
     taps.apply()
     taps.look()
     assert taps.fired("many") == {("a",): 1, ("b",): 1}
-    told = [json.loads(body) for _, _, body in taps.journal.transitions(0)]
+    told = [json.loads(body) for _, _, body in taps.journal.transitions.after(0)]
     assert sorted(each["key"]["card"] for each in told if each["state"] == "firing") == ["a", "b"]

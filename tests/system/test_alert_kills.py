@@ -17,7 +17,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from hand_off.lag import Looked
+from hand_off.lag import KafkaEnd
 from hand_off.speed_views import SpeedViews
 from infra.failpoints import VARIABLE as FAILPOINTS
 from infra.settings import child_environment, load_settings
@@ -121,8 +121,8 @@ def test_killed_at_every_point_each_episode_is_told_once(tmp_path: Path) -> None
             running.end()
         assert running.deaths >= len(KILLS)
         journal = Journal(journal_path(settings))
-        looks = journal.evaluations("taps")
-        fired = [episode for episode in journal.episodes() if episode.fired_at is not None]
+        looks = journal.evaluations.all("taps")
+        fired = [episode for episode in journal.episodes.all() if episode.fired_at is not None]
         for alert in declared_by(settings).alerts.values():
             oracle = Oracle(alert)
             for cut, as_of, _, _ in looks:
@@ -173,7 +173,7 @@ def has_looked(settings: Any) -> bool:
     if not journal_path(settings).is_file():
         return False
     journal = Journal(journal_path(settings))
-    found = journal.position("taps")
+    found = journal.positions.get("taps")
     journal.close()
     return found is not None
 
@@ -181,13 +181,16 @@ def has_looked(settings: Any) -> bool:
 def is_quiet(journal: Journal, writer: Writer, events: list[Event], running: Running) -> bool:
     beat(writer, events)
     running.tend(0)
-    position = journal.position("taps")
-    waiting = [each for each in journal.outbox() if each.target != "kafka"]
+    position = journal.positions.get("taps")
+    waiting = [each for each in journal.outbox.all() if each.target != "kafka"]
     return (
-        position is not None and position.cut == end_of(events) and not journal.episodes(is_open=True) and not waiting
+        position is not None
+        and position.cut == end_of(events)
+        and not journal.episodes.all(is_open=True)
+        and not waiting
     )
 
 
 def beat(writer: Writer, events: list[Event]) -> None:
     end = end_of(events)
-    writer.speed_views.beat(writer.token, 3600, Looked(end, 0.0, end, 0.0))
+    writer.speed_views.writer(writer.token).heartbeat(3600, KafkaEnd(end, 0.0, end, 0.0))

@@ -24,7 +24,7 @@ import httpx
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from master_dataset.kafka.topics import librdkafka_config
+from infra.clients.kafka import librdkafka_config
 from serving_layer.alerts.episodes import Episode, State
 from serving_layer.alerts.journal import Journal, journal_path
 from serving_layer.alerts.webhooks import DELIVERY, SIGNATURE, signature
@@ -193,7 +193,7 @@ def taps(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Taps]:
 @pytest.fixture(scope="module")
 def after_chaos(taps: Taps) -> Taps:
     """Events of every kind for a while, the alert process killed at random; then quiet until all is settled."""
-    wait_until("the first look", lambda: taps.journal().position("taps"), deadline_s=180)
+    wait_until("the first look", lambda: taps.journal().positions.get("taps"), deadline_s=180)
     chance = random.Random(9)  # noqa: S311  which events come
     kills, step, killed, known = KILLS, 0, 0.0, []
     deadline = time.time() + 120 * KILLS
@@ -235,7 +235,7 @@ def after_chaos(taps: Taps) -> Taps:
             threading.Event().wait(STEP_S)
         assert taps.producer.flush(30) == 0
         wait_until("everything to be over", lambda: is_quiet(taps), deadline_s=240)
-        end = taps.journal().last_transition()
+        end = taps.journal().transitions.newest()
         wait_until("everything to be pushed", lambda: len(taps.pushed) >= end)
         wait_until("all matches", lambda: len(taps.matched) >= len(large(taps)))
     return taps
@@ -245,7 +245,7 @@ def has_looked_since(taps: Taps, moment: float) -> bool:
     """A process that is killed before it looks even once does nothing that could be wrong."""
     journal = taps.journal()
     try:
-        return journal.last_look("taps") > moment
+        return journal.evaluations.last_at("taps") > moment
     finally:
         journal.close()
 
@@ -272,10 +272,10 @@ def is_quiet(taps: Taps) -> bool:
     """All but silence is over, all keys are silent, and everything was told."""
     journal = taps.journal()
     try:
-        open_ = journal.episodes(is_open=True)
+        open_ = journal.episodes.all(is_open=True)
         silent = {episode.key for episode in open_ if episode.alert == "silent"}
         others = [episode for episode in open_ if episode.alert != "silent"]
-        return len(silent) == len(CARDS) and not others and not journal.outbox()
+        return len(silent) == len(CARDS) and not others and not journal.outbox.all()
     finally:
         journal.close()
 
@@ -283,7 +283,7 @@ def is_quiet(taps: Taps) -> bool:
 def fired(taps: Taps, alert: str) -> dict[Any, list[Episode]]:
     journal = taps.journal()
     found: dict[Any, list[Episode]] = {}
-    for episode in sorted(journal.episodes(alert), key=lambda each: (each.fired_at or 0, each.first)):
+    for episode in sorted(journal.episodes.all(alert), key=lambda each: (each.fired_at or 0, each.first)):
         if episode.fired_at is not None:
             found.setdefault(episode.key, []).append(episode)
     journal.close()
@@ -294,7 +294,7 @@ def fired(taps: Taps, alert: str) -> dict[Any, list[Episode]]:
 def test_each_episode_of_the_oracle_fires_exactly_once(after_chaos: Taps, name: str) -> None:
     taps = after_chaos
     oracle = Oracle(taps.declared.alerts[name])
-    looks = taps.journal().evaluations("taps")
+    looks = taps.journal().evaluations.all("taps")
     assert len(looks) > 20
     for cut, as_of, _, _ in looks:
         oracle.look(taps.events, cut, as_of)
@@ -312,7 +312,7 @@ def test_each_episode_of_the_oracle_fires_exactly_once(after_chaos: Taps, name: 
 def test_everybody_is_told_every_firing_and_each_delivery_is_named_the_same(after_chaos: Taps) -> None:
     taps = after_chaos
     journal = taps.journal()
-    wanted = {f"{each.id}:firing" for each in journal.episodes() if each.fired_at is not None}
+    wanted = {f"{each.id}:firing" for each in journal.episodes.all() if each.fired_at is not None}
     consumer = Consumer({**taps.config, "group.id": "told", "auto.offset.reset": "earliest"})
     consumer.assign([TopicPartition("tidemark.alerts", 0, 0)])
     told: list[Any] = []

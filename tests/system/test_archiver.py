@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
 
+from infra.clients.kafka import librdkafka_config
+from infra.clients.kafka_admin import KafkaAdmin
 from infra.home import read_json
 from infra.spark.session import planned_end
 from master_dataset.archiver.archive import Archive, checkpoint_folder, open_archive
@@ -22,22 +23,24 @@ from master_dataset.archiver.status import status_file
 from master_dataset.cut import count_between
 from master_dataset.dead_letters.letters import newest_first, read_letters, replay, watermarks
 from master_dataset.kafka.positions import read_positions
-from master_dataset.kafka.send import Record, send_records
-from master_dataset.kafka.topics import alter_topic, librdkafka_config
-from master_dataset.reading.read import Wanted, read_facts
+from master_dataset.kafka.record import KafkaRecord
+from master_dataset.kafka.send import send_records
+from master_dataset.kafka.topics import alter_topic, delete_records
+from master_dataset.reading.read import RecordFilter, read_records
 from master_dataset.table import coverage
 from master_dataset.table.append import TableBusy, commit_lock
 from master_dataset.table.checks.fsck import Trouble, deep_check
 from master_dataset.table.checks.repair import accept_loss
-from master_dataset.table.commits import read_commits, read_ledger, table_path
 from master_dataset.table.compaction import compact
 from master_dataset.table.coverage import effective_proofs, follow
+from master_dataset.table.delta_log import read_commits
+from master_dataset.table.ledger import read_ledger
+from master_dataset.table.paths import table_path
 from tests.conftest import Stack, start_stack, stop_stack, wait_until
 from tests.system.master_source import (
     FIELDS,
     POISON,
     Place,
-    drop_before,
     read_positions_latest,
     rows_proved,
     three_commits,
@@ -202,15 +205,15 @@ def test_facts_are_read_back_by_offset_and_by_time(spark: SparkSession, place: P
     )
     place.archive(spark)
 
-    def ids(wanted: Wanted) -> set[str]:
-        return {row["event_id"] for batch in read_facts(place.table, wanted) for row in batch.to_pylist()}
+    def ids(wanted: RecordFilter) -> set[str]:
+        return {row["event_id"] for batch in read_records(place.table, wanted) for row in batch.to_pylist()}
 
-    assert ids(Wanted()) == {"old", "new"}
-    assert ids(Wanted(since=datetime(2021, 1, 1, tzinfo=UTC))) == {"new"}
-    assert ids(Wanted(until=datetime(2021, 1, 1, tzinfo=UTC))) == {"old"}
+    assert ids(RecordFilter()) == {"old", "new"}
+    assert ids(RecordFilter(since=datetime(2021, 1, 1, tzinfo=UTC))) == {"new"}
+    assert ids(RecordFilter(until=datetime(2021, 1, 1, tzinfo=UTC))) == {"old"}
     latest = read_positions_latest(place)
-    assert ids(Wanted(end=latest)) == {"old", "new"}
-    assert ids(Wanted(start=latest)) == set()
+    assert ids(RecordFilter(end=latest)) == {"old", "new"}
+    assert ids(RecordFilter(start=latest)) == set()
 
 
 # ---- the process under the supervisor ----------------------------------------
@@ -346,7 +349,7 @@ def test_kill_9_of_the_archiver_before_after_and_between_commits_loses_nothing_a
     for kill in (kill_after_a_commit, kill_before_a_commit, kill_within_a_micro_batch):
         kill(archiving, table, send)
     wait_until("all rows", lambda: rows_proved(table) >= sent + poisoned, 120)
-    found = [row for batch in read_facts(table, Wanted(with_invalid=True)) for row in batch.to_pylist()]
+    found = [row for batch in read_records(table, RecordFilter(with_invalid=True)) for row in batch.to_pylist()]
     assert len({(row["partition"], row["offset"]) for row in found}) == len(found) == sent + poisoned
     assert {row["event_id"] for row in found if not row["invalid"]} == {f"c{n}" for n in range(sent)}
     # The files of the commit that was not made stay, named and harmless.
@@ -363,7 +366,7 @@ def test_a_source_that_kafka_changed_is_refused_with_its_remedy_while_the_others
 ) -> None:
     settings, pid = archiving.settings, archiving.service("archiver")["pid"]
     config = librdkafka_config(settings, archiving.kafka)
-    admin, producer = AdminClient(config), Producer({**config, "acks": "all"})
+    admin, producer = KafkaAdmin(settings, archiving.kafka), Producer({**config, "acks": "all"})
     taps, clicks = table_path(settings, "taps"), table_path(settings, "clicks")
 
     def send(topic: str, count: int) -> None:
@@ -384,7 +387,7 @@ def test_a_source_that_kafka_changed_is_refused_with_its_remedy_while_the_others
     wait_until("the first rows", lambda: rows_proved(taps) == 9)
     alter_topic(admin, "taps", 5, {})
     wait_until("the refusal", lambda: "partitions=5" in refusal())
-    send_records(config, "taps", [Record(b"new1", b'{"n":2}')])  # its key chooses partition 4
+    send_records(config, [KafkaRecord("taps", b'{"n":2}', b"new1")])  # its key chooses partition 4
     others_go_on()
     wait_until("the status to tell", lambda: "partitions=5" in archiving.service("archiver")["message"])
     assert not archiving.status()["ready"]
@@ -399,7 +402,7 @@ def test_a_source_that_kafka_changed_is_refused_with_its_remedy_while_the_others
         send("taps", 12)
         latest = read_positions(settings, archiving.kafka, source).latest
         wait_until("the plan", lambda: newest_plans(archiving, taps)[-1:] == [latest])
-        drop_before(admin, "taps", latest)
+        delete_records(admin, "taps", latest)
     wait_until("the refusal", lambda: "--accept-loss" in refusal())
     others_go_on()
     assert rows_proved(taps) == 10

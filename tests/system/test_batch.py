@@ -102,7 +102,7 @@ def kill_jvm(stack: Stack, name: str) -> int:
 
 def _cut(stack: Stack) -> dict[int, int]:
     from master_dataset.table import coverage
-    from master_dataset.table.commits import table_path
+    from master_dataset.table.paths import table_path
 
     return coverage.of(table_path(stack.settings, "web")).cut
 
@@ -112,7 +112,7 @@ def _applied(stack: Stack) -> dict[int, int]:
     from infra.clients.redis import redis_client
 
     with redis_client(stack.settings, stack.redis) as client:
-        meta = SpeedViews(client, "web").look().meta
+        meta = SpeedViews(client, "web").reader.snapshot().meta
     return dict(meta.applied) if meta is not None else {}
 
 

@@ -15,10 +15,11 @@ import pytest
 from prometheus_client import generate_latest
 
 from infra.settings import child_environment
-from serving_layer.engine import Answering
+from serving_layer.engine import QueryEngine
 from serving_layer.metrics import ServingMetrics
-from serving_layer.query.parse import Limits, ask
-from serving_layer.query.result import Answer
+from serving_layer.query.limits import QueryLimits
+from serving_layer.query.parse import parse_query
+from serving_layer.query.result import Result
 from serving_layer.rest.views import compared_views, described
 from tests.conftest import Stack, wait_until
 from views import states
@@ -40,7 +41,7 @@ class Compared:
     def __init__(self, speed: SpeedPlace) -> None:
         self.speed = speed
         self.declarations = declared_by(speed.settings)
-        self.answering = Answering(speed.settings, self.declarations)
+        self.engine = QueryEngine(speed.settings, self.declarations)
 
     def send(self, count: int = 40) -> None:
         self.speed.send(count)
@@ -49,14 +50,16 @@ class Compared:
     def run(self) -> Manifest:
         return self.speed.archive_and_run()
 
-    def ask(self, view: str) -> Answer:
+    def execute(self, view: str) -> Result:
         """All of a view, in one row."""
         given = [("from", "1990-01-01"), ("to", "2090-01-01"), ("grain", "all")]
-        return self.answering.answer(ask(self.answering.latest(view), given, now=time.time(), limits=Limits()))
+        return self.engine.execute(
+            parse_query(self.engine.served_view(view), given, now=time.time(), limits=QueryLimits())
+        )
 
-    def check(self, view: str) -> Answer:
+    def check(self, view: str) -> Result:
         """The answer is the oracle's at the cut that it reports, degraded or not."""
-        answer = self.ask(view)
+        answer = self.execute(view)
         below = [event for event in self.speed.events if event.offset < answer.meta.cut.get(event.partition, 0)]
         name = {"sales": "orders", "totals": "events"}[view]
         expected = sum(each[name] for each in answers(self.declarations.views[view], below).values())
@@ -66,17 +69,17 @@ class Compared:
     def corrupt(self, view: str = "sales") -> None:
         """One state of the newest generation counts an event more than there was."""
         found, views = self.declarations.views[view], self.speed.speed_views
-        gid = views.look().generations[-1].gid
-        bucket = min(views.counted_buckets(gid, found.hash))
-        key, packed = min(views.states_of(gid, found.hash, bucket))
+        gid = views.reader.snapshot().generations[-1].gid
+        bucket = min(views.reader.bucket_sizes(gid, found.hash))
+        key, packed = min(views.reader.states_of(gid, found.hash, bucket))
         state = states.unpack(found.algebras, packed)
         name = {"sales": "orders", "totals": "events"}[view]
         wrong = states.pack(found.algebras, {**state, name: state[name] + 1})
-        views.client.hset(views._data(gid, found.hash, bucket), key, wrong)
+        views.client.hset(views.layout.data(gid, found.hash, bucket), key, wrong)
 
     def metric(self, name: str, view: str) -> float:
         """As Prometheus reads it."""
-        found = ServingMetrics(dict, views=lambda: compared_views(self.answering, self.declarations)).registry()
+        found = ServingMetrics(dict, views=lambda: compared_views(self.engine, self.declarations)).registry()
         start = f'tidemark_serving_{name}{{source="{self.speed.name}",view="{view}"}} '
         (line,) = [line for line in generate_latest(found).decode().splitlines() if line.startswith(start)]
         return float(line.removeprefix(start))
@@ -99,7 +102,7 @@ def compared(speed: SpeedPlace) -> Iterator[Compared]:
     made = Compared(speed)
     with speed.keeping():
         yield made
-    made.answering.close()
+    made.engine.close()
 
 
 @pytest.fixture
@@ -140,12 +143,12 @@ def test_corrupted_state_sets_its_view_aside_until_it_is_found_right_or_rebuilt(
     answer = place.check("sales")
     assert answer.meta.degraded
     assert answer.meta.cut == second.cut
-    assert "set aside" in (answer.meta.why or "")
+    assert "quarantined" in (answer.meta.why or "")
     assert "orders is" in (answer.meta.why or "")
     assert not place.check("totals").meta.degraded, "its speed side was right"
-    told = described(place.answering, place.declarations.views["sales"])["consistency"]
+    told = described(place.engine, place.declarations.views["sales"])["consistency"]
     assert (told["mismatched"], told["run"]) == (1, 2)
-    assert "set aside" in told["set_aside"]
+    assert "quarantined" in told["set_aside"]
     assert place.metric("unexplained_groups", "sales") == place.metric("set_aside", "sales") == 1
     assert place.metric("unexplained_groups", "totals") == place.metric("set_aside", "totals") == 0
     assert "SET ASIDE" in place.json("speed", "status", speed.name)[0]["against_batch"]
@@ -173,6 +176,6 @@ def test_corrupted_state_sets_its_view_aside_until_it_is_found_right_or_rebuilt(
     assert found_in(place.run(), "sales") == (1, 0)
     assert place.check("sales").meta.degraded
     place.json("speed", "rebuild", speed.name)
-    wait_until("the view to be back", lambda: not place.ask("sales").meta.degraded, 60)
+    wait_until("the view to be back", lambda: not place.execute("sales").meta.degraded, 60)
     place.send()
     assert place.check("sales").meta.cut == speed.kafka_end()

@@ -15,7 +15,7 @@ import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 
-from infra.clients.kafka import kafka_config
+from infra.clients.kafka import kafka_python_config
 from infra.clients.redis import redis_client
 from infra.home import Home, read_json, write_json
 from infra.settings import load_settings
@@ -37,7 +37,7 @@ def victim(tmp_path: Path) -> Iterator[Stack]:
 
 
 def write_data(stack: Stack) -> None:
-    config = kafka_config(stack.settings, stack.kafka)
+    config = kafka_python_config(stack.settings, stack.kafka)
     admin = KafkaAdminClient(**config)
     admin.create_topics([NewTopic(TOPIC, num_partitions=1, replication_factor=1)])
     admin.close()
@@ -51,7 +51,7 @@ def write_data(stack: Stack) -> None:
 
 def assert_data(stack: Stack) -> None:
     consumer = KafkaConsumer(
-        **kafka_config(stack.settings, stack.kafka), enable_auto_commit=False, auto_offset_reset="earliest"
+        **kafka_python_config(stack.settings, stack.kafka), enable_auto_commit=False, auto_offset_reset="earliest"
     )
     partition = TopicPartition(TOPIC, 0)
     consumer.assign([partition])

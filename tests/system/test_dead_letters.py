@@ -18,9 +18,10 @@ import httpx
 import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
 from kafka.partitioner.default import murmur2
 
+from infra.clients.kafka import librdkafka_config
+from infra.clients.kafka_admin import KafkaAdmin
 from infra.settings import child_environment
 from master_dataset.archiver.archive import Archive, open_archive
 from master_dataset.dead_letters.letters import (
@@ -35,21 +36,24 @@ from master_dataset.dead_letters.letters import (
     watermarks,
 )
 from master_dataset.dead_letters.sent import read_sent, sent_file
-from master_dataset.kafka.send import Record, send_records
+from master_dataset.kafka.record import KafkaRecord
+from master_dataset.kafka.send import send_records
 from master_dataset.kafka.topics import (
     TopicPlan,
     alter_topic,
     apply_topics,
     create_topic,
+    delete_records,
     delete_topic,
-    librdkafka_config,
+    existing_topics,
     plan_topics,
 )
 from master_dataset.table.checks.repair import repair
-from master_dataset.table.commits import Kind, Proof, live_files, read_commits
 from master_dataset.table.compaction import compact
+from master_dataset.table.delta_log import live_files, read_commits
+from master_dataset.table.proofs import Kind, Proof
 from tests.conftest import Stack, wait_until
-from tests.system.master_source import FIELDS, POISON, Place, drop_before, make_topic_again, remove_topic
+from tests.system.master_source import FIELDS, POISON, Place, make_topic_again, remove_topic
 from views.catalog.web import web
 from views.source import Source
 
@@ -135,7 +139,7 @@ def test_a_topic_that_was_emptied_is_not_filled_with_old_dead_letters_again(spar
     topic = place.source.dead_topic
     for empty in (
         lambda: make_topic_again(place, topic),
-        lambda: drop_before(place.admin, topic, {0: watermarks(place.config, place.source)[1]}),
+        lambda: delete_records(place.admin, topic, {0: watermarks(place.config, place.source)[1]}),
     ):
         place.sent.clear()
         place.send(POISON)
@@ -174,7 +178,7 @@ def test_dead_letters_behind_an_open_transaction_of_others_are_not_sent_again(
 
 def test_a_record_as_large_as_kafka_takes_becomes_a_dead_letter(place: Place) -> None:
     value = b"x" * 1_048_400
-    send_records(place.config, place.source.topic, [Record(b"k", value)])
+    send_records(place.config, [KafkaRecord(place.source.topic, value, b"k")])
     send_letters(place.config, place.source, 1, [invalid_row(0, value=value)])
     (letter,) = letters_of(place)
     assert (letter.key, letter.value, letter.left_out_bytes) == (b"k", value, None)
@@ -206,7 +210,7 @@ def test_messages_of_others_between_ours_hide_nothing_that_was_sent(spark: Spark
     (version,) = [commit.version for commit in read_commits(place.table) if commit.proof]
     for partition, offset in sorted(place.sent)[:2]:
         send_letters(place.config, place.source, version, [invalid_row(offset, partition=partition)])
-        send_records(place.config, place.source.dead_topic, [Record(None, b"by hand")])
+        send_records(place.config, [KafkaRecord(place.source.dead_topic, b"by hand")])
     assert catch_up(place) == len(POISON) - 2
     assert [each for each in places_of(place) if each != (-1, -1)] == sorted(place.sent)
 
@@ -216,16 +220,19 @@ def test_a_message_of_others_is_shown_as_such_and_sent_again_as_it_is(place: Pla
     forged = tuple((f"tidemark-{name}", b"x") for name in ORIGIN)
     not_text = tuple((f"tidemark-{name}", b"\xff" if name == "reason" else b"1") for name in ORIGIN)
     short = (*((f"tidemark-{name}", b"1") for name in ORIGIN), ("tidemark-too-large", b"many"))
-    others = [Record(b"k", b"hello", (("h", b"1"),)), Record(None, None), Record(None, b"")]
-    others += [Record(None, b"v", headers) for headers in (half, forged, not_text, short)]
-    send_records(place.config, place.source.dead_topic, others)
+    dead = place.source.dead_topic
+    others = [KafkaRecord(dead, b"hello", b"k", (("h", b"1"),)), KafkaRecord(dead, None), KafkaRecord(dead, b"")]
+    others += [KafkaRecord(dead, b"v", headers=headers) for headers in (half, forged, not_text, short)]
+    send_records(place.config, others)
     letters = letters_of(place)[::-1]
     assert {(each.reason, each.partition, each.offset, each.version) for each in letters} == {(FOREIGN, -1, -1, -1)}
-    assert [(each.key, each.value, each.headers) for each in letters] == [each[:3] for each in others]
+    assert [(each.key, each.value, each.headers) for each in letters] == [
+        (each.key, each.value, each.headers) for each in others
+    ]
     assert replay(place.config, place.source, letters) == len(others)
     again = messages_of(place.config, place.source.topic, 3)
     assert sorted(str((m.key(), m.value(), tuple(m.headers() or ()))) for m in again) == sorted(
-        str(each[:3]) for each in others
+        str((each.key, each.value, each.headers)) for each in others
     )
 
 
@@ -245,10 +252,10 @@ class Shell:
         )
         self.values = [f'{{"event_id":"e{n}","n":{n}}}'.encode() for n in range(20)] + [b"{"]
         self.records = [
-            Record(f"k{n}".encode(), value, (("trace", b"\xff"),), AN_HOUR_AGO_MS + n)
+            KafkaRecord(self.place.source.topic, value, f"k{n}".encode(), (("trace", b"\xff"),), AN_HOUR_AGO_MS + n)
             for n, value in enumerate(self.values)
         ]
-        send_records(self.place.config, self.place.source.topic, self.records)
+        send_records(self.place.config, self.records)
         self.archive = self.place.archive(spark)
 
     def __call__(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -332,7 +339,7 @@ def test_master_replay_keeps_everything_of_a_record_and_its_key_chooses_the_part
     assert done.stdout == f"Sent 21 records to {topic}.\n", done.stderr
     found = messages_of(tidemark.place.config, topic, 5)
     came = {(m.key(), m.value(), tuple(m.headers() or ()), m.timestamp()[1]) for m in found}
-    assert came == set(tidemark.records)
+    assert came == {(each.key, each.value, each.headers, each.timestamp_ms) for each in tidemark.records}
     assert {m.key(): m.partition() for m in found} == {
         record.key: (murmur2(record.key) & 0x7FFFFFFF) % 5 for record in tidemark.records
     }
@@ -340,7 +347,7 @@ def test_master_replay_keeps_everything_of_a_record_and_its_key_chooses_the_part
 
 def test_dead_list_show_and_replay(tidemark: Shell) -> None:
     source, config = tidemark.place.source, tidemark.place.config
-    send_records(config, source.dead_topic, [Record(None, b"by hand")])
+    send_records(config, [KafkaRecord(source.dead_topic, b"by hand")])
     assert catch_up(tidemark.place) == 0
     send_letters(config, source, 9, [invalid_row(7, value=b"")])
     listed = json.loads(tidemark("dead", "list", source.name, "-o", "json").stdout)
@@ -395,7 +402,7 @@ def web_letters(stack: Stack) -> tuple[dict[str, Any], int]:
     first = watermarks(config, web)[1]
     rows = [invalid_row(0), invalid_row(1, value=b"\xff" * 300, invalid="not UTF-8")]
     send_letters(config, web, 1, rows)
-    send_records(config, web.dead_topic, [Record(None, b"by hand")])
+    send_records(config, [KafkaRecord(web.dead_topic, b"by hand")])
     return config, first
 
 
@@ -470,7 +477,7 @@ def test_kafka_refusing_is_503_and_a_value_left_out_409(
     stack: Stack, client: httpx.Client, web_letters: tuple[dict[str, Any], int]
 ) -> None:
     config, first = web_letters
-    admin = AdminClient(config)
+    admin = KafkaAdmin(stack.settings, stack.kafka)
     alter_topic(admin, web.topic, None, {"max.message.bytes": "200"})
     try:
         refused = client.post("/dead/web/replay", params={"first": first + 1})
@@ -486,11 +493,12 @@ def test_kafka_refusing_is_503_and_a_value_left_out_409(
     assert client.post("/dead/web/replay", params={"first": first + 3}).status_code == 409
 
 
-def test_a_topic_that_cannot_be_read_is_503(client: httpx.Client, web_letters: tuple[dict[str, Any], int]) -> None:
-    admin = AdminClient(web_letters[0])
+@pytest.mark.usefixtures("web_letters")
+def test_a_topic_that_cannot_be_read_is_503(stack: Stack, client: httpx.Client) -> None:
+    admin = KafkaAdmin(stack.settings, stack.kafka)
     delete_topic(admin, web.dead_topic)
     try:
-        wait_until("the topic to be gone", lambda: web.dead_topic not in admin.list_topics(timeout=10).topics)
+        wait_until("the topic to be gone", lambda: web.dead_topic not in existing_topics(admin))
         for answer in (client.get("/dead/web"), client.get("/dead/web/0"), client.post("/dead/web/replay?first=0")):
             assert_unavailable(answer, "'web.dead' could not be read")
     finally:

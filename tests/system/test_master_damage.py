@@ -14,8 +14,9 @@ from master_dataset.errors import MasterDatasetError
 from master_dataset.table.checks.fsck import TableDamaged, Trouble, deep_check, quick_check
 from master_dataset.table.checks.repair import repair
 from master_dataset.table.checks.void_commits import void_commits
-from master_dataset.table.commits import ledger_file, live_files, read_commits, read_ledger
 from master_dataset.table.compaction import compact
+from master_dataset.table.delta_log import live_files, read_commits
+from master_dataset.table.ledger import ledger_file, read_ledger
 from tests.conftest import Killed, dying_at
 from tests.system.master_source import (
     Place,

@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 from master_dataset.table import coverage
 from master_dataset.table.checks.fsck import deep_check
 from master_dataset.table.checks.repair import repair
-from master_dataset.table.commits import read_ledger
+from master_dataset.table.ledger import read_ledger
 from tests.system.master_source import Place, empty, read_positions_latest
 
 if TYPE_CHECKING:

@@ -21,12 +21,13 @@ from confluent_kafka import Producer
 
 from hand_off import publish_log
 from hand_off.batch_folder import BatchFolder
+from infra.clients.kafka import librdkafka_config
 from infra.settings import child_environment
 from master_dataset.cut import cut_from_json, is_below
-from master_dataset.kafka.topics import librdkafka_config
 from master_dataset.table import coverage
-from master_dataset.table.commits import table_path
-from serving_layer.query.parse import Limits, ask
+from master_dataset.table.paths import table_path
+from serving_layer.query.limits import QueryLimits
+from serving_layer.query.parse import parse_query
 from serving_layer.verification.from_scratch import recompute
 from tests.conftest import Stack, assert_same, start_stack, stop_stack, wait_until
 from tests.system.speed_source import POISON
@@ -122,7 +123,7 @@ class Shop:
     def send(self, count: int) -> None:
         """Late, copied and poisonous records among them. All are acknowledged when this returns."""
         self.seed += 1
-        records = generate(self.source, count, self.seed, views=self.declared.views_of("shop"), copies=0.1)
+        records = generate(self.source, count, self.seed, views=self.declared.views_of("shop"), duplicates=0.1)
         known = self.events[:: max(len(self.events) // 5, 1)][:5]
 
         def noted(event: Event | None) -> Any:
@@ -232,7 +233,7 @@ class Shop:
         )
         below = [event for event in self.events if event.offset < cut.get(event.partition, 0)]
         declared = self.declared.view(view)
-        question = ask(declared, list(asked.items()), now=time.time(), limits=Limits())
+        question = parse_query(declared, list(asked.items()), now=time.time(), limits=QueryLimits())
         expected = {(period.start, *key): answers for (period, key), answers in recompute(question, below).items()}
         found = {
             (int(datetime.fromisoformat(row["bucket"]).timestamp()), *(row[name] for name in question.by)): {

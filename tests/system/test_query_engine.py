@@ -17,12 +17,12 @@ import pytest
 
 from batch_layer.index import files
 from hand_off import generations, publish_log
-from hand_off.lag import Looked
+from hand_off.lag import KafkaEnd
 from hand_off.speed_views import SpeedViews
 from master_dataset.cut import Cut
-from serving_layer.engine import Answering
+from serving_layer.engine import QueryEngine
 from serving_layer.errors import (
-    NoBatchSide,
+    NoBatchView,
     NotComputedYet,
     NotYet,
     Stale,
@@ -30,10 +30,11 @@ from serving_layer.errors import (
     TooLong,
     UnknownView,
 )
-from serving_layer.query.budget import Bounds
-from serving_layer.query.model import Question
-from serving_layer.query.parse import Limits, ask
-from serving_layer.query.result import Answer
+from serving_layer.query import cursors
+from serving_layer.query.limits import ExecutionLimits, QueryLimits
+from serving_layer.query.model import Query
+from serving_layer.query.parse import parse_query
+from serving_layer.query.result import Result
 from serving_layer.readers import speed as speed_side
 from tests.conftest import wait_until
 from tests.serving_data import (
@@ -76,40 +77,40 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
 class Shop:
     """A source that is served: its batch data, its speed views, and what answers about it."""
 
-    def __init__(self, home: Path, server: RedisServer, bounds: Bounds | None = None) -> None:
+    def __init__(self, home: Path, server: RedisServer, bounds: ExecutionLimits | None = None) -> None:
         server.client.flushall()
         self.server = server
         self.place = Place(home, views=(SALES, TOTALS), redis_url=server.url)
         self.place.begin()
         self.speed_views = SpeedViews(server.client, SHOP.name)
         self.writer = Writer(self.speed_views, self.place)
-        self.answering = Answering(self.place.settings, self.place.declarations, bounds)
+        self.engine = QueryEngine(self.place.settings, self.place.declarations, bounds)
 
     def run(self, number: int, of: Sequence[Event] = EVENTS, *, base: int | None = None, **options: Any) -> Cut:
         """A batch run as it goes: open, compute, publish in the log, publish in Redis."""
         cut = self.writer.open(number)
         self.place.write(number, cut, of, base=base)
         self.place.append(number, cut, **options)
-        self.speed_views.publish(number, cut)
+        self.speed_views.runs.publish(number, cut)
         return cut
 
     def retire(self) -> None:
         """Drop all generations but the newest."""
-        assert self.speed_views.retire(self.speed_views.look().generations[-1].gid)
+        assert self.speed_views.runs.retire(self.speed_views.reader.snapshot().generations[-1].gid)
 
-    def question(self, *more: tuple[str, str], view: str = "sales") -> Question:
+    def question(self, *more: tuple[str, str], view: str = "sales") -> Query:
         given = [*(each for each in WHOLE if each[0] not in dict(more)), *more]
-        return ask(self.answering.latest(view), given, now=NOW, limits=Limits())
+        return parse_query(self.engine.served_view(view), given, now=NOW, limits=QueryLimits())
 
-    def ask(self, *more: tuple[str, str], view: str = "sales") -> Answer:
-        return self.answering.answer(self.question(*more, view=view))
+    def query(self, *more: tuple[str, str], view: str = "sales") -> Result:
+        return self.engine.execute(self.question(*more, view=view))
 
 
 @pytest.fixture
 def shop(tmp_path: Path, server: RedisServer) -> Iterator[Shop]:
     made = Shop(tmp_path / "home", server)
     yield made
-    made.answering.close()
+    made.engine.close()
     assert files._opened == {}, "files are still open"
 
 
@@ -123,7 +124,7 @@ QUESTIONS = [
 ]
 
 
-def check(answer: Answer, question: Question, of: Sequence[Event] = EVENTS) -> None:
+def check(answer: Result, question: Query, of: Sequence[Event] = EVENTS) -> None:
     """It is the oracle's over just the events below the cut that it reports."""
     told = below(of, answer.meta.cut)
     expected = {}
@@ -136,15 +137,15 @@ def check(answer: Answer, question: Question, of: Sequence[Event] = EVENTS) -> N
         assert same(answers, expected[at]), (at, answers, expected[at])
 
 
-def keeper(question: Question) -> Callable[[dict[str, Any]], bool]:
+def keeper(question: Query) -> Callable[[dict[str, Any]], bool]:
     return lambda key: all(key[each.key] in each.values for each in question.filters)
 
 
-def check_all(shop: Shop, of: Sequence[Event] = EVENTS) -> list[Answer]:
+def check_all(shop: Shop, of: Sequence[Event] = EVENTS) -> list[Result]:
     found = []
     for more in QUESTIONS:
         question = shop.question(*more)
-        found.append(shop.answering.answer(question))
+        found.append(shop.engine.execute(question))
         check(found[-1], question, of)
     return found
 
@@ -170,19 +171,19 @@ def test_merged_answers_are_the_oracles_at_the_cut_they_report(shop: Shop, seed:
             assert answer.meta.speed is not None
             assert answer.meta.speed.published_run == number
         if chance.random() < 0.5:
-            generations.tend(shop.speed_views, shop.place.folder, grace_s=0)
+            generations.clean_up(shop.speed_views, shop.place.folder, grace_s=0)
 
 
 def test_what_only_one_side_has_is_read_from_that_side(shop: Shop) -> None:
     shop.writer.apply(EVENTS, HALF)
-    nothing = shop.ask(("from", "2020-01-01"), ("to", "2020-01-05"))
+    nothing = shop.query(("from", "2020-01-01"), ("to", "2020-01-05"))
     assert nothing.rows == []
     shop.run(1)
-    batch = shop.ask()
+    batch = shop.query()
     assert (batch.meta.batch.read, batch.meta.speed and batch.meta.speed.read) == (True, False)
     late = Event(0, END[0], "late", FIRST.replace(year=2020), {"cents": 5, "item": "x"})
     shop.writer.apply([*EVENTS, late], {**HALF, 0: END[0] + 1})
-    speed = shop.ask(("from", "2019-01-01"), ("to", "2021-01-01"), ("by", "item"))
+    speed = shop.query(("from", "2019-01-01"), ("to", "2021-01-01"), ("by", "item"))
     assert [row.key for row in speed.rows] == [("x",)]
     assert (speed.meta.batch.read, speed.meta.speed and speed.meta.speed.read) == (False, True)
 
@@ -191,7 +192,7 @@ def test_each_row_says_what_it_is_made_of(shop: Shop) -> None:
     shop.writer.apply(EVENTS, HALF)
     shop.run(1)
     shop.writer.apply(EVENTS, END)
-    (row,) = shop.ask(("explain", "true"), ("answers", "orders,users")).rows
+    (row,) = shop.query(("explain", "true"), ("answers", "orders,users")).rows
     assert row.explain is not None
     sides = [row.explain[side]["orders"] for side in ("batch", "speed", "merged")]
     assert sides[0] + sides[1] == sides[2] == row.answers["orders"]
@@ -213,7 +214,7 @@ def test_several_views_are_answered_at_one_cut(shop: Shop) -> None:
     try:
         cuts = set()
         while thread.is_alive():
-            sales, totals = shop.answering.answer_all([shop.question(), shop.question(view="totals")])
+            sales, totals = shop.engine.execute_all([shop.question(), shop.question(view="totals")])
             assert sales.meta.cut == totals.meta.cut
             check(totals, shop.question(view="totals"))
             check(sales, shop.question())
@@ -225,21 +226,21 @@ def test_several_views_are_answered_at_one_cut(shop: Shop) -> None:
 
 
 def test_a_run_that_redis_sent_a_reader_to_is_closed_when_another_is_served(shop: Shop) -> None:
-    batch = shop.answering._sides[SHOP.name].batch
+    batch = shop.engine._readers[SHOP.name].batch
     shop.writer.apply(EVENTS, QUARTER)
     shop.run(1)
-    assert shop.ask().meta.batch.run == 1
+    assert shop.query().meta.batch.run == 1
     shop.writer.apply(EVENTS, HALF)
     question = shop.question()
     with batch._following:  # as if another thread opened the next run just now
         shop.run(2)
         shop.retire()
-        assert shop.answering.answer(question).meta.batch.run == 2, "Redis says which"
+        assert shop.engine.execute(question).meta.batch.run == 2, "Redis says which"
         assert batch.served == 1
-    assert shop.ask().meta.batch.run == 2
+    assert shop.query().meta.batch.run == 2
     shop.writer.apply(EVENTS, END)
     shop.run(3)
-    assert shop.ask().meta.batch.run == 3
+    assert shop.query().meta.batch.run == 3
     with batch.current() as run:
         assert {file.path for view in run._opened for file in run.index(view).files} == files._opened.keys()
 
@@ -255,7 +256,7 @@ def test_runs_are_switched_while_queries_read(shop: Shop) -> None:
         chance, asked = Random(seed), 0  # noqa: S311
         while not stop.is_set():
             question = shop.question(*chance.choice(QUESTIONS))
-            answer = shop.answering.answer(question)
+            answer = shop.engine.execute(question)
             check(answer, question)
             assert not answer.meta.degraded, answer.meta.why
             runs.add(answer.meta.batch.run)
@@ -268,7 +269,7 @@ def test_runs_are_switched_while_queries_read(shop: Shop) -> None:
             for number, end in enumerate(steps(EVENTS, Random(1), 5), start=1):  # noqa: S311
                 shop.writer.apply(EVENTS, {p: max(end.get(p, 0), QUARTER[p]) for p in END})
                 shop.run(number, base=number - 1 or None if number % 3 else None)
-                generations.tend(shop.speed_views, shop.place.folder, grace_s=1000)
+                generations.clean_up(shop.speed_views, shop.place.folder, grace_s=1000)
                 wait_until(f"run {number} to be read", lambda: number in runs or any(map(_failed, asking)))  # noqa: B023
         except BaseException as error:
             failures.append(error)
@@ -276,7 +277,7 @@ def test_runs_are_switched_while_queries_read(shop: Shop) -> None:
             stop.set()
         assert all(each.result() > 3 for each in asking)
     assert failures == []
-    with shop.answering._sides[SHOP.name].batch.current() as run:
+    with shop.engine._readers[SHOP.name].batch.current() as run:
         used = {file.path for view in ("sales", "totals") for file in run.index(view).files}
 
     def are_closed() -> bool:
@@ -294,15 +295,15 @@ def test_pages_go_on_across_a_publish(shop: Shop) -> None:
     shop.writer.apply(EVENTS, END)
     for order in ("bucket", "-orders", "item,-cents"):
         question = shop.question(("by", "item,size"), ("order", order), ("limit", "7"), ("grain", "month"))
-        whole = shop.answering.answer(replace(question, limit=10_000)).rows
+        whole = shop.engine.execute(replace(question, limit=10_000)).rows
         found, number = [], publish_log.last(shop.place.folder).run
-        page = shop.answering.answer(question)
+        page = shop.engine.execute(question)
         while page.next is not None:
             found += page.rows
             number += 1
             if len(found) < 40:
                 shop.run(number, base=number - 1 or None)
-            page = shop.answering.answer(replace(question, cursor=page.next))
+            page = shop.engine.execute(replace(question, cursor=cursors.read(page.next)))
             assert not page.meta.degraded
         assert [*found, *page.rows] == whole
 
@@ -338,7 +339,7 @@ def test_a_run_that_redis_goes_with_and_that_is_gone_leaves_the_batch_side_alone
     shop.place.folder.manifest(1).unlink()
     for answer in check_all(shop):
         assert (answer.meta.degraded, answer.meta.batch.run, answer.meta.cut) == (True, 2, HALF)
-        assert "go with run 1" in str(answer.meta.why)
+        assert "continues run 1" in str(answer.meta.why)
 
 
 def test_readers_that_are_rolled_back_stay_there(shop: Shop) -> None:
@@ -346,7 +347,7 @@ def test_readers_that_are_rolled_back_stay_there(shop: Shop) -> None:
     shop.run(1)
     shop.writer.apply(EVENTS, HALF)
     shop.run(2)
-    assert shop.ask().meta.batch.run == 2
+    assert shop.query().meta.batch.run == 2
     publish_log.serve(shop.place.folder, 1)
     shop.writer.apply(EVENTS, END)
     for answer in check_all(shop):
@@ -371,30 +372,30 @@ def test_an_old_version_is_served_until_a_run_has_the_new_one(shop: Shop, tmp_pa
     shop.run(1)
     shop.writer.apply(EVENTS, HALF)
     shop.place.views = (CHANGED, TOTALS, NEW)
-    again = shop.answering = Answering(shop.place.settings, shop.place.declarations)
-    assert again.latest("sales").hash == SALES.hash
+    again = shop.engine = QueryEngine(shop.place.settings, shop.place.declarations)
+    assert again.served_view("sales").hash == SALES.hash
     check_all(shop)
     with pytest.raises(NotComputedYet, match="joins at the next batch run"):
-        again.latest("fresh")
+        again.served_view("fresh")
     with pytest.raises(UnknownView, match="no view 'nothing'"):
-        again.latest("nothing")
+        again.served_view("nothing")
     old = shop.question(("by", "item"))
     cut = shop.writer.open(2)
     shop.writer.apply(EVENTS, END)
     shop.place.publish(2, cut, EVENTS)
-    shop.speed_views.publish(2, cut)
-    assert again.latest("sales").hash == CHANGED.hash
+    shop.speed_views.runs.publish(2, cut)
+    assert again.served_view("sales").hash == CHANGED.hash
     for view in ("sales", "fresh"):
         question = shop.question(("by", "item"), view=view) if view == "sales" else shop.question(view=view)
-        answer = again.answer(question)
+        answer = again.execute(question)
         check(answer, question)
         assert (answer.meta.version, answer.meta.batch.run) == (question.view.hash[:16], 2)
-    late = again.answer(old)
+    late = again.execute(old)
     check(late, old)
     assert (late.meta.batch.run, late.meta.cut, late.meta.degraded) == (1, END, False), "asked just before the switch"
     never = replace(old, view=View("sales", SHOP, {"orders": Count(), "hits": Count()}))
-    with pytest.raises(NotComputedYet, match="Ask again"):
-        again.answer(never)
+    with pytest.raises(NotComputedYet, match="Try again"):
+        again.execute(never)
     again.close()
 
 
@@ -402,25 +403,25 @@ def test_a_view_that_is_declared_no_more_is_served_until_a_run_leaves_it_out(sho
     shop.writer.apply(EVENTS, HALF)
     shop.run(1)
     shop.place.views = (TOTALS,)
-    shop.answering.close()
-    shop.answering = Answering(shop.place.settings, shop.place.declarations)
+    shop.engine.close()
+    shop.engine = QueryEngine(shop.place.settings, shop.place.declarations)
     check_all(shop)
     shop.run(2)
     with pytest.raises(UnknownView):
-        shop.answering.latest("sales")
+        shop.engine.served_view("sales")
 
 
 def test_before_anything_was_computed(tmp_path: Path, server: RedisServer) -> None:
     server.client.flushall()
     place = Place(tmp_path, views=(SALES,), redis_url=server.url)
-    answering = Answering(place.settings, place.declarations)
+    engine = QueryEngine(place.settings, place.declarations)
     with pytest.raises(NotComputedYet, match="tidemark batch run --source shop"):
-        answering.latest("sales")
+        engine.served_view("sales")
     place.begin()
-    question = ask(answering.latest("sales"), WHOLE, now=NOW, limits=Limits())
-    answer = answering.answer(question)
+    question = parse_query(engine.served_view("sales"), WHOLE, now=NOW, limits=QueryLimits())
+    answer = engine.execute(question)
     assert (answer.rows, answer.meta.cut, answer.meta.batch.run, answer.meta.degraded) == ([], {}, 0, True)
-    answering.close()
+    engine.close()
 
 
 # ---- without Redis -------------------------------------------------------------
@@ -436,15 +437,15 @@ def test_a_redis_that_is_away_leaves_the_batch_side_alone(shop: Shop) -> None:
         for answer in check_all(shop):
             assert (answer.meta.degraded, answer.meta.complete, answer.meta.speed) == (True, False, None)
             assert answer.meta.cut == HALF
-            assert "Redis does not answer" in str(answer.meta.why)
+            assert "Redis does not reply" in str(answer.meta.why)
         with pytest.raises(NotYet):
-            shop.ask(("min_cut", "0:9999"), ("wait", "0s"))
-        assert shop.ask(("min_cut", f"0:{HALF[0]}"), ("wait", "0s")).rows[0].answers["orders"] > 0
-        with pytest.raises(Stale, match="not known"):
-            shop.ask(("max_staleness", "1h"), ("wait", "0s"))
+            shop.query(("min_cut", "0:9999"), ("wait", "0s"))
+        assert shop.query(("min_cut", f"0:{HALF[0]}"), ("wait", "0s")).rows[0].answers["orders"] > 0
+        with pytest.raises(Stale, match="unknown"):
+            shop.query(("max_staleness", "1h"), ("wait", "0s"))
     finally:
         shop.server.start()
-    wait_until("answers to be whole again", lambda: not shop.ask().meta.degraded, deadline_s=60)
+    wait_until("answers to be whole again", lambda: not shop.query().meta.degraded, deadline_s=60)
     for answer in check_all(shop):
         assert (answer.meta.degraded, answer.meta.cut) == (False, END)
 
@@ -452,10 +453,10 @@ def test_a_redis_that_is_away_leaves_the_batch_side_alone(shop: Shop) -> None:
 def test_a_redis_that_hangs_holds_up_few(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """One query waits until its time is over; those after it do not."""
     wait_s = 5.0
-    monkeypatch.setattr(speed_side, "AGAIN_S", 2 * wait_s)  # so that none is the next to try
-    shop.answering.close()
-    shop.answering = Answering(
-        shop.place.settings, shop.place.declarations, replace(shop.answering.bounds, speed_timeout_s=wait_s)
+    monkeypatch.setattr(speed_side, "RETRY_AFTER_S", 2 * wait_s)  # so that none is the next to try
+    shop.engine.close()
+    shop.engine = QueryEngine(
+        shop.place.settings, shop.place.declarations, replace(shop.engine.limits, speed_timeout_s=wait_s)
     )
     shop.writer.apply(EVENTS, HALF)
     shop.run(1)
@@ -465,9 +466,9 @@ def test_a_redis_that_hangs_holds_up_few(shop: Shop, monkeypatch: pytest.MonkeyP
     shop.server.process.send_signal(signal.SIGSTOP)
     try:
         began = time.monotonic()
-        answers = [shop.answering.answer(questions[0])]
+        answers = [shop.engine.execute(questions[0])]
         waited = time.monotonic()
-        answers += [shop.answering.answer(question) for question in questions[1:]]
+        answers += [shop.engine.execute(question) for question in questions[1:]]
         assert waited - began > 0.9 * wait_s, "none waited: this shows nothing"
         assert time.monotonic() - waited < wait_s, "another one waited"
     finally:
@@ -475,7 +476,7 @@ def test_a_redis_that_hangs_holds_up_few(shop: Shop, monkeypatch: pytest.MonkeyP
     for answer, question in zip(answers, questions, strict=True):
         assert answer.meta.degraded
         check(answer, question)
-    wait_until("answers to be whole again", lambda: not shop.ask().meta.degraded, deadline_s=60)
+    wait_until("answers to be whole again", lambda: not shop.query().meta.degraded, deadline_s=60)
 
 
 def test_a_redis_that_was_emptied_is_said_until_it_has_caught_up(shop: Shop) -> None:
@@ -494,8 +495,8 @@ def test_a_redis_that_was_emptied_is_said_until_it_has_caught_up(shop: Shop) -> 
         assert (answer.meta.degraded, answer.meta.complete, answer.meta.cut) == (True, False, HALF)
         assert "held" in str(answer.meta.why)
         assert answer.meta.speed is not None
-    other = Answering(shop.place.settings, shop.place.declarations)
-    assert not other.answer(shop.question()).meta.degraded, "one that has never told more need not say so"
+    other = QueryEngine(shop.place.settings, shop.place.declarations)
+    assert not other.execute(shop.question()).meta.degraded, "one that has never told more need not say so"
     other.close()
     shop.writer.apply(EVENTS, END)
     for answer in check_all(shop):
@@ -506,12 +507,12 @@ def test_a_redis_that_was_emptied_is_said_until_it_has_caught_up(shop: Shop) -> 
 def test_a_page_behind_the_page_before_says_so(shop: Shop) -> None:
     shop.writer.apply(EVENTS, END)
     question = shop.question(("by", "item"), ("limit", "2"))
-    first = shop.answering.answer(question)
+    first = shop.engine.execute(question)
     shop.server.client.flushall()
     shop.writer.start()
     shop.writer.apply(EVENTS, HALF)
-    other = Answering(shop.place.settings, shop.place.declarations)
-    second = other.answer(replace(question, cursor=first.next))
+    other = QueryEngine(shop.place.settings, shop.place.declarations)
+    second = other.execute(replace(question, cursor=cursors.read(first.next)))
     assert second.meta.degraded
     assert "Begin again with the first page" in str(second.meta.why)
     other.close()
@@ -523,34 +524,34 @@ def test_a_page_behind_the_page_before_says_so(shop: Shop) -> None:
 def test_a_question_waits_until_the_views_have_come_as_far(shop: Shop) -> None:
     shop.writer.apply(EVENTS, HALF)
     with pytest.raises(NotYet) as refused:
-        shop.ask(("min_cut", f"0:{END[0]}"), ("wait", "0s"))
+        shop.query(("min_cut", f"0:{END[0]}"), ("wait", "0s"))
     assert refused.value.more["applied"] == {str(p): o for p, o in HALF.items()}
     assert refused.value.more["missing"] == END[0] - HALF[0]
     later = threading.Timer(0.3, shop.writer.apply, (EVENTS, END))
     later.start()
-    answer = shop.ask(("min_cut", f"0:{END[0]}"), ("wait", "20s"))
+    answer = shop.query(("min_cut", f"0:{END[0]}"), ("wait", "20s"))
     assert answer.meta.cut == END
     later.join()
     began = time.monotonic()
     with pytest.raises(NotYet):
-        shop.ask(("min_cut", f"0:{END[0] + 1}"), ("wait", "200ms"))
+        shop.query(("min_cut", f"0:{END[0] + 1}"), ("wait", "200ms"))
     assert 0.2 <= time.monotonic() - began < 20  # and not as long as anybody may wait
 
 
 def test_a_question_waits_until_the_views_are_fresh(shop: Shop) -> None:
     shop.writer.apply(EVENTS, HALF)
-    with pytest.raises(Stale, match="not known"):
-        shop.ask(("max_staleness", "5s"), ("wait", "0s"))
-    shop.speed_views.beat(shop.writer.token, 3600, Looked(END, 1.0, HALF, 900.0))
+    with pytest.raises(Stale, match="unknown"):
+        shop.query(("max_staleness", "5s"), ("wait", "0s"))
+    shop.speed_views.writer(shop.writer.token).heartbeat(3600, KafkaEnd(END, 1.0, HALF, 900.0))
     with pytest.raises(Stale) as refused:
-        shop.ask(("max_staleness", "10m"), ("wait", "0s"))
+        shop.query(("max_staleness", "10m"), ("wait", "0s"))
     assert 899 < refused.value.more["lag_s"] < 1100
-    found = shop.ask(("max_staleness", "1h")).meta.speed
+    found = shop.query(("max_staleness", "1h")).meta.speed
     assert found is not None
     assert found.lag_events == sum(END.values()) - sum(HALF.values())
     later = threading.Timer(0.3, shop.writer.apply, (EVENTS, END))
     later.start()
-    answer = shop.ask(("max_staleness", "10m"), ("wait", "20s")).meta
+    answer = shop.query(("max_staleness", "10m"), ("wait", "20s")).meta
     later.join()
     assert answer.speed is not None
     assert (answer.cut, answer.speed.lag_events) == (END, 0)
@@ -568,19 +569,19 @@ def test_a_batch_side_that_is_damaged_is_never_half_an_answer(shop: Shop) -> Non
     question = shop.question()
     (index,) = (shop.place.folder.indexes / SALES_TABLE(shop)).glob("*.mdb")
     moved = index.rename(index.with_suffix(".away"))
-    with pytest.raises(NoBatchSide, match=r"Run 1 of source 'shop' cannot be read.*tidemark batch run --full"):
-        shop.answering.answer(question)
+    with pytest.raises(NoBatchView, match=r"Run 1 of source 'shop' cannot be read.*tidemark batch run --full"):
+        shop.engine.execute(question)
     moved.rename(index)
     check_all(shop)
     shop.run(2)
     shop.place.folder.manifest(2).write_bytes(b"{}")
-    with pytest.raises(NoBatchSide, match="manifest of run 2"):
-        shop.answering.answer(question)
+    with pytest.raises(NoBatchView, match="manifest of run 2"):
+        shop.engine.execute(question)
     shop.run(3)
     check_all(shop)
     shop.place.folder.publish_log.write_bytes(b"damaged\n" * 3)
-    with pytest.raises(NoBatchSide, match=r"publish\.log"):
-        shop.answering.answer(question)
+    with pytest.raises(NoBatchView, match=r"publish\.log"):
+        shop.engine.execute(question)
 
 
 def SALES_TABLE(shop: Shop) -> str:
@@ -590,49 +591,49 @@ def SALES_TABLE(shop: Shop) -> str:
 @pytest.mark.parametrize(
     ("bounds", "error", "words"),
     [
-        (Bounds(speed_states=50), TooLarge, "speed views have more than 50 states"),
-        (Bounds(speed_buckets=10), TooLarge, "10 buckets"),
-        (Bounds(max_groups=60), TooLarge, "serving_max_groups"),
-        (Bounds(max_state_mb=0.01), TooLarge, "0.01 MB"),
-        (Bounds(timeout_s=0), TooLong, "serving_timeout_s"),
+        (ExecutionLimits(speed_states=50), TooLarge, "needs more than 50 states"),
+        (ExecutionLimits(speed_buckets=10), TooLarge, "10 buckets"),
+        (ExecutionLimits(max_groups=60), TooLarge, "serving_max_groups"),
+        (ExecutionLimits(max_state_mb=0.01), TooLarge, "0.01 MB"),
+        (ExecutionLimits(timeout_s=0), TooLong, "serving_timeout_s"),
     ],
 )
 def test_a_question_that_takes_too_much_is_refused(
-    tmp_path: Path, server: RedisServer, bounds: Bounds, error: type[Exception], words: str
+    tmp_path: Path, server: RedisServer, bounds: ExecutionLimits, error: type[Exception], words: str
 ) -> None:
     shop = Shop(tmp_path, server, bounds)
     shop.writer.apply(EVENTS, HALF)
     with pytest.raises(error, match=words):
-        shop.ask(("by", "item,size"), ("grain", "hour"))
+        shop.query(("by", "item,size"), ("grain", "hour"))
     shop.run(1)
     shop.writer.apply(EVENTS, {**HALF, 0: HALF[0] + 1})
     shop.retire()
     if bounds.speed_states == 50 or bounds.speed_buckets == 10:
-        assert shop.ask().rows, "after a run the speed views have few again"
+        assert shop.query().rows, "after a run the speed views have few again"
     else:
         with pytest.raises(error, match=words):
-            shop.ask(("by", "item,size"), ("grain", "hour"))
-    shop.answering.close()
+            shop.query(("by", "item,size"), ("grain", "hour"))
+    shop.engine.close()
 
 
 def test_an_etag_is_the_same_as_long_as_the_answer_is(shop: Shop) -> None:
     shop.writer.apply(EVENTS, HALF)
-    first = shop.ask().meta.etag
-    assert shop.ask().meta.etag == first
+    first = shop.query().meta.etag
+    assert shop.query().meta.etag == first
     others = [
-        shop.ask(("by", "item")).meta.etag,
-        shop.ask(("limit", "3")).meta.etag,
-        shop.ask(("explain", "true")).meta.etag,
+        shop.query(("by", "item")).meta.etag,
+        shop.query(("limit", "3")).meta.etag,
+        shop.query(("explain", "true")).meta.etag,
     ]
     shop.writer.apply(EVENTS, END)
-    others.append(shop.ask().meta.etag)
+    others.append(shop.query().meta.etag)
     shop.run(1)
-    others.append(shop.ask().meta.etag)
+    others.append(shop.query().meta.etag)
     assert len({first, *others}) == 6
 
 
 def test_a_meta_says_how_far_an_answer_may_be_off(shop: Shop) -> None:
-    told = shop.ask(("answers", "orders,users,share,ms")).meta.answers
+    told = shop.query(("answers", "orders,users,share,ms")).meta.answers
     assert told["orders"] == {"kind": "count", "exact": True}
     assert told["share"] == {"kind": "derived", "exact": True}
     assert told["users"]["exact"] is False
@@ -642,7 +643,7 @@ def test_a_meta_says_how_far_an_answer_may_be_off(shop: Shop) -> None:
 
 def test_more_quantiles_stand_beside_those_that_were_declared(shop: Shop) -> None:
     shop.writer.apply(EVENTS, END)
-    (row,) = shop.ask(("answers", "ms,median"), ("quantiles", "0.5,0.9,1")).rows
+    (row,) = shop.query(("answers", "ms,median"), ("quantiles", "0.5,0.9,1")).rows
     assert row.answers.keys() == {"ms", "median", "ms.quantiles", "median.quantiles"}
     assert row.answers["ms.quantiles"].keys() == {"0.5", "0.9", "1"}
     assert row.answers["ms.quantiles"]["0.9"] == row.answers["ms"]["p90"]

@@ -31,7 +31,7 @@ from starlette.routing import BaseRoute, Match, Route, WebSocketRoute
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from hand_off.lag import Looked
+from hand_off.lag import KafkaEnd
 from hand_off.speed_views import Outcome, SpeedViews
 from infra.clients.redis import redis_client
 from infra.home import Home
@@ -39,8 +39,9 @@ from infra.rest.access_keys import SCOPES, add_key, keys_file
 from infra.settings import child_environment, load_settings
 from master_dataset.collector.app import create_app as create_collector
 from serving_layer.alerts.episodes import Episode, State
-from serving_layer.alerts.journal import Look, Position, open_journal
-from serving_layer.alerts.payloads import told
+from serving_layer.alerts.journal import Evaluation, Transitions, open_journal
+from serving_layer.alerts.notifications import notification_body
+from serving_layer.alerts.tables.positions import Position
 from serving_layer.app import create_app as create_serving
 from serving_layer.dashboard.files import read_files
 from serving_layer.push.live_queries import NOT_LIVE
@@ -159,8 +160,8 @@ def fill(stack: Stack) -> None:
     with redis_client(stack.settings, stack.redis) as client:
         fill_both_sides(place, SpeedViews(client, "web"))
     journal = open_journal(stack.settings)
-    said = tuple((each, told(each, is_muted=False)) for each in FIRED)
-    journal.commit(Look("web", Position({}, 1.0), 1.0, changed=FIRED, told=said))
+    bodies = tuple((each, notification_body(each, is_muted=False)) for each in FIRED)
+    journal.commit(Evaluation("web", Position({}, 1.0), 1.0, changed=FIRED, transitions=Transitions(bodies)))
     journal.close()
 
 
@@ -172,9 +173,9 @@ def fill_both_sides(place: Place, speed_views: SpeedViews) -> None:
     writer.apply(events, {partition: offset // 2 for partition, offset in end.items()})
     cut = writer.open(1)
     place.publish(1, cut, events)
-    assert speed_views.publish(1, cut) == Outcome.OK
+    assert speed_views.runs.publish(1, cut) == Outcome.OK
     writer.apply(events, end)
-    assert speed_views.beat(writer.token, DAY_S, Looked(end, 0.0, end, 0.0)) == Outcome.OK
+    assert speed_views.writer(writer.token).heartbeat(DAY_S, KafkaEnd(end, 0.0, end, 0.0)) == Outcome.OK
 
 
 def visits() -> list[Event]:

@@ -24,7 +24,7 @@ from infra.rest.access_keys import add_key
 from infra.settings import Settings, child_environment
 from infra.stack.ports import LOOPBACK
 from master_dataset.table import coverage
-from master_dataset.table.commits import table_path
+from master_dataset.table.paths import table_path
 from tests.conftest import Stack, assert_same, start_stack, stop_stack, wait_until
 from tests.system.redis_server import free_port
 from tests.unit.test_serving_openapi import mistakes

@@ -13,7 +13,7 @@ import pytest
 
 from infra.rest.access_keys import add_key
 from serving_layer.app import create_app
-from serving_layer.query.model import Question
+from serving_layer.query.model import Query
 from serving_layer.rest import formats
 from tests.conftest import wait_until
 from tests.process.serving_server import running
@@ -54,7 +54,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
 def front(tmp_path: Path, server: RedisServer) -> Iterator[Front]:
     shop = Shop(tmp_path / "home", server)
     secret = add_key(tmp_path / "home", "admin", ["query"])
-    app = create_app(shop.place.settings, shop.place.declarations, shop.answering)
+    app = create_app(shop.place.settings, shop.place.declarations, shop.engine)
     with (
         running(app) as (address, _stop),
         httpx.Client(base_url=address, auth=("admin", secret), timeout=30) as client,
@@ -90,7 +90,7 @@ def test_answers_by_rest_are_those_of_answering_and_what_the_description_says(fr
         for more in ASKED:
             answer = ask(front, more)
             assert answer.status_code == 200, answer.text
-            expected = json.loads(formats.to_json(front.shop.ask(*more)))
+            expected = json.loads(formats.to_json(front.shop.query(*more)))
             found = answer.json()
             assert without_lag(found) == without_lag(expected), (moment, more)
             assert found["meta"]["degraded"] is False
@@ -111,25 +111,25 @@ def test_etag_is_known_before_the_answer_is_made(front: Front, server: RedisServ
     for moment in moments(shop):
         for more in ASKED:
             question = shop.question(*more)
-            answer = shop.answering.answer(question)
-            assert shop.answering.etag(question) == answer.meta.etag, (moment, more)
+            answer = shop.engine.execute(question)
+            assert shop.engine.etag(question) == answer.meta.etag, (moment, more)
             known = seen.setdefault(answer.meta.etag, (moment, answer.rows))
             assert known == (moment, answer.rows), "one tag, two answers"
     assert server.process is not None
     server.process.send_signal(signal.SIGSTOP)
     try:
         question = shop.question()
-        wait_until("Redis to be away", lambda: shop.answering.answer(question).meta.degraded)
-        assert shop.answering.etag(question) == shop.answering.answer(question).meta.etag
-        assert shop.answering.answer(question).meta.etag not in seen
+        wait_until("Redis to be away", lambda: shop.engine.execute(question).meta.degraded)
+        assert shop.engine.etag(question) == shop.engine.execute(question).meta.etag
+        assert shop.engine.execute(question).meta.etag not in seen
     finally:
         server.process.send_signal(signal.SIGCONT)
 
 
 def test_answer_that_did_not_change_is_not_made_again(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[Question] = []
-    real = front.shop.answering.answer
-    monkeypatch.setattr(front.shop.answering, "answer", lambda question: made.append(question) or real(question))
+    made: list[Query] = []
+    real = front.shop.engine.execute
+    monkeypatch.setattr(front.shop.engine, "execute", lambda question: made.append(question) or real(question))
     front.shop.writer.apply(EVENTS, HALF)
     etag = ask(front, []).headers["etag"]
     assert ask(front, [], If_None_Match=etag).status_code == 304

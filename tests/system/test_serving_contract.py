@@ -26,7 +26,7 @@ from infra.rest.access_keys import add_key
 from infra.settings import load_settings
 from infra.stack.ports import LOOPBACK
 from serving_layer.app import create_app
-from serving_layer.query.limits import limits_of
+from serving_layer.query.limits import query_limits
 from serving_layer.rest.openapi.document import describe
 from tests.process.serving_server import running
 from tests.serving_data import VIEWS, Place, Writer, end_of, events
@@ -60,7 +60,7 @@ OF_STREAMS = [checks.response_schema_conformance]
 
 def described() -> Any:
     """The description that is served, which requests are made from."""
-    document = describe(sorted(VIEWS, key=lambda view: view.name), limits_of(load_settings(**LIMITS)))
+    document = describe(sorted(VIEWS, key=lambda view: view.name), query_limits(load_settings(**LIMITS)))
     config = schemathesis.Config.from_dict({"max-stream-events": 1})
     return schemathesis.openapi.from_dict(document, config=config)
 

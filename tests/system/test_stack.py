@@ -13,7 +13,7 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 from kafka.errors import KafkaError
 
-from infra.clients.kafka import kafka_config
+from infra.clients.kafka import kafka_python_config
 from infra.clients.redis import redis_client
 from infra.home import Home
 from tests.conftest import Stack, start_stack, stop_stack
@@ -23,14 +23,14 @@ PARTITIONS = 3
 
 
 def create_topic(stack: Stack, topic: str, partitions: int = 1) -> None:
-    admin = KafkaAdminClient(**kafka_config(stack.settings, stack.kafka))
+    admin = KafkaAdminClient(**kafka_python_config(stack.settings, stack.kafka))
     admin.create_topics([NewTopic(topic, num_partitions=partitions, replication_factor=1)])
     admin.close()
 
 
 def send(stack: Stack, topic: str, values: list[bytes]) -> list[tuple[int, int]]:
     """Partition and offset of each value, as the broker acknowledged them."""
-    producer = KafkaProducer(**kafka_config(stack.settings, stack.kafka), acks="all", linger_ms=5)
+    producer = KafkaProducer(**kafka_python_config(stack.settings, stack.kafka), acks="all", linger_ms=5)
     try:
         waiting = [producer.send(topic, key=b"%d" % (number % 97), value=value) for number, value in enumerate(values)]
         acknowledged = [future.get(timeout=60) for future in waiting]
@@ -42,7 +42,7 @@ def send(stack: Stack, topic: str, values: list[bytes]) -> list[tuple[int, int]]
 def read_all(stack: Stack, topic: str) -> dict[tuple[int, int], bytes]:
     """Everything in the topic, by partition and offset."""
     consumer = KafkaConsumer(
-        **kafka_config(stack.settings, stack.kafka),
+        **kafka_python_config(stack.settings, stack.kafka),
         enable_auto_commit=False,
         auto_offset_reset="earliest",
         isolation_level="read_committed",
@@ -74,13 +74,13 @@ def test_ten_thousand_records_go_through_kafka_and_back(bare_stack: Stack) -> No
 
 
 def test_misspelt_topic_is_an_error_not_a_new_topic(bare_stack: Stack) -> None:
-    producer = KafkaProducer(**kafka_config(bare_stack.settings, bare_stack.kafka), max_block_ms=1500)
+    producer = KafkaProducer(**kafka_python_config(bare_stack.settings, bare_stack.kafka), max_block_ms=1500)
     try:
         with pytest.raises(KafkaError):
             producer.send("no_such_topic", b"x").get(timeout=10)
     finally:
         producer.close()
-    admin = KafkaAdminClient(**kafka_config(bare_stack.settings, bare_stack.kafka))
+    admin = KafkaAdminClient(**kafka_python_config(bare_stack.settings, bare_stack.kafka))
     assert "no_such_topic" not in admin.list_topics()
     admin.close()
 

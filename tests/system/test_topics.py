@@ -12,17 +12,35 @@ from typing import Any
 
 import httpx
 import pytest
+from confluent_kafka import Consumer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from infra.clients.kafka_admin import KafkaAdmin
 from infra.settings import child_environment
-from master_dataset.kafka.topics import alter_topic, apply_topics, compare_topics, describe_topic, plan_topics
-from tests.conftest import Stack
+from master_dataset.kafka.errors import TopicError
+from master_dataset.kafka.groups import delete_group, describe_group, list_groups
+from master_dataset.kafka.record import KafkaRecord
+from master_dataset.kafka.send import send_records
+from master_dataset.kafka.topics import (
+    TopicPlan,
+    alter_topic,
+    apply_topics,
+    compare_topics,
+    create_topic,
+    delete_records,
+    delete_topic,
+    describe_topic,
+    plan_topics,
+    read_topic_id,
+)
+from tests.conftest import Stack, wait_until
 from views.source import Source
 
 
 @pytest.fixture(scope="module")
-def admin(stack: Stack) -> AdminClient:
-    return AdminClient({"bootstrap.servers": stack.kafka})
+def admin(stack: Stack) -> Iterator[KafkaAdmin]:
+    with KafkaAdmin(stack.settings, stack.kafka) as made:
+        yield made
 
 
 @pytest.fixture
@@ -35,7 +53,7 @@ def source(**values: Any) -> Source:
     return Source(f"s_{uuid.uuid4().hex[:10]}", fields="event_id string, event_time timestamp", **values)
 
 
-def test_declared_topics_are_made_as_declared(admin: AdminClient) -> None:
+def test_declared_topics_are_made_as_declared(admin: KafkaAdmin) -> None:
     declared = source(partitions=4, retention_hours=12, retention_bytes=10**9)
     plans = plan_topics([declared])
     assert [difference.what for difference in compare_topics(admin, plans)] == ["existence", "existence"]
@@ -47,14 +65,14 @@ def test_declared_topics_are_made_as_declared(admin: AdminClient) -> None:
     assert apply_topics(admin, plans) == []
 
 
-def test_a_compacted_source_has_a_compacted_topic(admin: AdminClient) -> None:
+def test_a_compacted_source_has_a_compacted_topic(admin: KafkaAdmin) -> None:
     declared = source(compacted=True, retention_hours=None)
     apply_topics(admin, plan_topics([declared]))
     configs = describe_topic(admin, declared.topic)["configs"]
     assert (configs["cleanup.policy"], configs["retention.ms"]) == ("compact", "-1")
 
 
-def test_a_difference_is_reported_and_left_alone(admin: AdminClient) -> None:
+def test_a_difference_is_reported_and_left_alone(admin: KafkaAdmin) -> None:
     declared = source(partitions=2)
     plans = plan_topics([declared])
     apply_topics(admin, plans)
@@ -148,12 +166,12 @@ def test_a_topic_is_made_described_altered_and_deleted(client: httpx.Client) -> 
 
 
 def test_a_topic_that_was_deleted_behind_our_back_is_a_404(
-    stack: Stack, admin: AdminClient, client: httpx.Client
+    stack: Stack, admin: KafkaAdmin, client: httpx.Client
 ) -> None:
     name = f"d-{uuid.uuid4().hex[:10]}"
     client.post("/admin/topics", json={"name": name, "partitions": 1})
     assert client.post(f"/produce/{name}", json={"value": 1}).status_code == 200
-    admin.delete_topics([name])[name].result()
+    delete_topic(admin, name)
     answer = client.post(f"/produce/{name}", json={"value": 2}, timeout=60)
     assert answer.status_code in (404, 503), answer.text
     assert client.post(f"/produce/{name}", json={"value": 2}, timeout=60).status_code == 404
@@ -196,3 +214,73 @@ def test_what_an_administrator_cannot_do_is_said(
     answer = client.request(method, path, json=body)
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"] == "application/problem+json"
+
+
+# ---- what two libraries must agree on ------------------------------------------
+
+
+def test_kafka_python_and_librdkafka_see_the_same_topic_ids_and_offsets(stack: Stack, admin: KafkaAdmin) -> None:
+    """Commits of the master dataset hold ids that librdkafka wrote. Thirty of them have a + or a / among their 22."""
+    names = [f"i-{uuid.uuid4().hex[:10]}" for _ in range(30)]
+    for name in names:
+        create_topic(admin, TopicPlan(name, 1, {}))
+    other = AdminClient({"bootstrap.servers": stack.kafka})
+    described = other.describe_topics(TopicCollection(names))
+    assert {name: read_topic_id(admin, name) for name in names} == {
+        name: str(future.result().topic_id) for name, future in described.items()
+    }
+    send_records({"bootstrap.servers": stack.kafka}, [KafkaRecord(names[0], b"1")] * 3)
+    assert describe_topic(admin, names[0])["partitions"] == [{"partition": 0, "earliest": 0, "latest": 3}]
+    delete_records(admin, names[0], {0: 2})
+    assert describe_topic(admin, names[0])["partitions"] == [{"partition": 0, "earliest": 2, "latest": 3}]
+    for name in names:
+        delete_topic(admin, name)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_group_is_described_with_its_members_and_lag(stack: Stack, admin: KafkaAdmin, protocol: str) -> None:
+    topic, group = (f"g-{uuid.uuid4().hex[:10]}" for _ in range(2))
+    create_topic(admin, TopicPlan(topic, 2, {}))
+    send_records({"bootstrap.servers": stack.kafka}, [KafkaRecord(topic, b"1", partition=0)] * 5)
+    consumer = Consumer({"bootstrap.servers": stack.kafka, "group.id": group, "group.protocol": protocol})
+    consumer.subscribe([topic])
+
+    def is_assigned() -> bool:
+        consumer.poll(0.1)
+        return len(consumer.assignment()) == 2
+
+    wait_until("the consumer to get its partitions", is_assigned)
+    consumer.commit(offsets=[TopicPartition(topic, 0, 2)], asynchronous=False)
+    found = describe_group(admin, group)
+    assert found is not None
+    assert (found["state"], found["lag"]) == ("stable", 3)
+    assert found["partitions"] == [{"topic": topic, "partition": 0, "committed": 2, "end": 5, "lag": 3}]
+    assert [member["partitions"] for member in found["members"]] == [
+        [{"topic": topic, "partition": number} for number in (0, 1)]
+    ]
+    with pytest.raises(TopicError, match=r"could not be deleted: .*not empty"):
+        delete_group(admin, group)
+    consumer.close()
+    wait_until("the group to be empty", lambda: {"group": group, "state": "empty"} in list_groups(admin))
+    delete_group(admin, group)
+    assert describe_group(admin, group) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ((None, {"retention.ms": "soon"}), "could not be altered: Invalid value soon for configuration retention.ms"),
+        ((1, {}), "could not be altered: The topic .* currently has 2 partition"),
+    ],
+)
+def test_what_the_broker_refuses_is_said_in_its_words(admin: KafkaAdmin, change: Any, reason: str) -> None:
+    topic = f"r-{uuid.uuid4().hex[:10]}"
+    create_topic(admin, TopicPlan(topic, 2, {}))
+    with pytest.raises(TopicError, match=reason):
+        alter_topic(admin, topic, *change)
+    with pytest.raises(TopicError, match="could not be created: Topic name is invalid"):
+        create_topic(admin, TopicPlan("a/b", 1, {}))
+    with pytest.raises(TopicError, match="'gone' could not be deleted: "):
+        delete_topic(admin, "gone")
+    with pytest.raises(TopicError, match=r"could not be read: .*gone"):
+        describe_topic(admin, "gone")

@@ -14,21 +14,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
-
 from hand_off.speed_views import SpeedViews
+from infra.clients.kafka_admin import KafkaAdmin
 from infra.home import read_json
 from master_dataset.kafka.positions import read_positions
-from master_dataset.kafka.topics import librdkafka_config
+from master_dataset.kafka.topics import delete_records
 from serving_layer.alerts.journal import Journal, journal_path
 from torture import verdict
+from torture.commands import CommandResult
 from torture.errors import BrokenPromise
 from torture.fault import Fault, Strike
 from torture.faults.damage import any_commit, empty
-from torture.installation import Ended, Installation
-from torture.programme import Programme, Wanted
-from torture.result import Result
+from torture.installation import Installation
+from torture.programme import Programme, ProgrammeOptions
+from torture.result import ProgrammeResult
 from torture.wait import wait_for
 
 FOLDER = Path(__file__).with_name("sabotage")
@@ -37,7 +36,7 @@ TAKEOVER_S = 120.0
 GIVE_UP_S = 60.0
 """What a broken build does not come to in this time, it never does."""
 
-Found = Callable[[Result, Installation], bool]
+Symptom = Callable[[ProgrammeResult, Installation], bool]
 
 
 @dataclass(frozen=True)
@@ -46,58 +45,58 @@ class Sabotage:
 
     name: str
     parts: tuple[str, ...]
-    shows: Found
+    shows: Symptom
     provoke: Strike
     needs_master: bool = True
     """False: it shows without the master dataset and without alerts. An installation without them starts sooner."""
 
 
-def a_wrong_answer(result: Result, installation: Installation) -> bool:
+def a_wrong_answer(result: ProgrammeResult, installation: Installation) -> bool:
     """An answer that the reference interpreter does not give at its cut, or at a cut that there never was."""
     del installation
     return any(each.what in ("a wrong answer", "an answer at a cut that Kafka does not have") for each in result.wrong)
 
 
-def wrong_or_refused(result: Result, installation: Installation) -> bool:
+def wrong_or_refused(result: ProgrammeResult, installation: Installation) -> bool:
     """A wrong answer; or no run comes to be, because it is found out before it is published."""
     refused = ("a broken promise", "no run succeeds any more")
     return any(each.what in refused for each in result.wrong) or a_wrong_answer(result, installation)
 
 
-def something_lost(result: Result, installation: Installation) -> bool:
+def something_lost(result: ProgrammeResult, installation: Installation) -> bool:
     """An acknowledged event is nowhere in the master dataset, and the archiver says that all is well."""
     return is_lost(result) and not is_refused(installation)
 
 
-def lost_or_refused(result: Result, installation: Installation) -> bool:
+def lost_or_refused(result: ProgrammeResult, installation: Installation) -> bool:
     """Likewise; or the archiver itself has found out, and goes no further."""
     return is_lost(result) or is_refused(installation)
 
 
-def is_lost(result: Result) -> bool:
+def is_lost(result: ProgrammeResult) -> bool:
     """Whether an acknowledged event has no row at all."""
     return any(verdict.NOWHERE in each for each in result.lost)
 
 
 def is_refused(installation: Installation) -> bool:
     """Whether the archiver says that something is wrong."""
-    told = read_json(installation.home.run / "archiver.json") or {}
-    return bool(told.get("error") or any(each.get("refused") for each in told.get("sources", {}).values()))
+    status = read_json(installation.home.run / "archiver.json") or {}
+    return bool(status.get("error") or any(each.get("refused") for each in status.get("sources", {}).values()))
 
 
-def poison_missed(result: Result, installation: Installation) -> bool:
+def poison_missed(result: ProgrammeResult, installation: Installation) -> bool:
     """Dead letters are missing."""
     del installation
     return bool(result.poison_missing)
 
 
-def told_wrongly(result: Result, installation: Installation) -> bool:
-    """An alert was told twice, or never, or of nothing."""
+def notified_wrongly(result: ProgrammeResult, installation: Installation) -> bool:
+    """An alert notified twice, never, or without reason."""
     del installation
     return any(each.what == "an alert" for each in result.wrong)
 
 
-def wrong_or_back(result: Result, installation: Installation) -> bool:
+def wrong_or_back(result: ProgrammeResult, installation: Installation) -> bool:
     """A wrong answer, or a cut that goes back though nothing is said to be amiss."""
     return bool(result.cut_regressions) or a_wrong_answer(result, installation)
 
@@ -113,12 +112,12 @@ def wait(installation: Installation, chance: random.Random) -> Iterator[None]:
 def kill_collector(installation: Installation, chance: random.Random) -> Iterator[None]:
     """Kafka stands still while events come, and the collector that has them is killed."""
     del chance
-    installation.signal("kafka", signal.SIGSTOP)
+    installation.processes.signal("kafka", signal.SIGSTOP)
     try:
         time.sleep(2)
-        installation.kill("collector")
+        installation.processes.kill("collector")
     finally:
-        installation.signal("kafka", signal.SIGCONT)
+        installation.processes.signal("kafka", signal.SIGCONT)
     yield
 
 
@@ -126,19 +125,19 @@ def kill_collector(installation: Installation, chance: random.Random) -> Iterato
 def kill_behind(installation: Installation, chance: random.Random) -> Iterator[None]:
     """The archiver stands still until it is behind what it has committed, and is killed."""
     del chance
-    installation.signal("archiver", signal.SIGSTOP)
+    installation.processes.signal("archiver", signal.SIGSTOP)
     time.sleep(3)
-    installation.kill("archiver")
+    installation.processes.kill("archiver")
     yield
 
 
 @contextmanager
 def kill_alerts(installation: Installation, chance: random.Random) -> Iterator[None]:
-    """The alert process is killed after it has told something."""
+    """The alert process is killed after its first notification."""
     del chance
     with closing(Journal(journal_path(installation.settings))) as journal:
-        wait_for("an alert", lambda: any(each.fired_at for each in journal.episodes()), TAKEOVER_S, every_s=0.5)
-    installation.kill("alerts")
+        wait_for("an alert", lambda: any(each.fired_at for each in journal.episodes.all()), TAKEOVER_S, every_s=0.5)
+    installation.processes.kill("alerts")
     yield
 
 
@@ -146,15 +145,13 @@ def kill_alerts(installation: Installation, chance: random.Random) -> Iterator[N
 def forget(installation: Installation, chance: random.Random) -> Iterator[None]:
     """Kafka forgets records that the archiver has not read yet, as when retention overtakes it."""
     del chance
-    installation.signal("archiver", signal.SIGSTOP)
+    installation.processes.signal("archiver", signal.SIGSTOP)
     time.sleep(3)
     kafka = installation.addresses.kafka
     ends = read_positions(installation.settings, kafka, installation.source).latest
-    places = [TopicPartition(installation.source_topic, partition, offset) for partition, offset in ends.items()]
-    admin = AdminClient(librdkafka_config(installation.settings, kafka))
-    for future in admin.delete_records(places).values():
-        future.result()
-    installation.signal("archiver", signal.SIGCONT)
+    with KafkaAdmin(installation.settings, kafka) as admin:
+        delete_records(admin, installation.source_topic, ends)
+    installation.processes.signal("archiver", signal.SIGCONT)
     yield
 
 
@@ -164,33 +161,33 @@ def two_writers(installation: Installation, chance: random.Random) -> Iterator[N
     del chance
     with installation.redis() as client:
         views = SpeedViews(client, installation.source_name)
-        before = views.look()
-        installation.stand_still("speed", "speed.before_apply")
-        other = installation.spawn_module("speed_layer")
+        before = views.reader.snapshot()
+        installation.processes.stop_at("speed", "speed.before_apply")
+        other = installation.commands.spawn_module("speed_layer")
         try:
-            wait_for("another writer", lambda: views.look().epoch != before.epoch, TAKEOVER_S)
-            taken = views.look().meta
-            wait_for("what it applies", lambda: views.look().meta != taken, TAKEOVER_S)
+            wait_for("another writer", lambda: views.reader.snapshot().epoch != before.epoch, TAKEOVER_S)
+            taken = views.reader.snapshot().meta
+            wait_for("what it applies", lambda: views.reader.snapshot().meta != taken, TAKEOVER_S)
             time.sleep(3)
-            installation.signal("speed", signal.SIGCONT)
+            installation.processes.signal("speed", signal.SIGCONT)
             yield
         finally:
             other.kill()
             other.wait(30)
-            installation.signal("speed", signal.SIGCONT)
+            installation.processes.signal("speed", signal.SIGCONT)
 
 
 @contextmanager
 def lose_redis(installation: Installation, chance: random.Random) -> Iterator[None]:
     """Redis is emptied while nobody fills it."""
     del chance
-    installation.signal("speed", signal.SIGSTOP)
+    installation.processes.signal("speed", signal.SIGSTOP)
     with installation.redis() as client:
         client.flushall()
     try:
         yield
     finally:
-        installation.signal("speed", signal.SIGCONT)
+        installation.processes.signal("speed", signal.SIGCONT)
 
 
 @contextmanager
@@ -198,7 +195,7 @@ def run_from_damaged(installation: Installation, chance: random.Random) -> Itera
     """A commit of the master dataset is emptied, and a run reads it."""
     with installation.run_turn:
         empty(any_commit(installation, chance), chance)
-        noted(installation, installation.batch_run("--full"))
+        note_end(installation, installation.commands.batch_run("--full"))
     yield
 
 
@@ -207,10 +204,10 @@ def run_ahead(installation: Installation, chance: random.Random) -> Iterator[Non
     """A run whose cut the archiver has not reached."""
     del chance
     with installation.run_turn:
-        installation.signal("archiver", signal.SIGSTOP)
+        installation.processes.signal("archiver", signal.SIGSTOP)
         time.sleep(2)
-        noted(installation, installation.batch_run())
-    installation.signal("archiver", signal.SIGCONT)
+        note_end(installation, installation.commands.batch_run())
+    installation.processes.signal("archiver", signal.SIGCONT)
     yield
 
 
@@ -219,15 +216,15 @@ def run_now(installation: Installation, chance: random.Random) -> Iterator[None]
     """A run, under load, which has to succeed."""
     del chance
     with installation.run_turn:
-        ended = installation.batch_run()
+        ended = installation.commands.batch_run()
     if ended.code:
-        raise BrokenPromise(f"a run failed that nobody hurt: {ended.said[-500:]}")
+        raise BrokenPromise(f"a run failed that nobody hurt: {ended.output[-500:]}")
     yield
 
 
-def noted(installation: Installation, ended: Ended) -> None:
+def note_end(installation: Installation, ended: CommandResult) -> None:
     """A run that may fail; how it ended is kept with the shot."""
-    installation.notes.append(f"the run ended with {ended.code}: {ended.said[-500:]}")
+    installation.notes.append(f"the run ended with {ended.code}: {ended.output[-500:]}")
 
 
 SABOTAGES = [
@@ -237,11 +234,11 @@ SABOTAGES = [
     Sabotage("cut off by one", ("speed",), a_wrong_answer, wait, needs_master=False),
     Sabotage("poison takes its neighbours", ("speed",), a_wrong_answer, wait, needs_master=False),
     Sabotage("merge drops a generation", ("serving",), a_wrong_answer, run_now),
-    Sabotage("a lost Redis is not told", ("serving",), wrong_or_back, lose_redis),
+    Sabotage("a lost Redis is not reported", ("serving",), wrong_or_back, lose_redis),
     Sabotage("a page leaves out a row", ("serving",), a_wrong_answer, wait, needs_master=False),
     Sabotage("a window is short by an hour", ("serving",), a_wrong_answer, wait, needs_master=False),
     Sabotage("days are those of UTC", ("serving",), a_wrong_answer, wait, needs_master=False),
-    Sabotage("alerts forget what they told", ("alerts",), told_wrongly, kill_alerts),
+    Sabotage("alerts forget their notifications", ("alerts",), notified_wrongly, kill_alerts),
     Sabotage("acknowledged before the broker", ("collector",), something_lost, kill_collector),
     Sabotage("auto-commit on", ("archiver",), lost_or_refused, kill_behind),
     Sabotage("failOnDataLoss off", ("archiver",), something_lost, forget),
@@ -249,11 +246,11 @@ SABOTAGES = [
     Sabotage("fsck off", ("archiver", "batch"), a_wrong_answer, run_from_damaged),
     Sabotage("publish before verify", ("batch",), a_wrong_answer, run_ahead),
     Sabotage("batch cut off by one", ("batch",), wrong_or_refused, run_now),
-    Sabotage("copies count in batch runs", ("batch",), wrong_or_refused, run_now),
+    Sabotage("duplicates count in batch runs", ("batch",), wrong_or_refused, run_now),
 ]
 BY_NAME = {each.name: each for each in SABOTAGES}
 SOONEST = (
-    "dedup off", "cut off by one", "poison takes its neighbours", "a page leaves out a row",
+    "dedup off", "cut off by one", "poison takes its neighbours", "days are those of UTC",
     "a window is short by an hour",
 )  # fmt: skip
 """Those that show soonest: `make test-faults` tries these."""
@@ -335,12 +332,12 @@ def _provoked(folder: Path, group: Sequence[Sabotage], given: dict[str, dict[str
     installation = Installation(folder, environments=given, overrides=lean)
     try:
         installation.start()
-        wanted = Wanted(seed, len(faults), 10, rate=60, patience_s=GIVE_UP_S)
+        options = ProgrammeOptions(seed, len(faults), 10, rate=60, patience_s=GIVE_UP_S)
 
-        def is_enough(so_far: Result) -> bool:
+        def is_enough(so_far: ProgrammeResult) -> bool:
             return all(each.shows(so_far, installation) for each in group)
 
-        result = Programme(installation, wanted, faults, is_enough=is_enough).run()
+        result = Programme(installation, options, faults, is_enough=is_enough).run()
         result.write(folder.with_name(f"{folder.name}.json"))
         return {each.name: each.shows(result, installation) for each in group}
     finally:

@@ -14,10 +14,10 @@ from torture.disks import missing
 from torture.fault import KINDS
 from torture.faults import all_faults
 from torture.links import PAIRS
-from torture.programme import Wanted, torture
+from torture.programme import ProgrammeOptions, torture
 from torture.report import write_report
 from torture.result import Shot
-from torture.table import broken_promises, noted, summary
+from torture.table import broken_promises, remarks, summary
 
 SHORT = (
     "kill speed", "kill redis and collector", "killed at archiver.before_commit", "kafka stands still for 2 s",
@@ -41,7 +41,7 @@ def test_the_short_programme_has_one_fault_of_each_kind() -> None:
 def test_nothing_that_is_done_to_it_makes_the_platform_lie(tmp_path: Path) -> None:
     result = torture(
         tmp_path,
-        Wanted(SEED, len(SHORT), MINUTES, run_every_s=RUN_EVERY_S),
+        ProgrammeOptions(SEED, len(SHORT), MINUTES, run_every_s=RUN_EVERY_S),
         [FAULTS[name] for name in SHORT],
         _print_shot,
         links=PAIRS,
@@ -51,7 +51,7 @@ def test_nothing_that_is_done_to_it_makes_the_platform_lie(tmp_path: Path) -> No
     write_report(result, REPORT, None)
     for name, value in summary(result):
         print(f"{name}: {value}")
-    print(*noted(result), *(f"left out: {name}: {why}" for name, why in result.left_out.items()), sep="\n")
+    print(*remarks(result), *(f"left out: {name}: {reason}" for name, reason in result.left_out.items()), sep="\n")
     assert broken_promises(result) == []
     assert not result.has_broken_promise
     assert result.comparisons > 0

@@ -10,7 +10,9 @@ from typer.testing import CliRunner
 
 from infra.settings import load_settings
 from serving_layer.alerts.episodes import Episode, State
-from serving_layer.alerts.journal import Look, Position, open_journal
+from serving_layer.alerts.journal import Evaluation, Transitions, open_journal
+from serving_layer.alerts.notifications import Notification
+from serving_layer.alerts.tables.positions import Position
 from tidemark.commands.alerts import app
 from views.errors import DeclarationError
 
@@ -24,8 +26,8 @@ def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CliRunner:
     monkeypatch.setenv("TIDEMARK_HOME", str(tmp_path / "home"))
     CliRunner().invoke(app, ["list"], catch_exceptions=False)  # makes the home
     journal = open_journal(load_settings())
-    outbox = (("webhook:ops", "slow_page-1-0:firing", "key", "{}"),)
-    journal.commit(Look("web", Position({}, 0.0), 1.0, changed=(FIRED,), outbox=outbox))
+    waiting = Transitions(notifications=(Notification("webhook:ops", "slow_page-1-0:firing", "key", "{}"),))
+    journal.commit(Evaluation("web", Position({}, 0.0), 1.0, changed=(FIRED,), transitions=waiting))
     journal.close()
     return CliRunner()
 
@@ -45,7 +47,7 @@ def test_a_muted_alert_is_named_until_it_is_told_again(runner: CliRunner) -> Non
     assert said.startswith("slow_page is muted until 2")
     listed = json.loads(runner.invoke(app, ["list", "-o", "json"], catch_exceptions=False).stdout)
     assert [each["name"] for each in listed if each["muted_until"]] == ["slow_page"]
-    assert "told again" in runner.invoke(app, ["unmute", "slow_page"], catch_exceptions=False).stdout
+    assert "no longer muted" in runner.invoke(app, ["unmute", "slow_page"], catch_exceptions=False).stdout
     assert "was not muted" in runner.invoke(app, ["unmute", "slow_page"], catch_exceptions=False).stdout
 
 
@@ -54,5 +56,5 @@ def test_what_is_not_there_is_named_with_what_is(runner: CliRunner) -> None:
         DeclarationError, match=r"There is no alert 'nope'. There are: fewer_hits, no_visits, slow_page"
     ):
         runner.invoke(app, ["mute", "nope"], catch_exceptions=False)
-    with pytest.raises(DeclarationError, match="'soon' is no length of time"):
+    with pytest.raises(DeclarationError, match="'soon' is not a duration"):
         runner.invoke(app, ["mute", "slow_page", "--for", "soon"], catch_exceptions=False)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving_layer.alerts.episodes import Episode, Judged, Rule, State, Step, advance, advance_silence
+from serving_layer.alerts.episodes import Episode, Judgement, Rule, State, Step, advance, advance_silence
 
 RULE = Rule("many", "tries", ("card",), step_s=10, in_row=1, keep_s=20)
 KEY = ("a",)
@@ -17,10 +17,10 @@ class Run:
     """One key over several looks."""
 
     def __init__(self, rule: Rule = RULE) -> None:
-        self.rule, self.episodes, self.told = rule, {}, []  # type: ignore[var-annotated]
+        self.rule, self.episodes, self.transitions = rule, {}, []  # type: ignore[var-annotated]
 
     def look(self, true: Mapping[int, bool], now: float) -> list[str]:
-        judged = {period: Judged(is_true, {"attempts": period}) for period, is_true in true.items()}
+        judged = {period: Judgement(is_true, {"attempts": period}) for period, is_true in true.items()}
         return self._take(advance(self.rule, KEY, self.episodes.values(), judged, now, now))
 
     def silence(self, last: int, now: float) -> list[str]:
@@ -28,12 +28,12 @@ class Run:
 
     def _take(self, step: Step) -> list[str]:
         self.episodes |= {episode.id: episode for episode in step.changed}
-        self.told += step.told
-        return [str(episode.state) for episode in step.told]
+        self.transitions += step.transitions
+        return [str(episode.state) for episode in step.transitions]
 
     @property
     def fired(self) -> list[Episode]:
-        return [episode for episode in self.told if episode.state is State.FIRING]
+        return [episode for episode in self.transitions if episode.state is State.FIRING]
 
 
 def test_fires_once_and_is_over_when_the_time_is() -> None:
@@ -75,7 +75,7 @@ def test_what_waited_in_vain_is_over_without_having_fired() -> None:
     run.look({100: True}, 101)
     assert run.look({110: False}, 119) == []
     assert run.look({}, 120) == ["resolved"]
-    assert run.told[-1].fired_at is None
+    assert run.transitions[-1].fired_at is None
 
 
 def test_late_events_fire_an_episode_of_their_own_that_is_over_at_once() -> None:
@@ -149,7 +149,7 @@ def test_no_two_firings_belong_together_and_every_row_has_fired(
                 assert any(each.first <= row[0] <= each.last for each in told), (truth, row)
     assert len({episode.id for episode in run.fired}) == len(run.fired)
     states = {}
-    for episode in run.told:  # pending, firing, resolved: each at most once, in this order
+    for episode in run.transitions:  # pending, firing, resolved: each at most once, in this order
         order = ["pending", "firing", "resolved"].index(episode.state)
         assert order > states.get(episode.id, -1)
         states[episode.id] = order

@@ -9,52 +9,54 @@ from pathlib import Path
 import pytest
 
 from serving_layer.alerts.episodes import Episode, State
-from serving_layer.alerts.journal import PRUNE_EVERY, Journal, Look, Position
+from serving_layer.alerts.journal import PRUNE_EVERY, Evaluation, Journal, Transitions
+from serving_layer.alerts.notifications import Notification
+from serving_layer.alerts.tables.positions import Position
 
 OVER = Episode("", "many", "tries", ("card",), ("a",), State.RESOLVED, 0, 0, 0.0, 0.0, 0.0, {})
-MOST = 10
+MAX = 10
 
 
 @pytest.fixture
 def journal(tmp_path: Path) -> Iterator[Journal]:
-    made = Journal(tmp_path / "alerts.sqlite", max_episodes=MOST, max_outbox=MOST)
+    made = Journal(tmp_path / "alerts.sqlite", max_episodes=MAX, max_waiting=MAX)
     yield made
     made.close()
 
 
-def look(**values: object) -> Look:
-    return Look("taps", Position({}, 0.0), 1.0)._replace(**values)
+def evaluation(**values: object) -> Evaluation:
+    return Evaluation("taps", Position({}, 0.0), 1.0)._replace(**values)
 
 
 def prune(journal: Journal, **values: object) -> None:
     for _ in range(PRUNE_EVERY):
-        journal.commit(look(**values))
+        journal.commit(evaluation(**values))
 
 
-def test_episodes_that_looks_reach_back_to_stay_however_many_there_are(journal: Journal) -> None:
-    journal.arm({"many": "x"}, 0.0, look())
-    found = [replace(OVER, id=f"e{number}", last=number, pending_at=number) for number in range(5 * MOST)]
-    journal.commit(look(changed=tuple(found)))
+def test_episodes_that_evaluations_may_join_stay_however_many_there_are(journal: Journal) -> None:
+    journal.arm({"many": "x"}, 0.0)
+    found = [replace(OVER, id=f"e{number}", last=number, pending_at=number) for number in range(5 * MAX)]
+    journal.commit(evaluation(changed=tuple(found)))
     prune(journal, horizons={"many": 20.0})
-    assert [episode.last for episode in journal.episodes()] == list(range(49, 19, -1))
+    assert [episode.last for episode in journal.episodes.all()] == list(range(49, 19, -1))
     prune(journal, horizons={"many": 1000.0})
-    assert len(journal.episodes()) == MOST
+    assert len(journal.episodes.all()) == MAX
 
 
 def test_episodes_of_an_alert_that_is_gone_are_bounded(journal: Journal) -> None:
-    found = [replace(OVER, id=f"e{number}", last=number, pending_at=number) for number in range(5 * MOST)]
-    journal.commit(look(changed=tuple(found)))
+    found = [replace(OVER, id=f"e{number}", last=number, pending_at=number) for number in range(5 * MAX)]
+    journal.commit(evaluation(changed=tuple(found)))
     prune(journal)
-    assert len(journal.episodes()) == MOST
+    assert len(journal.episodes.all()) == MAX
 
 
 def test_a_target_that_waits_takes_no_room_from_the_others(journal: Journal) -> None:
     """Many messages to one target do not drop the few to another, and what is given up is counted."""
-    few = tuple(("webhook:quiet", f"q{number}", "k", "{}") for number in range(3))
-    many = tuple(("kafka", f"k{number}", "k", "{}") for number in range(3 * MOST))
-    journal.commit(look(outbox=few))
-    journal.commit(look(outbox=many))
+    few = tuple(Notification("webhook:quiet", f"q{number}", "k", "{}") for number in range(3))
+    many = tuple(Notification("kafka", f"k{number}", "k", "{}") for number in range(3 * MAX))
+    journal.commit(evaluation(transitions=Transitions(notifications=few)))
+    journal.commit(evaluation(transitions=Transitions(notifications=many)))
     prune(journal)
-    waiting = [each.delivery for each in journal.outbox()]
-    assert waiting == ["q0", "q1", "q2", *(f"k{number}" for number in range(2 * MOST, 3 * MOST))]
-    assert journal.given_up == {"kafka": 2 * MOST}
+    waiting = [each.delivery for each in journal.outbox.all()]
+    assert waiting == ["q0", "q1", "q2", *(f"k{number}" for number in range(2 * MAX, 3 * MAX))]
+    assert journal.outbox.given_up == {"kafka": 2 * MAX}

@@ -9,9 +9,9 @@ import pytest
 
 from batch_layer.index import files
 from hand_off import publish_log
-from serving_layer.errors import NoBatchSide, NotComputedYet, UnknownView
+from serving_layer.errors import NoBatchView, NotComputedYet, UnknownView
 from serving_layer.query.model import Period
-from serving_layer.readers.batch import BatchSide
+from serving_layer.readers.batch import BatchViewReader
 from tests.serving_data import FIRST, SALES, SHOP, TOTALS, Place, events
 from views.aggregates import Count
 from views.view import View
@@ -29,19 +29,19 @@ def place(tmp_path: Path) -> Place:
 
 
 @pytest.fixture
-def side(place: Place) -> Iterator[BatchSide]:
-    made = BatchSide(place.settings, SHOP, place.declarations.views)
+def side(place: Place) -> Iterator[BatchViewReader]:
+    made = BatchViewReader(place.settings, SHOP, place.declarations.views)
     yield made
     made.close()
     assert files._opened == {}
 
 
-def served(side: BatchSide) -> int:
+def served(side: BatchViewReader) -> int:
     with side.current() as run:
         return run.run
 
 
-def test_a_new_run_is_served_as_soon_as_it_is_published(place: Place, side: BatchSide) -> None:
+def test_a_new_run_is_served_as_soon_as_it_is_published(place: Place, side: BatchViewReader) -> None:
     assert served(side) == 0
     place.write(1, ONE, EVENTS)
     assert served(side) == 0, "a run that is not in the log is none"
@@ -52,7 +52,7 @@ def test_a_new_run_is_served_as_soon_as_it_is_published(place: Place, side: Batc
 
 
 def test_a_log_that_did_not_change_is_not_read_again(
-    place: Place, side: BatchSide, monkeypatch: pytest.MonkeyPatch
+    place: Place, side: BatchViewReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.publish(1, ONE, EVENTS)
     assert served(side) == 1
@@ -63,7 +63,7 @@ def test_a_log_that_did_not_change_is_not_read_again(
     assert served(side) == 2
 
 
-def test_a_run_is_closed_when_its_last_query_has_ended(place: Place, side: BatchSide) -> None:
+def test_a_run_is_closed_when_its_last_query_has_ended(place: Place, side: BatchViewReader) -> None:
     place.publish(1, ONE, EVENTS)
     first, second = side.current(), side.current()
     index = first.index("sales")
@@ -79,7 +79,7 @@ def test_a_run_is_closed_when_its_last_query_has_ended(place: Place, side: Batch
         assert old not in files._opened
 
 
-def test_runs_that_share_files_leave_them_open_to_each_other(place: Place, side: BatchSide) -> None:
+def test_runs_that_share_files_leave_them_open_to_each_other(place: Place, side: BatchViewReader) -> None:
     place.publish(1, ONE, EVENTS)
     with side.current() as old:
         old.index("sales")
@@ -94,7 +94,7 @@ def test_runs_that_share_files_leave_them_open_to_each_other(place: Place, side:
         assert len(list(run.index("sales").of_prefix(run.index("sales").levels[-1], b"", 0, 2**40))) == before
 
 
-def test_readers_are_pinned_and_set_free(place: Place, side: BatchSide) -> None:
+def test_readers_are_pinned_and_set_free(place: Place, side: BatchViewReader) -> None:
     place.publish(1, ONE, EVENTS)
     place.publish(2, TWO, EVENTS)
     assert (served(side), side.is_pinned) == (2, False)
@@ -106,7 +106,7 @@ def test_readers_are_pinned_and_set_free(place: Place, side: BatchSide) -> None:
     assert (served(side), side.is_pinned) == (3, False)
 
 
-def test_a_certain_run_is_loaded_beside(place: Place, side: BatchSide) -> None:
+def test_a_certain_run_is_loaded_beside(place: Place, side: BatchViewReader) -> None:
     for run, cut in enumerate((ONE, TWO, THREE), start=1):
         place.publish(run, cut, EVENTS)
     with side.current() as current, side.load(1) as one, side.load(3) as three:
@@ -117,11 +117,11 @@ def test_a_certain_run_is_loaded_beside(place: Place, side: BatchSide) -> None:
         with side.load(2) as two:
             assert two.run == 2
         assert one.index("sales").groups, "it is held, though another was loaded"
-    with pytest.raises(NoBatchSide, match=r"Run 9 .*There are: 1, 2, 3"):
+    with pytest.raises(NoBatchView, match=r"Run 9 .*There are: 1, 2, 3"):
         side.load(9)
 
 
-def test_the_days_that_a_run_has_are_known(place: Place, side: BatchSide) -> None:
+def test_the_days_that_a_run_has_are_known(place: Place, side: BatchViewReader) -> None:
     start = int(FIRST.timestamp())
     with side.current() as genesis:
         assert not genesis.has_days("sales", [Period(0, 2**40)])
@@ -140,7 +140,7 @@ def test_a_view_is_what_the_run_computed(place: Place, tmp_path: Path) -> None:
     place.publish(1, ONE, EVENTS)
     changed = View("sales", SHOP, {"orders": Count()})
     new = View("fresh", SHOP, {"orders": Count()})
-    side = BatchSide(place.settings, SHOP, {"sales": changed, "fresh": new})
+    side = BatchViewReader(place.settings, SHOP, {"sales": changed, "fresh": new})
     with side.current() as run:
         assert run.view("sales").hash == SALES.hash
         assert run.view("totals").hash == TOTALS.hash, "declared no more"
@@ -149,23 +149,23 @@ def test_a_view_is_what_the_run_computed(place: Place, tmp_path: Path) -> None:
         with pytest.raises(UnknownView):
             run.view("nothing")
     (place.folder.definitions / f"{TOTALS.hash}.declared").unlink()
-    again = BatchSide(place.settings, SHOP, {})
-    with again.current() as run, pytest.raises(NoBatchSide, match="tidemark batch run"):
+    again = BatchViewReader(place.settings, SHOP, {})
+    with again.current() as run, pytest.raises(NoBatchView, match="tidemark batch run"):
         run.view("totals")
     side.close()
     again.close()
 
 
-def test_what_cannot_be_read_says_so_until_there_is_a_run_that_can(place: Place, side: BatchSide) -> None:
+def test_what_cannot_be_read_says_so_until_there_is_a_run_that_can(place: Place, side: BatchViewReader) -> None:
     place.publish(1, ONE, EVENTS)
     place.folder.manifest(1).unlink()
     for _ in range(2):
-        with pytest.raises(NoBatchSide, match=r"Run 1 .* has no manifest"):
+        with pytest.raises(NoBatchView, match=r"Run 1 .* has no manifest"):
             side.current()
     place.publish(2, TWO, EVENTS)
     assert served(side) == 2
     place.folder.serving.write_text("damaged")
-    with pytest.raises(NoBatchSide, match="not known which run to serve"):
+    with pytest.raises(NoBatchView, match="not known which run to serve"):
         side.current()
     place.folder.serving.unlink()
     assert served(side) == 2

@@ -13,7 +13,7 @@ from infra.home import Home
 from infra.java.find import find_java
 from infra.java.jars import JarSet, cached_jars
 from infra.settings import load_settings
-from infra.stack import services
+from infra.stack import kafka_broker
 
 
 class Usage(NamedTuple):
@@ -28,7 +28,7 @@ def test_a_broker_is_not_prepared_on_a_full_disk(tmp_path: Path, monkeypatch: py
     home.prepare()
     jars: JarSet = cached_jars(settings.jars_dir)
     ports = {"kafka_port": 1, "kafka_controller_port": 2}
-    service = services.kafka_service(settings, home, find_java(settings.java_home), jars, ports)
+    service = kafka_broker.kafka_service(settings, home, find_java(settings.java_home), jars, ports)
     monkeypatch.setattr(shutil, "disk_usage", lambda _folder: Usage(10**9, 10**9 - 5 * 2**20, 5 * 2**20))
     with pytest.raises(InfraError, match=r"has 5 MB free, and a broker .* needs 64 MB"):
         service.prepare()

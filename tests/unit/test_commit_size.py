@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from master_dataset.archiver.archive import last_with_rows
 from master_dataset.archiver.commit_size import FIRST_RECORDS, TRUST, next_end
 from master_dataset.cut import Cut, count_between, is_below
-from master_dataset.table.commits import Kind, Proof
+from master_dataset.table.proofs import Kind, Proof
 
 cuts = st.fixed_dictionaries({0: st.integers(0, 10**7), 1: st.integers(0, 10**7)})
 

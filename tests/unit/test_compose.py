@@ -12,7 +12,9 @@ import yaml
 
 from infra.home import Home
 from infra.settings import Settings, load_settings
-from infra.stack.services import _server_properties, addresses, redis_service
+from infra.stack.addresses import addresses
+from infra.stack.kafka_broker import _server_properties
+from infra.stack.redis_server import redis_service
 from infra.version import VERSION
 
 ROOT = Path(__file__).parents[2]

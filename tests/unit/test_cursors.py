@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 
 from serving_layer.errors import BadParameter
 from serving_layer.query import cursors
-from serving_layer.query.model import Period, Question
+from serving_layer.query.limits import QueryLimits
+from serving_layer.query.model import Period, Query
 from serving_layer.query.order import positions, sort_key
-from serving_layer.query.parse import Limits, ask
-from serving_layer.query.result import Row
+from serving_layer.query.parse import parse_query
+from serving_layer.query.result import ResultRow
 from tests.tiers import times
 from views.aggregates import Count, Last, Max, Min, Sum
 from views.derived import Ratio
@@ -41,15 +42,15 @@ START = 1_772_323_200
 ORDERABLE = ["bucket", *VIEW.keys, *VIEW.answers]
 
 
-def question_of(order: str = "", by: str = "url,status,ok,on_day", **more: str) -> Question:
+def question_of(order: str = "", by: str = "url,status,ok,on_day", **more: str) -> Query:
     given = {"from": "2026-03-01", "to": "2026-03-02", "grain": "hour", "by": by, **({"order": order} if order else {})}
-    return ask(VIEW, [*{**given, **more}.items()], now=START, limits=Limits())
+    return parse_query(VIEW, [*{**given, **more}.items()], now=START, limits=QueryLimits())
 
 
 TEXTS = st.sampled_from(["", "/", "/a", "/b", "Z", "é", "\U0001f600", "\uffff"])
 ROWS = st.lists(
     st.builds(
-        lambda hour, *values: Row(
+        lambda hour, *values: ResultRow(
             Period(START + 3600 * hour, START + 3600 * hour + 3600), tuple(values[:4]),
             dict(zip(VIEW.answers, values[4:], strict=True)),
         ),
@@ -68,12 +69,12 @@ ORDERS = st.lists(st.sampled_from(ORDERABLE), max_size=3, unique=True).flatmap(
 )
 
 
-def sorted_rows(question: Question, rows: list[Row]) -> list[Row]:
+def sorted_rows(question: Query, rows: list[ResultRow]) -> list[ResultRow]:
     where, key = positions(question), sort_key(question)
     return sorted(rows, key=lambda row: key(where(row)))
 
 
-def page(question: Question, rows: list[Row], cursor: str | None) -> tuple[list[Row], str | None]:
+def page(question: Query, rows: list[ResultRow], cursor: str | None) -> tuple[list[ResultRow], str | None]:
     """A page as the serving layer makes it."""
     where, key = positions(question), sort_key(question)
     ordered = sorted_rows(question, rows)
@@ -84,7 +85,7 @@ def page(question: Question, rows: list[Row], cursor: str | None) -> tuple[list[
     return found, cursors.write(question, found[-1], 3, {0: 17}) if len(ordered) > len(found) else None
 
 
-def naive(row: Row, name: str) -> Any:
+def naive(row: ResultRow, name: str) -> Any:
     """A value of a row as something that Python sorts by itself, null first."""
     values = {"bucket": row.period.start, **dict(zip(VIEW.keys, row.key, strict=True)), **row.answers}
     value = values[name]
@@ -100,7 +101,7 @@ def naive(row: Row, name: str) -> Any:
 
 @settings(max_examples=times(40, 1000), deadline=None)
 @given(ROWS, ORDERS)
-def test_rows_are_in_the_order_asked_for_null_first(rows: list[Row], order: str) -> None:
+def test_rows_are_in_the_order_asked_for_null_first(rows: list[ResultRow], order: str) -> None:
     """Held against one stable sort after another, from the last name to the first."""
     expected = list(rows)
     asked = [*filter(None, order.split(","))]
@@ -131,9 +132,9 @@ def test_answers_are_sorted_by_their_values_not_their_texts(name: str, values: l
 
 @settings(max_examples=times(30, 1000), deadline=None)
 @given(ROWS, ORDERS, st.integers(1, 7))
-def test_pages_together_are_all_rows_in_order(rows: list[Row], order: str, limit: int) -> None:
+def test_pages_together_are_all_rows_in_order(rows: list[ResultRow], order: str, limit: int) -> None:
     question = question_of(order, limit=str(limit))
-    found: list[Row] = []
+    found: list[ResultRow] = []
     cursor = None
     while True:
         rows_of_page, cursor = page(question, rows, cursor)
@@ -147,7 +148,7 @@ def test_pages_together_are_all_rows_in_order(rows: list[Row], order: str, limit
 @settings(max_examples=times(30, 1000), deadline=None)
 @given(ROWS, ROWS, st.integers(1, 7), ORDERS)
 def test_rows_that_come_or_go_between_pages_move_no_other(
-    rows: list[Row], others: list[Row], limit: int, order: str
+    rows: list[ResultRow], others: list[ResultRow], limit: int, order: str
 ) -> None:
     """As when a run is published: what stays is seen exactly once."""
     question = question_of(order, limit=str(limit))
@@ -165,7 +166,7 @@ def test_rows_that_come_or_go_between_pages_move_no_other(
 # ---- the text ----------------------------------------------------------------
 
 CUT = {0: 17, 12: 2**63 - 1}
-ROW = Row(
+ROW = ResultRow(
     Period(START, START + 3600), ("/ä", 200, None, date(2026, 1, 1)), {"hits": 2**70, "rate": 0.1, "spend": "1.50"}
 )
 
@@ -244,9 +245,9 @@ def test_a_forged_position_is_refused(name: str, value: Any, sign: str) -> None:
     good = cursors.Cursor(cursors.hash_of(question), question.range, positions(question)(ROW_OF_ALL), 7, CUT)
     cursors.check("", good, question)
     bad = good._replace(after=(value, *good.after[1:]))
-    with pytest.raises(BadParameter, match="belongs to another question"):
+    with pytest.raises(BadParameter, match="belongs to another query"):
         cursors.check("", bad, question)
-    with pytest.raises(BadParameter, match="belongs to another question"):
+    with pytest.raises(BadParameter, match="belongs to another query"):
         cursors.check("", good._replace(after=good.after[1:]), question)
 
 
@@ -275,7 +276,7 @@ LIKELY = [
 
 @settings(max_examples=times(60, 2000), deadline=None)
 @given(st.data(), ORDERS, ROWS)
-def test_any_position_is_refused_or_can_be_gone_on_from(data: st.DataObject, order: str, rows: list[Row]) -> None:
+def test_any_position_is_refused_or_can_be_gone_on_from(data: st.DataObject, order: str, rows: list[ResultRow]) -> None:
     question = question_of(order)
     where, key = positions(question), sort_key(question)
     good = where(ROW_OF_ALL)
@@ -298,5 +299,5 @@ def test_a_day_is_where_it_was() -> None:
     """Dates are texts in a cursor, and sorted as dates."""
     question = question_of("-on_day", by="on_day")
     days = [date(2026, 1, 1) + timedelta(days=n) for n in range(40)]
-    rows = [Row(Period(START, START + 3600), (day,), ROW_OF_ALL.answers) for day in [None, *days]]  # type: ignore[list-item]
+    rows = [ResultRow(Period(START, START + 3600), (day,), ROW_OF_ALL.answers) for day in [None, *days]]  # type: ignore[list-item]
     assert [row.key[0] for row in sorted_rows(question, rows)] == [*reversed(days), None]

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 
 from serving_layer.errors import BadParameter, NotAcceptable
 from serving_layer.query.model import Period
-from serving_layer.query.result import Answer, BatchPart, Meta, Row, SpeedPart
+from serving_layer.query.result import BatchPart, Provenance, Result, ResultRow, SpeedPart
 from serving_layer.rest import formats
 from serving_layer.rest.formats import choose_format, meta_headers, to_csv, to_json, to_ndjson
 
 START = 1_772_323_200  # 2026-03-01T00:00:00Z
 DAY = 86400
-META = Meta(
+META = Provenance(
     view="page_hits",
     version="0123456789abcdef",
     source="web",
@@ -39,10 +39,10 @@ META = Meta(
     etag='"e"',
 )
 ROWS = [
-    Row(Period(START, START + DAY), ("/docs", 200), {"hits": 3, "visitors": 2}),
-    Row(Period(START + DAY, START + 2 * DAY), (None, None), {"hits": 0, "visitors": None}),
+    ResultRow(Period(START, START + DAY), ("/docs", 200), {"hits": 3, "visitors": 2}),
+    ResultRow(Period(START + DAY, START + 2 * DAY), (None, None), {"hits": 0, "visitors": None}),
 ]
-ANSWER = Answer(("url", "status"), ROWS, META, "abc")
+ANSWER = Result(("url", "status"), ROWS, META, "abc")
 META_JSON = {
     "view": "page_hits",
     "version": "0123456789abcdef",
@@ -62,13 +62,13 @@ ROWS_JSON = [
 ]
 
 
-def one(value: Any, key: Any = "x", **more: Any) -> Answer:
+def one(value: Any, key: Any = "x", **more: Any) -> Result:
     """An answer of one row with one answer."""
-    row = Row(Period(START, START + DAY), (key,), {"hits": value}, **more)
-    return Answer(("url",), [row], replace(META, answers={"hits": {}}))
+    row = ResultRow(Period(START, START + DAY), (key,), {"hits": value}, **more)
+    return Result(("url",), [row], replace(META, answers={"hits": {}}))
 
 
-def lines(answer: Answer) -> list[str]:
+def lines(answer: Result) -> list[str]:
     return to_csv(answer).decode().split("\r\n")
 
 
@@ -84,7 +84,7 @@ def test_json_is_rows_next_and_meta() -> None:
 
 
 def test_an_answer_of_nothing_has_its_meta() -> None:
-    empty = Answer((), [], META)
+    empty = Result((), [], META)
     assert json.loads(to_json(empty)) == {"rows": [], "next": None, "meta": META_JSON}
     assert to_ndjson(empty).count(b"\n") == 1
     assert to_csv(empty) == b"bucket,hits,visitors\r\n"
@@ -192,8 +192,8 @@ RISKY = st.builds(str.__add__, st.sampled_from([*"=+-@'\t\r\n\","]), TEXTS)
 
 @given(st.lists(st.tuples(TEXTS | RISKY, TEXTS | RISKY | st.integers()), max_size=5))
 def test_csv_is_read_again_by_any_reader(cells: list[tuple[str, Any]]) -> None:
-    rows = [Row(Period(START, START + DAY), (key,), {"hits": value}) for key, value in cells]
-    found = to_csv(Answer(("url",), rows, replace(META, answers={"hits": {}}))).decode()
+    rows = [ResultRow(Period(START, START + DAY), (key,), {"hits": value}) for key, value in cells]
+    found = to_csv(Result(("url",), rows, replace(META, answers={"hits": {}}))).decode()
     read = [*csv.reader(io.StringIO(found, newline=""), strict=True)]
     assert [(key.removeprefix("'"), value.removeprefix("'")) for _, key, value in read[1:]] == [
         (key, str(value)) for key, value in cells
@@ -205,7 +205,7 @@ def test_csv_is_read_again_by_any_reader(cells: list[tuple[str, Any]]) -> None:
 
 def test_columns_that_only_some_rows_have_are_columns_of_all() -> None:
     rows = [replace(ROWS[0], answers={"hits": 1}), replace(ROWS[1], answers={"hits": 2, "hits_extra": 3})]
-    assert lines(Answer(("url", "status"), rows, replace(META, answers={"hits": {}}))) == [
+    assert lines(Result(("url", "status"), rows, replace(META, answers={"hits": {}}))) == [
         "bucket,url,status,hits,hits_extra", "2026-03-01T00:00:00Z,/docs,200,1,", "2026-03-02T00:00:00Z,,,2,3", "",
     ]  # fmt: skip
 

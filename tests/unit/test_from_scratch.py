@@ -9,9 +9,10 @@ from dataclasses import replace
 import pytest
 
 from serving_layer.query import rows as paging
-from serving_layer.query.model import Question
-from serving_layer.query.parse import Limits, ask
-from serving_layer.query.result import Answer, BatchPart, Meta, Row
+from serving_layer.query.limits import QueryLimits
+from serving_layer.query.model import Query
+from serving_layer.query.parse import parse_query
+from serving_layer.query.result import BatchPart, Provenance, Result, ResultRow
 from serving_layer.verification.from_scratch import recompute
 from serving_layer.verification.verify import ALL_TIME, _add, _compared
 from tests.serving_data import SALES, end_of, events
@@ -19,27 +20,27 @@ from views import in_memory
 
 EVENTS = events(200, seed=7)
 LIMIT = 10
-Edit = Callable[[list[Row]], list[Row]]
+Edit = Callable[[list[ResultRow]], list[ResultRow]]
 
 
-def asked(**more: str) -> Question:
+def asked(**more: str) -> Query:
     given = {"grain": "all", "by": "item,size", "limit": str(LIMIT), **more}
-    return ask(SALES, [*ALL_TIME, *given.items()], now=time.time(), limits=Limits())
+    return parse_query(SALES, [*ALL_TIME, *given.items()], now=time.time(), limits=QueryLimits())
 
 
-def answered(question: Question) -> tuple[Answer, list[Row]]:
+def answered(question: Query) -> tuple[Result, list[ResultRow]]:
     """The right first page, and what comes after it."""
-    meta = Meta(
+    meta = Provenance(
         view=SALES.name, version=SALES.hash, source=SALES.source.name, range=question.range, grain=question.grain,
         tz="UTC", batch=BatchPart(1, {}, 0.0, True), speed=None, cut=end_of(EVENTS), complete=True, degraded=False,
         why=None, answers={}, etag="",
     )  # fmt: skip
-    made = [Row(*place, answers) for place, answers in recompute(question, EVENTS).items()]
+    made = [ResultRow(*place, answers) for place, answers in recompute(question, EVENTS).items()]
     found, _ = paging.page(made, replace(question, limit=len(made)), None)
-    return Answer(question.by, found[:LIMIT], meta, "more" if found[LIMIT:] else None), found[LIMIT:]
+    return Result(question.by, found[:LIMIT], meta, "more" if found[LIMIT:] else None), found[LIMIT:]
 
 
-def found_wrong(question: Question, answer: Answer, *, parts: int = 1) -> int:
+def found_wrong(question: Query, answer: Result, *, parts: int = 1) -> int:
     counted, cells = in_memory.counted(EVENTS), {}
     for part in range(parts):
         _add(counted[part::parts], [((question, answer), cells)])

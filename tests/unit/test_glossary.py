@@ -46,10 +46,16 @@ MAYBE = re.compile(
 """A line without any of this has no retired word: most lines are passed by quickly."""
 PATTERNS = {word: re.compile(rf"\b(?:{pattern})\b", re.IGNORECASE) for word, pattern in RETIRED.items()}
 
-ROOMS_DONE = frozenset({"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples"})
+ROOMS_DONE = frozenset(
+    {
+        *("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples", "views"),
+        *("docs/README.md", "docs/architecture.md", "docs/catalog.md", "docs/views.md", "docs/decisions"),
+    }
+)
 """Rooms whose words are settled: no hit is allowed there."""
 
 NOT_READ = {
+    "tests/browser/vendor/*": "not our words",
     "docs/glossary.md": "it lists the retired words",
     "tests/unit/test_glossary.py": "so does this test",
     "docs/decisions/0017-*.md": "it tells of the renaming",
@@ -99,6 +105,8 @@ def hits() -> Iterator[Hit]:
         if path.suffix not in TEXTS or any(fnmatch(name, pattern) for pattern in NOT_READ):
             continue
         for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+            if not MAYBE.search(line):
+                continue
             for word in retired_words(wire.sub(" ", line)):
                 if not any(fnmatch(name, file) and part in line for file, part in ALLOWED):
                     yield Hit(room_of(name), word, name, number, line.strip())
@@ -108,8 +116,6 @@ def hits() -> Iterator[Hit]:
 
 def retired_words(text: str) -> list[str]:
     """Which of them a text has."""
-    if not MAYBE.search(text):
-        return []
     words = words_of(text)
     found = [word for word, pattern in PATTERNS.items() if pattern.search(words)]
     return [*found, *(word for word, pattern in RETIRED_NAMES.items() if re.search(pattern, text))]

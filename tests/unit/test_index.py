@@ -214,7 +214,7 @@ def check_buckets(index: Index, level: Level, start: int, end: int) -> None:
 
 def made(view: View, count: int, seed: int) -> list[Event]:
     """Events of several days and months, each with an id of its own."""
-    records = generate(view.source, count, seed, views=[view], copies=0)
+    records = generate(view.source, count, seed, views=[view], duplicates=0)
     return [
         Event(event.partition, event.offset, event.event_id, event.event_time + timedelta(days=days), event.fields)
         for place, event in enumerate(record.event for record in records)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving_layer.query.key_selection import wanted
+from serving_layer.query.key_selection import select_keys
 from serving_layer.query.model import Filter
 from tests.tiers import times
 from views.aggregates import Count
@@ -66,7 +66,7 @@ def passes(view: View, filters: list[Filter], key: tuple[Any, ...]) -> bool:
 @given(data=st.data())
 def test_wanted_keys_are_those_that_pass_all_filters(view: View, data: st.DataObject) -> None:
     filters = data.draw(filters_of([*view.keys]))
-    found = wanted(view, filters, MOST)
+    found = select_keys(view, filters, MOST)
     every = [*product(*(VALUES[name] for name in view.keys))]
     right = [key for key in every if passes(view, filters, key)]
     assert [key for key in every if found.matches(key)] == right
@@ -105,14 +105,14 @@ EXAMPLES: list[tuple[View, list[Filter], list[tuple[Any, ...]] | None, bytes]] =
 def test_keys_are_listed_where_all_are_fixed_and_else_begin_with_what_is(
     view: View, filters: list[Filter], keys: list[tuple[Any, ...]] | None, prefix: bytes
 ) -> None:
-    found = wanted(view, filters, MOST)
+    found = select_keys(view, filters, MOST)
     assert (None if found.keys is None else [*map(unpack_key, found.keys)]) == keys
     assert found.prefix == prefix
 
 
 def test_too_many_keys_are_not_listed_but_scanned() -> None:
     many = [Filter("status", "is", tuple(range(10))), Filter("url", "is", tuple("abcdef"))]
-    assert wanted(URL_LAST, many, 59).keys is None
-    assert len(wanted(URL_LAST, many, 60).keys or ()) == 60
-    assert wanted(URL_LAST, many, 59).prefix == pack_key((0,))[:-1]
-    assert wanted(URL_LAST, many, 59).matches((9, "f"))
+    assert select_keys(URL_LAST, many, 59).keys is None
+    assert len(select_keys(URL_LAST, many, 60).keys or ()) == 60
+    assert select_keys(URL_LAST, many, 59).prefix == pack_key((0,))[:-1]
+    assert select_keys(URL_LAST, many, 59).matches((9, "f"))

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from master_dataset.table.commits import Kind, Proof, append_to_ledger
+from master_dataset.table.ledger import append_to_ledger
+from master_dataset.table.proofs import Kind, Proof
 from tidemark import cli
 
 SCHEMA = {

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from serving_layer.query.presentation_cache import OVERHEAD, Presentation, PresentedCache
+from serving_layer.query.presentation_cache import OVERHEAD, Presentation, PresentationCache
 
 ONE, OTHER = Presentation({"hits": 1}, {"hits": 1}), Presentation({"hits": 2}, {"hits": 2})
 
 
 def test_the_same_states_are_presented_once() -> None:
-    cache = PresentedCache(1)
+    cache = PresentationCache(1)
     cache.put("hits", [b"a", b"b"], ONE)
     assert cache.get("hits", [b"a", b"b"]) is ONE
 
@@ -26,14 +26,14 @@ def test_the_same_states_are_presented_once() -> None:
     ],
 )
 def test_other_states_or_another_question_find_nothing(how: str, packed: list[bytes]) -> None:
-    cache = PresentedCache(1)
+    cache = PresentationCache(1)
     cache.put("hits", [b"a", b"b"], ONE)
     assert cache.get(how, packed) is None
 
 
 def test_what_is_asked_for_again_outlives_what_is_not() -> None:
     room_for_four = 4 * (OVERHEAD + 1) / 1_000_000
-    cache = PresentedCache(room_for_four)
+    cache = PresentationCache(room_for_four)
     cache.put("hits", [b"x"], ONE)
     for each in (b"a", b"b", b"c", b"d", b"e"):
         cache.put("hits", [each], OTHER)
@@ -42,6 +42,6 @@ def test_what_is_asked_for_again_outlives_what_is_not() -> None:
 
 
 def test_nothing_is_kept_where_there_is_no_room() -> None:
-    for cache, packed in ((PresentedCache(0), b""), (PresentedCache(0.01), bytes(10_000))):
+    for cache, packed in ((PresentationCache(0), b""), (PresentationCache(0.01), bytes(10_000))):
         cache.put("hits", [packed], ONE)
         assert cache.get("hits", [packed]) is None

@@ -13,7 +13,8 @@ from starlette.routing import Route
 from infra.settings import load_settings
 from infra.version import VERSION
 from serving_layer.app import create_app
-from serving_layer.query.parse import PARAMETERS, Limits, ask
+from serving_layer.query.limits import QueryLimits
+from serving_layer.query.parse import PARAMETERS, parse_query
 from serving_layer.query.parse_filters import names_of
 from serving_layer.rest.openapi.document import describe
 from tests.process.serving_server import serving
@@ -34,7 +35,7 @@ ODD = View(
     },
 )  # fmt: skip
 """Keys that are called like parameters, an answer like a member of a row, and values of every type."""
-DOCUMENT = describe([*VIEWS.values(), ODD], Limits())
+DOCUMENT = describe([*VIEWS.values(), ODD], QueryLimits())
 
 
 def found(schema: dict[str, Any], document: dict[str, Any] = DOCUMENT) -> dict[str, Any]:
@@ -119,7 +120,7 @@ def test_version_is_that_of_the_package() -> None:
 def test_every_route_is_described_and_every_described_path_is_there(tmp_path: Path) -> None:
     declared = load_declarations(examples="web")
     app = create_app(load_settings(home=tmp_path), declared)
-    described = describe(declared.views.values(), Limits())["paths"]
+    described = describe(declared.views.values(), QueryLimits())["paths"]
     routes = {route.path for route in app.routes if isinstance(route, Route)} - {
         "/docs",
         "/openapi.json",
@@ -148,7 +149,7 @@ def test_parameters_of_a_view_are_those_that_asking_knows(view: View) -> None:
             given = parameter["example"]
             text = ",".join(map(str, given)) if isinstance(given, list) else str(given)
             extra = [("grain", "day")] if name == "window" else []
-            ask(view, [(name, text), *extra], now=1_772_323_200.0, limits=Limits())
+            parse_query(view, [(name, text), *extra], now=1_772_323_200.0, limits=QueryLimits())
     assert ("by" in described) == bool(view.keys)
     assert set(described["answers"]["schema"]["items"]["enum"]) == set(view.answers)
 
@@ -172,7 +173,7 @@ def test_examples_of_questions_are_questions(tmp_path: Path) -> None:
 def test_answers_are_what_their_schemas_say(tmp_path: Path) -> None:
     with serving(tmp_path / "home") as served:
         described = served.client.get("/openapi.json").json()
-        assert described == describe(served.answering.declarations.views.values(), Limits())
+        assert described == describe(served.engine.declarations.views.values(), QueryLimits())
         for path, name in (
             ("/views", "/views"),
             ("/views/page_hits", "/views/{name}"),

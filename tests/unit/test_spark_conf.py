@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from infra.clients.kafka import kafka_config
+from infra.clients.kafka import kafka_python_config, spark_kafka_options
 from infra.java.jars import JarSet
 from infra.settings import Settings, load_settings
-from infra.spark.session import kafka_source_options, spark_conf
+from infra.spark.session import spark_conf
 
 
 @pytest.fixture
@@ -54,13 +54,16 @@ def test_every_session_has_delta_and_counts_time_in_utc(jars: JarSet, master: st
 
 def test_plaintext_needs_nothing_but_addresses() -> None:
     settings = load_settings()
-    assert kafka_source_options(settings, "127.0.0.1:9092") == {
+    assert spark_kafka_options(settings, "127.0.0.1:9092") == {
         "kafka.bootstrap.servers": "127.0.0.1:9092",
         "kafka.security.protocol": "PLAINTEXT",
         "kafka.isolation.level": "read_committed",
         "kafka.fetch.max.wait.ms": "10",
     }
-    assert kafka_config(settings, "a:1,b:2") == {"bootstrap_servers": ["a:1", "b:2"], "security_protocol": "PLAINTEXT"}
+    assert kafka_python_config(settings, "a:1,b:2") == {
+        "bootstrap_servers": ["a:1", "b:2"],
+        "security_protocol": "PLAINTEXT",
+    }
 
 
 @pytest.mark.parametrize(
@@ -74,13 +77,13 @@ def test_spark_and_python_clients_sign_in_alike(mechanism: str, login: str) -> N
         kafka_password='a"b\\c',
         kafka_ca_file="/etc/ca.pem",
     )
-    options = kafka_source_options(settings, settings.kafka_bootstrap)
+    options = spark_kafka_options(settings, settings.kafka_bootstrap)
     assert options["kafka.sasl.mechanism"] == mechanism
     assert options["kafka.sasl.jaas.config"] == (
         f'org.apache.kafka.common.security.{login} required username="ada" password="a\\"b\\\\c";'
     )
     assert options["kafka.ssl.truststore.location"] == "/etc/ca.pem"
-    config = kafka_config(settings, settings.kafka_bootstrap)
+    config = kafka_python_config(settings, settings.kafka_bootstrap)
     assert config["sasl_mechanism"] == mechanism
     assert (config["sasl_plain_username"], config["sasl_plain_password"]) == ("ada", 'a"b\\c')
     assert config["ssl_cafile"] == "/etc/ca.pem"
@@ -88,7 +91,7 @@ def test_spark_and_python_clients_sign_in_alike(mechanism: str, login: str) -> N
 
 def test_ssl_without_sasl_sends_no_password() -> None:
     settings = cluster(kafka_security_protocol="SSL", kafka_username="ada", kafka_password="hunter2")
-    assert "hunter2" not in str(kafka_source_options(settings, "x:1")) + str(kafka_config(settings, "x:1"))
+    assert "hunter2" not in str(spark_kafka_options(settings, "x:1")) + str(kafka_python_config(settings, "x:1"))
 
 
 def test_log_configuration_survives_a_path_with_a_space(

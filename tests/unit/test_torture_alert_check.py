@@ -24,7 +24,7 @@ def episode(key: tuple[Any, ...], first: int, last: int) -> Episode:
 
 
 @pytest.mark.parametrize(
-    ("fired", "amiss"),
+    ("fired", "problems"),
     [
         ([episode(A, 0, DAY), episode(B, DAY, DAY)], 0),
         ([episode(A, 0, 0), episode(A, DAY, DAY), episode(B, DAY, DAY)], 0),  # each was true before the other
@@ -35,13 +35,13 @@ def episode(key: tuple[Any, ...], first: int, last: int) -> Episode:
         ([], 3),
     ],
 )
-def test_each_true_period_is_in_one_episode_that_fired(fired: list[Episode], amiss: int) -> None:
+def test_each_true_period_is_in_one_episode_that_fired(fired: list[Episode], problems: int) -> None:
     true = {(A, 0), (A, DAY), (B, DAY)}
-    assert len(list(judge(DAY, true, fired))) == amiss
+    assert len(list(judge(DAY, true, fired))) == problems
 
 
 @pytest.mark.parametrize(
-    ("firing", "by_kafka", "amiss"),
+    ("firing", "by_kafka", "problems"),
     [
         ({"a": 1, "b": 1}, {"a", "b"}, []),
         ({"a": 2, "b": 1}, {"a", "b"}, ["a fired 2 times"]),
@@ -49,8 +49,8 @@ def test_each_true_period_is_in_one_episode_that_fired(fired: list[Episode], ami
         ({"a": 1, "b": 1}, {"a", "b", "c"}, ["c was told, and never fired"]),
     ],
 )
-def test_each_episode_fires_once_and_is_sent(firing: dict[str, int], by_kafka: set[str], amiss: list[str]) -> None:
-    assert list(misdelivered(["a", "b"], Counter(firing), by_kafka)) == amiss
+def test_each_episode_fires_once_and_is_sent(firing: dict[str, int], by_kafka: set[str], problems: list[str]) -> None:
+    assert list(misdelivered(["a", "b"], Counter(firing), by_kafka)) == problems
 
 
 def test_what_is_true_is_told_by_the_reference_interpreter_at_the_cut() -> None:

@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 from typer.testing import Result as Ended
 
 from tidemark.commands import torture as commands
-from torture.result import Result, Wrong
+from torture.result import ProgrammeResult, Violation
 
-Torment = Callable[..., Result]
+Torment = Callable[..., ProgrammeResult]
 
 
 @pytest.fixture
@@ -36,19 +36,19 @@ def torture(app: typer.Typer, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
     return run
 
 
-def giving(result: Result) -> Torment:
-    def programme(place: Path, *_: Any, **__: Any) -> Result:
+def giving(result: ProgrammeResult) -> Torment:
+    def programme(place: Path, *_: Any, **__: Any) -> ProgrammeResult:
         (place / "fates.jsonl").write_text("[]")
         return result
 
     return programme
 
 
-def never(*_: Any, **__: Any) -> Result:
+def never(*_: Any, **__: Any) -> ProgrammeResult:
     raise AssertionError("nothing was to be started")
 
 
-RIGHT, WRONG = Result(7), Result(7, wrong=[Wrong(3, "a wrong answer", "[5] instead of [6]")])
+RIGHT, WRONG = ProgrammeResult(7), ProgrammeResult(7, wrong=[Violation(3, "a wrong answer", "[5] instead of [6]")])
 
 
 @pytest.mark.parametrize(

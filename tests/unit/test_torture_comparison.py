@@ -37,7 +37,7 @@ def ranks(*found: tuple[str, int], off: int = 0) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("name", "found", "wanted", "is_fine"),
+    ("name", "found", "expected", "is_fine"),
     [
         ("trades", 3, 3, True),
         ("trades", 4, 3, False),
@@ -65,6 +65,6 @@ def ranks(*found: tuple[str, int], off: int = 0) -> list[dict[str, Any]]:
     ],
 )
 def test_an_answer_may_be_off_by_what_it_states_and_an_exact_one_by_nothing(
-    name: str, found: Any, wanted: Any, is_fine: bool
+    name: str, found: Any, expected: Any, is_fine: bool
 ) -> None:
-    assert is_right(VIEW, name, found, wanted) == is_fine
+    assert is_right(VIEW, name, found, expected) == is_fine

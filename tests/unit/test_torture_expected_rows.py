@@ -15,12 +15,14 @@ import pytest
 
 from master_dataset.cut import Cut
 from serving_layer.query import periods
-from serving_layer.query.model import Question
-from serving_layer.query.parse import Limits, ask
+from serving_layer.query.limits import QueryLimits
+from serving_layer.query.model import Query
+from serving_layer.query.parse import parse_query
 from serving_layer.verification.from_scratch import recompute
-from torture import expected_rows, shop
-from torture.comparison import Answered, compare
-from torture.expected_rows import wanted_rows, windows
+from torture import expected_rows as expected_rows_module
+from torture import shop
+from torture.comparison import ServedAnswer, compare
+from torture.expected_rows import expected_rows, windows
 from torture.questions import question
 from views.aggregates import Average, Count, Quantiles, Sum, TopK
 from views.derived import Ratio
@@ -85,12 +87,12 @@ def asked_of(view: View, truth: Known, around: datetime, count: int) -> Iterator
         yield question(view, truth.hours, chance, known)
 
 
-def served(view: View, asked: dict[str, str]) -> Question:
-    return ask(view, list(asked.items()), now=0.0, limits=Limits())
+def served(view: View, query: dict[str, str]) -> Query:
+    return parse_query(view, list(query.items()), now=0.0, limits=QueryLimits())
 
 
-def by_the_serving_layer(view: View, asked: dict[str, str], cut: Cut, truth: Known) -> dict[Any, Any]:
-    made = served(view, asked)
+def by_the_serving_layer(view: View, query: dict[str, str], cut: Cut, truth: Known) -> dict[Any, Any]:
+    made = served(view, query)
     start, end = min(each.start for each in made.windows), max(each.end for each in made.windows)
     return {(at.start, *key): row for (at, key), row in recompute(made, truth.events(cut, start, end)).items()}
 
@@ -173,16 +175,16 @@ def test_a_filter_holds_and_null_is_a_value_that_has_no_name(more: dict[str, str
     truth = Known(at)
     pairs: list[tuple[str | None, bool | None]] = [("a", True), ("ab", False), ("b", True), (None, None)]
     truth.all = [Event(0, n, f"e{n}", at, {"item": item, "paid": paid}) for n, (item, paid) in enumerate(pairs)]
-    asked = {"from": "2026-03-01T22:00:00Z", "to": "2026-03-01T23:00:00Z", "by": "item", **more}
-    found = wanted_rows(shop.sales, asked, {0: 9}, truth)  # type: ignore[arg-type]
+    query = {"from": "2026-03-01T22:00:00Z", "to": "2026-03-01T23:00:00Z", "by": "item", **more}
+    found = expected_rows(shop.sales, query, {0: 9}, truth)  # type: ignore[arg-type]
     assert sorted((key for _, key in found), key=str) == sorted(expected, key=str)
 
 
 @pytest.mark.parametrize("name", ["fill", "item.null", "colour", "answers"])
 def test_what_the_checker_does_not_understand_it_does_not_judge(name: str) -> None:
-    asked = {"from": "2026-03-01T22:00:00Z", "to": "2026-03-01T23:00:00Z", name: "zero"}
+    query = {"from": "2026-03-01T22:00:00Z", "to": "2026-03-01T23:00:00Z", name: "zero"}
     with pytest.raises(ValueError, match=f"{name}=zero was asked of sales"):
-        wanted_rows(shop.sales, asked, {}, Known(NEAR["a usual week"]))  # type: ignore[arg-type]
+        expected_rows(shop.sales, query, {}, Known(NEAR["a usual week"]))  # type: ignore[arg-type]
 
 
 # ---- beside the serving layer ------------------------------------------------
@@ -193,14 +195,14 @@ def test_the_serving_layer_and_the_checker_mean_the_same_by_every_question(view:
     cut, ways = {0: 120, 1: 130, 2: 1002}, Counter[str]()
     for around in NEAR.values():
         truth = Known(around)
-        for asked in asked_of(view, truth, around, 60):
-            made = served(view, asked)
+        for query in asked_of(view, truth, around, 60):
+            made = served(view, query)
             both = [(period.start, *window) for period, window in zip(made.periods, made.windows, strict=True)]
-            assert windows(view, asked) == both, asked
-            found = wanted_rows(view, asked, cut, truth)  # type: ignore[arg-type]
-            assert found == by_the_serving_layer(view, asked, cut, truth), asked
+            assert windows(view, query) == both, query
+            found = expected_rows(view, query, cut, truth)  # type: ignore[arg-type]
+            assert found == by_the_serving_layer(view, query, cut, truth), query
             ways.update(["a row"] if found else [])
-            ways.update(name.partition(".")[2] or name for name in asked)
+            ways.update(name.partition(".")[2] or name for name in query)
     assert ways["a row"] > 200
     if view.bucket.seconds <= HOUR:
         assert ways.keys() >= {"tz", "grain", "window", "by", "not"}
@@ -222,17 +224,17 @@ def sabotage(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     broken.SABOTAGES[name]["serving_layer.query.periods"](periods)
 
 
-def answered(view: View, asked: dict[str, str], cut: Cut, truth: Known) -> Answered:
+def answered(view: View, query: dict[str, str], cut: Cut, truth: Known) -> ServedAnswer:
     """All rows, as a serving process in which this code runs would tell them."""
-    made, rows = served(view, asked), by_the_serving_layer(view, asked, cut, truth)
-    zone = expected_rows.zone_of(asked)
+    made, rows = served(view, query), by_the_serving_layer(view, query, cut, truth)
+    zone = expected_rows_module.zone_of(query)
     told = [
         {"bucket": datetime.fromtimestamp(at, zone).isoformat(), **dict(zip(made.by, key, strict=True)), **row}
         for (at, *key), row in sorted(rows.items(), key=lambda item: [(each is not None, each) for each in item[0]])
     ]
     plain = [{name: list(v) if isinstance(v, tuple) else v for name, v in row.items()} for row in told]
     meta = {"cut": {str(p): o for p, o in cut.items()}, "degraded": False}
-    return Answered(view, asked, {"rows": plain, "next": None, "meta": meta}, 0.0)
+    return ServedAnswer(view, query, {"rows": plain, "next": None, "meta": meta}, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -246,21 +248,21 @@ def test_broken_periods_of_the_serving_layer_change_nothing_of_what_is_wanted_an
     view, around, cut = shop.sales, NEAR["Berlin is set forward"], {0: 120, 1: 130, 2: 1002}
     truth = Known(around)
     every = [each for each in asked_of(view, truth, around, 200) if each["limit"] == "10000"]
-    right = [wanted_rows(view, asked, cut, truth) for asked in every]  # type: ignore[arg-type]
-    meant = [served(view, asked) for asked in every]
-    assert all(not compare(answered(view, asked, cut, truth), truth).differences for asked in every)  # type: ignore[arg-type]
+    right = [expected_rows(view, query, cut, truth) for query in every]  # type: ignore[arg-type]
+    meant = [served(view, query) for query in every]
+    assert all(not compare(answered(view, query, cut, truth), truth).differences for query in every)  # type: ignore[arg-type]
     sabotage(name, monkeypatch)
-    assert [wanted_rows(view, asked, cut, truth) for asked in every] == right  # type: ignore[arg-type]
-    found = [bool(compare(answered(view, asked, cut, truth), truth).differences) for asked in every]  # type: ignore[arg-type]
+    assert [expected_rows(view, query, cut, truth) for query in every] == right  # type: ignore[arg-type]
+    found = [bool(compare(answered(view, query, cut, truth), truth).differences) for query in every]  # type: ignore[arg-type]
     assert sum(found) >= 5
-    assert not any(is_found and is_touched not in asked for asked, is_found in zip(every, found, strict=True))
-    assert [served(view, asked) for asked in every] != meant
+    assert not any(is_found and is_touched not in query for query, is_found in zip(every, found, strict=True))
+    assert [served(view, query) for query in every] != meant
     monkeypatch.undo()
-    assert [served(view, asked) for asked in every] == meant
+    assert [served(view, query) for query in every] == meant
 
 
 def test_what_is_wanted_is_made_without_the_serving_layer() -> None:
-    tree = ast.walk(ast.parse(Path(expected_rows.__file__).read_text()))
+    tree = ast.walk(ast.parse(Path(expected_rows_module.__file__).read_text()))
     modules = [node.module or "" for node in tree if isinstance(node, ast.ImportFrom)]
     assert "torture.truth" in modules
     assert not [module for module in modules if module.startswith("serving_layer")]

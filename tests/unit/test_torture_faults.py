@@ -15,11 +15,13 @@ import pytest
 
 from infra.stack.services import build_services
 from torture import disks
+from torture.commands import RunTurn
 from torture.errors import TortureError
 from torture.faults import all_faults, clocks, damage, network, topics
-from torture.installation import SERVICES, Installation, RunTurn
+from torture.installation import Installation
 from torture.links import PAIRS
-from torture.proxy import Mode
+from torture.processes import SERVICES
+from torture.proxy import ProxyMode
 from torture.supervised import LiveEnvironment
 
 CHANCE = random.Random(1)  # noqa: S311  no secret
@@ -41,7 +43,7 @@ def test_no_two_faults_share_a_name() -> None:
 
 
 def test_every_pair_is_hurt_in_every_way() -> None:
-    assert len(names("network")) == len(network.HURT_PAIRS) * (len(Mode) - 1)
+    assert len(names("network")) == len(network.HURT_PAIRS) * (len(ProxyMode) - 1)
     assert {*PAIRS} - {*network.HURT_PAIRS} == {("batch", "kafka")}
 
 
@@ -89,7 +91,7 @@ def test_the_turn_to_make_runs_is_had_at_once_from_a_run_that_yields() -> None:
 
 
 def test_the_same_chance_gives_the_same_condition() -> None:
-    one, other = (network.condition_by(Mode.TRICKLE, random.Random(7)) for _ in range(2))  # noqa: S311
+    one, other = (network.condition_by(ProxyMode.TRICKLE, random.Random(7)) for _ in range(2))  # noqa: S311
     assert one == other
 
 
@@ -123,11 +125,11 @@ def test_harm_is_harm_and_takes_the_checksum_along(tmp_path: Path) -> None:
 
 
 def test_a_service_gets_the_environment_of_the_moment_it_is_started(bare: Installation) -> None:
-    file = bare.bend()
+    file = bare.environments.write()
     found = LiveEnvironment({"USUAL": "1"}, "speed", file)
     before = dict(found)
-    bare.environments["speed"] = {"LD_PRELOAD": "/lib/x.so"}
-    bare.bend()
+    bare.environments.more["speed"] = {"LD_PRELOAD": "/lib/x.so"}
+    bare.environments.write()
     assert before["USUAL"] == "1"
     assert "LD_PRELOAD" not in before
     assert dict(found) == {**before, "LD_PRELOAD": "/lib/x.so"}

@@ -12,7 +12,8 @@ from infra.home import Home
 from infra.settings import Settings
 from torture.errors import TortureError
 from torture.home_copy import LIMITS, copied
-from torture.installation import PLAIN, Installation
+from torture.installation import Installation
+from torture.installation_settings import PLAIN
 from torture.links import PAIRS
 
 DECLARED = """

@@ -18,22 +18,24 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from master_dataset.cut import Cut
-from serving_layer.query.parse import Limits, ask, ask_json
+from serving_layer.query.limits import QueryLimits
+from serving_layer.query.parse import parse_query, parse_query_json
 from serving_layer.verification.from_scratch import recompute
-from tidemark.commands.torture import _place
-from torture.comparison import Answered, Place, compare, last_place
+from tidemark.commands.torture import _own_folder
+from torture.commands import output_of
+from torture.comparison import RowPosition, ServedAnswer, compare, last_position
 from torture.errors import BrokenPromise, TortureError
 from torture.fault import KINDS, Fault
 from torture.faults import all_faults
-from torture.installation import Installation, said_by
-from torture.plan import Planned, plan, usable
+from torture.installation import Installation
+from torture.plan import PlannedShot, plan, usable
 from torture.programme import Programme
 from torture.questions import as_json, question, whole
-from torture.result import Result, Sample, Shot, Wrong, read_result
+from torture.result import ProgrammeResult, Sample, Shot, Violation, read_result
 from torture.sampler import growth
 from torture.shop import minutes, sales, totals
 from torture.supervised import _appended
-from torture.table import found, summary
+from torture.table import findings, summary
 from views.in_memory import Event
 from views.view import View
 
@@ -58,9 +60,9 @@ class Known:
         ]
 
 
-def answered(view: View, asked: dict[str, str], cut: Cut) -> Answered:
+def answered(view: View, query: dict[str, str], cut: Cut) -> ServedAnswer:
     """The right answer, as the platform gives it."""
-    made = ask(view, list(asked.items()), now=0.0, limits=Limits())
+    made = parse_query(view, list(query.items()), now=0.0, limits=QueryLimits())
     rows = [
         {
             "bucket": datetime.fromtimestamp(period.start, UTC).isoformat(),
@@ -71,14 +73,14 @@ def answered(view: View, asked: dict[str, str], cut: Cut) -> Answered:
     ]
     plain = [{name: list(v) if isinstance(v, tuple) else v for name, v in row.items()} for row in rows]
     meta = {"cut": {str(p): o for p, o in cut.items()}, "degraded": False}
-    return Answered(view, asked, {"rows": plain, "next": None, "meta": meta}, 0.0)
+    return ServedAnswer(view, query, {"rows": plain, "next": None, "meta": meta}, 0.0)
 
 
 @pytest.mark.parametrize("view", [sales, totals, minutes], ids=lambda view: view.name)
 def test_a_right_answer_is_right_and_any_other_number_is_not(view: View) -> None:
     cut = {0: 4, 1: 3, 2: 2}
-    asked = whole(view, [HOUR, HOUR + 1]) | ({"by": ",".join(view.keys)} if view.keys else {})
-    right = answered(view, asked, cut)
+    query = whole(view, [HOUR, HOUR + 1]) | ({"by": ",".join(view.keys)} if view.keys else {})
+    right = answered(view, query, cut)
     compared = compare(right, Known())  # type: ignore[arg-type]
     assert compared.differences == ()
     assert compared.values >= len(view.answers)
@@ -123,35 +125,35 @@ def test_first_rows_by_a_count_are_the_highest_and_equal_ones_any_of_them() -> N
 
 
 def test_a_page_has_the_next_places_in_their_order_and_the_numbers_of_its_own_cut() -> None:
-    asked = {**whole(minutes, [HOUR, HOUR + 1]), "grain": "hour", "by": "user", "limit": "1"}
-    early, late = (answered(minutes, asked, dict.fromkeys(range(3), end)) for end in (3, 4))
+    query = {**whole(minutes, [HOUR, HOUR + 1]), "grain": "hour", "by": "user", "limit": "1"}
+    early, late = (answered(minutes, query, dict.fromkeys(range(3), end)) for end in (3, 4))
 
-    def page(of: Answered, *places: int, after: Place | None = None, more: str | None = None) -> Answered:
+    def page(of: ServedAnswer, *places: int, after: RowPosition | None = None, more: str | None = None) -> ServedAnswer:
         rows = [of.body["rows"][place] for place in places]
         return replace(of, body={**of.body, "rows": rows, "next": more}, after=after)
 
-    def judged(of: Answered) -> tuple[str, ...]:
+    def judged(of: ServedAnswer) -> tuple[str, ...]:
         return compare(of, Known()).differences  # type: ignore[arg-type]
 
     first = page(early, 0, more="a cursor")
     assert len(early.body["rows"]) == len(late.body["rows"]) == 2
-    assert judged(first) == judged(page(early, 1, after=last_place(first))) == ()
-    assert judged(page(late, 1, after=last_place(first))) == (), "at a later cut than the first page"
+    assert judged(first) == judged(page(early, 1, after=last_position(first))) == ()
+    assert judged(page(late, 1, after=last_position(first))) == (), "at a later cut than the first page"
     assert judged(page(early, 0)), "no cursor, and there is more"
     assert judged(page(early, 1, more="a cursor")), "the first place is left out"
     assert judged(page(early, 0, 1)), "more rows than were asked for"
-    assert judged(page(early, 0, after=last_place(first))), "a place on two pages"
-    assert judged(page(early, after=last_place(first))), "a place on no page"
-    mixed = replace(page(late, 1, after=last_place(first)), body={**late.body, "rows": early.body["rows"][1:]})
+    assert judged(page(early, 0, after=last_position(first))), "a place on two pages"
+    assert judged(page(early, after=last_position(first))), "a place on no page"
+    mixed = replace(page(late, 1, after=last_position(first)), body={**late.body, "rows": early.body["rows"][1:]})
     assert judged(mixed), "numbers of another cut than the page's"
-    both = {**asked, "limit": "2"}
-    assert judged(replace(page(early, 0, 1), asked=both)) == ()
-    assert judged(replace(page(early, 1, 0), asked=both)), "not in order"
+    both = {**query, "limit": "2"}
+    assert judged(replace(page(early, 0, 1), query=both)) == ()
+    assert judged(replace(page(early, 1, 0), query=both)), "not in order"
 
 
 def test_a_bucket_is_told_by_the_clocks_that_were_asked_for() -> None:
-    asked = {**whole(sales, [HOUR, HOUR + 1]), "grain": "hour", "tz": "Asia/Tokyo"}
-    told = answered(sales, asked, dict.fromkeys(range(3), 4))
+    query = {**whole(sales, [HOUR, HOUR + 1]), "grain": "hour", "tz": "Asia/Tokyo"}
+    told = answered(sales, query, dict.fromkeys(range(3), 4))
     zone = ZoneInfo("Asia/Tokyo")
     rows = [
         {**row, "bucket": datetime.fromisoformat(row["bucket"]).astimezone(zone).isoformat()}
@@ -175,8 +177,8 @@ def test_a_window_is_taken_over_what_came_before_the_range() -> None:
 
 
 def test_an_answer_of_another_cut_than_it_says_is_wrong() -> None:
-    asked = whole(totals, [HOUR, HOUR + 1])
-    said = answered(totals, asked, {0: 4, 1: 4, 2: 4})
+    query = whole(totals, [HOUR, HOUR + 1])
+    said = answered(totals, query, {0: 4, 1: 4, 2: 4})
     for cut in ({"0": 3, "1": 4, "2": 4}, {"0": 4, "1": 4}):
         body = {**said.body, "meta": {**said.meta, "cut": cut}}
         assert compare(replace(said, body=body), Known()).differences  # type: ignore[arg-type]
@@ -191,13 +193,13 @@ def test_every_question_can_be_asked(view: View) -> None:
     grains, ways = set[str](), set[str]()
     known = {key: "true" if key == "paid" else "u1" for key in view.keys}
     for _ in range(300):
-        asked = question(view, [HOUR - 40, HOUR, HOUR + 3], chance, known)
-        made = ask(view, list(asked.items()), now=0.0, limits=Limits())
+        query = question(view, [HOUR - 40, HOUR, HOUR + 3], chance, known)
+        made = parse_query(view, list(query.items()), now=0.0, limits=QueryLimits())
         assert made.range.start % view.bucket.seconds == made.range.end % view.bucket.seconds == 0
         grains.add(made.grain)
-        ways |= {name.partition(".")[2] or name for name in asked} | {made.tz, f"{made.grain} {made.tz}"}
-        body = {name: value for name, value in as_json(view, asked).items() if name != "view"}
-        assert ask_json(view, body, now=0.0, limits=Limits()) == made, "the same question by POST"
+        ways |= {name.partition(".")[2] or name for name in query} | {made.tz, f"{made.grain} {made.tz}"}
+        body = {name: value for name, value in as_json(view, query).items() if name != "view"}
+        assert parse_query_json(view, body, now=0.0, limits=QueryLimits()) == made, "the same question by POST"
     if view is minutes:
         assert ways >= {"tz", "window", "not", "prefix", "grain", "by", "Asia/Kolkata"}
     if view is not totals:
@@ -233,11 +235,16 @@ def test_what_a_machine_lacks_is_left_out_and_named() -> None:
 
 def test_a_result_is_read_as_it_was_written(tmp_path: Path) -> None:
     shot = Shot("kill redis", "kill", 1.0, 1.0, 3.5, 2.5, comparisons=10)
-    made = Result(7, shots=[shot], samples=[Sample(1.0, 3, {0: 5}, False, {"redis": 1}, {"redis": 9})])
+    made = ProgrammeResult(7, shots=[shot], samples=[Sample(1.0, 3, {0: 5}, False, {"redis": 1}, {"redis": 9})])
     made.write(tmp_path / "result.json")
     assert read_result(tmp_path / "result.json") == made
     assert made.is_right
-    for name, bad in (("wrong", Wrong(0, "a", "b")), ("lost", "e1"), ("unrecovered", "x"), ("cut_regressions", "y")):
+    for name, bad in (
+        ("wrong", Violation(0, "a", "b")),
+        ("lost", "e1"),
+        ("unrecovered", "x"),
+        ("cut_regressions", "y"),
+    ):
         assert not replace(made, **{name: [bad]}).is_right
     assert dict(summary(made))["faults"] == "1"
 
@@ -278,10 +285,10 @@ def test_a_folder_with_something_in_it_is_refused_and_left_as_it_is(tmp_path: Pa
     (tmp_path / "mine").write_text("precious")
     for given in (tmp_path, tmp_path / "mine"):
         with pytest.raises(TortureError, match="not empty"):
-            _place(given)
+            _own_folder(given)
     assert (tmp_path / "mine").read_text() == "precious"
-    assert _place(tmp_path / "new").is_dir()
-    assert _place(tmp_path / "new") == tmp_path / "new", "an empty one is as good as a new one"
+    assert _own_folder(tmp_path / "new").is_dir()
+    assert _own_folder(tmp_path / "new") == tmp_path / "new", "an empty one is as good as a new one"
 
 
 def programme() -> Programme:
@@ -289,7 +296,7 @@ def programme() -> Programme:
     made = Programme.__new__(Programme)
     made.installation = SimpleNamespace(notes=[])  # type: ignore[assignment]
     made.checker = SimpleNamespace(comparisons=0, refusals={})  # type: ignore[assignment]
-    made.result, made.began, made._open = Result(1), time.monotonic(), []
+    made.result, made.began, made._open = ProgrammeResult(1), time.monotonic(), []
     made.on_shot = lambda _number, _shot: None
     return made
 
@@ -313,27 +320,27 @@ def test_what_a_fault_finds_broken_is_wrong_and_one_that_cannot_be_had_is_counte
 ) -> None:
     made = programme()
     made._recover = lambda _since, _within: True  # type: ignore[method-assign]
-    made._shoot(1, Planned(failing(error), "1", waits=True))
+    made._shoot(1, PlannedShot(failing(error), "1", waits=True))
     assert [wrong.what for wrong in made.result.wrong] == (["a broken promise"] if is_wrong else [])
     assert len(made.result.not_injected) == (not is_wrong)
     assert [shot.is_injected for shot in made.result.shots] == [is_wrong]
     assert not made.result.is_right, "of one shot, none was injected"
-    assert found(made.result)
+    assert findings(made.result)
 
 
 @pytest.mark.parametrize("is_well", [True, False])
 def test_what_did_not_recover_has_no_time_of_recovery(is_well: bool) -> None:
     made = programme()
     made._recover = lambda _since, _within: is_well  # type: ignore[method-assign]
-    made._shoot(1, Planned(Fault("it", "kill", lambda _i, _c: nullcontext()), "1", waits=True))
+    made._shoot(1, PlannedShot(Fault("it", "kill", lambda _i, _c: nullcontext()), "1", waits=True))
     (shot,) = made.result.shots
     assert (shot.recovered_at is not None) == (shot.recovery_s is not None) == is_well
 
 
 def test_a_third_of_the_shots_may_fail_themselves_and_no_more() -> None:
     shot = Shot("kill redis", "kill", 1.0, 1.0, 3.5, 2.5)
-    assert Result(7, shots=[shot] * 3, not_injected=["a"]).is_right
-    assert not Result(7, shots=[shot] * 3, not_injected=["a", "b"]).is_right
+    assert ProgrammeResult(7, shots=[shot] * 3, not_injected=["a"]).is_right
+    assert not ProgrammeResult(7, shots=[shot] * 3, not_injected=["a", "b"]).is_right
 
 
 def test_what_stands_around_an_installation_goes_though_it_does_not_stop(tmp_path: Path) -> None:
@@ -370,5 +377,5 @@ def test_a_batch_run_that_does_not_end_is_killed_and_says_so() -> None:
     process = subprocess.Popen(
         ["sleep", "600"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     )
-    assert "killed after 0.1 s" in said_by(process, 0.1)
+    assert "killed after 0.1 s" in output_of(process, 0.1)
     assert process.returncode == -9

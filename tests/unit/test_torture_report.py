@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from torture.report import by_kind, is_tables, markdown, page, percentile, tables_path, write_report
-from torture.result import Result, Sample, Shot, Wrong, read_result
+from torture.result import ProgrammeResult, Sample, Shot, Violation, read_result
 from torture.sampler import Sampler
-from torture.table import found, noted, summary, tables
+from torture.table import findings, remarks, summary, tables
 from torture.timeline import picture
 
 
-def made(**more: object) -> Result:
+def made(**more: object) -> ProgrammeResult:
     shots = [
         Shot(f"kill {n}", "kill", 10.0 * n, 10.0 * n + 1, 10.0 * n + 4, 1.0 * n, comparisons=100, errors=n)
         for n in range(1, 5)
@@ -27,7 +27,7 @@ def made(**more: object) -> Result:
     shots.append(Shot("cut <b>&", "network", 60, 64, 66, 2.0, comparisons=7, note='a "note" & <more>'))
     samples = [Sample(float(at), at % 7, {0: at, 1: 2 * at}, degraded=20 < at < 25) for at in range(80)]
     values: dict[str, object] = {"seconds": 80.0, "comparisons": 407, "shots": shots, "samples": samples}
-    return Result(5, **{**values, **more})  # type: ignore[arg-type]
+    return ProgrammeResult(5, **{**values, **more})  # type: ignore[arg-type]
 
 
 class Tags(HTMLParser):
@@ -68,7 +68,7 @@ def test_the_page_is_whole_and_asks_nobody_for_anything() -> None:
 
 
 def test_texts_of_faults_cannot_break_the_page() -> None:
-    text = page(made(wrong=[Wrong(3, "a wrong answer", "<script>alert(1)</script>")]))
+    text = page(made(wrong=[Violation(3, "a wrong answer", "<script>alert(1)</script>")]))
     assert "<script>" not in text
     assert "cut &lt;b&gt;&amp;" in text
     assert "something was wrong" in text
@@ -81,7 +81,7 @@ def test_what_could_not_be_tried_is_named() -> None:
 
 
 def test_a_run_without_shots_or_samples_has_a_page_too(tmp_path: Path) -> None:
-    write_report(Result(1), tmp_path / "page.html")
+    write_report(ProgrammeResult(1), tmp_path / "page.html")
     assert "seed 1" in (tmp_path / "page.html").read_text()
     assert "seed 1" in (tmp_path / "page.md").read_text()
 
@@ -101,7 +101,7 @@ def test_without_sabotages_the_readme_claims_none() -> None:
 
 
 def test_tables_of_a_wrong_run_say_so() -> None:
-    text = markdown(made(wrong=[Wrong(3, "a wrong answer", "5")], lost=["e1", "e2"]))
+    text = markdown(made(wrong=[Violation(3, "a wrong answer", "5")], lost=["e1", "e2"]))
     assert "**something was wrong**" in text
     assert "| wrong answers | **1** |\n| acknowledged events lost | **2** |" in text
 
@@ -116,12 +116,12 @@ def test_tables_are_written_beside_the_page_and_known_again(tmp_path: Path) -> N
     assert not is_tables(path)
 
 
-def with_errors(*errors: int) -> Result:
+def with_errors(*errors: int) -> ProgrammeResult:
     """A run with a sample every two seconds."""
     return made(samples=[Sample(2.0 * n, 0, {}, False, errors=each) for n, each in enumerate(errors, start=1)])
 
 
-def row_of_errors(result: Result) -> str:
+def row_of_errors(result: ProgrammeResult) -> str:
     """What the picture has between the names of that row and of the next."""
     return picture(result).split("errors a second</text>")[1].split("recovery, s</text>")[0]
 
@@ -180,7 +180,7 @@ def test_each_sample_counts_the_errors_since_the_one_before(monkeypatch: pytest.
     assert [each.errors for each in sampler.samples] == [2, 5, 0]
 
 
-def failed(count: int) -> Result:
+def failed(count: int) -> ProgrammeResult:
     """A run of which so many shots were not injected, and took no time to recover."""
     shots = made().shots
     failing = [Shot(f"fill {n}", "disk", 70, 71, 72, 0.0, is_injected=False) for n in range(count)]
@@ -197,19 +197,19 @@ def test_what_was_not_injected_is_counted_and_named_and_says_nothing_of_recovery
     assert "fill 1: &lt;no disk&gt;" in text
     assert "fill 1, 1:10: not injected" in text
     assert dict(summary(result))["of which not injected"] == "2"
-    assert found(result) == []
-    assert "not injected: fill 1: <no disk>" in noted(result)
+    assert findings(result) == []
+    assert "not injected: fill 1: <no disk>" in remarks(result)
 
 
 def test_a_run_that_tried_too_little_says_so() -> None:
     result = failed(3)
-    why = "too little was tried: 3 of 8 faults were not injected, and at most 33% may be"
+    reason = "too little was tried: 3 of 8 faults were not injected, and at most 33% may be"
     assert not result.is_right
-    assert found(result) == [f"{why}: fill 0: <no disk>; fill 1: <no disk>; fill 2: <no disk>"]
+    assert findings(result) == [f"{reason}: fill 0: <no disk>; fill 1: <no disk>; fill 2: <no disk>"]
     assert dict(summary(result))["of which not injected"] == "3, which is too many"
     text = page(result)
     assert 'Fault programme: <b class="bad">too little was tried</b>' in text
-    assert f"<li>{why}</li>" in text
+    assert f"<li>{reason}</li>" in text
     result.lost.append("e1")
     assert "something was wrong" in page(result)
 

@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 
 from tests.torture.sabotaged import BY_NAME, SABOTAGES, SOONEST, StruckNothing, check_struck, sabotage_module
-from torture.installation import SERVICES
+from torture.processes import SERVICES
 
 
 @pytest.fixture

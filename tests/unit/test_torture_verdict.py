@@ -13,12 +13,12 @@ import pytest
 from master_dataset.dead_letters.letters import DeadLetter
 from torture import checker as checking
 from torture.checker import Checker
-from torture.comparison import Answered
+from torture.comparison import ServedAnswer
 from torture.fates import Fate, Fates
 from torture.poison import Poison
-from torture.result import Result
+from torture.result import ProgrammeResult
 from torture.shop import minutes, sales, totals
-from torture.verdict import NOWHERE, _amiss, judge_rows
+from torture.verdict import NOWHERE, _letter_problems, judge_rows
 from views.view import View
 
 POISON = Poison("torn", b"{", reason="not JSON")
@@ -42,7 +42,7 @@ PLACE = (1, 7)
 )
 def test_each_poison_record_is_one_dead_letter(letters: Any, said: list[str]) -> None:
     truth: Any = SimpleNamespace(poison={PLACE: POISON}, ids={(0, 1): "e1"})
-    assert list(_amiss(truth, letters)) == said
+    assert list(_letter_problems(truth, letters)) == said
 
 
 def row(offset: int, event_id: str, *, invalid: str | None = None) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def test_each_acknowledged_event_is_there_and_none_more_often_than_it_was_sent(
         fates.note(fate)
     fates.close()
     truth: Any = SimpleNamespace(ids={(0, 0): "a", (0, 1): "b"}, poison={(0, 2): POISON})
-    result = Result(1)
+    result = ProgrammeResult(1)
     judge_rows(rows, truth, fates, result)
     assert (result.lost, result.doubled) == (lost, doubled)
 
@@ -89,14 +89,16 @@ def test_each_acknowledged_event_is_there_and_none_more_often_than_it_was_sent(
 def checker(monkeypatch: pytest.MonkeyPatch) -> Checker:
     monkeypatch.setattr(checking.time, "sleep", lambda _seconds: None)
     installation: Any = SimpleNamespace(
-        declared=SimpleNamespace(views_of=lambda _name: [sales, totals]), source_name="shop", pid=lambda _name: 1
+        declared=SimpleNamespace(views_of=lambda _name: [sales, totals]),
+        source_name="shop",
+        processes=SimpleNamespace(pid=lambda _name: 1),
     )
     return Checker(installation, SimpleNamespace(), 1, time.monotonic())  # type: ignore[arg-type]
 
 
-def follow(checker: Checker, offset: int, *, degraded: bool = False, view: View = totals, why: str = "") -> None:
-    meta = {"cut": {"0": offset}, "degraded": degraded, "why": why}
-    checker._follow(Answered(view, {}, {"rows": [], "next": None, "meta": meta}, time.monotonic()))
+def follow(checker: Checker, offset: int, *, degraded: bool = False, view: View = totals, reason: str = "") -> None:
+    meta = {"cut": {"0": offset}, "degraded": degraded, "why": reason}
+    checker._follow(ServedAnswer(view, {}, {"rows": [], "next": None, "meta": meta}, time.monotonic()))
 
 
 def test_a_cut_that_goes_back_is_told_unless_the_answer_says_that_it_is_degraded(checker: Checker) -> None:
@@ -110,7 +112,7 @@ def test_a_cut_that_goes_back_is_told_unless_the_answer_says_that_it_is_degraded
 
 def test_a_new_process_is_not_held_to_what_the_one_before_told(checker: Checker) -> None:
     follow(checker, 8)
-    checker._installation.pid = lambda _name: 2  # type: ignore[method-assign]
+    checker._installation.processes.pid = lambda _name: 2  # type: ignore[method-assign]
     follow(checker, 5)
     assert checker.regressions == []
 
@@ -122,9 +124,9 @@ def test_all_is_well_only_if_every_view_has_a_complete_answer(checker: Checker) 
     assert checker.behind(ends) == ["sales"]
     follow(checker, 8, view=sales)
     assert checker.behind(ends) == ["sales"]
-    follow(checker, 9, view=sales, degraded=True, why="The speed side of view 'sales' is set aside, because")
+    follow(checker, 9, view=sales, degraded=True, reason="The speed side of view 'sales' is set aside, because")
     assert checker.behind(ends) == ["sales"]
-    assert checker.behind(ends, but_aside=True) == []
+    assert checker.behind(ends, except_quarantined=True) == []
     follow(checker, 9, view=sales)
     assert checker.behind(ends) == []
     assert checker.behind(ends, since=checker.now()) == ["sales", "totals"]

@@ -34,7 +34,7 @@ from views.expressions import parse, parse_condition
 from views.in_memory import Event
 from views.source import Source
 from views.types import CASTS
-from views.view import MOST_ANSWERS, MOST_KEYS, RESERVED, View
+from views.view import MAX_ANSWERS, MAX_KEYS, RESERVED, View
 
 FIELDS = """
     event_id string, event_time timestamp, user_id string, status int, big bigint, ms double, price decimal(10,2),
@@ -47,28 +47,28 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
     ({"name": "Hits"}, ["View 'Hits'", "lower-case letters"]),
     ({"name": "1st"}, ["View '1st'", "begins with a letter"]),
     ({"name": ""}, ["View ''"]),
-    ({"name": None}, ["View None", "a name is"]),
-    ({"name": "a" * 64}, ["a name is"]),
+    ({"name": None}, ["View None", "a name consists of"]),
+    ({"name": "a" * 64}, ["a name consists of"]),
     ({"source": "web"}, ["source is 'web'", "should be a Source"]),
     ({"keys": ["url"]}, ["keys is ['url']", "should be a dict like"]),
     ({"keys": None}, ["keys is None"]),
     ({"answers": Count()}, ["answers is Count", "should be a dict"]),
     ({"answers": {}}, ["it has no answers", "answers={'events': Count()}"]),
-    ({"keys": {f"k{n}": "user_id" for n in range(MOST_KEYS + 1)}}, ["it has 17 keys; 16 are possible"]),
-    ({"answers": {f"a{n}": Count() for n in range(MOST_ANSWERS + 1)}}, ["it has 65 answers; 64 are possible"]),
-    ({"keys": {"Url": "user_id"}}, ["'Url' among its keys is no name"]),
-    ({"keys": {5: "user_id"}}, ["5 among its keys is no name"]),
-    ({"answers": {"hits": Count(), "Hits": Count()}}, ["'Hits' among its answers is no name", "lower-case"]),
-    ({"answers": {"a b": Count()}}, ["'a b' among its answers is no name"]),
-    ({"answers": {"a`b": Count()}}, ["among its answers is no name"]),
-    *(({"keys": {name: "user_id"}}, [f"'{name}' among its keys is taken", "Rename it"]) for name in RESERVED),
-    *(({"answers": {name: Count()}}, [f"'{name}' among its answers is taken"]) for name in RESERVED),
+    ({"keys": {f"k{n}": "user_id" for n in range(MAX_KEYS + 1)}}, ["it has 17 keys; 16 are allowed"]),
+    ({"answers": {f"a{n}": Count() for n in range(MAX_ANSWERS + 1)}}, ["it has 65 answers; 64 are allowed"]),
+    ({"keys": {"Url": "user_id"}}, ["'Url' among its keys is not a name"]),
+    ({"keys": {5: "user_id"}}, ["5 among its keys is not a name"]),
+    ({"answers": {"hits": Count(), "Hits": Count()}}, ["'Hits' among its answers is not a name", "lower-case"]),
+    ({"answers": {"a b": Count()}}, ["'a b' among its answers is not a name"]),
+    ({"answers": {"a`b": Count()}}, ["among its answers is not a name"]),
+    *(({"keys": {name: "user_id"}}, [f"'{name}' among its keys is reserved", "Rename it"]) for name in RESERVED),
+    *(({"answers": {name: Count()}}, [f"'{name}' among its answers is reserved"]) for name in RESERVED),
     ({"keys": {"hits": "user_id"}}, ["['hits'] is both a key and an answer", "'hits_count'"]),
     ({"answers": {"hits": "count(*)"}}, ["answer 'hits' is 'count(*)'", "Count()", "average of averages"]),
     ({"answers": {"hits": Count}}, ["answer 'hits' is <class", "should be an aggregate"]),
     ({"answers": {"r": Derived("1")}}, ["all its answers are derived", "Add the aggregates"]),
     ({"grain": "7m"}, ["View 'hits'", "grain is '7m'", "divides a day", "'15m'"]),
-    ({"grain": "1w"}, ["grain is '1w'", "Weeks and months are asked for in queries"]),
+    ({"grain": "1w"}, ["grain is '1w'", "Queries may ask for weeks and months"]),
     ({"grain": "2d"}, ["grain is '2d'"]),
     ({"grain": 3600}, ["grain is 3600"]),
     ({"where": "status"}, ["View 'hits', where: 'status' is bigint; a condition is boolean"]),
@@ -105,7 +105,7 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
     ({"answers": {"a": Quantiles("ms", at=())}}, ["at is ()", "(0.5, 0.99)"]),
     ({"answers": {"a": Quantiles("ms", at=(50,))}}, ["at is (50,)", "from 0 to 1"]),
     ({"answers": {"a": Quantiles("ms", at=float("nan"))}}, ["at is nan"]),
-    ({"answers": {"a": Quantiles("ms", at=(0.5, 0.5))}}, ["each share should be there once"]),
+    ({"answers": {"a": Quantiles("ms", at=(0.5, 0.5))}}, ["each share should appear once"]),
     ({"answers": {"a": Quantiles("ms", error=0.5)}}, ["error is 0.5", "0.001 to 0.1"]),
     ({"answers": {"a": Quantiles("ms", error="small")}}, ["error is 'small'"]),  # type: ignore[arg-type]
     ({"answers": {"a": TopK("status")}}, ["TopK takes string, not bigint"]),

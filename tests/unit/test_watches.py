@@ -11,7 +11,8 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 
 from infra.settings import load_settings
 from master_dataset.events.envelope import compile_validator
-from serving_layer.alerts.watches import MOST_BYTES, Watcher, _shown, read_event
+from serving_layer.alerts.watch_events import MAX_EVENT_BYTES, match_json, read_event
+from serving_layer.alerts.watches import Watcher
 from views.source import Source
 from views.watch import Watch
 
@@ -64,11 +65,11 @@ def test_an_event_without_an_id_has_its_place_as_one() -> None:
 
 def test_a_match_says_where_it_stands_and_a_large_one_is_told_without_its_content() -> None:
     watch = Watch("w", SOURCE, where="cents > 0")
-    for event, is_large in ((EVENT, False), ({**EVENT, "item": "x" * MOST_BYTES}, True)):
+    for event, is_large in ((EVENT, False), ({**EVENT, "item": "x" * MAX_EVENT_BYTES}, True)):
         record = message(event)
         found = read_event(SOURCE, record, VALIDATE)
         assert found is not None
-        shown = json.loads(_shown(watch, SOURCE, record, *found))
+        shown = json.loads(match_json(watch, SOURCE, record, *found))
         assert (shown["watch"], shown["partition"], shown["offset"], shown["event_id"]) == ("w", 1, 7, "e1")
         assert shown["event_time"] == "2026-03-01T00:00:00Z"
         assert (shown["event"] is None, shown["too_large"]) == (is_large, is_large)

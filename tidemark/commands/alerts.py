@@ -1,11 +1,12 @@
-"""`tidemark alerts`: list and show alerts, try one out, mute it for a while."""
+"""`tidemark alerts`: list and show alerts, try one, mute it for a while."""
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from tidemark.commands.options import Output, OutputOption
 
 if TYPE_CHECKING:
     from infra.settings import Settings
@@ -14,79 +15,71 @@ if TYPE_CHECKING:
     from views.declarations import Declarations
 
 app = typer.Typer(no_args_is_help=True)
-
-
-class Output(StrEnum):
-    """How a result is printed."""
-
-    TABLE = "table"
-    JSON = "json"
-
-
-OutputOption = Annotated[
-    Output, typer.Option("--output", "-o", envvar="TIDEMARK_CLI_OUTPUT", help="How to print the result.")
-]
-NameArgument = Annotated[str, typer.Argument(help="Which alert.")]
+MAX_PRINTED = 50
+NameArgument = Annotated[str, typer.Argument(help="The name of the alert.")]
 
 
 @app.command("list")
 def list_alerts(output: OutputOption = Output.TABLE) -> None:
-    """Every alert: what it is about, how it stands, whether it is muted."""
+    """List every alert with its condition, its state and whether it is muted."""
     from infra import terminal
     from serving_layer.alerts.episodes import State
-    from serving_layer.alerts.payloads import iso
+    from serving_layer.alerts.notifications import iso
 
     _, declarations, journal = _opened()
-    mutes, open_ = journal.mutes(), journal.episodes(is_open=True)
-    found = []
+    mutes, episodes = journal.mutes.active(), journal.episodes.all(is_open=True)
+    alerts: list[dict[str, Any]] = []
     for name, alert in sorted(declarations.alerts.items()):
-        ours = [episode for episode in open_ if episode.alert == name]
-        firing = sum(episode.state is State.FIRING for episode in ours)
-        state = f"firing ({firing})" if firing else f"pending ({len(ours)})" if ours else "ok"
-        found.append(
+        own = [episode for episode in episodes if episode.alert == name]
+        firing = sum(episode.state is State.FIRING for episode in own)
+        state = f"firing ({firing})" if firing else f"pending ({len(own)})" if own else "ok"
+        alerts.append(
             {"name": name, "view": alert.view.name, "when": _when(alert), "by": list(alert.keys), "state": state,
              "muted_until": iso(mutes.get(name)), "doc": alert.doc}
         )  # fmt: skip
     if output is Output.JSON:
-        terminal.print_json(found)
-    else:
-        _print_table(
-            ["name", "view", "when", "by", "state", "muted until"], [[*list(each.values())[:6]] for each in found]
-        )
+        terminal.print_json(alerts)
+        return
+    rows = []
+    for each in alerts:
+        muted = f"\nmuted until {_seconds(each['muted_until'])}" if each["muted_until"] else ""
+        rows.append([each["name"], f"{each['state']}{muted}", f"{each['when']}\n{_view_and_keys(each)}"])
+    _print_table(["alert", "state", "condition"], rows)
 
 
 @app.command()
 def show(
     name: NameArgument,
     limit: Annotated[
-        int, typer.Option(min=1, envvar="TIDEMARK_CLI_LIMIT", help="How many of its newest episodes.")
+        int, typer.Option(min=1, envvar="TIDEMARK_CLI_LIMIT", help="How many episodes to show, newest first.")
     ] = 20,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """One alert with its newest episodes, and what of them is still to be told."""
+    """Show one alert, its newest episodes, and the notifications that are not delivered yet."""
     from infra import terminal
-    from serving_layer.alerts.payloads import described
+    from serving_layer.alerts.notifications import episode_json
 
     _, declarations, journal = _opened()
     alert = _alert(declarations, name)
-    episodes = [described(episode) for episode in journal.episodes(name, limit=limit)]
+    episodes = journal.episodes.all(name, limit=limit)
     waiting = [
         {"target": each.target, "delivery": each.delivery, "tries": each.tries, "error": each.error}
-        for each in journal.outbox()
+        for each in journal.outbox.all()
         if each.delivery.startswith(f"{name}-")
     ]
     if output is Output.JSON:
-        terminal.print_json({"name": name, "when": _when(alert), "episodes": episodes, "waiting": waiting})
+        shown = [episode_json(episode) for episode in episodes]
+        terminal.print_json({"name": name, "when": _when(alert), "episodes": shown, "waiting": waiting})
         return
-    typer.echo(
-        f"{name}: {alert.doc}\n{_when(alert)} of {alert.view.name}, by {', '.join(alert.keys) or 'all together'}"
-    )
-    columns = ["key", "state", "from", "fired_at", "resolved_at", "value"]
-    _print_table(columns, [[each[column] for column in columns] for each in episodes])
+    by = ", ".join(alert.keys) or "all keys together"
+    typer.echo(f"{name}: {alert.doc}\n{_when(alert)} in {alert.view.name}, by {by}")
+    rows = []
+    for episode in episodes:
+        key = dict(zip(episode.names, episode.key, strict=True))
+        rows.append([key, str(episode.state), _times(episode_json(episode)), dict(episode.value or {})])
+    _print_table(["key", "state", "times", "answers"], rows)
     for each in waiting:
-        typer.echo(
-            f"not told yet: {each['delivery']} to {each['target']}, tried {each['tries']} times. {each['error']}"
-        )
+        typer.echo(f"not delivered: {each['delivery']} to {each['target']}, tries: {each['tries']}. {each['error']}")
 
 
 @app.command("test")
@@ -94,76 +87,145 @@ def try_out(
     name: NameArgument,
     send: Annotated[
         bool,
-        typer.Option("--send", envvar="TIDEMARK_CLI_SEND", help="Also tell every way a made-up episode, state `test`."),
+        typer.Option(
+            "--send", envvar="TIDEMARK_CLI_SEND", help="Also send a made-up notification, state `test`, to all targets."
+        ),
     ] = False,
+    output: OutputOption = Output.TABLE,
 ) -> None:
-    """Look at an alert now: which keys are so in the newest periods. Nothing fires by this."""
-    import time
-
+    """Evaluate an alert now: for which keys and periods its condition is true. It does not fire."""
+    from infra import terminal
     from infra.logs import configure_logging
-    from serving_layer.alerts import questions
-    from serving_layer.engine import Answering
-    from serving_layer.errors import ServingError
-    from serving_layer.query.limits import bounds_of
 
     configure_logging("WARNING")
     settings, declarations, _ = _opened()
     alert = _alert(declarations, name)
-    if alert.when:
-        now = int(time.time())
-        last = now - now % alert.step_s
-        periods = frozenset(last - number * alert.step_s for number in range(alert.for_buckets + 1))
-        answering = Answering(settings, declarations, bounds_of(settings))
-        try:
-            view = answering.latest(alert.view.name)
-            wanted = questions.Wanted(periods, None)
-            answer = answering.answer(questions.alert_question(alert, view, wanted))
-        except ServingError as error:
-            typer.echo(f"tidemark: {error.detail}", err=True)
-            raise typer.Exit(1) from None
-        finally:
-            answering.close()
-        judged = questions.judged(alert, view, alert.condition_for(view), wanted, answer, now)
-        rows = [
-            [dict(zip(alert.keys, key, strict=True)), _at(period), "yes" if found.is_true else "no", dict(found.value)]
-            for key, of_key in judged.items()
-            for period, found in sorted(of_key.items())
-            if found.value
-        ]
-        rows.sort(key=lambda row: row[2] == "no")
-        _print_table(["key", "period", "is so", "answers"], rows[:50])
-        typer.echo(f"{sum(row[2] == 'yes' for row in rows)} of {len(rows)} are so.")
-    if send:
-        _send(settings, alert)
+    periods = _evaluate(settings, declarations, alert) if alert.when else []
+    targets = _send(settings, alert) if send else {}
+    if output is Output.JSON:
+        terminal.print_json({"name": name, "periods": periods, "sent": targets})
+    else:
+        if alert.when:
+            rows = [[each["key"], each["period"], "yes" if each["true"] else "no", each["answers"]] for each in periods]
+            _print_table(["key", "period", "true", "answers"], rows[:MAX_PRINTED])
+            typer.echo(f"The condition is true in {sum(each['true'] for each in periods)} of {len(periods)} periods.")
+        for target, error in targets.items():
+            typer.echo(f"{target}: {error or 'delivered'}", err=error is not None)
+    raise typer.Exit(int(any(targets.values())))
 
 
 @app.command()
 def mute(
     name: NameArgument,
     for_: Annotated[str, typer.Option("--for", envvar="TIDEMARK_CLI_FOR", help="How long: 30m, 2h, 1d.")] = "1h",
+    output: OutputOption = Output.TABLE,
 ) -> None:
-    """Tell no webhook of an alert for a while. Its episodes are kept and shown as ever."""
+    """Do not notify webhooks of an alert for a while. Its episodes are still recorded and shown."""
     import time
 
-    from serving_layer.alerts.payloads import iso
+    from infra import terminal
+    from serving_layer.alerts.notifications import iso
     from views.grain import parse_length
 
     _, declarations, journal = _opened()
     _alert(declarations, name)
     until = time.time() + parse_length(for_)
-    journal.mute(name, until)
-    typer.echo(f"{name} is muted until {iso(until)}.")
+    journal.mutes.add(name, until)
+    if output is Output.JSON:
+        terminal.print_json({"name": name, "muted_until": iso(until)})
+    else:
+        typer.echo(f"{name} is muted until {iso(until)}.")
 
 
 @app.command()
-def unmute(name: NameArgument) -> None:
-    """Tell webhooks of it again."""
+def unmute(name: NameArgument, output: OutputOption = Output.TABLE) -> None:
+    """Notify webhooks of an alert again."""
+    from infra import terminal
+
     _, declarations, journal = _opened()
     _alert(declarations, name)
-    typer.echo(f"{name} is told again." if journal.unmute(name) else f"{name} was not muted.")
+    was_muted = journal.mutes.remove(name)
+    if output is Output.JSON:
+        terminal.print_json({"name": name, "was_muted": was_muted})
+    else:
+        typer.echo(f"{name} is no longer muted." if was_muted else f"{name} was not muted.")
 
 
-# ---- what they share -----------------------------------------------------------
+# ---- evaluate and send ---------------------------------------------------------
+
+
+def _evaluate(settings: Settings, declarations: Declarations, alert: Alert) -> list[dict[str, Any]]:
+    """The newest periods of an alert with their answers, those where it is true first."""
+    import time
+
+    from serving_layer.alerts.episodes import named
+    from serving_layer.alerts.judgements import judge
+    from serving_layer.alerts.queries import Scope, alert_query
+    from serving_layer.engine import QueryEngine
+    from serving_layer.errors import ServingError
+    from serving_layer.query.limits import execution_limits
+
+    now = int(time.time())
+    last = now - now % alert.step_s
+    scope = Scope(frozenset(last - number * alert.step_s for number in range(alert.for_buckets + 1)), None)
+    engine = QueryEngine(settings, declarations, execution_limits(settings))
+    try:
+        view = engine.served_view(alert.view.name)
+        answer = engine.execute(alert_query(alert, view, scope))
+    except ServingError as error:
+        typer.echo(f"tidemark: {error.detail}", err=True)
+        raise typer.Exit(1) from None
+    finally:
+        engine.close()
+    judgements = judge(alert, view, alert.condition_for(view), scope, answer, now)
+    periods = [
+        {"key": named(alert.keys, key), "period": _iso(period), "true": judgement.is_true,
+         "answers": dict(judgement.value)}
+        for key, of_key in judgements.items()
+        for period, judgement in sorted(of_key.items())
+        if judgement.value
+    ]  # fmt: skip
+    return sorted(periods, key=lambda each: not each["true"])
+
+
+def _send(settings: Settings, alert: Alert) -> dict[str, str | None]:
+    """Send a notification with the state `test` to every target. Gives the error of each, None if it was delivered."""
+    import json
+    import time
+
+    from infra.stack.addresses import addresses
+    from master_dataset.errors import MasterDatasetError
+    from serving_layer.alerts.output_topics import OutputRecord, alerts_topic
+    from serving_layer.alerts.webhooks import NotDelivered, deliver, read_webhooks
+
+    now = _iso(time.time())
+    id_ = f"{alert.name}-test-{int(time.time())}"
+    body = json.dumps(
+        {"id": id_, "alert": alert.name, "view": alert.view.name, "key": dict.fromkeys(alert.keys, "test"),
+         "state": "test", "pending_at": now, "fired_at": now, "resolved_at": None, "value": {}, "muted": False}
+    ).encode()  # fmt: skip
+    errors: dict[str, str | None] = {"kafka": None}
+    try:
+        record = OutputRecord(alert.name.encode(), body, f"{id_}:test")
+        alerts_topic(settings, addresses(settings).kafka).send([record])
+    except MasterDatasetError as error:
+        errors["kafka"] = str(error)
+    for hook in read_webhooks(settings.alerts_webhooks_file).values():
+        if alert.webhooks is not None and hook.name not in alert.webhooks:
+            continue
+        target = f"webhook {hook.name}"
+        errors[target] = None
+        try:
+            deliver(
+                hook, f"{id_}:test", body, timeout_s=settings.alerts_webhooks_timeout_s,
+                allow_private=settings.alerts_webhooks_private,
+            )  # fmt: skip
+        except NotDelivered as error:
+            errors[target] = str(error)
+    return errors
+
+
+# ---- shared --------------------------------------------------------------------
 
 
 def _opened() -> tuple[Settings, Declarations, Journal]:
@@ -182,8 +244,8 @@ def _alert(declarations: Declarations, name: str) -> Alert:
     from views.errors import DeclarationError
 
     if name not in declarations.alerts:
-        there = ", ".join(sorted(declarations.alerts)) or "none"
-        raise DeclarationError(f"There is no alert {name!r}. There are: {there}.")
+        known = ", ".join(sorted(declarations.alerts)) or "none"
+        raise DeclarationError(f"There is no alert {name!r}. There are: {known}.")
     return declarations.alerts[name]
 
 
@@ -194,56 +256,36 @@ def _when(alert: Alert) -> str:
     return f"{alert.when}{over}{f' for {alert.for_buckets} buckets' if alert.for_buckets > 1 else ''}"
 
 
-def _send(settings: Settings, alert: Alert) -> None:
-    import json
-    import time
-
-    from infra.stack.services import addresses
-    from master_dataset.errors import MasterDatasetError
-    from serving_layer.alerts.couriers import alerts_topic
-    from serving_layer.alerts.webhooks import NotDelivered, deliver, read_webhooks
-
-    now = _at(time.time())
-    id_ = f"{alert.name}-test-{int(time.time())}"
-    body = json.dumps(
-        {"id": id_, "alert": alert.name, "view": alert.view.name, "key": dict.fromkeys(alert.keys, "test"),
-         "state": "test", "pending_at": now, "fired_at": now, "resolved_at": None, "value": {}, "muted": False}
-    ).encode()  # fmt: skip
-    failed = False
-    try:
-        alerts_topic(settings, addresses(settings).kafka).send([(alert.name.encode(), body, f"{id_}:test")])
-        typer.echo("kafka: told")
-    except MasterDatasetError as error:
-        failed = True
-        typer.echo(f"kafka: {error}", err=True)
-    for hook in read_webhooks(settings.alerts_webhooks_file).values():
-        if alert.webhooks is not None and hook.name not in alert.webhooks:
-            continue
-        try:
-            deliver(
-                hook, f"{id_}:test", body, timeout_s=settings.alerts_webhooks_timeout_s,
-                allow_private=settings.alerts_webhooks_private,
-            )  # fmt: skip
-            typer.echo(f"webhook {hook.name}: told")
-        except NotDelivered as error:
-            failed = True
-            typer.echo(f"webhook {hook.name}: {error}", err=True)
-    raise typer.Exit(int(failed))
+def _view_and_keys(listed: dict[str, Any]) -> str:
+    keys = ", ".join(listed["by"])
+    return f"{listed['view']} by {keys}" if keys else f"{listed['view']}, all keys together"
 
 
-def _at(seconds: float) -> str:
-    from serving_layer.alerts.payloads import iso
+def _iso(seconds: float) -> str:
+    from serving_layer.alerts.notifications import iso
 
     return iso(seconds) or ""
 
 
+def _seconds(iso_time: str) -> str:
+    """`2026-03-01T00:00:03.123Z` -> `2026-03-01 00:00:03`."""
+    return iso_time[:19].replace("T", " ")
+
+
+def _times(episode: dict[str, Any]) -> str:
+    """When it became pending, fired and was resolved, a line each."""
+    states = (("pending", "pending_at"), ("fired", "fired_at"), ("resolved", "resolved_at"))
+    return "\n".join(f"{word:9}{_seconds(episode[name])}" for word, name in states if episode[name])
+
+
 def _print_table(columns: list[str], rows: list[list[Any]]) -> None:
+    from rich import box
     from rich.table import Table
     from rich.text import Text
 
     from infra import terminal
 
-    table = Table(*columns)
+    table = Table(*columns, box=box.SIMPLE_HEAD)
     for row in rows:
         table.add_row(*(Text(_cell(value)) for value in row))
     terminal.out.print(table)
@@ -251,7 +293,5 @@ def _print_table(columns: list[str], rows: list[list[Any]]) -> None:
 
 def _cell(value: Any) -> str:
     if isinstance(value, dict):
-        return "  ".join(f"{name} {_cell(each)}" for name, each in value.items())
-    if isinstance(value, list):
-        return ", ".join(map(str, value))
+        return "\n".join(f"{name} {_cell(each)}" for name, each in value.items())
     return "–" if value is None else str(value)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidemark.cli import Output, OutputOption
+from infra.times import readable_utc
+from tidemark.commands.options import Output, OutputOption
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,6 +35,9 @@ SourceOption = Annotated[
         show_default="the only one",
     ),
 ]
+
+LISTED: dict[str, Any] = {"as_is": ("run",), "optional": ("cut", "views", "kind"), "group_by": "source"}
+"""How runs are listed in a narrow terminal."""
 
 
 @app.command()
@@ -78,7 +81,13 @@ def run(
             codes.append(error.exit_code)
         else:
             rows.append(_row_of(made))
-    terminal.print_result(rows, output, "No view is declared, so there is nothing to compute." if not codes else "")
+    terminal.print_result(
+        rows,
+        output,
+        "No view is declared, so there is nothing to compute." if not codes else "",
+        as_is=("run",),
+        optional=("cut", "kind", "views"),
+    )
     if unforeseen is not None:
         raise unforeseen
     raise typer.Exit(min(codes, default=0))  # 1 before 75: a failure is worth more attention than waiting
@@ -96,7 +105,7 @@ def list_runs(sources: SourcesOption = None, output: OutputOption = Output.TABLE
         for entry in reversed(publish_log.read(folder)[1:]):
             state = "pinned" if entry == pinned else "served" if entry == served else "published"
             rows.append(_listed(folder, entry, state))
-    terminal.print_result(rows, output, "There are no runs yet. `tidemark batch run` makes one.", as_is=("run", "base"))
+    terminal.print_result(rows, output, "There are no runs yet. `tidemark batch run` makes one.", **LISTED)
 
 
 @app.command()
@@ -113,7 +122,7 @@ def show(
     if output is Output.JSON:
         terminal.print_json(manifest.to_json())
         return
-    terminal.print_result([{"what": name, "found": str(found)} for name, found in _summary(manifest).items()], output)
+    terminal.print_pairs(_summary(manifest))
     if manifest.views:
         terminal.print_result([_view_row(view) for view in manifest.views], output)
 
@@ -137,9 +146,7 @@ def rollback(
     if run is not None:
         _check_whole(folder, run)
     entry = publish_log.serve(folder, run)
-    terminal.print_result(
-        [_listed(folder, entry, "served" if run is None else "pinned")], output, as_is=("run", "base")
-    )
+    terminal.print_result([_listed(folder, entry, "served" if run is None else "pinned")], output, **LISTED)
 
 
 @app.command()
@@ -281,7 +288,7 @@ def _row_of(manifest: Manifest) -> dict[str, Any]:
 
 def _summary(manifest: Manifest) -> dict[str, Any]:
     return {
-        **{name: f"{found:,}" if isinstance(found, int) else found for name, found in _row_of(manifest).items()},
+        **_row_of(manifest),
         "goes on from": "nothing" if manifest.base_run is None else f"run {manifest.base_run}",
         "started": _when(manifest.started),
         "finished": _when(manifest.finished),
@@ -308,4 +315,4 @@ def _cut_text(cut: Any) -> str:
 
 
 def _when(at: float) -> str:
-    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S}Z"
+    return readable_utc(at).replace(" UTC", "Z")

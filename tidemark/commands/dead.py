@@ -1,4 +1,4 @@
-"""`tidemark dead`: look at invalid records, and send them again once the cause is mended."""
+"""`tidemark dead`: look at invalid records, and send them again once the cause is fixed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidemark.cli import Output, OutputOption
+from tidemark.commands.options import Output, OutputOption
 
 if TYPE_CHECKING:
     from master_dataset.dead_letters.letters import DeadLetter
@@ -24,27 +24,32 @@ def list_letters(
     limit: Annotated[int, typer.Option(min=1, envvar="TIDEMARK_CLI_LIMIT", help="How many of the newest.")] = 20,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """List the newest invalid records of a source: where each stood, and why it is invalid."""
+    """List the newest invalid records of a source: the location of each, and why it is invalid."""
     from infra import terminal
     from master_dataset.dead_letters.letters import newest_first
 
     config, declared = _connect(source)
     rows = [_summary(letter) for letter in islice(newest_first(config, declared), limit)]
-    places = ("number", "partition", "offset")
-    terminal.print_result(rows, output, f"{source} has no invalid records.", as_is=places)
+    location = ("number", "partition", "offset")
+    terminal.print_result(rows, output, f"{source} has no invalid records.", as_is=location)
 
 
 @app.command()
 def show(
     source: SourceArgument,
     number: Annotated[int, typer.Argument(min=0, help="Number of the dead letter, as `list` prints it.")],
+    output: OutputOption = Output.JSON,
 ) -> None:
     """Show one invalid record whole: its key, headers and value."""
     from infra import terminal
     from master_dataset.dead_letters.letters import whole
 
     config, declared = _connect(source)
-    terminal.print_json(whole(_one(config, declared, number)))
+    found = whole(_one(config, declared, number))
+    if output is Output.JSON:
+        terminal.print_json(found)
+    else:
+        terminal.print_pairs(found)
 
 
 @app.command()
@@ -52,8 +57,10 @@ def replay(
     source: SourceArgument,
     first: Annotated[int, typer.Argument(min=0, help="First dead letter to send again.")],
     last: Annotated[int | None, typer.Argument(min=0, help="Last one; only the first if not given.")] = None,
+    output: OutputOption = Output.TABLE,
 ) -> None:
-    """Send invalid records to the source's topic again, as they were, for instance after its fields were mended."""
+    """Send invalid records to the source's topic again, as they were, for instance after its fields were fixed."""
+    from infra import terminal
     from master_dataset.dead_letters.letters import read_letters
     from master_dataset.dead_letters.letters import replay as send_again
 
@@ -61,7 +68,10 @@ def replay(
     _one(config, declared, first)
     end = (first if last is None else last) + 1
     sent = send_again(config, declared, list(read_letters(config, declared, first, end)))
-    typer.echo(f"Sent {sent:,} records to {declared.topic} again.")
+    if output is Output.JSON:
+        terminal.print_json({"topic": declared.topic, "sent": sent})
+    else:
+        typer.echo(f"Sent {sent:,} records to {declared.topic} again.")
 
 
 def _one(config: dict[str, Any], source: Source, number: int) -> DeadLetter:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tidemark.cli import Output, OutputOption
+from tidemark.commands.options import Output, OutputOption
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -49,8 +49,6 @@ def add(
 @app.command("list")
 def list_keys(output: OutputOption = Output.TABLE) -> None:
     """List the keys, without their secrets."""
-    from rich.table import Table
-
     from infra import terminal
     from infra.rest.access_keys import SCOPES, read_keys
     from infra.settings import load_settings
@@ -64,22 +62,20 @@ def list_keys(output: OutputOption = Output.TABLE) -> None:
         }
         for key in read_keys(load_settings().home).values()
     ]
-    if output is Output.JSON:
-        terminal.print_json(rows)
-        return
-    table = Table("name", "scopes", "views", "created")
-    for row in rows:
-        views = row["views"]
-        shown = "all" if views is None else ", ".join(views)
-        table.add_row(str(row["name"]), ", ".join(row["scopes"] or ()), shown, str(row["created"]))
-    terminal.out.print(table)
+    if output is Output.TABLE:
+        rows = [{**row, "views": "all" if row["views"] is None else row["views"]} for row in rows]
+    terminal.print_result(rows, output, "There are no keys. `tidemark keys add` makes one.")
 
 
 @app.command()
-def remove(name: Annotated[str, typer.Argument(help="Name of the key.")]) -> None:
+def remove(name: Annotated[str, typer.Argument(help="Name of the key.")], output: OutputOption = Output.TABLE) -> None:
     """Remove a key; requests with it are refused at once."""
+    from infra import terminal
     from infra.rest.access_keys import remove_key
     from infra.settings import load_settings
 
     remove_key(load_settings().home, name)
-    typer.echo(f"Removed the key {name}.")
+    if output is Output.JSON:
+        terminal.print_json({"removed": name})
+    else:
+        typer.echo(f"Removed the key {name}.")

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidemark.cli import Output, OutputOption
+from tidemark.commands.options import Output, OutputOption
 
 if TYPE_CHECKING:
     from infra.settings import Settings
     from master_dataset.cut import Cut
-    from master_dataset.reading.read import Wanted
+    from master_dataset.reading.read import RecordFilter
     from views.source import Source
 
 app = typer.Typer(no_args_is_help=True)
@@ -38,8 +38,8 @@ ToOption = Annotated[
 ]
 
 
-class Format(StrEnum):
-    """How facts are written."""
+class ExportFormat(StrEnum):
+    """The formats of `master read`."""
 
     NDJSON = "ndjson"
     PARQUET = "parquet"
@@ -68,7 +68,7 @@ def fsck(
     """Prove that nothing is lost, doubled or torn. Exit code 1 if something is."""
     from infra import terminal
     from master_dataset.table.checks.fsck import deep_check, quick_check
-    from master_dataset.table.commits import table_path
+    from master_dataset.table.paths import table_path
 
     settings, sources = _declared(source)
     spark = _spark(settings) if deep else None
@@ -98,12 +98,12 @@ def repair(
 ) -> None:
     """Bring back from Kafka what a damaged commit or file lost, and name what cannot be brought back."""
     from infra import terminal
-    from infra.stack.services import addresses
+    from infra.stack.addresses import addresses
     from master_dataset.archiver.control import without_archiver
     from master_dataset.kafka.positions import read_positions
     from master_dataset.table.checks.repair import accept_loss as accept
     from master_dataset.table.checks.repair import repair as mend
-    from master_dataset.table.commits import table_path
+    from master_dataset.table.paths import table_path
 
     settings, (declared,) = _declared(source)
     path, bootstrap = table_path(settings, declared.name), addresses(settings).kafka
@@ -121,17 +121,19 @@ def repair(
         "offsets lost for good": "; ".join(map(str, lost)) or "none",
         "still damaged": "; ".join(finding.text for finding in report.remaining) or "nothing",
     }
-    rows = [found] if output is Output.JSON else [{"what": name, "result": found[name]} for name in found]
-    terminal.print_result(rows, output)
+    if output is Output.JSON:
+        terminal.print_json([found])
+    else:
+        terminal.print_pairs(found)
     raise typer.Exit(1 if report.remaining or report.lost else 0)
 
 
 @app.command()
 def compact(source: SourceArgument, output: OutputOption = Output.TABLE) -> None:
-    """Rewrite many small files into few large ones; the facts stay the same, proved by their hash."""
+    """Rewrite many small files into few large ones; the records stay the same, proved by their hash."""
     from infra import terminal
-    from master_dataset.table.commits import table_path
     from master_dataset.table.compaction import compact as rewrite
+    from master_dataset.table.paths import table_path
 
     settings, (declared,) = _declared(source)
     done = rewrite(_spark(settings), table_path(settings, declared.name))
@@ -149,26 +151,26 @@ def read(
         bool, typer.Option("--with-invalid", envvar="TIDEMARK_CLI_WITH_INVALID", help="Invalid records too.")
     ] = False,
     file_format: Annotated[
-        Format, typer.Option("--format", "-f", envvar="TIDEMARK_CLI_FORMAT", help="How to write them.")
-    ] = Format.NDJSON,
+        ExportFormat, typer.Option("--format", "-f", envvar="TIDEMARK_CLI_FORMAT", help="How to write them.")
+    ] = ExportFormat.NDJSON,
     out: Annotated[
         Path | None, typer.Option(envvar="TIDEMARK_CLI_OUT", help="File to write.", show_default="standard output")
     ] = None,
 ) -> None:
-    """Write the facts of a range of times or offsets as NDJSON or Parquet."""
+    """Write the records of a range of times or offsets as NDJSON or Parquet."""
     from master_dataset.reading.export import write_ndjson, write_parquet
-    from master_dataset.reading.read import read_facts
+    from master_dataset.reading.read import read_records
     from master_dataset.table.checks.fsck import check_readable
-    from master_dataset.table.commits import table_path
+    from master_dataset.table.paths import table_path
 
-    if file_format is Format.PARQUET and out is None:
-        raise typer.BadParameter("Parquet needs a file: --out facts.parquet")
+    if file_format is ExportFormat.PARQUET and out is None:
+        raise typer.BadParameter("Parquet needs a file: --out records.parquet")
     settings, (declared,) = _declared(source)
     wanted = _wanted(since, until, start, end, with_invalid=with_invalid)
     path = table_path(settings, declared.name)
     check_readable(declared.name, path)
-    batches = read_facts(path, wanted)
-    if file_format is Format.PARQUET and out is not None:
+    batches = read_records(path, wanted)
+    if file_format is ExportFormat.PARQUET and out is not None:
         count = write_parquet(batches, out, path)
     elif out is None:
         count = write_ndjson(batches, sys.stdout.buffer)
@@ -186,33 +188,40 @@ def replay(
     until: UntilOption = None,
     start: FromOption = None,
     end: ToOption = None,
+    output: OutputOption = Output.TABLE,
 ) -> None:
-    """Send facts from the master dataset to a topic again, byte for byte, with their keys and headers."""
-    from infra.stack.services import addresses
-    from master_dataset.kafka.send import record_of, send_records
-    from master_dataset.kafka.topics import librdkafka_config
-    from master_dataset.reading.read import RECORD_COLUMNS, read_facts
+    """Send records from the master dataset to a topic again, byte for byte, with their keys and headers."""
+    from infra import terminal
+    from infra.clients.kafka import librdkafka_config
+    from infra.stack.addresses import addresses
+    from master_dataset.kafka.record import record_of
+    from master_dataset.kafka.send import send_records
+    from master_dataset.reading.read import RECORD_COLUMNS, read_records
     from master_dataset.table.checks.fsck import check_readable
-    from master_dataset.table.commits import table_path
+    from master_dataset.table.paths import table_path
 
     settings, (declared,) = _declared(source)
     wanted = _wanted(since, until, start, end, with_invalid=True)
     path = table_path(settings, declared.name)
     check_readable(declared.name, path)
-    rows = (row for batch in read_facts(path, wanted, RECORD_COLUMNS) for row in batch.to_pylist())
+    rows = (row for batch in read_records(path, wanted, RECORD_COLUMNS) for row in batch.to_pylist())
     kafka = librdkafka_config(settings, addresses(settings).kafka)
-    sent = send_records(kafka, topic, (record_of(row) for row in rows))
-    typer.echo(f"Sent {sent:,} records to {topic}.")
+    sent = send_records(kafka, (record_of(row, topic) for row in rows))
+    if output is Output.JSON:
+        terminal.print_json({"topic": topic, "sent": sent})
+    else:
+        typer.echo(f"Sent {sent:,} records to {topic}.")
 
 
 def _status_of(settings: Settings, source: Source) -> dict[str, Any]:
-    from infra.stack.services import addresses
+    from infra.stack.addresses import addresses
     from master_dataset.archiver.status import said_of
     from master_dataset.cut import count_between
     from master_dataset.errors import MasterDatasetError
     from master_dataset.kafka.positions import read_positions
     from master_dataset.table import coverage
-    from master_dataset.table.commits import live_files, read_commits, table_path
+    from master_dataset.table.delta_log import live_files, read_commits
+    from master_dataset.table.paths import table_path
 
     path = table_path(settings, source.name)
     commits = read_commits(path)
@@ -237,10 +246,12 @@ def _status_of(settings: Settings, source: Source) -> dict[str, Any]:
     }
 
 
-def _wanted(since: str | None, until: str | None, start: str | None, end: str | None, *, with_invalid: bool) -> Wanted:
-    from master_dataset.reading.read import Wanted
+def _wanted(
+    since: str | None, until: str | None, start: str | None, end: str | None, *, with_invalid: bool
+) -> RecordFilter:
+    from master_dataset.reading.read import RecordFilter
 
-    return Wanted(
+    return RecordFilter(
         _time("--since", since), _time("--until", until), _cut("--from", start), _cut("--to", end), with_invalid
     )
 

@@ -122,10 +122,10 @@ def _ask_here(name: str, pairs: Pairs, as_format: str) -> tuple[bytes, Document]
 
     from infra.logs import configure_logging
     from infra.settings import load_settings
-    from serving_layer.engine import Answering
+    from serving_layer.engine import QueryEngine
     from serving_layer.errors import ServingError
-    from serving_layer.query.limits import bounds_of, limits_of
-    from serving_layer.query.parse import ask
+    from serving_layer.query.limits import execution_limits, query_limits
+    from serving_layer.query.parse import parse_query
     from serving_layer.rest import formats
     from views.declarations import declared_by
 
@@ -134,12 +134,12 @@ def _ask_here(name: str, pairs: Pairs, as_format: str) -> tuple[bytes, Document]
     declarations = declared_by(settings)
     declarations.view(name)
     try:
-        answering = Answering(settings, declarations, bounds_of(settings))
+        engine = QueryEngine(settings, declarations, execution_limits(settings))
         try:
-            question = ask(answering.latest(name), pairs, now=time.time(), limits=limits_of(settings))
-            answer = answering.answer(question)
+            question = parse_query(engine.served_view(name), pairs, now=time.time(), limits=query_limits(settings))
+            answer = engine.execute(question)
         finally:
-            answering.close()
+            engine.close()
     except ServingError as error:
         raise QueryFailed(error.detail, error.status) from None
     return formats.body(answer, formats.choose_format(as_format, None)), formats.meta(answer.meta)

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from tidemark.cli import Output, OutputOption
+from tidemark.commands.options import Output, OutputOption
 
 if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient
-
+    from infra.clients.kafka_admin import KafkaAdmin
     from master_dataset.kafka.topics import TopicPlan
 
 app = typer.Typer(no_args_is_help=True)
@@ -51,11 +50,9 @@ def list_topics(output: OutputOption = Output.TABLE) -> None:
     terminal.print_result(rows, output, "There are no topics.")
 
 
-def _connect() -> tuple[AdminClient, list[TopicPlan]]:
-    from confluent_kafka.admin import AdminClient
-
+def _connect() -> tuple[KafkaAdmin, list[TopicPlan]]:
     from master_dataset.kafka.connection import connect
     from master_dataset.kafka.topics import plan_topics
 
     connected = connect()
-    return AdminClient(connected.kafka), plan_topics(connected.declarations.sources.values())
+    return connected.admin, plan_topics(connected.declarations.sources.values())

@@ -23,10 +23,10 @@ from torture.faults import all_faults
 from torture.home_copy import copied
 from torture.links import PAIRS
 from torture.plan import usable
-from torture.programme import ON_DISKS, RATE, Wanted, torture
+from torture.programme import ON_DISKS, RATE, ProgrammeOptions, torture
 from torture.report import is_tables, tables_path, write_report
-from torture.result import Result, Shot
-from torture.table import found, noted, tables
+from torture.result import ProgrammeResult, Shot
+from torture.table import findings, remarks, tables
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -88,7 +88,7 @@ def command(
     ] = False,
 ) -> None:
     """Hurt an installation of its own in every known way, ask it all the time, and prove each answer."""
-    wanted = Wanted(_seed(seed), shots, minutes, _kinds(kinds), rate)
+    options = ProgrammeOptions(_seed(seed), shots, minutes, _kinds(kinds), rate)
     if source and copy_of is None:
         raise typer.BadParameter(
             f"{source!r} is one of whose sources? Name a home with --copy-of; without it a shop of its own is tried, "
@@ -97,16 +97,16 @@ def command(
         )
     if report is not None:
         _check_report(report, folder)
-    how: dict[str, Any] = {} if copy_of is None else copied(copy_of, source)
-    faults, left_out = usable(all_faults(), wanted.kinds)
-    place = _place(folder)
-    terminal.err.print(f"seed {wanted.seed}, {shots} of {len(faults)} faults, in {place}", highlight=False)
-    for name, why in left_out.items():
-        terminal.err.print(f"left out: {name}: {why}", highlight=False)
-    how["has_disks"] = any(fault.kind in ON_DISKS for fault in faults)
-    with _left_as_evidence(place, keep=keep):
+    installation_options: dict[str, Any] = {} if copy_of is None else copied(copy_of, source)
+    faults, left_out = usable(all_faults(), options.kinds)
+    workdir = _own_folder(folder)
+    terminal.err.print(f"seed {options.seed}, {shots} of {len(faults)} faults, in {workdir}", highlight=False)
+    for name, reason in left_out.items():
+        terminal.err.print(f"left out: {name}: {reason}", highlight=False)
+    installation_options["has_disks"] = any(fault.kind in ON_DISKS for fault in faults)
+    with _left_as_evidence(workdir, keep=keep):
         with ended_by_signals():
-            result = torture(place, wanted, faults, _tell, links=PAIRS, **how)
+            result = torture(workdir, options, faults, _tell, links=PAIRS, **installation_options)
         _show(result)
         if report is not None:
             write_report(result, report, None if sabotages is None else read_json(sabotages))
@@ -140,7 +140,7 @@ def ended_by_signals() -> Iterator[None]:
 
 
 @contextmanager
-def _left_as_evidence(place: Path, *, keep: bool) -> Iterator[None]:
+def _left_as_evidence(workdir: Path, *, keep: bool) -> Iterator[None]:
     """Remove the folder after a block that ends well; otherwise it stays, and it is said where."""
     is_well = False
     try:
@@ -149,15 +149,15 @@ def _left_as_evidence(place: Path, *, keep: bool) -> Iterator[None]:
     finally:
         if keep or not is_well:
             what = "fates.jsonl, result.json, and the home or its logs"
-            terminal.err.print(f"left in {place}: {what}", highlight=False, soft_wrap=True)
+            terminal.err.print(f"left in {workdir}: {what}", highlight=False, soft_wrap=True)
         else:
-            shutil.rmtree(place, ignore_errors=True)
+            shutil.rmtree(workdir, ignore_errors=True)
 
 
-def _show(result: Result) -> None:
+def _show(result: ProgrammeResult) -> None:
     for table in tables(result):
         terminal.out.print(table)
-    for line in (*found(result), *noted(result)):
+    for line in (*findings(result), *remarks(result)):
         terminal.out.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
@@ -184,7 +184,7 @@ def _seed(given: int | None) -> int:
     return random.randrange(10**6) if given is None else given  # noqa: S311  # which faults, no secret
 
 
-def _place(folder: Path | None) -> Path:
+def _own_folder(folder: Path | None) -> Path:
     """A folder that is ours: all of it is removed in the end."""
     if folder is None:
         return Path(tempfile.mkdtemp(prefix="tidemark-torture-"))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidemark.cli import Output, OutputOption
+from tidemark.commands.options import Output, OutputOption
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,7 +84,7 @@ def _speed_sides(settings: Settings, declarations: Declarations, views: list[Vie
     from hand_off.errors import SpeedError
     from hand_off.speed_views import SpeedViews
     from infra.clients.redis import redis_client
-    from infra.stack.services import addresses
+    from infra.stack.addresses import addresses
     from serving_layer.verification.verify import speed_side
 
     url = addresses(settings).redis
@@ -99,23 +99,23 @@ def _speed_sides(settings: Settings, declarations: Declarations, views: list[Vie
 def _answers(settings: Settings, declarations: Declarations, views: list[View]) -> Iterator[Compared]:
     from batch_layer.consistency.quarantine import Compared
     from infra import terminal
-    from serving_layer.engine import Answering
+    from serving_layer.engine import QueryEngine
     from serving_layer.errors import NotComputedYet
     from serving_layer.verification.verify import JOINS, from_scratch
 
-    answering = Answering(settings, declarations)
+    engine = QueryEngine(settings, declarations)
     try:
         for source, ours in _by_source(declarations, views):
             served = []
             for view in ours:
                 try:
-                    served.append(answering.latest(view.name))
+                    served.append(engine.served_view(view.name))
                 except NotComputedYet:
                     yield Compared(view.name, view.hash, 0, 0, why_not=JOINS, at=time.time())
             if served:
-                yield from from_scratch(settings, answering, source, served, terminal.err.print)
+                yield from from_scratch(settings, engine, source, served, terminal.err.print)
     finally:
-        answering.close()
+        engine.close()
 
 
 def _by_source(declarations: Declarations, views: list[View]) -> Iterator[tuple[Source, list[View]]]:

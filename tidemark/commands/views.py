@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from tidemark.cli import Output, OutputOption
+from tidemark.commands.options import Output, OutputOption
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,6 +65,8 @@ SeedOption = Annotated[
 @app.command("list")
 def list_views(output: OutputOption = Output.TABLE) -> None:
     """List the views: yours and the catalog's. Active ones are computed here (settings: views_dir, examples)."""
+    from infra import terminal
+
     rows = [
         {
             "view": view.name,
@@ -77,7 +79,8 @@ def list_views(output: OutputOption = Output.TABLE) -> None:
         }
         for view, is_active in _listed().values()
     ]
-    _print(rows, output, "No view is declared. `tidemark views new NAME` begins one.")
+    none = "No view is declared. `tidemark views new NAME` begins one."
+    terminal.print_result(rows, output, none, optional=("definition", "keys"), group_by="source")
 
 
 @app.command()
@@ -109,9 +112,9 @@ def show(
         }
         terminal.print_json({**found, "sql": state_sql(view)} if sql else found)
         return
-    _print([{"what": what, "found": found} for what, found in _summary(view, is_active).items()], output)
-    _print(keys, output, "It has no keys: one group a bucket.")
-    _print(answers, output)
+    terminal.print_pairs(_summary(view, is_active))
+    terminal.print_result(keys, output, "It has no keys: one group a bucket.")
+    terminal.print_result(answers, output)
     if sql:
         typer.echo(state_sql(view))
 
@@ -163,7 +166,7 @@ def check(
             }
             for row in rows
         ]
-        _print(shown, output, "No view is declared.")
+        terminal.print_result(shown, output, "No view is declared.")
         for sentence in (sentence for row in rows for sentence in row["broken"]):
             typer.echo(sentence)
     raise typer.Exit(1 if any(row["broken"] for row in rows) else 0)
@@ -290,22 +293,3 @@ def _differences_of_spark(views: Sequence[View], events: int, seed: int) -> dict
         return check_spark(session, views, seed=seed, events=events)
     finally:
         session.stop()
-
-
-def _print(rows: Sequence[dict[str, Any]], output: Output, nothing: str = "") -> None:
-    from infra import terminal
-
-    shown = rows if output is Output.JSON else [{what: _cell(found) for what, found in row.items()} for row in rows]
-    terminal.print_result(shown, output, nothing)
-
-
-def _cell(found: Any) -> Any:
-    """A value as a table shows it."""
-    match found:
-        case None:
-            return ""
-        case bool():
-            return "yes" if found else "no"
-        case list():
-            return " ".join(found)
-    return found

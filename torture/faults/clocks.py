@@ -18,7 +18,8 @@ from redis.exceptions import RedisError
 from infra.home import read_json
 from torture.errors import TortureError
 from torture.fault import Fault, Strike
-from torture.installation import SERVICES, Installation
+from torture.installation import Installation
+from torture.processes import SERVICES
 from torture.wait import wait_for
 
 FOLDERS = ("/usr/lib", "/usr/local/lib", "/usr/lib64")
@@ -83,22 +84,22 @@ def _compiled_waits(folder: Path) -> Path:
 def strike_clock(service: str, seconds: int, installation: Installation, chance: random.Random) -> Iterator[None]:
     """Start one service again with a wrong clock, let it work so, and at the end start it with the right one."""
     del chance
-    usual = installation.environments.get(service, {})
-    before = installation.pid(service)
-    installation.environments[service] = {**usual, **skewed(seconds, installation.folder)}
+    usual = installation.environments.more.get(service, {})
+    before = installation.processes.pid(service)
+    installation.environments.more[service] = {**usual, **skewed(seconds, installation.folder)}
     try:
         _begin_again(installation, service)
         what = f"{service} to work with its clock {seconds:+d} s off"
         wait_for(what, lambda: _works(installation, service, before, seconds), WORKS_S, every_s=0.2)
         yield
     finally:
-        installation.environments[service] = usual
+        installation.environments.more[service] = usual
         _begin_again(installation, service)
 
 
 def _begin_again(installation: Installation, service: str) -> None:
-    installation.bend()
-    installation.kill(service)
+    installation.environments.write()
+    installation.processes.kill(service)
 
 
 def _works(installation: Installation, service: str, before: int | None, seconds: int) -> bool:
@@ -106,21 +107,21 @@ def _works(installation: Installation, service: str, before: int | None, seconds
 
     The supervisor, which knows better, may not call one ready that writes down the time of its last sign of life.
     """
-    found = next(each for each in installation.status()["services"] if each["name"] == service)
+    found = next(each for each in installation.processes.status()["services"] if each["name"] == service)
     if found["pid"] in (None, before):
         return False
     if service == "kafka":
-        return found["state"] == "ready" and any(map(_has_library, installation.pids(service)))
+        return found["state"] == "ready" and any(map(_has_library, installation.processes.pids(service)))
     if service in ASKED:
         return found["state"] == "ready" and _is_off(ASKED[service](installation), seconds)
-    told = read_json(installation.home.run / f"{service}.json") or {}
-    if service in WORK and not told.get("sources", {}).get(installation.source_name, {}).get(WORK[service]):
+    status = read_json(installation.home.run / f"{service}.json") or {}
+    if service in WORK and not status.get("sources", {}).get(installation.source_name, {}).get(WORK[service]):
         return False
-    return _is_off(float(told.get("at", 0.0)), seconds)
+    return _is_off(float(status.get("at", 0.0)), seconds)
 
 
-def _is_off(told: float, seconds: int) -> bool:
-    return abs(told - time.time() - seconds) < CLOSE_S
+def _is_off(status: float, seconds: int) -> bool:
+    return abs(status - time.time() - seconds) < CLOSE_S
 
 
 def _of_redis(installation: Installation) -> float:

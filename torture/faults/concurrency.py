@@ -11,9 +11,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from hand_off.speed_views import SpeedViews
+from torture.commands import BATCH_TIMEOUT_S, kill_group, output_of
 from torture.errors import BrokenPromise, TortureError
 from torture.fault import RUN_S, Fault
-from torture.installation import BATCH_TIMEOUT_S, Installation, end_group, said_by
+from torture.installation import Installation
 from torture.runs import beside, run_under_way, signal_group
 from torture.wait import wait_for
 
@@ -32,13 +33,13 @@ def runs_at_once(installation: Installation, chance: random.Random) -> Iterator[
     """Three runs of one source, almost at one moment."""
     runs = []
     for _ in range(3):
-        runs.append(installation.spawn("batch", "run", "--source", installation.source_name))
+        runs.append(installation.commands.spawn_batch_run())
         time.sleep(chance.uniform(0, 0.5))
     try:
         yield
     finally:
         for run in runs:
-            said_by(run, BATCH_TIMEOUT_S)
+            output_of(run, BATCH_TIMEOUT_S)
     codes = sorted(run.returncode for run in runs)
     installation.notes.append(f"the runs ended with {codes}")
     if LEASE_HELD not in codes:
@@ -49,13 +50,13 @@ def runs_at_once(installation: Installation, chance: random.Random) -> Iterator[
 def run_killed(installation: Installation, chance: random.Random) -> Iterator[None]:
     """At any moment of its life."""
     with installation.run_turn:
-        run = installation.spawn("batch", "run", "--source", installation.source_name)
+        run = installation.commands.spawn_batch_run()
         after_s = chance.uniform(2, 16)
         with suppress(subprocess.TimeoutExpired):
             run.communicate(timeout=after_s)
         if run.returncode is not None:
             raise TortureError(f"the run had ended by itself, with {run.returncode}, before it was to be killed")
-        end_group(run)
+        kill_group(run)
         run.communicate()
     installation.notes.append(f"killed after {after_s:.1f} s")
     yield
@@ -66,8 +67,8 @@ def run_left_behind(installation: Installation, chance: random.Random) -> Iterat
     """A run stands still in the middle with all of its processes, another is tried, and the first goes on."""
     with run_under_way(installation, chance.choice(LEFT_AT)) as run:
         signal_group(run, signal.SIGSTOP)  # its JVM too
-        other = installation.spawn("batch", "run", "--source", installation.source_name)
-        said = said_by(other, REFUSED_S)
+        other = installation.commands.spawn_batch_run()
+        said = output_of(other, REFUSED_S)
     if other.returncode == 0:
         raise BrokenPromise(f"A run was published while another held the lease and stood still: {said[-500:]}")
     if other.returncode != LEASE_HELD:
@@ -81,16 +82,16 @@ def taken_over(installation: Installation, chance: random.Random) -> Iterator[No
     del chance
     with installation.redis() as client:
         views = SpeedViews(client, installation.source_name)
-        installation.stand_still("speed", "speed.before_apply")
+        installation.processes.stop_at("speed", "speed.before_apply")
         try:
-            before = views.look().epoch
+            before = views.reader.snapshot().epoch
             time.sleep(STILL_S)
             with installation.run_turn:
-                ended = installation.batch_run()
-            if views.look().epoch == before:
-                raise TortureError(f"no run took over: it ended with {ended.code}: {ended.said[-200:]}")
+                ended = installation.commands.batch_run()
+            if views.reader.snapshot().epoch == before:
+                raise TortureError(f"no run took over: it ended with {ended.code}: {ended.output[-200:]}")
         finally:
-            installation.signal("speed", signal.SIGCONT)
+            installation.processes.signal("speed", signal.SIGCONT)
     yield
 
 
@@ -98,10 +99,10 @@ def taken_over(installation: Installation, chance: random.Random) -> Iterator[No
 def another_writer(installation: Installation, chance: random.Random) -> Iterator[None]:
     """A second speed layer of the same source waits for the first, which is killed: it takes that one's place."""
     with _beside(installation, "speed_layer") as said:
-        _wait_until_said(said, BESIDE_S, "another writer lives", "keeps_up")
+        _wait_until_said(said, BESIDE_S, "another writer lives", "started")
         time.sleep(chance.uniform(0, 2))
-        installation.kill("speed")
-        _wait_until_said(said, TAKES_S, "keeps_up")
+        installation.processes.kill("speed")
+        _wait_until_said(said, TAKES_S, "started")
         yield
 
 
@@ -114,12 +115,12 @@ def another_archiver(installation: Installation, chance: random.Random) -> Itera
         yield
 
 
-Said = Callable[[], list[str]]
+LogLines = Callable[[], list[str]]
 """What a process has said of the source until now, line by line."""
 
 
 @contextmanager
-def _beside(installation: Installation, module: str) -> Iterator[Said]:
+def _beside(installation: Installation, module: str) -> Iterator[LogLines]:
     log = installation.folder / f"{module}.log"
     begin = log.stat().st_size if log.exists() else 0  # what others before it said is in the same file
     with beside(installation, module):
@@ -134,7 +135,7 @@ def lines_of(log: Path, begin: int, source: str) -> list[str]:
     return [line for line in text.splitlines() if f"source={source} " in f"{line} "]
 
 
-def _wait_until_said(said: Said, deadline_s: float, *texts: str) -> None:
+def _wait_until_said(said: LogLines, deadline_s: float, *texts: str) -> None:
     wait_for(
         f"the second process to say {' or '.join(texts)}",
         lambda: any(text in line for line in said() for text in texts),

@@ -17,10 +17,12 @@ from hand_off import publish_log
 from hand_off.batch_folder import BatchFolder
 from hand_off.manifests import read_manifest
 from infra.home import read_json
-from master_dataset.table.commits import live_files, read_commits, table_path
+from master_dataset.table.delta_log import live_files, read_commits
+from master_dataset.table.paths import table_path
+from torture.commands import kill_group
 from torture.errors import BrokenPromise, NotInTime, TortureError
 from torture.fault import RUN_S, Fault, Strike
-from torture.installation import Installation, end_group
+from torture.installation import Installation
 from torture.wait import wait_for
 
 REPAIR_TIMEOUT_S = 180
@@ -28,8 +30,8 @@ ARCHIVER_S = 40.0
 FOLLOWS = "it follows the source"
 TRIES = 3
 
-Harm = Callable[[Path, random.Random], None]
-Find = Callable[[Installation, random.Random], Path]
+FileHarm = Callable[[Path, random.Random], None]
+FileFinder = Callable[[Installation, random.Random], Path]
 
 
 def empty(path: Path, chance: random.Random) -> None:
@@ -79,20 +81,22 @@ def any_data_file(installation: Installation, chance: random.Random) -> Path:
 
 
 @contextmanager
-def strike_master(find: Find, harm: Harm, installation: Installation, chance: random.Random) -> Iterator[None]:
+def strike_master(
+    find: FileFinder, harm: FileHarm, installation: Installation, chance: random.Random
+) -> Iterator[None]:
     """Harm the table. A run that begins now must refuse, and so must the archiver when it is started again."""
     with installation.run_turn:
         harmed = find(installation, chance)
         harm(harmed, chance)
         try:
-            is_killed = chance.random() < 0.5 and installation.kill("archiver")
+            is_killed = chance.random() < 0.5 and installation.processes.kill("archiver")
             killed_at = time.time()
-            ended = installation.batch_run()
+            ended = installation.commands.batch_run()
             installation.notes.append(f"{harmed.name} harmed, the run ended with {ended.code}")
             if not ended.code:
                 raise BrokenPromise(
                     f"{harmed} was harmed. A run that begins then should refuse the table, and it was published: "
-                    f"{ended.said[-1000:]}"
+                    f"{ended.output[-1000:]}"
                 )
             if is_killed:
                 _check_archiver(installation, harmed, killed_at)
@@ -114,20 +118,20 @@ def _check_archiver(installation: Installation, harmed: Path, since: float) -> N
 
 def _archiver_says(installation: Installation, since: float) -> str:
     """Why it does not follow the source, or that it does; empty while it is starting."""
-    told = read_json(installation.home.run / "archiver.json") or {}
-    if told.get("at", 0.0) <= since:
+    status = read_json(installation.home.run / "archiver.json") or {}
+    if status.get("at", 0.0) <= since:
         return ""
-    source = told["sources"].get(installation.source_name, {})
-    return str(told["error"] or source.get("refused") or (FOLLOWS if source.get("cut") else ""))
+    source = status["sources"].get(installation.source_name, {})
+    return str(status["error"] or source.get("refused") or (FOLLOWS if source.get("cut") else ""))
 
 
 @contextmanager
-def strike_index(harm: Harm, installation: Installation, chance: random.Random) -> Iterator[None]:
+def strike_index(harm: FileHarm, installation: Installation, chance: random.Random) -> Iterator[None]:
     """Harm the file from which the newest run is answered. The serving layer is started again: it finds it so."""
     with installation.run_turn:
         folder = BatchFolder.of(installation.settings, installation.source_name)
         harm(_index_file(installation, folder, chance), chance)
-        installation.kill("serving")
+        installation.processes.kill("serving")
         try:
             yield
         finally:
@@ -136,7 +140,7 @@ def strike_index(harm: Harm, installation: Installation, chance: random.Random) 
 
 def _index_file(installation: Installation, folder: BatchFolder, chance: random.Random) -> Path:
     if not publish_log.last(folder).run:
-        installation.batch_run()
+        installation.commands.batch_run()
     newest = publish_log.last(folder).run
     if not newest:
         raise TortureError(f"No batch run of {folder.source!r} was published yet.")
@@ -148,11 +152,11 @@ def command(installation: Installation, *arguments: str, tries: int = TRIES) -> 
     """A command of ours that must succeed; what it needs may just be starting again, so it is tried more than once."""
     said = ""
     for _ in range(tries):
-        process = installation.spawn(*arguments)
+        process = installation.commands.spawn(*arguments)
         try:
             said, _errors = process.communicate(timeout=REPAIR_TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            end_group(process)
+            kill_group(process)
             process.communicate()
         if process.returncode == 0:
             return
@@ -172,11 +176,11 @@ def _drop_checksum(path: Path) -> None:
     path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
 
 
-def _of_master(find: Find, harm: Harm) -> Strike:
+def _of_master(find: FileFinder, harm: FileHarm) -> Strike:
     return partial(strike_master, find, harm)
 
 
-def _of_index(harm: Harm) -> Strike:
+def _of_index(harm: FileHarm) -> Strike:
     return partial(strike_index, harm)
 
 

@@ -76,11 +76,11 @@ def _lead_to(name: str, installation: Installation) -> None:
         with installation.redis() as client:
             client.flushall()
     if name in AT_START:
-        installation.kill(AT_START[name])
+        installation.processes.kill(AT_START[name])
     if name in IN_RUNS or name in AFTER_RUNS:
         with installation.run_turn:
             if name in AFTER_RUNS or (installation.failpoints_dir / name).exists():  # else a run just came there
-                installation.batch_run()
+                installation.commands.batch_run()
 
 
 def _strike(name: str) -> Strike:

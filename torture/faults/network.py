@@ -11,20 +11,26 @@ from torture.errors import TortureError
 from torture.fault import RUN_S, Fault, Strike
 from torture.installation import Installation
 from torture.links import PAIRS
-from torture.proxy import Condition, Mode
+from torture.proxy import Condition, ProxyMode
 from torture.runs import go_on, run_under_way
 from torture.wait import wait_for
 
 GOES_BY_S = 15.0
 """Of some pairs one has not always something to say to the other."""
-LASTING_S = {Mode.CUT: 4.0, Mode.HALF_OPEN: 8.0, Mode.DELAY: 5.0, Mode.TRICKLE: 6.0, Mode.RESET: 4.0}
+LASTING_S = {
+    ProxyMode.CUT: 4.0,
+    ProxyMode.HALF_OPEN: 8.0,
+    ProxyMode.DELAY: 5.0,
+    ProxyMode.TRICKLE: 6.0,
+    ProxyMode.RESET: 4.0,
+}
 HURT_PAIRS = tuple(pair for pair in PAIRS if pair != ("batch", "kafka"))
 """A run never speaks to Kafka: the link is there for a second archiver or speed layer."""
 BEFORE_REDIS = ("run.after_views", "run.after_publish")
 """Places of a run after which it speaks to Redis at once: to compare, and to hand off."""
 
 
-def condition_by(mode: Mode, chance: random.Random) -> Condition:
+def condition_by(mode: ProxyMode, chance: random.Random) -> Condition:
     """How bad it is this time."""
     return Condition(
         mode,
@@ -37,7 +43,7 @@ def condition_by(mode: Mode, chance: random.Random) -> Condition:
 
 @contextmanager
 def strike_between(
-    pair: tuple[str, str], mode: Mode, installation: Installation, chance: random.Random
+    pair: tuple[str, str], mode: ProxyMode, installation: Installation, chance: random.Random
 ) -> Iterator[None]:
     """Spoil what is between a pair. Where one of them is a batch run, that is just about to speak."""
     proxy = installation.proxies.get(pair)
@@ -59,7 +65,7 @@ def strike_between(
         yield
 
 
-def _strike(pair: tuple[str, str], mode: Mode) -> Strike:
+def _strike(pair: tuple[str, str], mode: ProxyMode) -> Strike:
     return partial(strike_between, pair, mode)
 
 

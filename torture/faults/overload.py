@@ -41,10 +41,10 @@ OF_ANSWER_BYTES = 600
 """More unread than that is more than headers."""
 HELD_S = 20.0
 PART_BYTES = 1 << 16
-Act = Callable[[httpx.AsyncClient, int], Awaitable[httpx.Response]]
+SendRequest = Callable[[httpx.AsyncClient, int], Awaitable[httpx.Response]]
 
 
-class Refused:
+class OverloadReplies:
     """What was answered to those who asked for too much: only 2xx, 429 and 503, these as problem documents.
 
     `well` are other answers that are right as well.
@@ -86,7 +86,7 @@ def strike_questions(installation: Installation, chance: random.Random) -> Itera
         return await client.get(f"/views/{view.name}/query", params=_all_of(installation, view, buckets))
 
     # 422: there may be too many groups for one answer. That is no overload, and right.
-    with _crowd(installation, "serving", crowd, ask, Refused(well=frozenset((422,)))) as refused:
+    with _crowd(installation, "serving", crowd, ask, OverloadReplies(well=frozenset((422,)))) as refused:
         yield
     installation.notes.append(f"answered {dict(refused.statuses)}")
     refused.check()
@@ -108,7 +108,7 @@ def strike_invalid_events(installation: Installation, chance: random.Random) -> 
 
     with (
         _held(installation, room_bytes=len(large) - 1),
-        _crowd(installation, "collector", SENDERS, send, Refused(well=frozenset((422,)))) as refused,
+        _crowd(installation, "collector", SENDERS, send, OverloadReplies(well=frozenset((422,)))) as refused,
     ):
         yield
     installation.notes.append(f"answered {dict(refused.statuses)}")
@@ -170,7 +170,9 @@ def strike_slow_senders(installation: Installation, chance: random.Random) -> It
 
 
 @contextmanager
-def _crowd(installation: Installation, server: str, size: int, act: Act, refused: Refused) -> Iterator[Refused]:
+def _crowd(
+    installation: Installation, server: str, size: int, act: SendRequest, refused: OverloadReplies
+) -> Iterator[OverloadReplies]:
     """So many connections that do the same again and again, all at once, with nothing between them and the server."""
     stopping = threading.Event()
 
@@ -240,21 +242,21 @@ def _all_of(installation: Installation, view: View, earlier_buckets: int = 0) ->
 
 def _open_live(installation: Installation, view: View) -> socket.socket:
     """A feed of as many rows as a page may have."""
-    asked = {**_all_of(installation, view), "limit": installation.settings.serving_max_rows, "every": "1s"}
+    query = {**_all_of(installation, view), "limit": installation.settings.serving_max_rows, "every": "1s"}
     made = _connect(installation.addresses.serving, RECEIVES_BYTES)
-    first = f"GET /views/{view.name}/live?{urlencode(asked)} HTTP/1.1\r\nhost: x\r\n{_key(installation)}\r\n"
+    first = f"GET /views/{view.name}/live?{urlencode(query)} HTTP/1.1\r\nhost: x\r\n{_key(installation)}\r\n"
     made.sendall(first.encode())
     return made
 
 
 def _is_unread(reader: socket.socket) -> bool:
-    """Whether it is told more than it reads: an answer, not a refusal."""
+    """Whether more is sent to it than it reads: an answer, not a refusal."""
     reader.setblocking(False)
     try:
-        told = reader.recv(PART_BYTES, socket.MSG_PEEK)
+        received = reader.recv(PART_BYTES, socket.MSG_PEEK)
     except OSError:  # nothing yet, or it is closed
         return False
-    return told.startswith(b"HTTP/1.1 200") and len(told) > OF_ANSWER_BYTES
+    return received.startswith(b"HTTP/1.1 200") and len(received) > OF_ANSWER_BYTES
 
 
 def _is_waited_for(sender: socket.socket) -> bool:

@@ -12,9 +12,10 @@ from contextlib import contextmanager, suppress
 import psutil
 
 from torture import disks
+from torture.commands import kill_group
 from torture.errors import TortureError
 from torture.fault import Fault
-from torture.installation import Installation, end_group
+from torture.installation import Installation
 from torture.runs import run_meanwhile
 from torture.wait import wait_for
 
@@ -29,7 +30,7 @@ def strike(installation: Installation, chance: random.Random) -> Iterator[None]:
             with suppress(subprocess.TimeoutExpired):
                 run.wait(chance.uniform(1, 12))
             lose_power(installation)
-            end_group(run)
+            kill_group(run)
     yield
 
 
@@ -50,8 +51,10 @@ def lose_power(installation: Installation) -> None:
 
 def all_pids(installation: Installation) -> list[int]:
     """The supervisor, every service, and all below them; and batch runs of this home."""
-    supervisor = int(installation.status()["pid"])
-    found = {supervisor: None} | {pid: None for name in installation.services for pid in installation.pids(name)}
+    supervisor = int(installation.processes.status()["pid"])
+    found = {supervisor: None} | {
+        pid: None for name in installation.processes.services for pid in installation.processes.pids(name)
+    }
     home = str(installation.settings.home)
     for process in psutil.process_iter():
         with suppress(psutil.Error):

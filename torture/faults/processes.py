@@ -14,7 +14,8 @@ from itertools import combinations
 from infra.errors import InfraError
 from torture.errors import NotInTime, TortureError
 from torture.fault import Fault
-from torture.installation import SERVICES, Installation
+from torture.installation import Installation
+from torture.processes import SERVICES
 from torture.wait import wait_for
 
 ON_SPARK = ("archiver", "speed")
@@ -29,7 +30,7 @@ STARTS_S = 180
 def kill(services: tuple[str, ...], installation: Installation, chance: random.Random) -> Iterator[None]:
     """All of them at once."""
     del chance
-    struck = [installation.kill(service) for service in services]
+    struck = [installation.processes.kill(service) for service in services]
     if not all(struck):
         alive = [service for service, is_struck in zip(services, struck, strict=True) if not is_struck]
         raise TortureError(f"{' and '.join(alive)} did not run")
@@ -39,7 +40,7 @@ def kill(services: tuple[str, ...], installation: Installation, chance: random.R
 @contextmanager
 def kill_all(installation: Installation, chance: random.Random) -> Iterator[None]:
     """Every service that there is."""
-    with kill(installation.services, installation, chance):
+    with kill(installation.processes.services, installation, chance):
         yield
 
 
@@ -47,7 +48,7 @@ def kill_all(installation: Installation, chance: random.Random) -> Iterator[None
 def kill_below(service: str, installation: Installation, chance: random.Random) -> Iterator[None]:
     """Not the process that is supervised, but what it runs on: Spark's JVM."""
     del chance
-    below = installation.pids(service)[1:]
+    below = installation.processes.pids(service)[1:]
     if not below:
         raise TortureError(f"nothing ran below {service}")
     for pid in below:
@@ -59,38 +60,38 @@ def kill_below(service: str, installation: Installation, chance: random.Random) 
 @contextmanager
 def kill_again(service: str, installation: Installation, chance: random.Random) -> Iterator[None]:
     """Kill it, and its successors while they begin, at a moment that is left to chance."""
-    before = installation.pid(service)
+    before = installation.processes.pid(service)
     for _ in range(3):
-        installation.kill(service)
+        installation.processes.kill(service)
         with suppress(NotInTime):
             wait_for(f"{service} to be started", partial(_is_another, installation, service, before), COMES_BACK_S)
-        before = installation.pid(service)
+        before = installation.processes.pid(service)
         time.sleep(chance.uniform(0, 4 if service in ON_SPARK else 0.6))
-    installation.kill(service)
+    installation.processes.kill(service)
     yield
 
 
 def _is_another(installation: Installation, service: str, before: int | None) -> bool:
-    return installation.pid(service) not in (None, before)
+    return installation.processes.pid(service) not in (None, before)
 
 
 @contextmanager
 def stand_still(service: str, installation: Installation, chance: random.Random) -> Iterator[None]:
     """SIGSTOP until healed: connections stay open, nothing is answered."""
     del chance
-    if not installation.signal(service, signal.SIGSTOP):
+    if not installation.processes.signal(service, signal.SIGSTOP):
         raise TortureError(f"{service} did not run")
     try:
         yield
     finally:
-        installation.signal(service, signal.SIGCONT)
+        installation.processes.signal(service, signal.SIGCONT)
 
 
 @contextmanager
 def kill_supervisor(installation: Installation, chance: random.Random) -> Iterator[None]:
     """With it ends everything, as when a machine's session is closed; healing starts it again."""
     del chance
-    os.kill(int(installation.status()["pid"]), signal.SIGKILL)
+    os.kill(int(installation.processes.status()["pid"]), signal.SIGKILL)
     try:
         yield
     finally:

@@ -20,7 +20,7 @@ from torture.wait import wait_for
 PARTS = ("epoch", "meta.2", "gens")
 """Keys by which speed views are known to be whole. A state alone cannot be lost: Redis keeps all or forgets the end."""
 GONE_S = 10.0
-LONGEST_S = 4.0
+MAX_DELAY_S = 4.0
 
 
 @contextmanager
@@ -54,7 +54,7 @@ def empty(installation: Installation, chance: random.Random) -> Iterator[None]:
 def set_back(installation: Installation, chance: random.Random) -> Iterator[None]:
     """It comes back with the files of some seconds ago, as after a disk that lied, or a restored snapshot."""
     with _set_back(installation):
-        time.sleep(chance.uniform(0.5, LONGEST_S))
+        time.sleep(chance.uniform(0.5, MAX_DELAY_S))
     yield
 
 
@@ -63,9 +63,9 @@ def set_back_across_run(installation: Installation, chance: random.Random) -> It
     """It comes back with the files of before a run that was published since."""
     del chance
     with installation.run_turn, _set_back(installation):
-        ended = installation.batch_run()
+        ended = installation.commands.batch_run()
         if ended.code:
-            raise TortureError(f"no run was made in between: it ended with {ended.code}: {ended.said[-200:]}")
+            raise TortureError(f"no run was made in between: it ended with {ended.code}: {ended.output[-200:]}")
     yield
 
 
@@ -78,12 +78,12 @@ def _set_back(installation: Installation) -> Iterator[None]:
     snapshot = installation.folder / "redis.snapshot"
     shutil.rmtree(snapshot, ignore_errors=True)
     folder = installation.home.redis
-    if not installation.signal("redis", signal.SIGSTOP):
+    if not installation.processes.signal("redis", signal.SIGSTOP):
         raise TortureError("Redis does not run now: there is no moment to go back to")
     try:
         shutil.copytree(folder, snapshot)
     finally:
-        installation.signal("redis", signal.SIGCONT)
+        installation.processes.signal("redis", signal.SIGCONT)
     try:
         yield
         with _between_lives(installation):
@@ -96,11 +96,11 @@ def _set_back(installation: Installation) -> Iterator[None]:
 @contextmanager
 def _between_lives(installation: Installation) -> Iterator[Path]:
     """Redis is dead and is not started again before the block ends."""
-    supervisor = int(installation.status()["pid"])
-    pid = installation.pid("redis")
+    supervisor = int(installation.processes.status()["pid"])
+    pid = installation.processes.pid("redis")
     os.kill(supervisor, signal.SIGSTOP)
     try:
-        installation.kill("redis")
+        installation.processes.kill("redis")
         if pid is not None:
             wait_for("Redis to be dead", lambda: _is_dead(pid), GONE_S)
         yield installation.home.redis

@@ -23,7 +23,7 @@ from torture.wait import wait_for
 MODULE = "batch_layer.scheduler"
 EVERY_MINUTE = {"TIDEMARK_BATCH_SCHEDULE": "* * * * *"}
 BEGINS_S, ENDS_S, MADE_S = 120.0, 20.0, 480.0
-LONGEST_S = 10.0
+MAX_DELAY_S = 10.0
 OVERDUE_S = 120.0
 
 
@@ -34,8 +34,8 @@ def kill_scheduler(installation: Installation, chance: random.Random) -> Iterato
         write_json(progress_file(installation.settings), _due(installation))
         with beside(installation, MODULE, EVERY_MINUTE) as scheduler:
             since = time.time()
-            wait_for("the scheduler to start a run", lambda: _told(installation, since).get("running"), BEGINS_S)
-            time.sleep(chance.uniform(0, LONGEST_S))
+            wait_for("the scheduler to start a run", lambda: _status(installation, since).get("running"), BEGINS_S)
+            time.sleep(chance.uniform(0, MAX_DELAY_S))
             below = psutil.Process(scheduler.pid).children(recursive=True)
             os.kill(scheduler.pid, signal.SIGKILL)
             _, left = psutil.wait_procs(below, ENDS_S)
@@ -52,12 +52,12 @@ def _check_made(installation: Installation, since: float) -> None:
     except NotInTime:
         raise BrokenPromise(
             "A scheduler was killed in its run. The next one should make it at once, and says after "
-            f"{MADE_S:g} s: {_told(installation, since)}"
+            f"{MADE_S:g} s: {_status(installation, since)}"
         ) from None
 
 
 def _has_made(installation: Installation, since: float) -> bool:
-    last = _told(installation, since).get("last") or {}
+    last = _status(installation, since).get("last") or {}
     return bool(last.get("started", 0.0) >= since and last["exit_codes"].get(installation.source_name) == 0)
 
 
@@ -67,7 +67,7 @@ def _due(installation: Installation) -> dict[str, Any]:
     return {"handled": then, "last": None, "seen": {installation.source_name: then}}
 
 
-def _told(installation: Installation, since: float) -> dict[str, Any]:
+def _status(installation: Installation, since: float) -> dict[str, Any]:
     """What the scheduler says of itself; nothing where that is older."""
     found = read_json(installation.home.run / "scheduler.json") or {}
     return found if found.get("at", 0.0) >= since else {}

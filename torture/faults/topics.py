@@ -8,17 +8,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from confluent_kafka.admin import AdminClient
-
+from infra.clients.kafka_admin import KafkaAdmin
 from infra.disk import replace_file
 from infra.home import read_json
-from master_dataset.kafka.topics import alter_topic, delete_topic, existing_topics, librdkafka_config
+from master_dataset.kafka.topics import alter_topic, delete_topic, existing_topics
 from torture.errors import BrokenPromise, NotInTime, TortureError
 from torture.fault import Fault
 from torture.installation import Installation
 from torture.wait import wait_for
 
-MOST_PARTITIONS = 8
+MAX_PARTITIONS = 8
 REFUSED_S = 90.0
 FOLLOWERS = ("collector", "archiver", "speed", "serving")
 OTHER = "brittle"
@@ -40,8 +39,8 @@ def strike_partitions(installation: Installation, chance: random.Random) -> Iter
     declaring = _declaring(installation)  # before anything is altered: there may be none
     admin = _admin(installation)
     topic = installation.source_topic
-    count = existing_topics(admin, 15)[topic]
-    if count >= MOST_PARTITIONS:
+    count = existing_topics(admin)[topic]
+    if count >= MAX_PARTITIONS:
         raise TortureError(f"Topic {topic!r} has {count} partitions already; each further one makes all slower.")
     alter_topic(admin, topic, count + 1, {})
     try:
@@ -58,17 +57,17 @@ def strike_other_topic(installation: Installation, chance: random.Random) -> Ite
     replace_file(declared, DECLARATION)
     try:
         _begin_again(installation)
-        installation.wait_ready(FOLLOWERS)
+        installation.processes.wait_ready(FOLLOWERS)
         _post_one(installation)
-        wait_for(f"the event of {OTHER}", lambda: _told(installation).get("rows"), deadline_s=60)
+        wait_for(f"the event of {OTHER}", lambda: _status(installation).get("rows"), deadline_s=60)
         admin = _admin(installation)
         delete_topic(admin, OTHER)
         try:
-            wait_for(f"the refusal of {OTHER}", lambda: _told(installation).get("refused"), REFUSED_S)
+            wait_for(f"the refusal of {OTHER}", lambda: _status(installation).get("refused"), REFUSED_S)
         except NotInTime:
             raise BrokenPromise(
                 f"The topic of source {OTHER!r} was deleted. The archiver should refuse that source, and after "
-                f"{REFUSED_S:g} s it says of it: {_told(installation)}"
+                f"{REFUSED_S:g} s it says of it: {_status(installation)}"
             ) from None
         yield
     finally:
@@ -98,13 +97,13 @@ def _declaring(installation: Installation) -> Path:
     )
 
 
-def _admin(installation: Installation) -> AdminClient:
-    return AdminClient(librdkafka_config(installation.settings, installation.addresses.kafka))
+def _admin(installation: Installation) -> KafkaAdmin:
+    return KafkaAdmin(installation.settings, installation.addresses.kafka)
 
 
 def _begin_again(installation: Installation) -> None:
     for service in FOLLOWERS:
-        installation.kill(service)
+        installation.processes.kill(service)
 
 
 def _post_one(installation: Installation) -> None:
@@ -114,7 +113,7 @@ def _post_one(installation: Installation) -> None:
         raise TortureError(f"The collector refused an event of {OTHER!r}: {answer.status_code} {answer.text[:200]}")
 
 
-def _told(installation: Installation) -> dict[str, object]:
+def _status(installation: Installation) -> dict[str, object]:
     """What the archiver says of the other source."""
     status = read_json(installation.home.run / "archiver.json") or {}
     found: dict[str, object] = status.get("sources", {}).get(OTHER, {})

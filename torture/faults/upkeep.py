@@ -18,22 +18,25 @@ import httpx
 from hand_off import publish_log
 from hand_off.batch_folder import BatchFolder
 from hand_off.publish_log import Entry
-from master_dataset.table.checks.fsck import CHECKPOINT_FILE, Finding, quick_check
-from master_dataset.table.commits import Kind, live_files, read_commits, table_path
+from master_dataset.table.checks.fsck import CHECKPOINT_FILE, TableFinding, quick_check
+from master_dataset.table.delta_log import live_files, read_commits
+from master_dataset.table.paths import table_path
+from master_dataset.table.proofs import Kind
+from torture.commands import output_of
 from torture.errors import BrokenPromise, NotInTime, TortureError
 from torture.fault import RUN_S, Fault, Strike
 from torture.faults.damage import REPAIR_TIMEOUT_S, any_commit, command, empty, tear
-from torture.installation import Installation, said_by
+from torture.installation import Installation
 from torture.wait import wait_for
 from views.sample_events import START
 
 SWITCH_S = 30.0
-"""Within so long readers are on the run that they are told to be on."""
-MOST_MADE = 3
+"""Within so long readers switch to the run that was chosen."""
+MAX_RUNS = 3
 """So many runs are made at most, until there are enough to roll back or to prune."""
 OLD_RUNS = 3
 
-Harm = Callable[[Installation, random.Random], None]
+TableHarm = Callable[[Installation, random.Random], None]
 
 
 def killed_at(installation: Installation, name: str, *arguments: str) -> None:
@@ -41,8 +44,8 @@ def killed_at(installation: Installation, name: str, *arguments: str) -> None:
     armed = installation.failpoints_dir / name
     armed.touch()
     try:
-        process = installation.spawn(*arguments)
-        said = said_by(process, REPAIR_TIMEOUT_S)
+        process = installation.commands.spawn(*arguments)
+        said = output_of(process, REPAIR_TIMEOUT_S)
         is_there = not armed.exists()
     finally:
         armed.unlink(missing_ok=True)
@@ -72,7 +75,7 @@ def compaction_killed(name: str, installation: Installation, chance: random.Rand
 
 @contextmanager
 def repair_killed(
-    name: str, harm: Harm, installation: Installation, chance: random.Random, *, is_whole: bool = False
+    name: str, harm: TableHarm, installation: Installation, chance: random.Random, *, is_whole: bool = False
 ) -> Iterator[None]:
     """Harm the table and let the repair die half-way. Unless the table `is_whole` by then, it has to say so."""
     repair = ("master", "repair", installation.source_name)
@@ -87,7 +90,7 @@ def repair_killed(
             command(installation, *repair)
 
 
-def _damage(table: Path) -> list[Finding]:
+def _damage(table: Path) -> list[TableFinding]:
     return [finding for finding in quick_check(table) if finding.is_damage]
 
 
@@ -175,9 +178,9 @@ def rolled_back(installation: Installation, chance: random.Random, *, by_run: bo
 
 
 def _free_by_run(installation: Installation, folder: BatchFolder) -> None:
-    ended = installation.batch_run()
+    ended = installation.commands.batch_run()
     if ended.code:
-        raise TortureError(f"the run that was to set readers free ended with {ended.code}: {ended.said[-200:]}")
+        raise TortureError(f"the run that was to set readers free ended with {ended.code}: {ended.output[-200:]}")
     if pinned := publish_log.pinned(folder):
         raise BrokenPromise(f"A run was published, and readers are still pinned to run {pinned.run}")
 
@@ -198,10 +201,10 @@ def _run_before(installation: Installation, folder: BatchFolder) -> Entry:
 
 
 def _make_runs(installation: Installation, is_enough: Callable[[], bool]) -> None:
-    for _ in range(MOST_MADE):
+    for _ in range(MAX_RUNS):
         if is_enough():
             return
-        installation.batch_run()
+        installation.commands.batch_run()
 
 
 def _manifests(folder: BatchFolder) -> set[Path]:
@@ -210,29 +213,29 @@ def _manifests(folder: BatchFolder) -> set[Path]:
 
 def _wait_served(installation: Installation, run: int) -> None:
     """Until answers are made of this run."""
-    told: list[int] = []
+    served: list[int] = []
     view = installation.declared.views_of(installation.source_name)[0].name
-    asked = {"from": START.isoformat(), "to": (START + timedelta(days=1)).isoformat()}
+    query = {"from": START.isoformat(), "to": (START + timedelta(days=1)).isoformat()}
 
     def is_served() -> bool:
         try:
-            answer = client.get(f"/views/{view}/query", params=asked)
+            answer = client.get(f"/views/{view}/query", params=query)
         except httpx.HTTPError:
             return False
         if answer.status_code == httpx.codes.OK:
-            told.append(answer.json()["meta"]["batch"]["run"])
-        return bool(told) and told[-1] == run
+            served.append(answer.json()["meta"]["batch"]["run"])
+        return bool(served) and served[-1] == run
 
     with installation.client("serving") as client:
         try:
             wait_for(f"answers of run {run}", is_served, SWITCH_S, every_s=0.2)
         except NotInTime:
-            if not told:
+            if not served:
                 raise
-            raise BrokenPromise(f"Readers were told to serve run {run}; they serve run {told[-1]}") from None
+            raise BrokenPromise(f"Readers were switched to run {run}; they serve run {served[-1]}") from None
 
 
-def _of_repair(name: str, harm: Harm, *, is_whole: bool = False) -> Strike:
+def _of_repair(name: str, harm: TableHarm, *, is_whole: bool = False) -> Strike:
     return partial(repair_killed, name, harm, is_whole=is_whole)
 
 

@@ -56,19 +56,19 @@ def declared(version: str, installation: Installation, chance: random.Random) ->
 
 
 def _join(installation: Installation, version: str) -> None:
-    wait_for("every process to be there", installation.is_up, UP_S)
+    wait_for("every process to be there", installation.processes.is_up, UP_S)
     (installation.views_dir / FILE).write_text(declaration(installation, version), encoding="utf-8")
     made = installation.declare().view(NAME)
     _run(installation, f"view {NAME!r} was declared {version}")
     with installation.client("serving") as client:
-        asked = {"from": "2026-03-01T00:00:00Z", "to": "2026-03-01T01:00:00Z"}
+        query = {"from": "2026-03-01T00:00:00Z", "to": "2026-03-01T01:00:00Z"}
 
         answered = ""
 
         def is_served() -> bool:
             nonlocal answered
             try:
-                answer = client.get(f"/views/{NAME}/query", params=asked)
+                answer = client.get(f"/views/{NAME}/query", params=query)
             except httpx.HTTPError as error:
                 answered = repr(error)
                 return False
@@ -89,21 +89,21 @@ def gone(installation: Installation, chance: random.Random) -> Iterator[None]:
     """No longer declared: the next run leaves it out, and the others must not notice."""
     if not (installation.views_dir / FILE).exists():
         _join(installation, chance.choice(sorted(VERSIONS)))
-    wait_for("every process to be there", installation.is_up, UP_S)
+    wait_for("every process to be there", installation.processes.is_up, UP_S)
     (installation.views_dir / FILE).unlink()
     installation.declare()
     _run(installation, f"view {NAME!r} is declared no more")
     yield
 
 
-def _run(installation: Installation, why: str) -> None:
+def _run(installation: Installation, reason: str) -> None:
     """A run that has to succeed now that the declarations are others."""
     with installation.run_turn:
         for _ in range(TRIES):
-            ended = installation.batch_run()
+            ended = installation.commands.batch_run()
             if not ended.code:
                 return
-    raise BrokenPromise(f"{why}. A run should succeed, and {TRIES} failed; the last said: {ended.said[-1000:]}")
+    raise BrokenPromise(f"{reason}. A run should succeed, and {TRIES} failed; the last said: {ended.output[-1000:]}")
 
 
 FAULTS = [

@@ -22,7 +22,7 @@ Part = str | bytes | None
 
 
 class Position(NamedTuple):
-    """Where an event stands: what First and Last go by."""
+    """The position of an event, by which First and Last order values."""
 
     micros: int  # of the event time, since 1970
     partition: int
@@ -30,12 +30,12 @@ class Position(NamedTuple):
 
 
 NOWHERE = Position(0, 0, 0)
-"""Where the event stands does not matter."""
+"""For aggregates that ignore the position."""
 
 
 @dataclass(frozen=True)
 class Aggregate(ABC):
-    """What a person declares: `Sum("ms", where="status = 200")`."""
+    """What a user declares: `Sum("ms", where="status = 200")`."""
 
     of: str
     where: str | None = None
@@ -61,7 +61,7 @@ class Algebra(ABC):
     error: str | None = None
     """None: exact. Else how far the answer may be off, in words."""
     by_position = False
-    """Whether it matters where an event stands."""
+    """Whether the position of an event matters."""
     type: FieldType | None = None
     """The type of the answer, where it is one value; None: a list or an object. Decimals and times become texts."""
 
@@ -95,7 +95,7 @@ class Algebra(ABC):
 
     @abstractmethod
     def merge(self, left: Any, right: Any) -> Any:
-        """The state of both sides' events. Pure, associative, commutative."""
+        """The state of all events of both states. Pure, associative, commutative."""
 
     def merge_all(self, states: Sequence[Any]) -> Any:
         """The state of the events of all of them, of which there is at least one: as `merge`, one after the other."""
@@ -115,7 +115,7 @@ class Algebra(ABC):
 
     @abstractmethod
     def from_parts(self, parts: Sequence[Part]) -> Any:
-        """The inverse."""
+        """Parts as a state: the inverse of `to_parts`."""
 
     @abstractmethod
     def aggregate(self, measure: str, only: str) -> list[str]:

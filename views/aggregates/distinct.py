@@ -20,7 +20,7 @@ from views.typed_expression import Typed
 from views.types import BIGINT, EPOCH, MICROSECOND
 
 COUNTABLE = ("string", "bigint", "timestamp", "boolean")
-MOST_EXACT = 100_000
+MAX_EXACT = 100_000
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ class Distinct(Aggregate):
         if not isinstance(exact, bool):
             raise ExpressionError(f"exact is {exact!r}; it should be True or False.")
         if self.exact:
-            if type(self.at_most) is not int or not 1 <= self.at_most <= MOST_EXACT:
-                raise ExpressionError(f"at_most is {self.at_most!r}; it should be 1 to {MOST_EXACT}.")
+            if type(self.at_most) is not int or not 1 <= self.at_most <= MAX_EXACT:
+                raise ExpressionError(f"at_most is {self.at_most!r}; it should be 1 to {MAX_EXACT}.")
             return ExactDistinct(found.type, self.at_most)
         if type(self.precision) is not int or not 4 <= self.precision <= 21:
             raise ExpressionError(f"precision is {self.precision!r}; it should be a whole number, 4 to 21.")

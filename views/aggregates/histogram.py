@@ -13,7 +13,7 @@ from views.errors import ExpressionError, StateError
 from views.typed_expression import Typed
 from views.types import literal
 
-MOST_BOUNDS = 100
+MAX_BOUNDS = 100
 LARGEST_BOUND = 2**53
 """Up to here a whole number is a double too, and Spark compares with doubles: -2^53 - 1 would become -2^53."""
 
@@ -31,9 +31,9 @@ class Histogram(Aggregate):
         check_kind("Histogram", measure, "bigint", "double")
         bounds: Any = self.bounds
         is_right = isinstance(bounds, tuple | list) and all(map(_is_bound, bounds))
-        if not is_right or not 1 <= len(bounds) <= MOST_BOUNDS or any(low >= high for low, high in pairwise(bounds)):
+        if not is_right or not 1 <= len(bounds) <= MAX_BOUNDS or any(low >= high for low, high in pairwise(bounds)):
             raise ExpressionError(
-                f"bounds is {bounds!r}; it should be 1 to {MOST_BOUNDS} rising numbers of at most 2^53, "
+                f"bounds is {bounds!r}; it should be 1 to {MAX_BOUNDS} rising numbers of at most 2^53, "
                 "like (10, 100, 1000)."
             )
         return HistogramAlgebra(tuple(bounds))

@@ -41,7 +41,7 @@ class Room:
 
     @property
     def lg_size(self) -> int:
-        """The table has 2 ** lg_size places."""
+        """The table has 2 ** lg_size slots."""
         return max(SMALLEST_LG, (ceil(self.items / LOAD) - 1).bit_length())
 
     @property
@@ -122,11 +122,11 @@ def _item_to_bytes(item: Item) -> bytes:
 
 
 def from_bytes(image: bytes | None, *, is_text: bool) -> Items:
-    """The inverse, of Spark's images too."""
+    """A table from bytes, including those that Spark wrote."""
     if not image or image[0] & 0x3F == 1:
         return Items({})
     if image[1] != VERSION or image[2] != FAMILY:
-        raise StateError(f"These bytes are no table of items: {image[:8].hex()}…")
+        raise StateError(f"These bytes are not a table of items: {image[:8].hex()}…")
     *_, count, _, _, offset = HEAD.unpack_from(image)
     counts = struct.unpack_from(f"<{count}q", image, HEAD.size)
     at = HEAD.size + 8 * count

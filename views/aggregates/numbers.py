@@ -10,7 +10,7 @@ from views.field_types import FieldType
 from views.types import EPOCH, MICROSECOND
 
 FIRST_DAY = date(1970, 1, 1)
-MOST_DIGITS = 100
+MAX_DIGITS = 100
 """More than any sum of decimals has, before or after the point."""
 
 
@@ -35,7 +35,7 @@ def to_part(value: Any) -> str | bytes | None:
 
 
 def from_part(part: str | bytes | None, kind: FieldType) -> Any:
-    """The inverse."""
+    """A part as a scalar: the inverse of `to_part`."""
     if part is None or isinstance(part, bytes):
         return None if part is None else part.decode()
     match kind.kind:
@@ -55,7 +55,7 @@ def from_part(part: str | bytes | None, kind: FieldType) -> Any:
 def _checked(number: Decimal) -> Decimal:
     """ValueError where no sum can be so large or so fine: a changed byte can make an exponent of a digit."""
     exponent = number.as_tuple().exponent
-    if not isinstance(exponent, int) or exponent < -MOST_DIGITS or number.adjusted() > MOST_DIGITS:
+    if not isinstance(exponent, int) or exponent < -MAX_DIGITS or number.adjusted() > MAX_DIGITS:
         raise ValueError(f"{number} is no decimal of ours")
     return number
 

@@ -13,7 +13,7 @@ from views.functions.registry import call, check, coerce, constant, finite, func
 from views.typed_expression import Typed
 from views.types import BIGINT, DOUBLE, EXACT, LARGEST, SMALLEST, as_decimal, decimal, fit, is_number, one_zero
 
-MOST_DIGITS = 34
+MAX_DIGITS = 34
 
 
 def _arithmetic(name: str, try_name: str, python: Callable[[Any, Any], Any]) -> None:
@@ -102,10 +102,10 @@ def _abs(value: Typed) -> Typed:
 
 def _check_digits(name: str, value: Typed) -> None:
     """Refuse decimals that Spark would round: it changes a sign with 34 digits."""
-    if value.type.precision > MOST_DIGITS:
+    if value.type.precision > MAX_DIGITS:
         raise ExpressionError(
-            f"{name} of {value.type.ddl()} would be rounded to {MOST_DIGITS} digits. "
-            f"Cast it: cast(… as decimal({MOST_DIGITS},{min(value.type.scale, MOST_DIGITS)}))."
+            f"{name} of {value.type.ddl()} would be rounded to {MAX_DIGITS} digits. "
+            f"Cast it: cast(… as decimal({MAX_DIGITS},{min(value.type.scale, MAX_DIGITS)}))."
         )
 
 

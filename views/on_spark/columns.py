@@ -1,4 +1,4 @@
-"""The columns that views look at, evaluated once by Spark: what both ways of a micro-batch go on from.
+"""The columns that views need, evaluated once by Spark: where both paths of a micro-batch begin.
 
 Small ones are collected and folded in Python (`views/columns.py`), large ones are aggregated by Spark (`states`).
 """
@@ -33,7 +33,7 @@ def evaluated(events: DataFrame, columns: Columns) -> DataFrame:
 
 
 def states_of(rows: DataFrame, columns: Columns, view: View) -> DataFrame:
-    """Evaluated events, without copies -> `bucket` (seconds), the keys as _key_0.. and `state`."""
+    """Evaluated events, without duplicates -> `bucket` (seconds), the keys as _key_0.. and `state`."""
     needed = rows if view.condition is None else rows.where(columns.of(view.condition))
     needed = needed.withColumn("event_time", f.timestamp_micros(AT))  # what First and Last go by
     keys = [f.expr(columns.of(key)).alias(f"_key_{place}") for place, key in enumerate(view.key_expressions.values())]
@@ -52,5 +52,5 @@ def without_rows(rows: DataFrame, positions: Iterable[tuple[int, int]]) -> DataF
     listed = list(positions)
     if not listed:
         return rows
-    copies = f.broadcast(rows.sparkSession.createDataFrame(listed, f"{PARTITION} int, {OFFSET} bigint"))
-    return rows.join(copies, [PARTITION, OFFSET], "left_anti")
+    excluded = f.broadcast(rows.sparkSession.createDataFrame(listed, f"{PARTITION} int, {OFFSET} bigint"))
+    return rows.join(excluded, [PARTITION, OFFSET], "left_anti")

@@ -1,4 +1,4 @@
-"""Translate declarations into Spark expressions: the way in which every layer reads a record.
+"""Translate declarations into Spark expressions: how every layer reads a record.
 
 Every layer reads a record through `with_event`, so they can never disagree on whether it is valid or what it says.
 """

@@ -1,4 +1,4 @@
-"""Hold Spark against the oracle: the states that it makes of made-up events must present as the oracle's answers."""
+"""Compare Spark with the oracle: its states over generated events must present as the oracle's answers."""
 
 from __future__ import annotations
 
@@ -24,15 +24,16 @@ RECORDS = "topic string, partition int, offset bigint, timestamp timestamp, valu
 def check_spark(
     spark: SparkSession, views: Iterable[View], *, seed: int = 0, events: int = 500
 ) -> dict[str, list[str]]:
-    """By view: where Spark is not the oracle, over so many events made up for its source. One job for all views."""
+    """By view: where Spark differs from the oracle over so many generated events. One job for all views."""
     by_source: dict[str, list[View]] = {}
     for view in views:
         by_source.setdefault(view.source.name, []).append(view)
     references, results, parsed = {}, [], []
     for together in by_source.values():
         source = together[0].source
-        records = generate(source, events, seed, views=together, copies=0)  # the layers remove copies, not `states`
-        # Kept: else Spark would put the reading of a record into the plan of every view, and compile it each time.
+        # No duplicates: the layers remove them, `states` does not.
+        records = generate(source, events, seed, views=together, duplicates=0)
+        # Cached: otherwise Spark would read the records in the plan of every view, and compile that each time.
         read = with_event(spark.createDataFrame([_row(source.topic, record) for record in records], RECORDS), source)
         parsed.append(read.where("invalid IS NULL").cache())
         for view in together:

@@ -1,4 +1,4 @@
-"""Merge the states of two sides on Spark: rows of one side stay as they are, rows of both are merged in Python."""
+"""Merge two sets of states on Spark: rows of one set stay unchanged, rows of both are merged in Python."""
 
 from __future__ import annotations
 

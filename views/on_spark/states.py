@@ -16,7 +16,7 @@ COUNTED = "_events"
 def states(events: DataFrame, view: View) -> DataFrame:
     """Events -> `bucket`, the view's keys, its answers (those that a plain column can hold), `_events` and `state`.
 
-    `events` has EVENT_COLUMNS; copies were removed. `_events` is how many events went into the row.
+    `events` has EVENT_COLUMNS; duplicates were removed. `_events` is how many events went into the row.
     """
     needed = events if view.condition is None else events.where(view.condition.sql)
     keys = [f.expr(key.sql).alias(f"_key_{name}") for name, key in view.key_expressions.items()]

@@ -16,9 +16,9 @@ from master_dataset.collector.bodies import beside_loop, invalid_body, parse_bod
 from master_dataset.collector.context import Collector
 from master_dataset.collector.parameters import flag, query
 from master_dataset.errors import MasterDatasetError
+from master_dataset.kafka.errors import KafkaUnreachable
 from master_dataset.kafka.groups import delete_group, describe_group, list_groups
 from master_dataset.kafka.topics import (
-    KafkaUnreachable,
     TopicPlan,
     alter_topic,
     compare_topics,

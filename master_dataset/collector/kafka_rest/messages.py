@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from master_dataset.collector.bodies import invalid_body
-from master_dataset.collector.producer import ANY_PARTITION, Headers, Record
 from master_dataset.events.strict_json import dump_json
+from master_dataset.kafka.record import ANY_PARTITION, NOW, Headers, KafkaRecord
 
 MEMBERS = {"topic", "partition", "timestamp", "key", "value", "headers"}
 MAX_PARTITION = 2**31 - 1
@@ -19,20 +19,14 @@ def stored_bytes(value: object) -> bytes:
     return value.encode() if isinstance(value, str) else dump_json(value)
 
 
-def read_messages(body: Any, topic: str | None) -> list[Record]:
+def read_messages(body: Any, topic: str | None) -> list[KafkaRecord]:
     """The records that a parsed body asks for: one message or an array. `topic` is the path's, if it has one."""
     if isinstance(body, list):
         return [_read(message, f"[{index}]", topic) for index, message in enumerate(body)]
     return [_read(body, "", topic)]
 
 
-def record_size(record: Record) -> int:
-    """Its bytes in Kafka, without what Kafka adds."""
-    headers = sum(len(name) + len(value or b"") for name, value in record.headers or ())
-    return len(record.value) + len(record.key or b"") + headers
-
-
-def _read(message: Any, where: str, path_topic: str | None) -> Record:
+def _read(message: Any, where: str, path_topic: str | None) -> KafkaRecord:
     if type(message) is not dict:
         raise invalid_body(where, 'a message is an object like {"value": "hello"}')
     if unknown := message.keys() - MEMBERS:
@@ -41,7 +35,7 @@ def _read(message: Any, where: str, path_topic: str | None) -> Record:
     if "value" not in message:
         raise invalid_body(where, "a message needs a value")
     key = message.get("key")
-    return Record(
+    return KafkaRecord(
         topic=_topic(message.get("topic"), where, path_topic),
         value=stored_bytes(message["value"]),
         key=None if key is None else stored_bytes(key),
@@ -72,9 +66,8 @@ def _partition(given: object, where: str) -> int:
 
 
 def _timestamp_ms(given: object, where: str) -> int:
-    """0, which stands for now, where none is given."""
     if given is None:
-        return 0
+        return NOW
     milliseconds = _read_milliseconds(given)
     if not 0 < milliseconds < END_TIMESTAMP_MS:
         reason = "a timestamp is milliseconds since 1970, more than 0, or an ISO-8601 string"
@@ -97,11 +90,11 @@ def _read_milliseconds(given: object) -> int:
 
 def _headers(given: object, where: str) -> Headers:
     if given is None:
-        return None
+        return ()
     path = _under(where, "headers")
     if type(given) is not list:
         raise invalid_body(path, 'headers are an array like [{"key": "trace", "value": "abc"}]')
-    headers: list[tuple[str, str | bytes | None]] = []
+    headers: list[tuple[str, bytes | None]] = []
     for index, header in enumerate(given):
         if (
             type(header) is not dict
@@ -113,7 +106,7 @@ def _headers(given: object, where: str) -> Headers:
             raise invalid_body(f"{path}[{index}]", 'a header is an object like {"key": "trace", "value": "abc"}')
         value = header["value"]
         headers.append((header["key"], None if value is None else stored_bytes(value)))
-    return headers
+    return tuple(headers)
 
 
 def _under(where: str, name: str) -> str:

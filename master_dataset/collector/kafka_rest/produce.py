@@ -10,10 +10,11 @@ from infra.rest.problems import Problem
 from infra.rest.responses import json_response, wrong_parameter
 from master_dataset.collector.bodies import beside_loop, check_batch, check_record_size, parse_body, read_body
 from master_dataset.collector.context import Collector, get_and_post
-from master_dataset.collector.kafka_rest.messages import read_messages, record_size
+from master_dataset.collector.kafka_rest.messages import read_messages
 from master_dataset.collector.outcomes import place, problem_of
 from master_dataset.collector.parameters import acks_of, path_parts, query
-from master_dataset.collector.producer import ANY_PARTITION, Acks, Outcome, Record
+from master_dataset.collector.producer import Acks, Outcome
+from master_dataset.kafka.record import ANY_PARTITION, KafkaRecord
 
 ACKS_TEXT = """
 `acks` says what the answer waits for. `all` (the default): every in-sync replica has the record, which is written once
@@ -68,9 +69,9 @@ def produce_routes(collector: Collector) -> APIRouter:
             raise wrong_parameter("message", "a text that is not empty; send empty values in a body", message)
         parameters = query(request)
         key = parameters.get("key")
-        record = Record(topic, message.encode(), None if key is None else key.encode())
+        record = KafkaRecord(topic, message.encode(), None if key is None else key.encode())
         with collector.budget.charge() as charge:
-            charge.add(record_size(record))
+            charge.add(record.size)
             outcomes = await send(collector, [record], acks_of(parameters))
         return json_response(place(topic, outcomes[0]))
 
@@ -103,10 +104,10 @@ async def _produce(collector: Collector, request: Request, topic: str | None) ->
     return json_response([place(record.topic, outcome) for record, outcome in zip(records, outcomes, strict=True)])
 
 
-async def send(collector: Collector, records: list[Record], acks: Acks) -> list[Outcome]:
+async def send(collector: Collector, records: list[KafkaRecord], acks: Acks) -> list[Outcome]:
     """Send what can be sent. Raises the problem that fits where a record was not stored for certain."""
     for index, record in enumerate(records):
-        check_record_size(f"[{index}]", record_size(record), collector.limits)
+        check_record_size(f"[{index}]", record.size, collector.limits)
     for topic in {record.topic for record in records}:
         check_topic_name(topic)
         await collector.topics.partitions(topic)

@@ -15,8 +15,11 @@ from typing import Any
 from infra.disk import sync_file, sync_folder
 from infra.failpoints import reach
 from master_dataset.errors import MasterDatasetError
-from master_dataset.table.checks.fsck import Finding, Trouble, check_checkpoints
-from master_dataset.table.commits import Kind, Proof, own_folder, read_commits, read_ledger
+from master_dataset.table.checks.fsck import TableFinding, Trouble, check_checkpoints
+from master_dataset.table.delta_log import commit_file, read_commits
+from master_dataset.table.ledger import read_ledger
+from master_dataset.table.paths import own_folder
+from master_dataset.table.proofs import Kind, Proof
 
 DAMAGED_COMMITS = (Trouble.EMPTY_COMMIT, Trouble.TORN_COMMIT, Trouble.MISSING_COMMIT)
 
@@ -26,7 +29,7 @@ def taken_out(table: Path) -> Path:
     return own_folder(table) / "taken_out"
 
 
-def move_aside(table: Path, findings: Iterable[Finding]) -> list[str]:
+def take_out_strays(table: Path, findings: Iterable[TableFinding]) -> list[str]:
     """Stray data files and corrupt checkpoints. Returns their names."""
     log, moved = table / "_delta_log", []
     for finding in findings:
@@ -51,15 +54,15 @@ def take_out_unsynced(table: Path) -> list[str]:
     commits, ledger = read_commits(table), read_ledger(table)
     if commits and commits[-1].damage and commits[-1].version > max(ledger, default=0):
         version = commits[-1].version
-        _take_out(table, table / "_delta_log" / f"{version:020}.json")
+        _take_out(table, commit_file(table, version))
         forget_summaries(table, version)
         taken.append(f"{version:020}.json")
     while bad := list(check_checkpoints(table, all_of_them=False)):  # below the newest there may be another
-        taken += move_aside(table, bad)
+        taken += take_out_strays(table, bad)
     return taken
 
 
-def void_commits(table: Path, findings: Iterable[Finding]) -> list[int]:
+def void_commits(table: Path, findings: Iterable[TableFinding]) -> list[int]:
     """Replace every commit that cannot be read by one that says and does nothing. Returns their versions."""
     voided = []
     for finding in findings:
@@ -82,7 +85,7 @@ def void_commits(table: Path, findings: Iterable[Finding]) -> list[int]:
     return voided
 
 
-def restore_proofs(table: Path, findings: Iterable[Finding]) -> list[int]:
+def restore_proofs(table: Path, findings: Iterable[TableFinding]) -> list[int]:
     """Give altered commits the proof that the ledger has, whose digest is right. Returns their versions.
 
     Whether their files are what that proof says is for the next check to tell.
@@ -90,7 +93,7 @@ def restore_proofs(table: Path, findings: Iterable[Finding]) -> list[int]:
     ledger, restored = read_ledger(table, sealed_only=True), []
     for finding in findings:
         if finding.trouble is Trouble.ALTERED_COMMIT and finding.version is not None:
-            lines = (table / "_delta_log" / f"{finding.version:020}.json").read_bytes().splitlines()
+            lines = commit_file(table, finding.version).read_bytes().splitlines()
             actions = [json.loads(line) for line in lines if line.strip()]
             for action in actions:
                 if "commitInfo" in action:
@@ -102,7 +105,7 @@ def restore_proofs(table: Path, findings: Iterable[Finding]) -> list[int]:
 
 def _replace_commit(table: Path, version: int, actions: Iterable[Any]) -> None:
     """Take a commit's file out and put another in its place. A crash in between leaves a commit that is missing."""
-    path = table / "_delta_log" / f"{version:020}.json"
+    path = commit_file(table, version)
     partial = path.with_name(f".{path.name}.partial")
     _take_out(table, path)
     reach("repair.taken_out")

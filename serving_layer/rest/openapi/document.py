@@ -7,8 +7,9 @@ from typing import Any
 
 from infra.rest.access import SECURITY_SCHEMES
 from infra.version import VERSION
-from serving_layer.query.execute import how_exact
-from serving_layer.query.parse import MOST_QUANTILES, PARAMETERS, Limits
+from serving_layer.query.limits import QueryLimits
+from serving_layer.query.parse import MAX_QUANTILES, PARAMETERS
+from serving_layer.query.provenance import exactness
 from serving_layer.rest.openapi.alerts import LIMIT, alert_schemas
 from serving_layer.rest.openapi.alerts import listed as listed_of
 from serving_layer.rest.openapi.schemas import SCALARS, Json, example, ref, schemas_of, shared_schemas
@@ -39,7 +40,7 @@ SHARED: Json = {
 """Parameters that are the same for every view: description, schema, example."""
 
 
-def describe(views: Iterable[View], limits: Limits) -> Json:
+def describe(views: Iterable[View], limits: QueryLimits) -> Json:
     """The description for somebody who may see these views."""
     listed = list(views)
     schemas = shared_schemas([view.name for view in listed]) | alert_schemas()
@@ -177,10 +178,10 @@ def _watching_paths() -> Json:
     }  # fmt: skip
 
 
-def _paths_of(view: View, limits: Limits) -> Json:
+def _paths_of(view: View, limits: QueryLimits) -> Json:
     parameters = [*_parameters_of(view), *({"$ref": f"#/components/parameters/{name}"} for name in SHARED)]
     what = view.doc or f"Ask the view {view.name}."
-    exact = "\n".join(f"- `{name}`: {how_exact(view, name).get('error', 'exact')}" for name in view.answers)
+    exact = "\n".join(f"- `{name}`: {exactness(view, name).get('error', 'exact')}" for name in view.answers)
     rows = {
         "application/json": {"schema": ref(f"{view.name}_answer"), "examples": {"answer": {"value": example(view)}}}
     }
@@ -234,7 +235,7 @@ def _parameters_of(view: View) -> list[Json]:
         found.append(_own("by", "One row for each value of these keys; without it the total.", _list_of(view.keys)))
     if any(isinstance(answer, Quantiles) for answer in view.answers.values()):
         share = {"type": "number", "minimum": 0, "maximum": 1}
-        shares = {"type": "array", "items": share, "minItems": 1, "maxItems": MOST_QUANTILES, "uniqueItems": True}
+        shares = {"type": "array", "items": share, "minItems": 1, "maxItems": MAX_QUANTILES, "uniqueItems": True}
         found.append(_own("quantiles", "Shares at which quantiles are presented.", shares, [0.5, 0.99]))
     return found
 
@@ -280,7 +281,7 @@ def _numbers(view: View) -> list[str]:
     return [name for name, kind in view.answer_types.items() if kind is not None and kind.kind in ("bigint", "double")]
 
 
-def _parameter(name: str, description: str, schema: Json, example: Any, *, limits: Limits) -> Json:
+def _parameter(name: str, description: str, schema: Json, example: Any, *, limits: QueryLimits) -> Json:
     if name == "limit":
         schema = {**schema, "maximum": limits.max_rows, "default": min(schema["default"], limits.max_rows)}
     return _own(name, description, schema, example)

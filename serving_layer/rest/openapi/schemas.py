@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from serving_layer import errors
-from serving_layer.query.execute import how_exact
 from serving_layer.query.parse import PARAMETERS
+from serving_layer.query.provenance import exactness
 from serving_layer.rest.views import SHOWN_HASH
 from views.aggregates import Histogram, Quantiles, TopK
 from views.view import View
@@ -238,7 +238,7 @@ def _answer_schema(row: Json) -> Json:
 
 def _of_answer(view: View, name: str) -> Json:
     kind, declared = view.answer_types[name], view.answers[name]
-    said = how_exact(view, name)
+    said = exactness(view, name)
     description = {"description": f"{said['kind']}; {said.get('error', 'exact')}."}
     number = {"type": ["number", "null"]}
     count = {"type": "integer", "minimum": 0}
@@ -295,7 +295,7 @@ def example(view: View) -> Json:
             "complete": True,
             "degraded": False,
             "why": None,
-            "answers": {name: how_exact(view, name) for name in view.answers},
+            "answers": {name: exactness(view, name) for name in view.answers},
         },
     }
 

@@ -1,29 +1,35 @@
-"""What is told of an episode, and to whom: its JSON, and the messages of the outbox."""
+"""Notifications: the JSON of an episode, and who receives it."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from infra.times import iso_utc
 from serving_layer.alerts.episodes import Episode, State, named
 
 KAFKA = "kafka"
 WEBHOOK = "webhook:"
-"""Targets of the outbox."""
+"""Targets of the outbox: Kafka, and `webhook:<name>`."""
 
-Message = tuple[str, str, str, str]
-"""(target, delivery, key, body)."""
+
+class Notification(NamedTuple):
+    """A message to one target. `delivery` names it: whoever receives the same name again has it already."""
+
+    target: str
+    delivery: str
+    key: str
+    body: str
 
 
 def iso(seconds: float | None) -> str | None:
-    """A time as JSON has it."""
+    """A time in JSON; None stays None."""
     return None if seconds is None else iso_utc(seconds)
 
 
-def described(episode: Episode) -> dict[str, Any]:
-    """An episode as JSON has it."""
+def episode_json(episode: Episode) -> dict[str, Any]:
+    """An episode as a JSON object."""
     return {
         "id": episode.id,
         "alert": episode.alert,
@@ -39,19 +45,16 @@ def described(episode: Episode) -> dict[str, Any]:
     }
 
 
-def told(episode: Episode, *, is_muted: bool) -> str:
-    """The JSON that everybody gets."""
-    return json.dumps({**described(episode), "muted": is_muted}, ensure_ascii=False)
+def notification_body(episode: Episode, *, is_muted: bool) -> str:
+    """The JSON that every target and subscriber receives."""
+    return json.dumps({**episode_json(episode), "muted": is_muted}, ensure_ascii=False)
 
 
-def messages(episode: Episode, body: str, webhooks: Iterable[str], *, is_muted: bool) -> list[Message]:
-    """Kafka gets every state; webhooks get what fired and what is over of it, unless the alert is muted.
-
-    A delivery is named by the episode and its state: whoever gets one twice can tell.
-    """
+def notifications_for(episode: Episode, body: str, webhooks: Iterable[str], *, is_muted: bool) -> list[Notification]:
+    """Kafka receives every state. Webhooks receive firing and the resolution after it, unless the alert is muted."""
     delivery = f"{episode.id}:{episode.state}"
     key = json.dumps([episode.alert, named(episode.names, episode.key)], ensure_ascii=False, sort_keys=True)
     targets = [KAFKA]
     if not is_muted and episode.state is not State.PENDING and episode.fired_at is not None:
         targets += [WEBHOOK + name for name in webhooks]
-    return [(target, delivery, key, body) for target in targets]
+    return [Notification(target, delivery, key, body) for target in targets]

@@ -1,0 +1,184 @@
+"""Settings of the collector, the archiver, the speed layer and batch runs, and of the declarations they read."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, Field
+
+from infra.settings.types import Location, Port, Text, cron_text, time_zone
+
+
+class CollectorSettings(BaseModel):
+    """The collector, and access to the REST interfaces."""
+
+    collector_enabled: bool = Field(default=True, description="Whether `up` runs the collector.")
+    collector_host: str = Field(
+        default="127.0.0.1", min_length=1, description="Address that the collector listens on; 0.0.0.0: all of them."
+    )
+    collector_port: Port = Field(
+        default=0, description="Port of the collector; 0: chosen once for the home, from 8080 on."
+    )
+    collector_max_body_mb: float = Field(
+        default=16, gt=0, le=1024, description="Largest body of one request to the collector in MB, also unpacked."
+    )
+    collector_max_event_kb: float = Field(
+        default=1000, gt=0, le=100_000, description="Largest event or message in KB; Kafka itself refuses above 1024."
+    )
+    collector_max_batch: int = Field(
+        default=10_000, ge=1, description="Most events or messages in one request to the collector."
+    )
+    collector_buffer_mb: float = Field(
+        default=128, gt=0, description="What the collector holds unacknowledged, in MB; beyond it answers 429."
+    )
+    collector_ack_timeout_s: float = Field(
+        default=10, ge=1, description="Seconds to wait for Kafka's acknowledgement before the collector answers 503."
+    )
+    collector_body_timeout_s: float = Field(
+        default=30, gt=0, description="Seconds that a client may take to send the body of a request."
+    )
+    collector_max_consumers: int = Field(
+        default=100, ge=0, description="Most consumer instances that the collector keeps for its clients."
+    )
+    collector_consumer_idle_s: float = Field(
+        default=300, gt=0, description="Seconds after which an unused consumer instance is closed."
+    )
+    access_required: bool = Field(
+        default=True, description="Whether REST requests need an access key (`tidemark keys`)."
+    )
+
+
+class ArchiverSettings(BaseModel):
+    """The archiver and the master dataset."""
+
+    archiver_enabled: bool = Field(
+        default=True, description="Whether `up` runs the archiver, which writes the master dataset."
+    )
+    master_dir: Location | None = Field(
+        default=None, description="Folder of the master dataset; empty: master in the home."
+    )
+    archive_interval_s: float = Field(default=5, gt=0, description="Seconds between two commits to the master dataset.")
+    archive_max_events: int = Field(
+        default=500_000, ge=1, description="Most events that go into one commit to the master dataset."
+    )
+    archive_max_mb: float = Field(
+        default=64,
+        gt=0,
+        description=(
+            "About how many MB of keys and values go into one commit to the master dataset at most, judged by the "
+            "mean of the commit before. On disk they take about a fifth."
+        ),
+    )
+    archiver_metrics_port: Port = Field(
+        default=0, description="Loopback port of the archiver's /metrics; 0: chosen once for the home, from 9465 on."
+    )
+
+
+class SpeedSettings(BaseModel):
+    """The speed layer."""
+
+    speed_enabled: bool = Field(
+        default=True, description="Whether `up` runs the speed layer, which keeps real-time views in Redis."
+    )
+    speed_max_events: int = Field(
+        default=100_000,
+        ge=1,
+        description="Most events in one micro-batch of the speed layer: what a backlog is worked off in.",
+    )
+    speed_fold_events: int = Field(
+        default=100_000,
+        ge=0,
+        description=(
+            "Micro-batches of the speed layer with more events than this are aggregated by Spark, not by its driver: "
+            "worth it where Spark has many cores."
+        ),
+    )
+    speed_dedup_horizon_s: float = Field(
+        default=3600,
+        ge=0,
+        description=(
+            "Seconds, by Kafka's timestamps, within which the speed layer drops a second event of one id; 0: it drops "
+            "none. Batch runs drop all copies. A mark takes 8 bytes in Redis and in the speed layer."
+        ),
+    )
+    speed_grace_s: float = Field(
+        default=60, ge=0, description="Seconds after a run is published until speed states before it are dropped."
+    )
+    speed_metrics_port: Port = Field(
+        default=0, description="Loopback port of the speed layer's /metrics; 0: chosen once for the home, from 9466 on."
+    )
+
+
+class BatchSettings(BaseModel):
+    """Batch runs, the scheduler and the comparison with the speed views."""
+
+    batch_dir: Location | None = Field(default=None, description="Folder of the batch views; empty: batch in the home.")
+    batch_keep_runs: int = Field(
+        default=7, ge=1, description="How many of the newest runs `batch prune` keeps for rollback."
+    )
+    batch_wait_s: float = Field(
+        default=300, gt=0, description="Seconds that a batch run waits for the master dataset to reach its cut."
+    )
+    scheduler_enabled: bool = Field(
+        default=True, description="Whether `up` runs the scheduler, which starts a batch run when one is due."
+    )
+    scheduler_metrics_port: Port = Field(
+        default=0,
+        description="Loopback port of the scheduler's /metrics; 0: chosen once for the home, from 9464 on.",
+    )
+    batch_schedule: Annotated[Text, AfterValidator(cron_text)] = Field(
+        default="15 3 * * *",
+        description="When batch runs are due, as cron text (minute hour day month weekday); empty: never.",
+    )
+    batch_schedule_tz: Annotated[str, AfterValidator(time_zone)] = Field(
+        default="UTC", description="Time zone of batch_schedule, like UTC or Europe/Berlin."
+    )
+    consistency_groups: int = Field(
+        default=20_000,
+        ge=1,
+        description=(
+            "Most groups of a view, and most totals, that a batch run compares with what the speed side had said of "
+            "them. Of more a part is compared, another one each time."
+        ),
+    )
+    consistency_threshold: float = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description=(
+            "Share of the compared groups of a view that may differ without an explanation; above it the speed side "
+            "of the view is set aside: its answers are those of the batch view alone, and say so."
+        ),
+    )
+    consistency_events: int = Field(
+        default=200_000,
+        ge=1,
+        description=(
+            "Most events that are read at once to explain a difference (copies after the horizon), or for "
+            "`tidemark verify`. About 2 KB of memory each."
+        ),
+    )
+    batch_retry_s: float = Field(
+        default=300,
+        ge=0,
+        description=(
+            "Seconds before a scheduled run that failed is tried again, doubled after each further failure, up to an "
+            "hour; 0: at the next due time."
+        ),
+    )
+
+
+class DeclarationsSettings(BaseModel):
+    """Where sources and views are declared."""
+
+    views_dir: Location | None = Field(
+        default=None,
+        description="Folder with your own declarations (*.py) of sources and views; empty: only the examples.",
+    )
+    with_examples: bool = Field(
+        default=True, description="Whether examples in views/catalog run beside your own declarations."
+    )
+    examples: Text = Field(
+        default="web",
+        description="Which examples run: sources of views/catalog, separated by commas, each with its views; or all.",
+    )

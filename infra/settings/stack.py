@@ -1,0 +1,118 @@
+"""Settings of the installation and of what it stands on: Kafka, Redis and Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, Field, SecretStr
+
+from infra.settings.types import Location, LogLevel, Memory, Port, Text, brokers, redis_address
+
+
+class InstallationSettings(BaseModel):
+    """Folder, logs, time limits, Java and jars of one installation."""
+
+    home: Location = Field(
+        default=Path(".tidemark"),
+        description="Folder that holds everything of this installation.",
+        validate_default=True,
+    )
+    log_level: LogLevel = Field(default="INFO", description="Least severe log entry that is written.")
+    log_max_mb: int = Field(
+        default=20,
+        ge=1,
+        description="Size in MB at which a service's log file is rotated; one old file is kept.",
+    )
+    min_free_disk_mb: int = Field(
+        default=1024, ge=0, description="`up` refuses to start with less free disk than this, in MB."
+    )
+    start_timeout_s: float = Field(
+        default=60,
+        gt=0,
+        description="Seconds that a service may take to become ready; each time it is too slow, twice as long.",
+    )
+    stop_timeout_s: float = Field(
+        default=20, gt=0, description="Seconds that a service may take to stop before it is killed."
+    )
+    restart_backoff_max_s: float = Field(
+        default=30,
+        gt=0,
+        description="Longest pause, in seconds, before a service that keeps dying is started again.",
+    )
+    java_home: Location | None = Field(
+        default=None, description="Java installation to use; empty: JAVA_HOME, then java on PATH."
+    )
+    jars_dir: Location = Field(
+        default=Path("~/.cache/tidemark/jars"),
+        validate_default=True,
+        description="Cache of the Spark and Kafka jars, shared by all homes of a user.",
+    )
+    ports_file: Location = Field(
+        default=Path("~/.cache/tidemark/ports.json"),
+        validate_default=True,
+        description="Where the homes of a user note their ports, so that no two choose the same.",
+    )
+    ivy_settings: Location | None = Field(
+        default=None,
+        description="Ivy settings file naming a mirror to fetch jars from; empty: the public repository.",
+    )
+
+
+class KafkaSettings(BaseModel):
+    """The Kafka cluster, or our own broker."""
+
+    kafka_bootstrap: Annotated[Text, AfterValidator(brokers)] = Field(
+        default="",
+        description="Brokers of a Kafka cluster as host:port,host:port; empty: a broker of our own is started.",
+    )
+    kafka_port: Port = Field(
+        default=0, description="Port of our own broker; 0: chosen once for the home, from 9092 on."
+    )
+    kafka_controller_port: Port = Field(
+        default=0,
+        description="Port of our own broker's controller; 0: chosen once for the home, from 9192 on.",
+    )
+    kafka_heap_mb: int = Field(default=512, ge=128, description="Heap of our own broker in MB.")
+    kafka_security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
+        default="PLAINTEXT", description="How to talk to the cluster named by kafka_bootstrap."
+    )
+    kafka_sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(
+        default="SCRAM-SHA-512", description="How to sign in, with a SASL protocol."
+    )
+    kafka_username: Text = Field(default="", description="User name for a SASL protocol.")
+    kafka_password: SecretStr | None = Field(default=None, description="Password for a SASL protocol.")
+    kafka_password_file: Location | None = Field(default=None, description="File that holds kafka_password.")
+    kafka_ca_file: Location | None = Field(
+        default=None, description="Certificates (PEM) to trust, with an SSL protocol."
+    )
+
+
+class RedisSettings(BaseModel):
+    """The Redis to use, or our own server."""
+
+    redis_url: Annotated[Text, AfterValidator(redis_address)] = Field(
+        default="",
+        description="Redis to use, as redis://host:port/db; empty: a server of our own is started.",
+    )
+    redis_port: Port = Field(default=0, description="Port of our own Redis; 0: chosen once for the home, from 6379 on.")
+    redis_max_memory_mb: int = Field(
+        default=1024, ge=0, description="Memory at which our own Redis refuses writes, in MB; 0: no limit."
+    )
+    redis_password: SecretStr | None = Field(default=None, description="Password of the Redis named by redis_url.")
+    redis_password_file: Location | None = Field(default=None, description="File that holds redis_password.")
+
+
+class SparkSettings(BaseModel):
+    """Spark, for all layers that use it."""
+
+    spark_master: str = Field(
+        default="local[*]",
+        min_length=1,
+        description="Where Spark runs: local[*], spark://host:7077, k8s://..., yarn.",
+    )
+    spark_driver_memory: Memory = Field(default="1g", description="Heap of each Spark driver.")
+    spark_executor_memory: Memory = Field(default="1g", description="Heap of each Spark executor on a cluster.")
+    spark_conf: dict[str, str] = Field(
+        default={}, description="More Spark configuration: a table in tidemark.toml, JSON in the environment."
+    )

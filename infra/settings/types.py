@@ -1,0 +1,81 @@
+"""The types of settings: how a text becomes a value, and what is refused."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from infra.cron import parse_cron, parse_zone
+
+
+def absolute(path: Path) -> Path:
+    """The path from the root, with ~ replaced; links stay as they are."""
+    try:
+        return Path(os.path.abspath(path.expanduser()))  # noqa: PTH100  resolve() would follow the user's links
+    except RuntimeError:
+        raise ValueError("a path whose ~ names a user of this machine") from None
+
+
+def redis_address(url: str) -> str:
+    """Refuse an address that is not Redis's, or holds a password."""
+    if url and urlsplit(url).scheme not in ("redis", "rediss"):
+        raise ValueError("an address like redis://host:6379/0 or rediss://host:6379/0")
+    if url and (urlsplit(url).password or "password=" in url or "@" in url.partition(urlsplit(url).netloc)[2]):
+        raise ValueError("an address without a password: put that into TIDEMARK_REDIS_PASSWORD or redis_password_file")
+    return url
+
+
+def brokers(text: str) -> str:
+    """Refuse what is not a list of host:port."""
+    for broker in text.split(",") if text else ():
+        host, _, port = broker.strip().rpartition(":")
+        if not (host and port.isdecimal() and 0 < int(port) < 65536):
+            raise ValueError("brokers with their ports, like one.example:9092,two.example:9092")
+    return text
+
+
+def _empty_text(value: object) -> object:
+    """An empty variable is no value (None) for a path or a secret, and an empty text for a text."""
+    return "" if value is None else value
+
+
+def _memory(text: str) -> str:
+    if not (text[:-1].isdigit() and text[-1:].lower() in "mgt" and int(text[:-1]) > 0):
+        raise ValueError("a size for the JVM: a whole number and m, g or t, like 1g or 1500m")
+    return text
+
+
+def cron_text(text: str) -> str:
+    """Refuse what is no schedule."""
+    try:
+        if text:
+            parse_cron(text)
+    except ValueError as error:
+        raise ValueError(
+            f"a cron text (minute hour day month weekday) like '15 3 * * *', or empty for no schedule: {error}"
+        ) from None
+    return text
+
+
+def time_zone(name: str) -> str:
+    """Refuse what is no time zone."""
+    try:
+        parse_zone(name)
+    except ValueError as error:
+        raise ValueError(f"the name of a time zone like UTC or Europe/Berlin: {error}") from None
+    return name
+
+
+def _upper(value: object) -> object:
+    return value.upper() if isinstance(value, str) else value
+
+
+Location = Annotated[Path, AfterValidator(absolute)]
+Port = Annotated[int, Field(ge=0, le=65535)]
+Text = Annotated[str, BeforeValidator(_empty_text)]
+Memory = Annotated[str, AfterValidator(_memory)]
+LogLevel = Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(_upper)]
