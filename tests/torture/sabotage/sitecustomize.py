@@ -145,7 +145,7 @@ def _never_look(module: Any) -> None:
 
 @sabotages("atomic step split in two", "hand_off.speed_views")
 def _split_step(module: Any) -> None:
-    """First the states, then, a moment later, the cut and the marks."""
+    """First the states, then, a moment later, the cut and the seen ids."""
     whole = module.SpeedViews.apply
 
     def apply(self: Any, token: str, batch: Any) -> Any:
