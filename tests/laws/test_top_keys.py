@@ -68,7 +68,7 @@ def test_what_ranks_decide_is_right(
 ) -> None:
     """With as few keys looked at as possible. `None` may be said at any time; it is not the whole story (see below)."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(top_keys_by_rank, "WHOLE", 0)
+        patch.setattr(top_keys_by_rank, "EXTRA_STATES", 0)
         known, rest = top_keys_by_rank._first(Batch(batch), count)
         made = Ranking(1, count, known, rest, Batch(batch), HeadReader({"n": CountAlgebra()}, "n"))
         states, most = _looked_at(cells, [*known], depth)
