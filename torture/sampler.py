@@ -93,7 +93,7 @@ class Sampler:
         with suppress(RedisError, OSError, ValueError), self._installation.redis(2) as redis:
             info: dict[str, int] = redis.info("memory")
             memory["redis.used"] = info["used_memory"]
-            files["generations"] = len(SpeedViews(redis, self._installation.source_name).look().generations)
+            files["generations"] = len(SpeedViews(redis, self._installation.source_name).reader.snapshot().generations)
         return memory, files
 
     def _on_disk(self) -> dict[str, int]:

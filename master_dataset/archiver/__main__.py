@@ -12,7 +12,7 @@ from infra.processes import Worker, run_worker
 from infra.spark.session import spark_session
 from infra.stack.addresses import addresses
 from master_dataset.archiver.metrics import archiver_metrics
-from master_dataset.archiver.source_archiver import Follower, check_any_is_followed
+from master_dataset.archiver.source_archiver import SourceArchiver, check_any_is_archived
 from master_dataset.kafka.topics import existing_topics
 from views.declarations import declared_by
 
@@ -28,14 +28,14 @@ def run_archiver(worker: Worker) -> None:
     existing_topics(admin)  # without Kafka no source need be tried
     worker.write_status(ProcessStatus(time.time()))
     spark = spark_session(settings, "tidemark-archiver")
-    followers = [Follower(settings, bootstrap, spark, source) for source in sources]
+    followers = [SourceArchiver(settings, bootstrap, spark, source) for source in sources]
     try:
         with worker.metrics(settings.archiver_metrics_port, archiver_metrics(followers, admin)):
             while not worker.is_stopping:
                 for follower in followers:
                     if not worker.is_stopping:
                         follower.attend()
-                check_any_is_followed(followers)
+                check_any_is_archived(followers)
                 described = {follower.source.name: follower.describe() for follower in followers}
                 worker.write_status(ProcessStatus(time.time(), sources=described))
                 worker.wait(HEARTBEAT_S)

@@ -15,7 +15,7 @@ from master_dataset.errors import MasterDatasetError
 from master_dataset.kafka.topics import LATEST, read_offsets
 
 if TYPE_CHECKING:
-    from master_dataset.archiver.source_archiver import Follower
+    from master_dataset.archiver.source_archiver import SourceArchiver
 
 KAFKA_TIMEOUT_S = 2.0
 
@@ -40,7 +40,7 @@ PER_SOURCE = (
 )
 
 
-def archiver_metrics(followers: Sequence[Follower], admin: KafkaAdmin) -> SourceMetrics:
+def archiver_metrics(followers: Sequence[SourceArchiver], admin: KafkaAdmin) -> SourceMetrics:
     """The status of each source, and how far Kafka is ahead of it."""
     probe = admin.with_timeout(KAFKA_TIMEOUT_S)
 
@@ -51,7 +51,7 @@ def archiver_metrics(followers: Sequence[Follower], admin: KafkaAdmin) -> Source
     return SourceMetrics("tidemark_archiver", PER_SOURCE, status)
 
 
-def _behind(follower: Follower, admin: KafkaAdmin) -> int | None:
+def _behind(follower: SourceArchiver, admin: KafkaAdmin) -> int | None:
     """How many offsets Kafka has beyond the table's end; None where Kafka does not answer."""
     archive = follower.archive
     if archive is None:

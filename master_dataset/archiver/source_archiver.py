@@ -34,7 +34,7 @@ RETRY_S = 10.0
 log = structlog.get_logger()
 
 
-class NothingFollowed(MasterDatasetError):
+class NothingArchived(MasterDatasetError):
     """Every source is refused."""
 
     def __init__(self, refusals: dict[str, Exception]) -> None:
@@ -44,7 +44,7 @@ class NothingFollowed(MasterDatasetError):
 
 
 @dataclass
-class Follower:
+class SourceArchiver:
     """A source, and its query while it is followed. `refusal` is why it is not."""
 
     settings: Settings
@@ -105,10 +105,10 @@ class Follower:
         }
 
 
-def check_any_is_followed(followers: Sequence[Follower]) -> None:
+def check_any_is_archived(followers: Sequence[SourceArchiver]) -> None:
     """Raise if all are refused: the process may end then, and a new one starts with everything anew."""
     refusals = {each.source.name: each.refusal for each in followers if each.refusal is not None}
     if len(refusals) == 1 == len(followers):
         raise next(iter(refusals.values()))
     if followers and len(refusals) == len(followers):
-        raise NothingFollowed(refusals)
+        raise NothingArchived(refusals)

@@ -41,7 +41,7 @@ from views.declarations import Declarations
 RETRY_TOPICS_EVERY_S = 1.0
 READY_TIMEOUT_S = 3.0
 PARSING_THREADS = 2  # more would only share one interpreter's time
-MOST_FETCHES = 32
+MAX_FETCHES = 32
 
 log = structlog.get_logger()
 
@@ -64,7 +64,7 @@ def create_app(settings: Settings, declarations: Declarations) -> FastAPI:
         producer=AckedProducer(config, settings.collector_ack_timeout_s, limits.buffer),
         topics=TopicCache(admin),
         parsing=Threads("parse", PARSING_THREADS),
-        fetching=Threads("fetch", MOST_FETCHES),
+        fetching=Threads("fetch", MAX_FETCHES),
         metrics=CollectorMetrics(registry, budget),
         validators={source.name: compile_validator(source) for source in declarations.sources.values()},
     )

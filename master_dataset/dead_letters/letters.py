@@ -26,7 +26,7 @@ from master_dataset.kafka.errors import translated
 from master_dataset.kafka.record import NOW, KafkaRecord, record_of, timestamp_ms
 from master_dataset.kafka.send import send_fitting, send_records
 from master_dataset.table.coverage import effective_proofs
-from master_dataset.table.delta_log import Commit, DataFile, commit_file, live_files, read_commit, read_commits
+from master_dataset.table.delta_log import Commit, TableFile, commit_file, live_files, read_commit, read_commits
 from master_dataset.table.ledger import read_ledger
 from master_dataset.table.proofs import Kind, Proof
 from views.source import Source
@@ -142,13 +142,15 @@ class DeadLetters:
         reach("letters.after_note")
         return count
 
-    def _invalid_rows(self, files: Iterable[DataFile], proof: Proof) -> Iterator[dict[str, Any]]:
+    def _invalid_rows(self, files: Iterable[TableFile], proof: Proof) -> Iterator[dict[str, Any]]:
         """The invalid rows among a commit's offsets, wherever they lie by now, in the order of the files."""
         import pyarrow.compute as pc  # the collector reads dead letters too, and needs no Parquet for that
 
-        from master_dataset.reading.read import Wanted, read_file
+        from master_dataset.reading.read import RecordFilter, read_file
 
-        wanted = Wanted(start=proof.start, end=proof.end, with_invalid=True).filter() & pc.field("invalid").is_valid()
+        wanted = (
+            RecordFilter(start=proof.start, end=proof.end, with_invalid=True).filter() & pc.field("invalid").is_valid()
+        )
         for file in files:
             for batch in read_file(self.table / file.path, wanted, COLUMNS):
                 yield from batch.to_pylist()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from master_dataset.importer.csv_file import CsvReader, field_paths, guess_delimiter
 from master_dataset.importer.errors import UnusableInput
-from master_dataset.importer.formats import Format, Options, Reader
+from master_dataset.importer.formats import FormatReader, ImportFormat, Options
 from master_dataset.importer.lines import UTF8_MARK
 from master_dataset.importer.ndjson import NdjsonReader
 from master_dataset.importer.rejects import MARK
@@ -17,39 +17,39 @@ SAMPLED_LINES = 20
 """A log may begin with a broken line; among this many the first one that tells decides."""
 
 
-def make_reader(source: Source, options: Options, head: bytes, name: str) -> Reader:
+def make_reader(source: Source, options: Options, head: bytes, name: str) -> FormatReader:
     """The reader for a file that begins with `head`."""
-    format_ = options.format if options.format is not Format.AUTO else detect_format(source, head, name)
+    format_ = options.format if options.format is not ImportFormat.AUTO else detect_format(source, head, name)
     match format_:
-        case Format.NDJSON:
+        case ImportFormat.NDJSON:
             return NdjsonReader()
-        case Format.CSV:
+        case ImportFormat.CSV:
             return CsvReader(source, options.zone, options.delimiter, ignore_unknown=options.ignore_unknown)
-        case Format.W3C:
+        case ImportFormat.W3C:
             return W3cReader(compile_web_event(source), options.zone)
     return WebLogReader(format_, compile_web_event(source))
 
 
-def detect_format(source: Source, head: bytes, name: str) -> Format:
+def detect_format(source: Source, head: bytes, name: str) -> ImportFormat:
     """The format, from the first lines that tell. An empty file is taken for NDJSON: it has no line to misread."""
     is_csv_name = name.removesuffix(".gz").endswith((".csv", ".tsv"))
     lines = [line.decode(errors="replace").strip() for line in head.removeprefix(UTF8_MARK).split(b"\n")]
     told = [line for line in lines if line and not line.startswith(MARK.decode())]
     if not told:
-        return Format.CSV if is_csv_name else Format.NDJSON
+        return ImportFormat.CSV if is_csv_name else ImportFormat.NDJSON
     for line in told[:SAMPLED_LINES]:
         if line.startswith("{"):
-            return Format.NDJSON
+            return ImportFormat.NDJSON
         if line.lower().startswith(("#version:", "#fields:", "#software:", "#date:")):
-            return Format.W3C
+            return ImportFormat.W3C
         if COMBINED_LINE.fullmatch(line):
-            return Format.COMBINED
+            return ImportFormat.COMBINED
         if COMMON_LINE.fullmatch(line):
-            return Format.COMMON
+            return ImportFormat.COMMON
     names = [cell.strip(' "') for cell in told[0].split(guess_delimiter(told[0]))]
     if is_csv_name or set(names) & set(field_paths(source)):
-        return Format.CSV
+        return ImportFormat.CSV
     raise UnusableInput(
         f"The format of {name} cannot be told from its beginning, {told[0][:60]!r}. "
-        f"Name it with --format: {', '.join(format_ for format_ in Format if format_ is not Format.AUTO)}."
+        f"Name it with --format: {', '.join(format_ for format_ in ImportFormat if format_ is not ImportFormat.AUTO)}."
     )

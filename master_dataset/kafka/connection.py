@@ -11,7 +11,7 @@ from infra.stack.addresses import addresses
 from views.declarations import Declarations, declared_by
 
 
-class Connected(NamedTuple):
+class KafkaConnection(NamedTuple):
     """What a command that talks to Kafka needs. `kafka` is for clients of librdkafka."""
 
     settings: Settings
@@ -24,7 +24,7 @@ class Connected(NamedTuple):
         return KafkaAdmin(self.settings, addresses(self.settings).kafka)
 
 
-def connect() -> Connected:
+def connect() -> KafkaConnection:
     """By the settings of whoever runs the command."""
     settings = load_settings()
-    return Connected(settings, declared_by(settings), librdkafka_config(settings, addresses(settings).kafka))
+    return KafkaConnection(settings, declared_by(settings), librdkafka_config(settings, addresses(settings).kafka))

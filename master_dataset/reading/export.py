@@ -28,14 +28,14 @@ def write_parquet(batches: Iterator[pa.RecordBatch], path: Path, table: Path) ->
     """The same columns as the table has, also where there is no fact. Returns the count."""
     first = next(batches, None)
     count = 0
-    with pq.ParquetWriter(path, facts_schema(table) if first is None else first.schema) as writer:
+    with pq.ParquetWriter(path, table_schema(table) if first is None else first.schema) as writer:
         for batch in chain(() if first is None else [first], batches):
             writer.write_batch(batch)
             count += batch.num_rows
     return count
 
 
-def facts_schema(table: Path) -> pa.Schema:
+def table_schema(table: Path) -> pa.Schema:
     """The table's columns, by the commit that made it: a table without a fact has no file to tell them."""
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType

@@ -25,7 +25,7 @@ READ_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RecordFilter:
     """Which facts: events in [since, until) and records at or above the cut `start` and below the cut `end`.
 
     A cut counts as 0 for a partition that it does not name: `start` then takes that partition whole, `end` nothing of
@@ -54,7 +54,7 @@ class Wanted:
         return reduce(lambda left, right: left & right, parts) if parts else None
 
 
-def read_facts(table: Path, wanted: Wanted, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
+def read_records(table: Path, wanted: RecordFilter, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
     """The facts, file by file in the order in which they were committed, as they were written within each.
 
     That need not be the order of their offsets, above all after a compaction or a repair. Some MB are in memory at a

@@ -12,7 +12,7 @@ from master_dataset.cut import Cut, ranges
 COLUMNS = ("partition", "offset", "event_id", "event_time", "invalid", "event")
 
 
-def facts_between(spark: SparkSession, table: Path, start: Cut, end: Cut) -> DataFrame:
+def records_between(spark: SparkSession, table: Path, start: Cut, end: Cut) -> DataFrame:
     """The records at or above the cut `start` and below the cut `end`, invalid ones too."""
     rows = spark.read.format("delta").load(str(table)).select(*COLUMNS)
     return rows.where(between(start, end))
@@ -27,7 +27,7 @@ def between(start: Cut, end: Cut) -> Column:
     return wanted
 
 
-def without(rows: DataFrame, copies: DataFrame | None) -> DataFrame:
+def without_duplicates(rows: DataFrame, copies: DataFrame | None) -> DataFrame:
     """Valid events, without those at the positions of `copies`."""
     valid = rows.where("invalid IS NULL").drop("invalid")
     return valid if copies is None else valid.join(copies, ["partition", "offset"], "left_anti")

@@ -45,7 +45,7 @@ PROPERTIES = {
     # cost a quarter of the archiver's rate.
     "delta.dataSkippingNumIndexedCols": "4",
 }
-FACT_COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
+KAFKA_COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
 """The record as Kafka gave it: the facts."""
 PARSED_COLUMNS = ("event_id", "event_time", "invalid", "event")
 """What was read from it: a cache of the facts, hashed apart, because a new declaration may read the same facts anew."""
@@ -76,7 +76,7 @@ def measures() -> tuple[Column, ...]:
     """What is measured of rows when they are written and when they are checked."""
     return (
         f.count(f.lit(1)).alias("rows"),
-        content_hash(*FACT_COLUMNS).alias("hash"),
+        content_hash(*KAFKA_COLUMNS).alias("hash"),
         content_hash(*PARSED_COLUMNS).alias("parsed_hash"),
         f.count("invalid").alias("invalid"),
     )

@@ -24,7 +24,7 @@ class Stamp(NamedTuple):
     changed_ns: int
 
 
-class Entry(NamedTuple):
+class CachedCommit(NamedTuple):
     """A commit as it was when its file had this stamp; `content` is whatever the writer put there, as JSON."""
 
     version: int
@@ -37,7 +37,7 @@ def stamp_of(found: os.stat_result) -> Stamp:
     return Stamp(found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
-def read_entries(path: Path) -> dict[int, Entry]:
+def read_entries(path: Path) -> dict[int, CachedCommit]:
     """By version; of several the last one counts."""
     try:
         lines = path.read_bytes().split(b"\n")
@@ -48,17 +48,17 @@ def read_entries(path: Path) -> dict[int, Entry]:
         digest, _, text = line.partition(b" ")
         if digest == digest_of(text).encode():
             version, stamp, content = orjson.loads(text)
-            entries[version] = Entry(version, Stamp(*stamp), content)
+            entries[version] = CachedCommit(version, Stamp(*stamp), content)
     return entries
 
 
-def add_entries(path: Path, entries: Iterable[Entry]) -> None:
+def add_entries(path: Path, entries: Iterable[CachedCommit]) -> None:
     """Append. Every line begins with its line end, so that one which a crash cut off spoils no other."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as file:
         file.write(b"".join(map(_line, entries)))
 
 
-def _line(entry: Entry) -> bytes:
+def _line(entry: CachedCommit) -> bytes:
     text = orjson.dumps([entry.version, list(entry.stamp), entry.content])
     return b"\n" + digest_of(text).encode() + b" " + text

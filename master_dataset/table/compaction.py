@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 from infra.failpoints import reach
 from master_dataset.errors import MasterDatasetError
 from master_dataset.table.append import append, commit_lock
-from master_dataset.table.checks.fsck import Measured, hash_files, refuse_damage
-from master_dataset.table.delta_log import DataFile, live_files, read_commits
+from master_dataset.table.checks.fsck import Measurement, hash_files, refuse_damage
+from master_dataset.table.delta_log import TableFile, live_files, read_commits
 from master_dataset.table.proofs import Kind, Proof
 
 LARGE_BYTES = 256 * 2**20
@@ -27,7 +27,7 @@ class Compacted(NamedTuple):
     rows: int
 
 
-class FactsChanged(MasterDatasetError):
+class RecordsChanged(MasterDatasetError):
     """A compaction gave other facts than before: it was not committed."""
 
 
@@ -45,9 +45,9 @@ def compact(spark: SparkSession, table: Path) -> Compacted:
             before = _measure(spark, table, small)
 
             def check(names: list[str]) -> None:
-                after = _measure(spark, table, [DataFile(name, 0, 0, 0) for name in names])
+                after = _measure(spark, table, [TableFile(name, 0, 0, 0) for name in names])
                 if after != before:
-                    raise FactsChanged(
+                    raise RecordsChanged(
                         f"Compacting {str(table)!r} gave {after.rows} rows instead of {before.rows}, or other content. "
                         "Nothing was committed; `tidemark master fsck --deep` tells whether the files are sound."
                     )
@@ -60,10 +60,10 @@ def compact(spark: SparkSession, table: Path) -> Compacted:
     return Compacted(len(live), len(now), sum(file.rows for file in now.values()))
 
 
-def _measure(spark: SparkSession, table: Path, files: list[DataFile]) -> Measured:
-    total = Measured()
+def _measure(spark: SparkSession, table: Path, files: list[TableFile]) -> Measurement:
+    total = Measurement()
     for name, value in hash_files(spark, table, files).items():
         if isinstance(value, str):
-            raise FactsChanged(f"{name} in {str(table)!r} cannot be read: {value}. Nothing was committed.")
+            raise RecordsChanged(f"{name} in {str(table)!r} cannot be read: {value}. Nothing was committed.")
         total = total.plus(value)
     return total

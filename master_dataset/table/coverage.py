@@ -61,7 +61,7 @@ def follow(proofs: Mapping[int, Proof]) -> Coverage:
     held: list[OffsetRange] = []
     for version in sorted(proofs):
         proof = proofs[version]
-        if proof.kind not in Kind.FACTS:
+        if proof.kind not in Kind.COVERING:
             continue
         found.topic_id = proof.topic_id or found.topic_id
         span = list(ranges(proof.start, proof.end))

@@ -27,7 +27,7 @@ class Kind:
     UNCOMPACT = "uncompact"  # compactions taken back: the files they rewrote are live again
     VOID = "void"  # stands in the place of a commit that was damaged
 
-    FACTS = (APPEND, REPAIR, LOST)  # those that say which offsets the table answers for
+    COVERING = (APPEND, REPAIR, LOST)  # those that say which offsets the table answers for
 
 
 @dataclass(frozen=True)

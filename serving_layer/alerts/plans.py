@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from hand_off.change_log import Touched
+from hand_off.change_log import Changes
 from serving_layer.alerts.episodes import Rule, rule_of
 from serving_layer.alerts.memory import AlertMemory
 from serving_layer.alerts.queries import (
@@ -62,7 +62,7 @@ class AlertPlan(NamedTuple):
 
 
 def plan_changes(
-    served: ServedAlert, memory: AlertMemory, changes: Touched, now: float, late_s: float
+    served: ServedAlert, memory: AlertMemory, changes: Changes, now: float, late_s: float
 ) -> AlertPlan | None:
     """The plan for what micro-batches changed; None: nothing to query."""
     alert, view = served.alert, served.view

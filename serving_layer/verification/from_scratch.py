@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from master_dataset.cut import Cut
-from master_dataset.reading.read import Wanted, read_facts
+from master_dataset.reading.read import RecordFilter, read_records
 from serving_layer.query.model import Filter, Period, Query
 from views import in_memory, states
 from views.equality import is_near
@@ -77,7 +77,7 @@ def events_below(table: Path, cut: Cut, start: Cut | None = None) -> Iterator[Ev
     """The valid events of a master table below a cut, and at or above `start`; copies are among them."""
     if not any(cut.values()):
         return
-    for batch in read_facts(table, Wanted(start=start or {}, end=cut), COLUMNS):
+    for batch in read_records(table, RecordFilter(start=start or {}, end=cut), COLUMNS):
         for row in batch.to_pylist(maps_as_pydicts="strict"):
             yield Event(row["partition"], row["offset"], row["event_id"], row["event_time"], row["event"])
 

@@ -22,7 +22,7 @@ from batch_layer.consistency.quarantine import MOST_EXAMPLES, Compared
 from hand_off import publish_log
 from hand_off.batch_folder import BatchFolder
 from hand_off.bucket_totals import totals
-from hand_off.speed_views import ALL_KEYS, Group, Outcome, SpeedViews, State, Stretch, totals_of
+from hand_off.speed_views import ALL_KEYS, Group, Outcome, SpeedViews, State, StateRange, totals_of
 from infra.settings import Settings
 from infra.times import iso_utc
 from master_dataset.cut import Cut, count_between, cut_to_json, is_below
@@ -30,8 +30,9 @@ from master_dataset.table import coverage
 from master_dataset.table.paths import table_path
 from serving_layer.engine import QueryEngine
 from serving_layer.query import order
+from serving_layer.query.limits import QueryLimits
 from serving_layer.query.model import Query
-from serving_layer.query.parse import QueryLimits, parse_query
+from serving_layer.query.parse import parse_query
 from serving_layer.query.result import Result, ResultRow
 from serving_layer.verification.from_scratch import Cells, cells, events_below, is_same
 from views import in_memory
@@ -74,7 +75,7 @@ def speed_side(settings: Settings, speed_views: SpeedViews, source: Source, view
 
 def _speed_view(settings: Settings, speed_views: SpeedViews, folder: BatchFolder, view: View) -> tuple[str, Compared]:
     began, most = time.monotonic(), settings.consistency_groups
-    kept, entries = speed_views.look(), publish_log.read(folder)
+    kept, entries = speed_views.reader.snapshot(), publish_log.read(folder)
     is_served = view.name in entries[-1].catalog
     stretch = closed_stretch(kept, entries, NEVER, kept.meta.applied if kept.meta else {})
     if isinstance(stretch, str):
@@ -84,8 +85,8 @@ def _speed_view(settings: Settings, speed_views: SpeedViews, folder: BatchFolder
     if any(view.hash not in generation.views for generation in stretch.generations):
         why = f"{JOINS} in this version; what is answered until then was not looked at"
         return stretch.made, replace(about, why_not=why if is_served else JOINS)
-    asked = [Stretch(view.hash), *([Stretch(totals_of(view.hash))] if view.keys else [])]
-    said = speed_views.answer(run, start, asked, most_states=most)
+    asked = [StateRange(view.hash), *([StateRange(totals_of(view.hash))] if view.keys else [])]
+    said = speed_views.reader.answer(run, start, asked, max_states=most)
     if said.outcome == Outcome.TOO_MANY:
         return stretch.made, replace(about, why_not=f"it has more than {most:,} states (consistency_groups)")
     if said.outcome != Outcome.OK or said.made != stretch.made:
@@ -97,7 +98,7 @@ def _speed_view(settings: Settings, speed_views: SpeedViews, folder: BatchFolder
         return stretch.made, replace(about, why_not=why)
     differences = Differences(view)
     true = _folded(settings, view, start, said.applied)
-    for is_total, states in enumerate(said.stretches):
+    for is_total, states in enumerate(said.ranges):
         _check(differences, states, true, is_total=bool(is_total))
     excused, why = explained(settings, differences, start, said.applied)
     return stretch.made, replace(

@@ -231,7 +231,7 @@ def test_a_ranking_beyond_its_bound_is_found(monkeypatch: pytest.MonkeyPatch) ->
         ),
         (
             View("v", VISITS, {"events": Count()}, where="1 = 2"),
-            ["No generated event passes its where: nothing was tried."],
+            ["No generated event meets its where: nothing was checked."],
         ),
         (View("v", VISITS, {"events": Count(where="n = 123456789 and page = 'here'")}), []),
     ],

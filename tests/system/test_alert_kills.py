@@ -17,7 +17,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from hand_off.lag import Looked
+from hand_off.lag import KafkaEnd
 from hand_off.speed_views import SpeedViews
 from infra.failpoints import VARIABLE as FAILPOINTS
 from infra.settings import child_environment, load_settings
@@ -193,4 +193,4 @@ def is_quiet(journal: Journal, writer: Writer, events: list[Event], running: Run
 
 def beat(writer: Writer, events: list[Event]) -> None:
     end = end_of(events)
-    writer.speed_views.beat(writer.token, 3600, Looked(end, 0.0, end, 0.0))
+    writer.speed_views.writer(writer.token).heartbeat(3600, KafkaEnd(end, 0.0, end, 0.0))

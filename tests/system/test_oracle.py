@@ -24,7 +24,8 @@ from infra.settings import child_environment
 from master_dataset.cut import cut_from_json, is_below
 from master_dataset.table import coverage
 from master_dataset.table.paths import table_path
-from serving_layer.query.parse import QueryLimits, parse_query
+from serving_layer.query.limits import QueryLimits
+from serving_layer.query.parse import parse_query
 from serving_layer.verification.from_scratch import recompute
 from tests.conftest import Stack, assert_same, start_stack, stop_stack, wait_until
 from tests.system.speed_source import POISON

@@ -31,7 +31,7 @@ from starlette.routing import BaseRoute, Match, Route, WebSocketRoute
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from hand_off.lag import Looked
+from hand_off.lag import KafkaEnd
 from hand_off.speed_views import Outcome, SpeedViews
 from infra.clients.redis import redis_client
 from infra.home import Home
@@ -172,9 +172,9 @@ def fill_both_sides(place: Place, speed_views: SpeedViews) -> None:
     writer.apply(events, {partition: offset // 2 for partition, offset in end.items()})
     cut = writer.open(1)
     place.publish(1, cut, events)
-    assert speed_views.publish(1, cut) == Outcome.OK
+    assert speed_views.runs.publish(1, cut) == Outcome.OK
     writer.apply(events, end)
-    assert speed_views.beat(writer.token, DAY_S, Looked(end, 0.0, end, 0.0)) == Outcome.OK
+    assert speed_views.writer(writer.token).heartbeat(DAY_S, KafkaEnd(end, 0.0, end, 0.0)) == Outcome.OK
 
 
 def visits() -> list[Event]:

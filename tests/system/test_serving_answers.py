@@ -90,7 +90,7 @@ def test_answers_by_rest_are_those_of_answering_and_what_the_description_says(fr
         for more in ASKED:
             answer = ask(front, more)
             assert answer.status_code == 200, answer.text
-            expected = json.loads(formats.to_json(front.shop.ask(*more)))
+            expected = json.loads(formats.to_json(front.shop.query(*more)))
             found = answer.json()
             assert without_lag(found) == without_lag(expected), (moment, more)
             assert found["meta"]["degraded"] is False

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 
 from serving_layer.errors import BadParameter
 from serving_layer.query import cursors
+from serving_layer.query.limits import QueryLimits
 from serving_layer.query.model import Period, Query
 from serving_layer.query.order import positions, sort_key
-from serving_layer.query.parse import QueryLimits, parse_query
+from serving_layer.query.parse import parse_query
 from serving_layer.query.result import ResultRow
 from views.aggregates import Count, Last, Max, Min, Sum
 from views.derived import Ratio
@@ -243,9 +244,9 @@ def test_a_forged_position_is_refused(name: str, value: Any, sign: str) -> None:
     good = cursors.Cursor(cursors.hash_of(question), question.range, positions(question)(ROW_OF_ALL), 7, CUT)
     cursors.check("", good, question)
     bad = good._replace(after=(value, *good.after[1:]))
-    with pytest.raises(BadParameter, match="belongs to another question"):
+    with pytest.raises(BadParameter, match="belongs to another query"):
         cursors.check("", bad, question)
-    with pytest.raises(BadParameter, match="belongs to another question"):
+    with pytest.raises(BadParameter, match="belongs to another query"):
         cursors.check("", good._replace(after=good.after[1:]), question)
 
 

@@ -13,7 +13,8 @@ from starlette.routing import Route
 from infra.settings import load_settings
 from infra.version import VERSION
 from serving_layer.app import create_app
-from serving_layer.query.parse import PARAMETERS, QueryLimits, parse_query
+from serving_layer.query.limits import QueryLimits
+from serving_layer.query.parse import PARAMETERS, parse_query
 from serving_layer.query.parse_filters import names_of
 from serving_layer.rest.openapi.document import describe
 from tests.unit.serving_server import serving

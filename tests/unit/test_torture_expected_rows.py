@@ -15,8 +15,9 @@ import pytest
 
 from master_dataset.cut import Cut
 from serving_layer.query import periods
+from serving_layer.query.limits import QueryLimits
 from serving_layer.query.model import Query
-from serving_layer.query.parse import QueryLimits, parse_query
+from serving_layer.query.parse import parse_query
 from serving_layer.verification.from_scratch import recompute
 from torture import expected_rows as expected_rows_module
 from torture import shop

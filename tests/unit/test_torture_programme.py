@@ -18,7 +18,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from master_dataset.cut import Cut
-from serving_layer.query.parse import QueryLimits, parse_query, parse_query_json
+from serving_layer.query.limits import QueryLimits
+from serving_layer.query.parse import parse_query, parse_query_json
 from serving_layer.verification.from_scratch import recompute
 from tidemark.commands.torture import _own_folder
 from torture.commands import output_of

@@ -33,7 +33,8 @@ from master_dataset.collector.bodies import check_batch, parse_body, read_body
 from master_dataset.collector.limits import Budget
 from master_dataset.collector.limits import Limits as CollectorLimits
 from master_dataset.table.append import TableBusy
-from serving_layer.query.parse import QueryLimits, parse_query
+from serving_layer.query.limits import QueryLimits
+from serving_layer.query.parse import parse_query
 from tests.conftest import wait_until
 from torture import runs
 from torture.commands import CommandResult, Commands
@@ -140,18 +141,18 @@ def test_a_run_beside_one_that_stands_still_has_to_be_refused(
 
 def test_only_what_is_said_of_the_source_since_the_start_is_heard(tmp_path: Path) -> None:
     log = tmp_path / "module.log"
-    log.write_text("before [info] waits source=shop why='another writer lives'\n")
+    log.write_text("before [info] waiting source=shop reason='another writer lives'\n")
     begin = log.stat().st_size
     with log.open("a") as file:
-        file.write("now [info] keeps_up source=shopping applied={}\nnow [info] keeps_up source=shop applied={}\n")
-    assert concurrency.lines_of(log, begin, "shop") == ["now [info] keeps_up source=shop applied={}"]
+        file.write("now [info] started source=shopping applied={}\nnow [info] started source=shop applied={}\n")
+    assert concurrency.lines_of(log, begin, "shop") == ["now [info] started source=shop applied={}"]
 
 
 @pytest.mark.parametrize(
     ("event", "values", "text"),
     [
-        ("waits", {"why": "another writer lives"}, "another writer lives"),
-        ("keeps_up", {"applied": {}}, "keeps_up"),
+        ("waiting", {"reason": "another writer lives"}, "another writer lives"),
+        ("started", {"applied": {}}, "started"),
         ("refused", {"why": str(TableBusy("The table '/x' is written by process 7."))}, "is written by process"),
         ("continues", {"cut": {0: 1}}, "continues"),
     ],

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidemark.cli import Output, OutputOption
+from tidemark.commands.options import Output, OutputOption
 
 if TYPE_CHECKING:
     from infra.settings import Settings

@@ -15,7 +15,7 @@ from tidemark.commands.options import Output, OutputOption
 if TYPE_CHECKING:
     from infra.settings import Settings
     from master_dataset.cut import Cut
-    from master_dataset.reading.read import Wanted
+    from master_dataset.reading.read import RecordFilter
     from views.source import Source
 
 app = typer.Typer(no_args_is_help=True)
@@ -38,7 +38,7 @@ ToOption = Annotated[
 ]
 
 
-class Format(StrEnum):
+class ExportFormat(StrEnum):
     """The formats of `master read`."""
 
     NDJSON = "ndjson"
@@ -151,26 +151,26 @@ def read(
         bool, typer.Option("--with-invalid", envvar="TIDEMARK_CLI_WITH_INVALID", help="Invalid records too.")
     ] = False,
     file_format: Annotated[
-        Format, typer.Option("--format", "-f", envvar="TIDEMARK_CLI_FORMAT", help="How to write them.")
-    ] = Format.NDJSON,
+        ExportFormat, typer.Option("--format", "-f", envvar="TIDEMARK_CLI_FORMAT", help="How to write them.")
+    ] = ExportFormat.NDJSON,
     out: Annotated[
         Path | None, typer.Option(envvar="TIDEMARK_CLI_OUT", help="File to write.", show_default="standard output")
     ] = None,
 ) -> None:
     """Write the records of a range of times or offsets as NDJSON or Parquet."""
     from master_dataset.reading.export import write_ndjson, write_parquet
-    from master_dataset.reading.read import read_facts
+    from master_dataset.reading.read import read_records
     from master_dataset.table.checks.fsck import check_readable
     from master_dataset.table.paths import table_path
 
-    if file_format is Format.PARQUET and out is None:
+    if file_format is ExportFormat.PARQUET and out is None:
         raise typer.BadParameter("Parquet needs a file: --out records.parquet")
     settings, (declared,) = _declared(source)
     wanted = _wanted(since, until, start, end, with_invalid=with_invalid)
     path = table_path(settings, declared.name)
     check_readable(declared.name, path)
-    batches = read_facts(path, wanted)
-    if file_format is Format.PARQUET and out is not None:
+    batches = read_records(path, wanted)
+    if file_format is ExportFormat.PARQUET and out is not None:
         count = write_parquet(batches, out, path)
     elif out is None:
         count = write_ndjson(batches, sys.stdout.buffer)
@@ -196,7 +196,7 @@ def replay(
     from infra.stack.addresses import addresses
     from master_dataset.kafka.record import record_of
     from master_dataset.kafka.send import send_records
-    from master_dataset.reading.read import RECORD_COLUMNS, read_facts
+    from master_dataset.reading.read import RECORD_COLUMNS, read_records
     from master_dataset.table.checks.fsck import check_readable
     from master_dataset.table.paths import table_path
 
@@ -204,7 +204,7 @@ def replay(
     wanted = _wanted(since, until, start, end, with_invalid=True)
     path = table_path(settings, declared.name)
     check_readable(declared.name, path)
-    rows = (row for batch in read_facts(path, wanted, RECORD_COLUMNS) for row in batch.to_pylist())
+    rows = (row for batch in read_records(path, wanted, RECORD_COLUMNS) for row in batch.to_pylist())
     kafka = librdkafka_config(settings, addresses(settings).kafka)
     sent = send_records(kafka, (record_of(row, topic) for row in rows))
     if output is Output.JSON:
@@ -246,10 +246,12 @@ def _status_of(settings: Settings, source: Source) -> dict[str, Any]:
     }
 
 
-def _wanted(since: str | None, until: str | None, start: str | None, end: str | None, *, with_invalid: bool) -> Wanted:
-    from master_dataset.reading.read import Wanted
+def _wanted(
+    since: str | None, until: str | None, start: str | None, end: str | None, *, with_invalid: bool
+) -> RecordFilter:
+    from master_dataset.reading.read import RecordFilter
 
-    return Wanted(
+    return RecordFilter(
         _time("--since", since), _time("--until", until), _cut("--from", start), _cut("--to", end), with_invalid
     )
 

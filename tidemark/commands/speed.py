@@ -11,7 +11,7 @@ from tidemark.commands.options import Output, OutputOption
 
 if TYPE_CHECKING:
     from hand_off.batch_folder import BatchFolder
-    from hand_off.speed_views import Kept, SpeedViews
+    from hand_off.speed_views import RedisSnapshot, SpeedViews
 
 app = typer.Typer(no_args_is_help=True)
 OLD_S = 10.0
@@ -49,10 +49,9 @@ def status(
             for name in names:
                 speed_views = SpeedViews(client, name)
                 said = told.get("sources", {}).get(name, {}) if is_alive else {}
-                row = _row(name, speed_views, speed_views.look(), said)
-                rows.append(
-                    {**row, "against_batch": _against_batch(BatchFolder.of(settings, name), speed_views.look())}
-                )
+                snapshot = speed_views.reader.snapshot()
+                row = _row(name, speed_views, snapshot, said)
+                rows.append({**row, "against_batch": _against_batch(BatchFolder.of(settings, name), snapshot)})
     except (RedisError, OSError) as error:
         raise SpeedError(f"Redis at {url} does not answer ({error}). `tidemark status` shows what runs.") from None
     terminal.print_result(rows, output, "No source has a view.", as_is=("run",))
@@ -81,14 +80,14 @@ def rebuild(
     name, url = declared_by(settings).source(source).name, addresses(settings).redis
     try:
         with redis_client(settings, url) as client:
-            there = SpeedViews(client, name).forget()
+            there = SpeedViews(client, name).runs.forget()
     except (RedisError, OSError) as error:
         raise SpeedError(f"Redis at {url} does not answer ({error}). `tidemark status` shows what runs.") from None
     what = "is made anew by the speed layer" if there else "there was nothing in Redis yet"
     terminal.print_result([{"source": name, "speed views": what}], output)
 
 
-def _against_batch(folder: BatchFolder, kept: Kept) -> str:
+def _against_batch(folder: BatchFolder, kept: RedisSnapshot) -> str:
     """What the last comparisons with the batch side found, and which views are set aside."""
     from batch_layer.consistency import quarantine
     from hand_off.errors import BatchError
@@ -104,13 +103,13 @@ def _against_batch(folder: BatchFolder, kept: Kept) -> str:
     return "; ".join(told)
 
 
-def _row(name: str, speed_views: SpeedViews, kept: Kept, said: dict[str, Any]) -> dict[str, Any]:
+def _row(name: str, speed_views: SpeedViews, kept: RedisSnapshot, said: dict[str, Any]) -> dict[str, Any]:
     from master_dataset.cut import cut_to_json
 
-    living = speed_views.living_writer()
+    living = speed_views.reader.living_writer()
     if kept.meta is None:
         return {"source": name, "state": "nothing in Redis yet" if living is None else "starting"}
-    counts, bytes_ = speed_views.size()
+    counts, bytes_ = speed_views.reader.size()
     state = said.get("refused") or ("keeps up" if living == kept.epoch else "no writer")
     return {
         "source": name,

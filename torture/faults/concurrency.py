@@ -84,11 +84,11 @@ def taken_over(installation: Installation, chance: random.Random) -> Iterator[No
         views = SpeedViews(client, installation.source_name)
         installation.processes.stop_at("speed", "speed.before_apply")
         try:
-            before = views.look().epoch
+            before = views.reader.snapshot().epoch
             time.sleep(STILL_S)
             with installation.run_turn:
                 ended = installation.commands.batch_run()
-            if views.look().epoch == before:
+            if views.reader.snapshot().epoch == before:
                 raise TortureError(f"no run took over: it ended with {ended.code}: {ended.output[-200:]}")
         finally:
             installation.processes.signal("speed", signal.SIGCONT)
@@ -99,10 +99,10 @@ def taken_over(installation: Installation, chance: random.Random) -> Iterator[No
 def another_writer(installation: Installation, chance: random.Random) -> Iterator[None]:
     """A second speed layer of the same source waits for the first, which is killed: it takes that one's place."""
     with _beside(installation, "speed_layer") as said:
-        _wait_until_said(said, BESIDE_S, "another writer lives", "keeps_up")
+        _wait_until_said(said, BESIDE_S, "another writer lives", "started")
         time.sleep(chance.uniform(0, 2))
         installation.processes.kill("speed")
-        _wait_until_said(said, TAKES_S, "keeps_up")
+        _wait_until_said(said, TAKES_S, "started")
         yield
 
 

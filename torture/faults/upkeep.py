@@ -18,7 +18,7 @@ import httpx
 from hand_off import publish_log
 from hand_off.batch_folder import BatchFolder
 from hand_off.publish_log import Entry
-from master_dataset.table.checks.fsck import CHECKPOINT_FILE, Finding, quick_check
+from master_dataset.table.checks.fsck import CHECKPOINT_FILE, TableFinding, quick_check
 from master_dataset.table.delta_log import live_files, read_commits
 from master_dataset.table.paths import table_path
 from master_dataset.table.proofs import Kind
@@ -90,7 +90,7 @@ def repair_killed(
             command(installation, *repair)
 
 
-def _damage(table: Path) -> list[Finding]:
+def _damage(table: Path) -> list[TableFinding]:
     return [finding for finding in quick_check(table) if finding.is_damage]
 
 

@@ -14,7 +14,12 @@ from infra.rest.responses import json_response, wrong_parameter
 from master_dataset.collector.bodies import invalid_body
 from master_dataset.collector.context import Collector, get_and_post
 from master_dataset.collector.kafka_rest.consumers import Consumers
-from master_dataset.collector.kafka_rest.requests import asked_places, check_places, parameters_and_body, waiting
+from master_dataset.collector.kafka_rest.requests import (
+    check_locations,
+    parameters_and_body,
+    requested_locations,
+    waiting,
+)
 from master_dataset.collector.parameters import flag, one_of, path_parts
 
 NAME = re.compile(r"[A-Za-z0-9._:-]{1,200}")
@@ -64,8 +69,8 @@ def consuming_routes(collector: Collector, consumers: Consumers) -> APIRouter:
         instance = consumers.known(group, name)
         places = None
         if body is not None or "topic" in parameters:
-            places = asked_places(parameters, body, with_offset=True, list_name="topicPartitionOffsets")
-            await check_places(collector, places)
+            places = requested_locations(parameters, body, with_offset=True, list_name="topicPartitionOffsets")
+            await check_locations(collector, places)
         return json_response(await consumers.use(instance, instance.commit, places))
 
     @get_and_post(routes, "/committed/{group}/{instance}")
@@ -74,8 +79,8 @@ def consuming_routes(collector: Collector, consumers: Consumers) -> APIRouter:
         collector.allow(request, "consume")
         group, name = _names(request, b"/committed/")
         parameters, body = await parameters_and_body(collector, request)
-        places = asked_places(parameters, body, with_offset=False, list_name="topicPartitions")
-        await check_places(collector, places)
+        places = requested_locations(parameters, body, with_offset=False, list_name="topicPartitions")
+        await check_locations(collector, places)
         return json_response(await consumers.committed(group, name, places))
 
     @routes.delete("/delete-consumer/{group}/{instance}")

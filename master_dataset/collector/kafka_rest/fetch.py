@@ -16,7 +16,12 @@ from infra.rest.problems import Problem
 from infra.rest.responses import json_response, wrong_parameter
 from master_dataset.collector.context import Collector, get_and_post
 from master_dataset.collector.kafka_rest.records import as_json, size_of, take
-from master_dataset.collector.kafka_rest.requests import asked_places, check_places, parameters_and_body, waiting
+from master_dataset.collector.kafka_rest.requests import (
+    check_locations,
+    parameters_and_body,
+    requested_locations,
+    waiting,
+)
 from master_dataset.collector.parameters import path_parts
 
 KAFKA_TIMEOUT_S = 10.0
@@ -45,9 +50,9 @@ def reading_routes(collector: Collector) -> APIRouter:
         """
         collector.allow(request, "consume")
         parameters, body = await parameters_and_body(collector, request)
-        places = asked_places(parameters, body, with_offset=True, list_name="topicPartitionOffsets")
+        places = requested_locations(parameters, body, with_offset=True, list_name="topicPartitionOffsets")
         timeout_s, limit = waiting(parameters, body)
-        await check_places(collector, places)
+        await check_locations(collector, places)
         return json_response(await collector.fetching.run_now(fetch_from, collector, places, timeout_s, limit))
 
     @get_and_post(routes, "/offsets/{at}")
@@ -55,9 +60,9 @@ def reading_routes(collector: Collector) -> APIRouter:
         """The first offset at or after a time, or the `earliest` or `latest`, of `{topic, partition}` or a list."""
         collector.allow(request, "consume")
         parameters, body = await parameters_and_body(collector, request)
-        places = asked_places(parameters, body, with_offset=False, list_name="topicPartitions")
+        places = requested_locations(parameters, body, with_offset=False, list_name="topicPartitions")
         at = read_time(path_parts(request, b"/offsets/", 1)[0])
-        await check_places(collector, places)
+        await check_locations(collector, places)
         return json_response(await asyncio.to_thread(offsets_at, collector, places, at))
 
     return routes

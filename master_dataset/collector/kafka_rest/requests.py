@@ -39,7 +39,7 @@ def waiting(parameters: Mapping[str, str], body: Any) -> tuple[float, int]:
     return timeout_s, whole_number("limit", limit, 1, MAX_LIMIT)
 
 
-def asked_places(
+def requested_locations(
     parameters: Mapping[str, str], body: Any, *, with_offset: bool, list_name: str
 ) -> list[TopicPartition]:
     """The places a request names: query parameters, one object, an array, or an object with a list of them.
@@ -75,7 +75,7 @@ def _place(given: Any, index: int, *, with_offset: bool) -> TopicPartition:
     return TopicPartition(topic, partition, whole_number("offset", given["offset"], 0, MAX_OFFSET))
 
 
-async def check_places(collector: Collector, places: list[TopicPartition]) -> None:
+async def check_locations(collector: Collector, places: list[TopicPartition]) -> None:
     """Raise the problem 404 for a topic or partition that does not exist, 400 for one named twice."""
     named = [(place.topic, place.partition) for place in places]
     if len(set(named)) != len(named):

@@ -15,7 +15,7 @@ from typing import Any
 from infra.disk import sync_file, sync_folder
 from infra.failpoints import reach
 from master_dataset.errors import MasterDatasetError
-from master_dataset.table.checks.fsck import Finding, Trouble, check_checkpoints
+from master_dataset.table.checks.fsck import TableFinding, Trouble, check_checkpoints
 from master_dataset.table.delta_log import commit_file, read_commits
 from master_dataset.table.ledger import read_ledger
 from master_dataset.table.paths import own_folder
@@ -29,7 +29,7 @@ def taken_out(table: Path) -> Path:
     return own_folder(table) / "taken_out"
 
 
-def move_aside(table: Path, findings: Iterable[Finding]) -> list[str]:
+def take_out_strays(table: Path, findings: Iterable[TableFinding]) -> list[str]:
     """Stray data files and corrupt checkpoints. Returns their names."""
     log, moved = table / "_delta_log", []
     for finding in findings:
@@ -58,11 +58,11 @@ def take_out_unsynced(table: Path) -> list[str]:
         forget_summaries(table, version)
         taken.append(f"{version:020}.json")
     while bad := list(check_checkpoints(table, all_of_them=False)):  # below the newest there may be another
-        taken += move_aside(table, bad)
+        taken += take_out_strays(table, bad)
     return taken
 
 
-def void_commits(table: Path, findings: Iterable[Finding]) -> list[int]:
+def void_commits(table: Path, findings: Iterable[TableFinding]) -> list[int]:
     """Replace every commit that cannot be read by one that says and does nothing. Returns their versions."""
     voided = []
     for finding in findings:
@@ -85,7 +85,7 @@ def void_commits(table: Path, findings: Iterable[Finding]) -> list[int]:
     return voided
 
 
-def restore_proofs(table: Path, findings: Iterable[Finding]) -> list[int]:
+def restore_proofs(table: Path, findings: Iterable[TableFinding]) -> list[int]:
     """Give altered commits the proof that the ledger has, whose digest is right. Returns their versions.
 
     Whether their files are what that proof says is for the next check to tell.
