@@ -112,16 +112,16 @@ def near_variance(values: Values, got: float | None, *, population: bool = False
 
 
 def near_top(k: int, room: int) -> Near:
-    """Beyond its room a count is too high by at most n / room, and what is left out has no more than what is told."""
+    """Beyond its room a count is too high by at most n / room, and no omitted value has more than the listed ones."""
 
     def near(values: Values, got: list[dict[str, Any]]) -> bool:
         true, off = Counter(values), len(values) / room
-        told = {entry["value"]: entry["count"] for entry in got}
-        right = all(true[value] <= count <= true[value] + off for value, count in told.items())
+        listed = {entry["value"]: entry["count"] for entry in got}
+        right = all(true[value] <= count <= true[value] + off for value, count in listed.items())
         honest = all(count - true[value] <= entry.get("off_by_at_most", 0) <= off
                      for entry in got for value, count in [(entry["value"], entry["count"])])  # fmt: skip
-        least = min(told.values(), default=off) if len(told) >= min(k, len(true)) else off
-        return right and honest and all(true[value] <= least for value in true.keys() - told.keys())
+        least = min(listed.values(), default=off) if len(listed) >= min(k, len(true)) else off
+        return right and honest and all(true[value] <= least for value in true.keys() - listed.keys())
 
     return near
 
@@ -373,17 +373,17 @@ def test_the_states_of_many_answers_survive_together() -> None:
 @settings(max_examples=times(8, 100), deadline=None)
 @given(st.data())
 def test_any_duplication_gives_the_same_answers(data: st.DataObject) -> None:
-    """Copies are those with the id of an event before them; they are removed wherever they come in between."""
+    """Duplicates have the id of an earlier event; they are removed wherever they occur."""
     view = View(
         "v", SOURCE, {f"a{number}": case.declared for number, case in enumerate(CASES[::3])}, keys={"k": "flag"}
     )
     rows = data.draw(st.lists(st.fixed_dictionaries({}, optional=VALUES), max_size=12))
     start = datetime(2026, 3, 1, tzinfo=UTC)
     events = [Event(0, n, f"e{n}", start + timedelta(minutes=7 * n), row) for n, row in enumerate(rows)]
-    copies = data.draw(st.lists(st.sampled_from(events), max_size=20)) if events else []
+    duplicates = data.draw(st.lists(st.sampled_from(events), max_size=20)) if events else []
     repeated = [
         Event(each.partition, 1_000 + number, each.event_id, each.event_time, each.fields)
-        for number, each in enumerate(copies)
+        for number, each in enumerate(duplicates)
     ]
     mixed = data.draw(st.permutations(events + repeated))
     once = in_memory.counted(mixed)

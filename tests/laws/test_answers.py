@@ -1,6 +1,6 @@
 """The law of answers: whatever is asked, both sides merged give what one look at every event gives.
 
-For made-up events, any cut between the batch side and the speed side, late events and copies on both sides of it.
+For generated events, any cut between batch view and speed view, late events and duplicates on both sides of it.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ LAW = settings(max_examples=times(150, 5000), deadline=None)
 
 @dataclass(frozen=True)
 class Batch:
-    """The numbers of the batch side, as the read index has them."""
+    """The numbers of the batch view, as the read index has them."""
 
     by_key: dict[bytes, int]
     values: Any = field(init=False)
@@ -55,7 +55,7 @@ def test_the_candidates_hold_the_first(batch: dict[bytes, int], speed: dict[byte
     assert {*found} == first(batch, speed, count)
 
 
-def test_what_the_speed_side_alone_gives_is_not_all_that_a_key_has() -> None:
+def test_a_key_is_not_judged_by_its_speed_view_alone() -> None:
     batch = {b"a": 1000, b"b": 450, b"c": 440, b"d": 430, b"k": -1000, b"l": -1000}
     found = top_keys.candidates(Batch(batch), {b"k": 500, b"l": 500}, b"", count=3, highest=None)
     assert found is not None

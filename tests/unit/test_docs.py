@@ -87,6 +87,22 @@ def test_every_link_inside_the_repository_leads_somewhere() -> None:
                 assert ((ROOT / name).parent / target).exists(), f"{name}: {target}"
 
 
+ROOMS = (
+    *("tidemark", "views", "master_dataset", "hand_off", "batch_layer", "speed_layer", "serving_layer", "infra"),
+    *("torture", "tests", "benchmarks", "examples", "docs"),
+)
+
+
+def test_every_file_named_in_a_document_exists() -> None:
+    for name, text in documents().items():
+        for path in re.findall(rf"(?<![\w./-])(?:{'|'.join(ROOMS)})/[\w./-]*\w", code_in(text)):
+            assert (ROOT / path).exists() or (ROOT / f"{path}.py").exists(), f"{name}: {path}"
+
+
+def test_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 120
+
+
 def test_readme_names_the_two_commands_that_do_everything() -> None:
     shown = code_in((ROOT / "README.md").read_text(encoding="utf-8"))
     assert "make demo" in shown
