@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import httpx
 import psutil
 import pytest
+import structlog
 from hypothesis import settings as hypothesis_settings
 
 from infra import terminal
@@ -229,6 +230,14 @@ def dying_at(step: str) -> Callable[[str], None]:
             raise Killed
 
     return reach
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _plain_tracebacks() -> None:
+    """As our processes log them. structlog's own renders every local variable, which takes seconds for a web server."""
+    *before, _ = structlog.get_config()["processors"]
+    renderer = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+    structlog.configure(processors=[*before, renderer])
 
 
 @pytest.fixture(autouse=True, scope="session")
