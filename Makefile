@@ -58,7 +58,7 @@ check: setup  ## Check style, types, import directions, and that the docs are in
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/python -m pytest -q tests/unit/test_docs.py
 
-format: setup  ## Format the code and mend what ruff can mend
+format: setup  ## Format the code and fix what ruff can fix
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
@@ -76,12 +76,12 @@ bench: setup  ## Measure, and write the figures into benchmarks/results
 docs: setup  ## Write the generated pages: settings and commands
 	@$(BIN)/python -m tidemark.reference_pages
 
-lock: .venv/.installed  ## For developers: resolve pyproject.toml anew into the lock files
+lock: .venv/.installed  ## For developers: resolve pyproject.toml into the lock files again
 	@$(BIN)/python -m pip install --quiet --target .venv/lock-tool 'uv>=0.13,<0.14'
 	@PYTHONPATH=.venv/lock-tool .venv/lock-tool/bin/uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --allow-unsafe requirements-build.in -o requirements-build.lock
 	@PYTHONPATH=.venv/lock-tool .venv/lock-tool/bin/uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --allow-unsafe --extra dev pyproject.toml -o requirements.lock
 
-lock-jars: .venv/.installed  ## For developers: write infra/java/jars.sha256 anew from infra/java/ivy.xml
+lock-jars: .venv/.installed  ## For developers: write infra/java/jars.sha256 again from infra/java/ivy.xml
 	@$(BIN)/tidemark jars --relock
 
 clean:  ## Remove what was built and installed here (homes and the jar cache stay)

@@ -103,7 +103,7 @@ def test_partitions_are_declared_where_the_source_is(tmp_path: Path) -> None:
         topics.declare_partitions(path, "other", 4)
 
 
-def test_partitions_of_a_source_that_no_file_declares_are_not_touched(bare: Installation) -> None:
+def test_partitions_of_a_source_that_no_file_declares_stay_as_they_are(bare: Installation) -> None:
     for path in bare.views_dir.glob("*.py"):
         path.unlink()
     with pytest.raises(TortureError, match="declares the source 'shop'"), topics.strike_partitions(bare, CHANCE):
@@ -151,18 +151,18 @@ def test_a_clock_is_wrong_by_as_much_as_was_asked_for_or_it_is_said_what_is_miss
     asked = """if True:
         import threading, time
         from confluent_kafka.admin import AdminClient
-        told, began = time.time(), time.perf_counter()
+        clock, began = time.time(), time.perf_counter()
         try:
             AdminClient({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}).list_topics(timeout=0.3)
         except Exception:
             time.sleep(0.1)
             threading.Event().wait(0.1)
-        print(told, time.perf_counter() - began)
+        print(clock, time.perf_counter() - began)
     """
     done = subprocess.run(
         [sys.executable, "-c", asked], env={**os.environ, **clocks.skewed(seconds, tmp_path)}, timeout=90,
         capture_output=True, check=True,
     )  # fmt: skip
-    told, took = map(float, done.stdout.split())
-    assert abs(told - time.time() - seconds) < 120
+    clock, took = map(float, done.stdout.split())
+    assert abs(clock - time.time() - seconds) < 120
     assert 0.5 <= took < 60
