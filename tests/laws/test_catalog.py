@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.tiers import times
 from views.aggregates import Aggregate, Algebra, Average, Count, Position, StdDev, Sum, TopK, Variance
 from views.aggregates.algebra import Part
 from views.aggregates.counting import AverageAlgebra, CountAlgebra, SumAlgebra
@@ -28,7 +29,7 @@ VISITS = Source(
 
 
 @pytest.mark.parametrize("name", CATALOG)
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=times(2, 40), deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_a_view_of_the_catalog_keeps_the_laws(name: str, seed: int) -> None:
     assert check_laws(CATALOG[name], seed=seed, events=250) == []

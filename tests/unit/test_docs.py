@@ -14,6 +14,7 @@ import typer.main
 from tests.conftest import repository_files
 from tidemark import cli, reference_pages
 
+pytestmark = pytest.mark.process  # git says which files there are
 ROOT = Path(__file__).parents[2]
 REGISTRIES = [".".join(words) for words in (("pypi", "org"), ("pythonhosted", "org"), ("repo1", "maven", "org"),
                                             ("maven", "apache", "org"), ("registry", "npmjs", "org"))]  # fmt: skip

@@ -16,6 +16,7 @@ import pytest
 
 from tests.conftest import repository_files
 
+pytestmark = pytest.mark.process  # git says which files there are
 ROOT = Path(__file__).parents[2]
 TEXTS = {".py", ".md", ".js", ".html", ".css", ".lua", ".toml", ".yml", ".c", ".properties", ""}
 """What is read: names of files that end so; "" is for Makefile and the like."""

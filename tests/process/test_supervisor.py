@@ -20,7 +20,7 @@ from infra.home import Home, read_json, write_json
 from infra.stack import supervisor as module
 from infra.stack.service import Service, State
 from infra.stack.supervisor import Supervisor, created_at, end_leftovers, is_same_process
-from infra.terminal import COLOURS
+from infra.tables import COLOURS
 from tests.conftest import wait_until
 
 SLEEP = ("sleep", "600")
