@@ -117,7 +117,7 @@ class Alert:
         """For how long there must be no event; 0: it is no alert on silence."""
         found = self._length("silence", self.silence) if self.silence else 0
         if found > LONGEST_SILENCE_S:
-            raise AlertError(f"Alert {self.name!r}: silence is {self.silence!r}; at most 7d are possible.")
+            raise AlertError(f"Alert {self.name!r}: silence is {self.silence!r}; it should be at most 7d.")
         return found
 
     @cached_property
@@ -154,7 +154,7 @@ class Alert:
         """What is wrong with the shape. Durations and the condition report their own problems."""
         given: Any = self
         if not isinstance(given.name, str) or not re.fullmatch(NAME, given.name):
-            yield "a name is lower-case letters, digits and underscores, and begins with a letter."
+            yield "a name consists of lower-case letters, digits and underscores, and begins with a letter."
         if not isinstance(given.view, View):
             yield f"view is {given.view!r}; it should be a View."
         for name in TEXTS:
@@ -166,7 +166,7 @@ class Alert:
         for name in given.by or ():
             if name not in given.view.keys:
                 there = ", ".join(given.view.keys) or "none"
-                yield f"by names {name!r}, which is no key of {given.view.name!r}. There are: {there}."
+                yield f"by names {name!r}, which is not a key of {given.view.name!r}. There are: {there}."
         yield from _names("webhooks", given.webhooks, "('operations',)")
         if type(given.for_buckets) is not int or not 1 <= given.for_buckets <= MAX_BUCKETS:
             yield f"for_buckets is {given.for_buckets!r}; it should be a whole number, 1 to {MAX_BUCKETS}."
@@ -182,7 +182,7 @@ def _names(what: str, given: Any, example: str) -> Iterator[str]:
     if not isinstance(given, tuple) or not all(isinstance(name, str) for name in given):
         yield f"{what} is {given!r}; it should be a tuple of names like {example}."
     elif len(set(given)) < len(given):
-        yield f"{what} is {given!r}; each name should be there once."
+        yield f"{what} is {given!r}; each name should appear once."
 
 
 def alert_scope(view: View, *, compared: bool) -> Scope:

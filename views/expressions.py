@@ -124,8 +124,8 @@ def _build(node: Any, scope: Scope, depth: int) -> Typed:
             return functions.truncated(_build(value, scope, inner), unit.name.upper(), UNITS)
     if isinstance(node, exp.AggFunc | exp.Window):
         raise ExpressionError(
-            f"{node.sql('spark')!r} aggregates; an expression looks at one event. Declare it as an answer, for example "
-            "Sum('ms'), and combine answers with Derived or Ratio."
+            f"{node.sql('spark')!r} aggregates; an expression depends on one event. Declare it as an answer, for "
+            "example Sum('ms'), and combine answers with Derived or Ratio."
         )
     name, arguments = call(node)
     built = functions.build(name, [_build(argument, scope, inner) for argument in arguments])
@@ -162,7 +162,7 @@ def _path(node: exp.Expression) -> list[str]:
         return [*_path(node.this), node.expression.name]
     if isinstance(node, exp.Column):
         if isinstance(node.this, exp.Star):
-            raise ExpressionError("'*' has no place here; name a field.")
+            raise ExpressionError("'*' is not allowed here; name a field.")
         return [part.name for part in node.parts]
     if isinstance(node, exp.Identifier):
         return [node.name]

@@ -58,14 +58,14 @@ class Feed:
     def _problems(self) -> Iterator[str]:
         given: Any = self
         if not isinstance(given.name, str) or not re.fullmatch(NAME, given.name):
-            yield "a name is lower-case letters, digits and underscores, and begins with a letter."
+            yield "a name consists of lower-case letters, digits and underscores, and begins with a letter."
         if not isinstance(given.view, View):
             yield f"view is {given.view!r}; it should be a View."
         if not isinstance(given.topic, str) or not TOPIC.fullmatch(given.topic) or given.topic in (".", ".."):
-            yield f"{given.topic!r} is no topic name; Kafka allows letters, digits, '.', '_' and '-'."
+            yield f"{given.topic!r} is not a topic name; Kafka allows letters, digits, '.', '_' and '-'."
         if given.by is not None and not isinstance(given.by, tuple):
             yield f"by is {given.by!r}; it should be a tuple of names like ('url',)."
         for name in given.by or ():
             if name not in given.view.keys:
                 there = ", ".join(given.view.keys) or "none"
-                yield f"by names {name!r}, which is no key of {given.view.name!r}. There are: {there}."
+                yield f"by names {name!r}, which is not a key of {given.view.name!r}. There are: {there}."

@@ -41,7 +41,7 @@ def parse_grain(text: str) -> Grain:
     if not seconds or seconds > DAY or DAY % seconds:
         raise DeclarationError(
             f"grain is {text!r}; it should be a time that divides a day, for example '5s', '1m', '15m', '1h' or '1d'. "
-            "Weeks and months are asked for in queries."
+            "Queries may ask for weeks and months."
         )
     return Grain(text, seconds)
 
@@ -51,5 +51,5 @@ def parse_length(text: str) -> int:
     given: object = text
     match = GRAIN.fullmatch(given) if isinstance(given, str) else None
     if match is None:
-        raise DeclarationError(f"{text!r} is no length of time; write for example '30s', '5m', '1h' or '7d'.")
+        raise DeclarationError(f"{text!r} is not a duration; write for example '30s', '5m', '1h' or '7d'.")
     return int(match[1]) * UNITS[match[2]]

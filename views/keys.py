@@ -53,7 +53,7 @@ def unpack_key(packed: bytes) -> tuple[Any, ...]:
             value, at = _unpack(packed, at)
             values.append(value)
     except (struct.error, ValueError, OverflowError) as error:
-        raise StateError(f"These bytes are no key: {packed[:40].hex()} ({error}).") from None
+        raise StateError(f"These bytes are not a key: {packed[:40].hex()} ({error}).") from None
     return tuple(values)
 
 

@@ -39,7 +39,7 @@ def from_text(text: str, source: Source) -> View:
             answers=answers,
         )
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise DeclarationError(f"This is no stored declaration of a view ({error}): {text[:200]!r}") from None
+        raise DeclarationError(f"This is not a stored declaration of a view ({error}): {text[:200]!r}") from None
 
 
 def _answer(given: dict[str, Any]) -> Any:

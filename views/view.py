@@ -164,7 +164,7 @@ class View:
         if found.type.kind not in ("bigint", "double", "boolean"):
             raise ViewError(
                 f"View {self.name!r}, answer {name!r}: {answer.of!r} is {found.type.ddl()}; "
-                "what is derived from answers is a number or a boolean."
+                "a derived answer is a number or a boolean."
             )
         return found
 
@@ -239,19 +239,19 @@ class View:
         """What is wrong with the shape. Expressions report their own problems later."""
         given: Any = self
         if not isinstance(given.name, str) or not re.fullmatch(NAME, given.name):
-            yield "a name is lower-case letters, digits and underscores, and begins with a letter."
+            yield "a name consists of lower-case letters, digits and underscores, and begins with a letter."
         if not isinstance(given.source, Source):
             yield f"source is {given.source!r}; it should be a Source."
-        for what, mapping, most in (("keys", given.keys, MAX_KEYS), ("answers", given.answers, MAX_ANSWERS)):
+        for what, mapping, maximum in (("keys", given.keys, MAX_KEYS), ("answers", given.answers, MAX_ANSWERS)):
             if not isinstance(mapping, Mapping):
                 yield f"{what} is {mapping!r}; it should be a dict like {{'url': 'properties.url'}}."
-            if len(mapping) > most:
-                yield f"it has {len(mapping)} {what}; {most} are possible."
+            if len(mapping) > maximum:
+                yield f"it has {len(mapping)} {what}; {maximum} are allowed."
             for name in mapping:
                 if not isinstance(name, str) or not re.fullmatch(NAME, name):
-                    yield f"{name!r} among its {what} is no name: lower-case letters, digits and underscores."
+                    yield f"{name!r} among its {what} is not a name: use lower-case letters, digits and underscores."
                 if name in RESERVED:
-                    yield f"{name!r} among its {what} is taken: every batch view has it. Rename it."
+                    yield f"{name!r} among its {what} is reserved: every batch view has it. Rename it."
         if both := sorted({*given.keys} & {*given.answers}):
             yield f"{both} is both a key and an answer. Rename the answer, for example '{both[0]}_count'."
         if not given.answers:

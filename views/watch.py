@@ -43,6 +43,6 @@ class Watch:
     def _problems(self) -> Iterator[str]:
         given: Any = self
         if not isinstance(given.name, str) or not re.fullmatch(NAME, given.name):
-            yield "a name is lower-case letters, digits and underscores, and begins with a letter."
+            yield "a name consists of lower-case letters, digits and underscores, and begins with a letter."
         if not isinstance(given.source, Source):
             yield f"source is {given.source!r}; it should be a Source."

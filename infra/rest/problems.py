@@ -86,7 +86,7 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
     request_line = f"{request.method} {_shown(request.url.path)}"
     match error.status_code:
         case 404:
-            kind, detail = "no-such-path", f"There is nothing at {request_line}. /docs lists what there is."
+            kind, detail = "no-such-path", f"There is nothing at {request_line}. /openapi.json lists what there is."
         case 405:
             allowed = (error.headers or {}).get("Allow", "another method")
             kind, detail = "method-not-allowed", f"{request_line} is not possible here; use {allowed}."

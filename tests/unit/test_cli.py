@@ -211,6 +211,7 @@ def test_durations_are_read_easily(seconds: float, words: str) -> None:
 # ---- speed -------------------------------------------------------------------
 
 
+@pytest.mark.process
 def test_help_imports_nothing_heavy() -> None:
     code = (
         "import sys; sys.argv = ['tidemark', '--help']\n"
@@ -225,6 +226,7 @@ def test_help_imports_nothing_heavy() -> None:
     assert not modules & set(HEAVY)
 
 
+@pytest.mark.process
 def test_help_is_quick_beside_python_itself() -> None:
     """It is about 8 times `python -c pass` here; heavy imports would make it 30 times and more."""
 

@@ -50,7 +50,7 @@ def presented(view: View, folded: dict[Any, Any]) -> dict[Any, Any]:
 
 
 def made(view: View, count: int = 300, seed: int = 7) -> list[Event]:
-    """Events with no copies: which of them count is decided before anything is folded."""
+    """Events without duplicates, which are removed before anything is folded."""
     return in_memory.counted(record.event for record in generate(view.source, count, seed, views=[view]))
 
 

@@ -130,6 +130,7 @@ def test_second_holder_is_refused_and_told_the_first(tmp_path: Path) -> None:
     assert not home.is_locked()
 
 
+@pytest.mark.process
 def test_lock_ends_with_a_holder_that_was_killed(tmp_path: Path) -> None:
     home = Home(tmp_path)
     home.prepare()

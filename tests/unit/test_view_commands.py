@@ -116,7 +116,7 @@ def test_an_example_that_is_not_there_is_one_sentence(views: Views, monkeypatch:
     monkeypatch.setenv("TIDEMARK_EXAMPLES", "log")
     said = views("list")
     assert said.code == 2
-    assert said.err.startswith("tidemark: examples names 'log', which is no source of the catalog. There are: ads,")
+    assert said.err.startswith("tidemark: examples names 'log', which is not a source of the catalog. There are: ads,")
 
 
 # ---- show --------------------------------------------------------------------

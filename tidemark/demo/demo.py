@@ -35,7 +35,8 @@ from master_dataset.kafka.record import KafkaRecord
 from master_dataset.kafka.send import send_records
 from master_dataset.table import coverage
 from master_dataset.table.paths import table_path
-from serving_layer.query.parse import QueryLimits, parse_query
+from serving_layer.query.limits import QueryLimits
+from serving_layer.query.parse import parse_query
 from serving_layer.verification.from_scratch import events_below, is_same, recompute
 from tidemark.demo import traffic
 from tidemark.demo.board import Board

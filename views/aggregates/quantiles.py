@@ -39,7 +39,7 @@ class Quantiles(Aggregate):
         if not shares or not all(type(share) in (int, float) and 0 <= share <= 1 for share in shares):
             raise ExpressionError(f"at is {self.at!r}; it should be one or more shares from 0 to 1, like (0.5, 0.99).")
         if len({name_of(share) for share in shares}) < len(shares):
-            raise ExpressionError(f"at is {self.at!r}; each share should be there once.")
+            raise ExpressionError(f"at is {self.at!r}; each share should appear once.")
         if type(self.error) is not float or not 0.001 <= self.error <= 0.1:
             raise ExpressionError(f"error is {self.error!r}; it should be from 0.001 to 0.1.")
         return QuantilesAlgebra(tuple(shares), self.error, is_one=not isinstance(self.at, tuple | list))

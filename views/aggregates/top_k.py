@@ -31,7 +31,9 @@ class TopK(Aggregate):
     def algebra(self, measure: Typed | None) -> Algebra:
         check_kind("TopK", measure, "string")
         if type(self.k) is not int or type(self.room) is not int or not 1 <= self.k <= self.room <= 100_000:
-            raise ExpressionError(f"k is {self.k!r} and room {self.room!r}; wanted: 1 <= k <= room <= 100000.")
+            raise ExpressionError(
+                f"k is {self.k!r} and room {self.room!r}; they should satisfy 1 <= k <= room <= 100000."
+            )
         return TopKAlgebra(self.k, self.room)
 
     def meaning(self) -> dict[str, Any]:
