@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
+import inspect
 import os
 import random
+import re
 import socket
 import subprocess
 import sys
@@ -167,6 +170,12 @@ def test_what_a_second_process_says_is_understood(
     structlog.reset_defaults()
     (line,) = concurrency.lines_of(log, 0, "shop")
     assert text in line
+
+
+@pytest.mark.parametrize(("text", "module"), concurrency.LOG_TEXTS.items())
+def test_the_platform_still_logs_what_a_fault_waits_for(text: str, module: str) -> None:
+    source = inspect.getsource(importlib.import_module(module))
+    assert re.search(rf'(log\.\w+\("{text}"|[ "]{text}["  ])', source), f"{module} logs no {text!r} any more"
 
 
 # ---- clocks --------------------------------------------------------------------
