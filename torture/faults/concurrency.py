@@ -111,7 +111,7 @@ def another_archiver(installation: Installation, chance: random.Random) -> Itera
     """A second archiver of the same table: it is refused, or has the table before the first one does."""
     del chance
     with _beside(installation, "master_dataset.archiver.__main__") as said:
-        _wait_until_said(said, BESIDE_S, "is written by process", "continues")
+        _wait_until_said(said, BESIDE_S, "is written by process", "opened")
         yield
 
 
