@@ -13,7 +13,7 @@ from infra.threads import P, T, Threads
 from serving_layer.engine import QueryEngine
 from serving_layer.errors import ServingError, TooLong
 from serving_layer.metrics import ServingMetrics
-from serving_layer.query.parse import QueryLimits
+from serving_layer.query.limits import QueryLimits
 from serving_layer.rest.access import ViewAccess
 from views.declarations import Declarations
 

@@ -13,7 +13,7 @@ from infra.times import iso_utc
 from master_dataset.cut import cut_to_json
 from serving_layer.engine import QueryEngine
 from serving_layer.errors import NoBatchView, NotComputedYet
-from serving_layer.query.execute import exactness
+from serving_layer.query.provenance import exactness
 from views.declarations import Declarations
 from views.view import View
 

@@ -30,8 +30,9 @@ from master_dataset.table import coverage
 from master_dataset.table.paths import table_path
 from serving_layer.engine import QueryEngine
 from serving_layer.query import order
+from serving_layer.query.limits import QueryLimits
 from serving_layer.query.model import Query
-from serving_layer.query.parse import QueryLimits, parse_query
+from serving_layer.query.parse import parse_query
 from serving_layer.query.result import Result, ResultRow
 from serving_layer.verification.from_scratch import Cells, cells, events_below, is_same
 from views import in_memory

@@ -95,7 +95,7 @@ def test_reader_gets_the_run_alone_while_a_view_is_set_aside(shop: Compare, name
     both = shop.engine.execute_all([shop.question(*SEVERAL), shop.question(view="totals")])
     assert [answer.meta.degraded for answer in both] == [True, False]
     assert [answer.meta.cut for answer in both] == [HALF, END]
-    assert "set aside" in (both[0].meta.why or "")
+    assert "quarantined" in (both[0].meta.why or "")
     for answer, question in zip(both, [shop.question(*SEVERAL), shop.question(view="totals")], strict=True):
         check(answer, question)
     assert shop.engine.etag(shop.question()) not in (None, before)

@@ -30,9 +30,10 @@ from serving_layer.errors import (
     TooLong,
     UnknownView,
 )
-from serving_layer.query.budget import ExecutionLimits
+from serving_layer.query import cursors
+from serving_layer.query.limits import ExecutionLimits, QueryLimits
 from serving_layer.query.model import Query
-from serving_layer.query.parse import QueryLimits, parse_query
+from serving_layer.query.parse import parse_query
 from serving_layer.query.result import Result
 from serving_layer.readers import speed as speed_side
 from tests.conftest import wait_until
@@ -302,7 +303,7 @@ def test_pages_go_on_across_a_publish(shop: Shop) -> None:
             number += 1
             if len(found) < 40:
                 shop.run(number, base=number - 1 or None)
-            page = shop.engine.execute(replace(question, cursor=page.next))
+            page = shop.engine.execute(replace(question, cursor=cursors.read(page.next)))
             assert not page.meta.degraded
         assert [*found, *page.rows] == whole
 
@@ -338,7 +339,7 @@ def test_a_run_that_redis_goes_with_and_that_is_gone_leaves_the_batch_side_alone
     shop.place.folder.manifest(1).unlink()
     for answer in check_all(shop):
         assert (answer.meta.degraded, answer.meta.batch.run, answer.meta.cut) == (True, 2, HALF)
-        assert "go with run 1" in str(answer.meta.why)
+        assert "continues run 1" in str(answer.meta.why)
 
 
 def test_readers_that_are_rolled_back_stay_there(shop: Shop) -> None:
@@ -393,7 +394,7 @@ def test_an_old_version_is_served_until_a_run_has_the_new_one(shop: Shop, tmp_pa
     check(late, old)
     assert (late.meta.batch.run, late.meta.cut, late.meta.degraded) == (1, END, False), "asked just before the switch"
     never = replace(old, view=View("sales", SHOP, {"orders": Count(), "hits": Count()}))
-    with pytest.raises(NotComputedYet, match="Ask again"):
+    with pytest.raises(NotComputedYet, match="Try again"):
         again.execute(never)
     again.close()
 
@@ -436,11 +437,11 @@ def test_a_redis_that_is_away_leaves_the_batch_side_alone(shop: Shop) -> None:
         for answer in check_all(shop):
             assert (answer.meta.degraded, answer.meta.complete, answer.meta.speed) == (True, False, None)
             assert answer.meta.cut == HALF
-            assert "Redis does not answer" in str(answer.meta.why)
+            assert "Redis does not reply" in str(answer.meta.why)
         with pytest.raises(NotYet):
             shop.query(("min_cut", "0:9999"), ("wait", "0s"))
         assert shop.query(("min_cut", f"0:{HALF[0]}"), ("wait", "0s")).rows[0].answers["orders"] > 0
-        with pytest.raises(Stale, match="not known"):
+        with pytest.raises(Stale, match="unknown"):
             shop.query(("max_staleness", "1h"), ("wait", "0s"))
     finally:
         shop.server.start()
@@ -452,10 +453,10 @@ def test_a_redis_that_is_away_leaves_the_batch_side_alone(shop: Shop) -> None:
 def test_a_redis_that_hangs_holds_up_few(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """One query waits until its time is over; those after it do not."""
     wait_s = 5.0
-    monkeypatch.setattr(speed_side, "AGAIN_S", 2 * wait_s)  # so that none is the next to try
+    monkeypatch.setattr(speed_side, "RETRY_AFTER_S", 2 * wait_s)  # so that none is the next to try
     shop.engine.close()
     shop.engine = QueryEngine(
-        shop.place.settings, shop.place.declarations, replace(shop.engine.bounds, speed_timeout_s=wait_s)
+        shop.place.settings, shop.place.declarations, replace(shop.engine.limits, speed_timeout_s=wait_s)
     )
     shop.writer.apply(EVENTS, HALF)
     shop.run(1)
@@ -511,7 +512,7 @@ def test_a_page_behind_the_page_before_says_so(shop: Shop) -> None:
     shop.writer.start()
     shop.writer.apply(EVENTS, HALF)
     other = QueryEngine(shop.place.settings, shop.place.declarations)
-    second = other.execute(replace(question, cursor=first.next))
+    second = other.execute(replace(question, cursor=cursors.read(first.next)))
     assert second.meta.degraded
     assert "Begin again with the first page" in str(second.meta.why)
     other.close()
@@ -539,7 +540,7 @@ def test_a_question_waits_until_the_views_have_come_as_far(shop: Shop) -> None:
 
 def test_a_question_waits_until_the_views_are_fresh(shop: Shop) -> None:
     shop.writer.apply(EVENTS, HALF)
-    with pytest.raises(Stale, match="not known"):
+    with pytest.raises(Stale, match="unknown"):
         shop.query(("max_staleness", "5s"), ("wait", "0s"))
     shop.speed_views.writer(shop.writer.token).heartbeat(3600, KafkaEnd(END, 1.0, HALF, 900.0))
     with pytest.raises(Stale) as refused:
@@ -590,7 +591,7 @@ def SALES_TABLE(shop: Shop) -> str:
 @pytest.mark.parametrize(
     ("bounds", "error", "words"),
     [
-        (ExecutionLimits(speed_states=50), TooLarge, "speed views have more than 50 states"),
+        (ExecutionLimits(speed_states=50), TooLarge, "needs more than 50 states"),
         (ExecutionLimits(speed_buckets=10), TooLarge, "10 buckets"),
         (ExecutionLimits(max_groups=60), TooLarge, "serving_max_groups"),
         (ExecutionLimits(max_state_mb=0.01), TooLarge, "0.01 MB"),

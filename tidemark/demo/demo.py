@@ -35,7 +35,8 @@ from master_dataset.kafka.record import KafkaRecord
 from master_dataset.kafka.send import send_records
 from master_dataset.table import coverage
 from master_dataset.table.paths import table_path
-from serving_layer.query.parse import QueryLimits, parse_query
+from serving_layer.query.limits import QueryLimits
+from serving_layer.query.parse import parse_query
 from serving_layer.verification.from_scratch import events_below, is_same, recompute
 from tidemark.demo import traffic
 from tidemark.demo.board import Board
@@ -106,7 +107,7 @@ def command(
 
 
 def demo_settings(users: Settings) -> Settings:
-    """Defaults on a home of its own, beside the user's: of theirs only what says how this machine runs Java.
+    """Defaults on a home of its own, beside the user's: of theirs only how this machine runs Java.
 
     Above all the demo never touches a Kafka, a Redis or a master dataset that the user's settings name.
     """

@@ -7,8 +7,9 @@ from typing import Any
 
 from infra.rest.access import SECURITY_SCHEMES
 from infra.version import VERSION
-from serving_layer.query.execute import exactness
-from serving_layer.query.parse import MOST_QUANTILES, PARAMETERS, QueryLimits
+from serving_layer.query.limits import QueryLimits
+from serving_layer.query.parse import MAX_QUANTILES, PARAMETERS
+from serving_layer.query.provenance import exactness
 from serving_layer.rest.openapi.alerts import LIMIT, alert_schemas
 from serving_layer.rest.openapi.alerts import listed as listed_of
 from serving_layer.rest.openapi.schemas import SCALARS, Json, example, ref, schemas_of, shared_schemas
@@ -234,7 +235,7 @@ def _parameters_of(view: View) -> list[Json]:
         found.append(_own("by", "One row for each value of these keys; without it the total.", _list_of(view.keys)))
     if any(isinstance(answer, Quantiles) for answer in view.answers.values()):
         share = {"type": "number", "minimum": 0, "maximum": 1}
-        shares = {"type": "array", "items": share, "minItems": 1, "maxItems": MOST_QUANTILES, "uniqueItems": True}
+        shares = {"type": "array", "items": share, "minItems": 1, "maxItems": MAX_QUANTILES, "uniqueItems": True}
         found.append(_own("quantiles", "Shares at which quantiles are presented.", shares, [0.5, 0.99]))
     return found
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from serving_layer import errors
-from serving_layer.query.execute import exactness
 from serving_layer.query.parse import PARAMETERS
+from serving_layer.query.provenance import exactness
 from serving_layer.rest.views import SHOWN_HASH
 from views.aggregates import Histogram, Quantiles, TopK
 from views.view import View

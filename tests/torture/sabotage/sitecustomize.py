@@ -127,7 +127,7 @@ def lua(module: Any, script: str, old: str, new: str) -> None:
 @sabotages("dedup off", "speed_layer.micro_batch")
 def _dedup_off(module: Any) -> None:
     count = module._count
-    put(module, "_count", lambda found, marks: count(found, None))
+    put(module, "_count", lambda found, _seen_ids: count(found, None))
 
 
 @sabotages("fencing off", "hand_off.speed_views.scripts")
@@ -206,7 +206,7 @@ def _loss_unreported(module: Any) -> None:
 @sabotages("a lost Redis is not reported", "serving_layer.readers.speed")
 def _forgets_what_it_said(module: Any) -> None:
     """It would tell by itself that its answers went back behind earlier ones."""
-    put(module.SpeedViewReader, "passed", lambda self, cut: None)
+    put(module.SpeedViewReader, "record_cut", lambda self, cut: None)
 
 
 @sabotages("a page leaves out a row", "serving_layer.query.rows")
