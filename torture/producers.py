@@ -30,16 +30,16 @@ BUSY = 429
 
 @dataclass
 class Producers:
-    """Sends `records` at `rate` a second until told to stop. What has an unknown outcome is sent again."""
+    """Sends `records` at `rate` a second until it is stopped. A record with an unknown outcome is sent again."""
 
     installation: Installation
     records: Iterator[PlannedRecord]
     fates: Fates
     known: Callable[[PlannedRecord], None]
-    """Told of each record before it is sent."""
+    """Called with each record before it is sent."""
     rate: float
     problems: list[str] = field(default_factory=list)
-    """Answers that the collector must not give."""
+    """Replies that the collector must not give."""
     sent: int = 0
     duplicates: int = 0
     poison: int = 0
@@ -161,7 +161,7 @@ class Producers:
         if answer.status_code == 200:
             locations = answer.json()
             if len(locations) != len(batch):
-                self.problems.append(f"the collector told {len(locations)} places of {len(batch)} events")
+                self.problems.append(f"the collector returned {len(locations)} locations for {len(batch)} events")
             for record, location in zip(batch, locations, strict=False):
                 outcome = Fate(
                     record.number, record.event_id, "rest", "acknowledged", location["partition"], location["offset"]

@@ -57,6 +57,8 @@ class ProgrammeOptions:
     """In the end, everything has to come to rest within so long."""
     run_every_s: float = RUN_EVERY_S
     """The pause between two batch runs of the programme itself."""
+    in_given_order: bool = False
+    """Inject the faults in the order in which they are given, instead of one that the seed decides."""
 
 
 @dataclass
@@ -95,7 +97,7 @@ class Programme:
             if "archiver" in self.installation.processes.services:
                 verdict.wait_any_archived(self.installation, FIRST_S)
             self._recover(self._now(), FIRST_S)
-            shots = plan(faults, self.options.shots, self.options.seed)
+            shots = plan(faults, self.options.shots, self.options.seed, in_given_order=self.options.in_given_order)
             for number, each in enumerate(shots, start=1):
                 if self._now() > self.options.minutes * 60 or self._has_enough():
                     self.result.not_tried = [shot.fault.name for shot in shots[number - 1 :]]
@@ -179,7 +181,7 @@ class Programme:
         self._open[-1] = done
         if is_last:
             now = round(self._now(), 2)
-            if is_well:  # how long it takes is told of the last alone: others came before the ones before were over
+            if is_well:  # only the last has a recovery time: the next fault came before the others were over
                 self._open[-1] = replace(done, recovery_s=round(now - done.healed_at, 2))
                 self._open = [replace(each, recovered_at=now) for each in self._open]
             self.result.shots += self._open

@@ -1,4 +1,4 @@
-"""Questions about any view: small stretches of time, any keys, any grain that goes with the view."""
+"""Queries of any view: small ranges of time, any keys, any grain that goes with the view."""
 
 from __future__ import annotations
 

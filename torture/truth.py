@@ -84,7 +84,7 @@ class Truth:
         return True
 
     def events(self, cut: Cut, start_s: float, end_s: float) -> Iterator[Event]:
-        """The events below a cut with times in [start, end), copies among them."""
+        """The events below a cut with times in [start, end), duplicates among them."""
         for hour in range(int(start_s // HOUR_S), int(-(-end_s // HOUR_S))):
             for event in tuple(self._hours.get(hour, ())):
                 if event.offset < cut.get(event.partition, 0):

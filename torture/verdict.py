@@ -39,7 +39,7 @@ def wait_caught_up(
 ) -> None:
     """Until an answer of each view that is not degraded holds everything that was acknowledged.
 
-    `except_quarantined`: a view that is set aside comes back with a further run, and is not waited for.
+    `except_quarantined`: a quarantined view returns with a further run, and is not waited for.
     """
     end, began = fates.ends(), checker.now()
 

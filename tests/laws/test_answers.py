@@ -1,6 +1,6 @@
 """The law of answers: whatever is asked, both sides merged give what one look at every event gives.
 
-For made-up events, any cut between the batch side and the speed side, late events and copies on both sides of it.
+For generated events, any cut between batch view and speed view, late events and duplicates on both sides of it.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from serving_layer.query.segments import Span
 from serving_layer.readers.batch import BatchViewReader, OpenRun
 from serving_layer.readers.snapshot import Snapshot
 from serving_layer.readers.speed import SpeedSnapshot
+from tests import tiers
 from tests.serving_data import (
     FIRST,
     GIFTS,
@@ -59,7 +60,7 @@ from views.view import View
 NOW = FIRST.timestamp() + SPAN_DAYS * 86400
 LIMITS = QueryLimits()
 SETTINGS = settings(
-    max_examples=60,
+    max_examples=tiers.times(12, 300),
     deadline=None,
     database=None,
     phases=[Phase.explicit, Phase.generate],
@@ -369,7 +370,7 @@ def test_other_questions_are_not_ranked_by_one_number(more: list[tuple[str, str]
 # ---- windows -------------------------------------------------------------------
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=tiers.times(100, 3000), deadline=None)
 @given(
     cells=st.dictionaries(st.integers(0, 30), st.lists(st.integers(1, 9), min_size=1, max_size=3)),
     steps=st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=12),

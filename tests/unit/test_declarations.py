@@ -116,7 +116,7 @@ def test_a_file_may_import_another_of_its_folder(tmp_path: Path, importer: str) 
     assert found.views["sales"].source is found.sources["shop"]
 
 
-def test_a_folder_is_read_anew_each_time(tmp_path: Path) -> None:
+def test_a_folder_is_read_again_each_time(tmp_path: Path) -> None:
     for name, other in (("one", "sales"), ("two", "returned")):
         folder = tmp_path / name
         folder.mkdir()

@@ -63,11 +63,11 @@ def remove(path: Path, chance: random.Random) -> None:
 
 
 def any_commit(installation: Installation, chance: random.Random) -> Path:
-    """A commit with facts of the master dataset."""
+    """A commit of the master dataset that added records."""
     table = table_path(installation.settings, installation.source_name)
     versions = [commit.version for commit in read_commits(table) if commit.proof and commit.added]
     if not versions:
-        raise TortureError(f"{table} has no commit with facts yet: let the load run for some seconds first.")
+        raise TortureError(f"{table} has no commit with records yet. Let the load run for some seconds first.")
     return table / "_delta_log" / f"{chance.choice(versions[-20:]):020}.json"
 
 

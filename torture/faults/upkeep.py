@@ -100,8 +100,8 @@ def one_commit(installation: Installation, chance: random.Random) -> None:
     newest = max(
         (int(found[1]) for path in log.iterdir() if (found := CHECKPOINT_FILE.fullmatch(path.name))), default=0
     )
-    facts = [c.version for c in read_commits(log.parent) if c.proof and c.proof.kind == Kind.APPEND and c.added]
-    below = [version for version in facts if version <= newest]
+    appended = [c.version for c in read_commits(log.parent) if c.proof and c.proof.kind == Kind.APPEND and c.added]
+    below = [version for version in appended if version <= newest]
     path = log / f"{chance.choice(below[-20:]):020}.json" if below else any_commit(installation, chance)
     installation.notes.append(f"{path.name} emptied, the newest checkpoint is of {newest}")
     empty(path, chance)
@@ -114,7 +114,7 @@ def two_commits(installation: Installation, chance: random.Random) -> None:
         if (second := any_commit(installation, chance)) != first:
             break
     else:
-        raise TortureError("the table has but one commit with facts")
+        raise TortureError("the table has only one commit with records")
     for path in (first, second):
         empty(path, chance)
 

@@ -12,7 +12,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from serving_layer.query.parse import PARAMETERS
-from tests.unit.serving_server import Served, serving
+from tests.process.serving_server import Served, serving
 from tidemark.commands.query import QueryFailed, bars, command
 
 app = typer.Typer()

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
+import inspect
 import os
 import random
+import re
 import socket
 import subprocess
 import sys
@@ -169,6 +172,12 @@ def test_what_a_second_process_says_is_understood(
     assert text in line
 
 
+@pytest.mark.parametrize(("text", "module"), concurrency.LOG_TEXTS.items())
+def test_the_platform_still_logs_what_a_fault_waits_for(text: str, module: str) -> None:
+    source = inspect.getsource(importlib.import_module(module))
+    assert re.search(rf'(log\.\w+\("{text}"|[ "]{text}["  ])', source), f"{module} logs no {text!r} any more"
+
+
 # ---- clocks --------------------------------------------------------------------
 
 
@@ -260,17 +269,19 @@ def test_what_is_asked_for_under_overload_may_be_asked(scripted: Scripted, earli
 
 
 @contextmanager
-def collector(installation: Installation) -> Iterator[Budget]:
-    """What the collector does with bodies, by its own limits, without Kafka."""
+def collector(installation: Installation) -> Iterator[tuple[Budget, set[int]]]:
+    """What the collector does with bodies, by its own limits, without Kafka: what it holds, and its statuses."""
     limits = CollectorLimits.of(installation.settings)
-    budget = Budget(limits.buffer)
+    budget, statuses = Budget(limits.buffer), set[int]()
 
     async def store(request: Request) -> Response:
         try:
             with budget.charge() as charge:
                 check_batch(len(parse_body(await read_body(request, limits, charge))), limits, charge)
         except Problem as problem:
+            statuses.add(problem.response().status_code)
             return problem.response()
+        statuses.add(422)
         return Response(status_code=422, headers={"content-type": overload.PROBLEM})
 
     app = Starlette(routes=[Route("/events/shop", store, methods=["POST"])])
@@ -280,7 +291,7 @@ def collector(installation: Installation) -> Iterator[Budget]:
     thread.start()
     wait_until("the server", lambda: server.started)
     try:
-        yield budget
+        yield budget, statuses
     finally:
         server.should_exit = True
         thread.join(10)
@@ -292,10 +303,10 @@ def test_events_to_refuse_are_too_many_for_the_limits_of_the_collector(
     limits = {"collector_buffer_mb": 2, "collector_max_body_mb": 0.5, "collector_port": free_port()}
     installation = Installation(tmp_path / "here", overrides=limits)
     monkeypatch.setattr(overload, "SENDERS", 4)
-    with collector(installation) as budget:
+    with collector(installation) as (budget, statuses):
         with overload.strike_invalid_events(installation, CHANCE):
             wait_until("bodies that do not end", lambda: budget.held > 1_500_000)
-            time.sleep(0.5)
+            wait_until("both refusals", lambda: {422, 429} <= statuses)
         wait_until("all to be given back", lambda: not budget.held)
     (note,) = installation.notes
     assert "429:" in note
