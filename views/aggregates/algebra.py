@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from views.errors import ExpressionError
 from views.field_types import FieldType
-from views.typed_expression import Typed
+from views.typed_expression import TypedExpression
 from views.types import BIGINT
 
 Part = str | bytes | None
@@ -45,7 +45,7 @@ class Aggregate(ABC):
         return self.of
 
     @abstractmethod
-    def algebra(self, measure: Typed | None) -> Algebra:
+    def algebra(self, measure: TypedExpression | None) -> Algebra:
         """How its states are made and merged. ExpressionError if it cannot take the type of the measure."""
 
     def meaning(self) -> dict[str, Any]:
@@ -134,7 +134,7 @@ class Algebra(ABC):
         return self.present(state)
 
 
-def check_kind(name: str, measure: Typed | None, *kinds: str) -> Typed:
+def check_kind(name: str, measure: TypedExpression | None, *kinds: str) -> TypedExpression:
     """The measure, if the aggregate takes its type."""
     if measure is None:
         raise ExpressionError(f"{name} needs an expression.")
