@@ -161,7 +161,7 @@ def test_refused_up_leaves_nothing_behind(tidemark: Run, home: Home, monkeypatch
     monkeypatch.setenv("TIDEMARK_MIN_FREE_DISK_MB", "99999999999")
     said = tidemark("up")
     assert said.code == 1
-    assert "MB free; at least 99999999999 MB are wanted" in said.err
+    assert "MB free; at least 99999999999 MB are required" in said.err
     assert not home.root.exists()
 
 
