@@ -18,7 +18,7 @@ from hand_off.batch_folder import COPIES, HASHES
 from hand_off.errors import BatchError
 from infra.disk import sync_file, sync_folder
 from master_dataset.cut import Cut
-from master_dataset.reading.read_spark import facts_between
+from master_dataset.reading.read_spark import records_between
 
 POSITION = ("partition", "offset")
 BROADCAST_ROWS = 1_000_000
@@ -54,13 +54,13 @@ def find_copies(
 ) -> Counted:
     """Look at the events in [start, end); `earlier` names the hashes of all `known` events below `start`."""
     name = f"{run:08}"
-    records, invalid = _write_hashes(facts_between(spark, table, start, end), ids / name / HASHES)
+    records, invalid = _write_hashes(records_between(spark, table, start, end), ids / name / HASHES)
     hashes = spark.read.parquet(str(ids / name / HASHES))
     if hashes.count() != records - invalid:
         raise BatchError(
             f"{hashes.count()} hashes were written of {records - invalid} events. Check the disk; run again."
         )
-    found = _within(facts_between(spark, table, start, end), hashes)
+    found = _within(records_between(spark, table, start, end), hashes)
     why_all = ""
     if earlier and records > invalid:
         old = spark.read.parquet(*(str(ids / each / HASHES) for each in earlier))
@@ -155,13 +155,13 @@ def _across(spark: SparkSession, table: Path, start: Cut, end: Cut, old: DataFra
     met = old.join(_sent(new.select("hash")), "hash", "left_semi").persist()
     if met.isEmpty():
         return None
-    before = facts_between(spark, table, {}, start).where("invalid IS NULL")
+    before = records_between(spark, table, {}, start).where("invalid IS NULL")
     known = (
         before.join(met.select(*POSITION), list(POSITION), "left_semi")
         .select("event_id", f.struct(*POSITION).alias("old"))
         .groupBy("event_id")
         .agg(f.min("old").alias("old"))
     )
-    after = _with_hash(facts_between(spark, table, start, end), met.select("hash").distinct())
+    after = _with_hash(records_between(spark, table, start, end), met.select("hash").distinct())
     pairs = after.select("event_id", *POSITION).join(known, "event_id")
     return pairs.select(*POSITION, (f.struct(*POSITION) < f.col("old")).alias("is_lower"))

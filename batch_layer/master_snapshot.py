@@ -12,7 +12,7 @@ from batch_layer.progress import Report
 from hand_off.errors import BatchError
 from hand_off.generations import Opening
 from master_dataset.cut import Cut, count_between, cut_to_json, is_below
-from master_dataset.reading.read_spark import facts_between
+from master_dataset.reading.read_spark import records_between
 from master_dataset.table.checks.fsck import TableDamaged, quick_check
 from master_dataset.table.coverage import Coverage, effective_proofs, follow
 from master_dataset.table.delta_log import read_commits
@@ -60,7 +60,7 @@ class MasterBelow:
             time.sleep(LOOK_S)
             self._look()
         self.check()
-        return opening.cut if opening.how == "open" else dict(self.held.cut)
+        return opening.cut if opening.mode == "open" else dict(self.held.cut)
 
     def check_records(self, spark: SparkSession, cut: Cut, records: int) -> None:
         """The table gave as many records below the cut as the proofs of its commits promise.
@@ -70,7 +70,7 @@ class MasterBelow:
         whole = follow({version: proof for version, proof in self.proofs.items() if is_below(proof.end, cut)})
         promised = whole.rows
         if count_between(whole.cut, cut):
-            promised += facts_between(spark, self.table, whole.cut, cut).count()
+            promised += records_between(spark, self.table, whole.cut, cut).count()
         if records != promised:
             raise BatchError(
                 f"Source {self.source!r}: the master dataset has {records} records below {cut_to_json(cut)}, its "

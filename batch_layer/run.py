@@ -41,7 +41,7 @@ from infra.failpoints import reach
 from infra.settings import Settings
 from infra.spark.session import spark_session
 from master_dataset.cut import Cut, count_between, cut_to_json, is_below
-from master_dataset.reading.read_spark import facts_between, without
+from master_dataset.reading.read_spark import records_between, without_duplicates
 from master_dataset.table.paths import table_path
 from views.declarations import declared_by
 from views.view import View
@@ -118,7 +118,7 @@ class _Run:
             "run_started",
             source=self.folder.source,
             run=number,
-            how=opening.how,
+            how=opening.mode,
             cut=cut_to_json(cut),
             base=base and base.run,
         )
@@ -313,7 +313,7 @@ class _Run:
         return (name,) if is_whole else (*earlier, name)
 
     def _events(self, start: Cut, end: Cut, where: DataFrame | None) -> DataFrame:
-        return without(facts_between(self.spark, self.master.table, start, end), where)
+        return without_duplicates(records_between(self.spark, self.master.table, start, end), where)
 
     def _manifest(
         self,

@@ -19,7 +19,7 @@ from batch_layer.pruning import Plan, prune
 from hand_off import publish_log
 from hand_off.batch_folder import BatchFolder
 from hand_off.errors import BatchError, RunsUnknown
-from hand_off.generations import Opening, open_cut, publish, tend
+from hand_off.generations import Opening, clean_up, open_cut, publish
 from hand_off.publish_log import Entry
 from hand_off.speed_views import Outcome, SpeedViews
 from infra.clients.redis import redis_client
@@ -72,8 +72,8 @@ class HandOff:
         try:
             said = publish(self.speed_views, opening, entry)
             tell = log.info if said in (Outcome.OK, Outcome.ALREADY) else log.warning
-            tell("handed_off", source=self.folder.source, run=entry.run, how=opening.how, said=str(said))
-            tend(self.speed_views, self.folder, self.grace_s)
+            tell("handed_off", source=self.folder.source, run=entry.run, how=opening.mode, said=str(said))
+            clean_up(self.speed_views, self.folder, self.grace_s)
         except (RedisError, OSError) as error:
             log.warning("not_handed_off", source=self.folder.source, run=entry.run, why=str(error))
 
@@ -85,7 +85,7 @@ class HandOff:
         if self.speed_views is None:
             return set()
         try:
-            kept = self.speed_views.look()
+            kept = self.speed_views.reader.snapshot()
         except (RedisError, OSError) as error:
             raise RunsUnknown(
                 f"Source {self.folder.source!r}: Redis does not answer ({error}), so it is not known which runs the "
@@ -98,7 +98,7 @@ class HandOff:
         """A run may not end before the last one. After one that went without the speed layer, it has to catch up."""
         newest = publish_log.last(self.folder)
         deadline = time.monotonic() + self.wait_s
-        while views.living_writer() is not None and (meta := views.look().meta) is not None:
+        while views.reader.living_writer() is not None and (meta := views.reader.snapshot().meta) is not None:
             if is_below(newest.cut, meta.applied) and (meta.applied or newest.run):
                 return
             if time.monotonic() > deadline:

@@ -29,7 +29,7 @@ from batch_layer.run import run_batch
 from batch_layer.tables import write_files
 from infra.settings import Settings, load_settings
 from infra.spark.session import spark_session
-from master_dataset.reading.read_spark import facts_between, without
+from master_dataset.reading.read_spark import records_between, without_duplicates
 from master_dataset.table.append import append, commit_lock, create_table
 from master_dataset.table.delta_log import live_files, read_commits
 from master_dataset.table.paths import table_path
@@ -170,7 +170,7 @@ class Bench:
     def events(self) -> DataFrame:
         """What is in the master table."""
         cut = {0: 2**62}
-        return without(facts_between(self.spark, self.table, {}, cut), None)
+        return without_duplicates(records_between(self.spark, self.table, {}, cut), None)
 
     def tidemark_view(self) -> None:
         """The states of the view, written as the batch layer writes them."""

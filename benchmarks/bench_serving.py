@@ -169,11 +169,11 @@ class Bench:
                 contest = self._contest(home, rounds, process)
                 cold = self._drive(self._requests(home, COLD), 1)
                 engines = self._engines(home, rounds)
-                busy, _ = speed_views.size()
+                busy, _ = speed_views.reader.size()
                 usual, publishing = self._while_publishing(home, rounds, publishing_s, speed_views)
         with self._redis() as speed_views, self._serving(home):
             self._fill(home, speed_views, DAY_HOURS)
-            states, _ = speed_views.size()
+            states, _ = speed_views.reader.size()
             with self._busy(home):
                 day = {name: self._drive(self._asked(home)[name], 1) for name in (TOP, TOTAL)}
         return {

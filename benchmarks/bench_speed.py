@@ -125,7 +125,7 @@ class Bench:
 
     def applied(self) -> Applied:
         """How far Tidemark is."""
-        meta = self.speed_views.look().meta
+        meta = self.speed_views.reader.snapshot().meta
         return dict(meta.applied) if meta is not None else {}
 
     def plainly_applied(self) -> Applied:
@@ -199,7 +199,7 @@ class Bench:
 
     def sizes(self) -> tuple[int, float]:
         """How many states, and how many bytes of Redis one takes."""
-        states, size = self.speed_views.size()
+        states, size = self.speed_views.reader.size()
         return states, size / states
 
     # ---- events ----

@@ -26,7 +26,7 @@ from batch_layer.index.builder import build
 from hand_off import definitions, publish_log
 from hand_off.batch_folder import BatchFolder
 from hand_off.bucket_totals import totals
-from hand_off.generations import tend
+from hand_off.generations import clean_up
 from hand_off.manifests import DataFile, Manifest, ViewData, read_manifest, write_manifest
 from hand_off.publish_log import Entry
 from hand_off.ranks import ranked
@@ -158,12 +158,12 @@ class MadeHome:
 
     def publish(self, number: int, speed_views: SpeedViews) -> None:
         """Publish a run that was made, as a run does: a cut, the line in the log, then the speed views follow."""
-        cut = speed_views.open(number, self.catalog.values())
+        cut = speed_views.runs.open(number, self.catalog.values())
         assert cut is not None
         publish_log.append(self.folder, self._entry(number, dict(cut)))
-        said = speed_views.publish(number, cut)
+        said = speed_views.runs.publish(number, cut)
         assert said == Outcome.OK, said
-        tend(speed_views, self.folder, grace_s=0)
+        clean_up(speed_views, self.folder, grace_s=0)
 
     def parquet(self, days: int = DAYS) -> list[str]:
         """The Parquet files of the last days."""
@@ -213,11 +213,12 @@ class SpeedWriter:
     def __init__(self, speed_views: SpeedViews, view: View, folder: BatchFolder, an_hour: int) -> None:
         self._speed_views, self._view, self._an_hour = speed_views, view, an_hour
         self._pool, self._chance = made_states(view), np.random.default_rng()
-        self._token, kept = speed_views.start()
+        writer, kept = speed_views.start_writer()
+        self._token = writer.token
         if kept.meta is None:
             newest = publish_log.last(folder)
-            assert speed_views.init(self._token, newest.run, newest.cut, newest.catalog.values()) == Outcome.OK
-            assert speed_views.load(self._token, 1, is_last=True, name="", marks=b"", horizon_ms=0) == Outcome.OK
+            assert writer.init(newest.run, newest.cut, newest.catalog.values()) == Outcome.OK
+            assert writer.load(1, is_last=True, name="", seen_ids=b"", horizon_ms=0) == Outcome.OK
 
     def fill(self, hours: int) -> None:
         """All groups of the last hours."""
@@ -244,12 +245,12 @@ class SpeedWriter:
             pass  # a run was opened meanwhile, and its generation has other states
 
     def _is_applied(self, groups: Sequence[Group], places: Sequence[int]) -> bool:
-        kept, algebras = self._speed_views.look(), self._view.algebras
+        kept, algebras = self._speed_views.reader.snapshot(), self._view.algebras
         assert kept.meta is not None
         gid, start = kept.generations[-1].gid, kept.meta.applied
         added = {group: self._pool[place].packed for group, place in zip(groups, places, strict=True)}
         added |= totals(self._view, added)
-        known = self._speed_views.read(gid, list(added))
+        known = self._speed_views.reader.read_states(gid, list(added))
         states = {
             group: state if before is None else merge_packed(algebras, [before, state])
             for (group, state), before in zip(added.items(), known, strict=True)
@@ -258,6 +259,6 @@ class SpeedWriter:
         names = ranked(self._view)
         readers = [HeadReader(algebras, name) for name in names]
         numbers = {group: tuple(reader.read(head_of(states[group])) for reader in readers) for group in groups}
-        said = self._speed_views.apply(self._token, MicroBatch(start, end, gid, states, ranks=numbers))
+        said = self._speed_views.writer(self._token).apply(MicroBatch(start, end, gid, states, ranks=numbers))
         assert said in (Outcome.OK, Outcome.RETRY), said
         return said == Outcome.OK

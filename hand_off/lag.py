@@ -1,7 +1,7 @@
-"""How old the news of the speed views are: what the writer says of Kafka's end, and what a reader makes of it.
+"""How old the speed views are: what the writer reports about Kafka's end, and what a reader concludes from it.
 
-The writer looks at Kafka's end now and then. Everything that Kafka had at a look is applied as soon as the applied cut
-has passed the end that was seen: from then on the answers are no older than that look.
+The writer reads Kafka's end now and then. Once the applied cut has passed an end that it read, everything that Kafka
+held at that time is applied: from then on answers are no older than that time.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 from master_dataset.cut import Cut, count_between, is_below
 
-MOST_LOOKS = 1_000
-"""Kept while none of them is passed; beyond that every second one is forgotten."""
+MAX_ENDS = 1_000
+"""Kept while none of them is passed; beyond that every second one is dropped."""
 
 
-class Looked(NamedTuple):
-    """What a writer says: Kafka's end when it last looked, and how long ago the applied cut was all that Kafka had."""
+class KafkaEnd(NamedTuple):
+    """A writer's report: the end of Kafka that it read last, and how long ago `applied` was all that Kafka held."""
 
     end: Cut
     age_s: float
@@ -26,42 +26,45 @@ class Looked(NamedTuple):
 
 
 class Lag(NamedTuple):
-    """`events`: how many are known and not applied. `seconds`: the answers hold all that Kafka had so long ago."""
+    """`events`: how many are known and not applied. `seconds`: answers hold all that Kafka held so long ago."""
 
     events: int
     seconds: float | None
 
 
 @dataclass
-class Looks:
-    """The looks of a writer, oldest first; of those that are passed only the newest. One thread looks, one tells."""
+class EndHistory:
+    """The ends of Kafka that a writer read, oldest first; of those that are passed only the newest.
 
-    looks: list[tuple[Cut, float]] = field(default_factory=list)
+    One thread adds, another reports.
+    """
+
+    ends: list[tuple[Cut, float]] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, end: Cut, at: float) -> None:
         """Kafka ended there. Times are of one clock, in seconds."""
         with self._lock:
-            self.looks.append((end, at))
-            if len(self.looks) > MOST_LOOKS:
-                del self.looks[1:-1:2]
+            self.ends.append((end, at))
+            if len(self.ends) > MAX_ENDS:
+                del self.ends[1:-1:2]
 
-    def told(self, applied: Cut, now: float) -> Looked | None:
-        """What to say while this is applied; None before the first look."""
+    def report(self, applied: Cut, now: float) -> KafkaEnd | None:
+        """What to report while this cut is applied; None before the first end was read."""
         with self._lock:
-            if not self.looks:
+            if not self.ends:
                 return None
-            passed = [place for place, (end, _) in enumerate(self.looks) if is_below(end, applied)]
+            passed = [number for number, (end, _) in enumerate(self.ends) if is_below(end, applied)]
             if passed:
-                del self.looks[: passed[-1]]
-            end, at = self.looks[-1]
-            return Looked(end, now - at, applied, now - self.looks[0][1] if passed else None)
+                del self.ends[: passed[-1]]
+            end, at = self.ends[-1]
+            return KafkaEnd(end, now - at, applied, now - self.ends[0][1] if passed else None)
 
 
-def lag(applied: Cut, looked: Looked) -> Lag:
-    """What a reader makes of it. `applied` is now, what the writer said a little older."""
-    events = count_between(applied, looked.end)
-    if is_below(looked.end, applied):
-        return Lag(events, looked.age_s)
-    # What was applied when the writer spoke: if Redis fell back since, nothing is known.
-    return Lag(events, looked.applied_age_s if is_below(looked.applied, applied) else None)
+def lag(applied: Cut, reported: KafkaEnd) -> Lag:
+    """What a reader concludes. `applied` is of now, the report a little older."""
+    events = count_between(applied, reported.end)
+    if is_below(reported.end, applied):
+        return Lag(events, reported.age_s)
+    # If Redis was rolled back since the report, nothing is known.
+    return Lag(events, reported.applied_age_s if is_below(reported.applied, applied) else None)

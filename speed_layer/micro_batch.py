@@ -1,7 +1,7 @@
 """One micro-batch: which of its events count, and what they add to the states.
 
 Up to `speed_fold_events` it is collected as evaluated columns and folded here; of a larger one Spark makes the states,
-which pays where it has many cores. Both give the same (tests/spark/test_micro_batches.py).
+which pays on many cores. Both give the same (tests/spark/test_micro_batches.py).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame
 
 from hand_off.bucket_totals import by_name, totals
 from hand_off.speed_views import ALL_KEYS, Group, totals_of
-from speed_layer.seen_ids import Hashes, Marks
+from speed_layer.seen_ids import Hashes, SeenIds
 from views import states
 from views.columns import ID, KAFKA, OFFSET, PARTITION, VALID, Columns, add_rows, groups_of, zero
 from views.keys import pack_key
@@ -27,8 +27,7 @@ from views.on_spark.columns import states_of, without_rows
 from views.view import View
 
 AHEAD_MS = 3_600_000
-"""How far records may be ahead of our clock and be believed: by default Kafka takes none that are further ahead of its
-own."""
+"""How far a record's timestamp may be ahead of our clock: by default Kafka refuses records further ahead of its own."""
 
 Adding = Callable[[Group, dict[str, Any] | None], dict[str, Any]]
 
@@ -37,17 +36,17 @@ class Delta(NamedTuple):
     """What the events of a micro-batch add."""
 
     groups: list[Group]
-    """The states that they touch."""
+    """The states that they change."""
     add: Adding
     """The states of such a group (None: there are none yet) -> those with these events; may change what it is given."""
     hashes: Hashes
-    """Of the ids of the events that count; none where copies count too."""
+    """Of the ids of the events that count; none where duplicates count too."""
     oldest_ms: int
     newest_ms: int
     """Kafka's timestamps of the records; 0 where there are none."""
     events: int
     """How many count."""
-    copies: int
+    duplicates: int
 
 
 @dataclass(frozen=True)
@@ -62,44 +61,44 @@ class _Counted:
         return int(self.keep.sum())
 
 
-def delta_of(rows: DataFrame, columns: Columns, marks: Marks | None, *, is_small: bool) -> Delta:
-    """Evaluated rows, copies and invalid ones among them -> what they add. Without marks copies count too."""
-    return _folded(rows, columns, marks) if is_small else _aggregated(rows, columns, marks)
+def delta_of(rows: DataFrame, columns: Columns, seen_ids: SeenIds | None, *, is_small: bool) -> Delta:
+    """Evaluated rows, also duplicates and invalid ones -> what they add. Without seen ids duplicates count too."""
+    return _folded(rows, columns, seen_ids) if is_small else _aggregated(rows, columns, seen_ids)
 
 
-def _folded(rows: DataFrame, columns: Columns, marks: Marks | None) -> Delta:
+def _folded(rows: DataFrame, columns: Columns, seen_ids: SeenIds | None) -> Delta:
     found = rows.toArrow()
     found = found.filter(found.column(VALID))
-    counted = _count(found, marks)
+    counted = _count(found, seen_ids)
     table = {name: _listed(found.column(name)) for name in found.column_names if name not in (VALID, ID, KAFKA)}
     wanted = np.flatnonzero(counted.keep).tolist()
     views = by_name(columns.views)
-    touched: dict[Group, list[int]] = {}
+    rows_of: dict[Group, list[int]] = {}
     for view in columns.views:
-        places = groups_of(view, columns, table, wanted)
-        touched |= {Group(view.hash, *place): each for place, each in places.items()}
+        groups = groups_of(view, columns, table, wanted)
+        rows_of |= {Group(view.hash, *group): numbers for group, numbers in groups.items()}
         if view.keys:
-            for (bucket, _), each in places.items():
-                touched.setdefault(Group(totals_of(view.hash), bucket, ALL_KEYS), []).extend(each)
+            for (bucket, _), numbers in groups.items():
+                rows_of.setdefault(Group(totals_of(view.hash), bucket, ALL_KEYS), []).extend(numbers)
 
     def add(group: Group, known: dict[str, Any] | None) -> dict[str, Any]:
         view = views[group.view]
         states_ = zero(view) if known is None else known
-        add_rows(view, columns, table, states_, touched[group])
+        add_rows(view, columns, table, states_, rows_of[group])
         return states_
 
-    return _delta(list(touched), add, counted)
+    return _delta(list(rows_of), add, counted)
 
 
-def _aggregated(rows: DataFrame, columns: Columns, marks: Marks | None) -> Delta:
+def _aggregated(rows: DataFrame, columns: Columns, seen_ids: SeenIds | None) -> Delta:
     kept = rows.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         valid = kept.where(VALID)
         found = valid.select(ID, PARTITION, OFFSET, KAFKA).toArrow()
-        counted = _count(found, marks)
+        counted = _count(found, seen_ids)
         dropped = np.flatnonzero(~counted.keep)
-        places = zip(_numbers(found, PARTITION)[dropped], _numbers(found, OFFSET)[dropped], strict=True)
-        events = without_rows(valid, [(int(partition), int(offset)) for partition, offset in places])
+        locations = zip(_numbers(found, PARTITION)[dropped], _numbers(found, OFFSET)[dropped], strict=True)
+        events = without_rows(valid, [(int(partition), int(offset)) for partition, offset in locations])
         views = by_name(columns.views)
         packed: dict[Group, bytes] = {}
         for view in columns.views:
@@ -125,10 +124,10 @@ def _packed(view: View, found: pa.Table) -> dict[Group, bytes]:
     }
 
 
-def _count(found: pa.Table, marks: Marks | None) -> _Counted:
-    """Of the copies in one micro-batch the one with the lowest partition and offset counts, if its id has no mark."""
+def _count(found: pa.Table, seen_ids: SeenIds | None) -> _Counted:
+    """Of duplicates in one micro-batch the one with the lowest partition and offset counts, if its id was not seen."""
     hashes, times = _numbers(found, ID), _numbers(found, KAFKA)
-    if marks is None:
+    if seen_ids is None:
         keep = np.ones(len(hashes), dtype=bool)
         counted: Hashes = np.empty(0, dtype=np.int64)
     else:
@@ -136,12 +135,12 @@ def _count(found: pa.Table, marks: Marks | None) -> _Counted:
         _, first = np.unique(hashes[order], return_index=True)
         keep = np.zeros(len(hashes), dtype=bool)
         keep[order[first]] = True
-        keep &= ~marks.known(hashes)
+        keep &= ~seen_ids.known(hashes)
         counted = hashes[keep]
     if not len(hashes):
         return _Counted(keep, counted, 0, 0)
-    # A time in the future would keep its marks for as long, and make all others look old. But where all records are
-    # ahead of our clock, that is behind, and marks that it dates would be forgotten early when it is put right.
+    # A time in the future would keep its seen ids for as long, and make all others look old. But where all records are
+    # ahead of our clock, that clock is slow, and ids dated by it would be forgotten early once it is corrected.
     now_ms, oldest_ms, newest_ms = int(time.time() * 1000), int(times.min()), int(times.max())
     until_ms = min(newest_ms, max(now_ms, min(oldest_ms, now_ms + AHEAD_MS)))
     return _Counted(keep, counted, min(oldest_ms, now_ms), until_ms)
@@ -163,5 +162,5 @@ def _numbers(found: pa.Table, name: str) -> Hashes:
 
 
 def _delta(groups: list[Group], add: Adding, counted: _Counted) -> Delta:
-    copies = len(counted.keep) - counted.events
-    return Delta(groups, add, counted.hashes, counted.oldest_ms, counted.newest_ms, counted.events, copies)
+    duplicates = len(counted.keep) - counted.events
+    return Delta(groups, add, counted.hashes, counted.oldest_ms, counted.newest_ms, counted.events, duplicates)

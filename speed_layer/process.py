@@ -1,4 +1,4 @@
-"""The speed layer's process: a keeper for each source, on one Spark session."""
+"""The speed layer's process: a writer for each source, on one Spark session."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from infra.processes import Worker, run_worker
 from infra.spark.session import as_submitted, spark_session
 from speed_layer.metrics import speed_metrics
 from speed_layer.stream import session_conf
-from speed_layer.writer import Keeper
+from speed_layer.writer import SourceWriter
 from views.declarations import declared_by
 
 HEARTBEAT_S = 0.5
@@ -25,24 +25,24 @@ def run_speed_layer(worker: Worker) -> None:
     declarations = declared_by(settings)
     spark = spark_session(settings, "tidemark-speed", session_conf(settings))
     sources = [source for source in declarations.sources.values() if list(declarations.views_of(source.name))]
-    keepers = [Keeper(settings, spark, declarations, source, worker.stopping) for source in sources]
+    writers = [SourceWriter(settings, spark, declarations, source, worker.stopping) for source in sources]
     ended: list[SpeedError] = []
 
-    def keep(keeper: Keeper) -> None:
+    def run(writer: SourceWriter) -> None:
         try:
-            keeper.run()
+            writer.run()
         except (Fenced, SparkEnded) as error:
             ended.append(error)
             worker.stop()
 
-    threads = [threading.Thread(target=keep, args=(keeper,), name=keeper.source.name) for keeper in keepers]
+    threads = [threading.Thread(target=run, args=(writer,), name=writer.source.name) for writer in writers]
     for thread in threads:
         thread.start()
-    metrics = speed_metrics(lambda: {keeper.source.name: keeper.measure() for keeper in keepers})
+    metrics = speed_metrics(lambda: {writer.source.name: writer.measure() for writer in writers})
     try:
         with worker.metrics(settings.speed_metrics_port, metrics):
             while not worker.wait(HEARTBEAT_S):
-                worker.write_status(status_of(keepers))
+                worker.write_status(status_of(writers))
     finally:  # a full disk, say: threads that go on would keep a process alive that tells nothing
         worker.stop()
         for thread in threads:
@@ -53,9 +53,9 @@ def run_speed_layer(worker: Worker) -> None:
         raise ended[0]
 
 
-def status_of(keepers: list[Keeper]) -> ProcessStatus:
+def status_of(writers: list[SourceWriter]) -> ProcessStatus:
     """The status of the process, now."""
-    return ProcessStatus(time.time(), sources={keeper.source.name: keeper.status() for keeper in keepers})
+    return ProcessStatus(time.time(), sources={writer.source.name: writer.status() for writer in writers})
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""Marks from the master dataset: after Redis was lost or taken over, and where the horizon has grown."""
+"""Load seen ids from the master dataset: after Redis was lost or taken over, and where the horizon has grown."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from hand_off.speed_views import Meta, Outcome, SpeedViews, cut_text, new_id
+from hand_off.speed_views import Meta, Outcome, SpeedWriter, cut_text, new_id
 from infra.clients.kafka import spark_kafka_options
 from infra.failpoints import reach
 from infra.settings import Settings
@@ -26,28 +26,27 @@ FIRST_RECORDS = 1_000
 
 
 def is_lacking(meta: Meta, horizon_ms: int) -> bool:
-    """Whether marks that a writer with this horizon needs are not in Redis."""
+    """Whether Redis lacks seen ids that a writer with this horizon needs."""
     return horizon_ms > 0 and (cut_text(meta.marked) != cut_text(meta.applied) or meta.horizon_ms < horizon_ms)
 
 
-def load_marks(
+def load_seen_ids(
     spark: SparkSession,
-    speed_views: SpeedViews,
-    token: str,
+    writer: SpeedWriter,
     meta: Meta,
     table: Path,
     horizon_ms: int,
     first_ms: Callable[[], int],
 ) -> Outcome:
-    """Marks of the valid records of the master dataset that Redis lacks, as old as the horizon before `first_ms`."""
+    """Load the ids of valid records that Redis lacks, back to the horizon before `first_ms`."""
     outcome = Outcome.OK
-    start: Cut = meta.marked if meta.horizon_ms >= horizon_ms else {}  # marks that reach back less far are of no use
+    start: Cut = meta.marked if meta.horizon_ms >= horizon_ms else {}  # seen ids that reach back less far are useless
     is_empty = not count_between(start, meta.applied)
     chunks = [] if is_empty else list(_chunks(spark, table, start, meta.applied, first_ms() - horizon_ms))
-    for number, marks in enumerate(chunks or [b""], start=1):
+    for number, seen_ids in enumerate(chunks or [b""], start=1):
         reach("speed.before_load")
-        outcome = speed_views.load(
-            token, number, is_last=number >= len(chunks), name=new_id(), marks=marks, horizon_ms=horizon_ms
+        outcome = writer.load(
+            number, is_last=number >= len(chunks), name=new_id(), seen_ids=seen_ids, horizon_ms=horizon_ms
         )
         if outcome != Outcome.OK:
             return outcome
@@ -64,7 +63,7 @@ def _chunks(spark: SparkSession, table: Path, start: Cut, end: Cut, since_ms: in
     )
     found = rows.toArrow()
     hashes, times = (found.column(name).to_numpy().astype(np.int64) for name in ("hash", "at"))
-    order = np.argsort(times, kind="stable")  # so that old marks can be forgotten chunk by chunk
+    order = np.argsort(times, kind="stable")  # so that old ids can be forgotten chunk by chunk
     for begin in range(0, len(order), CHUNK):
         wanted = order[begin : begin + CHUNK]
         yield to_bytes(int(times[wanted[-1]]), np.unique(hashes[wanted]))
@@ -75,8 +74,8 @@ def first_time_ms(
 ) -> int:
     """About when the oldest record at or above the cut `start` came to Kafka, in ms; `end` is where Kafka ends.
 
-    Where there is none yet it comes from now on, and that is not before the newest that is below: our own clock may be
-    ahead. 0 where that cannot be told: all marks are then wanted.
+    A record that is still to come is not older than the newest one below the cut; our own clock may be ahead. 0 where
+    the time is unknown: all ids are loaded then.
     """
     if not count_between(start, end):
         return min(int(time.time() * 1000), newest_time_ms(spark, table, start))
@@ -92,7 +91,7 @@ def first_time_ms(
 
 
 def newest_time_ms(spark: SparkSession, table: Path, end: Cut) -> int:
-    """The latest of Kafka's times of the last records below a cut, in ms; 0 where the master dataset has none."""
+    """The latest Kafka timestamp of the last records below a cut, in ms; 0 where the master dataset has none."""
     begin = {partition: max(offset - FIRST_RECORDS, 0) for partition, offset in end.items()}
     last = spark.read.format("delta").load(str(table)).where(between(begin, end))
     found = last.agg(f.max(f.unix_millis("timestamp"))).first()

@@ -1,11 +1,11 @@
-"""Marks: which event ids were counted lately, as 64-bit hashes. Redis keeps them, the writer holds a copy to ask.
+"""Seen ids: which event ids were counted lately, as 64-bit hashes. Redis stores them, the writer searches a replica.
 
-The copy is always that of Redis: only the writer that owns the epoch adds marks, in the same step as the states, and
-whatever makes Redis forget some (a flush, an older snapshot) makes that step fail, after which all are read again.
+The replica always equals what Redis has: only the writer that owns the epoch adds seen ids, in the same step as the
+states, and whatever makes Redis forget some (a flush, an older snapshot) makes that step fail. All are read again then.
 
-A mark lives until the stream is `horizon` past it, by Kafka's timestamps: a replay drops the same copies again.
-With n marks alive, an event is taken for a copy of another by chance once in 2^64 / n events: with 18 million (an hour
-at 5,000 a second) once in 10^12. The next batch run, which compares ids, puts that right too.
+A seen id lives until the stream is `horizon` past it, by Kafka's timestamps: a replay drops the same duplicates again.
+With n seen ids, an event is taken for a duplicate of another by chance once in 2^64 / n events: with 18 million (an
+hour at 5,000 a second) once in 10^12. The next batch run, which compares ids, corrects that too.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 SLICES = 16
-"""The horizon is kept in so many slices; a slice is forgotten as a whole."""
+"""How many slices the horizon has; a slice is forgotten as a whole."""
 HEADER = struct.Struct("<q")
 
 Hashes = NDArray[np.int64]
 
 
-class Named(NamedTuple):
-    """The marks of one micro-batch as Redis keeps them."""
+class SeenBatch(NamedTuple):
+    """The seen ids of one micro-batch, under the name that Redis has for them."""
 
     name: str
     until_ms: int
@@ -51,8 +51,8 @@ class _Slice:
 
 
 @dataclass
-class Marks:
-    """The marks of a source within the horizon."""
+class SeenIds:
+    """The seen ids of a source within the horizon."""
 
     horizon_ms: int
     slices: dict[int, _Slice] = field(default_factory=dict)
@@ -64,26 +64,26 @@ class Marks:
     def _slice_ms(self) -> int:
         return max(self.horizon_ms // SLICES, 1)
 
-    def add(self, marks: Named) -> None:
-        """Remember."""
-        into = self.slices.setdefault(marks.until_ms // self._slice_ms, _Slice())
-        into.names.append(marks.name)
-        self.newest_ms = max(self.newest_ms, marks.until_ms)
-        into.add(marks.hashes)
-        self.count += len(marks.hashes)
+    def add(self, batch: SeenBatch) -> None:
+        """Add the ids of a micro-batch."""
+        into = self.slices.setdefault(batch.until_ms // self._slice_ms, _Slice())
+        into.names.append(batch.name)
+        self.newest_ms = max(self.newest_ms, batch.until_ms)
+        into.add(batch.hashes)
+        self.count += len(batch.hashes)
 
     def known(self, hashes: Hashes) -> NDArray[np.bool_]:
-        """Which of these are marked."""
-        found = np.zeros(len(hashes), dtype=bool)
-        for each in self.slices.values():
-            for marked in each.sorted:
-                places = np.searchsorted(marked, hashes)
-                places[places == len(marked)] = 0
-                found |= marked[places] == hashes
-        return found
+        """Which of these were seen."""
+        is_seen = np.zeros(len(hashes), dtype=bool)
+        for part in self.slices.values():
+            for seen in part.sorted:
+                positions = np.searchsorted(seen, hashes)
+                positions[positions == len(seen)] = 0
+                is_seen |= seen[positions] == hashes
+        return is_seen
 
     def outdated(self, oldest_ms: int) -> tuple[str, ...]:
-        """Names of marks that no record from `oldest_ms` on can be within the horizon of."""
+        """Names of the batches that are older than the horizon before any record from `oldest_ms` on."""
         return tuple(name for number in self._old(oldest_ms) for name in self.slices[number].names)
 
     def forget(self, oldest_ms: int) -> None:
@@ -96,14 +96,14 @@ class Marks:
 
 
 def to_bytes(until_ms: int, hashes: Hashes) -> bytes:
-    """As Redis keeps them: 8 bytes for the time, 8 for each mark."""
+    """As Redis stores them: 8 bytes for the time, 8 for each id."""
     return HEADER.pack(until_ms) + hashes.astype("<i8").tobytes()
 
 
-def from_bytes(kept: Iterable[tuple[str, bytes]], horizon_ms: int) -> Marks:
-    """All that Redis keeps."""
-    marks = Marks(horizon_ms)
-    for name, packed in kept:
+def from_bytes(stored: Iterable[tuple[str, bytes]], horizon_ms: int) -> SeenIds:
+    """All seen ids that Redis has."""
+    seen_ids = SeenIds(horizon_ms)
+    for name, packed in stored:
         (until_ms,) = HEADER.unpack_from(packed)
-        marks.add(Named(name, until_ms, np.frombuffer(packed, "<i8", offset=HEADER.size).astype(np.int64)))
-    return marks
+        seen_ids.add(SeenBatch(name, until_ms, np.frombuffer(packed, "<i8", offset=HEADER.size).astype(np.int64)))
+    return seen_ids

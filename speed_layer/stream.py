@@ -1,7 +1,7 @@
 """One streaming query: from Kafka, through the views' expressions, into the speed views, each offset exactly once.
 
-The query begins at the cut that Redis has applied. Spark's checkpoint is disposable: it only tells where a micro-batch
-ends. A micro-batch that Redis does not take ends the query; whoever runs it begins again from what Redis says.
+The query starts at the cut that Redis has applied. Spark's checkpoint is disposable: it only says where a micro-batch
+ends. If Redis refuses a micro-batch, the query ends; the writer of the source then starts another at what Redis says.
 """
 
 from __future__ import annotations
@@ -12,25 +12,26 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import structlog
 from pyspark.sql import DataFrame, SparkSession
 
 from hand_off.bucket_totals import by_name
-from hand_off.change_log import MOST_ENTRIES, written
+from hand_off.change_log import MAX_ENTRIES, entry_of
 from hand_off.errors import SpeedError
 from hand_off.ranks import numbers, ranked
-from hand_off.speed_views import Group, MicroBatch, Outcome, SpeedViews, new_id
+from hand_off.speed_views import Group, MicroBatch, Outcome, SpeedWriter, cut_text, new_id
 from infra.clients.kafka import spark_kafka_options
 from infra.failpoints import reach
 from infra.settings import Settings
 from infra.spark.session import BARE_FILE_SYSTEM, planned_end
 from master_dataset.cut import Cut, count_between, cut_to_json, is_below
 from speed_layer.micro_batch import Delta, delta_of
-from speed_layer.seen_ids import Marks, Named, to_bytes
+from speed_layer.seen_ids import SeenBatch, SeenIds, to_bytes
 from views.columns import Columns
 from views.on_spark.columns import evaluated
 from views.on_spark.events import with_event
@@ -41,21 +42,23 @@ from views.view import View
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
+CHECK_S = 0.5
+"""How often the stream checks that Redis is where it left it."""
 RECORDS_A_TASK = 20_000
 """Large micro-batches are read by tasks of this size, however few partitions the topic has."""
 ONE_TASK = 3_000
 """Up to so many records one task reads all partitions: several would each cost more than they save."""
 INTERPRETED = 500
-"""Up to so many records Spark's plan is interpreted: writing code for it, for each task anew, takes longer."""
-MOST_BYTES = 32 * 2**20
-"""Packed size of the states that are kept to spare reading them; unpacked they take several times as much."""
+"""Up to so many records Spark interprets its plan: generating code, for each task anew, takes longer."""
+MAX_CACHED_BYTES = 32 * 2**20
+"""Packed size of the states that are cached to spare reading them; unpacked they take several times as much."""
 SPARK_CONF = {
-    "spark.sql.adaptive.enabled": "false",  # plans each stage anew, for micro-batches that have one
+    "spark.sql.adaptive.enabled": "false",  # plans each stage again, and a micro-batch has one stage
     "spark.sql.streaming.pollingDelay": "5ms",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.sql.streaming.minBatchesToRetain": "2",
     "spark.sql.streaming.numRecentProgressUpdates": "2",
-    # Plans are written out for Spark's own pages, which nobody looks at here, in each micro-batch.
+    # Spark writes plans for its own pages in each micro-batch; nobody reads them here.
     "spark.sql.ui.explainMode": "simple",
     "spark.sql.maxPlanStringLength": "100",
     "spark.sql.debug.maxToStringFields": "1",
@@ -69,28 +72,51 @@ def session_conf(settings: Settings) -> dict[str, str]:
     return SPARK_CONF | (BARE_FILE_SYSTEM if settings.spark_master.startswith("local") else {})
 
 
-def _compile(spark: SparkSession, wanted: bool) -> None:
-    """Whether Spark shall write code for the next plan of this session."""
-    if spark.conf.get("spark.sql.codegen.wholeStage") != str(wanted).lower():
-        spark.conf.set("spark.sql.codegen.wholeStage", str(wanted).lower())
-        spark.conf.set("spark.sql.codegen.factoryMode", "FALLBACK" if wanted else "NO_CODEGEN")
+def _use_codegen(spark: SparkSession, is_wanted: bool) -> None:
+    """Whether Spark generates code for the next plan of this session."""
+    if spark.conf.get("spark.sql.codegen.wholeStage") != str(is_wanted).lower():
+        spark.conf.set("spark.sql.codegen.wholeStage", str(is_wanted).lower())
+        spark.conf.set("spark.sql.codegen.factoryMode", "FALLBACK" if is_wanted else "NO_CODEGEN")
 
 
 class Refused(Exception):
-    """Redis did not take a micro-batch; the outcome says what to do."""
+    """Redis refused a micro-batch; the outcome says what to do."""
 
     def __init__(self, outcome: Outcome) -> None:
         super().__init__(outcome)
         self.outcome = outcome
 
 
+class Reason(StrEnum):
+    """Why a stream ended."""
+
+    STOPPED = "stopped"
+    """The process stops."""
+    FENCED = "fenced"
+    """Somebody else owns the epoch."""
+    MOVED = "moved"
+    """Redis is at another cut than ours, or refused a micro-batch: a new stream starts at what Redis says."""
+    FAILED = "failed"
+
+
+class Ended(NamedTuple):
+    """How a stream ended."""
+
+    reason: Reason
+    failure: Exception | None = None
+    tried: int = 0
+    """Events of the micro-batch that failed; 0 where none did."""
+    applied: int = 0
+    """How many micro-batches it applied."""
+
+
 @dataclass
 class Pace:
-    """How the last micro-batches went, for people."""
+    """Counters over all streams of a source, for its status and metrics."""
 
     micro_batches: int = 0
     events: int = 0
-    copies: int = 0
+    duplicates: int = 0
     seconds: float = 0.0
     """Of the last micro-batch, from where Spark hands it over until Redis has it."""
     all_seconds: float = 0.0
@@ -101,35 +127,37 @@ class Pace:
 
 @dataclass
 class Stream:
-    """The query of one source. `applied` and `gid` are Redis's, as far as we know."""
+    """The query of one source. Only the stream writes its fields; `applied` and `gid` are Redis's, as far as it knows.
+
+    Spark calls `take` from a thread of its own. The thread that calls `run` reads what `take` left.
+    """
 
     settings: Settings
     source: Source
     columns: Columns
-    speed_views: SpeedViews
-    token: str
+    writer: SpeedWriter
     applied: Cut
     gid: str
-    marks: Marks | None
+    seen_ids: SeenIds | None
     checkpoint: Path
     limit: int
-    """Most events of a micro-batch."""
+    """Maximum of events in a micro-batch."""
     pace: Pace = field(default_factory=Pace)
-    refused: Outcome | None = None
     size: int = 0
     """Of the micro-batch that was tried last."""
-    applied_well: int = 0
-    """How many micro-batches went through."""
-    failure: Exception | None = None
     states: dict[Group, tuple[dict[str, Any], int]] = field(default_factory=dict)
-    kept_bytes: int = 0
     """States that we wrote lately, with their packed sizes, to spare reading them again; the last written are last.
     Nobody else writes them."""
+    cached_bytes: int = 0
     followed: frozenset[str] = frozenset()
     """Names of the views whose changes somebody follows."""
-    applying: threading.Lock = field(default_factory=threading.Lock)
-    """Held while `applied` may be another than Redis's."""
     failpoint: Callable[[str], None] = field(default=reach)
+    _query: StreamingQuery | None = field(default=None, init=False)
+    _refused: Outcome | None = field(default=None, init=False)
+    _failure: Exception | None = field(default=None, init=False)
+    _micro_batches: int = field(default=0, init=False)
+    _applying: threading.Lock = field(default_factory=threading.Lock, init=False)
+    """Held while `applied` may differ from Redis's."""
 
     @cached_property
     def _views(self) -> dict[str, View]:
@@ -143,8 +171,8 @@ class Stream:
     def _followed_hashes(self) -> list[str]:
         return [view.hash for view in self.columns.views if view.name in self.followed]
 
-    def start(self, spark: SparkSession, bootstrap: str, begin: Cut) -> StreamingQuery:
-        """Follow Kafka from `begin` on, which is what is applied, for every partition."""
+    def start(self, spark: SparkSession, bootstrap: str, begin: Cut) -> None:
+        """Start the query at `begin`: what is applied, for every partition."""
         shutil.rmtree(self.checkpoint, ignore_errors=True)
         records = (
             spark.readStream.format("kafka")
@@ -156,7 +184,7 @@ class Stream:
             .option("failOnDataLoss", "true")
             .load()
         )
-        return (
+        self._query = (
             evaluated(with_event(records, self.source, reasons=False), self.columns)
             .writeStream.queryName(f"speed-{self.source.name}")
             .foreachBatch(self.take)
@@ -164,12 +192,48 @@ class Stream:
             .start()
         )
 
+    def run(self, stopping: threading.Event, between: Callable[[], None]) -> Ended:
+        """Wait until the query that was started ends, or must end, and say how. `between` is called now and then."""
+        query = self._query
+        if query is None:
+            raise RuntimeError("run was called before start")
+        found: Reason | None = None
+        watching: Exception | None = None
+        try:
+            while not stopping.is_set() and query.isActive and (found := self._check_redis()) is None:
+                between()
+                stopping.wait(CHECK_S)
+        except Exception as error:  # Redis does not answer, say: the query would find out too
+            watching = error
+        finally:
+            query.stop()
+        if self._refused == Outcome.FENCED or (self._refused is None and found == Reason.FENCED):
+            return Ended(Reason.FENCED, applied=self._micro_batches)
+        if self._refused is not None:
+            return Ended(Reason.MOVED, applied=self._micro_batches)
+        if stopping.is_set():
+            return Ended(Reason.STOPPED, applied=self._micro_batches)
+        failure = self._failure or watching or query.exception()
+        if failure is not None:
+            tried = self.size if self._failure is not None else 0
+            return Ended(Reason.FAILED, failure, tried, self._micro_batches)
+        return Ended(found or Reason.STOPPED, applied=self._micro_batches)
+
+    def _check_redis(self) -> Reason | None:
+        """None while Redis is at our epoch and our cut; else it was lost, rolled back or taken over."""
+        with self._applying:
+            snapshot = self.writer.reader.snapshot()
+            if snapshot.epoch != self.writer.token:
+                return Reason.FENCED
+            is_ours = snapshot.meta is not None and cut_text(snapshot.meta.applied) == cut_text(self.applied)
+            return None if is_ours else Reason.MOVED
+
     def take(self, rows: DataFrame, batch_id: int) -> None:
         """One micro-batch, which begins where the last one that Redis took ended."""
         try:
             self._take(rows, batch_id)
         except Exception as error:
-            self.failure = error  # what Spark makes of it is a page of Java
+            self._failure = error  # Spark turns it into a page of Java
             raise
 
     def _take(self, rows: DataFrame, batch_id: int) -> None:
@@ -179,21 +243,21 @@ class Stream:
         if not is_below(self.applied, end):
             raise SpeedError(
                 f"Source {self.source.name!r}: Kafka ends at {cut_to_json(end)}, before {cut_to_json(self.applied)}, "
-                f"which is applied. Topic {self.source.topic!r} was made again, or lost its end."
+                f"which is applied. Topic {self.source.topic!r} was created again, or lost its end."
             )
         self.size = size = count_between(self.applied, end)
         is_small = size <= self.settings.speed_fold_events
-        _compile(rows.sparkSession, size > INTERPRETED)
-        delta = delta_of(rows.coalesce(1) if size <= ONE_TASK else rows, self.columns, self.marks, is_small=is_small)
+        _use_codegen(rows.sparkSession, size > INTERPRETED)
+        delta = delta_of(rows.coalesce(1) if size <= ONE_TASK else rows, self.columns, self.seen_ids, is_small=is_small)
         log.debug("computed", source=self.source.name, records=size, ms=round((time.monotonic() - began) * 1000))
         self.failpoint("speed.before_apply")
         self._apply(delta, end)
         self.failpoint("speed.after_apply")
         pace = self.pace
-        self.applied_well += 1
+        self._micro_batches += 1
         pace.micro_batches += 1
         pace.events += delta.events
-        pace.copies += delta.copies
+        pace.duplicates += delta.duplicates
         pace.newest_ms = max(pace.newest_ms, delta.newest_ms)
         pace.seconds = time.monotonic() - began
         pace.all_seconds += pace.seconds
@@ -209,18 +273,18 @@ class Stream:
                 for group, state in states.items()
                 if group.view in self._ranked
             }
-            touched = written(delta.groups, self._followed_hashes)
-            marks = self._marks_of(name, delta)
-            batch = MicroBatch(self.applied, end, self.gid, packed, *marks, ranks, touched, MOST_ENTRIES)
+            changes = entry_of(delta.groups, self._followed_hashes)
+            seen_ids = self._seen_ids_of(name, delta)
+            batch = MicroBatch(self.applied, end, self.gid, packed, *seen_ids, ranks, changes, MAX_ENTRIES)
             was_merged = time.monotonic()
-            with self.applying:
-                outcome = self.speed_views.apply(self.token, batch)
+            with self._applying:
+                outcome = self.writer.apply(batch)
                 if outcome in (Outcome.OK, Outcome.ALREADY):
                     self.applied = end
             log.debug(
                 "applied",
                 source=self.source.name,
-                said=str(outcome),
+                outcome=str(outcome),
                 groups=len(states),
                 merge_ms=round((was_merged - began) * 1000),
                 apply_ms=round((time.monotonic() - was_merged) * 1000),
@@ -228,24 +292,24 @@ class Stream:
             if outcome == Outcome.RETRY and self._next_generation():
                 continue
             if outcome not in (Outcome.OK, Outcome.ALREADY):
-                self.refused = outcome
+                self._refused = outcome
                 raise Refused(outcome)
             break
         if outcome == Outcome.OK:
             for group, state in states.items():
                 self.states[group] = (state, len(packed[group]))
-                self.kept_bytes += len(packed[group])
-        while self.kept_bytes > MOST_BYTES:
+                self.cached_bytes += len(packed[group])
+        while self.cached_bytes > MAX_CACHED_BYTES:
             self._take_out(next(iter(self.states)))
-        if self.marks is not None:
-            self.marks.forget(delta.oldest_ms)
+        if self.seen_ids is not None:
+            self.seen_ids.forget(delta.oldest_ms)
             if len(delta.hashes):
-                self.marks.add(Named(name, self._until(delta), delta.hashes))
+                self.seen_ids.add(SeenBatch(name, self._until(delta), delta.hashes))
 
     def _known(self, groups: list[Group]) -> Iterator[tuple[Group, dict[str, Any] | None]]:
-        """The states of groups as Redis has them: those that we wrote lately are taken out of our copy."""
+        """The states of groups as Redis has them: those that we wrote lately are taken out of the cache."""
         missing = [group for group in groups if group not in self.states]
-        read = dict(zip(missing, self.speed_views.read(self.gid, missing), strict=True))
+        read = dict(zip(missing, self.writer.reader.read_states(self.gid, missing), strict=True))
         for group in groups:
             if group in read:
                 state = read[group]
@@ -255,25 +319,25 @@ class Stream:
 
     def _take_out(self, group: Group) -> dict[str, Any]:
         state, size = self.states.pop(group)
-        self.kept_bytes -= size
+        self.cached_bytes -= size
         return state
 
-    def _marks_of(self, name: str, delta: Delta) -> tuple[str, bytes, int, tuple[str, ...]]:
-        if self.marks is None:
+    def _seen_ids_of(self, name: str, delta: Delta) -> tuple[str, bytes, int, tuple[str, ...]]:
+        if self.seen_ids is None:
             return name, b"", 0, ()
-        marks = to_bytes(self._until(delta), delta.hashes) if len(delta.hashes) else b""
-        return name, marks, self.marks.horizon_ms, self.marks.outdated(delta.oldest_ms)
+        packed = to_bytes(self._until(delta), delta.hashes) if len(delta.hashes) else b""
+        return name, packed, self.seen_ids.horizon_ms, self.seen_ids.outdated(delta.oldest_ms)
 
     def _until(self, delta: Delta) -> int:
-        """When its marks were new: not before the others', though records that are sent again have old timestamps."""
-        return max(delta.newest_ms, self.marks.newest_ms if self.marks is not None else 0)
+        """The time of its seen ids: not before that of earlier ones, though records sent again have old timestamps."""
+        return max(delta.newest_ms, self.seen_ids.newest_ms if self.seen_ids is not None else 0)
 
     def _next_generation(self) -> bool:
-        """A run opened a generation since. If it computes what we do, the micro-batch goes into that one."""
-        generations = self.speed_views.look().generations
+        """A run opened a generation since. If it computes the same views, the micro-batch goes into that one."""
+        generations = self.writer.reader.snapshot().generations
         if not generations or set(generations[-1].views) != {view.hash for view in self.columns.views}:
             return False
         self.gid = generations[-1].gid
         self.states.clear()
-        self.kept_bytes = 0
+        self.cached_bytes = 0
         return True

@@ -18,7 +18,7 @@ from batch_layer.index.builder import build
 from hand_off import definitions, publish_log
 from hand_off.batch_folder import BatchFolder
 from hand_off.bucket_totals import by_name, totals
-from hand_off.change_log import MOST_ENTRIES, written
+from hand_off.change_log import MAX_ENTRIES, entry_of
 from hand_off.manifests import DataFile, Manifest, ViewData, read_manifest, write_manifest
 from hand_off.publish_log import Entry
 from hand_off.ranks import numbers, ranked
@@ -268,15 +268,16 @@ class Writer:
 
     def start(self) -> None:
         """Become the writer, and make meta of the last entry of the log where Redis has none."""
-        self.token, kept = self.speed_views.start()
+        writer, kept = self.speed_views.start_writer()
+        self.token = writer.token
         if kept.meta is None:
             newest = publish_log.last(self.place.folder)
-            assert self.speed_views.init(self.token, newest.run, newest.cut, newest.catalog.values()) == Outcome.OK
-        assert self.speed_views.load(self.token, 1, is_last=True, name="none", marks=b"", horizon_ms=0) == Outcome.OK
+            assert writer.init(newest.run, newest.cut, newest.catalog.values()) == Outcome.OK
+        assert writer.load(1, is_last=True, name="none", seen_ids=b"", horizon_ms=0) == Outcome.OK
 
     def apply(self, of: Sequence[Event], end: Cut) -> None:
         """One micro-batch: everything from what is applied up to `end`."""
-        kept = self.speed_views.look()
+        kept = self.speed_views.reader.snapshot()
         assert kept.meta is not None
         generation, applied = kept.generations[-1], kept.meta.applied
         new = fresh(below(of, end), applied)
@@ -284,7 +285,7 @@ class Writer:
         for view in (self.known[each] for each in generation.views):
             groups = {Group(view.hash, bucket, key): state for bucket, key, state in speed_states(view, new)}
             states |= groups | totals(view, groups)
-        before = self.speed_views.read(generation.gid, list(states))
+        before = self.speed_views.reader.read_states(generation.gid, list(states))
         for group, known in zip(list(states), before, strict=True):
             if known is not None:
                 states[group] = _added(self.known[group.view], known, states[group])
@@ -294,7 +295,7 @@ class Writer:
             if (view := self.known[group.view]).hash == group.view
         }
         hashes = [each for each in generation.views if self.known[each].name in self.followed]
-        touched = written([group for group in states if group.view in self.known], hashes)
+        changes = entry_of([group for group in states if group.view in self.known], hashes)
         batch = MicroBatch(
             applied,
             end,
@@ -303,16 +304,16 @@ class Writer:
             f"m{cut_text(end)}",
             b"marks",
             ranks=ranks,
-            touched=touched,
-            touched_kept=MOST_ENTRIES,
+            changes=changes,
+            changes_kept=MAX_ENTRIES,
         )
-        said = self.speed_views.apply(self.token, batch)
+        said = self.speed_views.writer(self.token).apply(batch)
         assert said == (Outcome.ALREADY if cut_text(applied) == cut_text(end) else Outcome.OK)
 
     def open(self, run: int) -> dict[int, int]:
         """A new generation for a run; the cut that the run is to have."""
         self.known |= by_name(self.place.views)
-        cut = self.speed_views.open(run, [view.hash for view in self.place.views])
+        cut = self.speed_views.runs.open(run, [view.hash for view in self.place.views])
         assert cut is not None
         return dict(cut)
 

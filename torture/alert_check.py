@@ -1,8 +1,8 @@
-"""What the alert process told, in the end: each episode once, of all that is so, and of nothing else.
+"""Check at the end that every alert episode fired once, that none is missing, and that none is false.
 
-It is judged without anything of the alert process but its journal. The conditions are such that what is once true
-stays true (a count of so many or more), so that it does not matter when it was looked at: in the end each true period
-lies in one episode that fired, and each episode begins and ends with a true period.
+Only the journal of the alert process is read. The condition stays true once it is true (a count of so many or more),
+so it does not matter when the process evaluated it: each true period lies in one episode that fired, and each episode
+begins and ends with a true period.
 """
 
 from __future__ import annotations
@@ -34,11 +34,13 @@ KeyPeriod = tuple[tuple[Any, ...], int]
 
 
 def check_alerts(installation: Installation, truth: Truth, deadline_s: float) -> tuple[int, list[str]]:
-    """Wait until everything was looked at and told; then how many episodes fired, and what is amiss with them."""
+    """Wait until everything was evaluated and notified; returns how many episodes fired, and what is wrong."""
     with closing(Journal(journal_path(installation.settings))) as journal:
         end = dict(truth.end)
-        wait_for("the alert process to look at everything", lambda: _has_looked(journal, installation, end), deadline_s)
-        wait_for("everything to be told", lambda: not journal.outbox.all(), deadline_s)
+        wait_for(
+            "the alert process to evaluate everything", lambda: _has_looked(journal, installation, end), deadline_s
+        )
+        wait_for("every notification", lambda: not journal.outbox.all(), deadline_s)
         fired = [each for each in journal.episodes.all() if each.fired_at is not None]
         firing = Counter(_firing(body for _, _, body in _all_transitions(journal)))
     problems: list[str] = []
@@ -64,27 +66,27 @@ def true_periods(alert: Alert, truth: Truth, cut: Cut) -> set[KeyPeriod]:
 
 
 def judge(step_s: int, true: Collection[KeyPeriod], fired: Sequence[Episode]) -> Iterator[str]:
-    """What of these episodes is not as it has to be."""
+    """What is wrong with these episodes."""
     held: Counter[KeyPeriod] = Counter()
     for each in fired:
         held.update((each.key, period) for period in range(each.first, each.last + step_s, step_s))
         for period in {each.first, each.last}:
             if (each.key, period) not in true:
-                yield f"{each.id} was told, and {each.key} at {iso(period)} is not so"
+                yield f"{each.id} fired, and {each.key} at {iso(period)} is not true"
     for key, period in true:
         if held[key, period] != 1:
-            yield f"{key} at {iso(period)} is so, and is in {held[key, period]} episodes that were told"
+            yield f"{key} at {iso(period)} is true, and is in {held[key, period]} episodes that fired"
 
 
 def misdelivered(fired: Sequence[str], firing: Counter[str], by_kafka: Collection[str]) -> Iterator[str]:
-    """An episode is told to fire once; into Kafka it is sent at least once, under its own name."""
+    """An episode fires once; it is sent to Kafka at least once, under its own id."""
     for each in fired:
         if firing[each] != 1:
             yield f"{each} fired {firing[each]} times"
         if each not in by_kafka:
             yield f"{each} fired, and was never sent to {ALERTS_TOPIC}"
     for each in sorted({*firing, *by_kafka} - {*fired}):
-        yield f"{each} was told, and never fired"
+        yield f"{each} was notified, and never fired"
 
 
 def _has_looked(journal: Journal, installation: Installation, end: Cut) -> bool:

@@ -1,4 +1,4 @@
-"""Asks all the time, and believes nothing: every answer is recomputed at the cut that it reports."""
+"""Query the serving layer all the time, and recompute every answer at the cut that it reports."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MAX_VALUE_LENGTH = 100
 TOGETHER, MAX_TOGETHER = 0.15, 3
 """How often several questions are asked in one request, at one cut."""
 MAX_PAGES = 12
-QUARANTINED = re.compile(r"\bset aside\b|\bquarantined?\b")
+QUARANTINED = re.compile(r"\bquarantined?\b")
 """The reason of an answer says so."""
 VERSION = 16
 """So many characters of its hash tell a view's version."""
@@ -44,7 +44,7 @@ VERSION = 16
 
 @dataclass
 class LatestAnswer:
-    """An answer, as whoever waits for recovery wants to know it."""
+    """The newest answer of a view: how far it goes, and whether it is complete."""
 
     cut: dict[int, int] = field(default_factory=dict)
     is_degraded: bool = True
@@ -73,14 +73,14 @@ class Checker:
         self.answers, self.comparisons, self.degraded = 0, 0, 0
         self.refusals: Counter[str] = Counter()
         self.quarantined: dict[tuple[str, str], str] = {}
-        """By view and why, when an answer first said that its speed side was found wrong."""
+        """By view and reason, when an answer first said that its speed view was quarantined."""
         self.wrong: list[Violation] = []
         self.regressions: list[str] = []
         views = list(installation.declared.views_of(installation.source_name))
         self._first = {view.name for view in views}
         """Declared from the beginning; others may join and go."""
         self._known: dict[str, dict[str, str]] = {}
-        """Values of the keys of each view, as rows told them."""
+        """Values of the keys of each view, as rows had them."""
         self._views = {view.hash[:VERSION]: view for view in views}
         self._served: dict[str, str] = {}
         """The version of each view that was last answered."""
@@ -88,7 +88,7 @@ class Checker:
         self._serving_pid: int | None = None
 
     def start(self) -> None:
-        """Begin to ask."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -152,7 +152,7 @@ class Checker:
     def behind(self, ends: Cut, since: float = 0.0, *, except_quarantined: bool = False) -> list[str]:
         """The views of which no complete answer with everything below `ends` came after `since` (seconds of the run).
 
-        One that never joined is not among them. `except_quarantined`: nor is one that is set aside.
+        One that never joined is not among them. `except_quarantined`: nor is one that is quarantined.
         """
         names = {view.name for view in self._declared()}
         found = {
@@ -185,7 +185,7 @@ class Checker:
             return False
         found = [self._answered(*each, answer) for each, answer in zip(questions, body["answers"], strict=True)]
         answers = [each for each in found if each]
-        for is_degraded in (False, True):  # one that is set aside is at the cut of the batch view
+        for is_degraded in (False, True):  # a quarantined view is at the cut of the batch view
             cuts = [json.dumps(e.meta["cut"], sort_keys=True) for e in answers if e.meta["degraded"] is is_degraded]
             if len({*cuts}) > 1:
                 self.note("answers of one request at several cuts", "; ".join(cuts))
@@ -273,7 +273,7 @@ class Checker:
         """Cuts never go back, as long as one process answers and does not say that it is degraded."""
         is_degraded, cut = bool(answered.meta["degraded"]), answered.cut
         pid = self._pid()
-        if pid != self._serving_pid:  # what it told before, a new process cannot know
+        if pid != self._serving_pid:  # a new process does not know what the one before answered
             self._highest.clear()
             self._serving_pid = pid
         highest = self._highest.get(answered.view.source.name, {})

@@ -91,7 +91,7 @@ def _standing(position: RowPosition) -> tuple[Any, ...]:
 
 
 def _off_clocks(answered: ServedAnswer, rows: list[dict[str, Any]]) -> Iterator[str]:
-    """A bucket is told by the clocks of the place that was asked for."""
+    """A bucket is named by the time zone of the query."""
     zone = zone_of(answered.query)
     for at in (datetime.fromisoformat(row["bucket"]) for row in rows):
         if at.utcoffset() != at.astimezone(zone).utcoffset():

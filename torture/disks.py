@@ -49,7 +49,7 @@ class Disks:
         return self.home if folder == ROOT else self.home / folder
 
     def mount(self) -> None:
-        """Mount all of them, made anew where they are not there yet."""
+        """Mount all of them; create those that do not exist yet."""
         self._images.mkdir(parents=True, exist_ok=True)
         if not self._images.is_mount():  # in memory: a flush of theirs need not wait for this machine's disk
             _run("mount", "-t", "tmpfs", "-o", f"size={len(FOLDERS) * SIZE_MB}m", "tmpfs", str(self._images))

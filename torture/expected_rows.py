@@ -25,7 +25,7 @@ PARAMETERS = ("from", "to", "grain", "tz", "window", "by", "order", "limit")
 Row = tuple[Any, ...]
 """When its period begins, in seconds since 1970, and the values of its keys."""
 Window = tuple[int, int, int]
-"""When a period begins, and the stretch of time that its answers are taken over."""
+"""When a period begins, and the range of time that its answers cover."""
 
 
 def expected_rows(view: View, query: Mapping[str, str], cut: Cut, truth: Truth) -> dict[Row, dict[str, Any]]:
@@ -49,7 +49,7 @@ def expected_rows(view: View, query: Mapping[str, str], cut: Cut, truth: Truth) 
 
 
 def keys_of_rows(query: Mapping[str, str]) -> tuple[str, ...]:
-    """The keys that rows are told apart by."""
+    """The keys that identify a row."""
     return tuple(query["by"].split(",")) if "by" in query else ()
 
 

@@ -1,4 +1,4 @@
-"""What a user's installation declares and how it is set, for a programme that never touches the installation itself."""
+"""The declarations and settings of a user's installation, which is only read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torture.installation_settings import PLAIN, is_of_location
 from views.declarations import declared_by
 
 OWN: Mapping[str, Callable[[Any, Any], Any]] = {
-    "speed_dedup_horizon_s": max,  # copies come an hour later: beyond a horizon they would count, and rightly so
+    "speed_dedup_horizon_s": max,  # duplicates come an hour later, and must be within the horizon
     "start_timeout_s": max,
     "batch_wait_s": max,
     "archive_interval_s": min,
@@ -34,7 +34,7 @@ LIMITS = (
 )
 """Beyond these, requests are refused with neither 429 nor 503: at least the defaults, for which the load is made."""
 LEFT_OUT = ("serving_workers",)
-"""Cuts never go back as told by one process: there is one."""
+"""Cuts never go back in the answers of one process: there is one."""
 
 
 def copied(home: Path, source: str) -> dict[str, Any]:
@@ -62,5 +62,5 @@ def _overrides(settings: Settings) -> dict[str, Any]:
             kept[name] = chosen(kept[name], PLAIN[name])
     for name in kept.keys() & {*LIMITS}:
         kept[name] = max(kept[name], Settings.model_fields[name].default)
-    # Alerts of a user may name webhooks, and nobody is to be told what a programme made up.
+    # Alerts of a user may name webhooks, and nobody must be notified of made-up events.
     return {**kept, "with_examples": settings.with_examples, "examples": settings.examples, "alerts_enabled": False}

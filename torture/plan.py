@@ -21,18 +21,23 @@ class PlannedShot(NamedTuple):
     """Whether recovery is waited for before the next one."""
 
 
-def plan(faults: Sequence[Fault], shots: int, seed: int) -> list[PlannedShot]:
+def plan(faults: Sequence[Fault], shots: int, seed: int, *, in_given_order: bool = False) -> list[PlannedShot]:
     """So many shots: all faults in turn where there are enough, else one of each kind, the core, and then cheap ones.
 
-    They come in this order: a programme whose time is over early has tried what matters most.
+    They come in this order: a programme whose time is over early has tried what matters most. `in_given_order`: the
+    first `shots` faults as they are given.
     """
     chance = random.Random(f"faults {seed}")  # noqa: S311  # which fault comes when
-    chosen = _in_order(_in_turn(faults, shots, chance) if shots >= len(faults) else _some(faults, shots, chance))
+    chosen = list(faults[:shots]) if in_given_order else _chosen(faults, shots, chance)
     last = len(chosen) - 1
     return [
         PlannedShot(fault, f"{seed} {position}", waits=position == last or chance.random() >= IN_RECOVERY)
         for position, fault in enumerate(chosen)
     ]
+
+
+def _chosen(faults: Sequence[Fault], shots: int, chance: random.Random) -> list[Fault]:
+    return _in_order(_in_turn(faults, shots, chance) if shots >= len(faults) else _some(faults, shots, chance))
 
 
 def _in_order(chosen: Sequence[Fault]) -> list[Fault]:

@@ -1,4 +1,4 @@
-"""What a run found, for people: one HTML page with its picture, and tables for a README. No outside resources."""
+"""The report of a run: one HTML page with a timeline, and tables for a README. It needs no outside resources."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ details { margin: .4rem 0; } summary { cursor: pointer; }
 
 LEGEND = (
     '<div class="legend">'
-    '<span><i style="background: var(--err)"></i>the fault is there</span>'
-    '<span><i style="background: var(--err); opacity: .35"></i>until all was well again</span>'
+    '<span><i style="background: var(--err)"></i>fault active</span>'
+    '<span><i style="background: var(--err); opacity: .35"></i>until recovered</span>'
     '<span><i style="background: var(--dim)"></i>not injected</span>'
-    '<span><i style="background: var(--deg)"></i>answers were degraded, and said so</span>'
-    '<span><i style="background: var(--bad)"></i>something was wrong, or not recovered from</span></div>'
+    '<span><i style="background: var(--deg)"></i>answers degraded, and marked so</span>'
+    '<span><i style="background: var(--bad)"></i>something wrong, or not recovered</span></div>'
 )
 
 
@@ -83,14 +83,14 @@ def _line(kind: str, shots: list[Shot]) -> KindSummary:
 
 
 def percentile(values: list[float], percent: int) -> float | None:
-    """Of what was seen, between the neighbours: [1, 2, 3], 50 -> 2. None of nothing."""
+    """A percentile, interpolated: [1, 2, 3], 50 -> 2. None without values."""
     if not values:
         return None
     return values[0] if len(values) == 1 else quantiles(values, n=100, method="inclusive")[percent - 1]
 
 
 def idle_reason(result: ProgrammeResult) -> str:
-    """That too little was tried to say anything, with the figures; empty where enough was."""
+    """Says that too few faults were injected to prove anything; empty where enough were."""
     if not result.is_idle:
         return ""
     return (
@@ -163,9 +163,9 @@ def page(result: ProgrammeResult, sabotages: Mapping[str, bool] | None = None) -
         f'<h1>Fault programme: <b class="{colour}">{verdict}</b></h1>',
         f'<p class="sub">seed {result.seed} · began {escape(result.began)} · {result.seconds / 60:.1f} minutes · '
         f"{result.answers:,} answers, {result.degraded:,} of them degraded and right · {result.sent:,} records sent, "
-        f"{result.duplicates:,} copies, {result.poison:,} poison · {result.runs} batch runs</p>",
+        f"{result.duplicates:,} duplicates, {result.poison:,} poison · {result.runs} batch runs</p>",
         _figure_boxes(result, sabotages),
-        "<h2>What happened when</h2>",
+        "<h2>Timeline</h2>",
         f'<div class="wide">{picture(result)}</div>',
         LEGEND,
         "<h2>By kind of fault</h2>",
@@ -173,6 +173,7 @@ def page(result: ProgrammeResult, sabotages: Mapping[str, bool] | None = None) -
         _findings(result),
         _sabotages(sabotages),
         _not_injected(result),
+        _not_tried(result),
         _left_out(result),
         _shots(result),
     ]
@@ -187,20 +188,21 @@ def _verdict(result: ProgrammeResult) -> tuple[str, str]:
     """In words, and as a class of STYLE."""
     if result.is_right:
         return "nothing was wrong", "good"
-    return "something was wrong" if _broken(result) else "too little was tried", "bad"
+    return "something was wrong" if broken_promises(result) else "too little was tried", "bad"
 
 
 def _figures(result: ProgrammeResult, sabotages: Mapping[str, bool] | None) -> list[tuple[str, str, bool]]:
-    """What counts: name, figure, whether it is as it must be."""
+    """The main figures: name, value, whether it is as it must be."""
     wrong = [each for each in result.wrong if each.what == "a wrong answer"]
-    others = len(result.wrong) - len(wrong) + len(result.cut_regressions) + len(result.poison_missing)
+    counted = len(wrong) + len(result.lost) + len(result.doubled) + len(result.unrecovered)
+    others = len(broken_promises(result)) - counted
     figures = [
         ("faults tried", f"{len(result.shots):,}", True),
-        ("of which not injected", f"{len(result.not_injected):,}", not result.is_idle),
+        ("not injected", f"{len(result.not_injected):,}", not result.is_idle),
         ("values compared", f"{result.comparisons:,}", True),
         ("wrong answers", f"{len(wrong):,}", not wrong),
         ("acknowledged events lost", f"{len(result.lost):,}", not result.lost),
-        ("double counted", f"{len(result.doubled):,}", not result.doubled),
+        ("events counted twice", f"{len(result.doubled):,}", not result.doubled),
         ("not recovered from", f"{len(result.unrecovered):,}", not result.unrecovered),
         ("other findings", f"{others:,}", not others),
     ]
@@ -222,16 +224,21 @@ def _kinds(result: ProgrammeResult) -> str:
     return _table(COLUMNS, map(cells, by_kind(result.shots)))
 
 
-def _broken(result: ProgrammeResult) -> list[str]:
-    """Every promise that was broken, a line each."""
-    found = [f"{each.at:.0f} s, {each.what}: {each.detail}" for each in result.wrong]
-    found += [f"lost: {each}" for each in result.lost] + [f"doubled: {each}" for each in result.doubled]
-    found += [f"poison: {each}" for each in result.poison_missing] + [f"cut: {each}" for each in result.cut_regressions]
-    return found + [f"not recovered: {each}" for each in result.unrecovered]
+def broken_promises(result: ProgrammeResult) -> list[str]:
+    """Everything that was wrong with the platform, a line each."""
+    return [
+        *(f"{wrong.at:.0f} s: {wrong.what}: {wrong.detail}" for wrong in result.wrong),
+        *(f"lost: {each}" for each in result.lost),
+        *(f"twice: {each}" for each in result.doubled),
+        *(f"poison: {each}" for each in result.poison_missing),
+        *(f"cut went back: {each}" for each in result.cut_regressions),
+        *(f"not recovered: {each}" for each in result.unrecovered),
+        *(f"quarantined: {each}" for each in result.quarantined),
+    ]
 
 
 def _findings(result: ProgrammeResult) -> str:
-    found = [*_broken(result), *filter(None, [idle_reason(result)])]
+    found = [*broken_promises(result), *filter(None, [idle_reason(result)])]
     if not found:
         return ""
     listed = "".join(f"<li>{escape(each)}</li>" for each in found)
@@ -249,22 +256,29 @@ def _sabotage_rows(sabotages: Mapping[str, bool]) -> list[tuple[str, str]]:
 
 
 def _not_injected(result: ProgrammeResult) -> str:
-    """Tried, and not had: these shots prove nothing."""
+    """Faults that failed themselves: these shots prove nothing."""
     if not result.not_injected:
         return ""
     listed = "".join(f"<li>{escape(each)}</li>" for each in result.not_injected)
-    return f"<h2>Not injected</h2><p>The fault itself failed. Nothing may have been hurt.</p><ul>{listed}</ul>"
+    reason = "These faults failed themselves; the installation may have been unharmed."
+    return f"<h2>Not injected</h2><p>{reason}</p><ul>{listed}</ul>"
+
+
+def _not_tried(result: ProgrammeResult) -> str:
+    if not result.not_tried:
+        return ""
+    return f"<h2>Not tried for lack of time</h2><p>{escape(', '.join(result.not_tried))}</p>"
 
 
 def _left_out(result: ProgrammeResult) -> str:
-    """Never silently: what this machine could not have."""
+    """Faults that this machine cannot inject, by reason."""
     if not result.left_out:
         return ""
     reasons: dict[str, list[str]] = {}
     for name, reason in result.left_out.items():
         reasons.setdefault(reason, []).append(name)
     listed = "".join(f"<li>{escape(reason)}: {escape(', '.join(names))}</li>" for reason, names in reasons.items())
-    return f"<h2>Not tried on this machine</h2><ul>{listed}</ul>"
+    return f"<h2>Left out on this machine</h2><ul>{listed}</ul>"
 
 
 def _shots(result: ProgrammeResult) -> str:

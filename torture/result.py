@@ -45,7 +45,7 @@ class Sample:
     files: dict[str, int] = field(default_factory=dict)
     """Open files by service."""
     disk: dict[str, int] = field(default_factory=dict)
-    """Bytes by folder of the home; `scratch` is how many files Spark's sessions have put aside."""
+    """Bytes by folder of the home; `scratch` is the number of scratch files of Spark's sessions."""
     errors: int = 0
     """Requests that were refused or found nobody since the sample before."""
 
@@ -93,7 +93,7 @@ class ProgrammeResult:
     """Records sent that repeat an earlier event's id."""
     poison: int = 0
     episodes: int = 0
-    """Episodes of alerts that were told, each held against what had to be told."""
+    """Episodes of alerts that fired, each compared with what had to fire."""
     lost: list[str] = field(default_factory=list)
     """Acknowledged ids that the master dataset lacks."""
     doubled: list[str] = field(default_factory=list)
@@ -107,8 +107,7 @@ class ProgrammeResult:
     failed_runs: list[str] = field(default_factory=list)
     """The last words of those that were not. Faults may be the reason."""
     quarantined: list[str] = field(default_factory=list)
-    """Views that the platform itself found wrong, and answered from the batch side: when, and why. Where the speed side
-    is never wrong, no such thing is found."""
+    """Views that the platform itself quarantined: when, and the reason. A speed view that is never wrong never is."""
 
     @property
     def is_right(self) -> bool:

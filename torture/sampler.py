@@ -54,11 +54,11 @@ class Sampler:
         self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop sampling."""
         self._stopping.set()
         self._thread.join(30)
 
@@ -93,7 +93,7 @@ class Sampler:
         with suppress(RedisError, OSError, ValueError), self._installation.redis(2) as redis:
             info: dict[str, int] = redis.info("memory")
             memory["redis.used"] = info["used_memory"]
-            files["generations"] = len(SpeedViews(redis, self._installation.source_name).look().generations)
+            files["generations"] = len(SpeedViews(redis, self._installation.source_name).reader.snapshot().generations)
         return memory, files
 
     def _on_disk(self) -> dict[str, int]:

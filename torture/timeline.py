@@ -1,4 +1,4 @@
-"""The picture of a run, as SVG: faults by kind, lag, cuts, errors, and how long recovery took."""
+"""The timeline of a run as SVG: faults by kind, lag, cuts, errors, and recovery times."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def picture(result: ProgrammeResult) -> str:
 
 
 def _error_rates(result: ProgrammeResult) -> list[tuple[float, float]]:
-    """When, and how many errors a second since the sample before; none of a run whose samples do not tell them."""
+    """When, and how many errors a second since the sample before; none for a run whose samples lack them."""
     samples = result.samples
     if not any(sample.errors for sample in samples) and any(shot.errors for shot in result.shots):
         return []  # a file from before they were sampled: a line at nought would be a lie
@@ -144,7 +144,7 @@ def _degraded(samples: list[Sample], end: float, height: float) -> Iterator[str]
         elif not sample.degraded and begin is not None:
             x, width = _x(begin, end), max(_x(sample.at, end) - _x(begin, end), 1)
             size = f'x="{x}" y="8" width="{width}" height="{height - 8}"'
-            title = "<title>answers were degraded, and said so</title>"
+            title = "<title>answers degraded, and marked so</title>"
             yield f'<rect {size} fill="var(--deg)" opacity=".6">{title}</rect>'
             begin = None
 
@@ -156,7 +156,7 @@ def _wrong(result: ProgrammeResult, end: float, height: float) -> Iterator[str]:
 
 
 def _thinned(values: list[tuple[float, float]], most: int = 1500) -> list[tuple[float, float]]:
-    """Few enough points for a page: of each stretch the highest."""
+    """Few enough points for a page: of each range the highest."""
     size = -(-len(values) // most)
     return [max(values[place : place + size], key=lambda each: each[1]) for place in range(0, len(values), size)]
 

@@ -11,7 +11,7 @@ from hand_off.speed_views import SpeedViews
 from infra.clients.kafka import librdkafka_config
 from master_dataset.cut import is_below
 from master_dataset.dead_letters.letters import DeadLetter, read_letters, watermarks
-from master_dataset.reading.read import Wanted, read_facts
+from master_dataset.reading.read import RecordFilter, read_records
 from master_dataset.table import coverage
 from master_dataset.table.paths import table_path
 from torture.checker import Checker
@@ -39,7 +39,7 @@ def wait_caught_up(
 ) -> None:
     """Until an answer of each view that is not degraded holds everything that was acknowledged.
 
-    `except_quarantined`: a view that is set aside comes back with a further run, and is not waited for.
+    `except_quarantined`: a quarantined view returns with a further run, and is not waited for.
     """
     end, began = fates.ends(), checker.now()
 
@@ -74,10 +74,10 @@ def check_swept(installation: Installation, deadline_s: float = SWEPT_S) -> None
     """Until Redis keeps no states of generations that are no more: else it would grow with every run."""
     with installation.redis() as client:
         views = SpeedViews(client, installation.source_name)
-        begin = f"{views.prefix}v:"
+        begin = f"{views.layout.prefix}v:"
 
         def is_swept() -> bool:
-            kept = {each.gid for each in views.look().generations}
+            kept = {each.gid for each in views.reader.snapshot().generations}
             held = (key.decode().removeprefix(begin) for key in client.scan_iter(f"{begin}*", count=1000))
             return {key.partition(":")[0] for key in held} <= kept
 
@@ -95,7 +95,7 @@ def check_whole(installation: Installation, checker: Checker, truth: Truth) -> N
 def check_master(installation: Installation, truth: Truth, fates: Fates, result: ProgrammeResult) -> None:
     """What the master dataset holds is what was acknowledged, once."""
     table = table_path(installation.settings, installation.source_name)
-    batches = read_facts(table, Wanted(with_invalid=True), ["partition", "offset", "event_id", "invalid"])
+    batches = read_records(table, RecordFilter(with_invalid=True), ["partition", "offset", "event_id", "invalid"])
     judge_rows((row for batch in batches for row in batch.to_pylist()), truth, fates, result)
 
 

@@ -16,7 +16,7 @@ from views.errors import AlertError, DeclarationError, ExpressionError
 from views.expressions import Scope, parse_condition
 from views.grain import DAY, parse_length
 from views.source import NAME
-from views.typed_expression import Typed
+from views.typed_expression import TypedExpression
 from views.types import DOUBLE
 from views.view import View
 
@@ -117,11 +117,11 @@ class Alert:
         """For how long there must be no event; 0: it is no alert on silence."""
         found = self._length("silence", self.silence) if self.silence else 0
         if found > LONGEST_SILENCE_S:
-            raise AlertError(f"Alert {self.name!r}: silence is {self.silence!r}; at most 7d are possible.")
+            raise AlertError(f"Alert {self.name!r}: silence is {self.silence!r}; it should be at most 7d.")
         return found
 
     @cached_property
-    def condition(self) -> Typed | None:
+    def condition(self) -> TypedExpression | None:
         """The condition; None: it is an alert on silence."""
         return self.condition_for(self.view) if self.when else None
 
@@ -135,7 +135,7 @@ class Alert:
         }  # fmt: skip
         return hashlib.sha256(json.dumps(meaning, sort_keys=True).encode()).hexdigest()
 
-    def condition_for(self, view: View) -> Typed:
+    def condition_for(self, view: View) -> TypedExpression:
         """Its condition over the answers of a version of its view. AlertError where that version lacks one."""
         try:
             return parse_condition(self.when, alert_scope(view, compared=bool(self.shift_s)))
@@ -154,7 +154,7 @@ class Alert:
         """What is wrong with the shape. Durations and the condition report their own problems."""
         given: Any = self
         if not isinstance(given.name, str) or not re.fullmatch(NAME, given.name):
-            yield "a name is lower-case letters, digits and underscores, and begins with a letter."
+            yield "a name consists of lower-case letters, digits and underscores, and begins with a letter."
         if not isinstance(given.view, View):
             yield f"view is {given.view!r}; it should be a View."
         for name in TEXTS:
@@ -166,7 +166,7 @@ class Alert:
         for name in given.by or ():
             if name not in given.view.keys:
                 there = ", ".join(given.view.keys) or "none"
-                yield f"by names {name!r}, which is no key of {given.view.name!r}. There are: {there}."
+                yield f"by names {name!r}, which is not a key of {given.view.name!r}. There are: {there}."
         yield from _names("webhooks", given.webhooks, "('operations',)")
         if type(given.for_buckets) is not int or not 1 <= given.for_buckets <= MAX_BUCKETS:
             yield f"for_buckets is {given.for_buckets!r}; it should be a whole number, 1 to {MAX_BUCKETS}."
@@ -182,7 +182,7 @@ def _names(what: str, given: Any, example: str) -> Iterator[str]:
     if not isinstance(given, tuple) or not all(isinstance(name, str) for name in given):
         yield f"{what} is {given!r}; it should be a tuple of names like {example}."
     elif len(set(given)) < len(given):
-        yield f"{what} is {given!r}; each name should be there once."
+        yield f"{what} is {given!r}; each name should appear once."
 
 
 def alert_scope(view: View, *, compared: bool) -> Scope:
@@ -192,7 +192,7 @@ def alert_scope(view: View, *, compared: bool) -> Scope:
         if isinstance(algebra, QuantilesAlgebra) and not algebra.is_one:
             for share in algebra.names:
                 name = quantile_name(share, answer)
-                fields.setdefault(name, Typed(DOUBLE, f"try_cast(`{name}` AS double)", _reader(name)))
+                fields.setdefault(name, TypedExpression(DOUBLE, f"try_cast(`{name}` AS double)", _reader(name)))
     if compared:
         for name, typed in list(fields.items()):
             before = BEFORE + name
@@ -201,7 +201,7 @@ def alert_scope(view: View, *, compared: bool) -> Scope:
                     f"the view has an answer {before!r}, which is what compare calls {name!r} of the period before. "
                     "Rename that answer."
                 )
-            fields[before] = Typed(typed.type, f"try_cast(`{before}` AS {typed.type.ddl()})", _reader(before))
+            fields[before] = TypedExpression(typed.type, f"try_cast(`{before}` AS {typed.type.ddl()})", _reader(before))
     return Scope(fields, "numeric answer")
 
 

@@ -33,7 +33,7 @@ Declaration = Source | View | Alert | Watch | Feed
 Declared = TypeVar("Declared", Source, View, Alert, Watch, Feed)
 
 
-class Chosen(Protocol):
+class DeclarationSettings(Protocol):
     """The settings that say what is declared."""
 
     @property
@@ -94,7 +94,7 @@ class Declarations:
         )
 
 
-def declared_by(settings: Chosen) -> Declarations:
+def declared_by(settings: DeclarationSettings) -> Declarations:
     """What an installation runs. Every process loads it here, so that all see the same declarations."""
     return load_declarations(settings.views_dir, with_catalog=settings.with_examples, examples=settings.examples)
 
@@ -141,7 +141,7 @@ def _chosen(found: list[tuple[str, Declaration]], examples: str) -> Iterator[tup
     names = {name.strip() for name in examples.split(",")} - {""}
     for name in sorted(names - {ALL_EXAMPLES, *there}):
         raise DeclarationError(
-            f"examples names {name!r}, which is no source of the catalog. There are: {', '.join(there)}; "
+            f"examples names {name!r}, which is not a source of the catalog. There are: {', '.join(there)}; "
             f"or {ALL_EXAMPLES!r}."
         )
     for file, each in found:
@@ -211,7 +211,7 @@ def _catalog_modules() -> Iterator[ModuleType]:
 
 def _folder_modules(folder: Path) -> list[ModuleType]:
     if not folder.is_dir():
-        raise DeclarationError(f"views_dir is {str(folder)!r}, where there is no folder.")
+        raise DeclarationError(f"views_dir is {str(folder)!r}, which is not a folder.")
     for name in [name for name in sys.modules if name.partition(".")[0] == PACKAGE]:
         del sys.modules[name]  # of a folder that was loaded before
     package = sys.modules[PACKAGE] = ModuleType(PACKAGE)

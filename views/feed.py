@@ -1,4 +1,4 @@
-"""A feed: the answers of a view as a table in a Kafka topic, each change a message, so that other systems follow it."""
+"""A feed: the changed answers of a view, as messages of a compacted Kafka topic that other systems read."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ class Feed:
     def _problems(self) -> Iterator[str]:
         given: Any = self
         if not isinstance(given.name, str) or not re.fullmatch(NAME, given.name):
-            yield "a name is lower-case letters, digits and underscores, and begins with a letter."
+            yield "a name consists of lower-case letters, digits and underscores, and begins with a letter."
         if not isinstance(given.view, View):
             yield f"view is {given.view!r}; it should be a View."
         if not isinstance(given.topic, str) or not TOPIC.fullmatch(given.topic) or given.topic in (".", ".."):
-            yield f"{given.topic!r} is no topic name; Kafka allows letters, digits, '.', '_' and '-'."
+            yield f"{given.topic!r} is not a topic name; Kafka allows letters, digits, '.', '_' and '-'."
         if given.by is not None and not isinstance(given.by, tuple):
             yield f"by is {given.by!r}; it should be a tuple of names like ('url',)."
         for name in given.by or ():
             if name not in given.view.keys:
                 there = ", ".join(given.view.keys) or "none"
-                yield f"by names {name!r}, which is no key of {given.view.name!r}. There are: {there}."
+                yield f"by names {name!r}, which is not a key of {given.view.name!r}. There are: {there}."

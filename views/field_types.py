@@ -90,10 +90,7 @@ def _fields(columns: list[exp.Expression], above: str) -> tuple[Field, ...]:
     names = [field.name.lower() for field in fields]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         where = f"{above[:-1]}: " if above else ""
-        raise DeclarationError(
-            f"{where}{twice} are declared more than once (Spark does not tell upper from lower case). "
-            "Rename one of them."
-        )
+        raise DeclarationError(f"{where}{twice} are declared more than once (Spark ignores case). Rename one of them.")
     return fields
 
 
@@ -106,7 +103,7 @@ def _field(column: exp.Expression, above: str) -> Field:
             "character, and no space, line end, tab, dot, comma, semicolon, backtick, '=', bracket or brace. Rename it."
         )
     if path.lower() in RESERVED_NAMES:
-        raise DeclarationError(f"the field name {path!r} is taken by Spark's JSON reader. Rename it.")
+        raise DeclarationError(f"the field name {path!r} is reserved by Spark's JSON reader. Rename it.")
     for constraint in column.args.get("constraints") or ():
         if not isinstance(constraint.kind, exp.CommentColumnConstraint):
             said = constraint.sql("spark") or "NULL"

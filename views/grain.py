@@ -34,22 +34,22 @@ class Grain:
 
 
 def parse_grain(text: str) -> Grain:
-    """`5m` -> a Grain. It divides a day without remainder: coarser and calendar periods are asked for in queries."""
+    """`5m` -> a Grain. It divides a day without remainder; queries may ask for longer and for calendar periods."""
     given: object = text
     match = GRAIN.fullmatch(given) if isinstance(given, str) else None
     seconds = int(match[1]) * UNITS[match[2]] if match else 0
     if not seconds or seconds > DAY or DAY % seconds:
         raise DeclarationError(
             f"grain is {text!r}; it should be a time that divides a day, for example '5s', '1m', '15m', '1h' or '1d'. "
-            "Weeks and months are asked for in queries."
+            "Queries may ask for weeks and months."
         )
     return Grain(text, seconds)
 
 
 def parse_length(text: str) -> int:
-    """`5m` -> 300 seconds: any length of time, also one that divides no day."""
+    """`5m` -> 300 seconds: any duration."""
     given: object = text
     match = GRAIN.fullmatch(given) if isinstance(given, str) else None
     if match is None:
-        raise DeclarationError(f"{text!r} is no length of time; write for example '30s', '5m', '1h' or '7d'.")
+        raise DeclarationError(f"{text!r} is not a duration; write for example '30s', '5m', '1h' or '7d'.")
     return int(match[1]) * UNITS[match[2]]

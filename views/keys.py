@@ -1,4 +1,4 @@
-"""The byte form of a key: what a group is found by in Redis and in the read index.
+"""The byte form of a key, by which groups are found in Redis and in the read index.
 
 Its order is that of the values (null first, then by value), and the bytes of a text begin with those of its beginnings:
 a range or a prefix of keys is a range of bytes. Two keys have the same bytes only if they are the same.
@@ -53,7 +53,7 @@ def unpack_key(packed: bytes) -> tuple[Any, ...]:
             value, at = _unpack(packed, at)
             values.append(value)
     except (struct.error, ValueError, OverflowError) as error:
-        raise StateError(f"These bytes are no key: {packed[:40].hex()} ({error}).") from None
+        raise StateError(f"These bytes are not a key: {packed[:40].hex()} ({error}).") from None
     return tuple(values)
 
 

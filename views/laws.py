@@ -60,7 +60,7 @@ def hints(view: View, *, seed: int = 0, events: int = 500) -> list[str]:
     """What those events did not exercise: answers that none of them reached. This breaks no law."""
     groups = in_memory.fold(view, [record.event for record in generate(view.source, events, seed, views=[view])])
     if not groups:
-        return ["No generated event passes its where: nothing was tried."]
+        return ["No generated event meets its where: nothing was checked."]
     zeros = {name: algebra.to_parts(algebra.zero()) for name, algebra in view.algebras.items()}
     unreached = [
         name
@@ -150,7 +150,7 @@ def _not_json(view: View, answers: Answers) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Reference:
-    """What a view must answer over some events, each there once, and how far from it an answer may be."""
+    """What a view must answer over some events without duplicates, and how far an answer may be off."""
 
     view: View
     events: tuple[Event, ...]

@@ -26,7 +26,7 @@ def to_text(view: View) -> str:
 
 
 def from_text(text: str, source: Source) -> View:
-    """The view again, over the source as it is declared now. DeclarationError where that source has not its fields."""
+    """The view, over the source as it is declared now. DeclarationError if that source lacks a field."""
     try:
         declared = json.loads(text)
         answers = {name: _answer(dict(given)) for name, given in declared["answers"].items()}
@@ -39,7 +39,7 @@ def from_text(text: str, source: Source) -> View:
             answers=answers,
         )
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise DeclarationError(f"This is no stored declaration of a view ({error}): {text[:200]!r}") from None
+        raise DeclarationError(f"This is not a stored declaration of a view ({error}): {text[:200]!r}") from None
 
 
 def _answer(given: dict[str, Any]) -> Any:

@@ -63,9 +63,9 @@ class Source:
             if not isinstance(value, str):
                 yield f"{attribute} is {value!r}; it should be a string."
         if not NAME.fullmatch(self.name):
-            yield "a name is lower-case letters, digits and underscores, and begins with a letter."
+            yield "a name consists of lower-case letters, digits and underscores, and begins with a letter."
         if not TOPIC.fullmatch(self.topic) or self.topic in (".", ".."):
-            yield f"{self.topic!r} is no topic name; Kafka allows letters, digits, '.', '_' and '-'."
+            yield f"{self.topic!r} is not a topic name; Kafka allows letters, digits, '.', '_' and '-'."
         if kafka_name(self.topic) == kafka_name(self.dead_topic):
             yield (
                 f"its topic {self.topic!r} is also its dead-letter topic {self.dead_topic!r} (Kafka does not tell '.' "

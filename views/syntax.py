@@ -1,4 +1,4 @@
-"""The text of an expression -> sqlglot's tree, of which everything is taken or refused: nothing is left out unseen."""
+"""Parse the text of an expression with sqlglot. Everything in the tree is used or refused; nothing is ignored."""
 
 from __future__ import annotations
 
@@ -92,9 +92,9 @@ NON_DETERMINISTIC = {
 INSTEAD: dict[type[exp.Expression], str] = {
     exp.Alias: "A name is given where the expression is declared, for example keys={'name': 'expression'}.",
     exp.Star: "Name a field.",
-    exp.Subquery: "A query has no place here: an expression looks at one event.",
-    exp.Select: "A query has no place here: an expression looks at one event.",
-    exp.Exists: "A query has no place here: an expression looks at one event.",
+    exp.Subquery: "Subqueries are not allowed: an expression depends on one event.",
+    exp.Select: "Subqueries are not allowed: an expression depends on one event.",
+    exp.Exists: "Subqueries are not allowed: an expression depends on one event.",
     exp.Lambda: "Functions of functions are not supported. Take one element, for example tags[0].",
     exp.JSONExtract: "Declare the field in the source, and name it with a dot: properties.url.",
     exp.Slice: "Take one element, for example tags[0].",
@@ -110,7 +110,7 @@ INSTEAD: dict[type[exp.Expression], str] = {
     exp.Filter: "Give the answer a where=….",
     exp.Interval: "Compare times with timestamp '2026-01-31T12:00:00Z', or numbers with unix_seconds(…).",
 }
-"""What to do in place of something that is not known here."""
+"""What to do in place of something that is not supported."""
 
 
 def tree(text: str) -> Any:
@@ -158,7 +158,7 @@ def taken(node: Any, *places: str) -> list[Any]:
     for place, value in node.args.items():
         if value and place not in fine:
             raise ExpressionError(
-                f"{node.sql('spark')!r} says more than is known here ({place.replace('_', ' ')}). Leave that out."
+                f"{node.sql('spark')!r} has a part that is not supported ({place.replace('_', ' ')}). Leave that out."
             )
     return [node.args.get(place) for place in places]
 
@@ -181,13 +181,13 @@ def call(node: Any) -> tuple[str, list[Any]]:
 
 
 def _refusal(node: exp.Expression) -> ExpressionError:
-    """Why a node that sqlglot knows, and we do not, has no place in an expression."""
+    """Why a node that sqlglot knows, and we do not, is not allowed in an expression."""
     hint = next((text for kind, text in INSTEAD.items() if isinstance(node, kind)), "")
     if isinstance(node, exp.Func) and not hint:
         name = node.sql_name().lower()
         _check_deterministic(name)
         return _unknown_function(name)
-    return ExpressionError(f"{node.sql('spark')!r} has no place in an expression. {hint or 'Leave it out.'}")
+    return ExpressionError(f"{node.sql('spark')!r} is not allowed in an expression. {hint or 'Leave it out.'}")
 
 
 def _known(name: str) -> str:
@@ -202,11 +202,12 @@ def _unknown_function(name: str) -> ExpressionError:
     close = get_close_matches(name, functions.NAMES, n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     there_are = ", ".join(sorted(functions.NAMES))
-    return ExpressionError(f"the function {name!r} is not known here.{hint} There are: {there_are}.")
+    return ExpressionError(f"the function {name!r} is not supported.{hint} There are: {there_are}.")
 
 
 def _check_deterministic(name: str) -> None:
     if name in NON_DETERMINISTIC:
         raise ExpressionError(
-            f"{name}() gives another value each time; the same event must always give the same. Use the event's fields."
+            f"{name}() gives another value each time; the same event must always give the same value. "
+            "Use the event's fields."
         )

@@ -57,7 +57,7 @@ def _common_of_two(left: FieldType, right: FieldType, where: str) -> FieldType:
         scale = max(left.scale, right.scale)
         return decimal(max(left.precision - left.scale, right.precision - right.scale) + scale, scale, where)
     raise ExpressionError(
-        f"{where} brings together {left.ddl()} and {right.ddl()}. Make them one type with cast(… as {left.ddl()})."
+        f"{where} combines {left.ddl()} and {right.ddl()}. Make them one type with cast(… as {left.ddl()})."
     )
 
 

@@ -31,7 +31,7 @@ from hand_off.batch_folder import COPIES, HASHES, BatchFolder
 from hand_off.errors import BatchError
 from hand_off.manifests import read_manifest
 from hand_off.publish_log import Entry
-from hand_off.speed_views import ALL_KEYS, Generation, Kept, SpeedViews, cut_text, totals_of
+from hand_off.speed_views import ALL_KEYS, Generation, RedisSnapshot, SpeedViews, cut_text, totals_of
 from infra.settings import Settings
 from master_dataset.cut import Cut
 from master_dataset.table.paths import table_path
@@ -139,7 +139,7 @@ class Comparison:
         """The generations between the newest run that the speed views still go with and this one; or why not."""
         if self.speed_views is None:
             return NO_SPEED_SIDE
-        return closed_stretch(self.speed_views.look(), publish_log.read(self.folder), run, cut)
+        return closed_stretch(self.speed_views.reader.snapshot(), publish_log.read(self.folder), run, cut)
 
     def _view(
         self, speed_views: SpeedViews, view: View, names: tuple[str, ...], run: int, cut: Cut, stretch: Stretch
@@ -217,7 +217,7 @@ def judge(settings: Settings, found: Differences, start: Cut, end: Cut, copies: 
     return Judged(excused, wrong + more, why)
 
 
-def closed_stretch(kept: Kept, entries: Sequence[Entry], run: int, cut: Cut) -> Stretch | str:
+def closed_stretch(kept: RedisSnapshot, entries: Sequence[Entry], run: int, cut: Cut) -> Stretch | str:
     """The generations from the newest published run that has one on, up to that of `run` at `cut`; or why not."""
     if kept.meta is None:
         return "Redis holds no speed views"
@@ -250,7 +250,7 @@ def differences(
     found = Differences(view)
     names = [(view.hash, False), *([(totals_of(view.hash), True)] if view.keys else [])]
     for name, is_total in names:
-        held = [speed_views.counted_buckets(generation.gid, name) for generation in generations]
+        held = [speed_views.reader.bucket_sizes(generation.gid, name) for generation in generations]
         groups = sum(sum(each.values()) for each in held)
         found.groups += groups if groups > most else 0  # a group may be in several generations: counted exactly below
         is_chosen = _chooser(most, groups, seed)
@@ -298,7 +298,7 @@ def _states(
 ) -> dict[bytes, list[bytes]]:
     found: dict[bytes, dict[str, bytes]] = {}
     for generation in generations:
-        for key, state in speed_views.states_of(generation.gid, name, bucket):
+        for key, state in speed_views.reader.states_of(generation.gid, name, bucket):
             if is_chosen(bucket, key):
                 found.setdefault(key, {})[generation.gid] = state  # a scan may give one twice
     return {key: list(by_generation.values()) for key, by_generation in found.items()}

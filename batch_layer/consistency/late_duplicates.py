@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from infra.settings import Settings
 from master_dataset.cut import Cut, count_between
-from master_dataset.reading.read import Wanted, read_facts
+from master_dataset.reading.read import RecordFilter, read_records
 from views import in_memory
 from views.aggregates import Algebra
 from views.aggregates.counting import AverageAlgebra, CountAlgebra, ExactVariance, RoundedVariance, SumAlgebra
@@ -116,7 +116,7 @@ class LateCopies:
             return cls(view)
         is_part = count_between(start, end) > settings.consistency_events
         read = _smallest(table, end, view, buckets, settings.consistency_events) if is_part else frozenset(buckets)
-        wanted = _rows_in(table, end, view, read) if is_part else _rows(table, Wanted(start=start, end=end))
+        wanted = _rows_in(table, end, view, read) if is_part else _rows(table, RecordFilter(start=start, end=end))
         found: Found = {}
         for record in map(_record, wanted):
             found.setdefault(record.event_id, {})[record.place] = record
@@ -169,7 +169,7 @@ def apart(algebra: Algebra, said: Any, true: Any, pieces: Sequence[Any] = ()) ->
 def ids_below(table: Path, cut: Cut, ids: Iterable[str]) -> Iterator[str]:
     """Those of some ids that events below a cut have."""
     if any(cut.values()):
-        yield from (row["event_id"] for row in _rows(table, Wanted(end=cut), POSITIONS, ids))
+        yield from (row["event_id"] for row in _rows(table, RecordFilter(end=cut), POSITIONS, ids))
 
 
 # ---- how far copies can take an answer -----------------------------------------
@@ -277,7 +277,7 @@ def _copies_of(records: Collection[Record], start: Cut) -> Copies:
 
 def _add_others(found: Found, table: Path, end: Cut) -> None:
     """The other records below a cut with the ids that were found, without their events."""
-    for row in _rows(table, Wanted(end=end), POSITIONS, found) if found and any(end.values()) else ():
+    for row in _rows(table, RecordFilter(end=end), POSITIONS, found) if found and any(end.values()) else ():
         record = _record(row)
         found[record.event_id].setdefault(record.place, record)
 
@@ -329,7 +329,7 @@ def _batches_in(
         return
     since, until = (datetime.fromtimestamp(each, UTC) for each in (min(buckets), max(buckets) + view.bucket.seconds))
     wanted = np.array(sorted(buckets), dtype=np.int64)
-    for batch in read_facts(table, Wanted(since, until, end=end), columns):
+    for batch in read_records(table, RecordFilter(since, until, end=end), columns):
         yield batch.filter(pa.array(np.isin(_buckets_of(batch, view), wanted)))
 
 
@@ -340,9 +340,9 @@ def _buckets_of(batch: pa.RecordBatch, view: View) -> Any:
 
 
 def _rows(
-    table: Path, wanted: Wanted, columns: list[str] = COLUMNS, only: Iterable[str] | None = None
+    table: Path, wanted: RecordFilter, columns: list[str] = COLUMNS, only: Iterable[str] | None = None
 ) -> Iterator[dict[str, Any]]:
-    yield from _of_ids(read_facts(table, wanted, columns), only)
+    yield from _of_ids(read_records(table, wanted, columns), only)
 
 
 def _of_ids(batches: Iterable[pa.RecordBatch], only: Iterable[str] | None) -> Iterator[dict[str, Any]]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from master_dataset.errors import InvalidEvent
 from master_dataset.importer.errors import UnusableInput
-from master_dataset.importer.formats import Format, decoded
+from master_dataset.importer.formats import ImportFormat, decoded
 from master_dataset.importer.lines import MAX_LINE_BYTES
 from master_dataset.importer.values import Convert, converter
 from views.field_types import Field, FieldType
@@ -30,7 +30,7 @@ class _Column(NamedTuple):
 class CsvReader:
     """Reads the records after `event_time,name,properties.url`."""
 
-    format = Format.CSV
+    format = ImportFormat.CSV
 
     def __init__(self, source: Source, zone: tzinfo, delimiter: str = "", *, ignore_unknown: bool = False) -> None:
         csv.field_size_limit(MAX_LINE_BYTES)

@@ -12,7 +12,7 @@ from master_dataset.errors import InvalidEvent
 from master_dataset.importer.lines import Line
 
 
-class Format(StrEnum):
+class ImportFormat(StrEnum):
     """The formats that can be asked for."""
 
     AUTO = "auto"
@@ -27,7 +27,7 @@ class Format(StrEnum):
 class Options:
     """How to understand the lines; the same lines under other options are another import."""
 
-    format: Format = Format.AUTO
+    format: ImportFormat = ImportFormat.AUTO
     timezone: str = "UTC"
     delimiter: str = ""
     origin: str = ""
@@ -35,10 +35,10 @@ class Options:
     zone: tzinfo = field(default=UTC, compare=False)
 
 
-class Reader(Protocol):
+class FormatReader(Protocol):
     """Reads one file's lines in their order; it may remember a header or a directive."""
 
-    format: Format
+    format: ImportFormat
     context: bytes
     """What gives the following lines their meaning, like a CSV file's header; b"" where a line speaks for itself."""
 

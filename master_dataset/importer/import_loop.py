@@ -13,9 +13,9 @@ from types import FrameType
 from master_dataset.errors import InvalidEvent
 from master_dataset.events.envelope import PreparedEvent, compile_validator, prepare_event
 from master_dataset.importer.errors import UnreadableInput
-from master_dataset.importer.formats import Format, Reader
+from master_dataset.importer.formats import FormatReader, ImportFormat
 from master_dataset.importer.inputs import HashedStream, Input
-from master_dataset.importer.journal import Entry, Journal, Start
+from master_dataset.importer.journal import ImportJournal, ImportProgress, Start
 from master_dataset.importer.line_ids import LineIds
 from master_dataset.importer.lines import MAX_LINE_BYTES, Line, join_quoted, read_lines
 from master_dataset.importer.rejects import MARK, Rejects
@@ -40,11 +40,11 @@ class Import:
 
     found: Input
     source: Source
-    reader: Reader
+    reader: FormatReader
     stream: HashedStream
     origin: str
     start: Start
-    journal: Journal | None
+    journal: ImportJournal | None
     sender: Sender
     rejects: Rejects
     on_progress: OnProgress
@@ -96,7 +96,7 @@ class Import:
         """The lines that may be events, with their ids. Those sent before are read too, because ids count them."""
         reader, ids, already = self.reader, LineIds(self.origin), self._position
         lines = read_lines(self.stream)
-        for line in join_quoted(lines) if reader.format is Format.CSV else lines:
+        for line in join_quoted(lines) if reader.format is ImportFormat.CSV else lines:
             raw = line.raw
             if raw.startswith(MARK) or not reader.is_event(raw):
                 continue
@@ -139,7 +139,7 @@ class Import:
         # Step 3. Only now the journal moves on.
         if self.journal is not None:
             self.journal.write(
-                Entry(
+                ImportProgress(
                     file=str(self.found.path),
                     source=self.source.name,
                     size=self.found.size or 0,

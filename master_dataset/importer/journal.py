@@ -1,4 +1,4 @@
-"""Remember how far each file was imported, so that an import that was stopped anyhow goes on where it was.
+"""Remember how far each file was imported, so that an interrupted import continues where it stopped.
 
 The journal is written only after the broker acknowledged everything before the position. So it may be behind what is
 in Kafka, and lines after it are then sent again, with the same ids; it is never ahead.
@@ -15,7 +15,7 @@ from pathlib import Path
 from infra.home import read_json, write_json
 from infra.locks import LockHeld, hold
 from master_dataset.importer.errors import ImportRunning
-from master_dataset.importer.formats import Format, Options
+from master_dataset.importer.formats import ImportFormat, Options
 from master_dataset.importer.inputs import Input, begins_with
 from master_dataset.importer.tally import Tally
 
@@ -23,7 +23,7 @@ VERSION = 1
 
 
 @dataclass(frozen=True)
-class Entry:
+class ImportProgress:
     """How far one import is. Offsets are in the uncompressed bytes.
 
     Everything before `position` is acknowledged. `digest` is the hash of the first `hashed_bytes`, at least as many:
@@ -42,24 +42,24 @@ class Entry:
     tally: Tally
 
 
-class Journal:
+class ImportJournal:
     """The entry of one file, under one set of options, into one source."""
 
-    def __init__(self, folder: Path, found: Input, source: str, format_: Format, options: Options) -> None:
+    def __init__(self, folder: Path, found: Input, source: str, format_: ImportFormat, options: Options) -> None:
         identity = (str(found.path), source, format_, options.timezone, options.delimiter, options.origin)
         self._path = folder / f"{blake2b(repr(identity).encode(), digest_size=12).hexdigest()}.json"
 
-    def read(self) -> Entry | None:
+    def read(self) -> ImportProgress | None:
         """The entry, or None where there is none that this version can read."""
         values = read_json(self._path)
         if not isinstance(values, dict) or values.pop("version", None) != VERSION:
             return None
         try:
-            return Entry(**{**values, "tally": Tally.from_json(values["tally"])})
+            return ImportProgress(**{**values, "tally": Tally.from_json(values["tally"])})
         except (KeyError, TypeError):
             return None
 
-    def write(self, entry: Entry) -> None:
+    def write(self, entry: ImportProgress) -> None:
         """Replace the entry, whole, also if the machine stops meanwhile."""
         write_json(self._path, {"version": VERSION, **asdict(entry)})
 
@@ -80,12 +80,12 @@ class Journal:
 class Start:
     """Where to begin: at the beginning, after `entry`, or not at all because everything is done."""
 
-    entry: Entry | None = None
+    entry: ImportProgress | None = None
     is_done: bool = False
     note: str = ""
 
 
-def find_start(entry: Entry | None, found: Input, *, again: bool) -> Start:
+def find_start(entry: ImportProgress | None, found: Input, *, again: bool) -> Start:
     """Compare the journal with the file as it is now. Reads it, unless size and time are those of a finished one."""
     if entry is None:
         return Start()
@@ -99,4 +99,4 @@ def find_start(entry: Entry | None, found: Input, *, again: bool) -> Start:
     if entry.is_finished and not has_more:
         return Start(entry, is_done=True, note="already imported; --again sends it once more")
     what = "grew since it was imported" if entry.is_finished else "was interrupted"
-    return Start(entry, note=f"{what}: goes on after line {entry.line}")
+    return Start(entry, note=f"{what}: continues after line {entry.line}")

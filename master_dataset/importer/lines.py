@@ -11,11 +11,11 @@ MAX_LINE_BYTES = 1_000_000
 """A longer line is refused. Kafka's own limit for a message is about the same."""
 CHUNK_BYTES = 1 << 20
 
-UTF8_MARK = b"\xef\xbb\xbf"
-UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+UTF8_BOM = b"\xef\xbb\xbf"
+UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")
 
 
-class Stream(Protocol):
+class LineStream(Protocol):
     """Anything to read bytes from."""
 
     def read(self, size: int, /) -> bytes: ...  # noqa: D102  as everywhere in Python
@@ -41,15 +41,15 @@ class _Block(NamedTuple):
     size: int
 
 
-def read_lines(stream: Stream) -> Iterator[Line]:
+def read_lines(stream: LineStream) -> Iterator[Line]:
     """Every line: LF or CRLF, with or without one at the end. A UTF-8 byte order mark is left out."""
     number, start = 1, 0
     for block in _read_blocks(stream):
         data, begin = block.data, start
         if begin == 0:
-            if data.startswith(UTF16_MARKS):
+            if data.startswith(UTF16_BOMS):
                 raise UnusableInput("This is UTF-16 text; an import reads UTF-8. Convert it: iconv -f UTF-16 -t UTF-8.")
-            if data.startswith(UTF8_MARK):
+            if data.startswith(UTF8_BOM):
                 data, start = data[3:], 3
         pieces = data.split(b"\n")
         last = pieces.pop()
@@ -64,7 +64,7 @@ def read_lines(stream: Stream) -> Iterator[Line]:
         start = begin + block.size
 
 
-def _read_blocks(stream: Stream) -> Iterator[_Block]:
+def _read_blocks(stream: LineStream) -> Iterator[_Block]:
     carry = b""
     chunk = stream.read(CHUNK_BYTES)
     while chunk:
@@ -86,7 +86,7 @@ def _read_blocks(stream: Stream) -> Iterator[_Block]:
         yield _Block(carry, len(carry))
 
 
-def _skip_line(stream: Stream, size: int) -> tuple[int, bytes]:
+def _skip_line(stream: LineStream, size: int) -> tuple[int, bytes]:
     """Read to the end of a line of which `size` bytes were seen: its whole size, and what was read beyond it."""
     while chunk := stream.read(CHUNK_BYTES):
         end = chunk.find(b"\n") + 1

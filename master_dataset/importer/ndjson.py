@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any, cast
 
 from master_dataset.events.envelope import parse_json
-from master_dataset.importer.formats import Format
+from master_dataset.importer.formats import ImportFormat
 
 
 class NdjsonReader:
     """Reads `{"name": "click", "user_id": "7"}`."""
 
-    format = Format.NDJSON
+    format = ImportFormat.NDJSON
     context = b""
 
     def is_event(self, raw: bytes) -> bool:

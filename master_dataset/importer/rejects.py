@@ -1,4 +1,4 @@
-"""Write refused lines to a file, each as it was, under a line with its reason; mended, the file can be imported."""
+"""Write refused lines to a file, each as it was, under a line with its reason. Once fixed, the file can be imported."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 from master_dataset.errors import InvalidEvent
 from master_dataset.importer.errors import UnusableInput
-from master_dataset.importer.formats import Format, Reader
+from master_dataset.importer.formats import FormatReader, ImportFormat
 from master_dataset.importer.lines import MAX_LINE_BYTES, Line
 
 MARK = b"#refused: "
@@ -29,13 +29,13 @@ class Rejects:
             except OSError as error:
                 raise UnusableInput(f"The rejects file {str(path)!r} cannot be written: {error.strerror}.") from None
 
-    def add(self, name: str, line: Line, error: InvalidEvent, reader: Reader) -> None:
+    def add(self, name: str, line: Line, error: InvalidEvent, reader: FormatReader) -> None:
         """One refused line. A header or directive that it needs to be understood comes before it."""
         if self._file is None:
             return
         if reader.context is not self._context:
             self._context = reader.context
-            if reader.format is not Format.CSV or self._file.tell() == 0:
+            if reader.format is not ImportFormat.CSV or self._file.tell() == 0:
                 self._file.write(self._context + b"\n")
         # On one line, and without double quotes: in CSV an odd one would swallow the line after it.
         reason = " ".join(f"{name} line {line.number}: {error}".replace('"', "'").split())

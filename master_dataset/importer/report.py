@@ -12,16 +12,16 @@ from rich.table import Table
 from rich.text import Text
 
 from infra import terminal
-from master_dataset.importer.formats import Format
+from master_dataset.importer.formats import ImportFormat
 from master_dataset.importer.tally import Tally
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ImportOutcome:
     """What became of one file. The figures of `tally` are of the whole file, `sent_now` and `seconds` of this run."""
 
     file: str
-    format: Format
+    format: ImportFormat
     state: str
     note: str
     tally: Tally
@@ -72,7 +72,7 @@ def progress_bar(name: str, total_bytes: int | None) -> Iterator[Callable[[int, 
         yield show
 
 
-def print_outcomes(outcomes: list[Outcome]) -> None:
+def print_outcomes(outcomes: list[ImportOutcome]) -> None:
     """The tables at the end: one line a file, and one a reason."""
     table = Table("file", "format", "state", "sent", "refused", "events/s")
     for column in table.columns[3:]:

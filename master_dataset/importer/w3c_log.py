@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from master_dataset.errors import InvalidEvent
-from master_dataset.importer.formats import Format, decoded
+from master_dataset.importer.formats import ImportFormat, decoded
 from master_dataset.importer.times import from_date_and_time
 from master_dataset.importer.web_request import Request, ToEvent
 
@@ -39,7 +39,7 @@ NAMES = {
 class W3cReader:
     """Reads the lines after `#Fields: date time c-ip cs-method cs-uri-stem sc-status`."""
 
-    format = Format.W3C
+    format = ImportFormat.W3C
 
     def __init__(self, to_event: ToEvent, zone: tzinfo) -> None:
         self._to_event = to_event

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from master_dataset.errors import InvalidEvent
-from master_dataset.importer.formats import Format, decoded
+from master_dataset.importer.formats import ImportFormat, decoded
 from master_dataset.importer.times import from_web_log
 from master_dataset.importer.web_request import Request, ToEvent
 
@@ -33,9 +33,9 @@ class WebLogReader:
 
     context = b""
 
-    def __init__(self, format_: Format, to_event: ToEvent) -> None:
+    def __init__(self, format_: ImportFormat, to_event: ToEvent) -> None:
         self.format = format_
-        is_combined = format_ is Format.COMBINED
+        is_combined = format_ is ImportFormat.COMBINED
         self._match = (COMBINED_LINE if is_combined else COMMON_LINE).fullmatch
         self._parts = re.Match[str].groups if is_combined else _common_parts
         self._to_event = to_event
@@ -68,9 +68,9 @@ class WebLogReader:
 
     def _explained(self, raw: bytes) -> InvalidEvent:
         text = decoded(raw)
-        if self.format is Format.COMBINED and COMMON_LINE.fullmatch(text):
+        if self.format is ImportFormat.COMBINED and COMMON_LINE.fullmatch(text):
             return InvalidEvent("", "this is a common log line, without referrer and agent; or it was cut")
-        if self.format is Format.COMMON and COMBINED_LINE.fullmatch(text):
+        if self.format is ImportFormat.COMMON and COMBINED_LINE.fullmatch(text):
             return InvalidEvent("", "this is a combined log line, with referrer and agent")
         return InvalidEvent("", f"this is no {self.format} log line")
 
@@ -80,7 +80,7 @@ def _common_parts(found: re.Match[str]) -> tuple[str | Any, ...]:
 
 
 def _method_and_url(request: str) -> tuple[str | None, str | None]:
-    """`GET /a HTTP/1.1` -> GET and /a. What a broken request line held cannot be told apart: neither."""
+    """`GET /a HTTP/1.1` -> GET and /a. Of a broken request line neither is known."""
     if "\\" in request:
         request = _unescaped(request)
     parts = request.split(" ")

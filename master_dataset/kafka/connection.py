@@ -1,4 +1,4 @@
-"""What the settings declare, and the Kafka that they name: where every command that talks to it begins."""
+"""The declarations and the Kafka of the settings, for every command that talks to Kafka."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from infra.stack.addresses import addresses
 from views.declarations import Declarations, declared_by
 
 
-class Connected(NamedTuple):
-    """What a command that talks to Kafka needs. `kafka` is for clients of librdkafka."""
+class KafkaConnection(NamedTuple):
+    """What a command that talks to Kafka needs. `kafka` configures clients of librdkafka."""
 
     settings: Settings
     declarations: Declarations
@@ -24,7 +24,7 @@ class Connected(NamedTuple):
         return KafkaAdmin(self.settings, addresses(self.settings).kafka)
 
 
-def connect() -> Connected:
-    """By the settings of whoever runs the command."""
+def connect() -> KafkaConnection:
+    """Read the settings of whoever runs the command."""
     settings = load_settings()
-    return Connected(settings, declared_by(settings), librdkafka_config(settings, addresses(settings).kafka))
+    return KafkaConnection(settings, declared_by(settings), librdkafka_config(settings, addresses(settings).kafka))

@@ -56,7 +56,7 @@ class TopicPlan:
 
 
 @dataclass(frozen=True)
-class Difference:
+class TopicDifference:
     """One value of a topic that is not as declared."""
 
     topic: str
@@ -113,18 +113,18 @@ def create_topic(admin: KafkaAdmin, plan: TopicPlan) -> bool:
     return True
 
 
-def compare_topics(admin: KafkaAdmin, plans: Iterable[TopicPlan]) -> list[Difference]:
+def compare_topics(admin: KafkaAdmin, plans: Iterable[TopicPlan]) -> list[TopicDifference]:
     """Every value in which the broker differs from the plans; a topic that is missing differs in its existence."""
     declared = list(plans)
     existing = existing_topics(admin)
     present = [plan for plan in declared if plan.name in existing]
     configs = describe_configs(admin, [plan.name for plan in present])
     missing = [plan for plan in declared if plan.name not in existing]
-    differences = [Difference(plan.name, "existence", "true", "false") for plan in missing]
+    differences = [TopicDifference(plan.name, "existence", "true", "false") for plan in missing]
     for plan in present:
         pairs = [("partitions", str(plan.partitions), str(existing[plan.name]))]
         pairs += [(name, value, configs[plan.name].get(name, "")) for name, value in plan.configs.items()]
-        differences += [Difference(plan.name, *pair) for pair in pairs if pair[1] != pair[2]]
+        differences += [TopicDifference(plan.name, *pair) for pair in pairs if pair[1] != pair[2]]
     return differences
 
 
@@ -237,9 +237,9 @@ def delete_records(admin: KafkaAdmin, topic: str, ends: Mapping[int, int]) -> No
 
 
 def read_offsets(
-    admin: KafkaAdmin, locations: Iterable[tuple[str, int]], at: OffsetSpec, *, committed: bool = False
+    admin: KafkaAdmin, locations: Iterable[tuple[str, int]], at: OffsetSpec | int, *, committed: bool = False
 ) -> dict[tuple[str, int], int]:
-    """The offset at the beginning or end of partitions. With `committed` an open transaction is an end."""
+    """The offset at the beginning, the end or a time in ms of partitions; `committed` ends at an open transaction."""
     specs = {TopicPartition(topic, number): at for topic, number in locations}
     if not specs:
         return {}

@@ -12,22 +12,22 @@ from master_dataset.cut import Cut, ranges
 COLUMNS = ("partition", "offset", "event_id", "event_time", "invalid", "event")
 
 
-def facts_between(spark: SparkSession, table: Path, start: Cut, end: Cut) -> DataFrame:
+def records_between(spark: SparkSession, table: Path, start: Cut, end: Cut) -> DataFrame:
     """The records at or above the cut `start` and below the cut `end`, invalid ones too."""
     rows = spark.read.format("delta").load(str(table)).select(*COLUMNS)
     return rows.where(between(start, end))
 
 
 def between(start: Cut, end: Cut) -> Column:
-    """The same as a condition."""
-    wanted = f.lit(False)
+    """The condition that selects them."""
+    condition = f.lit(False)
     for each in ranges(start, end):
         inside = (f.col("offset") >= each.start) & (f.col("offset") < each.end_exclusive)
-        wanted = wanted | ((f.col("partition") == each.partition) & inside)
-    return wanted
+        condition = condition | ((f.col("partition") == each.partition) & inside)
+    return condition
 
 
-def without(rows: DataFrame, copies: DataFrame | None) -> DataFrame:
-    """Valid events, without those at the positions of `copies`."""
+def without_duplicates(rows: DataFrame, duplicates: DataFrame | None) -> DataFrame:
+    """Valid events, without those at the locations in `duplicates`."""
     valid = rows.where("invalid IS NULL").drop("invalid")
-    return valid if copies is None else valid.join(copies, ["partition", "offset"], "left_anti")
+    return valid if duplicates is None else valid.join(duplicates, ["partition", "offset"], "left_anti")

@@ -1,4 +1,4 @@
-"""Fewer, larger files: the same facts, proved by their hash before the commit that makes them the table's."""
+"""Compaction: the same records in fewer, larger files, proved by their hash before the commit."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pyspark.sql import SparkSession
 from infra.failpoints import reach
 from master_dataset.errors import MasterDatasetError
 from master_dataset.table.append import append, commit_lock
-from master_dataset.table.checks.fsck import Measured, hash_files, refuse_damage
-from master_dataset.table.delta_log import DataFile, live_files, read_commits
+from master_dataset.table.checks.fsck import Measurement, hash_files, refuse_damage
+from master_dataset.table.delta_log import TableFile, live_files, read_commits
 from master_dataset.table.proofs import Kind, Proof
 
 LARGE_BYTES = 256 * 2**20
-"""Files of this size are left alone, and smaller ones become files of about this size."""
+"""Files of this size stay as they are; smaller ones are merged into files of about this size."""
 
 
 class Compacted(NamedTuple):
@@ -27,8 +27,8 @@ class Compacted(NamedTuple):
     rows: int
 
 
-class FactsChanged(MasterDatasetError):
-    """A compaction gave other facts than before: it was not committed."""
+class RecordsChanged(MasterDatasetError):
+    """A compaction gave other records than before: it was not committed."""
 
 
 def compact(spark: SparkSession, table: Path) -> Compacted:
@@ -45,11 +45,11 @@ def compact(spark: SparkSession, table: Path) -> Compacted:
             before = _measure(spark, table, small)
 
             def check(names: list[str]) -> None:
-                after = _measure(spark, table, [DataFile(name, 0, 0, 0) for name in names])
+                after = _measure(spark, table, [TableFile(name, 0, 0, 0) for name in names])
                 if after != before:
-                    raise FactsChanged(
+                    raise RecordsChanged(
                         f"Compacting {str(table)!r} gave {after.rows} rows instead of {before.rows}, or other content. "
-                        "Nothing was committed; `tidemark master fsck --deep` tells whether the files are sound."
+                        "Nothing was committed; `tidemark master fsck --deep` says whether the files are sound."
                     )
                 reach("compact.before_commit")
 
@@ -60,10 +60,10 @@ def compact(spark: SparkSession, table: Path) -> Compacted:
     return Compacted(len(live), len(now), sum(file.rows for file in now.values()))
 
 
-def _measure(spark: SparkSession, table: Path, files: list[DataFile]) -> Measured:
-    total = Measured()
+def _measure(spark: SparkSession, table: Path, files: list[TableFile]) -> Measurement:
+    total = Measurement()
     for name, value in hash_files(spark, table, files).items():
         if isinstance(value, str):
-            raise FactsChanged(f"{name} in {str(table)!r} cannot be read: {value}. Nothing was committed.")
+            raise RecordsChanged(f"{name} in {str(table)!r} cannot be read: {value}. Nothing was committed.")
         total = total.plus(value)
     return total

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from master_dataset.table.commit_cache import Entry, Stamp, add_entries, read_entries, stamp_of
+from master_dataset.table.commit_cache import CachedCommit, Stamp, add_entries, read_entries, stamp_of
 from master_dataset.table.paths import own_folder
 from master_dataset.table.proofs import Proof, proof_from_json
 
 COMMIT_FILE = re.compile(r"(\d{20})\.json")
 
 
-class DataFile(NamedTuple):
+class TableFile(NamedTuple):
     """A Parquet file as its commit describes it."""
 
     path: str
@@ -36,7 +36,7 @@ class Commit:
 
     version: int
     proof: Proof | None = None
-    added: tuple[DataFile, ...] = ()
+    added: tuple[TableFile, ...] = ()
     removed: tuple[str, ...] = ()
     damage: str = ""
     stamp: Stamp | None = field(default=None, compare=False)
@@ -89,15 +89,15 @@ def _from_actions(version: int, actions: list[dict[str, Any]], stamp: Stamp) -> 
         if "add" in action:
             add = action["add"]
             stats = json.loads(add.get("stats") or "{}")
-            added.append(DataFile(unquote(add["path"]), add["size"], stats.get("numRecords", -1), version))
+            added.append(TableFile(unquote(add["path"]), add["size"], stats.get("numRecords", -1), version))
     removed = tuple(unquote(action["remove"]["path"]) for action in actions if "remove" in action)
     return Commit(version, proof_from_json(info.get("userMetadata") or ""), tuple(added), removed, stamp=stamp)
 
 
-def live_files(commits: Iterable[Commit]) -> dict[str, DataFile]:
+def live_files(commits: Iterable[Commit]) -> dict[str, TableFile]:
     """The data files of the newest version, by path. One that came back belongs to the commit that first added it."""
-    known: dict[str, DataFile] = {}
-    live: dict[str, DataFile] = {}
+    known: dict[str, TableFile] = {}
+    live: dict[str, TableFile] = {}
     for commit in commits:
         for path in commit.removed:
             live.pop(path, None)
@@ -105,41 +105,41 @@ def live_files(commits: Iterable[Commit]) -> dict[str, DataFile]:
     return live
 
 
-# ---- what is remembered of them ----------------------------------------------
+# ---- the cache ----------------------------------------------
 
 
 def remembered_file(table: Path) -> Path:
-    """Where it is. It may be deleted at any time."""
+    """The cache file. It may be deleted at any time."""
     return own_folder(table) / "commits.remembered"
 
 
 def remember(table: Path, commits: Collection[Commit]) -> None:
-    """Let the next reader of these commits do without their files.
+    """Cache these commits, so that the next reader need not parse their files.
 
-    They must be on the disk: what a power cut may still spoil, without a change of size or time, is not remembered.
+    They must be synced: a power cut may still damage an unsynced file without a change of its size or times.
     """
     entries = list(_entries(commits))
-    if 2 * len(entries) > len(commits):  # of most of them it knew nothing, or what they were before a backup came back
+    if 2 * len(entries) > len(commits):  # most were missing, or outdated since a backup was restored
         remembered_file(table).unlink(missing_ok=True)
     if entries:
         add_entries(remembered_file(table), entries)
 
 
 def remember_newest(table: Path, version: int) -> None:
-    """The same for the commit that was just made."""
+    """Cache the commit that was just written."""
     commit = read_commit(commit_file(table, version))
     add_entries(remembered_file(table), _entries([commit]))
 
 
-def _entries(commits: Iterable[Commit]) -> Iterator[Entry]:
-    """Of those that were read themselves and are sound."""
+def _entries(commits: Iterable[Commit]) -> Iterator[CachedCommit]:
+    """The commits that were read from their own files and are sound."""
     for commit in commits:
         if commit.stamp is not None and commit.proof is not None and not commit.damage:
             added = [[file.path, file.size, file.rows] for file in commit.added]
-            yield Entry(commit.version, commit.stamp, [commit.proof.to_json(), added, list(commit.removed)])
+            yield CachedCommit(commit.version, commit.stamp, [commit.proof.to_json(), added, list(commit.removed)])
 
 
-def _from_entry(entry: Entry) -> Commit:
+def _from_entry(entry: CachedCommit) -> Commit:
     proof, added, removed = entry.content
-    files = tuple(DataFile(path, size, rows, entry.version) for path, size, rows in added)
+    files = tuple(TableFile(path, size, rows, entry.version) for path, size, rows in added)
     return Commit(entry.version, proof_from_json(proof), files, tuple(removed))

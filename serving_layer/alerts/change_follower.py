@@ -12,7 +12,7 @@ import structlog
 from redis import Redis
 from redis.exceptions import RedisError
 
-from hand_off.change_log import Touched, read_since
+from hand_off.change_log import Changes, read_since
 from infra.backoff import pause_after
 from master_dataset.cut import Cut
 from master_dataset.errors import MasterDatasetError
@@ -26,7 +26,7 @@ CLOCK_S = 1.0
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.2, 5.0
 
 log = structlog.get_logger()
-Since = Callable[[Cut, bytes], Touched | None]
+Since = Callable[[Cut, bytes], Changes | None]
 
 
 class ChangeConsumer(Protocol):
@@ -35,7 +35,7 @@ class ChangeConsumer(Protocol):
     def resume(self) -> None:
         """Load the state of the journal."""
 
-    def evaluate(self, changes: Touched | None, since: Since) -> bytes | None:
+    def evaluate(self, changes: Changes | None, since: Since) -> bytes | None:
         """Process changes, or without them what time decides. Returns the new location in the change log."""
 
 
@@ -86,19 +86,19 @@ class ChangeFollower:
                 self.consumer.evaluate(None, self.changes_since)
                 return
 
-    def next_changes(self) -> Touched | None:
+    def next_changes(self) -> Changes | None:
         """The changes after the position in the journal, waited for; None if there are none yet."""
         known = self.journal.positions.get(self.name)
         if known is None:  # the first time: all recent periods
             newest = self.changes_since({}, b"0")
-            return Touched({}, None) if newest is None else Touched(newest.cut, None, newest.place)
+            return Changes({}, None) if newest is None else Changes(newest.cut, None, newest.entry_id)
         changes = read_since(self.client, self._prefix, known.cut, self._location, WAIT_S)
         if changes is not None and changes.cut == known.cut:  # nothing new: the next read waits behind it
-            self._location = changes.place
+            self._location = changes.entry_id
             return None
         return changes
 
-    def changes_since(self, cut: Cut, location: bytes) -> Touched | None:
+    def changes_since(self, cut: Cut, location: bytes) -> Changes | None:
         """The changes after a cut that are there now."""
         changes = read_since(self.client, self._prefix, cut, location, 0.001)
         return None if changes is None or changes.cut == cut else changes

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import structlog
 
-from hand_off.change_log import Touched
+from hand_off.change_log import Changes
 from infra.failpoints import reach
 from infra.settings import Settings
 from master_dataset.cut import Cut, cut_to_json
@@ -39,7 +39,7 @@ RETRY_S = 30.0
 """Until an alert whose answers were too large is evaluated again."""
 
 log = structlog.get_logger()
-Since = Callable[[Cut, bytes], Touched | None]
+Since = Callable[[Cut, bytes], Changes | None]
 """What changed after a cut; the bytes say where in the change log to read on."""
 
 
@@ -48,7 +48,7 @@ class EvaluationSnapshot(NamedTuple):
 
     plans: Sequence[AlertPlan]
     answers: AlertAnswers
-    changes: Touched | None
+    changes: Changes | None
     """None: only time has passed."""
     cut: Cut
     """Up to here changes are processed with this evaluation."""
@@ -88,7 +88,7 @@ class Evaluator:
         position = self.journal.positions.get(self.source)
         self.as_of = position.as_of if position else 0.0
 
-    def evaluate(self, changes: Touched | None, since: Since) -> bytes | None:
+    def evaluate(self, changes: Changes | None, since: Since) -> bytes | None:
         """Evaluate changes, or without them what time alone decides. Returns the new location in the change log.
 
         Raises AnswersIncomplete if the views are not complete now.
@@ -107,7 +107,7 @@ class Evaluator:
         self.as_of = max(self.as_of, snapshot.answers.as_of or 0.0)
         steps = [step for served in alerts for step in self._steps(served, snapshot, now)]
         self._commit(snapshot, steps, now)
-        return snapshot.changes.place if snapshot.changes is not None else None
+        return snapshot.changes.entry_id if snapshot.changes is not None else None
 
     # ---- read ----
 
@@ -125,7 +125,7 @@ class Evaluator:
                 memory.error = str(error)
 
     def _read_changes(
-        self, alerts: Sequence[ServedAlert], changes: Touched, since: Since, now: float
+        self, alerts: Sequence[ServedAlert], changes: Changes, since: Since, now: float
     ) -> EvaluationSnapshot:
         """Read until the answers are at the cut of the changes, adding what changed meanwhile."""
         late_s = self.settings.alerts_late_s
@@ -137,7 +137,7 @@ class Evaluator:
             ]
             answers = self._read(plans, now)
             is_ahead = answers.cut is not None and answers.cut != changes.cut
-            more = since(changes.cut, changes.place) if is_ahead else None
+            more = since(changes.cut, changes.entry_id) if is_ahead else None
             if more is None or tries == MAX_TRIES:
                 break
             changes = _joined(changes, more)
@@ -178,7 +178,7 @@ class Evaluator:
         if self._postponed < MAX_TRIES:
             return None
         self._postponed = 0
-        return self.evaluate(Touched(applied, None), since)
+        return self.evaluate(Changes(applied, None), since)
 
     # ---- conclude ----
 
@@ -247,13 +247,13 @@ def ended(episodes: Iterable[Episode], now: float) -> list[Episode]:
     return [replace(each, state=State.RESOLVED, resolved_at=now) for each in episodes if each.is_open]
 
 
-def _joined(changes: Touched, more: Touched) -> Touched:
+def _joined(changes: Changes, more: Changes) -> Changes:
     """Earlier and later changes together."""
     if changes.views is None or more.views is None:
-        return Touched(more.cut, None, more.place)
+        return Changes(more.cut, None, more.entry_id)
     views = {view: dict(buckets) for view, buckets in changes.views.items() if view in more.views}
     for view in views:
         for bucket, keys in more.views[view].items():
             known = views[view].get(bucket, frozenset())
             views[view][bucket] = None if known is None or keys is None else known | keys
-    return Touched(more.cut, views, more.place)
+    return Changes(more.cut, views, more.entry_id)

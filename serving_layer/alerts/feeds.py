@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from hand_off.change_log import Touched
+from hand_off.change_log import Changes
 from infra.settings import Settings
 from master_dataset.cut import Cut, cut_to_json
 from serving_layer.alerts.answers import AnswersIncomplete
@@ -52,7 +52,7 @@ class Feeder:
     def resume(self) -> None:
         """Do nothing: a feed has no state but its position."""
 
-    def evaluate(self, changes: Touched | None, _since: Callable[[Cut, bytes], Touched | None]) -> bytes | None:
+    def evaluate(self, changes: Changes | None, _since: Callable[[Cut, bytes], Changes | None]) -> bytes | None:
         """Send changed answers; all recent ones if the changes are not known, or after a batch run was published."""
         try:
             view = self.engine.served_view(self.feed.view.name)
@@ -67,11 +67,11 @@ class Feeder:
         buckets = changes.of(view.hash)
         if buckets is None or known is None:
             self._send_recent(changes.cut, run)
-            return changes.place
+            return changes.entry_id
         if buckets:
             self._send(self._answer(Scope(frozenset(buckets), changed_keys(view, self.feed.keys, buckets))))
         self.journal.positions.put(self.name, Position(changes.cut, 0.0, known.run))
-        return changes.place
+        return changes.entry_id
 
     def _send_recent(self, cut: Cut, run: int) -> None:
         """Send all buckets of the declared time, and only then record the position."""

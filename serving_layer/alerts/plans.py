@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from hand_off.change_log import Touched
+from hand_off.change_log import Changes
 from serving_layer.alerts.episodes import Rule, rule_of
 from serving_layer.alerts.memory import AlertMemory
 from serving_layer.alerts.queries import (
@@ -19,7 +19,7 @@ from serving_layer.alerts.queries import (
 )
 from serving_layer.query.model import Query
 from views.alert import Alert
-from views.typed_expression import Typed
+from views.typed_expression import TypedExpression
 from views.view import View
 
 MAX_AHEAD_S = 60.0
@@ -33,7 +33,7 @@ class ServedAlert:
 
     alert: Alert
     view: View
-    condition: Typed | None
+    condition: TypedExpression | None
 
     @property
     def name(self) -> str:
@@ -62,7 +62,7 @@ class AlertPlan(NamedTuple):
 
 
 def plan_changes(
-    served: ServedAlert, memory: AlertMemory, changes: Touched, now: float, late_s: float
+    served: ServedAlert, memory: AlertMemory, changes: Changes, now: float, late_s: float
 ) -> AlertPlan | None:
     """The plan for what micro-batches changed; None: nothing to query."""
     alert, view = served.alert, served.view

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hand_off.change_log import Touched
+from hand_off.change_log import Changes
 from serving_layer.alerts.episodes import Judgement, Key, Step, advance, advance_silence, over_at
 from serving_layer.alerts.judgements import judge
 from serving_layer.alerts.memory import AlertMemory
@@ -43,7 +43,7 @@ def _judged_until(served: ServedAlert, memory: AlertMemory, plan: AlertPlan | No
 
 
 def silence_steps(
-    served: ServedAlert, memory: AlertMemory, answer: Result | None, changes: Touched | None, as_of: float,
+    served: ServedAlert, memory: AlertMemory, answer: Result | None, changes: Changes | None, as_of: float,
     now: float, max_keys: int,
 ) -> Iterator[Step]:  # fmt: skip
     """The steps of an alert on silence: its keys' last events come from the answer, or else from the changes."""
@@ -60,7 +60,7 @@ def silence_steps(
                 yield step
 
 
-def _newest_events(served: ServedAlert, answer: Result | None, changes: Touched | None) -> dict[Key, int]:
+def _newest_events(served: ServedAlert, answer: Result | None, changes: Changes | None) -> dict[Key, int]:
     """By key: the end of its newest bucket with an event."""
     alert, view = served.alert, served.view
     newest: dict[Key, int] = {}

@@ -1,4 +1,4 @@
-"""Which keys a question is about: their bytes where they can be listed, what their bytes begin with, and a test."""
+"""Key selection: the keys that pass the filters of a query, as a list where possible, a prefix, and a test."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ Test = Callable[[Any], bool]
 
 @dataclass(frozen=True)
 class KeySelection:
-    """The keys that pass all filters. A reader looks up `keys`, or scans those with `prefix` and asks `matches`."""
+    """The keys that pass all filters. A reader looks up `keys`, or scans those with `prefix` and tests `matches`."""
 
     keys: tuple[bytes, ...] | None
-    """All of them, in the order of their bytes, where each key is fixed and they are not too many; else None."""
+    """All of them, in the order of their bytes, where filters name each key and they are not too many; else None."""
     prefix: bytes
-    """What the bytes of each of them begin with; nothing where that is not known."""
+    """What the bytes of all of them begin with; empty where that is unknown."""
     tests: tuple[tuple[int, Test], ...] = field(default=(), compare=False)
-    """For the places of the key that are filtered."""
+    """By index of the key, for keys that are filtered."""
 
     def matches(self, key: Sequence[Any]) -> bool:
-        """Whether a key, as its values in the order declared, passes all filters."""
-        return all(test(key[place]) for place, test in self.tests)
+        """Whether a key, as its values in the declared order, passes all filters."""
+        return all(test(key[index]) for index, test in self.tests)
 
 
-def select_keys(view: View, filters: Iterable[Filter], most: int) -> KeySelection:
-    """The keys of a view that pass the filters. They are listed up to `most`."""
+def select_keys(view: View, filters: Iterable[Filter], max_listed: int) -> KeySelection:
+    """The keys of a view that pass the filters. Up to `max_listed` of them are listed."""
     given: dict[str, list[Filter]] = {name: [] for name in view.keys}
     for each in filters:
         given[each.key].append(each)
@@ -42,10 +42,10 @@ def select_keys(view: View, filters: Iterable[Filter], most: int) -> KeySelectio
     keys: tuple[bytes, ...] | None = None
     if any(values == [] for values in fixed):
         keys = ()  # no key passes, whatever the others are
-    elif all(values is not None for values in fixed) and prod(len(values or ()) for values in fixed) <= most:
+    elif all(values is not None for values in fixed) and prod(len(values or ()) for values in fixed) <= max_listed:
         keys = tuple(sorted(pack_key(key) for key in product(*(values or () for values in fixed))))
-    places = tuple((place, tests[name]) for place, name in enumerate(view.keys) if name in tests)
-    return KeySelection(keys, _prefix([*given.values()], fixed), places)
+    by_index = tuple((index, tests[name]) for index, name in enumerate(view.keys) if name in tests)
+    return KeySelection(keys, _prefix([*given.values()], fixed), by_index)
 
 
 def _test(filters: Sequence[Filter]) -> Test:
@@ -72,7 +72,7 @@ def _fixed(filters: Sequence[Filter], test: Test | None) -> list[Any] | None:
 
 
 def _prefix(filters: Sequence[Sequence[Filter]], fixed: Sequence[list[Any] | None]) -> bytes:
-    """What the first keys have in common: fixed ones, and then the beginning of one that is not."""
+    """The bytes that all selected keys begin with: fixed keys, then the prefix of the first one that is not fixed."""
     found = b""
     for each, values in zip(filters, fixed, strict=True):
         if values is None:
@@ -85,7 +85,7 @@ def _prefix(filters: Sequence[Sequence[Filter]], fixed: Sequence[list[Any] | Non
 
 
 def _common(every: Sequence[bytes]) -> bytes:
-    """What all of them begin with: what the first and the last do."""
+    """The common prefix of all: that of the first and the last."""
     if not every:
         return b""
     first, last = min(every), max(every)

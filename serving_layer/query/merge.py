@@ -1,9 +1,9 @@
-"""Merge: tiles of the batch side and states of the speed side -> states by window and group. Pure.
+"""Merge: tiles of the batch view and states of the speed view -> states by window and group. Pure.
 
     tiles, states  --gather-->  packed states by group and segment  --by_window, slide-->  states by window
 
-The batch side holds the events below its cut and the speed side those from it on, so their states are added like any
-other two: where only one side has a group, that one's are all.
+The batch view holds the events below its cut and the speed view those from it on, so their states are merged like any
+other two. Where only one view has a group, its states are all.
 """
 
 from __future__ import annotations
@@ -12,34 +12,34 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from serving_layer.query.budget import CHECK_EVERY, QueryBudget
+from serving_layer.query.limits import CHECK_EVERY, QueryBudget
 from serving_layer.query.segments import Segments, Span
 from views.keys import unpack_key
 from views.states import Reader, merge
 from views.view import View
 
 Group = tuple[Any, ...]
-"""The values of the keys that a question asks `by`."""
+"""The values of the keys in `by`."""
 State = dict[str, Any]
 """The states of a group, by answer."""
 Cells = dict[Group, dict[int, list[bytes]]]
-"""By group and segment: the packed states that make it up."""
-AT_ONCE = 256
-"""So many states are unpacked at a time."""
+"""The packed states by group and segment."""
+MAX_UNPACKED = 256
+"""States that are unpacked at a time."""
 
 
-class Groups:
-    """Tells the group that a packed key belongs to; None where the filters leave the key out."""
+class KeyGroups:
+    """The group of each packed key; None where the key does not pass the filters."""
 
     def __init__(self, view: View, by: Sequence[str], matches: Callable[[Group], bool]) -> None:
         names = list(view.keys)
-        self._places, self._matches = [names.index(name) for name in by], matches
+        self._indexes, self._matches = [names.index(name) for name in by], matches
         self.known: dict[bytes, Group | None] = {}
 
     def of(self, key: bytes) -> Group | None:
-        """Its group. Look into `known` first."""
+        """The group of a key that is not in `known` yet."""
         values = unpack_key(key)
-        found = tuple([values[place] for place in self._places]) if self._matches(values) else None
+        found = tuple([values[index] for index in self._indexes]) if self._matches(values) else None
         self.known[key] = found
         return found
 
@@ -48,10 +48,10 @@ def gather(
     cells: Cells,
     tiles: Iterable[tuple[int, bytes, bytes]],
     segments: Segments,
-    groups: Groups,
+    groups: KeyGroups,
     budget: QueryBudget,
 ) -> int:
-    """Put tiles (bucket, key, state) where they belong. Returns how many there were."""
+    """Add tiles (bucket, key, state) to the cells of their group and segment. Returns how many there were."""
     count = spent = size = 0
     known, at = groups.known, segments.at
     for bucket, key, state in tiles:
@@ -79,7 +79,7 @@ def gather(
 
 
 def both(left: Cells, right: Cells) -> Cells:
-    """The cells of two sides; neither is changed."""
+    """The cells of both views together; neither is changed."""
     if not left or not right:
         return left or right
     found = dict(left)
@@ -103,13 +103,13 @@ def by_window(by_segment: Mapping[int, list[bytes]], window_of: Mapping[int, int
         yield number, found[number]
 
 
-class Windows:
-    """The windows of a question, as spans of segments."""
+class WindowSpans:
+    """The windows of a query, as spans of segments."""
 
     def __init__(self, spans: Sequence[Span]) -> None:
         self.spans = spans
         self.window_of: dict[int, int] | None = {}
-        """The window of each segment, where no segment is in two."""
+        """The window of each segment; None where windows overlap."""
         for number, span in enumerate(spans):
             for segment in range(*span):
                 if segment in self.window_of:
@@ -119,13 +119,13 @@ class Windows:
 
 
 def merged(reader: Reader, packed: Sequence[bytes], budget: QueryBudget) -> State:
-    """The state of all of them, some at a time."""
-    if len(packed) <= AT_ONCE:
+    """All of them merged, some at a time."""
+    if len(packed) <= MAX_UNPACKED:
         return reader.merged(packed)
-    found = reader.merged(packed[:AT_ONCE])
-    for first in range(AT_ONCE, len(packed), AT_ONCE):
+    found = reader.merged(packed[:MAX_UNPACKED])
+    for first in range(MAX_UNPACKED, len(packed), MAX_UNPACKED):
         budget.check_time()
-        found = merge(reader.algebras, found, reader.merged(packed[first : first + AT_ONCE]))
+        found = merge(reader.algebras, found, reader.merged(packed[first : first + MAX_UNPACKED]))
     return found
 
 
@@ -134,25 +134,25 @@ def slide(
 ) -> Iterator[tuple[int, State]]:
     """The merged states of a group for each window in which it has any, with the number of the window, in order.
 
-    For windows that overlap: each segment is merged once, and about three merges more are made for each window.
+    For windows that overlap: each segment is merged once, and each window takes about three more merges.
 
-    States cannot be taken away again. So the window is kept in two parts: `older`, for each of whose segments it is
-    known what it is together with the later ones of this part, and `newer`, of which only the sum is needed. When the
-    older part is used up, the newer one becomes it.
+    States cannot be subtracted. So the window has two parts: `older`, with the merge of each of its segments and all
+    later ones of this part, and `newer`, of which only the total is needed. When the older part is used up, the newer
+    one becomes it.
     """
     if any(left.first > right.first or left.end > right.end for left, right in pairwise(spans)):
-        raise ValueError("Windows that overlap are given in the order of time.")
+        raise ValueError("Overlapping windows must be in the order of time.")
     coming = iter(sorted(by_segment))
     following = next(coming, None)
     older: list[tuple[int, State]] = []
     newer: list[tuple[int, State]] = []
-    sum_of_newer: State | None = None
+    total_of_newer: State | None = None
     for number, span in enumerate(spans):
         while following is not None and following < span.end:
             if following >= span.first:
                 state = merged(reader, by_segment[following], budget)
                 newer.append((following, state))
-                sum_of_newer = _both(reader, sum_of_newer, state)
+                total_of_newer = _both(reader, total_of_newer, state)
             following = next(coming, None)
         while older and older[-1][0] < span.first:
             older.pop()
@@ -163,8 +163,8 @@ def slide(
                     break
                 total = _both(reader, state, total)
                 older.append((segment, total))
-            newer, sum_of_newer = [], None
-        found = _both(reader, older[-1][1] if older else None, sum_of_newer)
+            newer, total_of_newer = [], None
+        found = _both(reader, older[-1][1] if older else None, total_of_newer)
         if found is not None and span.first < span.end:
             yield number, found
         budget.check_time()

@@ -1,4 +1,4 @@
-"""A question: one query over one view, checked. asking.py makes it, engine.py answers it."""
+"""A query over one view, parsed and checked. parse.py makes it, plan.py plans it, and nothing changes it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from master_dataset.cut import Cut
-from views.typed_expression import Typed
+from views.typed_expression import TypedExpression
 from views.view import View
+
+Position = tuple[Any, ...]
+"""Where a row stands in the order of a query: its value for each name of the order (order.py)."""
 
 
 class Period(NamedTuple):
-    """A half-open stretch of time, in seconds since 1970."""
+    """A half-open range of time, in seconds since 1970."""
 
     start: int
     end: int
@@ -19,9 +22,9 @@ class Period(NamedTuple):
 
 @dataclass(frozen=True)
 class Filter:
-    """Which values of one key are asked about: one of `values`, none of them, or texts that begin with one of them.
+    """Which values of one key pass: one of `values`, none of them, or strings that begin with one of them.
 
-    A value is as the view's keys have it (text, int, bool, date, or None).
+    A value is as the view's keys have it (str, int, bool, date, or None).
     """
 
     key: str
@@ -37,19 +40,33 @@ class Order(NamedTuple):
 
 
 class Freshness(NamedTuple):
-    """What the asker insists on before the question is answered, and how long they wait for it."""
+    """How fresh the views must be before the query is executed, and how long it waits for that."""
 
     max_staleness_s: float | None = None
     min_cut: Cut | None = None
     wait_s: float = 0.0
 
 
+class Cursor(NamedTuple):
+    """Where the page before ended (cursors.py)."""
+
+    query: str
+    """Hash of the query that it belongs to."""
+    range: Period
+    """What relative times meant on the first page."""
+    after: Position
+    """The position of the last row."""
+    run: int
+    applied: Cut
+    """Run and cut of the first page. Later pages hold newer events too: a row whose position changed may be missed."""
+
+
 @dataclass(frozen=True)
 class Query:
-    """A query over one view. All of it is checked: a question can be answered, or is too large.
+    """A query over one view. All of it is checked: it can be executed, unless it turns out to be too large.
 
-    `periods` are what rows are about, in order, clipped to the range; `windows` are what the answers of each period are
-    taken over: the period itself, or a longer stretch that ends with it where a rolling window is asked for.
+    `periods` are what rows are about, in order, clipped to the range. `windows` are what the answers of each period are
+    computed over: the period itself, or for a rolling window a longer range that ends with it.
     """
 
     view: View
@@ -62,18 +79,18 @@ class Query:
     by: tuple[str, ...] = ()
     answers: tuple[str, ...] = ()
     quantiles: tuple[float, ...] = ()
-    having: Typed | None = None
+    having: TypedExpression | None = None
     order: tuple[Order, ...] = ()
     limit: int = 1000
-    cursor: str | None = None
+    cursor: Cursor | None = None
     previous: tuple[Period, ...] | None = None
-    """The windows of the periods before, one for each of `periods`, where they are to be compared."""
+    """The windows of the periods before, one for each of `periods`, where `compare` asks for them."""
     fill: bool = False
     explain: bool = False
     freshness: Freshness = field(default_factory=Freshness)
 
     def without_page(self) -> str:
-        """The same text for the same question, whatever its page: what a cursor belongs to."""
+        """The same text for every page of a query: what a cursor belongs to."""
         parts = (
             self.view.hash, self.range, self.grain, self.tz, hash(self.windows), self.filters, self.by, self.answers,
             self.quantiles, self.having.sql if self.having else None, self.order, self.previous is not None, self.fill,

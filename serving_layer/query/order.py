@@ -1,7 +1,7 @@
-"""The order of rows: where each of them stands, and what comes after. Pages go on by it, never by the number of a row.
+"""The order of rows. Pages continue after a position in it, never after a number of rows.
 
-A row's position is its value for each name of the question's order, as JSON can hold it; the order ends with the bucket
-and all keys, so no two rows share a position. Null comes before everything, and last where the order descends.
+The position of a row is its value for each name of the order, as JSON can hold it. The order ends with the bucket and
+all keys, so no two rows share a position. Null sorts first, and last in a descending order.
 """
 
 from __future__ import annotations
@@ -14,48 +14,47 @@ from decimal import Decimal
 from functools import total_ordering
 from typing import Any
 
-from serving_layer.query.model import Order, Query
+from serving_layer.query.model import Order, Position, Query
 from serving_layer.query.result import ResultRow
 from views.view import View
 
 BUCKET = "bucket"
 DECIMAL = re.compile(r"-?[0-9]{1,80}(\.[0-9]{1,80})?")
 READ: dict[str, Callable[[Any], Any]] = {"decimal": Decimal, "timestamp": datetime.fromisoformat}
-"""What is presented as a text, and is not sorted as one."""
-Position = tuple[Any, ...]
+"""What is presented as a string but not sorted as one."""
 
 
-def complete(asked: Sequence[Order], by: Sequence[str]) -> tuple[Order, ...]:
-    """What was asked for, then bucket and keys: no two rows are equal."""
-    named = {each.name for each in asked}
-    return (*asked, *(Order(name, False) for name in (BUCKET, *by) if name not in named))
+def complete(given: Sequence[Order], by: Sequence[str]) -> tuple[Order, ...]:
+    """The given order, then bucket and keys: no two rows are equal."""
+    named = {each.name for each in given}
+    return (*given, *(Order(name, False) for name in (BUCKET, *by) if name not in named))
 
 
-def positions(question: Query) -> Callable[[ResultRow], Position]:
-    """What tells where a row stands."""
-    readers = [_reader(each.name, question) for each in question.order]
+def positions(query: Query) -> Callable[[ResultRow], Position]:
+    """The function that gives the position of a row."""
+    readers = [_reader(each.name, query) for each in query.order]
     return lambda row: tuple([read(row) for read in readers])
 
 
-def _reader(name: str, question: Query) -> Callable[[ResultRow], Any]:
+def _reader(name: str, query: Query) -> Callable[[ResultRow], Any]:
     if name == BUCKET:
         return lambda row: row.period.start
-    if name not in question.by:
+    if name not in query.by:
         return lambda row: row.answers[name]
-    at = question.by.index(name)
-    if kind_of(name, question.view) == "date":
+    at = query.by.index(name)
+    if kind_of(name, query.view) == "date":
         return lambda row: None if row.key[at] is None else row.key[at].isoformat()
     return lambda row: row.key[at]
 
 
-def sort_key(question: Query) -> Callable[[Position], Any]:
-    """What positions are sorted and compared by."""
-    ways = [_way(kind_of(each.name, question.view), each.descending) for each in question.order]
+def sort_key(query: Query) -> Callable[[Position], Any]:
+    """The function that gives the sort key of a position."""
+    ways = [_way(kind_of(each.name, query.view), each.descending) for each in query.order]
     return lambda at: tuple([way(value) for way, value in zip(ways, at, strict=True)])
 
 
 def kind_of(name: str, view: View) -> str | None:
-    """The type of what rows are sorted by; None where that is no one value, and cannot be sorted by."""
+    """The type of a name that rows are sorted by; None where it is not a single value."""
     if name == BUCKET:
         return "bigint"
     if name in view.key_expressions:
@@ -79,7 +78,7 @@ def _as_it_is(value: Any) -> Any:
 
 @total_ordering
 class _Descending:
-    """A value that is less than another if it is more."""
+    """A value that sorts in the opposite direction."""
 
     __slots__ = ("value",)
 
@@ -95,11 +94,11 @@ class _Descending:
     __hash__ = None  # type: ignore[assignment]
 
 
-def is_position(at: Sequence[Any], question: Query) -> bool:
-    """Whether these values, which a stranger gave, can be a position of a row of this question."""
-    return len(at) == len(question.order) and all(
-        _fits(value, kind_of(each.name, question.view)) or (value is None and each.name != BUCKET)
-        for value, each in zip(at, question.order, strict=True)
+def is_position(at: Sequence[Any], query: Query) -> bool:
+    """Whether these values, which a client sent, can be the position of a row of this query."""
+    return len(at) == len(query.order) and all(
+        _fits(value, kind_of(each.name, query.view)) or (value is None and each.name != BUCKET)
+        for value, each in zip(at, query.order, strict=True)
     )
 
 

@@ -1,4 +1,4 @@
-"""The values of parameters, from a query string (texts) or from JSON: read strictly, each mistake with its remedy."""
+"""Parse single values of parameters, from a query string or JSON. Each error says what to give instead."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WHOLE = re.compile(r"-?[0-9]{1,19}")
 NUMBER = re.compile(r"[0-9]{0,20}\.?[0-9]{1,20}([eE][+-]?[0-9]{1,3})?")
 OFFSETS = re.compile(r"[0-9]{1,10}:[0-9]{1,19}(,[0-9]{1,10}:[0-9]{1,19})*")
 LARGEST_PARTITION, LARGEST_OFFSET = 2**31 - 1, 2**63 - 1
-LONGEST_SHOWN = 200
+MAX_SHOWN = 200
 
 
 def wrong(name: str, given: Any, should_be: str, allowed: Any = None) -> BadParameter:
@@ -24,9 +24,9 @@ def wrong(name: str, given: Any, should_be: str, allowed: Any = None) -> BadPara
 
 
 def shown(given: Any) -> str:
-    """A value in a sentence, cut short."""
+    """A value for a message, shortened."""
     text = repr(given)
-    return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 1]}…"
+    return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 1]}…"
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -37,9 +37,9 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def text(name: str, given: Any) -> str:
-    """A text."""
+    """A string."""
     if not isinstance(given, str):
-        raise wrong(name, given, "a text")
+        raise wrong(name, given, "a string")
     return given
 
 
@@ -55,14 +55,14 @@ def one_of(name: str, given: Any, allowed: Iterable[str]) -> str:
 
 
 def flag(name: str, given: Any) -> bool:
-    """A yes or no."""
+    """`true` or `false`."""
     if given in ("true", "false") or isinstance(given, bool):
         return given in ("true", True)
     raise wrong(name, given, "true or false", ["true", "false"])
 
 
 def whole_number(name: str, given: Any, lowest: int, highest: int) -> int:
-    """An integer within bounds."""
+    """An integer within limits."""
     number = int(given) if isinstance(given, str) and WHOLE.fullmatch(given) else given
     if not isinstance(number, int) or isinstance(number, bool) or not lowest <= number <= highest:
         raise wrong(name, given, f"a whole number, {lowest} to {highest}", {"from": lowest, "to": highest})
@@ -70,17 +70,17 @@ def whole_number(name: str, given: Any, lowest: int, highest: int) -> int:
 
 
 def names(name: str, given: Any, known: Iterable[str], what: str) -> tuple[str, ...]:
-    """`url,country`, or a list of texts in JSON: each of them known, and there once."""
+    """`url,country`, or a list of strings in JSON: each of them known, and given once."""
     allowed = [*known]
-    asked = (given.split(",") if given else []) if isinstance(given, str) else given
-    if not isinstance(asked, list | tuple) or not all(isinstance(each, str) for each in asked):
-        raise wrong(name, given, f"names of {what}, separated by commas", allowed)
-    found = tuple(each.strip() for each in asked)
+    parts = (given.split(",") if given else []) if isinstance(given, str) else given
+    if not isinstance(parts, list | tuple) or not all(isinstance(each, str) for each in parts):
+        raise wrong(name, given, f"a comma-separated list of {what} names", allowed)
+    found = tuple(each.strip() for each in parts)
     for each in found:
         if each not in allowed:
             raise BadParameter(
                 name, given,
-                f"{name} names {shown(each)}, and there is no such {what}.{did_you_mean(each, allowed)} "
+                f"{name}: there is no {what} {shown(each)}.{did_you_mean(each, allowed)} "
                 f"There are: {', '.join(allowed) or 'none'}.",
                 allowed,
             )  # fmt: skip
@@ -89,17 +89,17 @@ def names(name: str, given: Any, known: Iterable[str], what: str) -> tuple[str, 
     return found
 
 
-def shares(name: str, given: Any, most: int) -> tuple[float, ...]:
-    """`0.5,0.99`, or a list of numbers in JSON: each from 0 to 1, and there once."""
+def shares(name: str, given: Any, max_count: int) -> tuple[float, ...]:
+    """`0.5,0.99`, or a list of numbers in JSON: each from 0 to 1, and given once."""
     allowed = "numbers from 0 to 1, like 0.5,0.99"
-    asked = given.split(",") if isinstance(given, str) else given
-    if not isinstance(asked, list | tuple) or not asked:
+    parts = given.split(",") if isinstance(given, str) else given
+    if not isinstance(parts, list | tuple) or not parts:
         raise wrong(name, given, allowed, allowed)
-    found = tuple(_share(each) for each in asked)
+    found = tuple(_share(each) for each in parts)
     if None in found:
         raise wrong(name, given, allowed, allowed)
-    if len(found) > most or len(set(found)) < len(found):
-        raise wrong(name, given, f"at most {most} numbers, each of them once", allowed)
+    if len(found) > max_count or len(set(found)) < len(found):
+        raise wrong(name, given, f"at most {max_count} numbers, each of them once", allowed)
     return tuple(share for share in found if share is not None)
 
 
@@ -111,16 +111,16 @@ def _share(given: Any) -> float | None:
 
 
 def cut(name: str, given: Any) -> Cut:
-    """`0:17,1:20`, or {"0": 17, "1": 20}: of each partition the next offset."""
+    """`0:17,1:20`, or {"0": 17, "1": 20}: the next offset of each partition."""
     allowed = 'partition:offset pairs like 0:17,1:20, or JSON like {"0": 17}'
     found = given
     if isinstance(given, str):
         found = _offsets(given) if OFFSETS.fullmatch(given) else _json(given)
     if not isinstance(found, Mapping) or not found or not all(_is_position(*item) for item in found.items()):
         raise wrong(name, given, allowed, allowed)
-    if len(made := cut_from_json(found)) < len(found):  # "0" and "00"
+    if len(parsed := cut_from_json(found)) < len(found):  # "0" and "00"
         raise wrong(name, given, allowed, allowed)
-    return made
+    return parsed
 
 
 def _offsets(given: str) -> dict[str, int] | None:

@@ -1,17 +1,17 @@
-"""From the wire to a question: the parameters of a query string or of JSON, checked against a view.
+"""Parse: from the parameters of a query string or of JSON to a Query, checked against a view.
 
-Every mistake names the parameter, what was given and what is allowed. docs/queries.md describes the parameters.
+Every error names the parameter, what was given and what is allowed. docs/queries.md describes the parameters.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import tzinfo
 from typing import Any
 
 from serving_layer.errors import BadParameter
 from serving_layer.query import cursors, order, parameters, parse_filters, periods
+from serving_layer.query.limits import QueryLimits
 from serving_layer.query.model import Filter, Freshness, Order, Period, Query
 from serving_layer.query.parameters import did_you_mean, shown, wrong
 from serving_layer.query.parse_filters import FilterTerm
@@ -20,58 +20,43 @@ from serving_layer.query.times import LATEST, SECOND, Duration, is_relative, par
 from views.aggregates import Quantiles
 from views.errors import ExpressionError
 from views.expressions import parse_condition
-from views.typed_expression import Typed
+from views.typed_expression import TypedExpression
 from views.view import View
 
 PARAMETERS = (
     "from", "to", "grain", "tz", "by", "answers", "quantiles", "having", "order", "limit", "cursor", "compare",
     "window", "fill", "explain", "max_staleness", "min_cut", "wait", "format",
 )  # fmt: skip
-"""`format` is looked at by formats.py."""
+"""rest/formats.py reads `format`."""
 FILTERS, VIEW = "filters", "view"
-"""Further members of a question in JSON."""
+"""The other members of a query in JSON."""
 DEFAULT_RANGE = 24 * 3600 * SECOND
 DEFAULT_ROWS = 1000
 DEFAULT_WAIT_S = 2.0
-MOST_QUANTILES = 100
-
-
-@dataclass(frozen=True)
-class QueryLimits:
-    """How large a question may be."""
-
-    max_rows: int = 10_000
-    """Rows of one page."""
-    max_periods: int = 20_000
-    """Periods that a range is cut into."""
-    max_values: int = 1_000
-    """Values that the filters name, all together."""
-    max_wait_s: float = 30.0
-    """Seconds that a question may wait for the views to be fresh enough."""
-
+MAX_QUANTILES = 100
 
 Given = dict[str, Any]
 """The parameters by name: texts of a query string, or values of JSON."""
 
 
 def parse_query(view: View, parameters: Sequence[tuple[str, str]], *, now: float, limits: QueryLimits) -> Query:
-    """A question from the items of a query string. `now` is in seconds since 1970."""
+    """A query from the pairs of a query string. `now` is in seconds since 1970."""
     given: Given = {}
-    asked: list[FilterTerm] = []
+    terms: list[FilterTerm] = []
     for name, value in parameters:
         if found := parse_filters.find(name, view, PARAMETERS):
-            asked.append(FilterTerm(name, *found, value))
+            terms.append(FilterTerm(name, *found, value))
         elif name not in PARAMETERS:
             raise _unknown(name, value, [*PARAMETERS, *parse_filters.names_of(view, PARAMETERS)])
         elif name in given:
-            raise BadParameter(name, [given[name], value], f"{name} is there twice. Give it once.")
+            raise BadParameter(name, [given[name], value], f"{name} is given twice. Give it once.")
         else:
             given[name] = value
-    return _question(view, given, parse_filters.filters(asked, view, limits.max_values), now, limits)
+    return _query(view, given, parse_filters.filters(terms, view, limits.max_values), now, limits)
 
 
 def parse_query_json(view: View, body: Mapping[str, Any], *, now: float, limits: QueryLimits) -> Query:
-    """The same from JSON: the parameters by the same names, lists as lists, and all filters in one object."""
+    """A query from JSON: the same names, lists as lists, and all filters in one object."""
     for name, value in body.items():
         if name in (*PARAMETERS, FILTERS, VIEW):
             continue
@@ -81,9 +66,9 @@ def parse_query_json(view: View, body: Mapping[str, Any], *, now: float, limits:
     if body.get(VIEW, view.name) != view.name:
         raise wrong(VIEW, body[VIEW], repr(view.name), [view.name])
     filters = body.get(FILTERS)
-    asked = parse_filters.from_json({} if filters is None else filters, view)
+    terms = parse_filters.from_json({} if filters is None else filters, view)
     given = {name: value for name, value in body.items() if name in PARAMETERS and value is not None}
-    return _question(view, given, parse_filters.filters(asked, view, limits.max_values), now, limits)
+    return _query(view, given, parse_filters.filters(terms, view, limits.max_values), now, limits)
 
 
 def _unknown(name: str, value: Any, known: list[str]) -> BadParameter:
@@ -91,7 +76,7 @@ def _unknown(name: str, value: Any, known: list[str]) -> BadParameter:
     return BadParameter(name, value, problem, known)
 
 
-def _question(view: View, given: Given, filters: tuple[Filter, ...], now: float, limits: QueryLimits) -> Query:
+def _query(view: View, given: Given, filters: tuple[Filter, ...], now: float, limits: QueryLimits) -> Query:
     zone = parse_zone("tz", given.get("tz", "UTC"))
     text = parameters.text("cursor", given.get("cursor", ""))
     cursor = cursors.read(text) if text else None
@@ -102,7 +87,7 @@ def _question(view: View, given: Given, filters: tuple[Filter, ...], now: float,
     window = _window(given, step)
     by = parameters.names("by", given.get("by", ""), view.keys, "key")
     answers = _answers(given, view)
-    question = Query(
+    query = Query(
         view=view,
         range=whole,
         grain=grain,
@@ -116,25 +101,25 @@ def _question(view: View, given: Given, filters: tuple[Filter, ...], now: float,
         having=_having(given, view),
         order=_order(given, view, by, answers),
         limit=_limit(given, limits),
-        cursor=text or None,
+        cursor=cursor,
         previous=_windows(periods.before(of_rows, step, zone), window, zone) if _is_compared(given) else None,
         fill="fill" in given and bool(parameters.one_of("fill", given["fill"], ["zero"])),
         explain=parameters.flag("explain", given.get("explain", False)),
         freshness=_freshness(given, limits),
     )
-    for each in (question.periods, question.windows if window else (), question.previous or ()):
-        periods.check_buckets(each, view.bucket, grain, zone)
-    _check_room(question)
+    for some in (query.periods, query.windows if window else (), query.previous or ()):
+        periods.check_buckets(some, view.bucket, grain, zone)
+    _check_names(query)
     if cursor:
-        cursors.check(text, cursor, question)
-    return question
+        cursors.check(text, cursor, query)
+    return query
 
 
-# ---- when --------------------------------------------------------------------
+# ---- time --------------------------------------------------------------------
 
 
 def _range(view: View, given: Given, zone: tzinfo, now: float, first: Period | None) -> Period:
-    """The range, in whole buckets. On later pages a relative time is what it was on the `first`."""
+    """The range, in whole buckets. On later pages a relative time means what it meant on the `first`."""
     end = _time("to", given.get("to", "now"), zone, now, first and first.end)
     start = max(end - DEFAULT_RANGE, 0)
     if "from" in given:
@@ -148,7 +133,7 @@ def _range(view: View, given: Given, zone: tzinfo, now: float, first: Period | N
 
 
 def _time(name: str, given: Any, zone: tzinfo, now: float, first: int | None) -> int:
-    """In microseconds."""
+    """Microseconds since 1970."""
     return first * SECOND if first is not None and is_relative(given) else parse_time(name, given, zone, now)
 
 
@@ -157,7 +142,7 @@ def _window(given: Given, step: Step) -> Duration | None:
         return None
     found, grain = parse_duration("window", given["window"]), given.get("grain", "all")
     if step in ("month", "all"):
-        problem = f"A window rolls over periods of one length, and grain is {grain}. Ask for grain=day, for example."
+        problem = f"A window needs periods of one length; grain is {grain}. Use grain=day, for example."
         raise BadParameter("window", given["window"], problem, "a grain up to week")
     if not periods.nominal(step) <= found.seconds <= LATEST or found.seconds % periods.nominal(step):
         raise wrong("window", given["window"], f"a multiple of the grain, {grain}", f"a multiple of {grain}")
@@ -183,7 +168,7 @@ def _freshness(given: Given, limits: QueryLimits) -> Freshness:
     return Freshness(staleness, parameters.cut("min_cut", given["min_cut"]) if "min_cut" in given else None, wait)
 
 
-# ---- what --------------------------------------------------------------------
+# ---- answers --------------------------------------------------------------------
 
 
 def _answers(given: Given, view: View) -> tuple[str, ...]:
@@ -191,22 +176,22 @@ def _answers(given: Given, view: View) -> tuple[str, ...]:
         return tuple(view.answers)
     found = parameters.names("answers", given["answers"], view.answers, "answer")
     if not found:
-        raise wrong("answers", given["answers"], "one or more answers; leave it out for all", [*view.answers])
+        raise wrong("answers", given["answers"], "one or more answers; without it you get all", [*view.answers])
     return found
 
 
 def _quantiles(given: Given, view: View, answers: Sequence[str]) -> tuple[float, ...]:
     if "quantiles" not in given:
         return ()
-    there_are = [name for name, answer in view.answers.items() if isinstance(answer, Quantiles)]
-    if not {*there_are} & {*answers}:
-        remedy = f"Ask for {' or '.join(there_are)} too" if there_are else "The view has none: leave it out"
-        problem = f"quantiles are of answers that were declared as Quantiles. {remedy}."
-        raise BadParameter("quantiles", given["quantiles"], problem, there_are)
-    return parameters.shares("quantiles", given["quantiles"], MOST_QUANTILES)
+    declared = [name for name, answer in view.answers.items() if isinstance(answer, Quantiles)]
+    if not {*declared} & {*answers}:
+        remedy = f"Ask for {' or '.join(declared)} too" if declared else "The view has none: leave quantiles out"
+        problem = f"quantiles needs an answer that is declared as Quantiles. {remedy}."
+        raise BadParameter("quantiles", given["quantiles"], problem, declared)
+    return parameters.shares("quantiles", given["quantiles"], MAX_QUANTILES)
 
 
-def _having(given: Given, view: View) -> Typed | None:
+def _having(given: Given, view: View) -> TypedExpression | None:
     if "having" not in given:
         return None
     scope = view.answer_scope()
@@ -222,26 +207,26 @@ def _order(given: Given, view: View, by: Sequence[str], answers: Sequence[str]) 
         return order.complete((), by)
     sortable = [order.BUCKET, *by, *(name for name in answers if order.kind_of(name, view))]
     allowed = [*sortable, *(f"-{name}" for name in sortable)]
-    found = parameters.names("order", given["order"], allowed, "name to sort by")
-    asked = [Order(each.removeprefix("-"), each.startswith("-")) for each in found]
-    if not asked or len({each.name for each in asked}) < len(asked):
-        raise wrong("order", given["order"], "one or more names, each once, with - before for descending", allowed)
-    return order.complete(asked, by)
+    found = parameters.names("order", given["order"], allowed, "column")
+    orders = [Order(name.removeprefix("-"), name.startswith("-")) for name in found]
+    if not orders or len({each.name for each in orders}) < len(orders):
+        raise wrong("order", given["order"], "one or more names, each once; a - in front is descending", allowed)
+    return order.complete(orders, by)
 
 
 def _limit(given: Given, limits: QueryLimits) -> int:
-    asked = given.get("limit", min(DEFAULT_ROWS, limits.max_rows))
-    return parameters.whole_number("limit", asked, 1, limits.max_rows)
+    rows = given.get("limit", min(DEFAULT_ROWS, limits.max_rows))
+    return parameters.whole_number("limit", rows, 1, limits.max_rows)
 
 
-def _check_room(question: Query) -> None:
-    """Refuse what would put two values under one name into a row."""
-    added = {"previous": "compare"} if question.previous is not None else {}
-    added |= {"explain": "explain"} if question.explain else {}
+def _check_names(query: Query) -> None:
+    """Refuse a query whose rows would hold two values under one name."""
+    added = {"previous": "compare"} if query.previous is not None else {}
+    added |= {"explain": "explain"} if query.explain else {}
     for name, parameter in added.items():
-        if name in (*question.by, *question.answers):
+        if name in (*query.by, *query.answers):
             problem = (
-                f"The view itself has {name!r}, under which a row would hold what {parameter} adds. "
+                f"{parameter} adds {name!r} to each row, and the view has a key or an answer of that name. "
                 f"Leave {parameter} out, or {name} out of by and answers."
             )
             raise BadParameter(parameter, name, problem)

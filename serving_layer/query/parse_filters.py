@@ -1,12 +1,12 @@
-"""Filters on keys, as a query string or JSON gives them.
+"""Parse filters on keys, from a query string or JSON.
 
     url=/a&url=/b           one of these            {"url": ["/a", "/b"]}
     url.not=/a              none of these           {"url": {"not": ["/a"]}}
-    url.prefix=/d           texts that begin so     {"url": {"prefix": "/d"}}
+    url.prefix=/d           strings with a prefix   {"url": {"prefix": "/d"}}
     url.null=true           the null key            {"url": null}
     key.limit=5             the key `limit`: `limit` alone is the parameter
 
-Null is a value like any other: `url.not=/a` keeps it, `url.null=false` does not. Several filters hold all at once.
+Null is a value like any other: `url.not=/a` keeps it, `url.null=false` does not. Several filters must all hold.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ Kind = Literal["is", "not", "prefix"]
 KINDS: tuple[Kind, ...] = ("is", "not", "prefix")
 SUFFIXES = ("not", "prefix", "null")
 ESCAPE = "key."
-"""What stands before a key that is called like a parameter; it may stand before every key."""
+"""The prefix of a key that has the name of a parameter. Any key may have it."""
 DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
 class FilterTerm(NamedTuple):
-    """One value that was asked for, or asked to be left out."""
+    """One value of a filter, as it was given."""
 
     parameter: str
     key: str
@@ -41,13 +41,13 @@ class FilterTerm(NamedTuple):
 
 
 def names_of(view: View, parameters: Collection[str]) -> list[str]:
-    """What a query string may call the filters of a view."""
+    """The names of a view's filters in a query string."""
     keys = [f"{ESCAPE}{key}" if key in parameters else key for key in view.keys]
     return [name for key in keys for name in (key, *(f"{key}.{suffix}" for suffix in SUFFIXES))]
 
 
 def find(name: str, view: View, parameters: Collection[str]) -> tuple[str, str] | None:
-    """`url.not` -> the key `url` and the kind `not`; None where that is no filter of the view."""
+    """`url.not` -> the key `url` and the kind `not`; None where the view has no such filter."""
     for given, is_escaped in ((name, False), (name.removeprefix(ESCAPE), name.startswith(ESCAPE))):
         key, _, suffix = given.partition(".")
         is_key = key in view.keys and (is_escaped or suffix or key not in parameters)
@@ -57,7 +57,7 @@ def find(name: str, view: View, parameters: Collection[str]) -> tuple[str, str] 
 
 
 def from_json(given: Any, view: View) -> Iterator[FilterTerm]:
-    """The filters of a JSON body."""
+    """The terms of the filters in a JSON body."""
     if not isinstance(given, Mapping):
         raise wrong("filters", given, 'an object like {"url": "/docs"}', [*view.keys])
     for key, value in given.items():
@@ -70,54 +70,54 @@ def from_json(given: Any, view: View) -> Iterator[FilterTerm]:
                 [*view.keys],
             )  # fmt: skip
         if value == {}:
-            raise wrong(name, value, "at least one condition; without a filter all are looked at")
+            raise wrong(name, value, "at least one condition; leave the filter out for all values")
         for kind, values in (value if isinstance(value, Mapping) else {"is": value}).items():
             if kind not in (*KINDS, "null"):
                 raise wrong(name, value, 'a value, a list, or an object with "is", "not", "prefix" or "null"', KINDS)
             if isinstance(values, list) and not values:
-                raise wrong(name, value, "at least one value; without a filter all are looked at")
+                raise wrong(name, value, "at least one value; leave the filter out for all values")
             yield from (
                 FilterTerm(name, key, kind, each) for each in (values if isinstance(values, list) else [values])
             )
 
 
-def filters(asked: Iterable[FilterTerm], view: View, most: int) -> tuple[Filter, ...]:
-    """The filters of a question, checked: in the order of the view's keys."""
+def filters(terms: Iterable[FilterTerm], view: View, max_values: int) -> tuple[Filter, ...]:
+    """The filters of a query, checked, in the order of the view's keys."""
     found: dict[tuple[str, Kind], dict[Any, None]] = {}
-    decided: set[str] = set()  # whether they are null
-    for count, each in enumerate(asked, 1):
-        if count > most:
+    with_null: set[str] = set()
+    for count, term in enumerate(terms, 1):
+        if count > max_values:
             raise TooLarge(
-                f"The filters name more than {most} values. Ask for fewer at a time, or for a prefix of them.",
+                f"The filters name more than {max_values} values. Name fewer at a time, or use a prefix.",
                 limit="max_values",
             )
-        if each.kind == "null" and each.key in decided:
-            raise BadParameter(each.parameter, each.value, f"{each.parameter} is there twice. Give it once.")
-        decided |= {each.key} if each.kind == "null" else set()
-        kind, value = _kind_and_value(each, view)
-        found.setdefault((each.key, kind), {})[value] = None
+        if term.kind == "null" and term.key in with_null:
+            raise BadParameter(term.parameter, term.value, f"{term.parameter} is given twice. Give it once.")
+        with_null |= {term.key} if term.kind == "null" else set()
+        kind, value = _kind_and_value(term, view)
+        found.setdefault((term.key, kind), {})[value] = None
     return tuple(
         Filter(key, kind, tuple(found[key, kind])) for key in view.keys for kind in KINDS if (key, kind) in found
     )
 
 
-def _kind_and_value(asked: FilterTerm, view: View) -> tuple[Kind, Any]:
-    type_of_key = view.key_expressions[asked.key].type.kind
-    if asked.kind == "null":
-        return ("is" if flag(asked.parameter, asked.value) else "not"), None
-    if asked.kind == "prefix" and type_of_key != "string":
+def _kind_and_value(term: FilterTerm, view: View) -> tuple[Kind, Any]:
+    type_of_key = view.key_expressions[term.key].type.kind
+    if term.kind == "null":
+        return ("is" if flag(term.parameter, term.value) else "not"), None
+    if term.kind == "prefix" and type_of_key != "string":
         raise BadParameter(
-            asked.parameter, asked.value,
-            f"Only texts have a prefix, and the key {asked.key!r} is {type_of_key}. Name its values.",
+            term.parameter, term.value,
+            f"Only strings have a prefix; the key {term.key!r} is {type_of_key}. Name its values.",
         )  # fmt: skip
-    kind = cast(Kind, asked.kind)
-    if asked.value is None and kind != "prefix":
+    kind = cast(Kind, term.kind)
+    if term.value is None and kind != "prefix":
         return kind, None
-    return kind, parse_value(asked.parameter, asked.value, type_of_key)
+    return kind, parse_value(term.parameter, term.value, type_of_key)
 
 
 def parse_value(name: str, given: Any, kind: str) -> Any:
-    """A value of a key by its type: `200` of a bigint -> 200. JSON gives numbers and booleans as they are."""
+    """A value of a key by its type: `"200"` of a bigint -> 200. JSON also has numbers and booleans."""
     match kind:
         case "bigint":
             return whole_number(name, given, SMALLEST, LARGEST)
@@ -131,12 +131,12 @@ def parse_value(name: str, given: Any, kind: str) -> Any:
                 pass
             raise wrong(name, given, "a date like 2026-01-31", "a date like 2026-01-31")
     if not isinstance(given, str) or not _is_unicode(given):
-        raise wrong(name, given, "a text", "a text")
+        raise wrong(name, given, "a string", "a string")
     return given
 
 
 def _is_unicode(given: str) -> bool:
-    """Whether it can be written as UTF-8: half of a surrogate pair, which JSON can hold, cannot."""
+    """Whether it can be encoded as UTF-8. JSON can hold half of a surrogate pair, which cannot."""
     try:
         given.encode()
     except UnicodeEncodeError:

@@ -1,8 +1,8 @@
-"""Periods: the range of a question, cut where hours, days, weeks or months begin on the clocks of a time zone.
+"""Periods: the range of a query, split where hours, days, weeks or months begin in a time zone.
 
 A period of some hours or minutes begins at a multiple of them on the local clock: those of `6h` at 0, 6, 12 and 18.
-When clocks are changed, the period around is shorter or longer; where a stretch that the clock shows twice holds whole
-periods, each is there twice. All times are in seconds since 1970, all periods half-open.
+Around a change of clocks a period is shorter or longer. Where an interval that the clock shows twice holds whole
+periods, each of them exists twice. All times are in seconds since 1970, all periods half-open.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from serving_layer.query.times import SECOND, Duration, earlier, first_moment, i
 from views.grain import DAY, GRAIN, UNITS, Grain
 
 Step = int | Literal["week", "month", "all"]
-"""How long periods are: seconds that divide a day, or longer periods of the calendar."""
+"""The length of periods: seconds that divide a day, or longer periods of the calendar."""
 WORDS: dict[str, Step] = {"hour": 3600, "day": DAY, "week": "week", "month": "month", "all": "all"}
 COMMON = ("1s", "5s", "15s", "1m", "5m", "15m", "30m", "hour", "6h", "12h", "day", "week", "month", "all")
 LENGTHS = {"week": 7 * DAY, "month": 28 * DAY, "all": 0}
@@ -32,7 +32,7 @@ LONGEST_MONTH = 31 * DAY
 
 
 def parse_step(given: Any, bucket: Grain) -> Step:
-    """`day`, `15m` -> how long the periods are. They are made of buckets of the view."""
+    """`day`, `15m` -> the length of the periods, which are made of whole buckets of the view."""
     match = GRAIN.fullmatch(given) if isinstance(given, str) else None
     step = WORDS.get(given) if isinstance(given, str) else None
     if match:
@@ -41,37 +41,37 @@ def parse_step(given: Any, bucket: Grain) -> Step:
         allowed = grains(bucket)
         raise BadParameter(
             "grain", given,
-            f"grain is {shown(given)}; it should be {bucket.text}, which the view has, a multiple of it that divides a "
-            f"day, or one of: {', '.join(each for each in allowed if each in WORDS)}.",
+            f"grain is {shown(given)}; it should be {bucket.text} (the view's grain), a multiple of it that divides "
+            f"a day, or one of: {', '.join(each for each in allowed if each in WORDS)}.",
             allowed,
         )  # fmt: skip
     return step
 
 
 def grains(bucket: Grain) -> list[str]:
-    """The grains that people ask a view for; every other multiple of its own that divides a day is fine too."""
+    """The usual grains for a view. Every other multiple of its own that divides a day works too."""
     common = {each: WORDS.get(each) or int(each[:-1]) * UNITS[each[-1]] for each in COMMON}
     fine = [each for each, step in common.items() if not isinstance(step, int) or step % bucket.seconds == 0]
     return fine if bucket.text in fine else [bucket.text, *fine]
 
 
 def nominal(step: Step) -> int:
-    """How long a period is when no clock is changed; a month at least."""
+    """The length of a period without a change of clocks; for a month the shortest."""
     return step if isinstance(step, int) else LENGTHS[step]
 
 
 # ---- periods -----------------------------------------------------------------
 
 
-def cut(whole: Period, step: Step, zone: tzinfo, most: int) -> tuple[Period, ...]:
-    """The range cut into periods, of which the first and the last are clipped to it; TooLarge if more than `most`."""
+def cut(whole: Period, step: Step, zone: tzinfo, max_periods: int) -> tuple[Period, ...]:
+    """The range split into periods, the first and the last clipped to it; TooLarge beyond `max_periods`."""
     if step == "all":
         return (whole,)
     expected = (whole.end - whole.start) // nominal(step)
-    if expected > most:
+    if expected > max_periods:
         raise TooLarge(
-            f"The range has about {expected} periods of this grain; {most} are possible. "
-            "Ask for a coarser grain, or a shorter range.",
+            f"The range has about {expected} periods of this grain; the maximum is {max_periods}. "
+            "Ask for a coarser grain or a shorter range.",
             limit="max_periods",
         )
     inner = beginnings(step, zone, whole.start, whole.end)[1:]
@@ -79,7 +79,7 @@ def cut(whole: Period, step: Step, zone: tzinfo, most: int) -> tuple[Period, ...
 
 
 def beginnings(step: Step, zone: tzinfo, start: int, end: int) -> list[int]:
-    """Where periods begin: the last beginning that is not after `start`, and all others before `end`."""
+    """Where periods begin: the last beginning at or before `start`, and all others before `end`."""
     if isinstance(step, int) and zone is UTC:
         return [*range(start - start % step, end, step)]
     first = wall_clock(start, zone).date() - timedelta(days=1)
@@ -89,7 +89,7 @@ def beginnings(step: Step, zone: tzinfo, start: int, end: int) -> list[int]:
 
 
 def _days(step: Step, first: date, last: date) -> Iterator[date]:
-    """The days on which periods begin, from the last that is not after `first`."""
+    """The days on which periods begin, from the last one at or before `first`."""
     day = first
     if step == "week":
         day -= timedelta(days=day.weekday())
@@ -111,7 +111,7 @@ def _begin_on(day: date, step: Step, zone: tzinfo) -> Iterable[int]:
     end = first_moment(midnight + timedelta(days=1), zone)
     if end - start == DAY:
         return range(start, end, step)
-    if end == start:  # the calendar left the whole day out
+    if end == start:  # the calendar skipped the whole day
         return [start]
     return [each for at in range(0, DAY, step) for each in _begin_at(midnight + timedelta(seconds=at), step, zone)]
 
@@ -123,25 +123,25 @@ def _begin_at(wall: datetime, step: int, zone: tzinfo) -> list[int]:
     return [first_moment(wall, zone)]
 
 
-# ---- what periods are compared with, and summed over -------------------------
+# ---- windows and comparisons -------------------------
 
 
 def rolling(of: Sequence[Period], window: Duration, zone: tzinfo) -> tuple[Period, ...]:
-    """For each period the window that ends with it."""
+    """For each period, the window that ends with it."""
     return tuple(Period(earlier(each.end * SECOND, window, zone) // SECOND, each.end) for each in of)
 
 
 def before(of: Sequence[Period], step: Step, zone: tzinfo) -> tuple[Period, ...]:
-    """For each period of a range the one before it that it is compared with: as many periods back for all of them.
+    """For each period of a range, the earlier one that it is compared with: the same number of periods back for all.
 
-    They are the fewest that bring the whole range before itself: [March, April] is compared with [January, February],
-    and the half of a day with the same half of the day before. Without periods it is the range of that length before.
+    That number is the smallest that moves the whole range before itself: [March, April] is compared with [January,
+    February], and half a day with the same half of the day before. For `all` it is the range of that length before.
     """
     start, end = of[0].start, of[-1].end
     if step == "all":
         return (Period(start - (end - start), start),)
     back = len(of) * (LONGEST_MONTH if step == "month" else nominal(step))
-    # Days that are longer or left out, and the parts of periods at both ends, need a little more.
+    # Longer or skipped days, and partial periods at both ends, need a little more.
     known = beginnings(step, zone, start - back - 2 * max(nominal(step), DAY) - DAY, end + 1)
     at = bisect_right(known, start) - 1
     found = _moved_back(of, known, at, max(len(of) - 1, 1))
@@ -149,8 +149,8 @@ def before(of: Sequence[Period], step: Step, zone: tzinfo) -> tuple[Period, ...]
 
 
 def _moved_back(of: Sequence[Period], known: Sequence[int], at: int, back: int) -> list[Period]:
-    """The periods `back` before these, of which the first begins at or after `known[at]`; clipped as far as these."""
-    found = [Period(known[place], known[place + 1]) for place in range(at - back, at - back + len(of))]
+    """The periods `back` before these, the first of which begins at or after `known[at]`; clipped like these."""
+    found = [Period(known[index], known[index + 1]) for index in range(at - back, at - back + len(of))]
     into_first, into_last = of[0].start - known[at], of[-1].end - known[at + len(of) - 1]
     last = found[-1]
     if known[-1] != of[-1].end:
@@ -163,21 +163,21 @@ def _moved_back(of: Sequence[Period], known: Sequence[int], at: int, back: int) 
 
 
 def check_buckets(of: Iterable[Period], bucket: Grain, grain: str, zone: tzinfo) -> None:
-    """Refuse periods that do not begin or end with buckets of the view: a part of a bucket is not known."""
+    """Refuse periods that begin or end inside a bucket of the view: a part of a bucket is not stored."""
     inside = next((moment for each in of for moment in each if moment % bucket.seconds), None)
     if inside is not None:
-        works = f"grain=all, or a tz like UTC whose clocks differ from UTC by multiples of {bucket.text}"
+        works = f"grain=all, or a tz whose offset from UTC is a multiple of {bucket.text}"
         raise BadParameter(
             "tz", str(zone),
-            f"With grain={grain} and tz={zone} a period begins or ends at {iso(inside, zone)}: within a bucket of the "
-            f"view, whose grain is {bucket.text}. Ask with {works}; for {zone} the view would need a grain of "
+            f"With grain={grain} and tz={zone} a period begins or ends at {iso(inside, zone)}, inside a bucket of the "
+            f"view, whose grain is {bucket.text}. Use {works}; for {zone} the view would need a grain of "
             f"{_text(gcd(inside, bucket.seconds))}.",
             works,
         )  # fmt: skip
 
 
 def within_events(of: Sequence[Period]) -> tuple[Period, ...]:
-    """The periods, which are in order, without what lies before 1970, where no events are."""
+    """The periods, which are in order, clipped to the time since 1970: earlier there are no events."""
     if of[0].start >= 0:
         return tuple(of)
     return tuple(Period(max(each.start, 0), max(each.end, 0)) for each in of)

@@ -1,4 +1,4 @@
-"""An answer: the rows of a question, and what they are made of."""
+"""The result of a query: the rows of a page, and what they are made of."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from serving_layer.query.model import Period
 
 @dataclass(frozen=True)
 class BatchPart:
-    """The run that the batch side of an answer came from. `read`: whether the range needed it."""
+    """The run of a result. `read`: whether the range needed it."""
 
     run: int
     cut: Cut
@@ -21,7 +21,7 @@ class BatchPart:
 
 @dataclass(frozen=True)
 class SpeedPart:
-    """What the speed side was when the answer was made. `lag_s`: how old its news are, None where that is not known."""
+    """The speed view of a result. `lag_s`: how far it is behind Kafka, None where that is unknown."""
 
     applied: Cut
     published_run: int
@@ -44,7 +44,7 @@ class ResultRow:
 
 @dataclass(frozen=True)
 class Provenance:
-    """What an answer is made of: exactly the events below `cut`, unless it is degraded, and then it says why."""
+    """What a result is made of: exactly the events below `cut`. `why`: why it is degraded. `meta` in JSON."""
 
     view: str
     version: str
@@ -59,7 +59,7 @@ class Provenance:
     degraded: bool
     why: str | None
     answers: dict[str, dict[str, Any]]
-    """For each answer: {"exact": true}, or {"exact": false, "error": "within 1.6 % ..."}."""
+    """For each answer: {"exact": true}, or {"exact": false, "error": "usually within 1.6%"}."""
     etag: str
 
 

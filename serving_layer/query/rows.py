@@ -1,4 +1,4 @@
-"""Rows: merged states, presented, filtered by `having`, ordered and cut into pages. Pure."""
+"""Rows: merged states, presented, filtered by `having`, ordered and split into pages. Pure."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from serving_layer.query import order
-from serving_layer.query.budget import CHECK_EVERY, QueryBudget
 from serving_layer.query.key_selection import test_of
-from serving_layer.query.merge import Cells, Group, State, Windows, both, by_window, merged, slide
-from serving_layer.query.model import Period, Query
-from serving_layer.query.order import Position
+from serving_layer.query.limits import CHECK_EVERY, QueryBudget
+from serving_layer.query.merge import Cells, Group, State, WindowSpans, both, by_window, merged, slide
+from serving_layer.query.model import Period, Position, Query
 from serving_layer.query.presentation_cache import Presentation, PresentationCache
 from serving_layer.query.result import ResultRow
 from serving_layer.query.segments import Segments
@@ -22,27 +21,27 @@ from views.states import Reader
 
 
 class Presenter:
-    """How states become the answers of a question."""
+    """Turns states into the answers of a query."""
 
-    def __init__(self, question: Query, cache: PresentationCache) -> None:
-        view, having = question.view, question.having
-        self.view, self.shown, self._having, self._shares = view, question.answers, having, question.quantiles
+    def __init__(self, query: Query, cache: PresentationCache) -> None:
+        view, having = query.view, query.having
+        self.view, self.shown, self._having, self._shares = view, query.answers, having, query.quantiles
         more = view.answers_in(having) if having is not None else ()
-        self._names = tuple(dict.fromkeys((*question.answers, *more)))
+        self._names = tuple(dict.fromkeys((*query.answers, *more)))
         self.reader = Reader(view.algebras, view.stored_for(self._names))
         self._quantiles = [
             (name, algebra)
             for name, algebra in self.reader.algebras.items()
-            if question.quantiles and name in question.answers and isinstance(algebra, QuantilesAlgebra)
+            if query.quantiles and name in query.answers and isinstance(algebra, QuantilesAlgebra)
         ]
-        self._cache, self._how = cache, repr((view.hash, self._names, self.shown, self._shares))
+        self._cache, self._recipe = cache, repr((view.hash, self._names, self.shown, self._shares))
 
     def of_packed(self, packed: Sequence[bytes], budget: QueryBudget) -> Presentation:
-        """What the packed states of a group are together, presented."""
-        found = self._cache.get(self._how, packed)
+        """The packed states of a group, merged and presented."""
+        found = self._cache.get(self._recipe, packed)
         if found is None:
             found = self.of_states(merged(self.reader, packed, budget))
-            self._cache.put(self._how, packed, found)
+            self._cache.put(self._recipe, packed, found)
         return found
 
     def of_states(self, states: State) -> Presentation:
@@ -54,7 +53,7 @@ class Presenter:
         return Presentation(shown, found)
 
     def over_windows(
-        self, by_segment: Mapping[int, list[bytes]], windows: Windows, budget: QueryBudget
+        self, by_segment: Mapping[int, list[bytes]], windows: WindowSpans, budget: QueryBudget
     ) -> Iterator[tuple[int, Presentation]]:
         """The answers of a group for each window in which it has events, with the number of the window, in order."""
         if windows.window_of is None:
@@ -65,7 +64,7 @@ class Presenter:
             yield number, self.of_packed(packed, budget)
 
     def keeps(self, found: Presentation) -> bool:
-        """Whether `having` lets a row be."""
+        """Whether a row passes `having`."""
         return self._having is None or bool(self._having.evaluate(self.view.numbers(found.all)))
 
     @cached_property
@@ -74,24 +73,24 @@ class Presenter:
         return self.of_states({name: algebra.zero() for name, algebra in self.reader.algebras.items()})
 
 
-class Gathered(NamedTuple):
-    """The packed states of both sides, for some of the periods of a question."""
+class PackedStates(NamedTuple):
+    """The packed states of both views, for some of the periods of a query."""
 
     batch: Cells
     speed: Cells
     segments: Segments
 
-    def windows(self, of: Sequence[Period]) -> Windows:
+    def windows(self, of: Sequence[Period]) -> WindowSpans:
         """Some windows, as spans of these segments."""
-        return Windows([self.segments.span(window) for window in of])
+        return WindowSpans([self.segments.span(window) for window in of])
 
 
-def rows_of(question: Query, presenting: Presenter, gathered: Gathered, budget: QueryBudget) -> Iterator[ResultRow]:
-    """The rows of a question, in no order."""
-    cells = both(gathered.batch, gathered.speed)
-    windows = gathered.windows(question.windows)
-    groups = dict.fromkeys((*cells, *named_groups(question))) if question.fill else cells
-    zero = presenting.zero.shown if question.fill and presenting.keeps(presenting.zero) else None
+def rows_of(query: Query, presenting: Presenter, packed: PackedStates, budget: QueryBudget) -> Iterator[ResultRow]:
+    """The rows of a query, in no order."""
+    cells = both(packed.batch, packed.speed)
+    windows = packed.windows(query.windows)
+    groups = dict.fromkeys((*cells, *named_groups(query))) if query.fill else cells
+    zero = presenting.zero.shown if query.fill and presenting.keeps(presenting.zero) else None
     made = 0
     for group in groups:
         filled: set[int] = set()
@@ -101,66 +100,66 @@ def rows_of(question: Query, presenting: Presenter, gathered: Gathered, budget: 
                 budget.spend(CHECK_EVERY)
             filled.add(number)
             if presenting.keeps(found):
-                yield ResultRow(question.periods[number], group, found.shown)
+                yield ResultRow(query.periods[number], group, found.shown)
         if zero is not None:
-            budget.spend(len(question.periods) - len(filled))
-            for number, period in enumerate(question.periods):
+            budget.spend(len(query.periods) - len(filled))
+            for number, period in enumerate(query.periods):
                 if number not in filled:
                     yield ResultRow(period, group, zero)
 
 
-def with_more(
-    rows: Sequence[ResultRow], question: Query, presenting: Presenter, gathered: Gathered, budget: QueryBudget
+def with_comparisons(
+    rows: Sequence[ResultRow], query: Query, presenting: Presenter, packed: PackedStates, budget: QueryBudget
 ) -> list[ResultRow]:
-    """The rows of a page with what else is asked for: what they were a range before, and what they are made of."""
-    if question.previous is None and not question.explain:
+    """The rows of a page with the columns of `compare` (the period before) and `explain` (both views apart)."""
+    if query.previous is None and not query.explain:
         return list(rows)
     groups = dict.fromkeys(row.key for row in rows)
 
     def answers(cells: Cells, of: Sequence[Period]) -> dict[tuple[int, Group], dict[str, Any]]:
-        windows = gathered.windows(of)
+        windows = packed.windows(of)
         return {
             (number, group): found.shown
             for group in groups
             for number, found in presenting.over_windows(cells.get(group, {}), windows, budget)
         }
 
-    before = answers(both(gathered.batch, gathered.speed), question.previous or ())
-    batch, speed = (answers(cells, question.windows) if question.explain else {} for cells in gathered[:2])
+    before = answers(both(packed.batch, packed.speed), query.previous or ())
+    batch, speed = (answers(cells, query.windows) if query.explain else {} for cells in packed[:2])
     nothing = presenting.zero.shown
-    number_of = {period: number for number, period in enumerate(question.periods)}
+    number_of = {period: number for number, period in enumerate(query.periods)}
     found = []
     for row in rows:
         at = number_of[row.period], row.key
-        previous = None if question.previous is None else before.get(at, nothing)
-        sides = {"batch": batch.get(at, nothing), "speed": speed.get(at, nothing), "merged": row.answers}
-        found.append(ResultRow(row.period, row.key, row.answers, previous, sides if question.explain else None))
+        previous = None if query.previous is None else before.get(at, nothing)
+        views = {"batch": batch.get(at, nothing), "speed": speed.get(at, nothing), "merged": row.answers}
+        found.append(ResultRow(row.period, row.key, row.answers, previous, views if query.explain else None))
     return found
 
 
-def named_groups(question: Query) -> Iterator[Group]:
-    """The groups that a question names by its filters, whether there are events of them or not."""
+def named_groups(query: Query) -> Iterator[Group]:
+    """The groups that the filters of a query name, with events or without."""
     named: dict[str, Sequence[Any]] = {}
-    for each in question.filters:
+    for each in query.filters:
         if each.kind == "is":
             named[each.key] = each.values
-    if named.keys() >= {*question.by}:
+    if named.keys() >= {*query.by}:
         tests = [
-            (question.by.index(each.key), test_of(each))
-            for each in question.filters
-            if each.kind != "is" and each.key in question.by
+            (query.by.index(each.key), test_of(each))
+            for each in query.filters
+            if each.kind != "is" and each.key in query.by
         ]
-        for group in product(*(named[name] for name in question.by)):
-            if all(test(group[place]) for place, test in tests):
+        for group in product(*(named[name] for name in query.by)):
+            if all(test(group[index]) for index, test in tests):
                 yield group
 
 
-def page(rows: Iterable[ResultRow], question: Query, after: Position | None) -> tuple[list[ResultRow], bool]:
-    """The first rows after a position, in the question's order, and whether there are more."""
-    position, sorted_by = order.positions(question), order.sort_key(question)
+def page(rows: Iterable[ResultRow], query: Query, after: Position | None) -> tuple[list[ResultRow], bool]:
+    """The first rows after a position, in the order of the query, and whether there are more."""
+    position, sorted_by = order.positions(query), order.sort_key(query)
     ranked = ((sorted_by(position(row)), row) for row in rows)
     if after is not None:
         first = sorted_by(after)
         ranked = (each for each in ranked if each[0] > first)
-    found = heapq.nsmallest(question.limit + 1, ranked, key=lambda each: each[0])
-    return [row for _, row in found[: question.limit]], len(found) > question.limit
+    found = heapq.nsmallest(query.limit + 1, ranked, key=lambda each: each[0])
+    return [row for _, row in found[: query.limit]], len(found) > query.limit

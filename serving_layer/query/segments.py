@@ -1,8 +1,8 @@
-"""What is read for a question: its windows cut into segments, and the tiles that cover these. Pure.
+"""Segments: the windows of a query split into pieces, and the tiles that cover these. Pure.
 
-Windows may overlap (a rolling one does). Where each begins or ends, a segment begins: every segment is read and merged
-once, and a window is a row of segments. A segment is covered by months where they are whole, else days, else buckets of
-the view's grain, all of UTC, as the read index has them.
+Windows may overlap (rolling ones do). A segment begins wherever a window begins or ends: every segment is read and
+merged once, and a window is a run of segments. A segment is covered by whole months where possible, else days, else
+buckets of the view's grain, all in UTC, as the read index has them.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True)
 class Segments:
-    """The pieces that windows are made of. Segment n begins at `starts[n]`; `ends` are theirs."""
+    """The pieces that windows are made of: segment n is from `starts[n]` to `ends[n]`."""
 
     starts: tuple[int, ...]
     ends: tuple[int, ...]
 
     def at(self, bucket: int) -> int:
-        """The number of the segment that a bucket is in; only for buckets that are in one."""
+        """The number of the segment that holds a bucket. The bucket must be in one."""
         return bisect_right(self.starts, bucket) - 1
 
     def span(self, window: Period) -> Span:
-        """The segments of a window; none where nothing is in it."""
+        """The segments of a window; none for an empty one."""
         if window.start >= window.end:
             return Span(0, 0)
         return Span(self.at(window.start), self.at(window.end - 1) + 1)
 
     def stretches(self, levels: Sequence[Level]) -> list[Stretch]:
-        """What is read, in the order of time: as few tiles as possible, none twice. `levels` are coarsest first."""
+        """The tile ranges to read, in the order of time: as few tiles as possible. `levels` are coarsest first."""
         found: list[Stretch] = []
         for start, end in zip(self.starts, self.ends, strict=True):
             for level, first, last in _cover(levels, start, end):
@@ -54,7 +54,7 @@ class Segments:
         return found
 
     def ranges(self) -> list[Period]:
-        """The same time as few periods, whatever lies in between left out."""
+        """The same time as few periods, without the gaps."""
         found: list[Period] = []
         for start, end in zip(self.starts, self.ends, strict=True):
             if found and found[-1].end == start:
@@ -65,7 +65,7 @@ class Segments:
 
 
 def _cover(levels: Sequence[Level], start: int, end: int) -> Iterable[tuple[Level, int, int]]:
-    """As `cover`, which has more to look at than most segments need: they are days, or parts of one."""
+    """Like `cover`, but short for most segments: they are days, or parts of one."""
     if end - start < SHORTEST_MONTH_S and not start % DAY_S and not end % DAY_S:
         return ((Level.DAY if Level.DAY in levels else Level.GRAIN, start, end),)
     if end - start < DAY_S:
@@ -74,14 +74,14 @@ def _cover(levels: Sequence[Level], start: int, end: int) -> Iterable[tuple[Leve
 
 
 def segments(windows: Iterable[Period]) -> Segments:
-    """Cut windows where one of them begins or ends. What no window holds is in no segment."""
+    """Split windows where one of them begins or ends. Time outside of all windows is in no segment."""
     windows = [window for window in windows if window.start < window.end]
     bounds = sorted({bound for window in windows for bound in window})
-    place = {bound: number for number, bound in enumerate(bounds)}
+    number_of = {bound: number for number, bound in enumerate(bounds)}
     held = [0] * len(bounds)
     for window in windows:
-        held[place[window.start]] += 1
-        held[place[window.end]] -= 1
+        held[number_of[window.start]] += 1
+        held[number_of[window.end]] -= 1
     starts, ends, depth = [], [], 0
     for number, change in enumerate(held[:-1]):
         depth += change

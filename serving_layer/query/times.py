@@ -1,8 +1,8 @@
-"""Times, durations and time zones as questions give them; times as answers write them.
+"""Parse times, durations and time zones; format times.
 
-Clocks that are set back show a time twice, clocks that are set forward leave some out. A time that was given without an
-offset is refused in both cases. What begins at such a time (a day, an hour) begins when clocks first show it, or
-where they leave it out, when they are past it.
+Clocks that are set back show a time twice; clocks that are set forward skip some. A time without an offset is refused
+in both cases. A day or an hour that begins at such a time begins when clocks first show it, or where they skip it,
+right after the skipped time.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from views.types import EPOCH, MICROSECOND
 
 NAIVE_EPOCH = datetime(1970, 1, 1)
 SECOND = 1_000_000
-"""In microseconds, in which times are read."""
+"""In microseconds: times are parsed to these."""
 LATEST = 7_258_118_400
-"""2200, in seconds since 1970. Events have times from 1970 on, and before this."""
+"""2200, in seconds since 1970. Events have times from 1970 up to this."""
 UNITS = {"ms": 1000, "s": SECOND, "m": 60 * SECOND, "h": 3600 * SECOND}
 DURATION = re.compile(r"([0-9]{1,9})(ms|s|m|h|d)")
 ISO = re.compile(
@@ -33,14 +33,14 @@ ISO = re.compile(
 LOST_PLUS = re.compile(r".*[T ][0-9:.]+ [0-9]{2}:[0-9]{2}")
 EPOCH_MS = re.compile(r"-?[0-9]{1,15}")
 FIRST_MS = 100_000_000_000
-"""A whole number below this (March 1973) is more likely meant as seconds, and is refused; 0 is 1970 both ways."""
+"""A whole number below this (March 1973) probably means seconds and is refused; 0 is 1970 either way."""
 TIMES = (
     "a time like 2026-01-31T12:00:00Z, 2026-01-31T12:00 or 2026-01-31 (in tz), milliseconds since 1970, now, or -24h"
 )
 DURATIONS = "a duration like 5s, 15m, 24h or 7d"
 ZONES = "an IANA name like UTC or Europe/Berlin"
 NO_ZONES = ("Factory", "localtime")
-"""Files beside the zones that are none: what they hold depends on the machine."""
+"""Not zones but files beside them, whose content depends on the machine."""
 
 
 class Duration(NamedTuple):
@@ -55,12 +55,12 @@ class Duration(NamedTuple):
         return self.days * DAY + self.micros / SECOND
 
 
-# ---- reading -----------------------------------------------------------------
+# ---- parsing -----------------------------------------------------------------
 
 
 @lru_cache(maxsize=1)
 def zone_names() -> frozenset[str]:
-    """The time zones that this machine, or the package tzdata, knows."""
+    """The time zones that this machine or the package tzdata has."""
     return frozenset(available_timezones()) - {*NO_ZONES}
 
 
@@ -71,7 +71,7 @@ def parse_zone(name: str, given: Any) -> tzinfo:
     known = zone_names()
     if text(name, given) not in known:
         if not known:
-            raise wrong(name, given, "UTC: this machine has no database of time zones. Install the package tzdata")
+            raise wrong(name, given, "UTC: this machine has no time zone database. Install the package tzdata")
         raise BadParameter(
             name, given, f"There is no time zone {shown(given)}.{did_you_mean(given, known)} Write {ZONES}.", ZONES
         )
@@ -88,7 +88,7 @@ def parse_duration(name: str, given: Any) -> Duration:
 
 
 def is_relative(given: Any) -> bool:
-    """Whether a time moves on with the clock: `now`, `-24h`."""
+    """Whether a time moves with the clock: `now`, `-24h`."""
     return isinstance(given, str) and (given == "now" or bool(DURATION.fullmatch(given[1:]) and given[0] == "-"))
 
 
@@ -115,7 +115,7 @@ def _parse_time(name: str, given: Any, zone: tzinfo, now: float) -> int:
     match = ISO.fullmatch(given) if isinstance(given, str) else None
     if match is None:
         if isinstance(given, str) and LOST_PLUS.fullmatch(given):
-            raise wrong(name, given, "a time whose + is written as %2B: in an address a + is a space", TIMES)
+            raise wrong(name, given, "a time with + written as %2B: in a URL a + is a space", TIMES)
         raise wrong(name, given, TIMES, TIMES)
     wall = datetime.fromisoformat(f"{match['date']}T{match['clock'] or '00:00'}")
     if match["offset"]:
@@ -128,21 +128,24 @@ def _parse_time(name: str, given: Any, zone: tzinfo, now: float) -> int:
 def _from_ms(name: str, given: Any, ms: int) -> int:
     if 0 < ms < FIRST_MS:
         as_ms = f"as milliseconds this would be {iso(ms // 1000, UTC)}"
-        raise wrong(name, given, f"milliseconds since 1970: {as_ms}. Of seconds, write {ms}000", TIMES)
+        raise wrong(name, given, f"milliseconds since 1970: {as_ms}. If you mean seconds, write {ms}000", TIMES)
     return ms * 1000
 
 
 def _only_moment(name: str, given: str, wall: datetime, zone: tzinfo) -> int:
-    """When clocks show this time, if they do so once."""
+    """When clocks show this time, if they show it exactly once."""
     found = moments(wall, zone)
     if len(found) == 1:
         return found[0]
     if found:
         both = " or ".join(iso(each, zone) for each in found)
-        raise BadParameter(name, given, f"{name} is {shown(given)}, which {zone} has twice. Write {both}.", TIMES)
+        raise BadParameter(name, given, f"{name} is {shown(given)}, which occurs twice in {zone}. Write {both}.", TIMES)
     after = iso(first_moment(wall, zone), zone)
     raise BadParameter(
-        name, given, f"{name} is {shown(given)}, which {zone} has not: its clocks were set forward to {after}.", TIMES
+        name,
+        given,
+        f"{name} is {shown(given)}, which does not occur in {zone}: clocks were set forward to {after}.",
+        TIMES,
     )
 
 
@@ -166,9 +169,9 @@ def moments(wall: datetime, zone: tzinfo) -> list[int]:
     return [each for each in sorted((before, after)) if wall_clock(each, zone) == wall]
 
 
-@lru_cache(maxsize=10_000)  # the days of the last months are asked for again and again
+@lru_cache(maxsize=10_000)  # most queries are about the days of the last months
 def first_moment(wall: datetime, zone: tzinfo) -> int:
-    """When clocks first show this time; where they leave it out, when they have left it out."""
+    """When clocks first show this time; where they skip it, right after the skipped time."""
     found = moments(wall, zone)
     if found:
         return found[0]
@@ -183,7 +186,7 @@ def first_moment(wall: datetime, zone: tzinfo) -> int:
 
 
 def _readings(wall: datetime, zone: tzinfo) -> tuple[int, int]:
-    """The moment that this time means with the offset before, and with that after, a change of clocks around it."""
+    """The moments that this time means with the offsets before and after a change of clocks around it."""
     since = wall - NAIVE_EPOCH
     seconds = since.days * DAY + since.seconds
     before, after = zone.utcoffset(wall), zone.utcoffset(wall.replace(fold=1))
@@ -195,7 +198,7 @@ def _seconds(offset: timedelta | None) -> int:
 
 
 def earlier(micros: int, by: Duration, zone: tzinfo) -> int:
-    """A time less a duration: days back to the same time of the clock, then the rest. Both in microseconds."""
+    """A time minus a duration: days back to the same time on the clock, then the rest. Both in microseconds."""
     if by.days and zone is not UTC:
         seconds, rest = divmod(micros, SECOND)
         micros = first_moment(wall_clock(seconds, zone) - timedelta(days=by.days), zone) * SECOND + rest

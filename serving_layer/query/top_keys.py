@@ -1,7 +1,7 @@
-"""The first n keys by a count or a sum, without reading the states of all others.
+"""Top keys: the first n keys by a count or a sum, without reading the states of all others. Pure.
 
-The read index has the whole numbers of all keys apart from their states, and adds them up by itself. With those of the
-speed side added, they say which keys can be on a page. Only these are then read, merged and presented as always.
+The read index has the whole numbers of all keys apart from their states, and adds them up. With those of the speed
+view added, they decide which keys can be on a page. Only these are then read, merged and presented.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ from views.states import HeadReader
 Values = NDArray[np.int64]
 
 LARGEST = 2**62
-"""Numbers of both sides are added while neither passes this, so that the sum fits into 64 bits."""
-MOST = 20_000
-"""More candidates than these (of equal numbers, mostly) are not looked up one by one."""
+"""Numbers of both views are added while neither exceeds this, so that the sum fits into 64 bits."""
+MAX_CANDIDATES = 20_000
+"""More candidates (mostly with equal numbers) are not looked up one by one."""
 
 
-def rank_by(question: Query, wanted: KeySelection) -> str | None:
+def rank_by(query: Query, selection: KeySelection) -> str | None:
     """The answer that decides which keys are on a page; None where it takes more than that.
 
-    One period, all keys apart, not filtered but by what their bytes begin with, the largest of a number first.
+    The query has one period, all keys in `by`, no filter but a prefix of their bytes, and the largest number first.
     """
-    first = question.order[0]
+    first = query.order[0]
     is_plain = (
-        len(question.windows) == 1
-        and question.previous is None
-        and question.having is None
-        and not question.fill
-        and {*question.by} == {*question.view.keys}
-        and wanted.keys is None
-        and _is_beginning(question)
+        len(query.windows) == 1
+        and query.previous is None
+        and query.having is None
+        and not query.fill
+        and {*query.by} == {*query.view.keys}
+        and selection.keys is None
+        and _is_prefix(query)
     )
-    return first.name if is_plain and first.descending and adds_up(question.view.algebras.get(first.name)) else None
+    return first.name if is_plain and first.descending and adds_up(query.view.algebras.get(first.name)) else None
 
 
-def _is_beginning(question: Query) -> bool:
-    """Whether the filters say no more than what the bytes of a key begin with: first keys, and a prefix of the next."""
-    names = list(question.view.keys)
-    filters = sorted(question.filters, key=lambda each: names.index(each.key))
+def _is_prefix(query: Query) -> bool:
+    """Whether the filters are a prefix of the bytes of a key: values of the first keys, and a prefix of the next."""
+    names = list(query.view.keys)
+    filters = sorted(query.filters, key=lambda each: names.index(each.key))
     return [each.key for each in filters] == names[: len(filters)] and all(
         len(each.values) == 1 and each.kind == ("is" if place < len(filters) - 1 else each.kind) and each.kind != "not"
         for place, each in enumerate(filters)
@@ -55,20 +55,20 @@ def _is_beginning(question: Query) -> bool:
 
 
 class Numbers(Protocol):
-    """The numbers of the batch side by place, and the keys of the places."""
+    """The numbers of the batch view by index, and the keys."""
 
     @property
     def values(self) -> Values:
-        """By place."""
+        """By index."""
 
     def key(self, place: int) -> bytes:
-        """The packed key of a place."""
+        """The packed key at an index."""
 
     def place(self, key: bytes) -> int | None:
-        """Where a packed key stands; None where it has no number."""
+        """The index of a packed key; None where it has no number."""
 
 
-class _Nothing:
+class _NoNumbers:
     values: Values = np.zeros(0, np.int64)
 
     def key(self, place: int) -> bytes:
@@ -78,12 +78,12 @@ class _Nothing:
         return None
 
 
-NOTHING: Numbers = _Nothing()
-"""Of a batch side that has no groups in that time."""
+NO_NUMBERS: Numbers = _NoNumbers()
+"""Of a batch view without groups in that time."""
 
 
 def added(heads: Iterable[tuple[int, bytes, bytes]], reader: HeadReader) -> dict[bytes, int]:
-    """The numbers of the speed side by key, from the headers of its states."""
+    """The numbers of the speed view by key, from the headers of its states."""
     found: dict[bytes, int] = {}
     read = reader.read
     for _, key, head in heads:
@@ -92,29 +92,29 @@ def added(heads: Iterable[tuple[int, bytes, bytes]], reader: HeadReader) -> dict
 
 
 def candidates(
-    sums: Numbers, speed: Mapping[bytes, int], beginning: bytes, *, count: int, highest: int | None
+    sums: Numbers, speed: Mapping[bytes, int], prefix: bytes, *, count: int, highest: int | None
 ) -> list[bytes] | None:
-    """The packed keys that can be among the first `count` rows; None where they are too many to be looked up.
+    """The packed keys that can be among the first `count` rows; None where they are too many to look up.
 
-    `highest`: the rows after a position that has this number. A key that is not among them has more than `highest`, or
-    less than all the rows of the page.
+    `highest`: the number of the position after which the page begins. Any other key has more than `highest`, or less
+    than all rows of the page.
     """
     largest = max(int(np.abs(sums.values).max(initial=0)), *map(abs, speed.values()), 0)
     if largest > LARGEST:
         return None
-    if highest is None and not beginning:
+    if highest is None and not prefix:
         return _first(sums, speed, count)
     numbers, more = _numbers(sums, speed)
     if highest is not None:
-        highest = max(min(highest, LARGEST), -LARGEST)  # a stranger's cursor may say anything
+        highest = max(min(highest, LARGEST), -LARGEST)  # a forged cursor can hold any number
 
     def key(place: int) -> bytes:
         return sums.key(place) if place < len(sums.values) else more[place - len(sums.values)]
 
     places = np.arange(len(numbers)) if highest is None else np.flatnonzero(numbers <= highest)
-    if not beginning:
+    if not prefix:
         chosen = places[numbers[places] >= _least(numbers[places], count, highest)]
-        return [key(int(place)) for place in chosen] if len(chosen) <= MOST else None
+        return [key(int(place)) for place in chosen] if len(chosen) <= MAX_CANDIDATES else None
     found: list[bytes] = []
     least: int | None = None
     after = 0
@@ -122,10 +122,10 @@ def candidates(
         number = int(numbers[place])
         if least is not None and number < least:
             break
-        if looked >= MOST:
+        if looked >= MAX_CANDIDATES:
             return None
         each = key(int(place))
-        if each.startswith(beginning):
+        if each.startswith(prefix):
             found.append(each)
             after += highest is None or number < highest
             least = number if after >= count and least is None else least
@@ -133,22 +133,22 @@ def candidates(
 
 
 def _first(sums: Numbers, speed: Mapping[bytes, int], count: int) -> list[bytes] | None:
-    """The same for a first page of all keys, without looking for every key of the speed side in the index.
+    """The same for a first page of all keys, without looking up every key of the speed view in the index.
 
-    The page's last number is at least what the batch side alone gives, less what the speed side may take away. What
-    does not come up to it with the most that the speed side gives to any key is not looked at.
+    The last number of the page is at least what the batch view alone gives, less what the speed view may take away. A
+    key that cannot reach it even with the most that the speed view gives to any key is skipped.
     """
     gives, takes = max(speed.values(), default=0), min(speed.values(), default=0)
     gives, takes = max(gives, 0), min(takes, 0)
     least = -LARGEST if len(sums.values) < count else _least(sums.values, count, None) + takes
     places = np.flatnonzero(sums.values >= least - gives)
-    if len(places) > MOST:
+    if len(places) > MAX_CANDIDATES:
         return None
     numbers = {}
     for place, value in zip(places.tolist(), sums.values[places].tolist(), strict=True):
         key = sums.key(place)
         numbers[key] = value + speed.get(key, 0)
-    # A key with so much from the speed side alone. One that has a number of the batch side as well has too small a one.
+    # Keys with that much from the speed view alone. One that is in the batch view too has too small a number there.
     numbers |= {
         key: number
         for key, number in speed.items()
@@ -157,11 +157,11 @@ def _first(sums: Numbers, speed: Mapping[bytes, int], count: int) -> list[bytes]
     if len(numbers) > count:
         least = max(least, heapq.nlargest(count, numbers.values())[-1])
     chosen = [key for key, number in numbers.items() if number >= least]
-    return chosen if len(chosen) <= MOST else None
+    return chosen if len(chosen) <= MAX_CANDIDATES else None
 
 
 def _least(numbers: Values, count: int, highest: int | None) -> int:
-    """The smallest number of the first `count` that are below `highest`: those that are equal to it may come first."""
+    """The smallest of the first `count` numbers below `highest`: equal numbers may come first."""
     below = numbers if highest is None else numbers[numbers < highest]
     if len(below) <= count:
         return -(2**63)
@@ -169,7 +169,7 @@ def _least(numbers: Values, count: int, highest: int | None) -> int:
 
 
 def _numbers(sums: Numbers, speed: Mapping[bytes, int]) -> tuple[Values, list[bytes]]:
-    """The numbers of both sides by place, and the keys of the last places, which the batch side does not have."""
+    """The numbers of both views by index, and the keys of the last indexes, which the batch view does not have."""
     numbers, more = sums.values.copy(), []
     for packed, number in speed.items():
         place = sums.place(packed)

@@ -1,9 +1,9 @@
-"""The first keys of a ranking in one read of the speed side, without looking at all keys of it.
+"""Top keys by rank: the first keys in one read of the speed view, without reading all of its keys.
 
-The batch side says which keys are likely to be first. The speed side is asked for these, and for the keys that come
-first in any of its buckets, where Redis keeps them in order. A key that is in neither list has at most what the batch
-side gives to the best of the others, and what each bucket gives to the last of its own list. If that is less than what
-the last row of the page has, the page is known. If not, all headers are looked at (`top.py`).
+The batch view names the keys that are probably first. Redis returns these, and the first keys of each of its buckets,
+which it keeps in order. A key in neither list has at most what the batch view gives to the best of the others plus what
+each bucket gives to the last of its list. If that is less than the last row of the page, the page is known. If not, all
+headers are read (top_keys.py).
 """
 
 from __future__ import annotations
@@ -15,50 +15,50 @@ from dataclasses import dataclass
 import numpy as np
 
 from hand_off.ranks import ranked
-from hand_off.speed_views import Ranked, State, Stretch
-from serving_layer.query.execute import QueryPlan, numbers_of
-from serving_layer.query.top_keys import LARGEST, Numbers
+from hand_off.speed_views import Ranked, State, StateRange
+from serving_layer.query.plan import QueryPlan
+from serving_layer.query.top_keys import LARGEST, NO_NUMBERS, Numbers
 from serving_layer.readers.batch import OpenRun, read_errors
 from views.states import HeadReader, head_of
 
-MOST_ROWS = 200
-"""Of larger pages all keys are looked at."""
+MAX_ROWS = 200
+"""For larger pages all keys are read."""
 EXACT = 2**52
-"""Redis ranks by doubles: below this they are the numbers themselves."""
-LIKELY, WHOLE = 100, 20
-"""So many keys are asked for at least, and the states of so many more than are on the page."""
+"""Redis ranks by doubles, which are exact below this."""
+MIN_KEYS, EXTRA_STATES = 100, 20
+"""Keys that are read at least, and whole states that are read beyond those of the page."""
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """How the first page of a question is ranked, and what the batch side has to say to it."""
+    """How the first page of a query is ranked, with the numbers of the batch view."""
 
     rank: int
     """Which of the numbers that Redis keeps, from 1."""
     count: int
-    """So many rows decide: those of the page, and one more."""
+    """Rows that decide: those of the page, and one more."""
     first: dict[bytes, int]
-    """The keys that come first on the batch side with their numbers, the best first."""
+    """The first keys of the batch view with their numbers, the best first."""
     rest: int
-    """What any other key has there at most, be it unknown there."""
+    """The most that any other key has there."""
     numbers: Numbers
     reader: HeadReader
 
-    def stretch(self, asked: QueryPlan, more: Collection[bytes]) -> Stretch:
-        """What is asked of the speed side: the first keys; of the very first and of `more` the states as they are."""
+    def state_range(self, plan: QueryPlan, more: Collection[bytes]) -> StateRange:
+        """What is read of the speed view: headers of the first keys, whole states of the very first and of `more`."""
         whole = self._whole(more)
         keys = list(dict.fromkeys((*whole, *self.first)))
-        what = Ranked(self.rank, max(4 * self.count, LIKELY), len(whole))
-        return Stretch(asked.question.view.hash, *asked.ranges[0], keys, ranked=what)
+        what = Ranked(self.rank, max(4 * self.count, MIN_KEYS), len(whole))
+        return StateRange(plan.query.view.hash, *plan.ranges[0], keys, ranked=what)
 
     def has_whole(self, keys: Collection[bytes], more: Collection[bytes]) -> bool:
-        """Whether the states of all these keys came as they are."""
+        """Whether the whole states of all these keys were read."""
         return self._whole(more).keys() >= {*keys}
 
     def decided(self, states: Iterable[State], rest: float) -> set[bytes] | None:
-        """The keys that can be on the page; None where a key that nobody looked at could be.
+        """The keys that can be on the page; None where a key that was not read could be.
 
-        `states` are those of the speed side, or their headers; `rest`: what a key without any has there at most.
+        `states` are those of the speed view, or their headers. `rest`: the most that a key without any has there.
         """
         if not 0 <= rest < EXACT:
             return None
@@ -74,7 +74,7 @@ class Ranking:
         return {key for key, total in totals.items() if total >= least}
 
     def _whole(self, more: Collection[bytes]) -> dict[bytes, None]:
-        return dict.fromkeys((*list(self.first)[: self.count + WHOLE], *more))
+        return dict.fromkeys((*list(self.first)[: self.count + EXTRA_STATES], *more))
 
     def _number(self, key: bytes) -> int:
         found = self.first.get(key)
@@ -84,24 +84,32 @@ class Ranking:
         return found
 
 
-def ranking_of(asked: QueryPlan, run: OpenRun) -> Ranking | None:
-    """How a question is ranked over a run; None where only a look at all keys can tell."""
-    question = asked.question
-    names = ranked(question.view)
-    if asked.rank not in names or question.cursor or question.filters or question.limit > MOST_ROWS:
+def batch_numbers(plan: QueryPlan, run: OpenRun) -> Numbers | None:
+    """What the batch view has of the answer that a plan ranks by; None where it cannot be compared as numbers."""
+    name = plan.query.view.name
+    if plan.rank is None or not plan.ranges:
+        return None
+    return run.sums(name, plan.rank, plan.ranges[0]) if run.has_days(name, plan.ranges) else NO_NUMBERS
+
+
+def ranking_of(plan: QueryPlan, run: OpenRun) -> Ranking | None:
+    """How a plan is ranked over a run; None where only all keys can tell."""
+    query = plan.query
+    names = ranked(query.view)
+    if plan.rank not in names or query.cursor or query.filters or query.limit > MAX_ROWS:
         return None
     with read_errors(run):
-        numbers = numbers_of(asked, run)
+        numbers = batch_numbers(plan, run)
         if numbers is None or int(np.abs(numbers.values).max(initial=0)) > LARGEST:
             return None
-        count = question.limit + 1
-        first, rest = _first(numbers, max(4 * count, LIKELY))
-    reader = HeadReader(question.view.algebras, asked.rank)
-    return Ranking(names.index(asked.rank) + 1, count, first, rest, numbers, reader)
+        count = query.limit + 1
+        first, rest = _first(numbers, max(4 * count, MIN_KEYS))
+    reader = HeadReader(query.view.algebras, plan.rank)
+    return Ranking(names.index(plan.rank) + 1, count, first, rest, numbers, reader)
 
 
 def _first(numbers: Numbers, count: int) -> tuple[dict[bytes, int], int]:
-    """The keys with the largest numbers, the best first; and the largest number of the others, 0 at least."""
+    """The keys with the largest numbers, the best first; and the largest number of the others, at least 0."""
     values = numbers.values
     places, others = np.arange(len(values)), values[:0]
     if count < len(values):

@@ -1,7 +1,7 @@
-"""The batch side: the run of a source that readers are to see, opened; switched to a new one without a pause.
+"""Read batch views: the published run of a source, opened, and replaced by the next one without a pause.
 
-The publish log says which run that is. A query holds a run while it reads it. When another one is published, it is
-opened beside, one assignment switches to it, and the files of the old one are closed when its last query has ended.
+The publish log names the run. A query holds the run while it reads it. When another run is published, it is opened
+beside the old one, one assignment switches to it, and the old files are closed after their last query.
 """
 
 from __future__ import annotations
@@ -39,23 +39,21 @@ from views.source import Source
 from views.view import View
 
 TRIES = 3
-KEPT_SUMS, KEPT_NUMBERS = 16, 100_000
-"""Rankings of so many periods are kept, of up to so many keys: 16 bytes for each key."""
+MAX_CACHED_SUMS, MAX_CACHED_KEYS = 16, 100_000
+"""The numbers of so many periods are cached, each of up to so many keys: 16 bytes a key."""
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
 class _Opened:
-    """The index of a view, and its days."""
-
     index: Index
     days: list[int]
 
 
 class OpenRun:
-    """A published run, opened to be read: `with batch_side.current() as run`. Views are opened when they are asked for.
+    """A published run, opened to be read: `with reader.current() as run`. Views are opened when they are first needed.
 
-    Threads share it. Everything that goes wrong is a NoBatchView, or says that there is no such view.
+    Threads share it. Every failure is a NoBatchView, or says that there is no such view.
     """
 
     def __init__(self, folder: BatchFolder, source: Source, entry: Entry, declared: Mapping[str, View]) -> None:
@@ -69,7 +67,7 @@ class OpenRun:
         self._lock = threading.Lock()
         self._users, self._is_retired = 0, False
 
-    # ---- held and let go ----
+    # ---- held and released ----
 
     def __enter__(self) -> Self:
         return self
@@ -84,13 +82,13 @@ class OpenRun:
             self._close()
 
     def hold(self) -> Self:
-        """One more query reads it; it ends with the block. Only of a run that is not retired."""
+        """One more query reads it, until its `with` block ends. Only for a run that is not retired."""
         with self._lock:
             self._users += 1
         return self
 
     def retire(self) -> None:
-        """Nobody begins to read it any more: its files are closed as soon as nobody does."""
+        """No new query reads it: its files are closed after the last one."""
         with self._lock:
             self._is_retired = True
             is_last = not self._users
@@ -104,34 +102,34 @@ class OpenRun:
     # ---- what it has ----
 
     def view(self, name: str) -> View:
-        """The view as this run computed it: an older version of it, where it was changed since."""
+        """The view as this run computed it, which is an older version where the view has changed since."""
         found = self._views.get(name)
         if found is None:
             found = self._views[name] = self._find(name)
         return found
 
     def _find(self, name: str) -> View:
-        declared, kept = self._declared.get(name), self.catalog.get(name)
-        if kept is None and declared is None:
+        declared, version = self._declared.get(name), self.catalog.get(name)
+        if version is None and declared is None:
             raise UnknownView(f"There is no view {name!r}.")
-        if kept is None:
+        if version is None:
             raise NotComputedYet(
-                f"View {name!r} is declared, and no published run of source {self.source.name!r} has it yet: it joins "
-                f"at the next batch run. `tidemark batch run --source {self.source.name}` makes one now."
+                f"View {name!r} is declared, but no published run of source {self.source.name!r} has it yet. It joins "
+                f"at the next batch run; `tidemark batch run --source {self.source.name}` starts one now."
             )
-        if declared is not None and declared.hash == kept:
+        if declared is not None and declared.hash == version:
             return declared
         try:
-            return definitions.restore(self._folder, kept, self.source)
+            return definitions.restore(self._folder, version, self.source)
         except BatchError as error:
             raise NoBatchView(f"View {name!r} of run {self.run}: {error}") from None
 
     def index(self, name: str) -> Index:
-        """The states of a view; those of the run that everything begins with are none."""
+        """The states of a view; run 0 has none."""
         return self._open(name).index
 
     def has_days(self, name: str, ranges: Iterable[Period]) -> bool:
-        """Whether it has any day of a view in these ranges."""
+        """Whether it has a day of a view in these ranges."""
         days = self._open(name).days
         return any(
             (place := bisect_left(days, start - start % DAY_S)) < len(days) and days[place] < end
@@ -139,24 +137,24 @@ class OpenRun:
         )
 
     def open_like(self, other: OpenRun) -> None:
-        """Open the views that another run has open, before anybody waits for them: each new file is read whole once."""
+        """Open the views that another run has open, before a query waits for them: each new file is read whole once."""
         for name in list(other._opened):
             with suppress(NoBatchView, NotComputedYet, UnknownView):
                 self._open(name)
 
     def sums(self, name: str, answer: str, of: Period) -> Sums | None:
-        """The numbers of all keys in a period, for a ranking; None where they are no whole numbers, or too large.
+        """The numbers of all keys in a period, for a ranking; None where they are not whole numbers, or too large.
 
-        Those that were asked for lately are kept, for a run never changes.
+        The latest are cached: a run never changes.
         """
-        asked = (name, answer, of)
-        found = self._sums.get(asked)
+        key = (name, answer, of)
+        found = self._sums.get(key)
         if found is None:
             found = self._open(name).index.sums(answer, *of)
-            if found is not None and len(found.values) <= KEPT_NUMBERS:
-                if len(self._sums) >= KEPT_SUMS:
+            if found is not None and len(found.values) <= MAX_CACHED_KEYS:
+                if len(self._sums) >= MAX_CACHED_SUMS:
                     self._sums.clear()
-                self._sums[asked] = found
+                self._sums[key] = found
         return found
 
     def _open(self, name: str) -> _Opened:
@@ -178,38 +176,38 @@ class OpenRun:
 
 
 def tiles(
-    index: Index, stretches: Iterable[Stretch], wanted: KeySelection, check: Callable[[], None], *, is_total: bool
+    index: Index, tile_ranges: Iterable[Stretch], selection: KeySelection, check: Callable[[], None], *, is_total: bool
 ) -> Iterator[Tile]:
-    """The tiles of an index that a question asks for. `is_total`: all keys together are enough."""
-    for level, start, end in stretches:
-        if wanted.keys is not None:
-            for key in wanted.keys:
+    """The tiles of an index in these ranges. `is_total`: the totals over all keys are enough."""
+    for level, start, end in tile_ranges:
+        if selection.keys is not None:
+            for key in selection.keys:
                 yield from index.of_key(level, key, start, end)
         elif is_total:
             yield from index.totals(level, start, end)
         else:
-            yield from index.of_prefix(level, wanted.prefix, start, end, check)
+            yield from index.of_prefix(level, selection.prefix, start, end, check)
 
 
 class BatchViewReader:
-    """The runs of one source. Threads share it."""
+    """Reads the batch views of one source. Threads share it."""
 
     def __init__(self, settings: Settings, source: Source, declared: Mapping[str, View]) -> None:
         self.folder, self._source, self._declared = BatchFolder.of(settings, source.name), source, declared
         self._current: OpenRun | None = None
         self._other: OpenRun | None = None
-        """One that is not served, for those that Redis sent to it."""
+        """A run that is not served, for queries that Redis sent to it."""
         self._stamp: tuple[object, ...] = ()
-        self._following = threading.Lock()
+        self._refreshing = threading.Lock()
         self._lock = threading.Lock()
         self.is_pinned = False
-        """Whether somebody rolled readers back to an older run."""
+        """Whether a rollback pinned readers to an older run."""
         self._known: tuple[tuple[int, ...] | None, Consistency | BatchError] = (None, quarantine.NOTHING)
-        """What comparisons found, and how the file looked when that was read: one assignment, for threads share it."""
+        """What comparisons found, and the stamp of the file that says so: one assignment, because threads share it."""
 
     def current(self) -> OpenRun:
-        """The run that is served now, held; let it go by `with`. NoBatchView where there is none that can be read."""
-        self._follow()
+        """The run that is served now, held until its `with` block ends. NoBatchView where none can be read."""
+        self._refresh()
         with self._lock:
             if self._current is None:
                 raise NoBatchView(f"Source {self._source.name!r} is being closed.")
@@ -217,29 +215,29 @@ class BatchViewReader:
 
     @property
     def served(self) -> int | None:
-        """The number of the run that was served last; whether there is a newer one is not looked at."""
+        """The number of the run that was served last. The publish log is not read for this."""
         current = self._current
         return None if current is None else current.run
 
     def load(self, run: int) -> OpenRun:
-        """A certain published run, held. NoBatchView where it cannot be read."""
+        """A published run by its number, held. NoBatchView where it cannot be read."""
         with self._lock:
             for known in (self._current, self._other):
                 if known is not None and known.run == run:
                     return known.hold()
         try:
-            made = self._made(publish_log.find(self.folder, run))
+            opened = self._open_run(publish_log.find(self.folder, run))
         except BatchError as error:
             raise NoBatchView(f"Run {run} of source {self._source.name!r} cannot be read: {error}") from None
         with self._lock:
-            before, self._other = self._other, made
-            held = made.hold()
+            before, self._other = self._other, opened
+            held = opened.hold()
         if before is not None:
             before.retire()
         return held
 
-    def goes_with(self, run: OpenRun) -> None:
-        """The speed side goes with this run: if it is the one that is served, the other one is not wanted any more."""
+    def release_other(self, run: OpenRun) -> None:
+        """The speed view continues this run: if it is the one that is served, the other one is closed."""
         if self._other is None or run is not self._current:
             return
         with self._lock:
@@ -247,7 +245,7 @@ class BatchViewReader:
         if other is not None:
             other.retire()
 
-    # ---- what comparisons with the speed side found ----
+    # ---- what comparisons with the speed views found ----
 
     @property
     def consistency(self) -> Consistency:
@@ -255,8 +253,8 @@ class BatchViewReader:
         known = self._compared()
         return quarantine.NOTHING if isinstance(known, BatchError) else known
 
-    def why_aside(self, view: View, run: int, made: str) -> str | None:
-        """Why readers of a run are not to use what the speed side has of a view; None: they may.
+    def quarantine_reason(self, view: View, run: int, made: str) -> str | None:
+        """Why readers of a run do not use the speed view of a view; None where they use it.
 
         `made`: by what these speed views were made.
         """
@@ -267,13 +265,13 @@ class BatchViewReader:
         if mark is None:
             return None
         return (
-            f"The speed side of view {view.name!r} is set aside, because it differed from the batch side when run "
-            f"{mark.run} was compared ({mark.why}). It comes back when a comparison finds it right, at the next batch "
-            "run or by `tidemark verify`, or after `tidemark speed rebuild`"
+            f"The speed view of {view.name!r} is quarantined: it differed from the batch view when run {mark.run} was "
+            f"compared ({mark.why}). It is used again when a comparison finds it right, at the next batch run or by "
+            "`tidemark verify`, or after `tidemark speed rebuild`"
         )
 
     def _compared(self) -> Consistency | BatchError:
-        """The file is looked at, and read only when it changed."""
+        """The file is read only when its stamp has changed."""
         stamp = file_stamp(self.folder.consistency)  # before it is read: what comes meanwhile is seen next time
         before, found = self._known
         if stamp != before:
@@ -285,7 +283,7 @@ class BatchViewReader:
         return found
 
     def close(self) -> None:
-        """Let go of everything that no query reads."""
+        """Close everything that no query reads."""
         with self._lock:
             runs, self._current, self._other, self._stamp = (self._current, self._other), None, None, ()
         for run in runs:
@@ -294,20 +292,20 @@ class BatchViewReader:
 
     # ---- following the publish log ----
 
-    def _follow(self) -> None:
-        """Go to the run that the publish log says, if it changed: the file is looked at, and read only then."""
+    def _refresh(self) -> None:
+        """Switch to the run that the publish log names. The log is read only when its stamp has changed."""
         stamp = (file_stamp(self.folder.publish_log), file_stamp(self.folder.serving))
         if stamp == self._stamp:
             return
-        # Whoever comes while another opens the new run goes on with the old one, if there is one.
-        if not self._following.acquire(blocking=self._current is None):
+        # While one thread opens the new run, the others go on with the old one, if there is one.
+        if not self._refreshing.acquire(blocking=self._current is None):
             return
         try:
             if stamp != self._stamp:
                 self._switch()
                 self._stamp = stamp  # as it was before the log was read: what came since is seen next time
         finally:
-            self._following.release()
+            self._refreshing.release()
 
     def _switch(self) -> None:
         for _ in range(TRIES):
@@ -317,36 +315,38 @@ class BatchViewReader:
                 self.is_pinned = pinned is not None
                 if self._current is not None and self._current.entry == entry:
                     return
-                made = self._made(entry)
+                opened = self._open_run(entry)
                 break
-            except BatchError as error:  # perhaps it was pruned after we read the log: then the log goes on by now
+            except BatchError as error:  # it may have been pruned after the log was read: then the log has gone on
                 failure = str(error)
         else:
             raise NoBatchView(
-                f"The batch side of source {self._source.name!r} cannot be read: {failure} "
-                "No half of an answer is given meanwhile."
+                f"The batch views of source {self._source.name!r} cannot be read: {failure} "
+                "No partial answers are given meanwhile."
             ) from None
         if self._current is not None:
-            made.open_like(self._current)
+            opened.open_like(self._current)
         reach("serving.before_switch")
         with self._lock:
-            before, self._current = self._current, made
+            before, self._current = self._current, opened
         if before is not None:
             before.retire()
         reach("serving.after_switch")
-        log.info("serves", source=self._source.name, run=made.run, cut=cut_to_json(made.cut), pinned=self.is_pinned)
+        log.info(
+            "switched_run", source=self._source.name, run=opened.run, cut=cut_to_json(opened.cut), pinned=self.is_pinned
+        )
 
-    def _made(self, entry: Entry) -> OpenRun:
+    def _open_run(self, entry: Entry) -> OpenRun:
         return OpenRun(self.folder, self._source, entry, self._declared)
 
 
 @contextmanager
 def read_errors(run: OpenRun) -> Iterator[None]:
-    """What is damaged inside an index, as NoBatchView."""
+    """Turn damage inside an index into NoBatchView."""
     try:
         yield
     except (BatchError, StateError, lmdb.Error) as error:
         raise NoBatchView(
             f"Run {run.run} of source {run.source.name!r} cannot be read: {error} "
-            f"`tidemark batch run --full --source {run.source.name}` makes it anew."
+            f"`tidemark batch run --full --source {run.source.name}` rebuilds it."
         ) from None

@@ -1,4 +1,4 @@
-"""The speed side: what Redis has since the cut of a run, read in one step, or why there is nothing (degraded)."""
+"""Read speed views: what Redis holds since the cut of a run, in one step, or the reason why there is nothing."""
 
 from __future__ import annotations
 
@@ -10,92 +10,93 @@ from typing import NamedTuple
 from redis import Redis
 from redis.exceptions import RedisError
 
-from hand_off.speed_views import Answer, Kept, Outcome, SpeedViews, Stretch
+from hand_off.speed_views import Outcome, RedisSnapshot, SpeedAnswer, SpeedViews, StateRange
 from master_dataset.cut import Cut, count_between, cut_to_json, is_below, join
 from serving_layer.errors import TooLarge
-from serving_layer.query.budget import ExecutionLimits
+from serving_layer.query.limits import ExecutionLimits
 
-AGAIN_S = 0.5
-"""After Redis did not answer, nobody waits for it for so long: answers are made without it at once."""
+RETRY_AFTER_S = 0.5
+"""After Redis did not reply, results are made without it for so long, at once."""
 
 
 class SpeedSnapshot(NamedTuple):
-    """What the speed side said, or in words why it said nothing. `before`: the highest cut that was read before it."""
+    """What a speed view holds, all of one moment, or the reason why it holds nothing."""
 
-    answer: Answer | None
-    why: str | None
-    before: Cut
+    answer: SpeedAnswer | None
+    reason: str | None
+    highest_cut: Cut
+    """Of all results before this one."""
 
     @property
     def is_refused(self) -> bool:
-        """Whether it does not go with the run that was named: another run is to be read."""
+        """Whether it does not continue the run that was named: another run has to be read."""
         return self.answer is not None and self.answer.outcome == Outcome.REFUSED
 
 
 class SpeedStatus(NamedTuple):
-    """The speed views of a source as they are kept, for people who look on."""
+    """What Redis holds of a source, and whether a writer is alive."""
 
-    kept: Kept
+    kept: RedisSnapshot
     is_written: bool
 
 
 class SpeedViewReader:
-    """The speed views of one source, as readers see them. Threads share it."""
+    """Reads the speed views of one source. Threads share it."""
 
-    def __init__(self, client: Redis, source: str, bounds: ExecutionLimits) -> None:
-        self._views, self._source, self._bounds = SpeedViews(client, source), source, bounds
+    def __init__(self, client: Redis, source: str, limits: ExecutionLimits) -> None:
+        self._views, self._limits = SpeedViews(client, source).reader, limits
         self._lock = threading.Lock()
         self._highest: Cut = {}
         self._away: tuple[float, str] = (0.0, "")
-        """Until when nobody asks Redis, and why."""
+        """Until when Redis is not asked, and the reason."""
 
-    def read(self, run: int, cut: Cut, stretches: Sequence[Stretch]) -> SpeedSnapshot:
+    def read(self, run: int, cut: Cut, ranges: Sequence[StateRange]) -> SpeedSnapshot:
         """The states since the cut of a run, all of one moment. TooLarge where they are too many."""
-        highest, (until, why) = self._highest, self._away
+        highest, (until, reason) = self._highest, self._away
         if time.monotonic() < until:
-            return SpeedSnapshot(None, why, highest)
-        bounds = self._bounds
+            return SpeedSnapshot(None, reason, highest)
+        limits = self._limits
         try:
             answer = self._views.answer(
-                run, cut, stretches, most_buckets=bounds.speed_buckets, most_states=bounds.speed_states,
-                most_bytes=int(bounds.speed_mb * 1_000_000),
+                run, cut, ranges, max_buckets=limits.speed_buckets, max_states=limits.speed_states,
+                max_bytes=int(limits.speed_mb * 1_000_000),
             )  # fmt: skip
         except (RedisError, OSError) as error:
-            why = f"Redis does not answer ({error})"
-            self._away = time.monotonic() + AGAIN_S, why
-            return SpeedSnapshot(None, why, highest)
+            reason = f"Redis does not reply ({error})"
+            self._away = time.monotonic() + RETRY_AFTER_S, reason
+            return SpeedSnapshot(None, reason, highest)
         if answer.outcome == Outcome.TOO_MANY:
             raise TooLarge(
-                f"The speed views have more than {bounds.speed_states} states, {bounds.speed_mb:g} MB of them, or "
-                f"{bounds.speed_buckets} buckets for this question. Ask for fewer keys or a shorter range; after the "
-                "next batch run (`tidemark batch run`) they have few again.",
+                f"The query needs more than {limits.speed_states} states, {limits.speed_mb:g} MB or "
+                f"{limits.speed_buckets} buckets of the speed view. Ask for fewer keys or a shorter range, or start a "
+                "batch run (`tidemark batch run`), which takes them over.",
                 limit="speed_states",
             )
         if answer.outcome == Outcome.LOST:
-            why = "Redis holds no speed views of this source: it was lost, or none were made yet"
-            return SpeedSnapshot(None, why, highest)
+            reason = "Redis holds no speed views of this source: they were lost, or not written yet"
+            return SpeedSnapshot(None, reason, highest)
         return SpeedSnapshot(answer, None, highest)
 
-    def look(self) -> SpeedStatus | None:
-        """What Redis keeps of the source, and whether somebody writes it now; None where Redis does not answer."""
+    def status(self) -> SpeedStatus | None:
+        """None where Redis does not reply."""
         if time.monotonic() < self._away[0]:
             return None
         try:
-            return SpeedStatus(self._views.look(), self._views.living_writer() is not None)
+            return SpeedStatus(self._views.snapshot(), self._views.living_writer() is not None)
         except (RedisError, OSError) as error:
-            self._away = time.monotonic() + AGAIN_S, f"Redis does not answer ({error})"
+            self._away = time.monotonic() + RETRY_AFTER_S, f"Redis does not reply ({error})"
             return None
 
-    def passed(self, cut: Cut) -> None:
-        """An answer was given at this cut: later ones are not to be below it."""
+    def record_cut(self, cut: Cut) -> None:
+        """Remember the cut of a result: a later one below it is degraded."""
         if not is_below(cut, self._highest):
             with self._lock:
                 self._highest = join(self._highest, cut)
 
 
 def behind(cut: Cut, before: Cut) -> str:
-    """What to say of an answer at a cut where one before it had more."""
+    """Why a result at a cut is degraded after one that held more."""
     return (
-        f"An answer before this one held {count_between(cut, before)} events more: it was at {cut_to_json(before)}. "
-        "Redis was set back or emptied, and is being filled again."
+        f"An earlier answer held {count_between(cut, before)} more events: it was at {cut_to_json(before)}. "
+        "Redis was restored to an older state or emptied, and is catching up."
     )

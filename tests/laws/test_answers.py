@@ -1,6 +1,6 @@
 """The law of answers: whatever is asked, both sides merged give what one look at every event gives.
 
-For made-up events, any cut between the batch side and the speed side, late events and copies on both sides of it.
+For generated events, any cut between batch view and speed view, late events and duplicates on both sides of it.
 """
 
 from __future__ import annotations
@@ -19,19 +19,23 @@ from hypothesis import strategies as st
 from batch_layer.index import Index
 from hand_off import speed_views
 from hand_off.speed_views import ALL_KEYS, Outcome, State
+from serving_layer.query import cursors, top_keys
 from serving_layer.query import order as ordering
-from serving_layer.query import top_keys
-from serving_layer.query.budget import ExecutionLimits, QueryBudget
-from serving_layer.query.execute import QueryPlan, Snapshot, asked, make, narrowed
-from serving_layer.query.merge import Windows
+from serving_layer.query.execute import execute
+from serving_layer.query.limits import ExecutionLimits, QueryBudget, QueryLimits
+from serving_layer.query.merge import WindowSpans
 from serving_layer.query.model import Query
-from serving_layer.query.parse import QueryLimits, parse_query
+from serving_layer.query.page_keys import narrow
+from serving_layer.query.parse import parse_query
+from serving_layer.query.plan import QueryPlan, plan
 from serving_layer.query.presentation_cache import PresentationCache
 from serving_layer.query.result import Result, ResultRow
 from serving_layer.query.rows import Presenter
 from serving_layer.query.segments import Span
 from serving_layer.readers.batch import BatchViewReader, OpenRun
+from serving_layer.readers.snapshot import Snapshot
 from serving_layer.readers.speed import SpeedSnapshot
+from tests import tiers
 from tests.serving_data import (
     FIRST,
     GIFTS,
@@ -56,7 +60,7 @@ from views.view import View
 NOW = FIRST.timestamp() + SPAN_DAYS * 86400
 LIMITS = QueryLimits()
 SETTINGS = settings(
-    max_examples=60,
+    max_examples=tiers.times(12, 300),
     deadline=None,
     database=None,
     phases=[Phase.explicit, Phase.generate],
@@ -75,15 +79,15 @@ class World:
     def read(self, view: View) -> tuple[Snapshot, list[tuple[int, bytes, bytes]]]:
         applied = end_of(self.events)
         states = [state for generation in self.speed[view.name] for state in generation]
-        reading = SpeedSnapshot(speed_views.Answer(Outcome.OK, applied, self.run.run, None, ()), None, {})
+        reading = SpeedSnapshot(speed_views.SpeedAnswer(Outcome.OK, applied, self.run.run), None, {})
         return Snapshot(self.run, reading), states
 
     def answer(self, question: Query) -> Result:
         """As QueryEngine makes it, of the states that Redis would have given."""
-        each = asked(question)
+        each = plan(question)
         read, states = self.read(question.view)
         heads = [(bucket, key, head_of(state)) for bucket, key, state in _inside(each, states)]
-        each = narrowed(each, self.run, heads)
+        each = narrow(each, self.run, heads)
         inside = _inside(each, states)
         if each.is_total and question.view.keys:
             packed: dict[int, list[bytes]] = {}
@@ -91,18 +95,18 @@ class World:
                 packed.setdefault(bucket, []).append(state)
             algebras = question.view.algebras
             inside = [(bucket, ALL_KEYS, merge_packed(algebras, every)) for bucket, every in packed.items()]
-        return make(each, read, inside, QueryBudget(ExecutionLimits(), math.inf), PresentationCache(1))
+        return execute(each, read, inside, QueryBudget(ExecutionLimits(), math.inf), PresentationCache(1))
 
 
 def _inside(each: QueryPlan, states: list[State]) -> list[State]:
     """What Redis gives of all its states."""
-    keys = each.wanted.keys
+    keys = each.selection.keys
     return [
         state
         for start, end in each.ranges
         for state in states
         if start <= state[0] < end
-        and (state[1] in keys if keys is not None else state[1].startswith(each.wanted.prefix))
+        and (state[1] in keys if keys is not None else state[1].startswith(each.selection.prefix))
     ]
 
 
@@ -252,7 +256,7 @@ def all_pages(world: World, question: Query) -> list[ResultRow]:
         if page.next is None:
             return found
         assert len(page.rows) == question.limit
-        question = replace(question, cursor=page.next)
+        question = replace(question, cursor=cursors.read(page.next))
 
 
 def check(world: World, question: Query) -> None:
@@ -317,14 +321,14 @@ def test_the_first_by_a_number_are_found_without_reading_all(world: World, view:
         *([] if beginning is None else [("item.prefix", beginning)]),
     ]  # fmt: skip
     question = parse_query(view, given, now=NOW, limits=LIMITS)
-    assert top_keys.rank_by(question, asked(question).wanted) == question.order[0].name
+    assert top_keys.rank_by(question, plan(question).selection) == question.order[0].name
     with pytest.MonkeyPatch.context() as patch:
         if world.run.run:
             patch.setattr(Index, "of_prefix", _must_not_be_read)
         check(world, question)
         found = all_pages(world, question)
         patch.undo()
-        patch.setattr(top_keys, "MOST", -1)  # too many candidates: everything is read
+        patch.setattr(top_keys, "MAX_CANDIDATES", -1)  # too many candidates: everything is read
         assert found == all_pages(world, question)
 
 
@@ -355,18 +359,18 @@ def _must_not_be_read(*_arguments: Any) -> Any:
 def test_other_questions_are_not_ranked_by_one_number(more: list[tuple[str, str]]) -> None:
     given = {"from": "-48h", "by": "item,size", "order": "-orders"}
     plain = parse_query(SALES, list(given.items()), now=NOW, limits=LIMITS)
-    assert top_keys.rank_by(plain, asked(plain).wanted) == "orders"
+    assert top_keys.rank_by(plain, plan(plain).selection) == "orders"
     one = parse_query(SALES, [*given.items(), ("item", "a")], now=NOW, limits=LIMITS)
-    assert top_keys.rank_by(one, asked(one).wanted) == "orders", "an equal first key is what its bytes begin with"
+    assert top_keys.rank_by(one, plan(one).selection) == "orders", "an equal first key is what its bytes begin with"
     items = [*(each for each in given.items() if each[0] not in dict(more)), *more]
     question = parse_query(SALES, items, now=NOW, limits=LIMITS)
-    assert top_keys.rank_by(question, asked(question).wanted) is None
+    assert top_keys.rank_by(question, plan(question).selection) is None
 
 
 # ---- windows -------------------------------------------------------------------
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=tiers.times(100, 3000), deadline=None)
 @given(
     cells=st.dictionaries(st.integers(0, 30), st.lists(st.integers(1, 9), min_size=1, max_size=3)),
     steps=st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=12),
@@ -387,8 +391,8 @@ def test_windows_hold_the_segments_that_are_theirs(
     presenting = Presenter(
         parse_query(TOTALS, [("answers", "orders")], now=NOW, limits=LIMITS), PresentationCache(cache_mb)
     )
-    found = [*presenting.over_windows(packed, Windows(spans), QueryBudget(ExecutionLimits(), math.inf))]
-    again = [*presenting.over_windows(packed, Windows(spans), QueryBudget(ExecutionLimits(), math.inf))]
+    found = [*presenting.over_windows(packed, WindowSpans(spans), QueryBudget(ExecutionLimits(), math.inf))]
+    again = [*presenting.over_windows(packed, WindowSpans(spans), QueryBudget(ExecutionLimits(), math.inf))]
     assert found == again
     sums = [[sum(cells[segment]) for segment in range(*span) if segment in cells] for span in spans]
     assert [(number, made.shown["orders"]) for number, made in found] == [

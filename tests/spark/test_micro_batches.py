@@ -16,7 +16,7 @@ from infra.settings import load_settings
 from speed_layer import micro_batch, seen_id_loader
 from speed_layer.micro_batch import AHEAD_MS, Delta, delta_of
 from speed_layer.seen_id_loader import first_time_ms
-from speed_layer.seen_ids import Marks, Named
+from speed_layer.seen_ids import SeenBatch, SeenIds
 from tests.conftest import assert_same
 from views import in_memory
 from views.columns import Columns
@@ -24,7 +24,7 @@ from views.declarations import load_declarations
 from views.keys import unpack_key
 from views.on_spark.columns import evaluated
 from views.on_spark.events import with_event
-from views.sample_events import Record, generate
+from views.sample_events import SampleRecord, generate
 from views.states import merge, pack, unpack
 from views.view import View
 
@@ -46,7 +46,7 @@ def views_of(source: str) -> tuple[View, ...]:
     return tuple(load_declarations(None, with_catalog=True, examples="all").views_of(source))
 
 
-def rows_of(spark: SparkSession, views: tuple[View, ...], records: list[Record]) -> tuple[Columns, DataFrame]:
+def rows_of(spark: SparkSession, views: tuple[View, ...], records: list[SampleRecord]) -> tuple[Columns, DataFrame]:
     """As Kafka gives them, poison among them, evaluated."""
     source, columns = views[0].source, Columns(views)
     at = datetime(2026, 3, 1, tzinfo=UTC)
@@ -75,8 +75,8 @@ def total_answers(view: View, events: list[in_memory.Event]) -> dict[Any, dict[s
     return {group: view.present(state) for group, state in found.items()}
 
 
-def remembered(marks: Marks, delta: Delta, name: str) -> None:
-    marks.add(Named(name, delta.newest_ms, delta.hashes))
+def remembered(seen_ids: SeenIds, delta: Delta, name: str) -> None:
+    seen_ids.add(SeenBatch(name, delta.newest_ms, delta.hashes))
 
 
 @pytest.mark.parametrize("source", ["web", "logs", "sensors", "ads", "cards"])
@@ -84,20 +84,20 @@ def test_two_micro_batches_are_the_oracle(spark: SparkSession, way: str, source:
     views = views_of(source)
     records = generate(views[0].source, 300, 11, views=views, duplicates=0.2)
     by_hash = by_name(views)
-    marks, states = Marks(10**12), dict[Group, bytes]()
+    seen_ids, states = SeenIds(10**12), dict[Group, bytes]()
     for number, part in enumerate((records[:170], records[170:])):
         columns, rows = rows_of(spark, views, part)
-        delta = delta_of(rows, columns, marks, is_small=way == "folded")
+        delta = delta_of(rows, columns, seen_ids, is_small=way == "folded")
         for group in delta.groups:
             algebras, known = by_hash[group.view].algebras, states.get(group)
             added = delta.add(group, None if known is None else unpack(algebras, known))
             states[group] = pack(algebras, added)
-        remembered(marks, delta, str(number))
+        remembered(seen_ids, delta, str(number))
     found: dict[str, dict[Any, Any]] = {}
     for name, group, answers in presented(views, states):
         found.setdefault(name, {})[group] = answers
     events = [record.event for record in records]
-    assert len(in_memory.counted(events)) == marks.count < len(events)
+    assert len(in_memory.counted(events)) == seen_ids.count < len(events)
     for view in views:
         assert_same(found.pop(view.name), in_memory.answers(view, events))
         if view.keys:
@@ -108,24 +108,24 @@ def test_two_micro_batches_are_the_oracle(spark: SparkSession, way: str, source:
 def test_of_copies_the_lowest_position_counts_unless_it_is_marked(spark: SparkSession, way: str) -> None:
     views = views_of("logs")
     records = generate(views[0].source, 40, 3, views=views, duplicates=0)
-    again = [Record(r.value, in_memory.Event(9, n, "", r.event.event_time, {})) for n, r in enumerate(records)]
+    again = [SampleRecord(r.value, in_memory.Event(9, n, "", r.event.event_time, {})) for n, r in enumerate(records)]
     columns, rows = rows_of(spark, views, [*again, *records])
-    delta = delta_of(rows, columns, Marks(10**12), is_small=way == "folded")
-    assert (len(delta.hashes), delta.copies) == (40, 40)
-    marks = Marks(10**12)
-    marks.add(Named("known", delta.newest_ms, delta.hashes[:15]))
-    delta = delta_of(rows, columns, marks, is_small=way == "folded")
-    assert (len(delta.hashes), delta.copies) == (25, 55)
-    assert not marks.known(delta.hashes).any()
+    delta = delta_of(rows, columns, SeenIds(10**12), is_small=way == "folded")
+    assert (len(delta.hashes), delta.duplicates) == (40, 40)
+    seen_ids = SeenIds(10**12)
+    seen_ids.add(SeenBatch("known", delta.newest_ms, delta.hashes[:15]))
+    delta = delta_of(rows, columns, seen_ids, is_small=way == "folded")
+    assert (len(delta.hashes), delta.duplicates) == (25, 55)
+    assert not seen_ids.known(delta.hashes).any()
     without = delta_of(rows, columns, None, is_small=way == "folded")
-    assert (len(without.hashes), without.copies) == (0, 0)
+    assert (len(without.hashes), without.duplicates) == (0, 0)
 
 
 def test_nothing_valid_adds_nothing(spark: SparkSession, way: str) -> None:
     columns, rows = rows_of(spark, views_of("logs"), [])
-    delta = delta_of(rows, columns, Marks(10**12), is_small=way == "folded")
+    delta = delta_of(rows, columns, SeenIds(10**12), is_small=way == "folded")
     assert delta.groups == []
-    assert (len(delta.hashes), delta.oldest_ms, delta.copies) == (0, 0, 0)
+    assert (len(delta.hashes), delta.oldest_ms, delta.duplicates) == (0, 0, 0)
     assert delta.hashes.dtype == np.int64
 
 
@@ -148,7 +148,7 @@ def test_marks_are_dated_by_kafka_though_our_clock_is_wrong(
     views = views_of("web")
     columns, rows = rows_of(spark, views, generate(views[0].source, 20, 1))
     monkeypatch.setattr(micro_batch.time, "time", lambda: clock_ms / 1000)
-    delta = delta_of(rows, columns, Marks(10**12), is_small=True)
+    delta = delta_of(rows, columns, SeenIds(10**12), is_small=True)
     assert (delta.oldest_ms, delta.newest_ms) == (oldest_ms, until_ms)
 
 

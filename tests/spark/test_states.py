@@ -125,7 +125,7 @@ Rows = dict[Group, dict[str, Any]]
 
 
 def events_of(seed: int) -> list[Event]:
-    """Each once: the layers remove copies before they compute."""
+    """Each once: the layers remove duplicates before they compute."""
     return in_memory.counted(record.event for record in generate(SOURCE, 800, seed, views=VIEWS.values()))
 
 

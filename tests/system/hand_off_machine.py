@@ -27,10 +27,10 @@ from hand_off.batch_folder import BatchFolder
 from hand_off.errors import RunRefused
 from hand_off.generations import Opening
 from hand_off.publish_log import Entry
-from hand_off.speed_views import Group, Kept, Meta, MicroBatch, Outcome, SpeedViews, Stretch, new_id
+from hand_off.speed_views import Group, Meta, MicroBatch, Outcome, RedisSnapshot, SpeedViews, StateRange, new_id
 from master_dataset.cut import Cut, is_below, ranges
 from speed_layer.seen_id_loader import is_lacking
-from speed_layer.seen_ids import Marks, Named, from_bytes, to_bytes
+from speed_layer.seen_ids import SeenBatch, SeenIds, from_bytes, to_bytes
 
 ENDLESS_MS = 2**60
 LOG = {0: "adbaDfcgibhk", 1: "cabehajC"}
@@ -110,17 +110,18 @@ class Writer:
 
     def start(self, _more: More) -> None:
         """Our token first, the publish log after it."""
-        self.token, self.kept = self.speed_views.start()
+        writer, self.kept = self.speed_views.start_writer()
+        self.token = writer.token
         self.newest = publish_log.last(self.folder)
         self.step = self.enter
 
     def enter(self, _more: More) -> None:
         """Meta, made anew where Redis was lost; a run that was appended and not published is published."""
         if self.kept.meta is None:
-            self.speed_views.init(self.token, self.newest.run, self.newest.cut, self.newest.catalog.values())
+            self.speed_views.writer(self.token).init(self.newest.run, self.newest.cut, self.newest.catalog.values())
         elif self.newest.run > self.kept.meta.published:
-            self.speed_views.publish(self.newest.run, self.newest.cut)
-        kept = self.speed_views.look()
+            self.speed_views.runs.publish(self.newest.run, self.newest.cut)
+        kept = self.speed_views.reader.snapshot()
         if kept.epoch != self.token or kept.meta is None:
             self.crash()
             return
@@ -132,16 +133,16 @@ class Writer:
 
     def load(self, _more: More) -> None:
         """One chunk of the marks that only the master dataset has. What Redis says to it shows at the next apply."""
-        said = self.speed_views.load(
-            self.token, self.chunk, is_last=self.chunk == len(self.chunks), name=new_id(),
-            marks=self.chunks[self.chunk - 1], horizon_ms=self.horizon_ms,
+        said = self.speed_views.writer(self.token).load(
+            self.chunk, is_last=self.chunk == len(self.chunks), name=new_id(),
+            seen_ids=self.chunks[self.chunk - 1], horizon_ms=self.horizon_ms,
         )  # fmt: skip
         self.chunk += 1
         if said != Outcome.OK or self.chunk > len(self.chunks):
             self.step = self.read_marks
 
     def read_marks(self, _more: More) -> None:
-        self.marks: Marks = from_bytes(self.speed_views.marks(), ENDLESS_MS)
+        self.marks: SeenIds = from_bytes(self.speed_views.reader.seen_ids(), ENDLESS_MS)
         self.is_up = True
         self.step = self.read
 
@@ -161,7 +162,7 @@ class Writer:
 
     def _read_states(self) -> None:
         groups = [Group(view, bucket, key) for view, delta in self.deltas.items() for bucket, key in delta]
-        known = self.speed_views.read(self.gid, groups)
+        known = self.speed_views.reader.read_states(self.gid, groups)
         states = {
             group: added((before or b"").decode(), self.deltas[group.view][group.bucket, group.key]).encode()
             for group, before in zip(groups, known, strict=True)
@@ -170,10 +171,10 @@ class Writer:
         self.batch = MicroBatch(self.applied, self.end, self.gid, states, self.marks_name, marks, self.horizon_ms)
 
     def apply(self, _more: More) -> None:
-        said = self.speed_views.apply(self.token, self.batch)
+        said = self.speed_views.writer(self.token).apply(self.batch)
         if said in (Outcome.OK, Outcome.ALREADY):
             if self.counted:
-                self.marks.add(Named(self.marks_name, 1, np.array([*map(mark, self.counted)], dtype=np.int64)))
+                self.marks.add(SeenBatch(self.marks_name, 1, np.array([*map(mark, self.counted)], dtype=np.int64)))
             self.applied = self.end
             self.has_read = False
             self.step = self.read
@@ -184,10 +185,10 @@ class Writer:
 
     def lose_reply(self) -> None:
         """Redis takes the micro-batch, and we do not hear of it."""
-        self.speed_views.apply(self.token, self.batch)
+        self.speed_views.writer(self.token).apply(self.batch)
 
     def _next_generation(self) -> bool:
-        found = self.speed_views.look().generations
+        found = self.speed_views.reader.snapshot().generations
         if not found or found[-1].views != self.views:
             return False
         self.gid = found[-1].gid
@@ -325,13 +326,13 @@ class HandOff(RuleBasedStateMachine):
     def run_opens(self, catalog: int) -> None:
         """A run that goes on at what the speed layer has applied."""
         number = publish_log.next_run(self.folder)
-        cut = self.speed_views.open(number, CATALOGS[catalog].values())
+        cut = self.speed_views.runs.open(number, CATALOGS[catalog].values())
         self.runs.append(Run(number, Opening("alone", {}) if cut is None else Opening("open", cut), CATALOGS[catalog]))
 
     def run_fences(self, catalog: int) -> None:
         """A run that takes over."""
         number = publish_log.next_run(self.folder)
-        fenced = self.speed_views.fence()
+        fenced = self.speed_views.runs.fence()
         opening = Opening("takeover", fenced[1], fenced[0]) if fenced else Opening("alone", {})
         self.runs.append(Run(number, opening, CATALOGS[catalog]))
 
@@ -364,8 +365,8 @@ class HandOff(RuleBasedStateMachine):
     def append(self, run: Run, more: More) -> None:
         """Compute what is below the cut, then the durable append. An opened cut is fixed, others are the master's."""
         cut = run.opening.cut
-        if run.opening.how != "open":
-            begin = cut if run.opening.how == "takeover" else self.log[-1].cut
+        if run.opening.mode != "open":
+            begin = cut if run.opening.mode == "takeover" else self.log[-1].cut
             cut = {p: min(begin.get(p, 0) + more[p], END[p]) for p in END}
         try:
             run.entry = publish_log.append(self.folder, Entry(run.number, cut, dict(run.catalog)))
@@ -379,16 +380,16 @@ class HandOff(RuleBasedStateMachine):
 
     def retire(self, count: int) -> None:
         """So many generations, some of which may be needed."""
-        if kept := self.speed_views.look().generations:
-            self.speed_views.retire(kept[min(count, len(kept) - 1)].gid)
+        if kept := self.speed_views.reader.snapshot().generations:
+            self.speed_views.runs.retire(kept[min(count, len(kept) - 1)].gid)
 
     def sweep(self, which: int) -> None:
         """Any generation that there ever was: it must refuse those in use."""
         if self.gids:
-            self.speed_views.sweep(self.gids[-1 - which % len(self.gids)])
+            self.speed_views.runs.sweep(self.gids[-1 - which % len(self.gids)])
 
-    def tend(self) -> None:
-        generations.tend(self.speed_views, self.folder, grace_s=0)
+    def clean_up(self) -> None:
+        generations.clean_up(self.speed_views, self.folder, grace_s=0)
 
     # ---- Redis ----
 
@@ -408,7 +409,7 @@ class HandOff(RuleBasedStateMachine):
     @invariant()
     def everything_holds(self) -> None:
         self.is_right = False
-        kept = self.speed_views.look()
+        kept = self.speed_views.reader.snapshot()
         # In the order they came, not sorted: they are random, and a failure must be found again.
         self.gids += [each.gid for each in kept.generations if each.gid not in self.gids]
         self.check_cuts(kept)
@@ -416,7 +417,7 @@ class HandOff(RuleBasedStateMachine):
         self.check_readers(kept)
         self.is_right = True
 
-    def check_cuts(self, kept: Kept) -> None:
+    def check_cuts(self, kept: RedisSnapshot) -> None:
         """I2, I3: neither what is applied nor the run that is shown goes back, unless Redis was lost."""
         meta = kept.meta
         if meta is not None:
@@ -430,24 +431,24 @@ class HandOff(RuleBasedStateMachine):
         self.before, self.was_lost = meta, False
         assert all(is_below(left.cut, right.cut) for left, right in pairwise(self.log))
 
-    def check_marks(self, kept: Kept) -> None:
+    def check_marks(self, kept: RedisSnapshot) -> None:
         """I7: the marks are the ids below `marked`; while they are loaded, some of those up to `applied` too."""
         if kept.meta is None:
             return
-        found = from_bytes(self.speed_views.marks(), ENDLESS_MS)
+        found = from_bytes(self.speed_views.reader.seen_ids(), ENDLESS_MS)
         ids = sorted({letter.lower() for letters in LOG.values() for letter in letters})
         marked = {each for each in ids if found.known(np.array([mark(each)], dtype=np.int64))[0]}
         assert not kept.meta.horizon_ms or marked >= first_copies({}, kept.meta.marked).keys()
         assert marked <= first_copies({}, kept.meta.applied).keys()
 
-    def check_readers(self, kept: Kept) -> None:
+    def check_readers(self, kept: RedisSnapshot) -> None:
         """I1, I5, I6: of any run, the answer is right or there is none; of the published run there is one."""
         for entry in self.log:
             for view in entry.catalog.values():
                 self.check_reader(kept, entry, view)
 
-    def check_reader(self, kept: Kept, entry: Entry, view: str) -> None:
-        found = self.speed_views.answer(entry.run, entry.cut, [Stretch(view)])
+    def check_reader(self, kept: RedisSnapshot, entry: Entry, view: str) -> None:
+        found = self.speed_views.reader.answer(entry.run, entry.cut, [StateRange(view)])
         if found.outcome != Outcome.OK:
             assert found.outcome == (Outcome.REFUSED if kept.meta else Outcome.LOST)
             assert kept.meta is None or kept.meta.published != entry.run, f"I6: run {entry.run} has no generation"
@@ -467,22 +468,22 @@ class HandOff(RuleBasedStateMachine):
         self.writers, self.runs = [Writer(self.speed_views, self.folder)], []
         for _ in range(4):
             self.writer_counts(0, (99, 99))
-        kept = self.speed_views.look()
+        kept = self.speed_views.reader.snapshot()
         assert kept.meta is not None
         assert kept.meta.applied == END, "the writer does not catch up"
         self.everything_holds()
         self.run_opens(1)
         self.run_ends(0)
         assert self.log == publish_log.read(self.folder)
-        generations.tend(self.speed_views, self.folder, grace_s=0)
+        generations.clean_up(self.speed_views, self.folder, grace_s=0)
         self.everything_holds()
-        kept = self.speed_views.look()
+        kept = self.speed_views.reader.snapshot()
         assert kept.meta is not None
         assert kept.meta.published == self.log[-1].run == kept.generations[0].run, "the next run is not published"
         self.check_swept(kept)
 
-    def check_swept(self, kept: Kept) -> None:
-        assert self.speed_views.unswept() == []
+    def check_swept(self, kept: RedisSnapshot) -> None:
+        assert self.speed_views.runs.unswept() == []
         used = {each.gid for each in kept.generations}
-        left: Sequence[bytes] = self.client.keys(f"{self.speed_views.prefix}v:*")
+        left: Sequence[bytes] = self.client.keys(f"{self.speed_views.layout.prefix}v:*")
         assert {key.decode().split(":")[3] for key in left} <= used, "states of no generation are left"

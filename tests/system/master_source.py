@@ -17,7 +17,7 @@ from infra.settings import Settings
 from master_dataset.archiver.archive import Archive, open_archive
 from master_dataset.kafka.positions import read_positions
 from master_dataset.kafka.topics import apply_topics, delete_records, delete_topic, existing_topics, plan_topics
-from master_dataset.reading.read import Wanted, read_facts
+from master_dataset.reading.read import RecordFilter, read_records
 from master_dataset.table.checks.fsck import Trouble, quick_check
 from master_dataset.table.checks.repair import Report, repair
 from master_dataset.table.coverage import effective_proofs, follow
@@ -76,7 +76,7 @@ class Place:
     def rows(self) -> dict[tuple[int, int], tuple[bytes | None, bytes, list[tuple[str, bytes]]]]:
         """What the table holds, by partition and offset; a row that is there twice fails."""
         found: dict[tuple[int, int], Any] = {}
-        for batch in read_facts(self.table, Wanted(with_invalid=True)):
+        for batch in read_records(self.table, RecordFilter(with_invalid=True)):
             for row in batch.to_pylist():
                 place = (row["partition"], row["offset"])
                 assert place not in found, f"{place} is in the table twice"

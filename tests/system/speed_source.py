@@ -23,7 +23,7 @@ from hand_off import publish_log
 from hand_off.batch_folder import BatchFolder
 from hand_off.manifests import Manifest, read_manifest
 from hand_off.publish_log import Entry
-from hand_off.speed_views import Outcome, SpeedViews, State, Stretch, cut_text, totals_of
+from hand_off.speed_views import Outcome, SpeedViews, State, StateRange, cut_text, totals_of
 from infra.clients.kafka import librdkafka_config
 from infra.clients.kafka_admin import KafkaAdmin
 from infra.settings import Settings, child_environment, load_settings
@@ -32,7 +32,7 @@ from infra.stack.redis_server import check_redis_port, find_redis_server
 from master_dataset.archiver.archive import open_archive
 from master_dataset.kafka.positions import read_positions
 from master_dataset.kafka.topics import apply_topics, plan_topics
-from speed_layer.writer import Keeper
+from speed_layer.writer import SourceWriter
 from tests.conftest import Stack, assert_same, wait_until
 from tests.system.redis_server import free_port
 from views import in_memory, states
@@ -63,7 +63,7 @@ totals = View("totals", source=source, grain="1d", answers={{"events": Count(), 
 """
 VICTIM = """
 import os, signal, sys
-from speed_layer import keeping, keeping_all
+from speed_layer import process, writer
 
 point, left = sys.argv[1], [int(sys.argv[2])]
 
@@ -73,13 +73,13 @@ def failpoint(name):
         if left[0] < 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
-class Victim(keeping.Keeper):
+class Victim(writer.SourceWriter):
     def __post_init__(self):
         super().__post_init__()
         self.failpoint = failpoint
 
-keeping_all.Keeper = Victim
-sys.exit(keeping_all.main())
+process.SourceWriter = Victim
+sys.exit(process.main())
 """
 POISON = (b"{", b"", b'{"cents": "many"}', b"\xff", b"[1]", b'{"cents": 1e400}')
 
@@ -235,20 +235,20 @@ class SpeedPlace:
         assert producer.flush(30) == 0
 
     @contextmanager
-    def keeping(self, failpoint: Callable[[str], None] = lambda _name: None) -> Iterator[Keeper]:
+    def keeping(self, failpoint: Callable[[str], None] = lambda _name: None) -> Iterator[SourceWriter]:
         """A speed layer in a thread of this process, while the block runs."""
         stopping = threading.Event()
-        keeper = Keeper(
+        writer = SourceWriter(
             self.settings, self.spark, declared_by(self.settings), self.source, stopping, failpoint=failpoint
         )
-        thread = threading.Thread(target=keeper.run, daemon=True)
+        thread = threading.Thread(target=writer.run, daemon=True)
         thread.start()
         try:
-            yield keeper
+            yield writer
         finally:
             stopping.set()
             thread.join(timeout=60)
-            assert not thread.is_alive(), "the keeper did not stop"
+            assert not thread.is_alive(), "the writer did not stop"
 
     def process(self, *arguments: str) -> subprocess.Popen[bytes]:
         """A speed layer in a process of its own; with arguments one that kills itself there, after so many times."""
@@ -286,7 +286,7 @@ class SpeedPlace:
         end = cut_text(self.kafka_end())
 
         def is_there() -> bool:
-            meta = self.speed_views.look().meta
+            meta = self.speed_views.reader.snapshot().meta
             return meta is not None and cut_text(meta.applied) == end
 
         wait_until(f"{self.name} to be applied up to {end}", is_there, deadline_s)
@@ -303,14 +303,14 @@ class SpeedPlace:
         for view in self.views:
             if view.name not in entry.catalog or entry.catalog[view.name] != view.hash:
                 continue  # it joins with the next run
-            asked = [Stretch(view.hash), *([Stretch(totals_of(view.hash))] if view.keys else [])]
-            answer = self.speed_views.answer(entry.run, entry.cut, asked)
+            asked = [StateRange(view.hash), *([StateRange(totals_of(view.hash))] if view.keys else [])]
+            answer = self.speed_views.reader.answer(entry.run, entry.cut, asked)
             assert answer.outcome == Outcome.OK, (entry.run, answer.outcome)
             if view.keys:
-                added, kept = (_by_bucket(view, stretch) for stretch in answer.stretches)
+                added, kept = (_by_bucket(view, stretch) for stretch in answer.ranges)
                 assert_same(kept, added)
             groups = self._batch_states(entry.run, view)
-            for bucket, key, state in answer.stretches[0]:
+            for bucket, key, state in answer.ranges[0]:
                 group = (bucket * 1_000_000, unpack_key(key))
                 more = states.unpack(view.algebras, state)
                 groups[group] = states.merge(view.algebras, groups[group], more) if group in groups else more

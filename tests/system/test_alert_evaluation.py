@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from hand_off.lag import Looked
-from hand_off.speed_views import TOUCHED, SpeedViews
+from hand_off.lag import KafkaEnd
+from hand_off.speed_views import CHANGE_LOG, SpeedViews
 from master_dataset.errors import MasterDatasetError
 from serving_layer.alerts.change_follower import WAIT_S, ChangeFollower
 from serving_layer.alerts.evaluator import MAX_TRIES, Evaluator
@@ -24,7 +24,7 @@ from serving_layer.alerts.journal import Journal
 from serving_layer.alerts.notifier import Notifier
 from serving_layer.alerts.process import arm
 from serving_layer.engine import QueryEngine
-from serving_layer.query.budget import ExecutionLimits
+from serving_layer.query.limits import ExecutionLimits
 from tests.alert_oracle import Oracle
 from tests.serving_data import Place, Writer, end_of
 from tests.system.redis_server import redis_server
@@ -123,7 +123,7 @@ class Taps:
 
     def beat(self) -> None:
         applied = end_of(self.events)
-        self.writer.speed_views.beat(self.writer.token, 3600, Looked(applied, 0.0, applied, 0.0))
+        self.writer.speed_views.writer(self.writer.token).heartbeat(3600, KafkaEnd(applied, 0.0, applied, 0.0))
 
     def add(self, card: str | None, at: float, *, ms: float = 10.0, failed: bool = False, id_: str = "") -> Event:
         number = len(self.events)
@@ -192,7 +192,7 @@ def at_random(taps: Taps, chance: Random, steps: int) -> None:
         if step % 17 == 16:
             cut = taps.writer.open(step)
             taps.place.publish(step, cut, taps.events)
-            taps.writer.speed_views.publish(step, cut)
+            taps.writer.speed_views.runs.publish(step, cut)
         taps.evaluate()
 
 
@@ -212,7 +212,7 @@ def test_changes_that_the_log_no_longer_has_are_found_by_evaluating_all_recent_p
     for _ in range(5):
         taps.add("a", taps.now - 200)
         taps.apply()
-    server.xtrim(f"tidemark:{{taps}}:{TOUCHED}", maxlen=1, approximate=False)
+    server.xtrim(f"tidemark:{{taps}}:{CHANGE_LOG}", maxlen=1, approximate=False)
     taps.evaluate()
     assert taps.fired("many") == {("a",): 1}
     taps.evaluate()
@@ -226,7 +226,7 @@ def test_a_restarted_follower_waits_for_new_changes_instead_of_reading_known_one
     taps.evaluate()
     taps.start()
     assert taps.follower.next_changes() is None  # it was read once more, and is known
-    newest: Any = taps.client.xrevrange(f"tidemark:{{taps}}:{TOUCHED}", count=1)
+    newest: Any = taps.client.xrevrange(f"tidemark:{{taps}}:{CHANGE_LOG}", count=1)
     assert taps.follower._location == newest[0][0]
     began = time.monotonic()
     assert taps.follower.next_changes() is None
@@ -259,8 +259,8 @@ def test_nothing_is_silent_while_events_wait_in_kafka(taps: Taps) -> None:
     taps.evaluate()
     taps.now += 1000
     applied = end_of(taps.events)
-    behind = Looked({0: 100, 1: 100}, 0.0, applied, 999.0)  # the writer has not applied what Kafka has
-    taps.writer.speed_views.beat(taps.writer.token, 3600, behind)
+    behind = KafkaEnd({0: 100, 1: 100}, 0.0, applied, 999.0)  # the writer has not applied what Kafka has
+    taps.writer.speed_views.writer(taps.writer.token).heartbeat(3600, behind)
     taps.evaluator.evaluate(None, taps.follower.changes_since)
     assert taps.fired("silent") == {}
     taps.evaluate(has_changes=False)
@@ -318,7 +318,7 @@ def test_silence_fires_even_if_the_change_log_is_lost(taps: Taps, server: Redis)
     taps.evaluate()
     taps.add("b", taps.now)
     taps.apply()
-    server.delete(f"tidemark:{{taps}}:{TOUCHED}")
+    server.delete(f"tidemark:{{taps}}:{CHANGE_LOG}")
     taps.now += 100
     for _ in range(MAX_TRIES + 1):
         taps.evaluate()
@@ -335,7 +335,7 @@ def test_a_micro_batch_with_more_changes_than_fit_makes_no_key_silent(taps: Taps
         taps.add(f"card {number:040}", taps.now)
     taps.add("a", taps.now)
     taps.apply()
-    newest: Any = taps.client.xrevrange(f"tidemark:{{taps}}:{TOUCHED}", count=1)
+    newest: Any = taps.client.xrevrange(f"tidemark:{{taps}}:{CHANGE_LOG}", count=1)
     assert b"null" in newest[0][1][b"groups"]
     taps.evaluate()
     taps.now += 25

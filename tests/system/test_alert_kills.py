@@ -17,7 +17,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from hand_off.lag import Looked
+from hand_off.lag import KafkaEnd
 from hand_off.speed_views import SpeedViews
 from infra.failpoints import VARIABLE as FAILPOINTS
 from infra.settings import child_environment, load_settings
@@ -27,6 +27,7 @@ from tests.conftest import wait_until
 from tests.serving_data import Place, Writer, end_of
 from tests.system.redis_server import redis_server
 from tests.system.test_alerts import SECRET, Hook
+from tests.tiers import times
 from views.declarations import declared_by
 from views.in_memory import Event
 
@@ -43,12 +44,11 @@ longer = Alert("longer", tries, when="attempts > 1", by=(), for_buckets=2, keep=
 """
 KILLS = (
     "alerts.before_commit 2",
-    "alerts.after_commit 2",
-    "alerts.before_commit 5",
     "alerts.after_commit 1",
     "at random",
+    *("alerts.after_commit 2", "alerts.before_commit 5", "at random") * times(0, 10),
 )
-STEPS_A_LIFE, STEP_S = 14, 0.3
+STEPS, STEPS_A_LIFE, STEP_S = times(30, 300), 14, 0.3
 
 
 class Running:
@@ -145,8 +145,8 @@ def drive(settings: Any, writer: Writer, running: Running) -> list[Event]:
     step = 0
     beat(writer, events)
     wait_until("the first evaluation", lambda: has_evaluated(settings), 180)
-    deadline = time.monotonic() + 600
-    while running.deaths < len(KILLS) or step < 60:
+    deadline = time.monotonic() + 120 * len(KILLS)
+    while running.deaths < len(KILLS) or step < STEPS:
         assert time.monotonic() < deadline, (running.deaths, running.log.read_text()[-2000:])
         now, card = time.time(), chance.choice("abc")
         late = chance.choice((0, 0, 0, 5, 20))
@@ -193,4 +193,4 @@ def is_quiet(journal: Journal, writer: Writer, events: list[Event], running: Run
 
 def beat(writer: Writer, events: list[Event]) -> None:
     end = end_of(events)
-    writer.speed_views.beat(writer.token, 3600, Looked(end, 0.0, end, 0.0))
+    writer.speed_views.writer(writer.token).heartbeat(3600, KafkaEnd(end, 0.0, end, 0.0))

@@ -26,7 +26,7 @@ from master_dataset.kafka.positions import read_positions
 from master_dataset.kafka.record import KafkaRecord
 from master_dataset.kafka.send import send_records
 from master_dataset.kafka.topics import alter_topic, delete_records
-from master_dataset.reading.read import Wanted, read_facts
+from master_dataset.reading.read import RecordFilter, read_records
 from master_dataset.table import coverage
 from master_dataset.table.append import TableBusy, commit_lock
 from master_dataset.table.checks.fsck import Trouble, deep_check
@@ -205,15 +205,15 @@ def test_facts_are_read_back_by_offset_and_by_time(spark: SparkSession, place: P
     )
     place.archive(spark)
 
-    def ids(wanted: Wanted) -> set[str]:
-        return {row["event_id"] for batch in read_facts(place.table, wanted) for row in batch.to_pylist()}
+    def ids(wanted: RecordFilter) -> set[str]:
+        return {row["event_id"] for batch in read_records(place.table, wanted) for row in batch.to_pylist()}
 
-    assert ids(Wanted()) == {"old", "new"}
-    assert ids(Wanted(since=datetime(2021, 1, 1, tzinfo=UTC))) == {"new"}
-    assert ids(Wanted(until=datetime(2021, 1, 1, tzinfo=UTC))) == {"old"}
+    assert ids(RecordFilter()) == {"old", "new"}
+    assert ids(RecordFilter(since=datetime(2021, 1, 1, tzinfo=UTC))) == {"new"}
+    assert ids(RecordFilter(until=datetime(2021, 1, 1, tzinfo=UTC))) == {"old"}
     latest = read_positions_latest(place)
-    assert ids(Wanted(end=latest)) == {"old", "new"}
-    assert ids(Wanted(start=latest)) == set()
+    assert ids(RecordFilter(end=latest)) == {"old", "new"}
+    assert ids(RecordFilter(start=latest)) == set()
 
 
 # ---- the process under the supervisor ----------------------------------------
@@ -349,7 +349,7 @@ def test_kill_9_of_the_archiver_before_after_and_between_commits_loses_nothing_a
     for kill in (kill_after_a_commit, kill_before_a_commit, kill_within_a_micro_batch):
         kill(archiving, table, send)
     wait_until("all rows", lambda: rows_proved(table) >= sent + poisoned, 120)
-    found = [row for batch in read_facts(table, Wanted(with_invalid=True)) for row in batch.to_pylist()]
+    found = [row for batch in read_records(table, RecordFilter(with_invalid=True)) for row in batch.to_pylist()]
     assert len({(row["partition"], row["offset"]) for row in found}) == len(found) == sent + poisoned
     assert {row["event_id"] for row in found if not row["invalid"]} == {f"c{n}" for n in range(sent)}
     # The files of the commit that was not made stay, named and harmless.

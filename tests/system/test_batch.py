@@ -112,7 +112,7 @@ def _applied(stack: Stack) -> dict[int, int]:
     from infra.clients.redis import redis_client
 
     with redis_client(stack.settings, stack.redis) as client:
-        meta = SpeedViews(client, "web").look().meta
+        meta = SpeedViews(client, "web").reader.snapshot().meta
     return dict(meta.applied) if meta is not None else {}
 
 

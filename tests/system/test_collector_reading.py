@@ -12,7 +12,7 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as PythonPartition
 
-from master_dataset.collector.app import MOST_FETCHES
+from master_dataset.collector.app import MAX_FETCHES
 from tests.conftest import wait_until
 
 PATIENCE_MS = 20_000
@@ -218,12 +218,12 @@ def test_wrong_questions_get_an_answer_that_says_so(
 def test_requests_that_wait_for_records_hold_up_nobody_else(stack: Any, client: httpx.Client, topic: str) -> None:
     """/ready, topics and administration answer while as many fetches wait as may; one more is told to come again."""
     at_end = {"topic": topic, "partition": 0, "offset": 10, "timeout": 60_000}
-    limits = httpx.Limits(max_connections=MOST_FETCHES + 1)
+    limits = httpx.Limits(max_connections=MAX_FETCHES + 1)
     with (
         httpx.Client(base_url=stack.collector, auth=client.auth, timeout=90, limits=limits) as crowd,
-        ThreadPoolExecutor(MOST_FETCHES + 1) as threads,
+        ThreadPoolExecutor(MAX_FETCHES + 1) as threads,
     ):
-        waiting = {threads.submit(crowd.post, "/fetch", json=at_end) for _ in range(MOST_FETCHES + 1)}
+        waiting = {threads.submit(crowd.post, "/fetch", json=at_end) for _ in range(MAX_FETCHES + 1)}
         ended = wait_until(
             "the one fetch that is refused", lambda: [fetch for fetch in waiting if fetch.done()], deadline_s=50
         )
@@ -233,7 +233,7 @@ def test_requests_that_wait_for_records_hold_up_nobody_else(stack: Any, client: 
         read = client.get(f"/consume/g-{topic}/one/{topic}?limit=1&timeout={PATIENCE_MS}")
         assert not any(fetch.done() for fetch in waiting), "a fetch ended: this shows nothing"
         client.post(f"/produce/{topic}", json={"value": "new", "partition": 0})
-        assert [values(fetch.result()) for fetch in waiting] == [["new"]] * MOST_FETCHES
+        assert [values(fetch.result()) for fetch in waiting] == [["new"]] * MAX_FETCHES
     (refused,) = [fetch.result() for fetch in ended]
     assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
     assert refused.json()["type"] == "urn:tidemark:problem:too-many-requests"

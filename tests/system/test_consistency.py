@@ -17,7 +17,8 @@ from prometheus_client import generate_latest
 from infra.settings import child_environment
 from serving_layer.engine import QueryEngine
 from serving_layer.metrics import ServingMetrics
-from serving_layer.query.parse import QueryLimits, parse_query
+from serving_layer.query.limits import QueryLimits
+from serving_layer.query.parse import parse_query
 from serving_layer.query.result import Result
 from serving_layer.rest.views import compared_views, described
 from tests.conftest import Stack, wait_until
@@ -49,7 +50,7 @@ class Compared:
     def run(self) -> Manifest:
         return self.speed.archive_and_run()
 
-    def parse_query(self, view: str) -> Result:
+    def execute(self, view: str) -> Result:
         """All of a view, in one row."""
         given = [("from", "1990-01-01"), ("to", "2090-01-01"), ("grain", "all")]
         return self.engine.execute(
@@ -58,7 +59,7 @@ class Compared:
 
     def check(self, view: str) -> Result:
         """The answer is the oracle's at the cut that it reports, degraded or not."""
-        answer = self.parse_query(view)
+        answer = self.execute(view)
         below = [event for event in self.speed.events if event.offset < answer.meta.cut.get(event.partition, 0)]
         name = {"sales": "orders", "totals": "events"}[view]
         expected = sum(each[name] for each in answers(self.declarations.views[view], below).values())
@@ -68,13 +69,13 @@ class Compared:
     def corrupt(self, view: str = "sales") -> None:
         """One state of the newest generation counts an event more than there was."""
         found, views = self.declarations.views[view], self.speed.speed_views
-        gid = views.look().generations[-1].gid
-        bucket = min(views.counted_buckets(gid, found.hash))
-        key, packed = min(views.states_of(gid, found.hash, bucket))
+        gid = views.reader.snapshot().generations[-1].gid
+        bucket = min(views.reader.bucket_sizes(gid, found.hash))
+        key, packed = min(views.reader.states_of(gid, found.hash, bucket))
         state = states.unpack(found.algebras, packed)
         name = {"sales": "orders", "totals": "events"}[view]
         wrong = states.pack(found.algebras, {**state, name: state[name] + 1})
-        views.client.hset(views._data(gid, found.hash, bucket), key, wrong)
+        views.client.hset(views.layout.data(gid, found.hash, bucket), key, wrong)
 
     def metric(self, name: str, view: str) -> float:
         """As Prometheus reads it."""
@@ -142,15 +143,15 @@ def test_corrupted_state_sets_its_view_aside_until_it_is_found_right_or_rebuilt(
     answer = place.check("sales")
     assert answer.meta.degraded
     assert answer.meta.cut == second.cut
-    assert "set aside" in (answer.meta.why or "")
+    assert "quarantined" in (answer.meta.why or "")
     assert "orders is" in (answer.meta.why or "")
     assert not place.check("totals").meta.degraded, "its speed side was right"
     told = described(place.engine, place.declarations.views["sales"])["consistency"]
     assert (told["mismatched"], told["run"]) == (1, 2)
-    assert "set aside" in told["set_aside"]
+    assert "quarantined" in told["set_aside"]
     assert place.metric("unexplained_groups", "sales") == place.metric("set_aside", "sales") == 1
     assert place.metric("unexplained_groups", "totals") == place.metric("set_aside", "totals") == 0
-    assert "SET ASIDE" in place.json("speed", "status", speed.name)[0]["against_batch"]
+    assert "QUARANTINED" in place.json("speed", "status", speed.name)[0]["against_batch"]
     assert [row["against speed"] for row in place.json("batch", "list")] == ["1 differ", "equal"]
     assert place.json("batch", "show", "2")["views"][0]["compared"]["mismatched"] == 1
 
@@ -175,6 +176,6 @@ def test_corrupted_state_sets_its_view_aside_until_it_is_found_right_or_rebuilt(
     assert found_in(place.run(), "sales") == (1, 0)
     assert place.check("sales").meta.degraded
     place.json("speed", "rebuild", speed.name)
-    wait_until("the view to be back", lambda: not place.parse_query("sales").meta.degraded, 60)
+    wait_until("the view to be back", lambda: not place.execute("sales").meta.degraded, 60)
     place.send()
     assert place.check("sales").meta.cut == speed.kafka_end()

@@ -45,19 +45,19 @@ class Compare(Shop):
         views = [(view, manifest.view(view.name).index) for view in self.place.views]
         found = Comparison(self.place.settings, self.place.folder, self.speed_views).of_run(number, cut, views)
         self.place.append(number, cut)
-        self.speed_views.publish(number, cut)
+        self.speed_views.runs.publish(number, cut)
         return {each.view: each for each in found}
 
     def corrupt(self, name: str = SALES.hash, view: str = "sales") -> None:
         """The first state of the newest generation counts one order more."""
         declared = {"sales": SALES, "totals": TOTALS}[view]
-        gid = self.speed_views.look().generations[-1].gid
-        bucket = min(self.speed_views.counted_buckets(gid, name))
-        key, packed = min(self.speed_views.states_of(gid, name, bucket))
+        gid = self.speed_views.reader.snapshot().generations[-1].gid
+        bucket = min(self.speed_views.reader.bucket_sizes(gid, name))
+        key, packed = min(self.speed_views.reader.states_of(gid, name, bucket))
         state = states.unpack(declared.algebras, packed)
         wrong = states.pack(declared.algebras, {**state, "orders": state["orders"] + 1})
-        assert self.speed_views.read(gid, [Group(name, bucket, key)]) == [packed]
-        self.server.client.hset(self.speed_views._data(gid, name, bucket), key, wrong)
+        assert self.speed_views.reader.read_states(gid, [Group(name, bucket, key)]) == [packed]
+        self.server.client.hset(self.speed_views.layout.data(gid, name, bucket), key, wrong)
 
 
 @pytest.fixture
@@ -95,15 +95,15 @@ def test_reader_gets_the_run_alone_while_a_view_is_set_aside(shop: Compare, name
     both = shop.engine.execute_all([shop.question(*SEVERAL), shop.question(view="totals")])
     assert [answer.meta.degraded for answer in both] == [True, False]
     assert [answer.meta.cut for answer in both] == [HALF, END]
-    assert "set aside" in (both[0].meta.why or "")
+    assert "quarantined" in (both[0].meta.why or "")
     for answer, question in zip(both, [shop.question(*SEVERAL), shop.question(view="totals")], strict=True):
         check(answer, question)
     assert shop.engine.etag(shop.question()) not in (None, before)
     with pytest.raises(NotYet):
-        shop.ask(("min_cut", ",".join(f"{partition}:{offset}" for partition, offset in END.items())))
+        shop.query(("min_cut", ",".join(f"{partition}:{offset}" for partition, offset in END.items())))
     # The generation that was opened after it is right.
     assert shop.compared_run(3)["sales"].mismatched == 0
-    answer = shop.ask()
+    answer = shop.query()
     assert not answer.meta.degraded
     check(answer, shop.question())
 
@@ -113,15 +113,15 @@ def test_first_keys_of_a_view_that_is_set_aside_are_those_of_the_run(shop: Compa
     shop.corrupt()
     shop.compared_run(1)
     shop.writer.apply(EVENTS, END)
-    first = {pack_key(row.key) for row in shop.ask(*SEVERAL).rows}
-    gid = shop.speed_views.look().generations[-1].gid
-    for bucket in shop.speed_views.counted_buckets(gid, SALES.hash):  # all others seem to have many more
-        for key, packed in list(shop.speed_views.states_of(gid, SALES.hash, bucket)):
+    first = {pack_key(row.key) for row in shop.query(*SEVERAL).rows}
+    gid = shop.speed_views.reader.snapshot().generations[-1].gid
+    for bucket in shop.speed_views.reader.bucket_sizes(gid, SALES.hash):  # all others seem to have many more
+        for key, packed in list(shop.speed_views.reader.states_of(gid, SALES.hash, bucket)):
             if key not in first:
                 state = states.unpack(SALES.algebras, packed)
                 wrong = states.pack(SALES.algebras, {**state, "orders": state["orders"] + 10_000})
-                shop.server.client.hset(shop.speed_views._data(gid, SALES.hash, bucket), key, wrong)
-    answer = shop.ask(*SEVERAL)
+                shop.server.client.hset(shop.speed_views.layout.data(gid, SALES.hash, bucket), key, wrong)
+    answer = shop.query(*SEVERAL)
     assert {pack_key(row.key) for row in answer.rows} == first
     check(answer, shop.question(*SEVERAL))
 
@@ -135,7 +135,7 @@ def test_reader_of_an_older_run_does_not_get_the_wrong_states_back(shop: Compare
     shop.writer.apply(EVENTS, END)
     shop.compared_run(3)
     publish_log.serve(shop.place.folder, 1)
-    answer = shop.ask()
+    answer = shop.query()
     assert answer.meta.batch.run == 1
     assert answer.meta.degraded
     check(answer, shop.question())
@@ -145,12 +145,12 @@ def test_speed_views_that_were_made_anew_are_not_set_aside(shop: Compare) -> Non
     shop.writer.apply(EVENTS, HALF)
     shop.corrupt()
     assert shop.compared_run(1)["sales"].mismatched == 1
-    assert shop.ask().meta.degraded
-    assert shop.speed_views.forget()
-    assert shop.ask().meta.degraded, "there are none now"
+    assert shop.query().meta.degraded
+    assert shop.speed_views.runs.forget()
+    assert shop.query().meta.degraded, "there are none now"
     shop.writer.start()
     shop.writer.apply(EVENTS, END)
-    answer = shop.ask()
+    answer = shop.query()
     assert not answer.meta.degraded
     check(answer, shop.question())
 
@@ -161,7 +161,7 @@ def test_threshold_says_how_much_may_differ(shop: Compare) -> None:
     shop.corrupt()
     found = shop.compared_run(1)["sales"]
     assert found.mismatched == 1
-    assert not shop.ask().meta.degraded
+    assert not shop.query().meta.degraded
 
 
 def test_what_cannot_be_compared_says_why_and_changes_nothing(shop: Compare) -> None:
@@ -172,28 +172,28 @@ def test_what_cannot_be_compared_says_why_and_changes_nothing(shop: Compare) -> 
     assert gone.of_run(2, HALF, [(SALES, ())])[0].why_not == "there is no speed side"
     elsewhere = Comparison(shop.place.settings, shop.place.folder, shop.speed_views)
     assert "not at the cut" in elsewhere.of_run(2, END, [(SALES, ())])[0].why_not
-    assert shop.ask().meta.degraded, "it is still set aside"
+    assert shop.query().meta.degraded, "it is still set aside"
 
 
 def test_sample_is_bounded_repeatable_and_another_one_for_the_next_run(shop: Compare) -> None:
     shop.writer.apply(EVENTS, END)
     shop.place.write(1, END, EVENTS)
-    kept = shop.speed_views.look()
+    kept = shop.speed_views.reader.snapshot()
     data = read_manifest(shop.place.folder, 1).view("sales")
     empty, after = open_index(()), open_index(shop.place.folder.indexes / name for name in data.index)
 
     def sampled(seed: int) -> tuple[int, Sequence[str]]:
         gid = kept.generations[0].gid
         wrong = states.pack(SALES.algebras, {name: each.zero() for name, each in SALES.algebras.items()})
-        for bucket in shop.speed_views.counted_buckets(gid, SALES.hash):
-            for key, _ in list(shop.speed_views.states_of(gid, SALES.hash, bucket)):
-                shop.server.client.hset(shop.speed_views._data(gid, SALES.hash, bucket), key, wrong)
+        for bucket in shop.speed_views.reader.bucket_sizes(gid, SALES.hash):
+            for key, _ in list(shop.speed_views.reader.states_of(gid, SALES.hash, bucket)):
+                shop.server.client.hset(shop.speed_views.layout.data(gid, SALES.hash, bucket), key, wrong)
         found = differences(SALES, shop.speed_views, kept.generations, empty, after, 40, seed)
         return found.compared, [str(place) for place in found.places]
 
     assert sampled(1) == sampled(1)
     assert sampled(1)[1] != sampled(2)[1]
-    groups = sum(shop.speed_views.counted_buckets(kept.generations[0].gid, SALES.hash).values())
+    groups = sum(shop.speed_views.reader.bucket_sizes(kept.generations[0].gid, SALES.hash).values())
     assert 10 <= sampled(1)[0] <= 160 < groups + 200
     empty.close()
     after.close()
@@ -201,15 +201,15 @@ def test_sample_is_bounded_repeatable_and_another_one_for_the_next_run(shop: Com
 
 def test_lost_and_unreadable_states_are_found_too(shop: Compare) -> None:
     shop.writer.apply(EVENTS, HALF)
-    gid = shop.speed_views.look().generations[-1].gid
-    lost, torn = sorted(shop.speed_views.counted_buckets(gid, SALES.hash))[:2]
-    keys = {bucket: min(shop.speed_views.states_of(gid, SALES.hash, bucket))[0] for bucket in (lost, torn)}
-    shop.server.client.hdel(shop.speed_views._data(gid, SALES.hash, lost), keys[lost])
-    shop.server.client.hset(shop.speed_views._data(gid, SALES.hash, torn), keys[torn], b"\x01torn")
+    gid = shop.speed_views.reader.snapshot().generations[-1].gid
+    lost, torn = sorted(shop.speed_views.reader.bucket_sizes(gid, SALES.hash))[:2]
+    keys = {bucket: min(shop.speed_views.reader.states_of(gid, SALES.hash, bucket))[0] for bucket in (lost, torn)}
+    shop.server.client.hdel(shop.speed_views.layout.data(gid, SALES.hash, lost), keys[lost])
+    shop.server.client.hset(shop.speed_views.layout.data(gid, SALES.hash, torn), keys[torn], b"\x01torn")
     found = shop.compared_run(1)["sales"]
     assert found.mismatched == 2
     assert sorted("the speed side has nothing of it" in each for each in found.examples) == [False, True]
-    assert shop.ask().meta.degraded
+    assert shop.query().meta.degraded
 
 
 def test_damaged_file_sets_all_aside_until_a_later_run_found_all_right(shop: Compare) -> None:
@@ -217,14 +217,14 @@ def test_damaged_file_sets_all_aside_until_a_later_run_found_all_right(shop: Com
     shop.compared_run(1)
     shop.place.folder.consistency.write_text("{")
     shop.writer.apply(EVENTS, HALF)
-    answer = shop.ask()
+    answer = shop.query()
     assert "damaged" in (answer.meta.why or "")
     check(answer, shop.question())
     shop.compared_run(2)
-    assert shop.ask().meta.degraded, "nobody knows what had been set aside"
+    assert shop.query().meta.degraded, "nobody knows what had been set aside"
     shop.writer.apply(EVENTS, END)
     shop.compared_run(3)
-    assert not shop.ask().meta.degraded
+    assert not shop.query().meta.degraded
     assert {mark.lifted for mark in quarantine.read(shop.place.folder).marks} == {3}
 
 
@@ -233,15 +233,15 @@ def test_speed_side_that_lost_every_event_is_set_aside(shop: Compare, base: int 
     shop.writer.apply(EVENTS, QUARTER)
     shop.compared_run(1)
     shop.writer.apply(EVENTS, HALF)
-    gid = shop.speed_views.look().generations[-1].gid
+    gid = shop.speed_views.reader.snapshot().generations[-1].gid
     for name in (SALES.hash, totals_of(SALES.hash), TOTALS.hash):
-        for bucket in shop.speed_views.counted_buckets(gid, name):
-            shop.server.client.delete(shop.speed_views._data(gid, name, bucket))
-        shop.server.client.delete(shop.speed_views._buckets(gid, name))
+        for bucket in shop.speed_views.reader.bucket_sizes(gid, name):
+            shop.server.client.delete(shop.speed_views.layout.data(gid, name, bucket))
+        shop.server.client.delete(shop.speed_views.layout.buckets(gid, name))
     found = shop.compared_run(2, base=base)
     assert found["sales"].mismatched > 0
     assert found["totals"].mismatched > 0
-    assert shop.ask().meta.degraded
+    assert shop.query().meta.degraded
 
 
 def test_mark_is_not_lifted_where_nothing_was_compared(shop: Compare) -> None:
@@ -249,10 +249,10 @@ def test_mark_is_not_lifted_where_nothing_was_compared(shop: Compare) -> None:
     shop.corrupt()
     shop.compared_run(1)
     assert shop.compared_run(2, base=1)["sales"].compared == 0
-    assert shop.ask().meta.degraded
+    assert shop.query().meta.degraded
     shop.writer.apply(EVENTS, END)
     shop.compared_run(3, base=2)
-    assert not shop.ask().meta.degraded
+    assert not shop.query().meta.degraded
 
 
 def test_damaged_file_stays_as_it_is_where_the_speed_side_is_not_known(shop: Compare) -> None:
@@ -263,4 +263,4 @@ def test_damaged_file_stays_as_it_is_where_the_speed_side_is_not_known(shop: Com
     gone = Comparison(shop.place.settings, shop.place.folder, None)
     assert gone.of_run(2, HALF, [(SALES, ())])[0].why_not == "there is no speed side"
     assert shop.place.folder.consistency.read_text() == "{"
-    assert shop.ask().meta.degraded
+    assert shop.query().meta.degraded

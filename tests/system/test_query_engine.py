@@ -17,7 +17,7 @@ import pytest
 
 from batch_layer.index import files
 from hand_off import generations, publish_log
-from hand_off.lag import Looked
+from hand_off.lag import KafkaEnd
 from hand_off.speed_views import SpeedViews
 from master_dataset.cut import Cut
 from serving_layer.engine import QueryEngine
@@ -30,9 +30,10 @@ from serving_layer.errors import (
     TooLong,
     UnknownView,
 )
-from serving_layer.query.budget import ExecutionLimits
+from serving_layer.query import cursors
+from serving_layer.query.limits import ExecutionLimits, QueryLimits
 from serving_layer.query.model import Query
-from serving_layer.query.parse import QueryLimits, parse_query
+from serving_layer.query.parse import parse_query
 from serving_layer.query.result import Result
 from serving_layer.readers import speed as speed_side
 from tests.conftest import wait_until
@@ -90,18 +91,18 @@ class Shop:
         cut = self.writer.open(number)
         self.place.write(number, cut, of, base=base)
         self.place.append(number, cut, **options)
-        self.speed_views.publish(number, cut)
+        self.speed_views.runs.publish(number, cut)
         return cut
 
     def retire(self) -> None:
         """Drop all generations but the newest."""
-        assert self.speed_views.retire(self.speed_views.look().generations[-1].gid)
+        assert self.speed_views.runs.retire(self.speed_views.reader.snapshot().generations[-1].gid)
 
     def question(self, *more: tuple[str, str], view: str = "sales") -> Query:
         given = [*(each for each in WHOLE if each[0] not in dict(more)), *more]
         return parse_query(self.engine.served_view(view), given, now=NOW, limits=QueryLimits())
 
-    def parse_query(self, *more: tuple[str, str], view: str = "sales") -> Result:
+    def query(self, *more: tuple[str, str], view: str = "sales") -> Result:
         return self.engine.execute(self.question(*more, view=view))
 
 
@@ -170,19 +171,19 @@ def test_merged_answers_are_the_oracles_at_the_cut_they_report(shop: Shop, seed:
             assert answer.meta.speed is not None
             assert answer.meta.speed.published_run == number
         if chance.random() < 0.5:
-            generations.tend(shop.speed_views, shop.place.folder, grace_s=0)
+            generations.clean_up(shop.speed_views, shop.place.folder, grace_s=0)
 
 
 def test_what_only_one_side_has_is_read_from_that_side(shop: Shop) -> None:
     shop.writer.apply(EVENTS, HALF)
-    nothing = shop.parse_query(("from", "2020-01-01"), ("to", "2020-01-05"))
+    nothing = shop.query(("from", "2020-01-01"), ("to", "2020-01-05"))
     assert nothing.rows == []
     shop.run(1)
-    batch = shop.parse_query()
+    batch = shop.query()
     assert (batch.meta.batch.read, batch.meta.speed and batch.meta.speed.read) == (True, False)
     late = Event(0, END[0], "late", FIRST.replace(year=2020), {"cents": 5, "item": "x"})
     shop.writer.apply([*EVENTS, late], {**HALF, 0: END[0] + 1})
-    speed = shop.parse_query(("from", "2019-01-01"), ("to", "2021-01-01"), ("by", "item"))
+    speed = shop.query(("from", "2019-01-01"), ("to", "2021-01-01"), ("by", "item"))
     assert [row.key for row in speed.rows] == [("x",)]
     assert (speed.meta.batch.read, speed.meta.speed and speed.meta.speed.read) == (False, True)
 
@@ -191,7 +192,7 @@ def test_each_row_says_what_it_is_made_of(shop: Shop) -> None:
     shop.writer.apply(EVENTS, HALF)
     shop.run(1)
     shop.writer.apply(EVENTS, END)
-    (row,) = shop.parse_query(("explain", "true"), ("answers", "orders,users")).rows
+    (row,) = shop.query(("explain", "true"), ("answers", "orders,users")).rows
     assert row.explain is not None
     sides = [row.explain[side]["orders"] for side in ("batch", "speed", "merged")]
     assert sides[0] + sides[1] == sides[2] == row.answers["orders"]
@@ -228,7 +229,7 @@ def test_a_run_that_redis_sent_a_reader_to_is_closed_when_another_is_served(shop
     batch = shop.engine._readers[SHOP.name].batch
     shop.writer.apply(EVENTS, QUARTER)
     shop.run(1)
-    assert shop.parse_query().meta.batch.run == 1
+    assert shop.query().meta.batch.run == 1
     shop.writer.apply(EVENTS, HALF)
     question = shop.question()
     with batch._following:  # as if another thread opened the next run just now
@@ -236,10 +237,10 @@ def test_a_run_that_redis_sent_a_reader_to_is_closed_when_another_is_served(shop
         shop.retire()
         assert shop.engine.execute(question).meta.batch.run == 2, "Redis says which"
         assert batch.served == 1
-    assert shop.parse_query().meta.batch.run == 2
+    assert shop.query().meta.batch.run == 2
     shop.writer.apply(EVENTS, END)
     shop.run(3)
-    assert shop.parse_query().meta.batch.run == 3
+    assert shop.query().meta.batch.run == 3
     with batch.current() as run:
         assert {file.path for view in run._opened for file in run.index(view).files} == files._opened.keys()
 
@@ -268,7 +269,7 @@ def test_runs_are_switched_while_queries_read(shop: Shop) -> None:
             for number, end in enumerate(steps(EVENTS, Random(1), 5), start=1):  # noqa: S311
                 shop.writer.apply(EVENTS, {p: max(end.get(p, 0), QUARTER[p]) for p in END})
                 shop.run(number, base=number - 1 or None if number % 3 else None)
-                generations.tend(shop.speed_views, shop.place.folder, grace_s=1000)
+                generations.clean_up(shop.speed_views, shop.place.folder, grace_s=1000)
                 wait_until(f"run {number} to be read", lambda: number in runs or any(map(_failed, asking)))  # noqa: B023
         except BaseException as error:
             failures.append(error)
@@ -302,7 +303,7 @@ def test_pages_go_on_across_a_publish(shop: Shop) -> None:
             number += 1
             if len(found) < 40:
                 shop.run(number, base=number - 1 or None)
-            page = shop.engine.execute(replace(question, cursor=page.next))
+            page = shop.engine.execute(replace(question, cursor=cursors.read(page.next)))
             assert not page.meta.degraded
         assert [*found, *page.rows] == whole
 
@@ -338,7 +339,7 @@ def test_a_run_that_redis_goes_with_and_that_is_gone_leaves_the_batch_side_alone
     shop.place.folder.manifest(1).unlink()
     for answer in check_all(shop):
         assert (answer.meta.degraded, answer.meta.batch.run, answer.meta.cut) == (True, 2, HALF)
-        assert "go with run 1" in str(answer.meta.why)
+        assert "continues run 1" in str(answer.meta.why)
 
 
 def test_readers_that_are_rolled_back_stay_there(shop: Shop) -> None:
@@ -346,7 +347,7 @@ def test_readers_that_are_rolled_back_stay_there(shop: Shop) -> None:
     shop.run(1)
     shop.writer.apply(EVENTS, HALF)
     shop.run(2)
-    assert shop.parse_query().meta.batch.run == 2
+    assert shop.query().meta.batch.run == 2
     publish_log.serve(shop.place.folder, 1)
     shop.writer.apply(EVENTS, END)
     for answer in check_all(shop):
@@ -382,7 +383,7 @@ def test_an_old_version_is_served_until_a_run_has_the_new_one(shop: Shop, tmp_pa
     cut = shop.writer.open(2)
     shop.writer.apply(EVENTS, END)
     shop.place.publish(2, cut, EVENTS)
-    shop.speed_views.publish(2, cut)
+    shop.speed_views.runs.publish(2, cut)
     assert again.served_view("sales").hash == CHANGED.hash
     for view in ("sales", "fresh"):
         question = shop.question(("by", "item"), view=view) if view == "sales" else shop.question(view=view)
@@ -393,7 +394,7 @@ def test_an_old_version_is_served_until_a_run_has_the_new_one(shop: Shop, tmp_pa
     check(late, old)
     assert (late.meta.batch.run, late.meta.cut, late.meta.degraded) == (1, END, False), "asked just before the switch"
     never = replace(old, view=View("sales", SHOP, {"orders": Count(), "hits": Count()}))
-    with pytest.raises(NotComputedYet, match="Ask again"):
+    with pytest.raises(NotComputedYet, match="Try again"):
         again.execute(never)
     again.close()
 
@@ -436,15 +437,15 @@ def test_a_redis_that_is_away_leaves_the_batch_side_alone(shop: Shop) -> None:
         for answer in check_all(shop):
             assert (answer.meta.degraded, answer.meta.complete, answer.meta.speed) == (True, False, None)
             assert answer.meta.cut == HALF
-            assert "Redis does not answer" in str(answer.meta.why)
+            assert "Redis does not reply" in str(answer.meta.why)
         with pytest.raises(NotYet):
-            shop.parse_query(("min_cut", "0:9999"), ("wait", "0s"))
-        assert shop.parse_query(("min_cut", f"0:{HALF[0]}"), ("wait", "0s")).rows[0].answers["orders"] > 0
-        with pytest.raises(Stale, match="not known"):
-            shop.parse_query(("max_staleness", "1h"), ("wait", "0s"))
+            shop.query(("min_cut", "0:9999"), ("wait", "0s"))
+        assert shop.query(("min_cut", f"0:{HALF[0]}"), ("wait", "0s")).rows[0].answers["orders"] > 0
+        with pytest.raises(Stale, match="unknown"):
+            shop.query(("max_staleness", "1h"), ("wait", "0s"))
     finally:
         shop.server.start()
-    wait_until("answers to be whole again", lambda: not shop.parse_query().meta.degraded, deadline_s=60)
+    wait_until("answers to be whole again", lambda: not shop.query().meta.degraded, deadline_s=60)
     for answer in check_all(shop):
         assert (answer.meta.degraded, answer.meta.cut) == (False, END)
 
@@ -452,10 +453,10 @@ def test_a_redis_that_is_away_leaves_the_batch_side_alone(shop: Shop) -> None:
 def test_a_redis_that_hangs_holds_up_few(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """One query waits until its time is over; those after it do not."""
     wait_s = 5.0
-    monkeypatch.setattr(speed_side, "AGAIN_S", 2 * wait_s)  # so that none is the next to try
+    monkeypatch.setattr(speed_side, "RETRY_AFTER_S", 2 * wait_s)  # so that none is the next to try
     shop.engine.close()
     shop.engine = QueryEngine(
-        shop.place.settings, shop.place.declarations, replace(shop.engine.bounds, speed_timeout_s=wait_s)
+        shop.place.settings, shop.place.declarations, replace(shop.engine.limits, speed_timeout_s=wait_s)
     )
     shop.writer.apply(EVENTS, HALF)
     shop.run(1)
@@ -475,7 +476,7 @@ def test_a_redis_that_hangs_holds_up_few(shop: Shop, monkeypatch: pytest.MonkeyP
     for answer, question in zip(answers, questions, strict=True):
         assert answer.meta.degraded
         check(answer, question)
-    wait_until("answers to be whole again", lambda: not shop.parse_query().meta.degraded, deadline_s=60)
+    wait_until("answers to be whole again", lambda: not shop.query().meta.degraded, deadline_s=60)
 
 
 def test_a_redis_that_was_emptied_is_said_until_it_has_caught_up(shop: Shop) -> None:
@@ -511,7 +512,7 @@ def test_a_page_behind_the_page_before_says_so(shop: Shop) -> None:
     shop.writer.start()
     shop.writer.apply(EVENTS, HALF)
     other = QueryEngine(shop.place.settings, shop.place.declarations)
-    second = other.execute(replace(question, cursor=first.next))
+    second = other.execute(replace(question, cursor=cursors.read(first.next)))
     assert second.meta.degraded
     assert "Begin again with the first page" in str(second.meta.why)
     other.close()
@@ -523,34 +524,34 @@ def test_a_page_behind_the_page_before_says_so(shop: Shop) -> None:
 def test_a_question_waits_until_the_views_have_come_as_far(shop: Shop) -> None:
     shop.writer.apply(EVENTS, HALF)
     with pytest.raises(NotYet) as refused:
-        shop.parse_query(("min_cut", f"0:{END[0]}"), ("wait", "0s"))
+        shop.query(("min_cut", f"0:{END[0]}"), ("wait", "0s"))
     assert refused.value.more["applied"] == {str(p): o for p, o in HALF.items()}
     assert refused.value.more["missing"] == END[0] - HALF[0]
     later = threading.Timer(0.3, shop.writer.apply, (EVENTS, END))
     later.start()
-    answer = shop.parse_query(("min_cut", f"0:{END[0]}"), ("wait", "20s"))
+    answer = shop.query(("min_cut", f"0:{END[0]}"), ("wait", "20s"))
     assert answer.meta.cut == END
     later.join()
     began = time.monotonic()
     with pytest.raises(NotYet):
-        shop.parse_query(("min_cut", f"0:{END[0] + 1}"), ("wait", "200ms"))
+        shop.query(("min_cut", f"0:{END[0] + 1}"), ("wait", "200ms"))
     assert 0.2 <= time.monotonic() - began < 20  # and not as long as anybody may wait
 
 
 def test_a_question_waits_until_the_views_are_fresh(shop: Shop) -> None:
     shop.writer.apply(EVENTS, HALF)
-    with pytest.raises(Stale, match="not known"):
-        shop.parse_query(("max_staleness", "5s"), ("wait", "0s"))
-    shop.speed_views.beat(shop.writer.token, 3600, Looked(END, 1.0, HALF, 900.0))
+    with pytest.raises(Stale, match="unknown"):
+        shop.query(("max_staleness", "5s"), ("wait", "0s"))
+    shop.speed_views.writer(shop.writer.token).heartbeat(3600, KafkaEnd(END, 1.0, HALF, 900.0))
     with pytest.raises(Stale) as refused:
-        shop.parse_query(("max_staleness", "10m"), ("wait", "0s"))
+        shop.query(("max_staleness", "10m"), ("wait", "0s"))
     assert 899 < refused.value.more["lag_s"] < 1100
-    found = shop.parse_query(("max_staleness", "1h")).meta.speed
+    found = shop.query(("max_staleness", "1h")).meta.speed
     assert found is not None
     assert found.lag_events == sum(END.values()) - sum(HALF.values())
     later = threading.Timer(0.3, shop.writer.apply, (EVENTS, END))
     later.start()
-    answer = shop.parse_query(("max_staleness", "10m"), ("wait", "20s")).meta
+    answer = shop.query(("max_staleness", "10m"), ("wait", "20s")).meta
     later.join()
     assert answer.speed is not None
     assert (answer.cut, answer.speed.lag_events) == (END, 0)
@@ -590,7 +591,7 @@ def SALES_TABLE(shop: Shop) -> str:
 @pytest.mark.parametrize(
     ("bounds", "error", "words"),
     [
-        (ExecutionLimits(speed_states=50), TooLarge, "speed views have more than 50 states"),
+        (ExecutionLimits(speed_states=50), TooLarge, "needs more than 50 states"),
         (ExecutionLimits(speed_buckets=10), TooLarge, "10 buckets"),
         (ExecutionLimits(max_groups=60), TooLarge, "serving_max_groups"),
         (ExecutionLimits(max_state_mb=0.01), TooLarge, "0.01 MB"),
@@ -603,36 +604,36 @@ def test_a_question_that_takes_too_much_is_refused(
     shop = Shop(tmp_path, server, bounds)
     shop.writer.apply(EVENTS, HALF)
     with pytest.raises(error, match=words):
-        shop.parse_query(("by", "item,size"), ("grain", "hour"))
+        shop.query(("by", "item,size"), ("grain", "hour"))
     shop.run(1)
     shop.writer.apply(EVENTS, {**HALF, 0: HALF[0] + 1})
     shop.retire()
     if bounds.speed_states == 50 or bounds.speed_buckets == 10:
-        assert shop.parse_query().rows, "after a run the speed views have few again"
+        assert shop.query().rows, "after a run the speed views have few again"
     else:
         with pytest.raises(error, match=words):
-            shop.parse_query(("by", "item,size"), ("grain", "hour"))
+            shop.query(("by", "item,size"), ("grain", "hour"))
     shop.engine.close()
 
 
 def test_an_etag_is_the_same_as_long_as_the_answer_is(shop: Shop) -> None:
     shop.writer.apply(EVENTS, HALF)
-    first = shop.parse_query().meta.etag
-    assert shop.parse_query().meta.etag == first
+    first = shop.query().meta.etag
+    assert shop.query().meta.etag == first
     others = [
-        shop.parse_query(("by", "item")).meta.etag,
-        shop.parse_query(("limit", "3")).meta.etag,
-        shop.parse_query(("explain", "true")).meta.etag,
+        shop.query(("by", "item")).meta.etag,
+        shop.query(("limit", "3")).meta.etag,
+        shop.query(("explain", "true")).meta.etag,
     ]
     shop.writer.apply(EVENTS, END)
-    others.append(shop.parse_query().meta.etag)
+    others.append(shop.query().meta.etag)
     shop.run(1)
-    others.append(shop.parse_query().meta.etag)
+    others.append(shop.query().meta.etag)
     assert len({first, *others}) == 6
 
 
 def test_a_meta_says_how_far_an_answer_may_be_off(shop: Shop) -> None:
-    told = shop.parse_query(("answers", "orders,users,share,ms")).meta.answers
+    told = shop.query(("answers", "orders,users,share,ms")).meta.answers
     assert told["orders"] == {"kind": "count", "exact": True}
     assert told["share"] == {"kind": "derived", "exact": True}
     assert told["users"]["exact"] is False
@@ -642,7 +643,7 @@ def test_a_meta_says_how_far_an_answer_may_be_off(shop: Shop) -> None:
 
 def test_more_quantiles_stand_beside_those_that_were_declared(shop: Shop) -> None:
     shop.writer.apply(EVENTS, END)
-    (row,) = shop.parse_query(("answers", "ms,median"), ("quantiles", "0.5,0.9,1")).rows
+    (row,) = shop.query(("answers", "ms,median"), ("quantiles", "0.5,0.9,1")).rows
     assert row.answers.keys() == {"ms", "median", "ms.quantiles", "median.quantiles"}
     assert row.answers["ms.quantiles"].keys() == {"0.5", "0.9", "1"}
     assert row.answers["ms.quantiles"]["0.9"] == row.answers["ms"]["p90"]

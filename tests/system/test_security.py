@@ -1,6 +1,6 @@
 """The surface as an attacker meets it: every route without a right key, secrets, injected texts, fuzzed requests.
 
-`FUZZ_REQUESTS=10000` sends so many requests to each group of routes; by default fewer.
+A soak sends 10,000 requests to each group of routes, FUZZ_REQUESTS another number; the gate sends fewer.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from starlette.routing import BaseRoute, Match, Route, WebSocketRoute
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from hand_off.lag import Looked
+from hand_off.lag import KafkaEnd
 from hand_off.speed_views import Outcome, SpeedViews
 from infra.clients.redis import redis_client
 from infra.home import Home
@@ -47,6 +47,7 @@ from serving_layer.dashboard.files import read_files
 from serving_layer.push.live_queries import NOT_LIVE
 from tests.conftest import Stack, start_stack, stop_stack, wait_until
 from tests.serving_data import Place, Writer, end_of
+from tests.tiers import times
 from views.catalog.page_hits import page_hits
 from views.catalog.page_latency import page_latency
 from views.catalog.signups import signups
@@ -58,7 +59,7 @@ from views.sample_events import generate
 from views.view import View
 
 TIDEMARK = str(Path(sys.executable).with_name("tidemark"))
-FUZZED = int(os.environ.get("FUZZ_REQUESTS", "150"))
+FUZZED = int(os.environ.get("FUZZ_REQUESTS", times(150, 10_000)))
 THREADS = 4
 OPEN = {"/health", "/healthz", "/ready"}
 """What needs no key: it says nothing of anybody's data."""
@@ -172,9 +173,9 @@ def fill_both_sides(place: Place, speed_views: SpeedViews) -> None:
     writer.apply(events, {partition: offset // 2 for partition, offset in end.items()})
     cut = writer.open(1)
     place.publish(1, cut, events)
-    assert speed_views.publish(1, cut) == Outcome.OK
+    assert speed_views.runs.publish(1, cut) == Outcome.OK
     writer.apply(events, end)
-    assert speed_views.beat(writer.token, DAY_S, Looked(end, 0.0, end, 0.0)) == Outcome.OK
+    assert speed_views.writer(writer.token).heartbeat(DAY_S, KafkaEnd(end, 0.0, end, 0.0)) == Outcome.OK
 
 
 def visits() -> list[Event]:

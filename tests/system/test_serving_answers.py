@@ -16,10 +16,10 @@ from serving_layer.app import create_app
 from serving_layer.query.model import Query
 from serving_layer.rest import formats
 from tests.conftest import wait_until
+from tests.process.serving_server import running
+from tests.process.test_push import Reader, hang_up
 from tests.system.speed_source import RedisServer
 from tests.system.test_query_engine import END, EVENTS, HALF, QUARTER, WHOLE, Shop
-from tests.unit.serving_server import running
-from tests.unit.test_push import Reader, hang_up
 from tests.unit.test_serving_openapi import mistakes
 
 ASKED: list[list[tuple[str, str]]] = [
@@ -90,7 +90,7 @@ def test_answers_by_rest_are_those_of_answering_and_what_the_description_says(fr
         for more in ASKED:
             answer = ask(front, more)
             assert answer.status_code == 200, answer.text
-            expected = json.loads(formats.to_json(front.shop.ask(*more)))
+            expected = json.loads(formats.to_json(front.shop.query(*more)))
             found = answer.json()
             assert without_lag(found) == without_lag(expected), (moment, more)
             assert found["meta"]["degraded"] is False

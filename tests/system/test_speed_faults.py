@@ -16,7 +16,7 @@ import psutil
 import pytest
 from confluent_kafka import Producer
 
-from hand_off.speed_views import Stretch, cut_text
+from hand_off.speed_views import StateRange, cut_text
 from infra.clients.kafka_admin import KafkaAdmin
 from infra.home import Home
 from infra.process_status import status_path, write_status
@@ -66,13 +66,13 @@ def test_a_micro_batch_that_is_delivered_again_counts_once(
         take(self, rows, batch_id)
 
     monkeypatch.setattr(stream.Stream, "take", take_twice)
-    with speed.keeping() as keeper:
+    with speed.keeping() as writer:
         for deliveries in (2, 4):
             speed.send(copies=0)
             speed.wait_until_applied()
-            wait_until("it to be delivered again", lambda wanted=deliveries: keeper.pace.micro_batches >= wanted, 30)
+            wait_until("it to be delivered again", lambda wanted=deliveries: writer.pace.micro_batches >= wanted, 30)
             speed.caught_up()
-        assert keeper.starts == 1
+        assert writer.starts == 1
 
 
 def test_kill_9_inside_the_atomic_step(speed: SpeedPlace, redis: RedisServer) -> None:
@@ -94,15 +94,15 @@ def test_kill_9_inside_the_atomic_step(speed: SpeedPlace, redis: RedisServer) ->
                 proxy.is_deaf = True
                 return sent if is_sent else sent[: len(sent) // 2]
 
-            before = speed.speed_views.look().meta
+            before = speed.speed_views.reader.snapshot().meta
             proxy.request = request
             victim = speed.process()
             wait_until("the call of the script", lambda called=called: called, 120)
             if is_sent:
-                wait_until("Redis to run it", lambda: speed.speed_views.look().meta.applied, 20)
+                wait_until("Redis to run it", lambda: speed.speed_views.reader.snapshot().meta.applied, 20)
             victim.kill()
             assert victim.wait(timeout=20) == KILLED
-            meta = speed.speed_views.look().meta
+            meta = speed.speed_views.reader.snapshot().meta
             assert bool(meta.applied) == is_sent, (before, meta)
             if is_sent:
                 assert speed.check() > 0
@@ -121,7 +121,7 @@ def test_redis_killed_while_it_runs_the_atomic_step(speed: SpeedPlace, redis: Re
     proxy, apply = Proxy(redis), speed.speed_views._scripts["apply"]
     speed.settings = speed.settings.model_copy(update={"redis_url": proxy.url})
     try:
-        with speed.keeping() as keeper:
+        with speed.keeping() as writer:
             speed.send()
             speed.caught_up()
             kills: list[int] = []
@@ -143,7 +143,7 @@ def test_redis_killed_while_it_runs_the_atomic_step(speed: SpeedPlace, redis: Re
             redis.start()
             speed.send()
             speed.caught_up()
-            assert keeper.starts == 2
+            assert writer.starts == 2
     finally:
         proxy.close()
 
@@ -154,7 +154,7 @@ def total(speed: SpeedPlace) -> int:
 
     view = next(view for view in speed.views if view.name == "totals")
     entry = publish_log.served(speed.folder)
-    answer = speed.speed_views.answer(entry.run, entry.cut, [Stretch(view.hash)])
+    answer = speed.speed_views.reader.answer(entry.run, entry.cut, [StateRange(view.hash)])
     found = [states.unpack(view.algebras, state) for _, _, state in answer.states]
     if entry.run:
         found += speed._batch_states(entry.run, view).values()
@@ -212,9 +212,9 @@ def test_copies_are_dropped_again_after_that_was_switched_off(place: Callable[..
         speed.send(copies=0)
         speed.caught_up()
     speed.settings = speed.settings.model_copy(update={"speed_dedup_horizon_s": 3600.0})
-    with speed.keeping() as keeper:
-        wait_until("the keeper to say so", lambda: "master dataset" in keeper.error, 30)
-        assert speed.speed_views.living_writer() != keeper._token or not keeper._token
+    with speed.keeping() as writer:
+        wait_until("the writer to say so", lambda: "master dataset" in writer.error, 30)
+        assert speed.speed_views.reader.living_writer() != writer.token or not writer.token
         speed.archive()
         speed.send()  # repeats events that were counted without marks
         speed.caught_up()
@@ -227,15 +227,15 @@ def test_a_run_takes_over_what_kafka_no_longer_has(speed: SpeedPlace) -> None:
     speed.send()
     speed.archive()
     delete_records(KafkaAdmin(speed.settings, speed.kafka), speed.source.topic, speed.kafka_end())
-    with speed.keeping() as keeper:
-        wait_until("the keeper to say so", lambda: "no longer holds" in keeper.error, 30)
-        assert f"`tidemark batch run --source {speed.name}`" in keeper.error
+    with speed.keeping() as writer:
+        wait_until("the writer to say so", lambda: "no longer holds" in writer.error, 30)
+        assert f"`tidemark batch run --source {speed.name}`" in writer.error
         assert speed.check() < len(speed.events)
         manifest = speed.run()
         assert cut_text(manifest.cut) == cut_text(speed.kafka_end())
         speed.send()
         speed.caught_up()
-        assert not keeper.error
+        assert not writer.error
 
 
 def test_a_micro_batch_that_fails_is_tried_smaller(speed: SpeedPlace) -> None:
@@ -244,15 +244,15 @@ def test_a_micro_batch_that_fails_is_tried_smaller(speed: SpeedPlace) -> None:
 
     def fail(name: str) -> None:
         if name == "speed.before_apply":
-            tried.append(keeper.stream.size)
+            tried.append(writer.stream.size)
             if tried[-1] > 2_000:
                 raise MemoryError("too much at once")
 
-    with speed.keeping(failpoint=fail) as keeper:
+    with speed.keeping(failpoint=fail) as writer:
         speed.caught_up()
         assert tried[0] > 2_000
-        assert max(tried[1:]) <= tried[0] // 2 == keeper.limit
-        assert keeper.starts == 2
+        assert max(tried[1:]) <= tried[0] // 2 == writer.limit
+        assert writer.starts == 2
 
 
 def test_a_process_whose_jvm_is_killed_ends_with_an_exit_code(speed: SpeedPlace) -> None:
@@ -285,13 +285,13 @@ def test_status_tells_how_far_the_speed_views_are(speed: SpeedPlace) -> None:
 
     Home(speed.settings.home).prepare()
     assert row() == {"source": speed.name, "state": "nothing in Redis yet", "against_batch": ""}
-    with speed.keeping() as keeper:
+    with speed.keeping() as writer:
         speed.send()
         speed.caught_up()
-        write_status(status_path(speed.settings, "speed"), status_of([keeper]))
+        write_status(status_path(speed.settings, "speed"), status_of([writer]))
         found = row(speed.name)
         end = {str(partition): offset for partition, offset in speed.kafka_end().items()}
-        counts, _ = speed.speed_views.size()
+        counts, _ = speed.speed_views.reader.size()
         assert found | {"state": "keeps up", "applied": end, "run": 0, "generations": 1, "states": counts} == found
         assert found["marks"] == len({event.event_id for event in speed.events})
         assert found["last_micro_batch_s"] > 0
@@ -299,7 +299,7 @@ def test_status_tells_how_far_the_speed_views_are(speed: SpeedPlace) -> None:
         assert code == 0
         assert "keeps up" in out
     assert status("nosuch")[0] == 2
-    wait_until("the writer to be taken for dead", lambda: speed.speed_views.living_writer() is None, 30)
+    wait_until("the writer to be taken for dead", lambda: speed.speed_views.reader.living_writer() is None, 30)
     assert row()["state"] == "no writer"
     speed.settings = speed.settings.model_copy(update={"redis_url": "redis://127.0.0.1:1/0"})
     code, out, err = status()
@@ -308,14 +308,14 @@ def test_status_tells_how_far_the_speed_views_are(speed: SpeedPlace) -> None:
 
 
 def test_partitions_that_are_added_while_it_runs_are_followed(speed: SpeedPlace) -> None:
-    with speed.keeping() as keeper:
+    with speed.keeping() as writer:
         speed.send()
         speed.caught_up()
         alter_topic(KafkaAdmin(speed.settings, speed.kafka), speed.source.topic, 5, {})
         speed.send(partitions=5)
         assert {event.partition for event in speed.events} == {0, 1, 2, 3, 4}
         speed.caught_up()
-        assert keeper.starts == 1
+        assert writer.starts == 1
 
 
 def test_a_topic_that_was_made_again_is_noticed_without_a_master_dataset(speed: SpeedPlace) -> None:
@@ -328,10 +328,10 @@ def test_a_topic_that_was_made_again_is_noticed_without_a_master_dataset(speed: 
     wait_until("the topic to be gone", lambda: speed.source.topic not in existing_topics(admin))
     wait_until("the topic to be made again", lambda: apply_topics(admin, plan_topics([speed.source])))
     speed.send(200)
-    before = speed.speed_views.look().meta
-    with speed.keeping() as keeper:
-        wait_until("the keeper to say so", lambda: "was deleted and made again" in keeper.error, 30)
-    assert speed.speed_views.look().meta == before
+    before = speed.speed_views.reader.snapshot().meta
+    with speed.keeping() as writer:
+        wait_until("the writer to say so", lambda: "was deleted and made again" in writer.error, 30)
+    assert speed.speed_views.reader.snapshot().meta == before
 
 
 def test_an_open_transaction_does_not_hold_up_a_start(speed: SpeedPlace, redis: RedisServer) -> None:

@@ -5,22 +5,29 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 
 from hand_off import publish_log
 from hand_off.lag import Lag
-from hand_off.speed_views import Stretch, cut_text
-from tests.conftest import Killed, Stack, dying_at, wait_until
+from hand_off.speed_views import StateRange, cut_text
+from tests.conftest import Killed, Stack, dying_at, start_stack, stop_stack, wait_until
+from tests.tiers import times
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from tests.system.speed_source import RedisServer, SpeedPlace
 
 KILLED = -signal.SIGKILL
-AWAY_S = 60
+AWAY = times(2, 12)
+"""So many questions of five seconds Kafka leaves unanswered."""
 
 
 def test_events_are_counted_at_once_and_across_runs(speed: SpeedPlace) -> None:
@@ -36,14 +43,14 @@ def test_events_are_counted_at_once_and_across_runs(speed: SpeedPlace) -> None:
         speed.caught_up()
         speed.send(50, poison=3)
         speed.caught_up()
-    kept = speed.speed_views.look()
+    kept = speed.speed_views.reader.snapshot()
     assert kept.meta is not None
     assert kept.meta.published == second.run
 
 
 def test_readers_are_told_how_far_it_is(speed: SpeedPlace) -> None:
     def lag() -> Lag | None:
-        return speed.speed_views.answer(0, {}, []).lag
+        return speed.speed_views.reader.answer(0, {}, []).lag
 
     def keeps_up() -> bool:
         told = lag()
@@ -66,9 +73,9 @@ def test_old_generations_are_retired_and_swept(speed: SpeedPlace) -> None:
         speed.send()
         speed.caught_up()
         speed.archive_and_run()
-        wait_until("one generation", lambda: len(speed.speed_views.look().generations) == 1, 30)
-        wait_until("all swept", lambda: not speed.speed_views.unswept(), 30)
-        assert speed.speed_views.size()[0] == 0
+        wait_until("one generation", lambda: len(speed.speed_views.reader.snapshot().generations) == 1, 30)
+        wait_until("all swept", lambda: not speed.speed_views.runs.unswept(), 30)
+        assert speed.speed_views.reader.size()[0] == 0
         speed.send()
         speed.caught_up()
 
@@ -105,7 +112,7 @@ def test_a_redis_set_back_goes_on_from_there(speed: SpeedPlace, redis: RedisServ
 
 def _answers(speed: SpeedPlace) -> bool:
     """Whether a reader of the run that Redis names is answered, and rightly."""
-    meta = speed.speed_views.look().meta
+    meta = speed.speed_views.reader.snapshot().meta
     if meta is None:
         return False
     return speed.check(publish_log.find(speed.folder, meta.published)) == len(speed.events)
@@ -149,7 +156,7 @@ def test_a_run_while_nobody_writes_takes_over(speed: SpeedPlace) -> None:
         speed.send()
         speed.caught_up()
     speed.send()
-    wait_until("the writer to be taken for dead", lambda: speed.speed_views.living_writer() is None, 30)
+    wait_until("the writer to be taken for dead", lambda: speed.speed_views.reader.living_writer() is None, 30)
     assert speed.check() < len(speed.events)
     manifest = speed.archive_and_run()
     assert cut_text(manifest.cut) == cut_text(speed.kafka_end())
@@ -173,8 +180,8 @@ def test_a_view_that_changed_joins_at_the_next_cut_while_the_old_one_serves(spee
         speed.send()
         speed.wait_until_applied()
         entry = publish_log.served(speed.folder)
-        assert speed.speed_views.answer(entry.run, entry.cut, [Stretch(old["sales"].hash)]).states
-        assert not speed.speed_views.answer(entry.run, entry.cut, [Stretch(speed.views[0].hash)]).states
+        assert speed.speed_views.reader.answer(entry.run, entry.cut, [StateRange(old["sales"].hash)]).states
+        assert not speed.speed_views.reader.answer(entry.run, entry.cut, [StateRange(speed.views[0].hash)]).states
         speed.archive_and_run()
         assert {view.name for view in speed.views} == {"sales", "totals", "events"}
         speed.send()
@@ -198,7 +205,7 @@ def test_a_run_killed_after_opening_its_cut_and_one_after_it(speed: SpeedPlace) 
 
 def _is_right(speed: SpeedPlace) -> bool:
     entry = publish_log.served(speed.folder)
-    meta = speed.speed_views.look().meta
+    meta = speed.speed_views.reader.snapshot().meta
     return meta is not None and meta.published == entry.run and speed.check() == len(speed.events)
 
 
@@ -248,7 +255,7 @@ def test_kill_9_before_and_after_the_atomic_step(speed: SpeedPlace) -> None:
         victim = speed.process(point, "0")
         assert victim.wait(timeout=300) == KILLED
         speed.send(20)
-        meta = speed.speed_views.look().meta
+        meta = speed.speed_views.reader.snapshot().meta
         assert meta is not None
         assert bool(meta.applied) == (point == "speed.after_apply")
         if meta.applied:
@@ -276,16 +283,29 @@ def test_a_paused_writer_wakes_up_after_its_successor_started(speed: SpeedPlace)
     assert b"another writer" in speed.log.read_bytes()
 
 
-def test_kafka_away_for_a_while(speed: SpeedPlace, stack: Stack) -> None:
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[Stack]:
+    """A broker that nobody else needs."""
+    running = start_stack(tmp_path / "broker", collector_enabled=False)
+    yield running
+    stop_stack(running)
+
+
+def test_kafka_away_for_a_while(own_broker: Stack, tmp_path: Path, redis: RedisServer, spark: SparkSession) -> None:
+    from tests.system.speed_source import SpeedPlace
+
+    speed = SpeedPlace(own_broker, tmp_path, redis, spark)
     with speed.keeping():
         speed.send()
         speed.caught_up()
-        broker = psutil.Process(stack.service("kafka")["pid"])
+        broker = psutil.Process(own_broker.service("kafka")["pid"])
         frozen = [broker, *broker.children(recursive=True)]
         for each in frozen:
             each.suspend()
         try:
-            time.sleep(AWAY_S)
+            for _ in range(AWAY):
+                with pytest.raises(KafkaException):
+                    AdminClient(speed.config).list_topics(timeout=5)
         finally:
             for each in reversed(frozen):
                 each.resume()

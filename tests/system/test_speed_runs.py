@@ -13,7 +13,7 @@ from redis import Redis
 
 from hand_off import publish_log
 from hand_off.batch_folder import BatchFolder
-from hand_off.generations import open_cut, publish, tend
+from hand_off.generations import clean_up, open_cut, publish
 from hand_off.publish_log import Entry
 from hand_off.speed_views import SpeedViews
 from infra.settings import Settings, child_environment, load_settings
@@ -35,14 +35,14 @@ def speed_views(redis: Redis) -> SpeedViews:
     """At run 0, with a writer that lives."""
     redis.flushdb()
     found = SpeedViews(redis, "web")
-    token, _ = found.start()
-    found.init(token, 0, {}, CATALOG.values())
-    found.beat(token, 60)
+    writer, _ = found.start_writer()
+    writer.init(0, {}, CATALOG.values())
+    writer.heartbeat(60)
     return found
 
 
 def runs(speed_views: SpeedViews) -> list[int]:
-    return [generation.run for generation in speed_views.look().generations]
+    return [generation.run for generation in speed_views.reader.snapshot().generations]
 
 
 def test_generations_of_runs_that_failed_go_when_a_later_run_is_published(
@@ -52,16 +52,16 @@ def test_generations_of_runs_that_failed_go_when_a_later_run_is_published(
     publish_log.begin(folder, CATALOG, 0.0)
     for run in (1, 2, 3):
         open_cut(speed_views, run, CATALOG.values())
-        tend(speed_views, folder, grace_s=0)
+        clean_up(speed_views, folder, grace_s=0)
     assert runs(speed_views) == [0, 1, 2, 3], "readers of run 0 need them all"
     opening = open_cut(speed_views, 4, CATALOG.values())
     entry = publish_log.append(folder, Entry(4, opening.cut, CATALOG, 1.0))
     publish(speed_views, opening, entry)
     open_cut(speed_views, 5, CATALOG.values())  # the next run is at work
-    tend(speed_views, folder, grace_s=0)
-    tend(speed_views, folder, grace_s=0)
+    clean_up(speed_views, folder, grace_s=0)
+    clean_up(speed_views, folder, grace_s=0)
     assert runs(speed_views) == [4, 5]
-    assert speed_views.unswept() == []
+    assert speed_views.runs.unswept() == []
 
 
 def prune(settings: Settings) -> tuple[int, str]:
@@ -78,7 +78,7 @@ def test_prune_keeps_runs_that_readers_of_the_speed_views_may_ask_for(
     port = redis.connection_pool.connection_kwargs["port"]
     settings = load_settings(home=tmp_path / "home", redis_url=f"redis://127.0.0.1:{port}/0")
     folder = make_runs(BatchFolder.of(settings, "web"))
-    speed_views.open(2, CATALOG.values())
+    speed_views.runs.open(2, CATALOG.values())
     away = settings.model_copy(update={"redis_url": "redis://127.0.0.1:1/0"})
     code, said = prune(away)
     assert code == 1

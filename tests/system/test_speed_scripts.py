@@ -10,8 +10,8 @@ import pytest
 from redis import Redis
 from redis.exceptions import ResponseError
 
-from hand_off.lag import Looked
-from hand_off.speed_views import META, Group, MicroBatch, Outcome, Ranked, SpeedViews, Stretch, cut_of, cut_text
+from hand_off.lag import KafkaEnd
+from hand_off.speed_views import META, Group, MicroBatch, Outcome, Ranked, SpeedViews, StateRange, cut_of, cut_text
 from master_dataset.cut import Cut
 from tests.system.redis_server import redis_server
 
@@ -39,20 +39,24 @@ class Owned:
 
     def __init__(self, speed_views: SpeedViews) -> None:
         self.speed_views = speed_views
-        self.token, _ = speed_views.start()
-        assert speed_views.init(self.token, 0, ZERO, [VIEW]) == Outcome.OK
-        assert load(self, 1, is_last=True, marks=b"") == Outcome.OK
+        self.writer, _ = speed_views.start_writer()
+        assert self.writer.init(0, ZERO, [VIEW]) == Outcome.OK
+        assert load(self, 1, is_last=True, seen_ids=b"") == Outcome.OK
+
+    @property
+    def token(self) -> str:
+        return self.writer.token
 
     @property
     def gid(self) -> str:
-        return self.speed_views.look().generations[-1].gid
+        return self.speed_views.reader.snapshot().generations[-1].gid
 
     def batch(self, start: Cut, end: Cut, *states: tuple[int, bytes, bytes], gid: str = "") -> MicroBatch:
         written = {Group(VIEW, bucket, key): state for bucket, key, state in states}
         return MicroBatch(start, end, gid or self.gid, written, f"m{cut_text(end)}", b"marks", HORIZON_MS)
 
     def apply(self, start: Cut, end: Cut, *states: tuple[int, bytes, bytes]) -> Outcome:
-        return self.speed_views.apply(self.token, self.batch(start, end, *states))
+        return self.writer.apply(self.batch(start, end, *states))
 
 
 @pytest.fixture
@@ -65,7 +69,7 @@ def everything(redis: Redis) -> dict[bytes, bytes | None]:
 
 
 def published(speed_views: SpeedViews) -> int:
-    meta = speed_views.look().meta
+    meta = speed_views.reader.snapshot().meta
     assert meta is not None
     return meta.published
 
@@ -86,103 +90,101 @@ def test_the_same_cut_is_the_same_text(cut: Cut, text: str) -> None:
 
 
 def test_redis_that_was_lost_has_no_meta(empty: SpeedViews) -> None:
-    token, kept = empty.start()
+    writer, kept = empty.start_writer()
     assert kept.meta is None
-    assert empty.look().epoch == token
-    assert empty.answer(0, ZERO, [Stretch(VIEW)]).outcome == Outcome.LOST
-    assert empty.open(1, [VIEW]) is None
-    assert empty.fence() is None
-    assert empty.look().epoch == token, "a fence without meta fences nobody"
-    assert empty.publish(1, ZERO) == Outcome.NO_META
-    assert empty.takeover(token, 1, ZERO, [VIEW]) == Outcome.NO_META
-    assert empty.load(token, 1, is_last=True, name="m", marks=b"marks", horizon_ms=1) == Outcome.FENCED
-    assert empty.apply(token, MicroBatch(ZERO, ONE, "g", {})) == Outcome.FENCED
-    assert empty.retire("g") == 0
+    assert empty.reader.snapshot().epoch == writer.token
+    assert empty.reader.answer(0, ZERO, [StateRange(VIEW)]).outcome == Outcome.LOST
+    assert empty.runs.open(1, [VIEW]) is None
+    assert empty.runs.fence() is None
+    assert empty.reader.snapshot().epoch == writer.token, "a fence without meta fences nobody"
+    assert empty.runs.publish(1, ZERO) == Outcome.NO_META
+    assert empty.runs.takeover(writer.token, 1, ZERO, [VIEW]) == Outcome.NO_META
+    assert writer.load(1, is_last=True, name="m", seen_ids=b"marks", horizon_ms=1) == Outcome.FENCED
+    assert writer.apply(MicroBatch(ZERO, ONE, "g", {})) == Outcome.FENCED
+    assert empty.runs.retire("g") == 0
 
 
 def test_init_is_what_the_log_says_with_marks_still_to_be_loaded(empty: SpeedViews) -> None:
-    token, _ = empty.start()
-    assert empty.init(token, 3, {1: 5, 0: 2}, [OTHER, VIEW], "topic") == Outcome.OK
-    kept = empty.look()
+    writer, _ = empty.start_writer()
+    assert writer.init(3, {1: 5, 0: 2}, [OTHER, VIEW], "topic") == Outcome.OK
+    kept = empty.reader.snapshot()
     assert kept.meta == ({0: 2, 1: 5}, {}, 3, 0, "topic", kept.generations[0].gid)
     (only,) = kept.generations
     assert (only.run, only.start, only.catalog, only.views) == (3, {0: 2, 1: 5}, (VIEW, OTHER), (VIEW, OTHER))
 
 
 def test_init_is_refused_to_another_and_where_there_is_meta(owned: Owned) -> None:
-    before = owned.speed_views.look()
-    assert owned.speed_views.init(owned.token, 5, TWO, [VIEW]) == Outcome.FENCED
-    assert owned.speed_views.init("somebody", 5, TWO, [VIEW]) == Outcome.FENCED
-    assert owned.speed_views.look() == before
+    before = owned.speed_views.reader.snapshot()
+    assert owned.writer.init(5, TWO, [VIEW]) == Outcome.FENCED
+    assert owned.speed_views.writer("somebody").init(5, TWO, [VIEW]) == Outcome.FENCED
+    assert owned.speed_views.reader.snapshot() == before
 
 
 def test_init_leaves_nothing_of_a_meta_that_was_lost_alone(owned: Owned, redis: Redis) -> None:
     owned.apply(ZERO, ONE, (0, b"k", b"1"))
-    redis.delete(f"{owned.speed_views.prefix}{META}")
+    redis.delete(f"{owned.speed_views.layout.prefix}{META}")
     old = owned.gid
-    assert owned.speed_views.init(owned.token, 1, ONE, [VIEW]) == Outcome.OK
-    assert list(owned.speed_views.marks()) == []
-    assert [each.run for each in owned.speed_views.look().generations] == [1]
-    assert owned.speed_views.unswept() == [old]
+    assert owned.writer.init(1, ONE, [VIEW]) == Outcome.OK
+    assert list(owned.speed_views.reader.seen_ids()) == []
+    assert [each.run for each in owned.speed_views.reader.snapshot().generations] == [1]
+    assert owned.speed_views.runs.unswept() == [old]
 
 
 def test_generations_that_were_lost_alone_are_redis_lost(owned: Owned, redis: Redis) -> None:
     assert owned.apply(ZERO, ONE, (0, b"k", b"s")) == Outcome.OK
-    redis.delete(owned.speed_views.prefix + "gens")
-    assert owned.speed_views.look().meta is None
-    assert owned.speed_views.answer(0, ZERO, []).outcome == Outcome.LOST
-    assert owned.speed_views.open(1, [VIEW]) is None
-    token, kept = owned.speed_views.start()
+    redis.delete(owned.speed_views.layout.prefix + "gens")
+    assert owned.speed_views.reader.snapshot().meta is None
+    assert owned.speed_views.reader.answer(0, ZERO, []).outcome == Outcome.LOST
+    assert owned.speed_views.runs.open(1, [VIEW]) is None
+    writer, kept = owned.speed_views.start_writer()
     assert kept.meta is None
-    assert owned.speed_views.init(token, 0, ZERO, [VIEW]) == Outcome.OK
-    assert owned.speed_views.answer(0, ZERO, [Stretch(VIEW)]).states == []
+    assert writer.init(0, ZERO, [VIEW]) == Outcome.OK
+    assert owned.speed_views.reader.answer(0, ZERO, [StateRange(VIEW)]).states == []
 
 
 def test_whoever_starts_fences_the_one_before(owned: Owned) -> None:
     batch = owned.batch(ZERO, ONE, (0, b"k", b"1"))
-    token, kept = owned.speed_views.start()
+    writer, kept = owned.speed_views.start_writer()
     assert kept.meta is not None
-    assert owned.speed_views.apply(owned.token, batch) == Outcome.FENCED
+    assert owned.writer.apply(batch) == Outcome.FENCED
     assert load(owned, 1, is_last=True) == Outcome.FENCED
-    assert owned.speed_views.beat(owned.token, 5) == Outcome.FENCED
-    assert owned.speed_views.living_writer() is None
-    assert owned.speed_views.apply(token, batch) == Outcome.OK
+    assert owned.writer.heartbeat(5) == Outcome.FENCED
+    assert owned.speed_views.reader.living_writer() is None
+    assert writer.apply(batch) == Outcome.OK
 
 
 def test_a_writer_that_beats_lives_for_so_long(owned: Owned, redis: Redis) -> None:
-    assert owned.speed_views.beat(owned.token, 60) == Outcome.OK
-    assert owned.speed_views.living_writer() == owned.token
-    assert 55_000 < redis.pttl(f"{owned.speed_views.prefix}alive") <= 60_000
+    assert owned.writer.heartbeat(60) == Outcome.OK
+    assert owned.speed_views.reader.living_writer() == owned.token
+    assert 55_000 < redis.pttl(f"{owned.speed_views.layout.prefix}alive") <= 60_000
 
 
 def test_a_writer_that_seems_to_live_for_longer_than_it_said_does_not(owned: Owned, redis: Redis) -> None:
     """The clock of Redis was two days ahead when it was said, and put right since: for two days nobody could begin."""
-    assert owned.speed_views.beat(owned.token, 60) == Outcome.OK
-    redis.pexpire(f"{owned.speed_views.prefix}alive", 2 * 86_400_000)
-    assert owned.speed_views.living_writer() is None
-    assert owned.speed_views.beat(owned.token, 60) == Outcome.OK
-    assert owned.speed_views.living_writer() == owned.token
+    assert owned.writer.heartbeat(60) == Outcome.OK
+    redis.pexpire(f"{owned.speed_views.layout.prefix}alive", 2 * 86_400_000)
+    assert owned.speed_views.reader.living_writer() is None
+    assert owned.writer.heartbeat(60) == Outcome.OK
+    assert owned.speed_views.reader.living_writer() == owned.token
 
 
 # ---- load --------------------------------------------------------------------
 
 
 def load(
-    owned: Owned, chunk: int, *, is_last: bool = False, marks: bytes = b"marks", horizon_ms: int = HORIZON_MS
+    owned: Owned, chunk: int, *, is_last: bool = False, seen_ids: bytes = b"marks", horizon_ms: int = HORIZON_MS
 ) -> Outcome:
-    return owned.speed_views.load(
-        owned.token, chunk, is_last=is_last, name=f"c{chunk}", marks=marks, horizon_ms=horizon_ms
-    )
+    return owned.writer.load(chunk, is_last=is_last, name=f"c{chunk}", seen_ids=seen_ids, horizon_ms=horizon_ms)
 
 
 @pytest.fixture
 def unmarked(empty: SpeedViews) -> Owned:
     """As `owned`, after a run counted two events that Redis has no marks of."""
     owned = Owned(empty)
-    fenced = empty.fence()
+    fenced = empty.runs.fence()
     assert fenced is not None
-    assert empty.takeover(fenced[0], 1, TWO, [VIEW]) == Outcome.OK
-    owned.token, _ = empty.start()
+    assert empty.runs.takeover(fenced[0], 1, TWO, [VIEW]) == Outcome.OK
+    owned.writer, _ = empty.start_writer()
     return owned
 
 
@@ -191,7 +193,7 @@ def test_marks_are_complete_with_the_last_chunk(unmarked: Owned) -> None:
     assert load(unmarked, 1) == load(unmarked, 2) == Outcome.OK
     assert unmarked.apply(TWO, {0: 3}) == Outcome.LOAD, "not yet"
     assert load(unmarked, 3, is_last=True) == Outcome.OK
-    assert dict(unmarked.speed_views.marks()) == {"c1": b"marks", "c2": b"marks", "c3": b"marks"}
+    assert dict(unmarked.speed_views.reader.seen_ids()) == {"c1": b"marks", "c2": b"marks", "c3": b"marks"}
     assert unmarked.apply(TWO, {0: 3}) == Outcome.OK
 
 
@@ -208,7 +210,7 @@ def test_a_chunk_that_does_not_follow_the_one_before_begins_all_anew(unmarked: O
 
 def test_marks_that_reach_back_less_far_than_a_writer_means_are_loaded_first(owned: Owned) -> None:
     shorter = replace(owned.batch(ZERO, ONE), horizon_ms=HORIZON_MS // 2)
-    assert owned.speed_views.apply(owned.token, shorter) == Outcome.OK
+    assert owned.writer.apply(shorter) == Outcome.OK
     assert owned.apply(ONE, TWO) == Outcome.LOAD
     assert load(owned, 1, horizon_ms=HORIZON_MS) == Outcome.OK
     assert owned.apply(ONE, TWO) == Outcome.LOAD, "not yet"
@@ -219,14 +221,14 @@ def test_marks_that_reach_back_less_far_than_a_writer_means_are_loaded_first(own
 def test_a_writer_that_drops_no_copies_needs_no_marks_and_leaves_none(unmarked: Owned) -> None:
     load(unmarked, 1)
     without = MicroBatch(TWO, {0: 3}, unmarked.gid, {})
-    assert unmarked.speed_views.apply(unmarked.token, without) == Outcome.OK
-    assert list(unmarked.speed_views.marks()) == []
+    assert unmarked.writer.apply(without) == Outcome.OK
+    assert list(unmarked.speed_views.reader.seen_ids()) == []
     assert unmarked.apply({0: 3}, {0: 4}) == Outcome.LOAD, "marks that were not written are not there"
 
 
 def test_nothing_to_load_is_one_empty_chunk(unmarked: Owned) -> None:
-    assert load(unmarked, 1, is_last=True, marks=b"") == Outcome.OK
-    assert list(unmarked.speed_views.marks()) == []
+    assert load(unmarked, 1, is_last=True, seen_ids=b"") == Outcome.OK
+    assert list(unmarked.speed_views.reader.seen_ids()) == []
     assert unmarked.apply(TWO, {0: 3}) == Outcome.OK
 
 
@@ -235,13 +237,13 @@ def test_nothing_to_load_is_one_empty_chunk(unmarked: Owned) -> None:
 
 def test_a_micro_batch_is_applied_once(owned: Owned) -> None:
     batch = owned.batch(ZERO, ONE, (60, b"k", b"1"), (60, b"l", b"2"), (120, b"k", b"3"))
-    assert owned.speed_views.apply(owned.token, batch) == Outcome.OK
-    assert owned.speed_views.apply(owned.token, batch) == Outcome.ALREADY
+    assert owned.writer.apply(batch) == Outcome.OK
+    assert owned.writer.apply(batch) == Outcome.ALREADY
     groups = [Group(VIEW, 120, b"k"), Group(VIEW, 60, b"l"), Group(VIEW, 60, b"none"), Group(OTHER, 60, b"k")]
-    assert owned.speed_views.read(owned.gid, groups) == [b"3", b"2", None, None]
-    assert owned.speed_views.read(owned.gid, []) == []
-    assert owned.speed_views.look().meta == (ONE, ONE, 0, HORIZON_MS, "", owned.gid)
-    assert dict(owned.speed_views.marks()) == {'m{"0":1}': b"marks"}
+    assert owned.speed_views.reader.read_states(owned.gid, groups) == [b"3", b"2", None, None]
+    assert owned.speed_views.reader.read_states(owned.gid, []) == []
+    assert owned.speed_views.reader.snapshot().meta == (ONE, ONE, 0, HORIZON_MS, "", owned.gid)
+    assert dict(owned.speed_views.reader.seen_ids()) == {'m{"0":1}': b"marks"}
 
 
 @pytest.mark.parametrize(("start", "end"), [(ONE, TWO), ({1: 1}, {0: 1, 1: 1})])
@@ -253,9 +255,9 @@ def test_a_micro_batch_that_begins_elsewhere_is_not_applied(owned: Owned, redis:
 
 def test_a_micro_batch_for_an_older_generation_is_tried_again(owned: Owned, redis: Redis) -> None:
     batch = owned.batch(ZERO, ONE, (0, b"k", b"1"))
-    assert owned.speed_views.open(1, [VIEW]) == ZERO
+    assert owned.speed_views.runs.open(1, [VIEW]) == ZERO
     before = everything(redis)
-    assert owned.speed_views.apply(owned.token, batch) == Outcome.RETRY
+    assert owned.writer.apply(batch) == Outcome.RETRY
     assert everything(redis) == before
     assert owned.apply(ZERO, ONE, (0, b"k", b"1")) == Outcome.OK
 
@@ -263,8 +265,8 @@ def test_a_micro_batch_for_an_older_generation_is_tried_again(owned: Owned, redi
 def test_old_marks_are_forgotten_with_the_micro_batch_that_says_so(owned: Owned) -> None:
     owned.apply(ZERO, ONE)
     batch = MicroBatch(ONE, TWO, owned.gid, {}, "m2", b"more", HORIZON_MS, forget=('m{"0":1}', "unknown"))
-    assert owned.speed_views.apply(owned.token, batch) == Outcome.OK
-    assert dict(owned.speed_views.marks()) == {"m2": b"more"}
+    assert owned.writer.apply(batch) == Outcome.OK
+    assert dict(owned.speed_views.reader.seen_ids()) == {"m2": b"more"}
 
 
 def test_a_micro_batch_may_be_large(owned: Owned) -> None:
@@ -272,7 +274,7 @@ def test_a_micro_batch_may_be_large(owned: Owned) -> None:
     wide = [(0, b"k%d" % number, b"%d" % number) for number in range(9_001)]
     long = [(60 * number, b"k", b"1") for number in range(1, 9_001)]
     assert owned.apply(ZERO, ONE, *wide, *long) == Outcome.OK
-    found = owned.speed_views.answer(0, ZERO, [Stretch(VIEW)])
+    found = owned.speed_views.reader.answer(0, ZERO, [StateRange(VIEW)])
     assert sorted(found.states) == sorted([*wide, *long])
 
 
@@ -291,11 +293,13 @@ def test_memory_that_is_full_takes_nothing_of_a_micro_batch(owned: Owned, redis:
     before = everything(redis)
     with full_memory(redis):
         with pytest.raises(ResponseError, match="used memory > 'maxmemory'"):
-            owned.speed_views.apply(owned.token, batch)
+            owned.writer.apply(batch)
         assert everything(redis) == before
-        assert owned.speed_views.answer(0, ZERO, [Stretch(VIEW)]).states == [(0, b"k", b"1")], "readers are answered"
-    assert owned.speed_views.apply(owned.token, batch) == Outcome.OK
-    assert owned.speed_views.answer(0, ZERO, [Stretch(VIEW)]).states == [(0, b"k", b"2"), (60, b"k", b"1")]
+        assert owned.speed_views.reader.answer(0, ZERO, [StateRange(VIEW)]).states == [(0, b"k", b"1")], (
+            "readers are answered"
+        )
+    assert owned.writer.apply(batch) == Outcome.OK
+    assert owned.speed_views.reader.answer(0, ZERO, [StateRange(VIEW)]).states == [(0, b"k", b"2"), (60, b"k", b"1")]
 
 
 def test_memory_that_is_full_takes_no_marks(unmarked: Owned, redis: Redis) -> None:
@@ -312,25 +316,25 @@ def test_a_run_frees_memory_that_is_full(owned: Owned, redis: Redis) -> None:
     owned.apply(ZERO, ONE, (0, b"k", b"1"))
     speed_views = owned.speed_views
     with full_memory(redis):
-        token, _ = speed_views.start()
-        assert speed_views.beat(token, 60) == Outcome.OK
-        assert speed_views.open(1, [VIEW]) == ONE
-        assert speed_views.publish(1, ONE) == Outcome.OK
-        assert speed_views.retire(speed_views.look().generations[1].gid) == 1
-        assert speed_views.sweep(old) == 1
+        writer, _ = speed_views.start_writer()
+        assert writer.heartbeat(60) == Outcome.OK
+        assert speed_views.runs.open(1, [VIEW]) == ONE
+        assert speed_views.runs.publish(1, ONE) == Outcome.OK
+        assert speed_views.runs.retire(speed_views.reader.snapshot().generations[1].gid) == 1
+        assert speed_views.runs.sweep(old) == 1
     assert redis.keys(f"*{old}*") == []
-    assert speed_views.answer(1, ONE, [Stretch(VIEW)]).outcome == Outcome.OK
+    assert speed_views.reader.answer(1, ONE, [StateRange(VIEW)]).outcome == Outcome.OK
 
 
 def test_a_takeover_frees_memory_that_is_full(owned: Owned, redis: Redis) -> None:
     old = owned.gid
     owned.apply(ZERO, ONE, (0, b"k", b"1"))
     with full_memory(redis):
-        fenced = owned.speed_views.fence()
+        fenced = owned.speed_views.runs.fence()
         assert fenced is not None
-        assert owned.speed_views.takeover(fenced[0], 1, TWO, [VIEW]) == Outcome.OK
-        assert owned.speed_views.sweep(old) == 1
-    assert owned.speed_views.answer(1, TWO, [Stretch(VIEW)]).outcome == Outcome.OK
+        assert owned.speed_views.runs.takeover(fenced[0], 1, TWO, [VIEW]) == Outcome.OK
+        assert owned.speed_views.runs.sweep(old) == 1
+    assert owned.speed_views.reader.answer(1, TWO, [StateRange(VIEW)]).outcome == Outcome.OK
 
 
 # ---- open and publish ------------------------------------------------------------
@@ -338,21 +342,21 @@ def test_a_takeover_frees_memory_that_is_full(owned: Owned, redis: Redis) -> Non
 
 def test_a_run_opens_at_what_is_applied_and_keeps_views_that_are_served(owned: Owned) -> None:
     owned.apply(ZERO, ONE)
-    assert owned.speed_views.open(1, [OTHER]) == ONE
-    first, second = owned.speed_views.look().generations
+    assert owned.speed_views.runs.open(1, [OTHER]) == ONE
+    first, second = owned.speed_views.reader.snapshot().generations
     assert (second.run, second.start, second.catalog, second.views) == (1, ONE, (OTHER,), (VIEW, OTHER))
     assert first.gid != second.gid
 
 
 def test_a_run_is_published_once(owned: Owned) -> None:
     owned.apply(ZERO, ONE)
-    owned.speed_views.open(2, [VIEW])
-    assert owned.speed_views.publish(2, ZERO) == Outcome.NO_GENERATION, "another cut"
-    assert owned.speed_views.publish(3, ONE) == Outcome.NO_GENERATION, "another run"
+    owned.speed_views.runs.open(2, [VIEW])
+    assert owned.speed_views.runs.publish(2, ZERO) == Outcome.NO_GENERATION, "another cut"
+    assert owned.speed_views.runs.publish(3, ONE) == Outcome.NO_GENERATION, "another run"
     assert published(owned.speed_views) == 0
-    assert owned.speed_views.publish(2, ONE) == Outcome.OK
-    assert owned.speed_views.publish(2, ONE) == Outcome.ALREADY
-    assert owned.speed_views.publish(1, ONE) == Outcome.OLD
+    assert owned.speed_views.runs.publish(2, ONE) == Outcome.OK
+    assert owned.speed_views.runs.publish(2, ONE) == Outcome.ALREADY
+    assert owned.speed_views.runs.publish(1, ONE) == Outcome.OLD
     assert published(owned.speed_views) == 2
 
 
@@ -362,46 +366,46 @@ def test_a_run_is_published_once(owned: Owned) -> None:
 def test_a_takeover_begins_anew_at_its_cut(owned: Owned) -> None:
     owned.apply(ZERO, ONE, (0, b"k", b"1"))
     old = owned.gid
-    fenced = owned.speed_views.fence()
+    fenced = owned.speed_views.runs.fence()
     assert fenced is not None
     token, applied = fenced
     assert applied == ONE
     assert owned.apply(ONE, TWO) == Outcome.FENCED
-    assert owned.speed_views.takeover(token, 1, {0: 5}, [OTHER]) == Outcome.OK
-    kept = owned.speed_views.look()
+    assert owned.speed_views.runs.takeover(token, 1, {0: 5}, [OTHER]) == Outcome.OK
+    kept = owned.speed_views.reader.snapshot()
     assert kept.meta == ({0: 5}, ONE, 1, HORIZON_MS, "", kept.generations[0].gid), (
         "the marks of what was skipped are still to be loaded"
     )
     assert [(each.run, each.start, each.views) for each in kept.generations] == [(1, {0: 5}, (OTHER,))]
-    assert owned.speed_views.unswept() == [old]
-    assert owned.speed_views.answer(0, ZERO, [Stretch(VIEW)]).outcome == Outcome.REFUSED
+    assert owned.speed_views.runs.unswept() == [old]
+    assert owned.speed_views.reader.answer(0, ZERO, [StateRange(VIEW)]).outcome == Outcome.REFUSED
 
 
 def test_a_takeover_is_refused_once_a_writer_started(owned: Owned, redis: Redis) -> None:
-    fenced = owned.speed_views.fence()
+    fenced = owned.speed_views.runs.fence()
     assert fenced is not None
-    owned.speed_views.start()
+    owned.speed_views.start_writer()
     before = everything(redis)
-    assert owned.speed_views.takeover(fenced[0], 1, TWO, [VIEW]) == Outcome.FENCED
+    assert owned.speed_views.runs.takeover(fenced[0], 1, TWO, [VIEW]) == Outcome.FENCED
     assert everything(redis) == before
 
 
 @pytest.mark.parametrize("cut", [{0: 1}, {1: 9}, {0: 1, 1: 1, 2: 7}, {}])
 def test_a_takeover_never_goes_back(owned: Owned, redis: Redis, cut: Cut) -> None:
     owned.apply(ZERO, {0: 2, 1: 1})
-    fenced = owned.speed_views.fence()
+    fenced = owned.speed_views.runs.fence()
     assert fenced is not None
     before = everything(redis)
-    assert owned.speed_views.takeover(fenced[0], 1, cut, [VIEW]) == Outcome.BEHIND
+    assert owned.speed_views.runs.takeover(fenced[0], 1, cut, [VIEW]) == Outcome.BEHIND
     assert everything(redis) == before
 
 
 def test_a_takeover_does_not_undo_a_newer_run(owned: Owned) -> None:
-    fenced = owned.speed_views.fence()
+    fenced = owned.speed_views.runs.fence()
     assert fenced is not None
-    owned.speed_views.open(5, [VIEW])
-    owned.speed_views.publish(5, ZERO)
-    assert owned.speed_views.takeover(fenced[0], 4, TWO, [VIEW]) == Outcome.OLD
+    owned.speed_views.runs.open(5, [VIEW])
+    owned.speed_views.runs.publish(5, ZERO)
+    assert owned.speed_views.runs.takeover(fenced[0], 4, TWO, [VIEW]) == Outcome.OLD
     assert published(owned.speed_views) == 5
 
 
@@ -410,32 +414,32 @@ def test_a_takeover_does_not_undo_a_newer_run(owned: Owned) -> None:
 
 def test_generations_before_that_of_the_published_run_are_retired(owned: Owned) -> None:
     for run in (1, 2, 3):
-        owned.speed_views.open(run, [VIEW])
-    gids = [each.gid for each in owned.speed_views.look().generations]
-    assert owned.speed_views.retire(gids[3]) == 0, "run 0 is published"
-    owned.speed_views.publish(2, ZERO)
-    assert owned.speed_views.retire(gids[0]) == owned.speed_views.retire("unknown") == 0
-    assert owned.speed_views.retire(gids[1]) == 1
-    assert owned.speed_views.retire(gids[1]) == 0, "the same call again"
-    assert [each.run for each in owned.speed_views.look().generations] == [1, 2, 3]
-    assert owned.speed_views.retire(gids[3]) == 1
-    assert [each.run for each in owned.speed_views.look().generations] == [2, 3]
+        owned.speed_views.runs.open(run, [VIEW])
+    gids = [each.gid for each in owned.speed_views.reader.snapshot().generations]
+    assert owned.speed_views.runs.retire(gids[3]) == 0, "run 0 is published"
+    owned.speed_views.runs.publish(2, ZERO)
+    assert owned.speed_views.runs.retire(gids[0]) == owned.speed_views.runs.retire("unknown") == 0
+    assert owned.speed_views.runs.retire(gids[1]) == 1
+    assert owned.speed_views.runs.retire(gids[1]) == 0, "the same call again"
+    assert [each.run for each in owned.speed_views.reader.snapshot().generations] == [1, 2, 3]
+    assert owned.speed_views.runs.retire(gids[3]) == 1
+    assert [each.run for each in owned.speed_views.reader.snapshot().generations] == [2, 3]
 
 
 def test_retired_views_are_computed_no_more_from_the_next_run_on(owned: Owned) -> None:
-    owned.speed_views.open(1, [OTHER])
-    owned.speed_views.publish(1, ZERO)
-    owned.speed_views.retire(owned.gid)
-    assert owned.speed_views.look().generations[-1].views == (VIEW, OTHER)
-    owned.speed_views.open(2, [OTHER])
-    assert owned.speed_views.look().generations[-1].views == (OTHER,)
+    owned.speed_views.runs.open(1, [OTHER])
+    owned.speed_views.runs.publish(1, ZERO)
+    owned.speed_views.runs.retire(owned.gid)
+    assert owned.speed_views.reader.snapshot().generations[-1].views == (VIEW, OTHER)
+    owned.speed_views.runs.open(2, [OTHER])
+    assert owned.speed_views.reader.snapshot().generations[-1].views == (OTHER,)
 
 
 def test_a_generation_in_use_is_not_swept(owned: Owned, redis: Redis) -> None:
     owned.apply(ZERO, ONE, (0, b"k", b"1"))
     before = everything(redis)
-    assert owned.speed_views.unswept() == []
-    assert owned.speed_views.sweep(owned.gid) == 0
+    assert owned.speed_views.runs.unswept() == []
+    assert owned.speed_views.runs.sweep(owned.gid) == 0
     assert everything(redis) == before
 
 
@@ -443,17 +447,17 @@ def test_a_generation_in_use_is_not_swept(owned: Owned, redis: Redis) -> None:
 def test_all_of_a_retired_generation_is_swept(owned: Owned, redis: Redis, buckets: int) -> None:
     old = owned.gid
     owned.apply(ZERO, ONE, *[(60 * number, b"k", b"1") for number in range(buckets)])
-    owned.speed_views.open(1, [VIEW])
+    owned.speed_views.runs.open(1, [VIEW])
     owned.apply(ONE, TWO, (0, b"k", b"2"))
-    owned.speed_views.publish(1, ONE)
-    owned.speed_views.retire(owned.gid)
-    assert owned.speed_views.unswept() == [old]
-    assert owned.speed_views.size()[0] == buckets + 1
-    assert owned.speed_views.sweep(old) == buckets
-    assert owned.speed_views.unswept() == []
+    owned.speed_views.runs.publish(1, ONE)
+    owned.speed_views.runs.retire(owned.gid)
+    assert owned.speed_views.runs.unswept() == [old]
+    assert owned.speed_views.reader.size()[0] == buckets + 1
+    assert owned.speed_views.runs.sweep(old) == buckets
+    assert owned.speed_views.runs.unswept() == []
     assert redis.keys(f"*{old}*") == []
-    assert owned.speed_views.answer(1, ONE, [Stretch(VIEW)]).states == [(0, b"k", b"2")]
-    assert owned.speed_views.sweep(old) == 0
+    assert owned.speed_views.reader.answer(1, ONE, [StateRange(VIEW)]).states == [(0, b"k", b"2")]
+    assert owned.speed_views.runs.sweep(old) == 0
 
 
 # ---- answer ------------------------------------------------------------------
@@ -463,7 +467,7 @@ def test_all_of_a_retired_generation_is_swept(owned: Owned, redis: Redis, bucket
 def filled(owned: Owned) -> SpeedViews:
     """Two generations: run 0 from the zero cut, run 1 from one event on."""
     owned.apply(ZERO, ONE, (-60, b"a", b"1"), (0, b"a", b"2"), (0, b"b", b"3"), (60, b"b", b"4"))
-    owned.speed_views.open(1, [VIEW])
+    owned.speed_views.runs.open(1, [VIEW])
     owned.apply(ONE, TWO, (0, b"a", b"5"), (120, b"c", b"6"))
     return owned.speed_views
 
@@ -473,16 +477,16 @@ SECOND = [(0, b"a", b"5"), (120, b"c", b"6")]
 
 
 def test_a_reader_gets_the_generations_from_that_of_its_run_on(filled: SpeedViews) -> None:
-    found = filled.answer(0, ZERO, [Stretch(VIEW)])
+    found = filled.reader.answer(0, ZERO, [StateRange(VIEW)])
     assert (found.outcome, found.applied, found.published) == (Outcome.OK, TWO, 0)
     assert sorted(found.states) == sorted([*FIRST, *SECOND])
-    assert sorted(filled.answer(1, ONE, [Stretch(VIEW)]).states) == SECOND
-    assert filled.answer(1, ONE, [Stretch(OTHER)]).states == []
+    assert sorted(filled.reader.answer(1, ONE, [StateRange(VIEW)]).states) == SECOND
+    assert filled.reader.answer(1, ONE, [StateRange(OTHER)]).states == []
 
 
 @pytest.mark.parametrize(("run", "cut"), [(0, ONE), (1, ZERO), (1, TWO), (2, TWO)])
 def test_a_reader_without_the_generation_of_its_run_is_refused(filled: SpeedViews, run: int, cut: Cut) -> None:
-    found = filled.answer(run, cut, [Stretch(VIEW)])
+    found = filled.reader.answer(run, cut, [StateRange(VIEW)])
     assert (found.outcome, found.applied, found.published, found.states) == (Outcome.REFUSED, TWO, 0, [])
 
 
@@ -494,71 +498,74 @@ def test_a_reader_gets_the_buckets_it_asks_for(
     filled: SpeedViews, begin: int, end: int, buckets: set[int] | None
 ) -> None:
     expected = [each for each in (*FIRST, *SECOND) if buckets is None or each[0] in buckets]
-    assert sorted(filled.answer(0, ZERO, [Stretch(VIEW, begin, end)]).states) == sorted(expected)
+    assert sorted(filled.reader.answer(0, ZERO, [StateRange(VIEW, begin, end)]).states) == sorted(expected)
 
 
 @pytest.mark.parametrize("keys", [[b"a"], [b"b", b"c"], [b"none"], [b"c", b"none", b"a"]])
 def test_a_reader_gets_the_keys_it_asks_for(filled: SpeedViews, keys: list[bytes]) -> None:
     expected = [each for each in (*FIRST, *SECOND) if each[1] in keys]
-    assert sorted(filled.answer(0, ZERO, [Stretch(VIEW, keys=keys)]).states) == sorted(expected)
+    assert sorted(filled.reader.answer(0, ZERO, [StateRange(VIEW, keys=keys)]).states) == sorted(expected)
 
 
 def test_a_reader_may_ask_for_many_keys(filled: SpeedViews) -> None:
     """More than Lua hands to one command."""
     keys = [b"no%d" % number for number in range(20_000)]
-    assert sorted(filled.answer(0, ZERO, [Stretch(VIEW, keys=[*keys, b"c"])]).states) == [(120, b"c", b"6")]
+    assert sorted(filled.reader.answer(0, ZERO, [StateRange(VIEW, keys=[*keys, b"c"])]).states) == [(120, b"c", b"6")]
 
 
 def test_more_buckets_than_wanted_are_not_an_answer(filled: SpeedViews) -> None:
     """Those of each generation count."""
-    everything = [Stretch(VIEW)]
-    assert filled.answer(0, ZERO, everything, most_buckets=5).outcome == Outcome.OK
-    found = filled.answer(0, ZERO, everything, most_buckets=4)
+    everything = [StateRange(VIEW)]
+    assert filled.reader.answer(0, ZERO, everything, max_buckets=5).outcome == Outcome.OK
+    found = filled.reader.answer(0, ZERO, everything, max_buckets=4)
     assert (found.outcome, found.applied, found.states) == (Outcome.TOO_MANY, TWO, [])
-    assert filled.answer(0, ZERO, [Stretch(VIEW, begin=0)], most_buckets=4).outcome == Outcome.OK
-    assert filled.answer(0, ZERO, [Stretch(VIEW, begin=0), *everything], most_buckets=8).outcome == Outcome.TOO_MANY
-    assert filled.answer(0, ZERO, [Stretch(VIEW, begin=0), *everything], most_buckets=9).outcome == Outcome.OK
+    assert filled.reader.answer(0, ZERO, [StateRange(VIEW, begin=0)], max_buckets=4).outcome == Outcome.OK
+    assert (
+        filled.reader.answer(0, ZERO, [StateRange(VIEW, begin=0), *everything], max_buckets=8).outcome
+        == Outcome.TOO_MANY
+    )
+    assert filled.reader.answer(0, ZERO, [StateRange(VIEW, begin=0), *everything], max_buckets=9).outcome == Outcome.OK
 
 
 @pytest.mark.parametrize(
     ("stretch", "looked_at"),
     [
-        (Stretch(VIEW), 6),
-        (Stretch(VIEW, beginning=b"c"), 6),
-        (Stretch(VIEW, begin=0, end=60), 3),
-        (Stretch(VIEW, keys=[b"none"]), 5),
-        (Stretch(VIEW, keys=[b"a", b"b"]), 6),
-        (Stretch(VIEW, keys=[b"a", b"b", b"c", *(b"%d" % number for number in range(100))]), 6),
-        (Stretch(VIEW, keys=[]), 0),
+        (StateRange(VIEW), 6),
+        (StateRange(VIEW, beginning=b"c"), 6),
+        (StateRange(VIEW, begin=0, end=60), 3),
+        (StateRange(VIEW, keys=[b"none"]), 5),
+        (StateRange(VIEW, keys=[b"a", b"b"]), 6),
+        (StateRange(VIEW, keys=[b"a", b"b", b"c", *(b"%d" % number for number in range(100))]), 6),
+        (StateRange(VIEW, keys=[]), 0),
     ],
 )
-def test_more_states_than_wanted_are_not_an_answer(filled: SpeedViews, stretch: Stretch, looked_at: int) -> None:
+def test_more_states_than_wanted_are_not_an_answer(filled: SpeedViews, stretch: StateRange, looked_at: int) -> None:
     """What is looked at counts, found or not: it is what takes the time of Redis."""
-    assert filled.answer(0, ZERO, [stretch], most_states=looked_at).outcome == Outcome.OK
-    assert filled.answer(0, ZERO, [stretch] * 2, most_states=2 * looked_at).outcome == Outcome.OK
+    assert filled.reader.answer(0, ZERO, [stretch], max_states=looked_at).outcome == Outcome.OK
+    assert filled.reader.answer(0, ZERO, [stretch] * 2, max_states=2 * looked_at).outcome == Outcome.OK
     for most in (looked_at - 1, 2 * looked_at - 1):
-        found = filled.answer(0, ZERO, [stretch] * 2, most_states=most)
-        assert (found.outcome, found.stretches) == (Outcome.TOO_MANY, ()) or not looked_at
+        found = filled.reader.answer(0, ZERO, [stretch] * 2, max_states=most)
+        assert (found.outcome, found.ranges) == (Outcome.TOO_MANY, ()) or not looked_at
 
 
 def test_a_reader_gets_the_keys_that_begin_so(owned: Owned) -> None:
     owned.apply(ZERO, ONE, *[(0, key, key) for key in (b"\x06a", b"\x06ab", b"\x06a\x00\x01", b"\x06b", b"\x06", b"")])
     for beginning, count in [(b"", 6), (b"\x06", 5), (b"\x06a", 3), (b"\x06a\x00", 1), (b"\x06abc", 0), (b"%s", 0)]:
-        found = owned.speed_views.answer(0, ZERO, [Stretch(VIEW, beginning=beginning)])
+        found = owned.speed_views.reader.answer(0, ZERO, [StateRange(VIEW, beginning=beginning)])
         assert len(found.states) == count
         assert all(key.startswith(beginning) for _, key, _ in found.states)
 
 
 def test_more_bytes_than_wanted_are_not_an_answer(owned: Owned) -> None:
     owned.apply(ZERO, ONE, *[(0, b"%d" % number, bytes(1000)) for number in range(20)])
-    answer = owned.speed_views.answer
+    answer = owned.speed_views.reader.answer
     for stretch, size in [
-        (Stretch(VIEW), 20_000),
-        (Stretch(VIEW, heads=True), 20_000),
-        (Stretch(VIEW, keys=[b"3"]), 1000),
+        (StateRange(VIEW), 20_000),
+        (StateRange(VIEW, heads=True), 20_000),
+        (StateRange(VIEW, keys=[b"3"]), 1000),
     ]:
-        assert answer(0, ZERO, [stretch], most_bytes=size).outcome == Outcome.OK
-        assert answer(0, ZERO, [stretch], most_bytes=size - 1).outcome == Outcome.TOO_MANY
+        assert answer(0, ZERO, [stretch], max_bytes=size).outcome == Outcome.OK
+        assert answer(0, ZERO, [stretch], max_bytes=size - 1).outcome == Outcome.TOO_MANY
 
 
 # ---- ranks ---------------------------------------------------------------------------
@@ -574,60 +581,60 @@ def ranked(owned: Owned) -> Owned:
     numbers = {Group(VIEW, bucket, b"k%d" % n): n * (bucket + 1) for bucket in (0, 1) for n in range(10)}
     states = {group: head(number) for group, number in numbers.items()}
     ranks = {group: (number, -number) for group, number in numbers.items()}
-    gid = owned.speed_views.look().generations[-1].gid
-    assert owned.speed_views.apply(owned.token, MicroBatch(ZERO, ONE, gid, states, ranks=ranks)) == Outcome.OK
+    gid = owned.speed_views.reader.snapshot().generations[-1].gid
+    assert owned.writer.apply(MicroBatch(ZERO, ONE, gid, states, ranks=ranks)) == Outcome.OK
     return owned
 
 
 def test_the_first_keys_of_each_bucket_come_with_what_the_others_have_at_most(ranked: Owned) -> None:
-    asked = Stretch(VIEW, keys=[b"k3", b"none"], ranked=Ranked(1, 2, 1))
-    found = ranked.speed_views.answer(0, ZERO, [asked, Stretch(VIEW, keys=[b"k1"])])
+    asked = StateRange(VIEW, keys=[b"k3", b"none"], ranked=Ranked(1, 2, 1))
+    found = ranked.speed_views.reader.answer(0, ZERO, [asked, StateRange(VIEW, keys=[b"k1"])])
     assert found.rests == (8 + 16, -1)
-    assert sorted(found.stretches[0]) == [
+    assert sorted(found.ranges[0]) == [
         (0, b"k3", head(3)), (0, b"k8", b"\x018"), (0, b"k9", b"\x019"),
         (1, b"k3", head(6)), (1, b"k8", b"\x0116"), (1, b"k9", b"\x0118"),
     ]  # fmt: skip
-    by_other = ranked.speed_views.answer(0, ZERO, [asked._replace(ranked=Ranked(2, 2, 0))])
+    by_other = ranked.speed_views.reader.answer(0, ZERO, [asked._replace(ranked=Ranked(2, 2, 0))])
     assert {key for _, key, _ in by_other.states} == {b"k0", b"k1", b"k3"}
     assert by_other.rests == (0,), "which is no less than any number below zero"
-    all_of_them = ranked.speed_views.answer(0, ZERO, [asked._replace(ranked=Ranked(1, 10, 0))])
+    all_of_them = ranked.speed_views.reader.answer(0, ZERO, [asked._replace(ranked=Ranked(1, 10, 0))])
     assert (len(all_of_them.states), all_of_them.rests) == (20, (0,))
 
 
 def test_nobody_knows_the_first_keys_where_states_are_not_ranked(ranked: Owned) -> None:
     """Those of a writer that did not rank, perhaps before an update."""
-    asked = Stretch(VIEW, keys=[], ranked=Ranked(1, 2, 0))
-    gid = ranked.speed_views.look().generations[-1].gid
+    asked = StateRange(VIEW, keys=[], ranked=Ranked(1, 2, 0))
+    gid = ranked.speed_views.reader.snapshot().generations[-1].gid
     batch = MicroBatch(ONE, TWO, gid, {Group(VIEW, 0, b"new"): head(10**6)})
-    assert ranked.speed_views.apply(ranked.token, batch) == Outcome.OK
-    found = ranked.speed_views.answer(0, ZERO, [asked])
+    assert ranked.writer.apply(batch) == Outcome.OK
+    found = ranked.speed_views.reader.answer(0, ZERO, [asked])
     assert (found.rests, found.states) == ((-1,), [])
-    assert ranked.speed_views.answer(0, ZERO, [asked._replace(begin=1)]).rests == (16,)
+    assert ranked.speed_views.reader.answer(0, ZERO, [asked._replace(begin=1)]).rests == (16,)
 
 
 def test_ranks_are_swept_with_their_states(ranked: Owned, redis: Redis) -> None:
-    gid = ranked.speed_views.look().generations[-1].gid
+    gid = ranked.speed_views.reader.snapshot().generations[-1].gid
     assert list(redis.scan_iter(f"*{gid}*:0:1"))
-    cut = ranked.speed_views.open(1, [VIEW])
+    cut = ranked.speed_views.runs.open(1, [VIEW])
     assert cut is not None
-    assert ranked.speed_views.publish(1, cut) == Outcome.OK
-    ranked.speed_views.retire(ranked.speed_views.look().generations[-1].gid)
-    ranked.speed_views.sweep(gid)
+    assert ranked.speed_views.runs.publish(1, cut) == Outcome.OK
+    ranked.speed_views.runs.retire(ranked.speed_views.reader.snapshot().generations[-1].gid)
+    ranked.speed_views.runs.sweep(gid)
     assert list(redis.scan_iter(f"*{gid}*")) == []
 
 
 def test_several_stretches_are_answered_each_for_itself(filled: SpeedViews) -> None:
     asked = [
-        Stretch(VIEW, keys=[b"b"]), Stretch(OTHER), Stretch(VIEW, 0, 60), Stretch(VIEW, keys=[]),
-        Stretch(VIEW, keys=[b"c", b"a"], begin=1), Stretch(VIEW, beginning=b"b", end=60),
+        StateRange(VIEW, keys=[b"b"]), StateRange(OTHER), StateRange(VIEW, 0, 60), StateRange(VIEW, keys=[]),
+        StateRange(VIEW, keys=[b"c", b"a"], begin=1), StateRange(VIEW, beginning=b"b", end=60),
     ]  # fmt: skip
-    found = filled.answer(0, ZERO, asked)
-    assert [sorted(states) for states in found.stretches] == [
+    found = filled.reader.answer(0, ZERO, asked)
+    assert [sorted(states) for states in found.ranges] == [
         [(0, b"b", b"3"), (60, b"b", b"4")], [], [(0, b"a", b"2"), (0, b"a", b"5"), (0, b"b", b"3")], [],
         [(120, b"c", b"6")], [(0, b"b", b"3")],
     ]  # fmt: skip
-    nothing = filled.answer(0, ZERO, [])
-    assert (nothing.outcome, nothing.applied, nothing.stretches) == (Outcome.OK, TWO, ())
+    nothing = filled.reader.answer(0, ZERO, [])
+    assert (nothing.outcome, nothing.applied, nothing.ranges) == (Outcome.OK, TWO, ())
 
 
 # ---- how old the news are ----------------------------------------------------------
@@ -635,38 +642,38 @@ def test_several_stretches_are_answered_each_for_itself(filled: SpeedViews) -> N
 
 def test_a_reader_is_told_how_old_the_news_are(filled: SpeedViews, owned: Owned) -> None:
     """Of what the writer said last, by the clock of Redis."""
-    assert filled.answer(0, ZERO, []).lag is None, "nobody said"
-    all_of_it = Looked({0: 2, 1: 0}, 3.0, ONE, 8.0)
-    assert filled.beat(owned.token, 5, all_of_it) == Outcome.OK
-    assert filled.answer(0, ZERO, []).lag == (0, pytest.approx(3, abs=0.5))
-    assert filled.beat(owned.token, 5, all_of_it._replace(end={0: 4, 1: 1})) == Outcome.OK
-    assert filled.answer(0, ZERO, []).lag == (3, pytest.approx(8, abs=0.5))
-    assert filled.answer(9, ZERO, []).lag == (3, pytest.approx(8, abs=0.5)), "a reader that is refused too"
-    assert filled.beat("somebody", 5, all_of_it) == Outcome.FENCED
-    assert filled.beat(owned.token, 5) == Outcome.OK, "which says nothing of it"
-    assert filled.answer(0, ZERO, []).lag == (3, pytest.approx(8, abs=0.5))
-    assert filled.beat(owned.token, 5, Looked({0: 4}, 0.5, {0: 3}, 1.0)) == Outcome.OK
-    assert filled.answer(0, ZERO, []).lag == (2, None), "Redis fell back since"
-    assert filled.beat(owned.token, 5, Looked({0: 4}, 0.5, TWO, None)) == Outcome.OK
-    assert filled.answer(0, ZERO, []).lag == (2, None), "it never had all"
+    assert filled.reader.answer(0, ZERO, []).lag is None, "nobody said"
+    all_of_it = KafkaEnd({0: 2, 1: 0}, 3.0, ONE, 8.0)
+    assert owned.writer.heartbeat(5, all_of_it) == Outcome.OK
+    assert filled.reader.answer(0, ZERO, []).lag == (0, pytest.approx(3, abs=0.5))
+    assert owned.writer.heartbeat(5, all_of_it._replace(end={0: 4, 1: 1})) == Outcome.OK
+    assert filled.reader.answer(0, ZERO, []).lag == (3, pytest.approx(8, abs=0.5))
+    assert filled.reader.answer(9, ZERO, []).lag == (3, pytest.approx(8, abs=0.5)), "a reader that is refused too"
+    assert filled.writer("somebody").heartbeat(5, all_of_it) == Outcome.FENCED
+    assert owned.writer.heartbeat(5) == Outcome.OK, "which says nothing of it"
+    assert filled.reader.answer(0, ZERO, []).lag == (3, pytest.approx(8, abs=0.5))
+    assert owned.writer.heartbeat(5, KafkaEnd({0: 4}, 0.5, {0: 3}, 1.0)) == Outcome.OK
+    assert filled.reader.answer(0, ZERO, []).lag == (2, None), "Redis fell back since"
+    assert owned.writer.heartbeat(5, KafkaEnd({0: 4}, 0.5, TWO, None)) == Outcome.OK
+    assert filled.reader.answer(0, ZERO, []).lag == (2, None), "it never had all"
     for ahead_s in (2 * 86_400.0, 60.0):
-        assert filled.beat(owned.token, 5, all_of_it._replace(age_s=-ahead_s, applied_age_s=-ahead_s)) == Outcome.OK
-        assert filled.answer(0, ZERO, []).lag == (0, None), "the clock of Redis was ahead then, and is no more"
+        assert owned.writer.heartbeat(5, all_of_it._replace(age_s=-ahead_s, applied_age_s=-ahead_s)) == Outcome.OK
+        assert filled.reader.answer(0, ZERO, []).lag == (0, None), "the clock of Redis was ahead then, and is no more"
 
 
 def test_sources_do_not_meet(filled: SpeedViews, redis: Redis) -> None:
     other = SpeedViews(redis, "web2")
-    assert other.answer(0, ZERO, [Stretch(VIEW)]).outcome == Outcome.LOST
-    token, _ = other.start()
-    other.init(token, 0, ZERO, [VIEW])
-    assert other.answer(0, ZERO, [Stretch(VIEW)]).states == []
-    assert filled.answer(0, ZERO, [Stretch(VIEW)]).outcome == Outcome.OK
+    assert other.reader.answer(0, ZERO, [StateRange(VIEW)]).outcome == Outcome.LOST
+    writer, _ = other.start_writer()
+    writer.init(0, ZERO, [VIEW])
+    assert other.reader.answer(0, ZERO, [StateRange(VIEW)]).states == []
+    assert filled.reader.answer(0, ZERO, [StateRange(VIEW)]).outcome == Outcome.OK
 
 
 def test_an_open_that_is_sent_again_opens_nothing(owned: Owned, redis: Redis) -> None:
     script = owned.speed_views._scripts["open"]
-    first = script(keys=owned.speed_views._keys, args=["g1", 1, VIEW])
+    first = script(keys=owned.speed_views._scripts._all_keys, args=["g1", 1, VIEW])
     before = everything(redis)
-    owned_again = script(keys=owned.speed_views._keys, args=["g1", 1, VIEW])
+    owned_again = script(keys=owned.speed_views._scripts._all_keys, args=["g1", 1, VIEW])
     assert owned_again == first
     assert everything(redis) == before

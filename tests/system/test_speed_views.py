@@ -11,19 +11,18 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 from redis import Redis
 
-from hand_off import speed_views
+from hand_off.speed_views import scripts
 from tests.system.redis_server import redis_server
+from tests.tiers import times
 
 pytest.register_assert_rewrite("tests.system.hand_off_machine")
 
 from tests.system.hand_off_machine import ENDLESS_MS, HandOff, Happening  # noqa: E402  # after its asserts are to be rewritten
 
 SETTINGS = settings(
-    max_examples=60,
+    max_examples=times(20, 600),
     stateful_step_count=50,
     deadline=None,
-    derandomize=True,
-    database=None,
     suppress_health_check=list(HealthCheck),
 )
 
@@ -190,8 +189,8 @@ def test_a_rule_holds_where_it_is_needed_and_without_it_an_answer_is_wrong(
         assert asked != script or text.count(rule) == 1, f"{script}.lua no longer has {rule!r} once"
         return text.replace(rule, instead) if asked == script else text
 
-    whole = speed_views._script
-    monkeypatch.setattr(speed_views, "_script", sabotaged)
+    whole = scripts.read_script
+    monkeypatch.setattr(scripts, "read_script", sabotaged)
     with pytest.raises(AssertionError) as found:
         tell(redis, tmp_path, story)
     assert "no longer has" not in str(found.value)

@@ -78,7 +78,7 @@ def archive(shop: Compare, events: Sequence[Event] = EVENTS, late: Sequence[tupl
 
 
 def check_speed(shop: Compare) -> dict[str, quarantine.Compared]:
-    found = verify.speed_side(shop.place.settings, shop.speed_views, SHOP, [SALES, TOTALS])
+    found = verify.verify_speed_views(shop.place.settings, shop.speed_views, SHOP, [SALES, TOTALS])
     return {each.view: each for each in found}
 
 
@@ -113,15 +113,15 @@ def test_wrong_state_is_found_on_demand_and_set_aside(shop: Compare, name: str) 
     sales, totals = check_answers(shop)
     assert sales.mismatched > 0
     assert totals.mismatched == 0
-    assert not shop.ask().meta.degraded, "from scratch only looks"
+    assert not shop.query().meta.degraded, "from scratch only looks"
     assert {view: each.mismatched for view, each in check_speed(shop).items()} == {"sales": 1, "totals": 0}
-    assert shop.ask().meta.degraded
+    assert shop.query().meta.degraded
     assert [each.mismatched for each in check_answers(shop)] == [0, 0], "what is left is right at its own cut"
-    shop.speed_views.forget()
+    shop.speed_views.runs.forget()
     shop.writer.start()
     shop.writer.apply(EVENTS, END)
     assert check_speed(shop)["sales"].mismatched == 0
-    assert not shop.ask().meta.degraded
+    assert not shop.query().meta.degraded
 
 
 def test_view_that_is_found_right_on_demand_comes_back(shop: Compare) -> None:
@@ -130,9 +130,9 @@ def test_view_that_is_found_right_on_demand_comes_back(shop: Compare) -> None:
     shop.corrupt()
     assert shop.compared_run(1)["sales"].mismatched == 1
     shop.writer.apply(EVENTS, END)
-    assert shop.ask().meta.degraded
+    assert shop.query().meta.degraded
     assert check_speed(shop)["sales"].mismatched == 0
-    assert not shop.ask().meta.degraded
+    assert not shop.query().meta.degraded
 
 
 @pytest.mark.parametrize(("is_late", "excused"), [(True, 2), (False, 0)])
@@ -148,7 +148,7 @@ def test_copy_counts_as_an_excuse_only_if_it_came_after_the_horizon(shop: Compar
     shop.writer.apply([*EVENTS, renamed], end)
     found = check_speed(shop)["sales"]
     assert (found.mismatched, found.excused) == (2, excused), "the group and its total"
-    assert shop.ask().meta.degraded == (not is_late)
+    assert shop.query().meta.degraded == (not is_late)
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_run_after_many_events_explains_copies_by_their_own_buckets(
     found = shop.compared_run(1, events=[*EVENTS, again])["sales"]
     assert (found.mismatched, found.excused) == (2, excused)
     assert bool(found.not_explained) == ("not explained" in found.in_words) == (most == 1)
-    assert shop.ask().meta.degraded == is_aside
+    assert shop.query().meta.degraded == is_aside
 
 
 @pytest.mark.parametrize("wrong", [0, 1], ids=["last", "count too"])
@@ -189,7 +189,7 @@ def test_equal_copies_in_two_partitions_may_tell_another_one_last_and_nothing_el
     found = check_speed(shop)["sales"]
     assert found.mismatched > 0
     assert found.excused == (0 if wrong else found.mismatched)
-    assert shop.ask().meta.degraded == bool(wrong)
+    assert shop.query().meta.degraded == bool(wrong)
 
 
 def test_events_that_are_not_archived_yet_are_waited_for_and_then_named(shop: Compare) -> None:

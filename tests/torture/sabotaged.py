@@ -161,13 +161,13 @@ def two_writers(installation: Installation, chance: random.Random) -> Iterator[N
     del chance
     with installation.redis() as client:
         views = SpeedViews(client, installation.source_name)
-        before = views.look()
+        before = views.reader.snapshot()
         installation.processes.stop_at("speed", "speed.before_apply")
         other = installation.commands.spawn_module("speed_layer")
         try:
-            wait_for("another writer", lambda: views.look().epoch != before.epoch, TAKEOVER_S)
-            taken = views.look().meta
-            wait_for("what it applies", lambda: views.look().meta != taken, TAKEOVER_S)
+            wait_for("another writer", lambda: views.reader.snapshot().epoch != before.epoch, TAKEOVER_S)
+            taken = views.reader.snapshot().meta
+            wait_for("what it applies", lambda: views.reader.snapshot().meta != taken, TAKEOVER_S)
             time.sleep(3)
             installation.processes.signal("speed", signal.SIGCONT)
             yield

@@ -82,5 +82,5 @@ def test_what_is_not_there_is_named_with_what_is(runner: CliRunner) -> None:
         DeclarationError, match=r"There is no alert 'nope'. There are: fewer_hits, no_visits, slow_page"
     ):
         runner.invoke(app, ["mute", "nope"], catch_exceptions=False)
-    with pytest.raises(DeclarationError, match="'soon' is no length of time"):
+    with pytest.raises(DeclarationError, match="'soon' is not a duration"):
         runner.invoke(app, ["mute", "slow_page", "--for", "soon"], catch_exceptions=False)

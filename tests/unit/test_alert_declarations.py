@@ -23,11 +23,11 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"when": "previous_attempts > 3"}, "there is no numeric answer 'previous_attempts'"),
     ({}, "either when='attempts > 3', a condition, or silence='5m'"),
     ({"when": "attempts > 3", "silence": "5m"}, "and not both"),
-    ({"when": "attempts > 3", "by": ("merchant",)}, "by names 'merchant', which is no key of 'card_attempts'"),
+    ({"when": "attempts > 3", "by": ("merchant",)}, "by names 'merchant', which is not a key of 'card_attempts'"),
     ({"when": "attempts > 3", "by": "card"}, "by is 'card'; it should be a tuple"),
-    ({"when": "attempts > 3", "by": ("card", "card")}, "each name should be there once"),
+    ({"when": "attempts > 3", "by": ("card", "card")}, "each name should appear once"),
     ({"when": "attempts > 3", "over": "7s"}, "over is '7s'; it should be a multiple of the grain"),
-    ({"when": "attempts > 3", "over": "soon"}, "over: 'soon' is no length of time"),
+    ({"when": "attempts > 3", "over": "soon"}, "over: 'soon' is not a duration"),
     ({"when": "attempts > 3", "for_buckets": 0}, "for_buckets is 0"),
     ({"when": "attempts > 3", "for_buckets": True}, "for_buckets is True"),
     ({"when": "attempts > 3", "compare": "7s"}, "compare is '7s'; it should be 'previous' or a multiple"),
@@ -51,7 +51,7 @@ def test_a_watch_and_a_feed_are_refused_likewise() -> None:
         Watch("w", cards, where="cad = 'a'")
     with pytest.raises(AlertError, match=r"Feed 'f': by names 'x'"):
         Feed("f", card_attempts, by=("x",))
-    with pytest.raises(AlertError, match="is no topic name"):
+    with pytest.raises(AlertError, match="is not a topic name"):
         Feed("f", card_attempts, topic="a b")
 
 

@@ -17,10 +17,12 @@ from hypothesis import strategies as st
 
 from serving_layer.errors import BadParameter
 from serving_layer.query import cursors
+from serving_layer.query.limits import QueryLimits
 from serving_layer.query.model import Period, Query
 from serving_layer.query.order import positions, sort_key
-from serving_layer.query.parse import QueryLimits, parse_query
+from serving_layer.query.parse import parse_query
 from serving_layer.query.result import ResultRow
+from tests.tiers import times
 from views.aggregates import Count, Last, Max, Min, Sum
 from views.derived import Ratio
 from views.source import Source
@@ -97,7 +99,7 @@ def naive(row: ResultRow, name: str) -> Any:
 # ---- the order ---------------------------------------------------------------
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=times(40, 1000), deadline=None)
 @given(ROWS, ORDERS)
 def test_rows_are_in_the_order_asked_for_null_first(rows: list[ResultRow], order: str) -> None:
     """Held against one stable sort after another, from the last name to the first."""
@@ -128,7 +130,7 @@ def test_answers_are_sorted_by_their_values_not_their_texts(name: str, values: l
     assert [row.answers[name] for row in sorted_rows(question_of(f"-{name}"), rows)] == values[::-1]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=times(30, 1000), deadline=None)
 @given(ROWS, ORDERS, st.integers(1, 7))
 def test_pages_together_are_all_rows_in_order(rows: list[ResultRow], order: str, limit: int) -> None:
     question = question_of(order, limit=str(limit))
@@ -143,7 +145,7 @@ def test_pages_together_are_all_rows_in_order(rows: list[ResultRow], order: str,
     assert found == sorted_rows(question, rows)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=times(30, 1000), deadline=None)
 @given(ROWS, ROWS, st.integers(1, 7), ORDERS)
 def test_rows_that_come_or_go_between_pages_move_no_other(
     rows: list[ResultRow], others: list[ResultRow], limit: int, order: str
@@ -243,9 +245,9 @@ def test_a_forged_position_is_refused(name: str, value: Any, sign: str) -> None:
     good = cursors.Cursor(cursors.hash_of(question), question.range, positions(question)(ROW_OF_ALL), 7, CUT)
     cursors.check("", good, question)
     bad = good._replace(after=(value, *good.after[1:]))
-    with pytest.raises(BadParameter, match="belongs to another question"):
+    with pytest.raises(BadParameter, match="belongs to another query"):
         cursors.check("", bad, question)
-    with pytest.raises(BadParameter, match="belongs to another question"):
+    with pytest.raises(BadParameter, match="belongs to another query"):
         cursors.check("", good._replace(after=good.after[1:]), question)
 
 
@@ -272,7 +274,7 @@ LIKELY = [
 ]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=times(60, 2000), deadline=None)
 @given(st.data(), ORDERS, ROWS)
 def test_any_position_is_refused_or_can_be_gone_on_from(data: st.DataObject, order: str, rows: list[ResultRow]) -> None:
     question = question_of(order)

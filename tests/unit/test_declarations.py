@@ -96,7 +96,7 @@ def test_a_view_that_a_second_file_has_too_is_one_view(tmp_path: Path) -> None:
         ),
         (
             {"a": f"from .b import shop\n{view('sales')}", "b": "shop = Source('Shop', fields='x int')"},
-            "/b.py: Source 'Shop': a name is",
+            "/b.py: Source 'Shop': a name consists of",
         ),
         ({"a": f"from .b import shop\n{view('sales')}", "b": "1 / 0"}, "/b.py cannot be loaded: ZeroDivisionError"),
         ({"a": "from .nothing import shop"}, "/a.py cannot be loaded: ModuleNotFoundError"),
@@ -116,7 +116,7 @@ def test_a_file_may_import_another_of_its_folder(tmp_path: Path, importer: str) 
     assert found.views["sales"].source is found.sources["shop"]
 
 
-def test_a_folder_is_read_anew_each_time(tmp_path: Path) -> None:
+def test_a_folder_is_read_again_each_time(tmp_path: Path) -> None:
     for name, other in (("one", "sales"), ("two", "returned")):
         folder = tmp_path / name
         folder.mkdir()
@@ -149,7 +149,8 @@ def test_an_example_that_is_not_there_is_refused_with_those_that_are() -> None:
     with pytest.raises(DeclarationError) as refused:
         load_declarations(examples="web,log")
     assert str(refused.value) == (
-        "examples names 'log', which is no source of the catalog. There are: ads, cards, logs, sensors, web; or 'all'."
+        "examples names 'log', which is not a source of the catalog. There are: ads, cards, logs, sensors, web; "
+        "or 'all'."
     )
 
 

@@ -14,6 +14,7 @@ import typer.main
 from tests.conftest import repository_files
 from tidemark import cli, reference_pages
 
+pytestmark = pytest.mark.process  # git says which files there are
 ROOT = Path(__file__).parents[2]
 REGISTRIES = [".".join(words) for words in (("pypi", "org"), ("pythonhosted", "org"), ("repo1", "maven", "org"),
                                             ("maven", "apache", "org"), ("registry", "npmjs", "org"))]  # fmt: skip
@@ -84,6 +85,22 @@ def test_every_link_inside_the_repository_leads_somewhere() -> None:
         for target in re.findall(r"\]\(([^)#\s]+)", text):
             if not re.match(r"[a-z]+:", target):
                 assert ((ROOT / name).parent / target).exists(), f"{name}: {target}"
+
+
+ROOMS = (
+    *("tidemark", "views", "master_dataset", "hand_off", "batch_layer", "speed_layer", "serving_layer", "infra"),
+    *("torture", "tests", "benchmarks", "examples", "docs"),
+)
+
+
+def test_every_file_named_in_a_document_exists() -> None:
+    for name, text in documents().items():
+        for path in re.findall(rf"(?<![\w./-])(?:{'|'.join(ROOMS)})/[\w./-]*\w", code_in(text)):
+            assert (ROOT / path).exists() or (ROOT / f"{path}.py").exists(), f"{name}: {path}"
+
+
+def test_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 120
 
 
 def test_readme_names_the_two_commands_that_do_everything() -> None:

@@ -9,8 +9,9 @@ from dataclasses import replace
 import pytest
 
 from serving_layer.query import rows as paging
+from serving_layer.query.limits import QueryLimits
 from serving_layer.query.model import Query
-from serving_layer.query.parse import QueryLimits, parse_query
+from serving_layer.query.parse import parse_query
 from serving_layer.query.result import BatchPart, Provenance, Result, ResultRow
 from serving_layer.verification.from_scratch import recompute
 from serving_layer.verification.verify import ALL_TIME, _add, _compared

@@ -20,7 +20,7 @@ from master_dataset.importer.errors import BrokerUnavailable, ImportFailed, Impo
 from master_dataset.importer.formats import Options
 from master_dataset.importer.import_loop import Import
 from master_dataset.importer.inputs import find_input, open_input
-from master_dataset.importer.journal import Journal, Start, find_start
+from master_dataset.importer.journal import ImportJournal, Start, find_start
 from master_dataset.importer.line_ids import LineIds
 from master_dataset.importer.lines import MAX_LINE_BYTES, join_quoted, read_lines
 from master_dataset.importer.ndjson import NdjsonReader
@@ -165,11 +165,11 @@ class Desk:
         self.folder = folder
         self.rejects = folder / "rejects"
 
-    def start(self, path: Path, *, again: bool = False) -> tuple[Journal, Start]:
+    def start(self, path: Path, *, again: bool = False) -> tuple[ImportJournal, Start]:
         found, options = find_input(str(path)), Options()
         with open_input(found) as stream:
             format_ = make_reader(web, options, stream.peek(), found.name).format
-        journal = Journal(self.folder / "imports", found, web.name, format_, options)
+        journal = ImportJournal(self.folder / "imports", found, web.name, format_, options)
         with journal.locked():
             return journal, find_start(journal.read(), found, again=again)
 

@@ -18,7 +18,7 @@ from master_dataset.events.envelope import compile_validator
 from master_dataset.importer.csv_file import CsvReader
 from master_dataset.importer.detect import detect_format
 from master_dataset.importer.errors import UnusableInput
-from master_dataset.importer.formats import Format
+from master_dataset.importer.formats import ImportFormat
 from master_dataset.importer.ndjson import NdjsonReader
 from master_dataset.importer.w3c_log import W3cReader
 from master_dataset.importer.web_log import WebLogReader
@@ -90,7 +90,7 @@ COMMON = [
 
 @pytest.mark.parametrize(("line", "expected"), COMMON)
 def test_common_line_becomes_its_event_or_a_reason(line: str | bytes, expected: object) -> None:
-    assert read(WebLogReader(Format.COMMON, to_event), line) == expected
+    assert read(WebLogReader(ImportFormat.COMMON, to_event), line) == expected
 
 
 BEGIN = f'{HEAD} "GET / HTTP/1.1" 200 5'
@@ -115,13 +115,13 @@ COMBINED = [
 
 @pytest.mark.parametrize(("line", "expected"), COMBINED)
 def test_combined_line_becomes_its_event_or_a_reason(line: str, expected: object) -> None:
-    assert read(WebLogReader(Format.COMBINED, to_event), line) == expected
+    assert read(WebLogReader(ImportFormat.COMBINED, to_event), line) == expected
 
 
 @pytest.mark.parametrize("line", [" [" * 400_000, '"\\' * 400_000, HEAD + ' "' + "\\x" * 400_000, "a " * 400_000])
 def test_hostile_line_is_refused_quickly(line: str) -> None:
     """Quadratic matching would take hours for these; pytest would be ended by its caller."""
-    assert read(WebLogReader(Format.COMBINED, to_event), line) == "this is no combined log line"
+    assert read(WebLogReader(ImportFormat.COMBINED, to_event), line) == "this is no combined log line"
 
 
 printable = st.text(st.characters(min_codepoint=32, max_codepoint=0x2FFF, exclude_categories=["Cs"]), max_size=40)
@@ -134,14 +134,19 @@ def test_what_a_server_escapes_comes_back(referrer: str, agent: str, url: str) -
 
     path = "/" + url.strip()
     line = f'{HEAD} "GET {escaped(path)} HTTP/1.1" 200 5 "{escaped(referrer)}" "{escaped(agent)}"'
-    found = read(WebLogReader(Format.COMBINED, to_event), line)
+    found = read(WebLogReader(ImportFormat.COMBINED, to_event), line)
     expected = {**ROOT, "url": path, "referrer": referrer, "agent": agent}
     assert found == request(**{name: value for name, value in expected.items() if value not in ("", "-")})
 
 
 @given(st.binary(max_size=300))
 def test_arbitrary_bytes_are_an_event_or_refused(raw: bytes) -> None:
-    for reader in (WebLogReader(Format.COMBINED, to_event), W3cReader(to_event, UTC), NdjsonReader(), _csv("name")):
+    for reader in (
+        WebLogReader(ImportFormat.COMBINED, to_event),
+        W3cReader(to_event, UTC),
+        NdjsonReader(),
+        _csv("name"),
+    ):
         if reader.is_event(raw):
             read(reader, raw)
 
@@ -298,17 +303,17 @@ def test_ndjson_line_is_the_event_or_a_reason(line: str, expected: object) -> No
 @pytest.mark.parametrize(
     ("head", "name", "expected"),
     [
-        (b"", "a", Format.NDJSON),
-        (b"", "a.csv.gz", Format.CSV),
-        (b'\n {"a": 1}\n', "a", Format.NDJSON),
-        (b"\xef\xbb\xbfname,user_id\n", "a", Format.CSV),
-        (b"colour;size\n", "a.csv", Format.CSV),
-        (b"#Software: Microsoft\n", "a.log", Format.W3C),
-        (BEGIN.encode(), "a", Format.COMMON),
-        (b"broken line\n" + f'{BEGIN} "-" "x"'.encode(), "a", Format.COMBINED),
+        (b"", "a", ImportFormat.NDJSON),
+        (b"", "a.csv.gz", ImportFormat.CSV),
+        (b'\n {"a": 1}\n', "a", ImportFormat.NDJSON),
+        (b"\xef\xbb\xbfname,user_id\n", "a", ImportFormat.CSV),
+        (b"colour;size\n", "a.csv", ImportFormat.CSV),
+        (b"#Software: Microsoft\n", "a.log", ImportFormat.W3C),
+        (BEGIN.encode(), "a", ImportFormat.COMMON),
+        (b"broken line\n" + f'{BEGIN} "-" "x"'.encode(), "a", ImportFormat.COMBINED),
     ],
 )
-def test_format_is_told_from_the_beginning(head: bytes, name: str, expected: Format) -> None:
+def test_format_is_told_from_the_beginning(head: bytes, name: str, expected: ImportFormat) -> None:
     assert detect_format(web, head, name) is expected
 
 
@@ -324,5 +329,5 @@ def test_source_without_a_place_for_requests_is_refused() -> None:
 
 def test_flat_source_gets_the_same_values() -> None:
     flat = Source("flat", fields="event_id string, event_time timestamp, url string, status string, agent string")
-    event = WebLogReader(Format.COMMON, compile_web_event(flat)).read(BEGIN.encode())
+    event = WebLogReader(ImportFormat.COMMON, compile_web_event(flat)).read(BEGIN.encode())
     assert event == {"event_time": TIME, "url": "/", "status": "200"}

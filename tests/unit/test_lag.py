@@ -5,33 +5,33 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hand_off.lag import MOST_LOOKS, Lag, Looked, Looks, lag
+from hand_off.lag import MAX_ENDS, EndHistory, KafkaEnd, Lag, lag
 from master_dataset.cut import Cut, count_between
 
 
 def test_before_the_first_look_nothing_is_said() -> None:
-    assert Looks().told({0: 5}, 1.0) is None
+    assert EndHistory().report({0: 5}, 1.0) is None
 
 
 def test_what_is_applied_is_as_old_as_the_newest_look_that_it_has_passed() -> None:
-    looks = Looks()
-    looks.add({0: 5, 1: 1}, 10.0)
-    assert looks.told({0: 4, 1: 1}, 11.0) == Looked({0: 5, 1: 1}, 1.0, {0: 4, 1: 1}, None)
-    looks.add({0: 6, 1: 1}, 20.0)
-    looks.add({0: 9, 1: 1}, 30.0)
-    assert looks.told({0: 7, 1: 1}, 31.0) == Looked({0: 9, 1: 1}, 1.0, {0: 7, 1: 1}, 11.0)
-    assert looks.told({0: 9, 1: 1}, 32.0) == Looked({0: 9, 1: 1}, 2.0, {0: 9, 1: 1}, 2.0)
-    assert looks.told({0: 2}, 33.0) == Looked({0: 9, 1: 1}, 3.0, {0: 2}, None), "Redis fell back"
+    history = EndHistory()
+    history.add({0: 5, 1: 1}, 10.0)
+    assert history.report({0: 4, 1: 1}, 11.0) == KafkaEnd({0: 5, 1: 1}, 1.0, {0: 4, 1: 1}, None)
+    history.add({0: 6, 1: 1}, 20.0)
+    history.add({0: 9, 1: 1}, 30.0)
+    assert history.report({0: 7, 1: 1}, 31.0) == KafkaEnd({0: 9, 1: 1}, 1.0, {0: 7, 1: 1}, 11.0)
+    assert history.report({0: 9, 1: 1}, 32.0) == KafkaEnd({0: 9, 1: 1}, 2.0, {0: 9, 1: 1}, 2.0)
+    assert history.report({0: 2}, 33.0) == KafkaEnd({0: 9, 1: 1}, 3.0, {0: 2}, None), "Redis fell back"
 
 
 def test_a_writer_that_is_far_behind_keeps_some_looks() -> None:
-    looks = Looks()
-    for number in range(5 * MOST_LOOKS):
-        looks.add({0: 10 + number}, float(number))
-    assert len(looks.looks) <= MOST_LOOKS
-    told = looks.told({0: 10}, 5.0 * MOST_LOOKS)
-    assert told is not None
-    assert (told.applied_age_s, told.age_s) == (5.0 * MOST_LOOKS, 1.0), "the first and the last are there"
+    history = EndHistory()
+    for number in range(5 * MAX_ENDS):
+        history.add({0: 10 + number}, float(number))
+    assert len(history.ends) <= MAX_ENDS
+    reported = history.report({0: 10}, 5.0 * MAX_ENDS)
+    assert reported is not None
+    assert (reported.applied_age_s, reported.age_s) == (5.0 * MAX_ENDS, 1.0), "the first and the last are there"
 
 
 @given(
@@ -43,14 +43,14 @@ def test_a_reader_never_takes_the_news_for_younger_than_they_are(
     ends: list[int], spoke: tuple[int, int], applied: int
 ) -> None:
     """Kafka ended at ends[n] at second n. The writer speaks, and the reader reads, at second len(ends)."""
-    looks = Looks()
+    history = EndHistory()
     now = float(len(ends))
     for at, end in enumerate(ends):
-        looks.add({0: end}, float(at))
+        history.add({0: end}, float(at))
     for then in sorted(spoke):
-        looked = looks.told({0: then}, now)
-    assert looked is not None
-    found = lag({0: applied}, looked)
+        reported = history.report({0: then}, now)
+    assert reported is not None
+    found = lag({0: applied}, reported)
     assert found.events == max(ends[-1] - applied, 0)
     if found.seconds is not None:
         assert ends[int(now - found.seconds)] <= applied, "it held less than Kafka had then"
@@ -61,5 +61,5 @@ def test_a_reader_never_takes_the_news_for_younger_than_they_are(
 
 def test_the_end_counts_in_every_partition() -> None:
     end: Cut = {0: 3, 1: 3}
-    assert lag({0: 9}, Looked(end, 1.0, {0: 3}, 7.0)) == Lag(count_between({0: 9}, end), 7.0) == Lag(3, 7.0)
-    assert lag({0: 9, 1: 3}, Looked(end, 1.0, {0: 3}, 7.0)) == Lag(0, 1.0)
+    assert lag({0: 9}, KafkaEnd(end, 1.0, {0: 3}, 7.0)) == Lag(count_between({0: 9}, end), 7.0) == Lag(3, 7.0)
+    assert lag({0: 9, 1: 3}, KafkaEnd(end, 1.0, {0: 3}, 7.0)) == Lag(0, 1.0)

@@ -24,7 +24,7 @@ from hand_off.batch_folder import BatchFolder
 from hand_off.speed_views import ALL_KEYS
 from infra.settings import load_settings
 from master_dataset.cut import Cut
-from master_dataset.reading.read import Wanted
+from master_dataset.reading.read import RecordFilter
 from views import in_memory, states
 from views.aggregates import Average, Count, Distinct, Histogram, Last, Min, Sum, Variance
 from views.in_memory import Event
@@ -88,10 +88,10 @@ def hold(patch: pytest.MonkeyPatch, rows: Sequence[Row]) -> None:
     ]
     table = pa.Table.from_pylist(listed, SCHEMA)
 
-    def read(_table: Path, wanted: Wanted, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    def read(_table: Path, wanted: RecordFilter, columns: list[str]) -> Iterator[pa.RecordBatch]:
         yield from table.filter(wanted.filter()).select(columns).to_batches()
 
-    patch.setattr(late_duplicates, "read_facts", read)
+    patch.setattr(late_duplicates, "read_records", read)
 
 
 def late(patch: pytest.MonkeyPatch, *more: Row, buckets: Iterable[int] = (BUCKET,), most: int = 100) -> LateCopies:

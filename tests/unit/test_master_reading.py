@@ -13,7 +13,7 @@ import pytest
 
 from infra.settings import load_settings
 from master_dataset.dead_letters.letters import DeadLetters
-from master_dataset.reading.read import Wanted, read_facts
+from master_dataset.reading.read import RecordFilter, read_records
 from master_dataset.table.delta_log import live_files, read_commits
 from master_dataset.table.proofs import Kind, Proof
 from views.source import Source
@@ -63,7 +63,7 @@ def test_a_cut_counts_as_0_for_a_partition_that_it_does_not_name(
     tmp_path: Path, start: dict[int, int], end: dict[int, int], expected: set[tuple[int, int]]
 ) -> None:
     table = table_of(tmp_path, [(0, 0), (0, 1), (1, 0), (1, 1)])
-    found = [row for batch in read_facts(table, Wanted(start=start, end=end)) for row in batch.to_pylist()]
+    found = [row for batch in read_records(table, RecordFilter(start=start, end=end)) for row in batch.to_pylist()]
     assert {(row["partition"], row["offset"]) for row in found} == expected
 
 
@@ -89,7 +89,7 @@ def test_a_large_file_is_read_piece_by_piece_in_the_order_in_which_it_was_writte
     places = [(n % 2, n // 2) for n in range(400)]
     table = table_of(tmp_path, places, value_bytes=MB // 4, row_group=row_group)
     before, most, found = pa.total_allocated_bytes(), 0, []
-    for batch in read_facts(table, Wanted()):
+    for batch in read_records(table, RecordFilter()):
         most = max(most, pa.total_allocated_bytes() - before)
         found += [(row["partition"], row["offset"]) for row in batch.select(["partition", "offset"]).to_pylist()]
     assert found == places

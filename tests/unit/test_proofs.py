@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from master_dataset.cut import OffsetRange, count_between, cut_from_json, cut_to_json, is_below, join, ranges
 from master_dataset.table.coverage import effective_proofs, follow
-from master_dataset.table.delta_log import Commit, DataFile, live_files, read_commit
+from master_dataset.table.delta_log import Commit, TableFile, live_files, read_commit
 from master_dataset.table.ledger import append_to_ledger, complete_ledger, ledger_file, missing_from_ledger, read_ledger
 from master_dataset.table.proofs import Kind, Proof, proof_from_json
 
@@ -244,5 +244,5 @@ def test_a_damaged_commit_speaks_through_the_ledger_and_a_void_one_too() -> None
     assert effective_proofs(damaged, ledger) == effective_proofs(void, ledger) == ledger
 
 
-def _file(path: str, version: int) -> DataFile:
-    return DataFile(path, 1, 1, version)
+def _file(path: str, version: int) -> TableFile:
+    return TableFile(path, 1, 1, version)

@@ -124,16 +124,16 @@ def test_fields_that_cannot_work_are_refused_with_place_and_fix(fields: str, pla
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"name": "Shop"}, "Source 'Shop': a name is lower-case letters, digits and underscores"),
-        ({"name": ""}, "Source '': a name is lower-case letters"),
+        ({"name": "Shop"}, "Source 'Shop': a name consists of lower-case letters, digits and underscores"),
+        ({"name": ""}, "Source '': a name consists of lower-case letters"),
         ({"name": 5}, "Source 5: name is 5; it should be a string."),
         ({"name": None}, "Source None: name is None; it should be a string."),
         ({"fields": ["event_id string"]}, "Source 'shop': fields is ['event_id string']; it should be a string."),
         ({"fields": None}, "Source 'shop': fields is None; it should be a string."),
         ({"fields": ""}, "Source 'shop': fields: '' is not Spark DDL like 'url string, ms int'."),
         ({"topic": 7}, "Source 'shop': topic is 7; it should be a string."),
-        ({"topic": "a b"}, "Source 'shop': 'a b' is no topic name; Kafka allows letters, digits, '.', '_' and '-'."),
-        ({"topic": ".."}, "Source 'shop': '..' is no topic name"),
+        ({"topic": "a b"}, "Source 'shop': 'a b' is not a topic name; Kafka allows letters, digits, '.', '_' and '-'."),
+        ({"topic": ".."}, "Source 'shop': '..' is not a topic name"),
         ({"topic": "shop.dead"}, "Source 'shop': its topic 'shop.dead' is also its dead-letter topic"),
         (
             {"topic": "shop_dead"},
@@ -260,7 +260,7 @@ def test_declarations_that_do_not_go_together_are_refused(tmp_path: Path, files:
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DeclarationError, match=r"views_dir is '.*nowhere', where there is no folder"):
+    with pytest.raises(DeclarationError, match=r"views_dir is '.*nowhere', which is not a folder"):
         load_declarations(tmp_path / "nowhere")
 
 

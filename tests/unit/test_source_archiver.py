@@ -15,8 +15,8 @@ from infra.home import Home
 from infra.process_status import ProcessStatus, check_heartbeat, refusals, write_status
 from infra.settings import Settings, load_settings
 from master_dataset.archiver import source_archiver
-from master_dataset.archiver.source_archiver import RETRY_S, Follower, NothingFollowed, check_any_is_followed
-from master_dataset.archiver.status import said_of, status_file
+from master_dataset.archiver.source_archiver import RETRY_S, NothingArchived, SourceArchiver, check_any_is_archived
+from master_dataset.archiver.status import status_file, status_text
 from master_dataset.errors import MasterDatasetError
 from views.source import Source
 
@@ -88,8 +88,8 @@ def settings(tmp_path: Path) -> Settings:
 
 
 @pytest.fixture
-def follow(settings: Settings) -> Callable[[str], Follower]:
-    return lambda name: Follower(settings, "127.0.0.1:1", None, Source(name, fields=FIELDS))  # type: ignore[arg-type]
+def follow(settings: Settings) -> Callable[[str], SourceArchiver]:
+    return lambda name: SourceArchiver(settings, "127.0.0.1:1", None, Source(name, fields=FIELDS))  # type: ignore[arg-type]
 
 
 def declare(folder: Path, partitions: int) -> None:
@@ -97,15 +97,15 @@ def declare(folder: Path, partitions: int) -> None:
     (folder / "shop.py").write_text(text, encoding="utf-8")
 
 
-def attend(*followers: Follower) -> None:
+def attend(*followers: SourceArchiver) -> None:
     for follower in followers:
         follower.attend()
-    check_any_is_followed(followers)
+    check_any_is_archived(followers)
 
 
 @pytest.mark.parametrize("why", [Refused("its topic was made again"), OSError("no space")])
 def test_a_refused_source_stops_no_other_and_leaves_its_table_to_a_repair(
-    world: World, follow: Callable[[str], Follower], why: Exception
+    world: World, follow: Callable[[str], SourceArchiver], why: Exception
 ) -> None:
     shop, web = follow("shop"), follow("web")
     world.refused["shop"] = why
@@ -116,7 +116,7 @@ def test_a_refused_source_stops_no_other_and_leaves_its_table_to_a_repair(
 
 
 def test_a_refused_source_is_tried_again_as_it_is_declared_by_then(
-    world: World, settings: Settings, follow: Callable[[str], Follower]
+    world: World, settings: Settings, follow: Callable[[str], SourceArchiver]
 ) -> None:
     shop, web = follow("shop"), follow("web")
     world.refused["shop"] = Refused("partitions=5")
@@ -134,7 +134,7 @@ def test_a_refused_source_is_tried_again_as_it_is_declared_by_then(
 
 
 def test_a_declaration_that_cannot_be_loaded_refuses_just_the_source_that_is_tried_again(
-    world: World, settings: Settings, follow: Callable[[str], Follower]
+    world: World, settings: Settings, follow: Callable[[str], SourceArchiver]
 ) -> None:
     shop, web = follow("shop"), follow("web")
     world.refused["shop"] = Refused("partitions=5")
@@ -146,7 +146,7 @@ def test_a_declaration_that_cannot_be_loaded_refuses_just_the_source_that_is_tri
 
 
 def test_a_query_that_died_is_opened_again_alone_and_not_more_often_than_a_refused_one(
-    world: World, follow: Callable[[str], Follower]
+    world: World, follow: Callable[[str], SourceArchiver]
 ) -> None:
     shop, web = follow("shop"), follow("web")
     attend(shop, web)
@@ -164,30 +164,30 @@ def test_a_query_that_died_is_opened_again_alone_and_not_more_often_than_a_refus
 
 
 def test_where_all_sources_are_refused_the_process_ends_with_every_remedy(
-    world: World, follow: Callable[[str], Follower]
+    world: World, follow: Callable[[str], SourceArchiver]
 ) -> None:
-    check_any_is_followed([])
+    check_any_is_archived([])
     world.refused = {"shop": Refused("mend the shop"), "web": Refused("mend the web")}
     with pytest.raises(Refused, match="mend the shop"):
         attend(follow("shop"))
-    with pytest.raises(NothingFollowed, match=r"(?s)all 2 .*shop: mend the shop.*web: mend the web"):
+    with pytest.raises(NothingArchived, match=r"(?s)all 2 .*shop: mend the shop.*web: mend the web"):
         attend(follow("shop"), follow("web"))
 
 
 def test_the_status_names_the_refused_source_and_its_remedy(settings: Settings) -> None:
-    assert said_of(settings, "shop") == "it has not written its status yet"
+    assert status_text(settings, "shop") == "it has not written its status yet"
     write_status(status_file(settings), ProcessStatus(time.time()))
-    assert said_of(settings, "shop") == "it is starting"
+    assert status_text(settings, "shop") == "it is starting"
     sources = {"shop": {"refused": "partitions=5"}, "web": {"refused": ""}}
     write_status(status_file(settings), ProcessStatus(time.time(), sources=sources))
     assert check_heartbeat(status_file(settings)) is None
     assert refusals(status_file(settings)) == "source 'shop': partitions=5"
-    said = {name: said_of(settings, name) for name in ("shop", "web", "new")}
+    said = {name: status_text(settings, name) for name in ("shop", "web", "new")}
     assert said["shop"] == "refuses it: partitions=5"
-    assert said["web"] == "follows it"
+    assert said["web"] == "archives it"
     assert said["new"].startswith("does not know it yet")
     write_status(status_file(settings), ProcessStatus(time.time(), error="all are refused"))
-    assert said_of(settings, "web") == "refuses it: all are refused"
+    assert status_text(settings, "web") == "refuses it: all are refused"
     assert refusals(status_file(settings)) == ""
 
 
@@ -196,4 +196,4 @@ def test_an_old_status_is_no_sign_of_life(settings: Settings, monkeypatch: pytes
     monkeypatch.setattr(time, "time", lambda: now)
     write_status(status_file(settings), ProcessStatus(now, sources={"shop": {"refused": ""}}))
     monkeypatch.setattr(time, "time", lambda: now + 60)
-    assert said_of(settings, "shop") == "its last heartbeat is 60 s old"
+    assert status_text(settings, "shop") == "its last heartbeat is 60 s old"

@@ -23,11 +23,11 @@ from master_dataset.table import delta_log
 from master_dataset.table import ledger as ledger_module
 from master_dataset.table.append import _files_named
 from master_dataset.table.checks import fsck, repair
-from master_dataset.table.checks.fsck import Measured, Trouble, quick_check
+from master_dataset.table.checks.fsck import Measurement, Trouble, quick_check
 from master_dataset.table.checks.repair import _is_unproved, commits_to_restore, compactions_to_undo
 from master_dataset.table.checks.salvage import outside
-from master_dataset.table.checks.void_commits import forget_summaries, move_aside, taken_out, void_commits
-from master_dataset.table.commit_cache import Entry, add_entries, read_entries
+from master_dataset.table.checks.void_commits import forget_summaries, take_out_strays, taken_out, void_commits
+from master_dataset.table.commit_cache import CachedCommit, add_entries, read_entries
 from master_dataset.table.coverage import follow, replacements
 from master_dataset.table.delta_log import Commit, live_files, read_commits, remember, remembered_file
 from master_dataset.table.ledger import append_to_ledger, ledger_file, missing_from_ledger, read_ledger
@@ -67,7 +67,7 @@ class Table:
     def void(self) -> list[int]:
         """The first half of a repair: all that needs neither Spark nor Kafka."""
         findings = quick_check(self.path)
-        move_aside(self.path, findings)
+        take_out_strays(self.path, findings)
         voided = void_commits(self.path, findings)
         append_to_ledger(self.path, missing_from_ledger(read_commits(self.path), read_ledger(self.path)))
         return voided
@@ -256,7 +256,7 @@ def test_a_compaction_that_was_taken_back_is_left_in_peace(table: Table) -> None
 
 
 def test_a_file_that_came_back_belongs_to_its_first_commit() -> None:
-    first = read_back = fsck.DataFile("a", 1, 1, 1)
+    first = read_back = fsck.TableFile("a", 1, 1, 1)
     commits = [Commit(1, added=(first,)), Commit(2, removed=("a",)), Commit(3, added=(read_back._replace(version=3),))]
     assert live_files(commits)["a"].version == 1
 
@@ -301,17 +301,17 @@ def test_rows_that_a_repair_saved_from_a_changed_file_are_named_for_ever_but_sto
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
-        (Measured(10, 7), False),  # what was promised at first
-        (Measured(10, 9), True),  # what the repair saved
-        (Measured(10, 8), True),
-        (Measured(4, 9), True),  # less of it: what remains is as doubtful as before
+        (Measurement(10, 7), False),  # what was promised at first
+        (Measurement(10, 9), True),  # what the repair saved
+        (Measurement(10, 8), True),
+        (Measurement(4, 9), True),  # less of it: what remains is as doubtful as before
     ],
 )
-def test_a_repair_of_a_repair_is_measured_by_the_first_promise(found: Measured, expected: bool) -> None:
+def test_a_repair_of_a_repair_is_measured_by_the_first_promise(found: Measurement, expected: bool) -> None:
     chain = {1: append(0, 10, hash=7), 2: append(10, 20, hash=5), 3: repaired(0, 10, 1, hash=9, unproved=True)}
     assert _is_unproved(3, chain, found) is expected
-    assert _is_unproved(2, chain, Measured(4, 1)) is False  # the others are lost, and named
-    assert _is_unproved(4, chain, Measured()) is False
+    assert _is_unproved(2, chain, Measurement(4, 1)) is False  # the others are lost, and named
+    assert _is_unproved(4, chain, Measurement()) is False
 
 
 def test_holes_inside_what_kafka_still_has_are_no_loss() -> None:
@@ -390,7 +390,7 @@ def test_the_quick_check_reads_the_checkpoint_that_delta_reads_and_the_deep_one_
 # ---- what is remembered of commits -----------------------------------------------
 
 
-def remembered(table: Table) -> dict[int, Entry]:
+def remembered(table: Table) -> dict[int, CachedCommit]:
     return read_entries(remembered_file(table.path))
 
 

@@ -1,4 +1,4 @@
-"""The verdict on alerts: whatever the alert process could do wrong is told."""
+"""The verdict on alerts: whatever the alert process could do wrong is found."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def episode(key: tuple[Any, ...], first: int, last: int) -> Episode:
     [
         ([episode(A, 0, DAY), episode(B, DAY, DAY)], 0),
         ([episode(A, 0, 0), episode(A, DAY, DAY), episode(B, DAY, DAY)], 0),  # each was true before the other
-        ([episode(A, 0, DAY)], 1),  # one was never told
-        ([episode(A, 0, DAY), episode(A, 0, 0), episode(B, DAY, DAY)], 1),  # told twice
-        ([episode(A, 0, 2 * DAY), episode(B, DAY, DAY)], 1),  # told of what is not so
+        ([episode(A, 0, DAY)], 1),  # one is missing
+        ([episode(A, 0, DAY), episode(A, 0, 0), episode(B, DAY, DAY)], 1),  # twice
+        ([episode(A, 0, 2 * DAY), episode(B, DAY, DAY)], 1),  # false
         ([episode(A, 0, DAY), episode(B, DAY, DAY), episode(("c", True), 0, 0)], 1),
         ([], 3),
     ],
@@ -46,14 +46,14 @@ def test_each_true_period_is_in_one_episode_that_fired(fired: list[Episode], pro
         ({"a": 1, "b": 1}, {"a", "b"}, []),
         ({"a": 2, "b": 1}, {"a", "b"}, ["a fired 2 times"]),
         ({"a": 1, "b": 1}, {"a"}, ["b fired, and was never sent to tidemark.alerts"]),
-        ({"a": 1, "b": 1}, {"a", "b", "c"}, ["c was told, and never fired"]),
+        ({"a": 1, "b": 1}, {"a", "b", "c"}, ["c was notified, and never fired"]),
     ],
 )
 def test_each_episode_fires_once_and_is_sent(firing: dict[str, int], by_kafka: set[str], problems: list[str]) -> None:
     assert list(misdelivered(["a", "b"], Counter(firing), by_kafka)) == problems
 
 
-def test_what_is_true_is_told_by_the_reference_interpreter_at_the_cut() -> None:
+def test_what_is_true_is_decided_by_the_reference_interpreter_at_the_cut() -> None:
     """Twenty orders of one item on a day, of which one is a copy and one is above the cut."""
     at = datetime(2026, 3, 1, 22, tzinfo=UTC)
     events = [

@@ -88,7 +88,7 @@ def test_evidence_is_left_unless_all_is_well_and_it_is_said_where(
     ended = torture(programme, "--folder", str(place), *more)
     assert ended.exit_code == code
     assert place.exists() == is_left
-    assert (f"left in {place}" in ended.output) == is_left
+    assert (f"kept {place}" in ended.output) == is_left
 
 
 def test_tables_come_before_the_page_and_a_page_that_fails_leaves_the_evidence(
@@ -114,7 +114,7 @@ def test_a_page_is_written_where_it_was_asked_for(torture: Callable[..., Ended],
     assert f"wrote {tmp_path / 'x.html'} and {tmp_path / 'x.md'}" in ended.stderr
 
 
-def test_sabotages_are_told_in_the_tables_too(torture: Callable[..., Ended], tmp_path: Path) -> None:
+def test_sabotages_are_listed_in_the_tables_too(torture: Callable[..., Ended], tmp_path: Path) -> None:
     (tmp_path / "sabotages.json").write_text('{"dedup off": true}')
     torture(giving(RIGHT), "--report", str(tmp_path / "x.html"), "--sabotages", str(tmp_path / "sabotages.json"))
     assert "| dedup off | caught |" in (tmp_path / "x.md").read_text()

@@ -15,8 +15,9 @@ import pytest
 
 from master_dataset.cut import Cut
 from serving_layer.query import periods
+from serving_layer.query.limits import QueryLimits
 from serving_layer.query.model import Query
-from serving_layer.query.parse import QueryLimits, parse_query
+from serving_layer.query.parse import parse_query
 from serving_layer.verification.from_scratch import recompute
 from torture import expected_rows as expected_rows_module
 from torture import shop
@@ -61,7 +62,7 @@ class Known:
         self.hours = sorted({int(each.event_time.timestamp()) // HOUR for each in self.all})
 
     def events(self, cut: Cut, start_s: float, end_s: float) -> Iterator[Event]:
-        """All of the hours that are touched, as the truth gives them."""
+        """All events of the hours that the range overlaps, as the truth gives them."""
         for each in self.all:
             hour = each.event_time.timestamp() // HOUR * HOUR
             if each.offset < cut.get(each.partition, 0) and start_s - HOUR < hour < end_s:
@@ -227,21 +228,21 @@ def answered(view: View, query: dict[str, str], cut: Cut, truth: Known) -> Serve
     """All rows, as a serving process in which this code runs would tell them."""
     made, rows = served(view, query), by_the_serving_layer(view, query, cut, truth)
     zone = expected_rows_module.zone_of(query)
-    told = [
+    rows = [
         {"bucket": datetime.fromtimestamp(at, zone).isoformat(), **dict(zip(made.by, key, strict=True)), **row}
         for (at, *key), row in sorted(rows.items(), key=lambda item: [(each is not None, each) for each in item[0]])
     ]
-    plain = [{name: list(v) if isinstance(v, tuple) else v for name, v in row.items()} for row in told]
+    plain = [{name: list(v) if isinstance(v, tuple) else v for name, v in row.items()} for row in rows]
     meta = {"cut": {str(p): o for p, o in cut.items()}, "degraded": False}
     return ServedAnswer(view, query, {"rows": plain, "next": None, "meta": meta}, 0.0)
 
 
 @pytest.mark.parametrize(
-    ("name", "is_touched"),
+    ("name", "parameter"),
     [("days are those of UTC", "tz"), ("a window is short by an hour", "window")],
 )
 def test_broken_periods_of_the_serving_layer_change_nothing_of_what_is_wanted_and_are_found(
-    name: str, is_touched: str, monkeypatch: pytest.MonkeyPatch
+    name: str, parameter: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The checker shares this process with the broken code: whatever it still used of it would break with it."""
     view, around, cut = shop.sales, NEAR["Berlin is set forward"], {0: 120, 1: 130, 2: 1002}
@@ -254,7 +255,7 @@ def test_broken_periods_of_the_serving_layer_change_nothing_of_what_is_wanted_an
     assert [expected_rows(view, query, cut, truth) for query in every] == right  # type: ignore[arg-type]
     found = [bool(compare(answered(view, query, cut, truth), truth).differences) for query in every]  # type: ignore[arg-type]
     assert sum(found) >= 5
-    assert not any(is_found and is_touched not in query for query, is_found in zip(every, found, strict=True))
+    assert not any(is_found and parameter not in query for query, is_found in zip(every, found, strict=True))
     assert [served(view, query) for query in every] != meant
     monkeypatch.undo()
     assert [served(view, query) for query in every] == meant

@@ -18,7 +18,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from master_dataset.cut import Cut
-from serving_layer.query.parse import QueryLimits, parse_query, parse_query_json
+from serving_layer.query.limits import QueryLimits
+from serving_layer.query.parse import parse_query, parse_query_json
 from serving_layer.verification.from_scratch import recompute
 from tidemark.commands.torture import _own_folder
 from torture.commands import output_of
@@ -34,7 +35,7 @@ from torture.result import ProgrammeResult, Sample, Shot, Violation, read_result
 from torture.sampler import growth
 from torture.shop import minutes, sales, totals
 from torture.supervised import _appended
-from torture.table import findings, summary
+from torture.table import findings, remarks, summary
 from views.in_memory import Event
 from views.view import View
 
@@ -98,7 +99,7 @@ def value_plus(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("more", [{}, {"user": "u1"}])
-def test_rows_that_are_told_twice_are_wrong(more: dict[str, str]) -> None:
+def test_rows_that_come_twice_are_wrong(more: dict[str, str]) -> None:
     right = answered(minutes, {**whole(minutes, [HOUR, HOUR + 1]), "by": "user", **more}, {0: 4, 1: 4, 2: 4})
     assert compare(right, Known()).differences == ()  # type: ignore[arg-type]
     body = {**right.body, "rows": [*right.body["rows"], right.body["rows"][0]]}
@@ -150,17 +151,17 @@ def test_a_page_has_the_next_places_in_their_order_and_the_numbers_of_its_own_cu
     assert judged(replace(page(early, 1, 0), query=both)), "not in order"
 
 
-def test_a_bucket_is_told_by_the_clocks_that_were_asked_for() -> None:
+def test_a_bucket_is_named_by_the_time_zone_of_the_query() -> None:
     query = {**whole(sales, [HOUR, HOUR + 1]), "grain": "hour", "tz": "Asia/Tokyo"}
-    told = answered(sales, query, dict.fromkeys(range(3), 4))
+    utc = answered(sales, query, dict.fromkeys(range(3), 4))
     zone = ZoneInfo("Asia/Tokyo")
     rows = [
         {**row, "bucket": datetime.fromisoformat(row["bucket"]).astimezone(zone).isoformat()}
-        for row in told.body["rows"]
+        for row in utc.body["rows"]
     ]
-    right = replace(told, body={**told.body, "rows": rows})
+    right = replace(utc, body={**utc.body, "rows": rows})
     assert compare(right, Known()).differences == ()  # type: ignore[arg-type]
-    assert compare(told, Known()).differences  # type: ignore[arg-type]
+    assert compare(utc, Known()).differences  # type: ignore[arg-type]
 
 
 def test_a_window_is_taken_over_what_came_before_the_range() -> None:
@@ -218,6 +219,22 @@ def test_the_same_seed_is_the_same_plan_and_a_short_one_has_every_kind() -> None
         assert {each.fault.kind for each in plan(faults, shots, 5)[: len(kinds)]} == kinds, "one of each comes first"
     assert long[-1].waits
     assert not all(each.waits for each in long)
+
+
+def test_a_plan_in_the_given_order_has_the_faults_as_they_are_given() -> None:
+    faults = all_faults()[::-7]
+    assert [shot.fault for shot in plan(faults, 5, 1, in_given_order=True)] == faults[:5]
+    assert len(plan(faults, len(faults) + 5, 1, in_given_order=True)) == len(faults)
+
+
+def test_faults_whose_turn_never_came_and_defects_of_faults_are_reported() -> None:
+    made = programme()
+    made._recover = lambda _since, _within: True  # type: ignore[method-assign]
+    made._shoot(1, PlannedShot(failing(AttributeError("no 'bend'")), "1", waits=True))
+    assert [wrong.what for wrong in made.result.wrong] == ["a defect of the fault itself"]
+    late = ProgrammeResult(7, not_tried=["power lost"])
+    assert remarks(late) == ["not tried, for lack of time: power lost"]
+    assert not late.has_broken_promise
 
 
 def test_names_of_faults_tell_them_apart() -> None:
@@ -371,6 +388,7 @@ def test_evidence_is_kept_before_the_disks_go_and_a_disk_without_it_is_no_matter
     assert (tmp_path / "logs" / "speed.log").read_text() == "its last words"
 
 
+@pytest.mark.process
 def test_a_batch_run_that_does_not_end_is_killed_and_says_so() -> None:
     process = subprocess.Popen(
         ["sleep", "600"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True

@@ -1,4 +1,4 @@
-"""The verdict on dead letters and on cuts: each mistake that the platform could make is told."""
+"""The verdict on dead letters and on cuts: each mistake that the platform could make is found."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def follow(checker: Checker, offset: int, *, degraded: bool = False, view: View 
     checker._follow(ServedAnswer(view, {}, {"rows": [], "next": None, "meta": meta}, time.monotonic()))
 
 
-def test_a_cut_that_goes_back_is_told_unless_the_answer_says_that_it_is_degraded(checker: Checker) -> None:
+def test_a_cut_that_goes_back_is_found_unless_the_answer_says_that_it_is_degraded(checker: Checker) -> None:
     for offset, degraded in ((5, False), (5, False), (8, False), (2, True), (9, False)):
         follow(checker, offset, degraded=degraded)
     assert checker.regressions == []
@@ -110,7 +110,7 @@ def test_a_cut_that_goes_back_is_told_unless_the_answer_says_that_it_is_degraded
     assert len(checker.regressions) == 1
 
 
-def test_a_new_process_is_not_held_to_what_the_one_before_told(checker: Checker) -> None:
+def test_a_new_process_is_not_held_to_the_answers_of_the_one_before(checker: Checker) -> None:
     follow(checker, 8)
     checker._installation.processes.pid = lambda _name: 2  # type: ignore[method-assign]
     follow(checker, 5)
@@ -124,7 +124,7 @@ def test_all_is_well_only_if_every_view_has_a_complete_answer(checker: Checker) 
     assert checker.behind(ends) == ["sales"]
     follow(checker, 8, view=sales)
     assert checker.behind(ends) == ["sales"]
-    follow(checker, 9, view=sales, degraded=True, reason="The speed side of view 'sales' is set aside, because")
+    follow(checker, 9, view=sales, degraded=True, reason="The speed view of 'sales' is quarantined, because")
     assert checker.behind(ends) == ["sales"]
     assert checker.behind(ends, except_quarantined=True) == []
     follow(checker, 9, view=sales)

@@ -120,7 +120,7 @@ def test_a_view_with_defaults_only_comes_back() -> None:
     ],
 )
 def test_what_is_no_declaration_is_refused(text: str) -> None:
-    with pytest.raises(DeclarationError, match="This is no stored declaration of a view"):
+    with pytest.raises(DeclarationError, match="This is not a stored declaration of a view"):
         serialization.from_text(text, VISITS)
 
 

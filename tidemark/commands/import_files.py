@@ -19,12 +19,12 @@ from infra.settings import Settings, load_settings
 from infra.stack.addresses import addresses
 from master_dataset.importer.detect import make_reader
 from master_dataset.importer.errors import UnusableInput
-from master_dataset.importer.formats import Format, Options
+from master_dataset.importer.formats import ImportFormat, Options
 from master_dataset.importer.import_loop import Import, Interrupted
 from master_dataset.importer.inputs import Input, find_input, open_input
-from master_dataset.importer.journal import Journal, Start, find_start
+from master_dataset.importer.journal import ImportJournal, Start, find_start
 from master_dataset.importer.rejects import Rejects
-from master_dataset.importer.report import Outcome, print_outcomes, progress_bar
+from master_dataset.importer.report import ImportOutcome, print_outcomes, progress_bar
 from master_dataset.importer.sender import Sender, ensure_topic
 from tidemark.commands.options import Output, OutputOption
 from views.declarations import declared_by
@@ -39,18 +39,18 @@ def command(
         str, typer.Option("--source", "-s", envvar="TIDEMARK_CLI_SOURCE", help="The source that gets the events.")
     ],
     format_: Annotated[
-        Format, typer.Option("--format", "-f", envvar="TIDEMARK_CLI_FORMAT", help="How the lines are written.")
-    ] = Format.AUTO,
+        ImportFormat, typer.Option("--format", "-f", envvar="TIDEMARK_CLI_FORMAT", help="How the lines are written.")
+    ] = ImportFormat.AUTO,
     timezone: Annotated[
         str,
         typer.Option(
             envvar="TIDEMARK_CLI_TIMEZONE",
-            help="Time zone of times that do not say theirs, in CSV and W3C files: Europe/Vienna, for example.",
+            help="Time zone of times without one, in CSV and W3C files: Europe/Vienna, for example.",
         ),
     ] = "UTC",
     delimiter: Annotated[
         str,
-        typer.Option(envvar="TIDEMARK_CLI_DELIMITER", help="Between the cells of CSV; empty: found out by the header."),
+        typer.Option(envvar="TIDEMARK_CLI_DELIMITER", help="Delimiter of CSV cells; empty: detected from the header."),
     ] = "",
     origin: Annotated[
         str,
@@ -86,8 +86,8 @@ def command(
 ) -> None:
     """Send the lines of files as events into a source: NDJSON, CSV, W3C and web-server logs.
 
-    Ids come from the content, so importing twice counts once. Stopped anyhow, the same command goes on where it was.
-    Exit code 1 when every line of a file was refused.
+    Ids come from the content, so importing twice counts once. If it is interrupted, the same command continues where
+    it stopped. Exit code 1 when every line of a file was refused.
     """
     options = _options(format_, timezone, delimiter, origin, ignore_unknown=ignore_unknown)
     settings = load_settings()
@@ -101,18 +101,18 @@ def command(
         ensure_topic(settings, bootstrap, into, wait)
         return Sender(settings, bootstrap, into.topic, wait)
 
-    outcomes: list[Outcome] = []
+    outcomes: list[ImportOutcome] = []
     try:
         with Rejects(rejects, go_on=any(plan.is_known for plan in plans)) as rejected:
             for plan in plans:
                 outcomes.append(plan.run(sender, rejected))
                 if outcomes[-1].state == INTERRUPTED:
                     break
-    finally:  # what was done before an error is told as well
+    finally:  # what was done before an error is reported as well
         if outcomes:
             _print(outcomes, output)
     if outcomes[-1].state == INTERRUPTED:
-        sys.stderr.write("tidemark: interrupted. Run the same command again: it goes on where it was.\n")
+        sys.stderr.write("tidemark: interrupted. Run the same command again: it continues where it stopped.\n")
         raise typer.Exit(130)
     raise typer.Exit(1 if any(each.tally.lines and not each.tally.sent for each in outcomes) else 0)
 
@@ -123,16 +123,16 @@ class _Plan:
     def __init__(self, settings: Settings, source: Source, options: Options, found: Input, *, again: bool) -> None:
         self._found, self._source, self._again = found, source, again
         self._options = options
-        self._journal: Journal | None = None
+        self._journal: ImportJournal | None = None
         if found.path is not None:
             with open_input(found) as stream:
                 format_ = make_reader(source, options, stream.peek(), found.name).format
             home = Home(settings.home)
             home.prepare()
-            self._journal = Journal(home.root / "imports", found, source.name, format_, options)
+            self._journal = ImportJournal(home.root / "imports", found, source.name, format_, options)
         self.is_known = self._journal is not None and not again and self._journal.read() is not None
 
-    def run(self, sender: Callable[[], Sender], rejects: Rejects) -> Outcome:
+    def run(self, sender: Callable[[], Sender], rejects: Rejects) -> ImportOutcome:
         """Import it, unless it is done."""
         if self._journal is None:
             return self._run(Start(), sender, rejects)
@@ -140,12 +140,12 @@ class _Plan:
             start = find_start(self._journal.read(), self._found, again=self._again)
             return self._run(start, sender, rejects)
 
-    def _run(self, start: Start, sender: Callable[[], Sender], rejects: Rejects) -> Outcome:
+    def _run(self, start: Start, sender: Callable[[], Sender], rejects: Rejects) -> ImportOutcome:
         name, entry, began = self._found.name, start.entry, time.monotonic()
         with open_input(self._found) as stream, progress_bar(name, self._found.size) as show:
             reader = make_reader(self._source, self._options, stream.peek(), name)
             if entry is not None and start.is_done:
-                return Outcome(name, reader.format, "done before", start.note, entry.tally, 0, 0)
+                return ImportOutcome(name, reader.format, "done before", start.note, entry.tally, 0, 0)
             if start.note:
                 terminal.err.print(f"{name}: {start.note}.", highlight=False, markup=False)
             work = Import(
@@ -158,10 +158,10 @@ class _Plan:
             except Interrupted:
                 state = INTERRUPTED
         sent_now = work.tally.sent - (entry.tally.sent if entry else 0)
-        return Outcome(name, reader.format, state, start.note, work.tally, sent_now, time.monotonic() - began)
+        return ImportOutcome(name, reader.format, state, start.note, work.tally, sent_now, time.monotonic() - began)
 
 
-def _options(format_: Format, timezone: str, delimiter: str, origin: str, *, ignore_unknown: bool) -> Options:
+def _options(format_: ImportFormat, timezone: str, delimiter: str, origin: str, *, ignore_unknown: bool) -> Options:
     try:
         zone = ZoneInfo(timezone)
     except (ZoneInfoNotFoundError, ValueError, OSError):
@@ -181,7 +181,7 @@ def _kafka_address(settings: Settings) -> str:
     return found
 
 
-def _print(outcomes: list[Outcome], output: Output) -> None:
+def _print(outcomes: list[ImportOutcome], output: Output) -> None:
     if output is Output.JSON:
         terminal.print_json([outcome.as_json() for outcome in outcomes])
     else:

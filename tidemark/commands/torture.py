@@ -32,13 +32,15 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def command(
-    shots: Annotated[int, typer.Option(min=1, envvar="TIDEMARK_CLI_SHOTS", help="How many faults.")] = 90,
+    shots: Annotated[int, typer.Option(min=1, envvar="TIDEMARK_CLI_SHOTS", help="Number of faults.")] = 90,
     seed: Annotated[
         int | None,
-        typer.Option(envvar="TIDEMARK_CLI_SEED", help="The same seed, the same events and faults.", show_default="any"),
+        typer.Option(
+            envvar="TIDEMARK_CLI_SEED", help="The same seed gives the same events and faults.", show_default="any"
+        ),
     ] = None,
     minutes: Annotated[
-        float, typer.Option(min=0.1, envvar="TIDEMARK_CLI_MINUTES", help="No new fault after so long.")
+        float, typer.Option(min=0.1, envvar="TIDEMARK_CLI_MINUTES", help="Start no new fault after this time.")
     ] = 15,
     kinds: Annotated[
         str,
@@ -53,25 +55,29 @@ def command(
         Path | None,
         typer.Option(
             envvar="TIDEMARK_CLI_COPY_OF",
-            help="A home whose declared views and settings are tried instead of a shop's. It is only read.",
+            help="A home whose views and settings are tested instead of the built-in shop. It is only read.",
             show_default="none",
         ),
     ] = None,
     source: Annotated[
         str,
         typer.Option(
-            envvar="TIDEMARK_CLI_SOURCE", help="Which of that home's sources (--copy-of).", show_default="the first"
+            envvar="TIDEMARK_CLI_SOURCE", help="The source of that home to test (--copy-of).", show_default="the first"
         ),
     ] = "",
     folder: Annotated[
         Path | None,
-        typer.Option(envvar="TIDEMARK_CLI_FOLDER", help="Where to do all this; new.", show_default="a temporary one"),
+        typer.Option(
+            envvar="TIDEMARK_CLI_FOLDER",
+            help="An empty or new folder for the installation.",
+            show_default="a temporary one",
+        ),
     ] = None,
     report: Annotated[
         Path | None,
         typer.Option(
             envvar="TIDEMARK_CLI_REPORT",
-            help="Write a page (HTML) with a picture, and its tables as Markdown beside it: page.html and page.md.",
+            help="Write a report as an HTML page, and its tables as Markdown beside it: page.html and page.md.",
             show_default="none",
         ),
     ] = None,
@@ -79,20 +85,18 @@ def command(
         Path | None,
         typer.Option(
             envvar="TIDEMARK_CLI_SABOTAGES",
-            help="What `python -m tests.torture.all_sabotages` found, to be told on that page.",
+            help="The sabotages.json of `python -m tests.torture.all_sabotages`, for the report.",
             show_default="none",
         ),
     ] = None,
-    keep: Annotated[
-        bool, typer.Option("--keep", help="Leave the folder with everything that is in it, though nothing was wrong.")
-    ] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the folder even when nothing was wrong.")] = False,
 ) -> None:
-    """Hurt an installation of its own in every known way, ask it all the time, and prove each answer."""
+    """Inject faults into an installation of its own, and check every answer against a reference."""
     options = ProgrammeOptions(_seed(seed), shots, minutes, _kinds(kinds), rate)
     if source and copy_of is None:
         raise typer.BadParameter(
-            f"{source!r} is one of whose sources? Name a home with --copy-of; without it a shop of its own is tried, "
-            "which has one source.",
+            f"{source!r} needs --copy-of, which names the home that has this source. "
+            "The built-in shop has only one source.",
             param_hint="--source (TIDEMARK_CLI_SOURCE)",
         )
     if report is not None:
@@ -141,7 +145,7 @@ def ended_by_signals() -> Iterator[None]:
 
 @contextmanager
 def _left_as_evidence(workdir: Path, *, keep: bool) -> Iterator[None]:
-    """Remove the folder after a block that ends well; otherwise it stays, and it is said where."""
+    """Remove the folder after a block that ends well; otherwise keep it, and print its path."""
     is_well = False
     try:
         yield
@@ -149,7 +153,7 @@ def _left_as_evidence(workdir: Path, *, keep: bool) -> Iterator[None]:
     finally:
         if keep or not is_well:
             what = "fates.jsonl, result.json, and the home or its logs"
-            terminal.err.print(f"left in {workdir}: {what}", highlight=False, soft_wrap=True)
+            terminal.err.print(f"kept {workdir}: {what}", highlight=False, soft_wrap=True)
         else:
             shutil.rmtree(workdir, ignore_errors=True)
 
@@ -162,10 +166,12 @@ def _show(result: ProgrammeResult) -> None:
 
 
 def _check_report(report: Path, folder: Path | None) -> None:
-    """Whether it can be written in the end: that is late to learn that it cannot."""
+    """Fail now if the report cannot be written at the end."""
     above = report.absolute().parent
     if folder is not None and report.absolute().is_relative_to(folder.absolute()):
-        raise typer.BadParameter(f"{str(report)!r} is in --folder, which goes when all is well.", param_hint="--report")
+        raise typer.BadParameter(
+            f"{str(report)!r} is in --folder, which is removed when nothing was wrong.", param_hint="--report"
+        )
     if not above.is_dir():
         raise typer.BadParameter(f"{str(report)!r}: there is no folder {str(above)!r}.", param_hint="--report")
     if not report.name or report == tables_path(report):
@@ -190,7 +196,7 @@ def _own_folder(folder: Path | None) -> Path:
         return Path(tempfile.mkdtemp(prefix="tidemark-torture-"))
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise TortureError(
-            f"--folder is {str(folder)!r}, which is not empty. It would be removed in the end: name a new one."
+            f"--folder is {str(folder)!r}, which is not empty. It is removed at the end; name a new one."
         )
     folder.mkdir(parents=True, exist_ok=True)
     return folder
@@ -200,12 +206,12 @@ def _kinds(text: str) -> list[str]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
         if name not in KINDS:
-            raise TortureError(f"--kinds names {name!r}, which is none. There are: {', '.join(KINDS)}.")
+            raise TortureError(f"--kinds names {name!r}, which is no kind of fault. The kinds are {', '.join(KINDS)}.")
     return names
 
 
 def _tell(number: int, shot: Shot) -> None:
-    recovered = "goes on" if shot.recovery_s is None else f"well again after {shot.recovery_s:.1f} s"
+    recovered = "next fault at once" if shot.recovery_s is None else f"recovered in {shot.recovery_s:.1f} s"
     if not shot.is_injected:
         recovered = f"not injected, {recovered}"
     note = f" ({shot.note})" if shot.note else ""

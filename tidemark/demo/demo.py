@@ -1,7 +1,7 @@
-"""The demo: the whole platform at work, and each answer beside the same question answered from scratch.
+"""The demo: the whole platform at work, and each answer compared with a recompute from scratch.
 
-A day of web traffic comes in, with late events, copies and records that are no events; more keeps coming; a batch run
-is made meanwhile. Every answer is compared with a recompute over the master dataset at the cut that it reports.
+A day of web traffic arrives, with late events, duplicates and records that are no events. More keeps arriving while a
+batch run is made. Each answer is compared with a recompute over the master dataset at the cut that it reports.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from typing import Annotated, Any
 from urllib.parse import urlencode, urlsplit
 
 import typer
-from rich.table import Table
 
 from infra import terminal
 from infra.clients.kafka import librdkafka_config
@@ -36,9 +35,11 @@ from master_dataset.kafka.record import KafkaRecord
 from master_dataset.kafka.send import send_records
 from master_dataset.table import coverage
 from master_dataset.table.paths import table_path
-from serving_layer.query.parse import QueryLimits, parse_query
+from serving_layer.query.limits import QueryLimits
+from serving_layer.query.parse import parse_query
 from serving_layer.verification.from_scratch import events_below, is_same, recompute
 from tidemark.demo import traffic
+from tidemark.demo.board import Board
 from views.catalog.card_attempts import cards
 from views.catalog.web import web
 from views.declarations import declared_by
@@ -54,7 +55,7 @@ MARK = "made-by-the-demo"
 POISON = (b'{"event_id": "torn', b'{"properties": {"ms": "fast"}}', b"\xff\xfe\x00")
 ALARMS = {"many_attempts": ("attempts", "declined"), "slow_page": ("requests", "p95_ms")}
 """Alerts that fire in the demo, and the answers that are shown of them."""
-QUESTIONS = (
+QUERIES = (
     ("page_hits", {"grain": "all"}),
     ("page_hits", {"by": "url", "order": "-hits", "limit": "3"}),
     ("page_hits", {"grain": "hour", "url.prefix": "/docs"}),
@@ -65,7 +66,7 @@ QUESTIONS = (
 
 
 class DemoFailed(Exception):
-    """Something did not come, or an answer was not what it must be."""
+    """Something did not arrive in time, or an answer was wrong."""
 
     exit_code = 1
 
@@ -78,7 +79,7 @@ def command(
         bool, typer.Option("--once", help="End by itself, with an exit code, instead of staying up.")
     ] = False,
 ) -> None:
-    """Bring everything up, send a day of events and more, ask while a batch run is made, and prove each answer."""
+    """Start everything, send a day of events and more, query during a batch run, and prove each answer."""
     settings = demo_settings(load_settings())
     home = Home(settings.home)
     home.check()
@@ -106,7 +107,7 @@ def command(
 
 
 def demo_settings(users: Settings) -> Settings:
-    """Defaults on a home of its own, beside the user's: of theirs only what says how this machine runs Java.
+    """Defaults on a home of its own, beside the user's: of theirs only how this machine runs Java.
 
     Above all the demo never touches a Kafka, a Redis or a master dataset that the user's settings name.
     """
@@ -119,7 +120,7 @@ def demo_settings(users: Settings) -> Settings:
 
 
 class Demo:
-    """What is shown, on a stack that is up."""
+    """The steps of the demo, on a stack that is up."""
 
     def __init__(self, settings: Settings, secret: str) -> None:
         self.settings, self.where = settings, addresses(settings)
@@ -131,28 +132,29 @@ class Demo:
         self.events: list[Event] = []
         self.read_until: dict[int, int] = {}
         self.proved = 0
+        self.board = Board()
 
     def show(self, count: int, *, stays: bool) -> None:
-        """All of it. DemoFailed where an answer is not what it must be."""
-        with _timed(f"POST {self.where.collector}/events/{web.name}: a day of {count:,} visits, late ones and copies"):
+        """Run all steps. DemoFailed where an answer is wrong."""
+        with _timed(f"POST {self.where.collector}/events/{web.name}: {count:,} visits, late ones and duplicates too"):
             self.post(traffic.a_day(count, datetime.now(UTC), SEED))
         kafka = librdkafka_config(self.settings, self.where.kafka)
         send_records(kafka, [KafkaRecord(web.topic, value) for value in POISON])
-        with self.live_traffic():
-            with _timed("the speed layer has counted them; no batch run was made yet"):
+        with self.board.shown(), self.live_traffic():
+            with _timed("The speed layer has counted them; there is no batch run yet"):
                 _wait_for("the speed layer", lambda: self.total() >= count)
-            self.prove("from the speed layer alone")
-            with _timed("a batch run, while events keep coming"):
+            self.prove("From the speed layer alone")
+            with _timed("A batch run, while events keep arriving"):
                 self.batch_run()
-            self.prove("batch and speed, after the first run")
+            self.prove("Batch and speed views, after the first run")
             self.alarm()
             if stays:
                 self.stay()
         _wait_for("dead letters", lambda: watermarks(kafka, web)[1] >= len(POISON))
-        _say(f"{len(POISON)} records that are no events are dead letters; {self.proved} answers were proved")
+        _say(f"{len(POISON)} invalid records are dead letters; {self.proved} answers were proved.")
 
     def alarm(self) -> None:
-        """A card is tried again and again, and a page becomes slow: the alerts fire."""
+        """Try a card again and again, and make a page slow: the alerts fire."""
         began, now = time.monotonic(), datetime.now(UTC)
         self.post(traffic.card_attempts(6, now, SEED), cards.name)
         self.post(traffic.slow_visits(60, now, SEED))
@@ -201,32 +203,33 @@ class Demo:
             sender.join()
 
     def batch_run(self) -> None:
-        """`tidemark batch run`; questions are asked meanwhile."""
+        """`tidemark batch run`; queries are answered meanwhile."""
         environment = child_environment(self.settings.model_copy(update={"kafka_bootstrap": self.where.kafka}))
         command = [sys.executable, "-m", "tidemark", "batch", "run", "--source", web.name]
         with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as run:
             while run.poll() is None:
-                self.prove("while the batch run is at work", only=1)
+                self.prove("While the batch run is at work", only=1)
                 time.sleep(3)
-            said = run.stderr.read().decode(errors="replace") if run.stderr else ""
+            output = run.stderr.read().decode(errors="replace") if run.stderr else ""
         if run.returncode:
-            raise DemoFailed(f"The batch run ended with {run.returncode}: {said[-500:]}")
+            raise DemoFailed(f"The batch run ended with {run.returncode}: {output[-500:]}")
 
-    # ---- questions ----
+    # ---- queries ----
 
-    def prove(self, when: str, only: int = len(QUESTIONS)) -> None:
-        """Ask, print, recompute at the cut of each answer, compare."""
-        picture = Table("question", "answer", "recomputed", "of it batch", "speed", "cut", title=when)
-        for name, parameters in QUESTIONS[:only]:
+    def prove(self, stage: str, only: int = len(QUERIES)) -> None:
+        """Query, recompute at the cut of each answer, compare, and show it on the board."""
+        rows, cut = {}, ""
+        for name, parameters in QUERIES[:only]:
             view = self.views[name]
-            asked = {**parameters, "from": (self.end - timedelta(hours=26)).isoformat(), "to": self.end.isoformat()}
-            answer = self.parse_query(name, {**asked, "explain": "true"})
-            expected = self.recomputed(view, asked, answer["meta"]["cut"])
-            shown, parts = _compared(view, answer, expected)
+            options = {**parameters, "from": (self.end - timedelta(hours=26)).isoformat(), "to": self.end.isoformat()}
+            answer = self.parse_query(name, {**options, "explain": "true"})
+            expected = self.recomputed(view, options, answer["meta"]["cut"])
+            row = _compared(view, answer, expected)
             _check_rows(view, answer, expected, parameters)
-            picture.add_row(f"{name} {urlencode(parameters)}", *shown, *parts, _cut_text(answer["meta"]["cut"]))
+            rows[" ".join([name, *(f"{option}={value}" for option, value in parameters.items())])] = row
+            cut = _cut_text(answer["meta"]["cut"])
             self.proved += 1
-        terminal.out.print(picture)
+        self.board.update(stage, rows, cut)
 
     def parse_query(self, view: str, parameters: dict[str, str]) -> Any:
         """By REST."""
@@ -243,14 +246,14 @@ class Demo:
         return sum(row["hits"] for row in found["rows"])
 
     def recomputed(self, view: View, parameters: dict[str, str], cut: dict[str, int]) -> dict[Any, dict[str, Any]]:
-        """The same question from scratch, over everything in the master dataset below the cut."""
-        wanted = cut_from_json(cut)
-        _wait_for("the master dataset", lambda: is_below(wanted, coverage.of(self.table).cut))
-        self.events += events_below(self.table, wanted, self.read_until)
-        self.read_until = {**self.read_until, **{p: max(o, self.read_until.get(p, 0)) for p, o in wanted.items()}}
-        below = [event for event in self.events if event.offset < wanted.get(event.partition, 0)]
-        question = parse_query(view, list(parameters.items()), now=time.time(), limits=QueryLimits())
-        return {(period.start, key): answers for (period, key), answers in recompute(question, below).items()}
+        """The same query from scratch, over everything in the master dataset below the cut."""
+        end = cut_from_json(cut)
+        _wait_for("the master dataset", lambda: is_below(end, coverage.of(self.table).cut))
+        self.events += events_below(self.table, end, self.read_until)
+        self.read_until = {**self.read_until, **{p: max(o, self.read_until.get(p, 0)) for p, o in end.items()}}
+        below = [event for event in self.events if event.offset < end.get(event.partition, 0)]
+        query = parse_query(view, list(parameters.items()), now=time.time(), limits=QueryLimits())
+        return {(period.start, key): answers for (period, key), answers in recompute(query, below).items()}
 
     def stay(self) -> None:
         """Until Ctrl-C."""
@@ -263,7 +266,7 @@ class Demo:
         try:
             while True:
                 time.sleep(30)
-                self.prove("still equal", only=2)
+                self.prove(f"Still equal at {datetime.now(UTC):%H:%M:%S}", only=2)
         except KeyboardInterrupt:
             _say("Ending.")
 
@@ -282,24 +285,24 @@ class Demo:
         return text
 
 
-def _compared(view: View, answer: Any, expected: dict[Any, dict[str, Any]]) -> tuple[tuple[str, str], tuple[str, str]]:
-    """The first row in short, ours and the recomputed, and what batch and speed gave. DemoFailed where one differs."""
+def _compared(view: View, answer: Any, expected: dict[Any, dict[str, Any]]) -> dict[str, Any]:
+    """The first row in short, and what batch and speed views gave to it. DemoFailed where a row differs."""
     keys = [name for name in view.keys if answer["rows"] and name in answer["rows"][0]]
     for row in answer["rows"]:
-        place = (int(datetime.fromisoformat(row["bucket"]).timestamp()), tuple(row[name] for name in keys))
-        ours = {name: row[name] for name in expected.get(place, ())}
-        if place not in expected or not is_same(ours, expected[place]):
+        group = (int(datetime.fromisoformat(row["bucket"]).timestamp()), tuple(row[name] for name in keys))
+        ours = {name: row[name] for name in expected.get(group, ())}
+        if group not in expected or not is_same(ours, expected[group]):
             raise DemoFailed(
-                f"View {view.name!r} answers {ours} for {place}; recomputed at the cut {answer['meta']['cut']} it is "
-                f"{expected.get(place)}. This must never be: please report it."
+                f"View {view.name!r} answers {ours} for {group}; recomputed at the cut {answer['meta']['cut']} it is "
+                f"{expected.get(group)}. This is a defect: please report it."
             )
     if not answer["rows"]:
-        return ("nothing", "nothing"), ("", "")
+        return {"answer": "no rows", "batch": "", "speed": "", "proof": "equal"}
     first = answer["rows"][0]
-    place = (int(datetime.fromisoformat(first["bucket"]).timestamp()), tuple(first[name] for name in keys))
-    names = list(expected[place])[:2]
-    parts = tuple(_short(first["explain"][side] or {}, names[:1]) for side in ("batch", "speed"))
-    return (_short(first, names), f"{_short(expected[place], names)}  equal"), (parts[0], parts[1])
+    group = (int(datetime.fromisoformat(first["bucket"]).timestamp()), tuple(first[name] for name in keys))
+    names = list(expected[group])[:2]
+    parts = {part: (first["explain"][part] or {}).get(names[0]) for part in ("batch", "speed")}
+    return {"answer": _short(first, names), **parts, "proof": "equal"}
 
 
 def _check_rows(view: View, answer: Any, expected: dict[Any, dict[str, Any]], parameters: dict[str, str]) -> None:
@@ -314,7 +317,7 @@ def _check_rows(view: View, answer: Any, expected: dict[Any, dict[str, Any]], pa
             problem = f"not the first rows by {order[1:]}, which recomputed have {best}"
     if problem is not None:
         raise DemoFailed(
-            f"View {view.name!r} answers {problem}, at the cut {answer['meta']['cut']}. This must never be: please "
+            f"View {view.name!r} answers {problem}, at the cut {answer['meta']['cut']}. This is a defect: please "
             "report it."
         )
 
@@ -332,7 +335,7 @@ def _wait_for(what: str, is_there: Callable[[], bool]) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while not is_there():
         if time.monotonic() > deadline:
-            raise DemoFailed(f"Waited {PATIENCE_S} s for {what}, in vain.")
+            raise DemoFailed(f"Waited {PATIENCE_S} s for {what}, without success.")
         time.sleep(0.2)
 
 

@@ -43,7 +43,7 @@ def delete(part: str, installation: Installation, chance: random.Random) -> Iter
 
 @contextmanager
 def empty(installation: Installation, chance: random.Random) -> Iterator[None]:
-    """Its files are gone, and it starts anew without them."""
+    """Its files are removed, and it starts again without them."""
     del chance
     with _between_lives(installation) as folder:
         _clear(folder)

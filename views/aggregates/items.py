@@ -126,7 +126,7 @@ def from_bytes(image: bytes | None, *, is_text: bool) -> Items:
     if not image or image[0] & 0x3F == 1:
         return Items({})
     if image[1] != VERSION or image[2] != FAMILY:
-        raise StateError(f"These bytes are no table of items: {image[:8].hex()}…")
+        raise StateError(f"These bytes are not a table of items: {image[:8].hex()}…")
     *_, count, _, _, offset = HEAD.unpack_from(image)
     counts = struct.unpack_from(f"<{count}q", image, HEAD.size)
     at = HEAD.size + 8 * count

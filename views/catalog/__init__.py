@@ -1,1 +1,1 @@
-"""Declared examples, one file a subject: copy one to begin your own."""
+"""Example views, one file for each subject. Copy one to begin your own."""

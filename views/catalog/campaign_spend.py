@@ -24,10 +24,10 @@ campaign_spend = View(
     answers={
         "impressions": Count(where="action = 'impression'"),
         "clicks": Count(where="action = 'click'"),
-        # Decimals are summed exactly and answered as text, "0.100000" + "0.200000" = "0.300000": JSON has no decimals.
+        # Sums of decimals are exact, and are texts in JSON: "0.100000" + "0.200000" = "0.300000".
         "spend": Sum("cost"),
         "click_rate": Ratio("clicks", "impressions"),
-        # Derived answers are doubles, for charts and comparisons; where there was no click they are null.
+        # Derived answers are doubles, for charts and comparisons. Without a click this one is null.
         "cost_per_click": Derived("spend / clicks"),
     },
     doc="Impressions, clicks and spend of each campaign, exact to the last digit.",

@@ -14,19 +14,19 @@ cards = Source(
         outcome string,
         amount decimal(10, 2)
     """,
-    doc="Attempts to verify a payment card. `card` is a token: a card's number belongs into no analytics.",
+    doc="Attempts to verify a payment card. `card` is a token: never send card numbers to an analytics system.",
 )
 
 card_attempts = View(
     "card_attempts",
     source=cards,
-    grain="5s",  # small buckets for alerts; queries ask for minutes and hours of the same view
+    grain="5s",  # small buckets for the alert; queries may ask for minutes and hours
     keys={"card": "card"},
     where="card is not null",
     answers={
         "attempts": Count(),
         "declined": Count(where="outcome = 'declined'"),
-        # Exact, because an alert says "more than 3": a group has few merchants. One with more than 50 answers null.
+        # Exact, because a group has few merchants. A group with more than 50 answers null.
         "merchants": Distinct("merchant", exact=True, at_most=50),
         "amount": Sum("amount", where="outcome = 'approved'"),
         "largest": Max("amount"),

@@ -1,4 +1,4 @@
-"""Latency quantiles per page: what an average hides. Quantiles of parts can be merged, averages of them cannot."""
+"""Latency quantiles per page, which show what an average hides."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ page_latency = View(
     source=web,
     grain="1h",
     keys={"url": "properties.url"},
-    where="properties.ms >= 0",  # null is not true either: requests without a time are not looked at
+    where="properties.ms >= 0",  # null counts as false: requests without a duration are ignored
     answers={
         "requests": Count(),
-        # Each within 1 % of a request that has that rank, however the requests were split over machines and time.
+        # Each is within 1 % of the value with that rank, however the requests were split over machines and time.
         "ms": Quantiles("properties.ms", at=(0.5, 0.95, 0.99), error=0.01),
-        # Exact, for those who know their limits beforehand: below 100 ms, 100 to 300, 300 to 1000, above.
+        # Exact, if the bounds are known beforehand: below 100 ms, 100 to 300, 300 to 1000, above.
         "spread": Histogram("properties.ms", bounds=(100, 300, 1000)),
         "slow": Count(where="properties.ms >= 1000"),
         "slow_share": Ratio("slow", "requests"),

@@ -13,13 +13,13 @@ sensors = Source(
         celsius double,
         battery_percent int
     """,
-    # Devices have their own words for id and time.
+    # The fields for id and time may have any name.
     id_field="reading_id",
     time_field="measured_at",
-    doc="Temperatures, as devices measure them; sent late and twice when the radio was gone.",
+    doc="Temperatures measured by devices. Some readings arrive late or twice.",
 )
 
-# A thermometer that says -127 has lost its sensor. What is left out is null, and null is in no answer but Count().
+# A reading of -127 means that the sensor is broken. It becomes null, which every answer except Count() ignores.
 VALID = "case when celsius between -60 and 150 then celsius end"
 
 sensor_readings = View(
@@ -29,7 +29,7 @@ sensor_readings = View(
     keys={"sensor": "sensor"},
     answers={
         "readings": Count(),
-        "valid": Count(VALID),  # of an expression: how often it is not null
+        "valid": Count(VALID),  # counts the events for which the expression is not null
         "lowest": Min(VALID),
         "highest": Max(VALID),
         "average": Average(VALID),

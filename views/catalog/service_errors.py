@@ -14,11 +14,13 @@ logs = Source(
         level string,
         message string
     """,
-    retention_hours=48,  # in Kafka; the master dataset keeps them all
-    doc="Log entries of services: who, where, how bad, what.",
+    retention_hours=48,  # in Kafka; the master dataset keeps everything
+    doc="Log entries of services: service, host, level and message.",
 )
 
-ERROR = "lower(level) in ('error', 'fatal')"  # declarations are Python: what is used twice can have a name
+ERROR = (
+    "lower(level) in ('error', 'fatal')"  # declarations are Python: an expression that is used twice can have a name
+)
 
 service_errors = View(
     "service_errors",
@@ -30,7 +32,7 @@ service_errors = View(
         "errors": Count(where=ERROR),
         "error_percent": Derived("errors / entries * 100"),
         "hosts": Distinct("host", where=ERROR),
-        # The latest by event time, not by arrival: an entry that comes late does not replace a newer one.
+        # The latest by event time, not by arrival: a late entry does not replace a newer one.
         "last_error": Last("message", where=ERROR),
     },
     doc="Errors of each service, their share of all entries, how many hosts have them, and the latest one.",

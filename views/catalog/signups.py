@@ -1,4 +1,4 @@
-"""Sign-ups and conversion: each answer may look at other events, and answers may be computed from answers."""
+"""Sign-ups and conversion: answers with conditions of their own, and an answer computed from two others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ signups = View(
     answers={
         "visitors": Distinct("user_id"),
         "signups": Count(where="name = 'signup'"),
-        # Divided when it is asked for, after both numbers were merged: right over an hour, a day or a year alike.
+        # Divided after both numbers were merged, so it is right for an hour, a day or a year.
         "conversion": Ratio("signups", "visitors"),
         "first_signup": First("event_time", where="name = 'signup'"),
     },

@@ -1,4 +1,4 @@
-"""Top pages per day: a view without keys has one group a bucket; here a ranking is its answer."""
+"""Top pages per day: a view without keys has one group in each bucket, and its answer is a ranking."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ top_pages = View(
     where="name in ('page_view', 'request')",
     answers={
         "hits": Count(),
-        # Exact as long as a day has no more different urls than `room`. That is also what it costs: more room, more
-        # bytes in each state.
+        # Exact as long as a day has no more different urls than `room`. More room makes larger states.
         "pages": TopK("properties.url", k=10, room=1_000),
-        # `lower` and the like are Spark SQL. Links without a referrer are null, and null is in no ranking.
+        # Expressions are Spark SQL. Requests without a referrer are null, and a ranking ignores null.
         "referrers": TopK("lower(properties.referrer)", k=5),
     },
     doc="The ten most visited pages of a day, and where their visitors came from.",

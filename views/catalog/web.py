@@ -1,4 +1,4 @@
-"""Visits to a web site: what a page, an app or a web server's log tells of each request."""
+"""Visits to a web site, as a page, an app or a web server's log reports them."""
 
 from __future__ import annotations
 
@@ -20,4 +20,6 @@ web = Source(
     doc="Page views, clicks and sign-ups of a web site, and lines of its access log.",
 )
 
-server_errors = Watch("server_errors", web, where="properties.status >= 500", doc="Requests that failed, as they come.")
+server_errors = Watch(
+    "server_errors", web, where="properties.status >= 500", doc="Requests that failed, as they arrive."
+)

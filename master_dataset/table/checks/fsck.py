@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from master_dataset.cut import ranges
 from master_dataset.errors import MasterDatasetError
 from master_dataset.table.coverage import Coverage, effective_proofs, follow, replacements
-from master_dataset.table.delta_log import Commit, DataFile, live_files, read_commits
+from master_dataset.table.delta_log import Commit, TableFile, live_files, read_commits
 from master_dataset.table.ledger import read_ledger
 from master_dataset.table.proofs import Kind, Proof
 
@@ -52,11 +52,11 @@ class Trouble(StrEnum):
 
 
 HARMLESS = (Trouble.STRAY_FILE, Trouble.LOST, Trouble.UNPROVED_ROWS)
-"""No fact is at risk any more: a crash leaves stray files; what is lost or unproved is beyond repair, and recorded."""
+"""No record is at risk: a crash leaves stray files; what is lost or unproved is beyond repair, and recorded."""
 
 
 @dataclass(frozen=True)
-class Finding:
+class TableFinding:
     """One thing that is wrong, and where. `version` is the commit it belongs to, if it belongs to one."""
 
     trouble: Trouble
@@ -66,7 +66,7 @@ class Finding:
 
     @property
     def is_damage(self) -> bool:
-        """Whether facts are missing, doubled or in danger."""
+        """Whether records are missing, duplicated or in danger."""
         return self.trouble not in HARMLESS
 
 
@@ -79,7 +79,7 @@ class NoTable(MasterDatasetError):
 
     def __init__(self, source: str, path: Path) -> None:
         super().__init__(
-            f"Source {source!r} has no master table: {str(path)!r} holds none. The archiver makes it when it first "
+            f"Source {source!r} has no master table: {str(path)!r} holds none. The archiver creates it when it first "
             "runs (`tidemark up`); if it is elsewhere, set TIDEMARK_MASTER_DIR."
         )
 
@@ -87,17 +87,17 @@ class NoTable(MasterDatasetError):
 class TableDamaged(MasterDatasetError):
     """The quick check found damage: nothing may be read or appended before it is repaired."""
 
-    def __init__(self, source: str, path: Path, damage: list[Finding]) -> None:
+    def __init__(self, source: str, path: Path, damage: list[TableFinding]) -> None:
         shown = "\n".join(f"  {each.trouble}: {each.text}" for each in damage[:10])
         super().__init__(
             f"The master table of {source!r} in {str(path)!r} is damaged ({len(damage)} findings):\n{shown}\n"
-            f"`tidemark master repair {source}` brings back what it can and names what it cannot."
+            f"`tidemark master repair {source}` restores what it can and names what it cannot."
         )
         self.damage = damage
 
 
-def quick_check(table: Path) -> list[Finding]:
-    """Everything that can be told from the log, the ledger and the folder. Reads no row and needs no Spark.
+def quick_check(table: Path) -> list[TableFinding]:
+    """Everything that the log, the ledger and the folder reveal. Reads no row and needs no Spark.
 
     Commit files that have the size and the times that they had when they were read before are not read again, and of
     Delta's checkpoints only the newest is, the one that Delta reads. The deep check trusts neither.
@@ -113,13 +113,13 @@ def refuse_damage(source: str, table: Path) -> None:
 
 
 def check_readable(source: str, table: Path) -> None:
-    """Raise TableDamaged or NoTable where a reader would get fewer facts than were archived, and not know."""
+    """Raise TableDamaged or NoTable where a reader would get fewer records than were archived, and not notice."""
     refuse_damage(source, table)
     if not (table / "_delta_log" / f"{0:020}.json").is_file():
         raise NoTable(source, table)
 
 
-def _check(table: Path, *, afresh: bool) -> list[Finding]:
+def _check(table: Path, *, afresh: bool) -> list[TableFinding]:
     # The ledger first: a commit made between the two readings is then ahead of it, not missing.
     ledger = read_ledger(table)
     commits = read_commits(table, afresh=afresh)
@@ -136,73 +136,75 @@ def _check(table: Path, *, afresh: bool) -> list[Finding]:
     return findings
 
 
-def _check_commits(table: Path, commits: list[Commit], ledger: dict[int, Proof]) -> Iterator[Finding]:
+def _check_commits(table: Path, commits: list[Commit], ledger: dict[int, Proof]) -> Iterator[TableFinding]:
     there = {commit.version: commit for commit in commits}
     for version in range(max([*there, *ledger], default=-1) + 1):
         where, commit = f"{version:020}.json", there.get(version)
         if commit is None:
             known = f" It held {_held(ledger[version])}." if version in ledger else ""
-            yield Finding(Trouble.MISSING_COMMIT, where, f"commit {version} is not there.{known}", version)
+            yield TableFinding(Trouble.MISSING_COMMIT, where, f"commit {version} is not there.{known}", version)
         elif commit.damage:
             trouble = Trouble.EMPTY_COMMIT if "empty" in commit.damage else Trouble.TORN_COMMIT
             known = f" It held {_held(ledger[version])}." if version in ledger else ""
-            yield Finding(trouble, where, f"commit {version}: {commit.damage}.{known}", version)
+            yield TableFinding(trouble, where, f"commit {version}: {commit.damage}.{known}", version)
         elif version in ledger and commit.proof != ledger[version] and not _is_void(commit):
             # Without a digest, the line of the ledger may be the one that was altered: no commit is to blame.
-            text = f"commit {version} and the ledger do not say the same."
+            text = f"commit {version} and the ledger differ."
             is_sealed = version in read_ledger(table, sealed_only=True)
-            yield Finding(Trouble.ALTERED_COMMIT, where, text, version if is_sealed else None)
+            yield TableFinding(Trouble.ALTERED_COMMIT, where, text, version if is_sealed else None)
 
 
 def _check_chain(
     commits: list[Commit], ledger: dict[int, Proof], found: Coverage, replaced: Collection[int]
-) -> Iterator[Finding]:
+) -> Iterator[TableFinding]:
     for gap in found.gaps:
-        yield Finding(Trouble.GAP, str(gap), f"no commit holds {gap}.")
+        yield TableFinding(Trouble.GAP, str(gap), f"no commit holds {gap}.")
     for overlap in found.overlaps:
-        yield Finding(Trouble.OVERLAP, str(overlap), f"two commits hold {overlap}.")
+        yield TableFinding(Trouble.OVERLAP, str(overlap), f"two commits hold {overlap}.")
     for lost in found.lost:
-        yield Finding(Trouble.LOST, str(lost), f"{lost} was lost, and that is recorded.")
+        yield TableFinding(Trouble.LOST, str(lost), f"{lost} was lost; the loss is recorded.")
     for version, rows in found.unproved.items():
-        text = f"{rows} rows of commit {version} were saved from a changed file; they are others than were promised."
-        yield Finding(Trouble.UNPROVED_ROWS, f"commit {version}", text, version)
+        text = f"{rows} rows of commit {version} were saved from a changed file; they differ from their proof."
+        yield TableFinding(Trouble.UNPROVED_ROWS, f"commit {version}", text, version)
     for commit in commits:
         before = ledger.get(commit.version)
-        if _is_void(commit) and commit.version not in replaced and before and _held_facts(before):
+        if _is_void(commit) and commit.version not in replaced and before and _held_records(before):
             text = f"commit {commit.version} is void; it held {_held(before)}."
-            yield Finding(Trouble.GAP, f"{commit.version:020}.json", text, commit.version)
+            yield TableFinding(Trouble.GAP, f"{commit.version:020}.json", text, commit.version)
 
 
-def _check_files(table: Path, commits: list[Commit], replaced: Collection[int]) -> Iterator[Finding]:
+def _check_files(table: Path, commits: list[Commit], replaced: Collection[int]) -> Iterator[TableFinding]:
     # Listed after the log was read: a file that is committed meanwhile is there, and may look like a stray one.
     there = {entry.name: entry for entry in os.scandir(table) if entry.is_file()} if table.is_dir() else {}
     for file in live_files(commits).values():
         if file.path not in there:
             text = f"{file.path} of commit {file.version} is not there; it held {file.rows} rows."
-            yield Finding(Trouble.MISSING_FILE, file.path, text, file.version)
+            yield TableFinding(Trouble.MISSING_FILE, file.path, text, file.version)
         elif (size := there[file.path].stat().st_size) != file.size:
             text = f"{file.path} of commit {file.version} has {size} bytes, not {file.size}."
-            yield Finding(Trouble.TRUNCATED_FILE, file.path, text, file.version)
+            yield TableFinding(Trouble.TRUNCATED_FILE, file.path, text, file.version)
     for commit in commits:
         rows, proof = sum(file.rows for file in commit.added), commit.proof
         # Its line may have been cut off behind the proof. Once a repair answers for its rows, that is history.
         if proof and proof.kind in WITH_FILES and rows != proof.rows and commit.version not in replaced:
-            text = f"commit {commit.version} names files with {rows} rows, its proof says {proof.rows}."
-            yield Finding(Trouble.WRONG_ROWS, f"{commit.version:020}.json", text, commit.version)
+            text = f"commit {commit.version} names files with {rows} rows, its proof has {proof.rows}."
+            yield TableFinding(Trouble.WRONG_ROWS, f"{commit.version:020}.json", text, commit.version)
     known = {file.path for commit in commits for file in commit.added}
     for name in sorted(there):
         if not name.startswith(".") and name not in known:
-            yield Finding(Trouble.STRAY_FILE, name, f"{name} is named by no commit.")
+            yield TableFinding(Trouble.STRAY_FILE, name, f"{name} is named by no commit.")
 
 
-def _check_total(commits: list[Commit], held: Coverage) -> Iterator[Finding]:
+def _check_total(commits: list[Commit], held: Coverage) -> Iterator[TableFinding]:
     """The files that a reader would read hold as many rows as the proofs say, by what the log says of the files."""
-    rows, said = sum(file.rows for file in live_files(commits).values()), held.rows
-    if rows != said:
-        yield Finding(Trouble.WRONG_ROWS, "the table", f"the table's files hold {rows} rows, the proofs say {said}.")
+    rows, proved = sum(file.rows for file in live_files(commits).values()), held.rows
+    if rows != proved:
+        yield TableFinding(
+            Trouble.WRONG_ROWS, "the table", f"the table's files hold {rows} rows, the proofs have {proved}."
+        )
 
 
-def check_checkpoints(table: Path, *, all_of_them: bool) -> Iterator[Finding]:
+def check_checkpoints(table: Path, *, all_of_them: bool) -> Iterator[TableFinding]:
     """Delta checkpoints are a cache of the log; a bad one makes the table unreadable until it is out of the way.
 
     Delta reads the newest alone. Each is about as large as the whole table's list of files, and they are kept for ever.
@@ -219,23 +221,23 @@ def check_checkpoints(table: Path, *, all_of_them: bool) -> Iterator[Finding]:
                     deque(file.iter_batches(), maxlen=0)  # all of it: any page may be the bad one
             except (OSError, ValueError, MemoryError, pa.ArrowException) as error:
                 text = f"{name} cannot be read: {(str(error) or type(error).__name__).splitlines()[0][:100]}"
-                yield Finding(Trouble.CORRUPT_CHECKPOINT, name, text)
+                yield TableFinding(Trouble.CORRUPT_CHECKPOINT, name, text)
     pointer = log / "_last_checkpoint"
     if pointer.is_file():
         try:
             version = int(json.loads(pointer.read_text(encoding="utf-8"))["version"])
         except (ValueError, KeyError, TypeError):
-            yield Finding(Trouble.CORRUPT_CHECKPOINT, pointer.name, "_last_checkpoint cannot be read.")
+            yield TableFinding(Trouble.CORRUPT_CHECKPOINT, pointer.name, "_last_checkpoint cannot be read.")
             return
         if not any(int(found[1]) == version for found in names.values()):
             text = f"_last_checkpoint names version {version}, of which there is no checkpoint."
-            yield Finding(Trouble.CORRUPT_CHECKPOINT, pointer.name, text)
+            yield TableFinding(Trouble.CORRUPT_CHECKPOINT, pointer.name, text)
 
 
 # ---- deep --------------------------------------------------------------------
 
 
-def deep_check(spark: SparkSession, table: Path) -> list[Finding]:
+def deep_check(spark: SparkSession, table: Path) -> list[TableFinding]:
     """The quick check, and then every row: each commit's files hold the rows and the hash that its proof says."""
     findings = _check(table, afresh=True)
     ledger = read_ledger(table)
@@ -250,24 +252,24 @@ def deep_check(spark: SparkSession, table: Path) -> list[Finding]:
     return findings
 
 
-class Measured(NamedTuple):
+class Measurement(NamedTuple):
     """What a data file really holds."""
 
     rows: int = 0
     hash: int = 0
     parsed_hash: int = 0
 
-    def plus(self, other: Measured) -> Measured:
-        """Of both together."""
-        return Measured(self.rows + other.rows, self.hash ^ other.hash, self.parsed_hash ^ other.parsed_hash)
+    def plus(self, other: Measurement) -> Measurement:
+        """The measurement of both together."""
+        return Measurement(self.rows + other.rows, self.hash ^ other.hash, self.parsed_hash ^ other.parsed_hash)
 
 
 def _compare(
-    commits: list[Commit], proofs: dict[int, Proof], live: dict[str, DataFile], found: dict[str, Measured | str]
-) -> Iterator[Finding]:
+    commits: list[Commit], proofs: dict[int, Proof], live: dict[str, TableFile], found: dict[str, Measurement | str]
+) -> Iterator[TableFinding]:
     for path, value in found.items():
         if isinstance(value, str):
-            yield Finding(Trouble.TRUNCATED_FILE, path, f"{path} cannot be read: {value}", live[path].version)
+            yield TableFinding(Trouble.TRUNCATED_FILE, path, f"{path} cannot be read: {value}", live[path].version)
     readable = {path for path, value in found.items() if not isinstance(value, str)}
     for commit in commits:
         names = [file.path for file in commit.added]
@@ -276,25 +278,25 @@ def _compare(
             yield from _differences(_sum(found, names), proof, f"commit {commit.version}", commit.version)
 
 
-def _sum(found: Mapping[str, Measured | str], names: Collection[str]) -> Measured:
-    total = Measured()
+def _sum(found: Mapping[str, Measurement | str], names: Collection[str]) -> Measurement:
+    total = Measurement()
     for name in names:
         value = found[name]
-        total = total.plus(value) if isinstance(value, Measured) else total
+        total = total.plus(value) if isinstance(value, Measurement) else total
     return total
 
 
-def _differences(got: Measured, said: Proof | Coverage, whose: str, version: int | None) -> Iterator[Finding]:
-    if (got.rows, got.hash) != (said.rows, said.hash):
-        text = f"the files of {whose} hold {got.rows} rows, the proof says {said.rows}, or as many with other content."
-        yield Finding(Trouble.WRONG_ROWS, whose, text, version)
-    elif got.parsed_hash != said.parsed_hash:
+def _differences(got: Measurement, proved: Proof | Coverage, whose: str, version: int | None) -> Iterator[TableFinding]:
+    if (got.rows, got.hash) != (proved.rows, proved.hash):
+        text = f"the files of {whose} hold {got.rows} rows, the proof has {proved.rows}, or the content differs."
+        yield TableFinding(Trouble.WRONG_ROWS, whose, text, version)
+    elif got.parsed_hash != proved.parsed_hash:
         text = f"the parsed columns of {whose} are not what was written; the records themselves are."
-        yield Finding(Trouble.WRONG_ROWS, whose, text, version)
+        yield TableFinding(Trouble.WRONG_ROWS, whose, text, version)
 
 
-def hash_files(spark: SparkSession, table: Path, files: list[DataFile]) -> dict[str, Measured | str]:
-    """What each file holds as read from the file itself, or why it cannot be read."""
+def hash_files(spark: SparkSession, table: Path, files: list[TableFile]) -> dict[str, Measurement | str]:
+    """The measurement of each file, read from the file itself, or the reason why it cannot be read."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as f
@@ -306,12 +308,12 @@ def hash_files(spark: SparkSession, table: Path, files: list[DataFile]) -> dict[
     try:
         frame = spark.read.parquet(*(str(table / file.path) for file in files))
         rows = frame.groupBy(f.col("_metadata.file_name").alias("name")).agg(*measures()).collect()
-        found = {row["name"]: Measured(row["rows"], row["hash"], row["parsed_hash"]) for row in rows}
-        return {file.path: found.get(Path(file.path).name, Measured()) for file in files}
+        found = {row["name"]: Measurement(row["rows"], row["hash"], row["parsed_hash"]) for row in rows}
+        return {file.path: found.get(Path(file.path).name, Measurement()) for file in files}
     except (PySparkException, Py4JJavaError) as error:
         if len(files) == 1:
             return {files[0].path: str(error).splitlines()[0][:200]}
-    half = len(files) // 2  # one of them is bad: find it by halves
+    half = len(files) // 2  # one of them is bad: bisect
     return {**hash_files(spark, table, files[:half]), **hash_files(spark, table, files[half:])}
 
 
@@ -319,8 +321,8 @@ def _is_void(commit: Commit) -> bool:
     return commit.proof is not None and commit.proof.kind == Kind.VOID
 
 
-def _held_facts(proof: Proof) -> bool:
-    return proof.kind in Kind.FACTS and any(ranges(proof.start, proof.end))
+def _held_records(proof: Proof) -> bool:
+    return proof.kind in Kind.COVERING and any(ranges(proof.start, proof.end))
 
 
 def _held(proof: Proof) -> str:

@@ -1,12 +1,12 @@
-"""Bring back what a damaged master table lost: from Kafka, else from files that are still there; name what is gone.
+"""Restore what a damaged master table lost: from Kafka, else from files that are still there; name what is gone.
 
 The steps, in this order, each safe to repeat after a crash. Kafka is asked before the first one.
 
-1. Files that only confuse (corrupt Delta checkpoints, stray data files) are moved out of the table. A commit and its
+1. Files that confuse Delta (corrupt checkpoints, stray data files) are moved out of the table. A commit and its
    line of the ledger that differ are made to agree: whichever can be proved wins.
 2. Delta's summaries of damaged commits are moved out too. Then a commit that is empty, torn or missing is replaced by a
    void one, so that Delta can read the table again.
-3. A damaged compaction is taken back, and later ones with it: the files that they rewrote are still on the disk.
+3. A damaged compaction is undone, and later ones with it: the files that they rewrote are still on the disk.
 4. The rows of void commits and of damaged files are read again. One commit for each names what it replaces, and what
    nothing holds any more.
 """
@@ -29,10 +29,10 @@ from master_dataset.cut import Cut, OffsetRange, join, ranges
 from master_dataset.kafka.positions import Positions, check_topic_id, read_positions
 from master_dataset.table import coverage
 from master_dataset.table.append import append, commit_lock
-from master_dataset.table.checks.fsck import Finding, Measured, Trouble, deep_check
+from master_dataset.table.checks.fsck import Measurement, TableFinding, Trouble, deep_check
 from master_dataset.table.checks.salvage import (
-    PLACE,
-    Kafka,
+    LOCATION,
+    KafkaRows,
     first_of_each,
     measure,
     missing_offsets,
@@ -43,12 +43,12 @@ from master_dataset.table.checks.salvage import (
 from master_dataset.table.checks.void_commits import (
     DAMAGED_COMMITS,
     forget_summaries,
-    move_aside,
     restore_proofs,
+    take_out_strays,
     void_commits,
 )
 from master_dataset.table.coverage import effective_proofs, follow, replacements
-from master_dataset.table.delta_log import Commit, DataFile, commit_file, live_files, read_commits, remembered_file
+from master_dataset.table.delta_log import Commit, TableFile, commit_file, live_files, read_commits, remembered_file
 from master_dataset.table.ledger import append_to_ledger, complete_ledger, read_ledger
 from master_dataset.table.proofs import Kind, Proof
 from views.source import Source
@@ -65,22 +65,22 @@ class Report:
     voided: list[int] = field(default_factory=list)
     restored_rows: int = 0
     lost: list[OffsetRange] = field(default_factory=list)
-    remaining: list[Finding] = field(default_factory=list)
+    remaining: list[TableFinding] = field(default_factory=list)
 
 
 def repair(spark: SparkSession, settings: Settings, bootstrap: str, source: Source, table: Path) -> Report:
     """Repair everything that the deep check finds. The caller holds the archiver's lock."""
     report = Report()
     with commit_lock(table):
-        # What is remembered of a commit may be what it was before the disk changed it: all is planned by what it is.
+        # The cache may hold a commit as it was before the disk changed it: a repair reads the commits themselves.
         remembered_file(table).unlink(missing_ok=True)
         findings = deep_check(spark, table)
-        kafka = Kafka(settings, bootstrap, source, None)
+        kafka = KafkaRows(settings, bootstrap, source, None)
         if any(finding.is_damage and finding.trouble is not Trouble.CORRUPT_CHECKPOINT for finding in findings):
             positions = read_positions(settings, bootstrap, source)
             known = coverage.of(table).topic_id
-            kafka = Kafka(settings, bootstrap, source, positions if known in ("", positions.topic_id) else None)
-        report.moved = move_aside(table, findings)
+            kafka = KafkaRows(settings, bootstrap, source, positions if known in ("", positions.topic_id) else None)
+        report.moved = take_out_strays(table, findings)
         report.agreed = _make_agree(table, findings)
         if report.agreed:
             findings = deep_check(spark, table)
@@ -88,11 +88,11 @@ def repair(spark: SparkSession, settings: Settings, bootstrap: str, source: Sour
         doubtful = (*DAMAGED_COMMITS, Trouble.WRONG_ROWS, Trouble.MISSING_FILE)
         suspect = [f.version for f in findings if f.trouble in doubtful and f.version]
         if suspect:
-            forget_summaries(table, min(suspect))  # first: by a void commit, nobody would know any more that they lie
+            forget_summaries(table, min(suspect))  # first: beside a void commit nothing would show that they are wrong
         report.voided = void_commits(table, findings)
         reach("repair.after_void")
         _clear_cache(spark)
-        if take_back(spark, table, findings):
+        if undo_compactions(spark, table, findings):
             reach("repair.after_take_back")
             findings = deep_check(spark, table)
         bad = _to_restore(table, findings)
@@ -128,11 +128,11 @@ def _clear_cache(spark: SparkSession) -> None:
 # ---- step 1 ------------------------------------------------------------------
 
 
-def _make_agree(table: Path, findings: Iterable[Finding]) -> list[int]:
+def _make_agree(table: Path, findings: Iterable[TableFinding]) -> list[int]:
     """End the differences between commits and ledger. Returns the versions.
 
     A line with its digest is right, and the commit gets its proof. A line of an older Tidemark has no digest; it is
-    written anew from the commit, if everything else that the deep check found is sound, that commit's rows included.
+    added again from the commit, if everything else that the deep check found is sound, that commit's rows included.
     """
     agreed = restore_proofs(table, findings)
     damage = [finding for finding in findings if finding.is_damage]
@@ -147,7 +147,7 @@ def _make_agree(table: Path, findings: Iterable[Finding]) -> list[int]:
 # ---- step 3 ------------------------------------------------------------------
 
 
-def take_back(spark: SparkSession, table: Path, findings: Iterable[Finding]) -> bool:
+def undo_compactions(spark: SparkSession, table: Path, findings: Iterable[TableFinding]) -> bool:
     """Undo damaged compactions and those after them. Returns whether there were any."""
     ledger = read_ledger(table)
     commits = read_commits(table)
@@ -155,14 +155,16 @@ def take_back(spark: SparkSession, table: Path, findings: Iterable[Finding]) -> 
     if not undone:
         return False
     live = live_files(commits)
-    wanted = live_files(commit for commit in commits if commit.version not in undone)
-    lines = [_add_line(table, file) for path, file in wanted.items() if path not in live]
+    target = live_files(commit for commit in commits if commit.version not in undone)
+    lines = [_add_line(table, file) for path, file in target.items() if path not in live]
     proof = Proof(Kind.UNCOMPACT, replaces=tuple(sorted(undone)))
-    append(spark, table, None, proof, instead_of=live.keys() - wanted.keys(), bring_back=lines)
+    append(spark, table, None, proof, instead_of=live.keys() - target.keys(), bring_back=lines)
     return True
 
 
-def compactions_to_undo(commits: list[Commit], ledger: Mapping[int, Proof], findings: Iterable[Finding]) -> set[int]:
+def compactions_to_undo(
+    commits: list[Commit], ledger: Mapping[int, Proof], findings: Iterable[TableFinding]
+) -> set[int]:
     """The damaged compactions, and all later ones, because those may have rewritten what a damaged one wrote."""
     proofs = effective_proofs(commits, ledger)
     replaced = replacements(proofs)
@@ -176,7 +178,7 @@ def compactions_to_undo(commits: list[Commit], ledger: Mapping[int, Proof], find
     return {version for version in all_of_them if version >= min(bad)} if bad else set()
 
 
-def _add_line(table: Path, file: DataFile) -> str:
+def _add_line(table: Path, file: TableFile) -> str:
     """The line by which a commit added a file."""
     text = commit_file(table, file.version).read_text(encoding="utf-8")
     for line in text.splitlines():
@@ -188,13 +190,15 @@ def _add_line(table: Path, file: DataFile) -> str:
 # ---- step 4 ------------------------------------------------------------------
 
 
-def _to_restore(table: Path, findings: Iterable[Finding]) -> list[int]:
+def _to_restore(table: Path, findings: Iterable[TableFinding]) -> list[int]:
     ledger = read_ledger(table)
     return commits_to_restore(read_commits(table), ledger, findings)
 
 
-def commits_to_restore(commits: list[Commit], ledger: Mapping[int, Proof], findings: Iterable[Finding]) -> list[int]:
-    """The commits whose rows are not all there. Of one that was repaired before, it is the repair that answers."""
+def commits_to_restore(
+    commits: list[Commit], ledger: Mapping[int, Proof], findings: Iterable[TableFinding]
+) -> list[int]:
+    """The commits whose rows are not all there. If one was repaired before, its repair is meant."""
     proofs = effective_proofs(commits, ledger)
     replaced = replacements(proofs)
     damaged = {f.version for f in findings if f.trouble in DAMAGED_FILES and f.version is not None}
@@ -205,13 +209,13 @@ def commits_to_restore(commits: list[Commit], ledger: Mapping[int, Proof], findi
         version for version, proof in proofs.items() if proof.kept_rows and version < undone_at
     } - replaced.keys()
     targets = {replaced.get(version, version) for version in damaged | leaning} | (void - replaced.keys())
-    return sorted(version for version in targets if version not in proofs or proofs[version].kind in Kind.FACTS)
+    return sorted(version for version in targets if version not in proofs or proofs[version].kind in Kind.COVERING)
 
 
 def _restore(
-    spark: SparkSession, kafka: Kafka, table: Path, version: int, bad: Collection[int], report: Report
+    spark: SparkSession, kafka: KafkaRows, table: Path, version: int, bad: Collection[int], report: Report
 ) -> None:
-    """Read the rows of one commit again, and commit them in its place."""
+    """Read the rows of one commit again, and commit them as its replacement."""
     ledger = read_ledger(table)
     commits = read_commits(table)
     proofs = effective_proofs(commits, ledger)
@@ -234,7 +238,7 @@ def _restore(
     old = {file.path for commit in commits for file in commit.added} - live.keys()
     rows = _rows(spark, kafka, table, proof, expected, own, old)
     if rows is not None:
-        rows = rows if kept is None else rows.join(kept.select(*PLACE), PLACE, "left_anti")
+        rows = rows if kept is None else rows.join(kept.select(*LOCATION), LOCATION, "left_anti")
         rows = rows.persist(StorageLevel.DISK_ONLY)  # what is counted here is what is written below
     there = measure(kept)
     both = there.plus(measure(rows))
@@ -252,12 +256,12 @@ def _restore(
     report.restored_rows += done.proof.rows
     report.lost += lost
     if unproved:
-        text = f"commit {version} came back as commit {done.version}, but with other content than its proof says."
-        report.remaining.append(Finding(Trouble.UNPROVED_ROWS, f"commit {version}", text, done.version))
+        text = f"commit {version} was restored as commit {done.version}, but with other content than its proof has."
+        report.remaining.append(TableFinding(Trouble.UNPROVED_ROWS, f"commit {version}", text, done.version))
 
 
-def _is_unproved(version: int, proofs: Mapping[int, Proof], found: Measured) -> bool:
-    """Whether as many rows came back as were promised, but others. Each repair on the way promised the same rows."""
+def _is_unproved(version: int, proofs: Mapping[int, Proof], found: Measurement) -> bool:
+    """Whether as many rows were restored as were proved, but others. Each repair on the way proved the same rows."""
     replaced = replacements(proofs)
     promises = [proof for v, proof in proofs.items() if version in (v, replaced.get(v)) and not proof.unproved]
     expected = proofs.get(version)
@@ -267,7 +271,7 @@ def _is_unproved(version: int, proofs: Mapping[int, Proof], found: Measured) -> 
 
 
 def _span(version: int, proofs: Mapping[int, Proof]) -> tuple[Cut, Cut]:
-    """The offsets of a commit: by its own proof or the ledger's copy, else between its neighbours."""
+    """The offsets of a commit: by its own proof or the ledger, else between its neighbours."""
     if version in proofs:
         return proofs[version].start, proofs[version].end
     before = follow({v: proof for v, proof in proofs.items() if v < version}).cut
@@ -276,9 +280,9 @@ def _span(version: int, proofs: Mapping[int, Proof]) -> tuple[Cut, Cut]:
 
 
 def _rows(
-    spark: SparkSession, kafka: Kafka, table: Path, proof: Proof, expected: Proof, own: set[str], old: set[str]
+    spark: SparkSession, kafka: KafkaRows, table: Path, proof: Proof, expected: Proof, own: set[str], old: set[str]
 ) -> DataFrame | None:
-    """The rows of these offsets. Kafka's win; files are asked only if Kafka has not as many as were promised."""
+    """The rows of these offsets. Kafka wins; files are read only if Kafka has fewer than were proved."""
     records = kafka.read(spark, proof.start, proof.end)
     if records is not None and records.count() == expected.rows + expected.kept_rows > 0:
         return records
@@ -286,12 +290,14 @@ def _rows(
     return first_of_each(frames, proof.start, proof.end)
 
 
-def _lost(kafka: Kafka, proof: Proof, expected: Proof, found: Measured, frames: list[DataFrame]) -> list[OffsetRange]:
+def _lost(
+    kafka: KafkaRows, proof: Proof, expected: Proof, found: Measurement, frames: list[DataFrame]
+) -> list[OffsetRange]:
     """The offsets that nothing holds any more. A topic may have holes of its own; a count tells them from losses."""
-    if expected.kind in Kind.FACTS and found.rows == expected.rows + expected.kept_rows:
+    if expected.kind in Kind.COVERING and found.rows == expected.rows + expected.kept_rows:
         return list(expected.lost)
     missing = missing_offsets(frames, proof.start, proof.end)
-    if expected.kind in Kind.FACTS:
+    if expected.kind in Kind.COVERING:
         return missing
     return outside(missing, *kafka.window(proof.start, proof.end))
 
@@ -300,16 +306,18 @@ def _is_void(commit: Commit) -> bool:
     return commit.proof is not None and commit.proof.kind == Kind.VOID
 
 
-# ---- the end -----------------------------------------------------------------
+# ---- the last check -----------------------------------------------------------------
 
 
-def _compare_with_delta(spark: SparkSession, table: Path) -> list[Finding]:
+def _compare_with_delta(spark: SparkSession, table: Path) -> list[TableFinding]:
     """Whether Delta, which reads the log its own way and its checkpoints first, sees the files that we see."""
     jvm: Any = spark._jvm
     log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, str(table))
     theirs = {unquote(file.path()) for file in log.unsafeVolatileSnapshot().allFiles().collect()}
     ours = live_files(read_commits(table)).keys()
     return [
-        Finding(Trouble.DELTA_DIFFERS, path, f"{path} is read by {'Delta' if path in theirs else 'us'} alone.")
+        TableFinding(
+            Trouble.DELTA_DIFFERS, path, f"{path} is read by {'Delta' if path in theirs else 'Tidemark'} alone."
+        )
         for path in sorted(theirs ^ ours)
     ]

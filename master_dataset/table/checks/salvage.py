@@ -16,18 +16,18 @@ from infra.settings import Settings
 from master_dataset.cut import Cut, OffsetRange, cut_to_json, ranges
 from master_dataset.kafka.positions import Positions
 from master_dataset.table.append import measures
-from master_dataset.table.checks.fsck import Measured, hash_files
+from master_dataset.table.checks.fsck import Measurement, hash_files
 from master_dataset.table.checks.void_commits import taken_out
-from master_dataset.table.delta_log import DataFile
+from master_dataset.table.delta_log import TableFile
 from views.on_spark.events import with_event
 from views.source import Source
 
-PLACE = ["partition", "offset"]
+LOCATION = ["partition", "offset"]
 
 
 @dataclass(frozen=True)
-class Kafka:
-    """Where the records came from, as it is now. `positions` is None if the topic was deleted and made again."""
+class KafkaRows:
+    """The source's topic as it is now. `positions` is None if it was deleted and created again."""
 
     settings: Settings
     bootstrap: str
@@ -35,13 +35,13 @@ class Kafka:
     positions: Positions | None
 
     def window(self, start: Cut, end: Cut) -> tuple[dict[int, int], dict[int, int]]:
-        """What of these offsets Kafka still has, as two cuts."""
+        """The part of these offsets that Kafka still has, as two cuts."""
         earliest, latest = (self.positions.earliest, self.positions.latest) if self.positions else ({}, {})
         first = {p: min(max(start.get(p, 0), earliest.get(p, 0)), end[p]) for p in end}
         return first, {p: max(first[p], min(end[p], latest.get(p, 0))) for p in end}
 
     def read(self, spark: SparkSession, start: Cut, end: Cut) -> DataFrame | None:
-        """Its records of these offsets, as rows of the table."""
+        """Kafka's records of these offsets, as rows of the table."""
         first, last = self.window(start, end)
         if not any(ranges(first, last)):
             return None
@@ -63,11 +63,11 @@ class Kafka:
 
 
 def read_files(spark: SparkSession, table: Path, own: Collection[str], others: Collection[str]) -> list[DataFrame]:
-    """What can be read of a damaged commit's own files, then of `others`, then of what was ever taken out."""
-    aside = [str(path.relative_to(table.parent)) for path in sorted(taken_out(table).glob("*/*.parquet"))]
+    """What can be read of a damaged commit's own files, then of `others`, then of what earlier repairs took out."""
+    earlier = [str(path.relative_to(table.parent)) for path in sorted(taken_out(table).glob("*/*.parquet"))]
     frames = []
-    for folder, names in ((table, own), (table, others), (table.parent, aside)):
-        there = [DataFile(name, 0, 0, 0) for name in names if (folder / name).is_file()]
+    for folder, names in ((table, own), (table, others), (table.parent, earlier)):
+        there = [TableFile(name, 0, 0, 0) for name in names if (folder / name).is_file()]
         good = [name for name, value in hash_files(spark, folder, there).items() if not isinstance(value, str)]
         frames += [spark.read.parquet(str(folder / name)) for name in good if "checkpoint" not in name]
     return frames
@@ -81,7 +81,7 @@ def first_of_each(frames: list[DataFrame], start: Cut, end: Cut) -> DataFrame | 
     ]
     if not ranked:
         return None
-    best = f.row_number().over(Window.partitionBy(*PLACE).orderBy("_rank"))
+    best = f.row_number().over(Window.partitionBy(*LOCATION).orderBy("_rank"))
     rows = reduce(DataFrame.unionByName, ranked).withColumn("_best", best)
     return rows.where("_best = 1").drop("_rank", "_best")
 
@@ -95,15 +95,15 @@ def _is_in(each: OffsetRange) -> Column:
     return (f.col("partition") == each.partition) & f.col("offset").between(each.start, each.end_exclusive - 1)
 
 
-def measure(rows: DataFrame | None) -> Measured:
+def measure(rows: DataFrame | None) -> Measurement:
     """Rows and hashes."""
     row = rows.agg(*measures()).first() if rows is not None else None
-    return Measured(row["rows"], row["hash"], row["parsed_hash"]) if row else Measured()
+    return Measurement(row["rows"], row["hash"], row["parsed_hash"]) if row else Measurement()
 
 
 def missing_offsets(frames: list[DataFrame], start: Cut, end: Cut) -> list[OffsetRange]:
     """The offsets between the cuts that no row of the frames has."""
-    have = {(row[0], row[1]) for frame in frames for row in frame.select(*PLACE).collect()}
+    have = {(row[0], row[1]) for frame in frames for row in frame.select(*LOCATION).collect()}
     missing: list[OffsetRange] = []
     for each in ranges(start, end):
         for offset in range(each.start, each.end_exclusive):

@@ -107,7 +107,7 @@ def sabotages(name: str, module: str) -> Callable[[Patch], Patch]:
 
 def lua(module: Any, script: str, old: str, new: str) -> None:
     """Replace a part of a script's text, which must be there."""
-    read = module._script
+    read = module.read_script
 
     def changed(name: str) -> str:
         text: str = read(name)
@@ -118,7 +118,7 @@ def lua(module: Any, script: str, old: str, new: str) -> None:
         return text.replace(old, new)
 
     changed(script)  # now, not when somebody first needs the script
-    put(module, "_script", changed)
+    put(module, "read_script", changed)
 
 
 # ---- the speed layer ----
@@ -127,39 +127,39 @@ def lua(module: Any, script: str, old: str, new: str) -> None:
 @sabotages("dedup off", "speed_layer.micro_batch")
 def _dedup_off(module: Any) -> None:
     count = module._count
-    put(module, "_count", lambda found, marks: count(found, None))
+    put(module, "_count", lambda found, _seen_ids: count(found, None))
 
 
-@sabotages("fencing off", "hand_off.speed_views")
+@sabotages("fencing off", "hand_off.speed_views.scripts")
 def _fencing_off(module: Any) -> None:
     """The step believes every writer, whoever owns the epoch and wherever Redis is."""
-    for script in ("apply", "beat"):
+    for script in ("apply", "heartbeat"):
         lua(module, script, "if redis.call('GET', KEYS[1]) ~= ARGV[1] then", "if false then")
     lua(module, "apply", "if applied ~= ARGV[2] then", "if false then")
 
 
-@sabotages("fencing off", "speed_layer.writer")
-def _never_look(module: Any) -> None:
-    put(module.Keeper, "_is_as_we_left_it", lambda self, stream: stream.failure is None)
+@sabotages("fencing off", "speed_layer.stream")
+def _never_checks_redis(module: Any) -> None:
+    put(module.Stream, "_check_redis", lambda self: None)
 
 
-@sabotages("atomic step split in two", "hand_off.speed_views")
+@sabotages("atomic step split in two", "hand_off.speed_views.writer")
 def _split_step(module: Any) -> None:
-    """First the states, then, a moment later, the cut and the marks."""
-    whole = module.SpeedViews.apply
+    """First the states, then, a moment later, the cut and the seen ids."""
+    whole = module.SpeedWriter.apply
 
-    def apply(self: Any, token: str, batch: Any) -> Any:
-        kept = self.look()
-        if kept.generations and kept.generations[-1].gid == batch.gid:
-            with self.client.pipeline(transaction=False) as pipe:
+    def apply(self: Any, batch: Any) -> Any:
+        generations, layout = self.reader.snapshot().generations, self._scripts.layout
+        if generations and generations[-1].gid == batch.gid:
+            with self._scripts.client.pipeline(transaction=False) as pipe:
                 for group, state in batch.states.items():
-                    pipe.zadd(self._buckets(batch.gid, group.view), {str(group.bucket): group.bucket})
-                    pipe.hset(self._data(batch.gid, group.view, group.bucket), group.key, state)
+                    pipe.zadd(layout.buckets(batch.gid, group.view), {str(group.bucket): group.bucket})
+                    pipe.hset(layout.data(batch.gid, group.view, group.bucket), group.key, state)
                 pipe.execute()
             time.sleep(0.3)
-        return whole(self, token, batch)
+        return whole(self, batch)
 
-    put(module.SpeedViews, "apply", apply)
+    put(module.SpeedWriter, "apply", apply)
 
 
 @sabotages("cut off by one", "speed_layer.stream")
@@ -191,12 +191,12 @@ def _neighbours_dropped(module: Any) -> None:
 # ---- the serving layer ----
 
 
-@sabotages("merge drops a generation", "hand_off.speed_views")
+@sabotages("merge drops a generation", "hand_off.speed_views.scripts")
 def _generation_dropped(module: Any) -> None:
     lua(module, "answer", "  gids[#gids + 1] = generation.gid\n", "  gids = {generation.gid}\n")
 
 
-@sabotages("a lost Redis is not reported", "hand_off.speed_views")
+@sabotages("a lost Redis is not reported", "hand_off.speed_views.scripts")
 def _loss_unreported(module: Any) -> None:
     """A reader takes a Redis without meta for one that is up to date and has nothing."""
     lua(module, "answer", "  return {'LOST'}\n", "  applied, published = ARGV[2], ARGV[1]\n")
@@ -206,7 +206,7 @@ def _loss_unreported(module: Any) -> None:
 @sabotages("a lost Redis is not reported", "serving_layer.readers.speed")
 def _forgets_what_it_said(module: Any) -> None:
     """It would tell by itself that its answers went back behind earlier ones."""
-    put(module.SpeedViewReader, "passed", lambda self, cut: None)
+    put(module.SpeedViewReader, "record_cut", lambda self, cut: None)
 
 
 @sabotages("a page leaves out a row", "serving_layer.query.rows")
@@ -321,7 +321,7 @@ def _publish_unverified(module: Any) -> None:
 
     def at_once(self: Any, opening: Any, wait_s: float, report: Any) -> Any:
         del wait_s, report
-        return opening.cut if opening.how == "open" else dict(self.held.cut)
+        return opening.cut if opening.mode == "open" else dict(self.held.cut)
 
     put(module.MasterBelow, "wait_for", at_once)
     put(module.MasterBelow, "check_records", lambda *_arguments: None)
@@ -330,17 +330,17 @@ def _publish_unverified(module: Any) -> None:
 @sabotages("batch cut off by one", "batch_layer.run")
 def _one_too_many(module: Any) -> None:
     """A run counts the record at its cut too, which the speed layer counts as well."""
-    between = module.facts_between
+    between = module.records_between
 
     def with_one_more(spark: Any, table: Any, start: Any, end: Any) -> Any:
         return between(spark, table, start, {partition: offset + 1 for partition, offset in end.items()})
 
-    put(module, "facts_between", with_one_more)
+    put(module, "records_between", with_one_more)
 
 
 @sabotages("duplicates count in batch runs", "batch_layer.run")
 def _duplicates_count(module: Any) -> None:
-    put(module, "without", lambda events, _where: events)
+    put(module, "without_duplicates", lambda events, _where: events)
 
 
 # ---- how they get in ----

@@ -25,7 +25,7 @@ from serving_layer.push import connection
 from serving_layer.push.log_channel import parse_id
 from serving_layer.push.mailbox import MAX_UNREAD, QUEUE, Mailbox, Message
 from tests.conftest import wait_until
-from tests.unit.serving_server import Served, serving
+from tests.process.serving_server import Served, serving
 
 FIRED = Episode(
     "slow_page-1-0", "slow_page", "page_latency", ("url",), ("/<b>",), State.FIRING, 0, 0, 1.0, 2.0, None,

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
+import inspect
 import os
 import random
+import re
 import socket
 import subprocess
 import sys
@@ -33,7 +36,8 @@ from master_dataset.collector.bodies import check_batch, parse_body, read_body
 from master_dataset.collector.limits import Budget
 from master_dataset.collector.limits import Limits as CollectorLimits
 from master_dataset.table.append import TableBusy
-from serving_layer.query.parse import QueryLimits, parse_query
+from serving_layer.query.limits import QueryLimits
+from serving_layer.query.parse import parse_query
 from tests.conftest import wait_until
 from torture import runs
 from torture.commands import CommandResult, Commands
@@ -140,20 +144,20 @@ def test_a_run_beside_one_that_stands_still_has_to_be_refused(
 
 def test_only_what_is_said_of_the_source_since_the_start_is_heard(tmp_path: Path) -> None:
     log = tmp_path / "module.log"
-    log.write_text("before [info] waits source=shop why='another writer lives'\n")
+    log.write_text("before [info] waiting source=shop reason='another writer lives'\n")
     begin = log.stat().st_size
     with log.open("a") as file:
-        file.write("now [info] keeps_up source=shopping applied={}\nnow [info] keeps_up source=shop applied={}\n")
-    assert concurrency.lines_of(log, begin, "shop") == ["now [info] keeps_up source=shop applied={}"]
+        file.write("now [info] started source=shopping applied={}\nnow [info] started source=shop applied={}\n")
+    assert concurrency.lines_of(log, begin, "shop") == ["now [info] started source=shop applied={}"]
 
 
 @pytest.mark.parametrize(
     ("event", "values", "text"),
     [
-        ("waits", {"why": "another writer lives"}, "another writer lives"),
-        ("keeps_up", {"applied": {}}, "keeps_up"),
-        ("refused", {"why": str(TableBusy("The table '/x' is written by process 7."))}, "is written by process"),
-        ("continues", {"cut": {0: 1}}, "continues"),
+        ("waiting", {"reason": "another writer lives"}, "another writer lives"),
+        ("started", {"applied": {}}, "started"),
+        ("refused", {"reason": str(TableBusy("The table '/x' is written by process 7."))}, "is written by process"),
+        ("opened", {"cut": {0: 1}}, "opened"),
     ],
 )
 def test_what_a_second_process_says_is_understood(
@@ -166,6 +170,12 @@ def test_what_a_second_process_says_is_understood(
     structlog.reset_defaults()
     (line,) = concurrency.lines_of(log, 0, "shop")
     assert text in line
+
+
+@pytest.mark.parametrize(("text", "module"), concurrency.LOG_TEXTS.items())
+def test_the_platform_still_logs_what_a_fault_waits_for(text: str, module: str) -> None:
+    source = inspect.getsource(importlib.import_module(module))
+    assert re.search(rf'(log\.\w+\("{text}"|[ "]{text}["  ])', source), f"{module} logs no {text!r} any more"
 
 
 # ---- clocks --------------------------------------------------------------------
@@ -259,17 +269,19 @@ def test_what_is_asked_for_under_overload_may_be_asked(scripted: Scripted, earli
 
 
 @contextmanager
-def collector(installation: Installation) -> Iterator[Budget]:
-    """What the collector does with bodies, by its own limits, without Kafka."""
+def collector(installation: Installation) -> Iterator[tuple[Budget, set[int]]]:
+    """What the collector does with bodies, by its own limits, without Kafka: what it holds, and its statuses."""
     limits = CollectorLimits.of(installation.settings)
-    budget = Budget(limits.buffer)
+    budget, statuses = Budget(limits.buffer), set[int]()
 
     async def store(request: Request) -> Response:
         try:
             with budget.charge() as charge:
                 check_batch(len(parse_body(await read_body(request, limits, charge))), limits, charge)
         except Problem as problem:
+            statuses.add(problem.response().status_code)
             return problem.response()
+        statuses.add(422)
         return Response(status_code=422, headers={"content-type": overload.PROBLEM})
 
     app = Starlette(routes=[Route("/events/shop", store, methods=["POST"])])
@@ -279,7 +291,7 @@ def collector(installation: Installation) -> Iterator[Budget]:
     thread.start()
     wait_until("the server", lambda: server.started)
     try:
-        yield budget
+        yield budget, statuses
     finally:
         server.should_exit = True
         thread.join(10)
@@ -291,10 +303,10 @@ def test_events_to_refuse_are_too_many_for_the_limits_of_the_collector(
     limits = {"collector_buffer_mb": 2, "collector_max_body_mb": 0.5, "collector_port": free_port()}
     installation = Installation(tmp_path / "here", overrides=limits)
     monkeypatch.setattr(overload, "SENDERS", 4)
-    with collector(installation) as budget:
+    with collector(installation) as (budget, statuses):
         with overload.strike_invalid_events(installation, CHANCE):
             wait_until("bodies that do not end", lambda: budget.held > 1_500_000)
-            time.sleep(0.5)
+            wait_until("both refusals", lambda: {422, 429} <= statuses)
         wait_until("all to be given back", lambda: not budget.held)
     (note,) = installation.notes
     assert "429:" in note

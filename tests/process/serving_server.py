@@ -22,8 +22,8 @@ from infra.stack.ports import LOOPBACK
 from serving_layer.app import create_app
 from serving_layer.engine import QueryEngine, SourceStatus
 from serving_layer.errors import Stale
-from serving_layer.query.execute import exactness
 from serving_layer.query.model import Query
+from serving_layer.query.provenance import exactness
 from serving_layer.query.result import BatchPart, Provenance, Result, ResultRow
 from views.declarations import Declarations, load_declarations
 

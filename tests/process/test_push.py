@@ -21,8 +21,8 @@ from serving_layer.errors import NoBatchView
 from serving_layer.push import connection, live_queries
 from serving_layer.push.mailbox import NEWEST_ONLY, Mailbox, Message
 from tests.conftest import wait_until
-from tests.unit.serving_server import Served, serving
-from tests.unit.test_serving_app import metrics, problem
+from tests.process.serving_server import Served, serving
+from tests.process.test_serving_app import metrics, problem
 
 LIVE = "/views/page_hits/live"
 FAST = {"every": "200ms", "from": "2026-03-01", "to": "2026-03-02"}

@@ -1,0 +1,83 @@
+"""The speed views of a source in Redis: one layout, and three roles over it.
+
+`SpeedReader` reads, `SpeedWriter` applies micro-batches as long as it owns the epoch, `RunHandle` does what batch runs
+do. Each step of the hand-off (HANDOFF.md) is one atomic script in lua/. Nothing here needs Spark.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hand_off.speed_views.layout import (
+    ALL_KEYS,
+    CHANGE_LOG,
+    META,
+    VIEW_HASH,
+    Generation,
+    Group,
+    Layout,
+    Meta,
+    RedisSnapshot,
+    State,
+    cut_of,
+    cut_text,
+    generations_of,
+    meta_of,
+    new_id,
+    totals_of,
+)
+from hand_off.speed_views.reader import Ranked, SpeedAnswer, SpeedReader, StateRange
+from hand_off.speed_views.run_handle import RunHandle
+from hand_off.speed_views.scripts import Outcome, Scripts
+from hand_off.speed_views.writer import MicroBatch, SpeedWriter
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+__all__ = [
+    "ALL_KEYS",
+    "CHANGE_LOG",
+    "META",
+    "VIEW_HASH",
+    "Generation",
+    "Group",
+    "Layout",
+    "Meta",
+    "MicroBatch",
+    "Outcome",
+    "Ranked",
+    "RedisSnapshot",
+    "RunHandle",
+    "SpeedAnswer",
+    "SpeedReader",
+    "SpeedViews",
+    "SpeedWriter",
+    "State",
+    "StateRange",
+    "cut_of",
+    "cut_text",
+    "new_id",
+    "totals_of",
+]  # fmt: skip
+
+
+class SpeedViews:
+    """The speed views of one source, by role."""
+
+    def __init__(self, client: Redis, source: str) -> None:
+        self.client, self.source = client, source
+        self.layout = Layout(source)
+        self._scripts = Scripts(client, self.layout)
+        self.reader = SpeedReader(self._scripts)
+        self.runs = RunHandle(self._scripts, self.reader)
+
+    def start_writer(self) -> tuple[SpeedWriter, RedisSnapshot]:
+        """Become the only writer: the first step of a writer, before it reads the publish log."""
+        token = new_id()
+        meta, generations = self._scripts.call("start", token)
+        snapshot = RedisSnapshot(token, meta_of(meta, generations), generations_of(generations))
+        return self.writer(token), snapshot
+
+    def writer(self, token: str) -> SpeedWriter:
+        """The writer that started with this token."""
+        return SpeedWriter(self._scripts, self.reader, token)

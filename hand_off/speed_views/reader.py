@@ -1,0 +1,220 @@
+"""Read the speed views of a source: what a query adds to a batch view, and how far the speed layer is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from hand_off import ranks
+from hand_off.lag import KafkaEnd, Lag, lag
+from hand_off.speed_views.layout import (
+    VIEW_HASH,
+    Group,
+    RedisSnapshot,
+    State,
+    cut_of,
+    cut_text,
+    generations_of,
+    meta_of,
+    totals_of,
+)
+from hand_off.speed_views.scripts import Outcome, Scripts
+from master_dataset.cut import Cut, count_between
+
+CLOCK_SKEW_MS = 1_000
+"""How far a time may be ahead of the clock and still count as now."""
+SAMPLES = 20
+"""How many buckets of a generation, and states of a bucket, are measured to estimate the size of all."""
+
+
+class Ranked(NamedTuple):
+    """Besides the named keys, in each bucket the `depth` keys with the largest numbers; `rank` says which, from 1.
+
+    The first `whole` named keys come with their states, all other keys with the headers of theirs.
+    """
+
+    rank: int
+    depth: int
+    whole: int
+
+
+class StateRange(NamedTuple):
+    """What a reader asks for: the buckets of a view in [begin, end), seconds since 1970.
+
+    Of these, the keys that begin with `beginning`, or exactly `keys`. `heads`: only the header of each state.
+    `ranked`: only the keys that can come first.
+    """
+
+    view: str
+    begin: int = -(2**40)
+    end: int = 2**40
+    keys: Sequence[bytes] | None = None
+    beginning: bytes = b""
+    heads: bool = False
+    ranked: Ranked | None = None
+
+
+@dataclass(frozen=True)
+class SpeedAnswer:
+    """What a reader adds to the batch views of its run, for each range that it asked for.
+
+    States may name a group once for each generation. `lag` is None where the writer has not reported it yet.
+    """
+
+    outcome: Outcome
+    applied: Cut
+    published: int
+    lag: Lag | None = None
+    made: str = ""
+    ranges: tuple[list[State], ...] = ()
+    rests: tuple[float, ...] = ()
+    """For each `ranked` range: the most that a key outside its states can have. -1: unknown."""
+
+    @property
+    def states(self) -> list[State]:
+        """The states of all ranges."""
+        return [state for states in self.ranges for state in states]
+
+
+class SpeedReader:
+    """Reads the speed views of one source; changes nothing."""
+
+    def __init__(self, scripts: Scripts) -> None:
+        self._scripts, self._client, self._layout = scripts, scripts.client, scripts.layout
+
+    def snapshot(self) -> RedisSnapshot:
+        """Epoch, meta and generations at one moment."""
+        epoch, meta, generations = self._scripts.call("snapshot")
+        return RedisSnapshot(epoch.decode() if epoch else None, meta_of(meta, generations), generations_of(generations))
+
+    def answer(
+        self,
+        run: int,
+        cut: Cut,
+        ranges: Sequence[StateRange],
+        *,
+        max_buckets: int = 100_000,
+        max_states: int = 10_000_000,
+        max_bytes: int = 2**40,
+    ) -> SpeedAnswer:
+        """The states since the cut of a run, of one or several views, all of one moment.
+
+        TOO MANY where all ranges together, generation by generation, have more buckets, states or (about) bytes.
+        """
+        arguments: list[Any] = [run, cut_text(cut), self._layout.data_prefix, max_buckets, max_states, max_bytes]
+        for asked in ranges:
+            keys = [-1] if asked.keys is None else [len(asked.keys), *asked.keys]
+            mode = ":".join(map(str, asked.ranked)) if asked.ranked else int(asked.heads)
+            arguments += [asked.view[:VIEW_HASH], asked.begin, asked.end, asked.beginning, mode, *keys]
+        outcome, *reply = self._scripts.call("answer", *arguments)
+        if outcome == b"LOST":
+            return SpeedAnswer(Outcome.LOST, {}, 0)
+        applied, published, now_ms, reported, made, *states = reply
+        applied = cut_of(applied)
+        return SpeedAnswer(
+            Outcome(outcome.decode()), applied, int(published), _lag(applied, now_ms, *reported),
+            (made or b"").decode(), tuple(map(_states, states[0])) if states else (),
+            tuple(map(float, states[1])) if states else (),
+        )  # fmt: skip
+
+    def living_writer(self) -> str | None:
+        """The token of the writer whose heartbeat is still valid.
+
+        A heartbeat that would be valid for longer than its writer asked was written under another clock: Redis stores
+        when a key expires, and its clock was set back since. A writer that lives repeats its heartbeat soon.
+        """
+        with self._client.pipeline(transaction=True) as pipe:
+            pipe.get(self._layout.alive)
+            pipe.pttl(self._layout.alive)
+            reply, left_ms = pipe.execute()
+        token, _, max_ms = (reply or b"").decode().partition(" ")
+        return token if token and left_ms <= int(max_ms or 0) else None
+
+    def read_states(self, gid: str, groups: Sequence[Group]) -> list[bytes | None]:
+        """The states of these groups now; None where a group has none."""
+        by_bucket: dict[tuple[str, int], list[int]] = {}
+        for number, group in enumerate(groups):
+            by_bucket.setdefault((group.view, group.bucket), []).append(number)
+        with self._client.pipeline(transaction=False) as pipe:
+            for (view, bucket), numbers in by_bucket.items():
+                pipe.hmget(self._layout.data(gid, view, bucket), [groups[number].key for number in numbers])
+            replies = pipe.execute()
+        states: list[bytes | None] = [None] * len(groups)
+        for numbers, of_bucket in zip(by_bucket.values(), replies, strict=True):
+            for number, state in zip(numbers, of_bucket, strict=True):
+                states[number] = state
+        return states
+
+    def seen_ids(self) -> Iterator[tuple[str, bytes]]:
+        """All seen ids, by the names they were written under."""
+        for name, hashes in self._client.hscan_iter(self._layout.seen, count=100):
+            yield name.decode(), hashes
+
+    def bucket_sizes(self, gid: str, view: str) -> dict[int, int]:
+        """How many states each bucket of a view (or of its totals) has in a generation."""
+        buckets = self._buckets(gid, view)
+        with self._client.pipeline(transaction=False) as pipe:
+            for bucket in buckets:
+                pipe.hlen(self._layout.data(gid, view, bucket))
+            return dict(zip(buckets, pipe.execute(), strict=True))
+
+    def states_of(self, gid: str, view: str, bucket: int) -> Iterator[tuple[bytes, bytes]]:
+        """Key and state of each group of a bucket, some at a time; of one moment only if nobody writes there."""
+        yield from self._client.hscan_iter(self._layout.data(gid, view, bucket), count=500)
+
+    def size(self) -> tuple[int, int]:
+        """How many states there are, and an estimate of the bytes they take in Redis, from samples."""
+        states = measured = measured_states = 0
+        for gid in self.known_generations():
+            keys = [self._layout.data(gid, view, bucket) for view, bucket in self.all_buckets(gid)]
+            with self._client.pipeline(transaction=False) as pipe:
+                for key in keys:
+                    pipe.hlen(key)
+                counts = pipe.execute()
+            step = max(len(keys) // SAMPLES, 1)
+            with self._client.pipeline(transaction=False) as pipe:
+                for key in keys[::step]:
+                    for part in (key, *(f"{key}:{rank}" for rank in range(1, ranks.MAX_RANKS + 1))):
+                        pipe.memory_usage(part, samples=SAMPLES)
+                measured += sum(filter(None, pipe.execute()))
+            measured_states += sum(counts[::step])
+            states += sum(counts)
+        return states, measured * states // measured_states if measured_states else 0
+
+    def known_generations(self) -> dict[str, tuple[str, ...]]:
+        """Every generation whose states are not all swept -> its views."""
+        reply: Any = self._client.hgetall(self._layout.known)
+        return {gid.decode(): tuple(views.decode().split()) for gid, views in reply.items()}
+
+    def all_buckets(self, gid: str, last: int = -1) -> Iterator[tuple[str, int]]:
+        """(view, bucket) of every bucket of a generation, of each view up to the number `last`."""
+        views = self.known_generations().get(gid, ())
+        for view in (*views, *map(totals_of, views)):
+            yield from ((view, bucket) for bucket in self._buckets(gid, view, last))
+
+    def _buckets(self, gid: str, view: str, last: int = -1) -> list[int]:
+        reply: Any = self._client.zrange(self._layout.buckets(gid, view), 0, last)
+        return [int(bucket) for bucket in reply]
+
+
+def _states(flat: Sequence[Any]) -> list[State]:
+    return [
+        (bucket, key, state)
+        for bucket, rows in zip(map(int, flat[::2]), flat[1::2], strict=True)
+        for key, state in zip(rows[::2], rows[1::2], strict=True)
+    ]
+
+
+def _lag(applied: Cut, now_ms: int, end: bytes | None, at: bytes, then: bytes, then_at: bytes) -> Lag | None:
+    if end is None:
+        return None
+    age_s, then_age_s = (_age_s(now_ms, int(ms)) if ms else None for ms in (at, then_at))
+    if age_s is None:
+        return Lag(count_between(applied, cut_of(end)), None)
+    return lag(applied, KafkaEnd(cut_of(end), age_s, cut_of(then), then_age_s))
+
+
+def _age_s(now_ms: int, at_ms: int) -> float | None:
+    """None of a time in the future: the clock was ahead when it was written, and was set back since."""
+    return max(now_ms - at_ms, 0) / 1000 if at_ms <= now_ms + CLOCK_SKEW_MS else None

@@ -1,0 +1,68 @@
+"""What batch runs do to the speed views of a source: open a generation, publish, take over, retire, sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hand_off.speed_views.layout import catalog_text, cut_of, cut_text, new_generation, new_id
+from hand_off.speed_views.reader import SpeedReader
+from hand_off.speed_views.scripts import Outcome, Scripts
+from master_dataset.cut import Cut
+
+SWEEP_BUCKETS = 200
+"""How many buckets one call of a script deletes."""
+
+
+class RunHandle:
+    """The part of the hand-off that belongs to batch runs. No method needs the writer's token."""
+
+    def __init__(self, scripts: Scripts, reader: SpeedReader) -> None:
+        self._scripts, self._reader = scripts, reader
+
+    def open(self, run: int, catalog: Iterable[str]) -> Cut | None:
+        """Open a generation at what is applied now, for a run that computes `catalog`. None: there is no meta."""
+        reply = self._scripts.call("open", new_id(), run, catalog_text(catalog))
+        return None if reply is None else cut_of(reply)
+
+    def publish(self, run: int, cut: Cut) -> Outcome:
+        """Let readers use a run of the publish log. Anybody may repeat it for its last entry."""
+        return self._scripts.outcome("publish", run, cut_text(cut))
+
+    def fence(self) -> tuple[str, Cut] | None:
+        """The first step of a takeover: stop the writer. Returns our token and what is applied. None: no meta."""
+        token = new_id()
+        reply = self._scripts.call("fence", token)
+        return None if reply is None else (token, cut_of(reply))
+
+    def takeover(self, token: str, run: int, cut: Cut, catalog: Iterable[str]) -> Outcome:
+        """The second step, after the durable append: the speed views start again at the run's cut."""
+        return self._scripts.outcome("takeover", token, run, cut_text(cut), new_generation(run, cut, catalog))
+
+    def retire(self, first: str) -> int:
+        """Drop the generations before this one, except those still needed. Returns how many were dropped."""
+        return int(self._scripts.call("retire", first))
+
+    def unswept(self) -> list[str]:
+        """Generations that were dropped and still have states."""
+        current = {generation.gid for generation in self._reader.snapshot().generations}
+        return [gid for gid in self._reader.known_generations() if gid not in current]
+
+    def sweep(self, gid: str) -> int:
+        """Delete the states of a generation that was dropped. Returns how many buckets were deleted."""
+        swept, layout = 0, self._scripts.layout
+        while True:
+            buckets = list(self._reader.all_buckets(gid, SWEEP_BUCKETS))[:SWEEP_BUCKETS]
+            keys = [
+                key for view, bucket in buckets for key in (layout.buckets(gid, view), layout.data(gid, view, bucket))
+            ]
+            is_last = len(buckets) < SWEEP_BUCKETS
+            arguments = [gid, int(is_last), *(bucket for _, bucket in buckets)]
+            if self._scripts.write_states("sweep", keys, arguments) != Outcome.OK:
+                return swept
+            swept += len(buckets)
+            if is_last:
+                return swept
+
+    def forget(self) -> bool:
+        """Drop the speed views; the writer rebuilds them from the last published run. False: there were none."""
+        return bool(self._scripts.call("forget"))

@@ -1,0 +1,94 @@
+"""Page keys: for a ranked plan, find which keys are on the page before their states are read.
+
+The ranks that both views keep decide it in one read of the speed view (top_keys_by_rank.py). Where they do not, the
+headers of all states do (top_keys.py). Where even these are too many, all states are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+
+from hand_off.speed_views import State, StateRange
+from serving_layer.query import top_keys
+from serving_layer.query.plan import QueryPlan
+from serving_layer.query.top_keys_by_rank import Ranking, batch_numbers, ranking_of
+from serving_layer.readers.batch import OpenRun, read_errors
+from serving_layer.readers.snapshot import MAX_TRIES, Snapshot, SourceReaders, state_ranges, take_snapshot
+from views.states import HeadReader
+
+
+def read_page_keys(
+    readers: SourceReaders, plans: Sequence[QueryPlan], held: ExitStack
+) -> tuple[Sequence[QueryPlan], Snapshot]:
+    """The plans, narrowed to the keys of their pages where they are ranked; and a snapshot with their states."""
+    if all(plan.rank is None for plan in plans):
+        return plans, take_snapshot(readers, plans, held)
+    if len(plans) == 1 and (found := _by_rank(readers, plans[0], held)) is not None:
+        return [found[0]], found[1]
+    snapshot = take_snapshot(readers, plans, held)
+    for _ in range(MAX_TRIES):
+        narrowed = [
+            narrow(plan, snapshot.run, heads if snapshot.of(plan) is snapshot else ())
+            for plan, heads in zip(plans, snapshot.states(plans), strict=True)
+        ]
+        known = snapshot.speed.answer
+        if known is None:
+            return narrowed, snapshot
+        again = readers.speed.read(snapshot.run.run, snapshot.run.cut, state_ranges(narrowed))
+        now = None if again.is_refused else again.answer
+        if now is not None and (now.applied, now.made) == (known.applied, known.made):
+            return narrowed, snapshot._replace(speed=again)
+        snapshot = take_snapshot(readers, plans, held)
+    whole = [plan.of_all_keys() for plan in plans]  # the writer was faster each time
+    return whole, take_snapshot(readers, whole, held)
+
+
+def narrow(plan: QueryPlan, run: OpenRun, heads: Sequence[State]) -> QueryPlan:
+    """The plan for the keys that can be on the page, by the numbers of both views; for all where these are too many.
+
+    `heads` are the headers of all states that the speed view has for it.
+    """
+    if plan.rank is None or not plan.ranges:
+        return plan.of_all_keys()
+    with read_errors(run):
+        numbers = batch_numbers(plan, run)
+        if numbers is None:
+            return plan.of_all_keys()
+        speed = top_keys.added(heads, HeadReader(plan.query.view.algebras, plan.rank))
+        count, highest = plan.query.limit + 1, None if plan.after is None else plan.after[0]
+        keys = top_keys.candidates(numbers, speed, plan.selection.prefix, count=count, highest=highest)
+    return plan.of_all_keys() if keys is None else plan.of_keys(keys)
+
+
+def _by_rank(readers: SourceReaders, plan: QueryPlan, held: ExitStack) -> tuple[QueryPlan, Snapshot] | None:
+    """By the ranks that both views keep, in one read of the speed view; None where these do not decide it."""
+    more: list[bytes] = []
+    for _ in range(MAX_TRIES):
+        by_run: dict[int, Ranking] = {}
+        snapshot = take_snapshot(readers, [plan], held, partial(_ranked_ranges, plan, more, by_run))
+        ranking, answer = by_run.get(snapshot.run.run), snapshot.speed.answer
+        if ranking is None or answer is None or snapshot.of(plan) is not snapshot:
+            return None
+        keys = ranking.decided(answer.states, answer.rests[0])
+        if keys is None:
+            return None
+        if ranking.has_whole(keys, more):
+            states = [state for state in answer.states if state[1] in keys]
+            speed = snapshot.speed._replace(answer=replace(answer, ranges=(states,)))
+            return plan.of_keys(keys), snapshot._replace(speed=speed)
+        more = list(keys)  # the states of some of them came as headers alone
+    return None
+
+
+def _ranked_ranges(
+    plan: QueryPlan, more: Sequence[bytes], by_run: dict[int, Ranking], run: OpenRun
+) -> list[StateRange]:
+    """What is read of the speed view to rank over a run. The ranking itself is put into `by_run`."""
+    found = ranking_of(plan, run)
+    if found is None:
+        return []
+    by_run[run.run] = found
+    return [found.state_range(plan, more)]
