@@ -1,4 +1,4 @@
-"""Several at once: runs beside runs, writers beside writers, and runs that are killed or left behind."""
+"""Concurrency: several runs or writers at once, and runs that are killed or stopped half-way."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from torture.runs import beside, run_under_way, signal_group
 from torture.wait import wait_for
 
 STILL_S = 6.0
-"""Longer than a writer that says nothing is taken to live."""
+"""A writer without a heartbeat for this long counts as dead."""
 BESIDE_S = 40.0
-"""Within so long a process that is started beside another does something: Spark alone takes ten seconds."""
+"""Time for a second process to do something: Spark alone takes ten seconds to start."""
 TAKES_S = 20.0
 REFUSED_S = 60.0
 LEASE_HELD = 75
@@ -33,7 +33,7 @@ LOG_TEXTS = {
     TABLE_BUSY: "master_dataset.table.append",
     ARCHIVER_OPENED: "master_dataset.archiver.archive",
 }
-"""What a second process logs, and the module that says it: by this it is known that the fault struck."""
+"""What a second process logs, and the module that logs it: this shows that the fault had an effect."""
 LEFT_AT = ("run.after_open", "run.after_number", "run.after_data", "run.before_publish", "run.after_publish")
 
 
