@@ -23,7 +23,7 @@ from master_dataset.reading.read_spark import records_between
 POSITION = ("partition", "offset")
 BROADCAST_ROWS = 1_000_000
 """Up to so many hashes are sent to every worker whole; more are joined by a shuffle."""
-MOST_FOLDERS = 8
+MAX_FOLDERS = 8
 """More folders of hashes than this are merged into one: without a bound, a year of nights would be 365 to open."""
 
 
@@ -42,7 +42,7 @@ class Counted:
     """Why going on from the earlier run would be wrong; empty: it would not."""
 
 
-def find_copies(
+def find_duplicates(
     spark: SparkSession,
     table: Path,
     start: Cut,
@@ -76,11 +76,11 @@ def find_copies(
             found = across if found is None else found.union(across).distinct()
     if found is not None:
         _write(found, ids / name / COPIES)
-        found = all_copies(spark, ids, (name,))
+        found = all_duplicates(spark, ids, (name,))
     return Counted(records, invalid, found.count() if found is not None else 0, found, name, why_all)
 
 
-def all_copies(spark: SparkSession, ids: Path, names: tuple[str, ...]) -> DataFrame | None:
+def all_duplicates(spark: SparkSession, ids: Path, names: tuple[str, ...]) -> DataFrame | None:
     """The positions of the copies that were found by several runs; None: there are none."""
     paths = [str(ids / name / COPIES) for name in names if (ids / name / COPIES).is_dir()]
     return spark.read.parquet(*paths) if paths else None
@@ -93,7 +93,7 @@ def merge_ids(spark: SparkSession, ids: Path, names: tuple[str, ...], name: str,
     """
     wanted = {HASHES: hashes, COPIES: copies}
     old = spark.read.parquet(*(str(ids / each / HASHES) for each in names))
-    for part, rows in ((HASHES, old), (COPIES, all_copies(spark, ids, names))):
+    for part, rows in ((HASHES, old), (COPIES, all_duplicates(spark, ids, names))):
         written = 0
         if rows is not None:
             _write(rows, ids / name / part)

@@ -24,7 +24,7 @@ LOOK_S = 0.5
 
 
 @dataclass
-class MasterBelow:
+class MasterSnapshot:
     """The table of one source."""
 
     source: str

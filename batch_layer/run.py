@@ -22,12 +22,12 @@ from batch_layer import duplicates
 from batch_layer.consistency.comparison import Comparison
 from batch_layer.consistency.quarantine import to_json
 from batch_layer.delta_log import exposed_run
-from batch_layer.duplicates import Counted, all_copies, find_copies, merge_ids
+from batch_layer.duplicates import Counted, all_duplicates, find_duplicates, merge_ids
 from batch_layer.index import Index, open_index
-from batch_layer.index.builder import MOST_FILES, build
+from batch_layer.index.builder import MAX_FILES, build
 from batch_layer.index.workers import SparkWorkers
 from batch_layer.lease import lease
-from batch_layer.master_snapshot import MasterBelow
+from batch_layer.master_snapshot import MasterSnapshot
 from batch_layer.progress import Report, quiet, told
 from batch_layer.recompute import Job, compute_all, compute_more
 from batch_layer.run_hand_off import HandOff
@@ -74,7 +74,7 @@ def run_batch(
         raise BatchError(f"Source {source!r} has no views. Declare one: `tidemark views new NAME` writes a beginning.")
     folder = BatchFolder.of(settings, source)
     with lease(folder, f"batch run of {source}"), HandOff.of(settings, folder) as hand_off:
-        master = MasterBelow(declared.name, table_path(settings, source))
+        master = MasterSnapshot(declared.name, table_path(settings, source))
         report("checking the master dataset", 0, 0)
         master.check()
         session = spark or spark_session(settings, f"tidemark batch {source}")
@@ -86,7 +86,7 @@ def run_batch(
             failpoint("run.after_prune")
             log.info("pruned", source=source, files=len(freed.files), bytes=freed.bytes)
         except RunsUnknown as error:  # the run is published all the same, and the next one prunes
-            log.warning("not_pruned", source=source, why=str(error))
+            log.warning("prune_skipped", source=source, reason=str(error))
         return manifest
 
 
@@ -94,7 +94,7 @@ def run_batch(
 class _Run:
     spark: SparkSession
     folder: BatchFolder
-    master: MasterBelow
+    master: MasterSnapshot
     hand_off: HandOff
     comparison: Comparison
     views: list[View]
@@ -124,7 +124,7 @@ class _Run:
         )
         self.failpoint("run.after_number")
         # Step 2. Which events are copies. A crash leaves hashes of ids that no manifest names.
-        base, found = self._find_copies(number, cut, base)
+        base, found = self._find_duplicates(number, cut, base)
         self.master.check_records(self.spark, cut, (base.events if base is not None else 0) + found.records)
         ids = self._ids(number, base, found)
         self.failpoint("run.after_copies")
@@ -174,7 +174,7 @@ class _Run:
                 if any(exposed_run(table) != newest.run for table in tables):
                     self._expose(manifest)
             except Exception as error:  # what other engines see of an old run must not keep us from the next
-                log.warning("last_run_not_exposed", source=self.folder.source, run=newest.run, why=str(error))
+                log.warning("expose_failed", source=self.folder.source, run=newest.run, reason=str(error))
 
     def _check_order(self, number: int, cut: Cut) -> None:
         newest = publish_log.last(self.folder)
@@ -193,40 +193,42 @@ class _Run:
         """
         newest = publish_log.last(self.folder)
         if publish_log.pinned(self.folder) is not None:
-            log.warning("recompute_all", source=self.folder.source, why="readers were rolled back to an older run")
+            log.warning("recomputing_all", source=self.folder.source, reason="readers were rolled back to an older run")
             return None
         if not newest.run or not is_below(newest.cut, cut):
             return None
         try:
             base = read_manifest(self.folder, newest.run)
         except BatchError as error:
-            log.warning("recompute_all", source=self.folder.source, why=str(error))
+            log.warning("recomputing_all", source=self.folder.source, reason=str(error))
             return None
         if base.master != self.master.made_of:
-            log.warning("recompute_all", source=self.folder.source, why="the master dataset was repaired or made anew")
+            log.warning(
+                "recomputing_all", source=self.folder.source, reason="the master dataset was repaired or made anew"
+            )
             return None
         if missing := list(missing_of(self.folder, base)):
-            log.warning("recompute_all", source=self.folder.source, why="; ".join(missing[:3]))
+            log.warning("recomputing_all", source=self.folder.source, reason="; ".join(missing[:3]))
             return None
         return base
 
-    def _find_copies(self, number: int, cut: Cut, base: Manifest | None) -> tuple[Manifest | None, Counted]:
+    def _find_duplicates(self, number: int, cut: Cut, base: Manifest | None) -> tuple[Manifest | None, Counted]:
         start: Cut = base.cut if base is not None else {}
         earlier = base.ids if base is not None else ()
         if base is not None and not count_between(start, cut):
             return base, Counted(0, 0, 0, None, None)
         with told(self.spark, self.report, "looking for copies", count_between(start, cut)):
             known = base.events - base.invalid if base is not None else 0
-            found = find_copies(self.spark, self.master.table, start, cut, self.folder.ids, number, earlier, known)
+            found = find_duplicates(self.spark, self.master.table, start, cut, self.folder.ids, number, earlier, known)
         if found.why_all:
-            log.warning("recompute_all", source=self.folder.source, why=found.why_all)
-            return self._find_copies(number, cut, None)
+            log.warning("recomputing_all", source=self.folder.source, reason=found.why_all)
+            return self._find_duplicates(number, cut, None)
         return base, found
 
     def _ids(self, number: int, base: Manifest | None, found: Counted) -> tuple[str, ...]:
         """The folders with the hashes of all events below the cut: those of the base and the new one, or all as one."""
         names = (*(base.ids if base is not None else ()), *_named(found))
-        if base is None or len(names) <= duplicates.MOST_FOLDERS:
+        if base is None or len(names) <= duplicates.MAX_FOLDERS:
             return names
         hashes = base.events - base.invalid + found.records - found.invalid
         with told(self.spark, self.report, "merging hashes of ids", hashes):
@@ -243,7 +245,7 @@ class _Run:
             start: Cut = base.cut if base is not None else {}
             events, count = self._events(start, cut, found.where), counted
         else:  # a view that the run before did not have: it needs all events, the others only the new ones
-            everywhere = all_copies(self.spark, self.folder.ids, (*base.ids, *_named(found)))
+            everywhere = all_duplicates(self.spark, self.folder.ids, (*base.ids, *_named(found)))
             events = self._events({}, cut, everywhere)
             count = base.events - base.invalid - base.duplicates + counted
         job = Job(self.spark, view, table, count)
@@ -285,7 +287,7 @@ class _Run:
         try:
             return open_index(self.folder.indexes / name for name in known.index)
         except BatchError as error:
-            log.warning("index_anew", source=self.folder.source, view=known.name, why=str(error))
+            log.warning("index_rebuilt", source=self.folder.source, view=known.name, reason=str(error))
             return None
 
     def _build_index(
@@ -303,7 +305,7 @@ class _Run:
             return earlier
         name = f"{table.name}/{number:08}.mdb"
         rows = sum(file.rows for file in new)
-        is_whole = len(earlier) >= MOST_FILES
+        is_whole = len(earlier) >= MAX_FILES
         begin = time.monotonic()
         with told(self.spark, self.report, f"{view.name}: index", rows):
             each = map if rows < WORTH_WORKERS else SparkWorkers(self.spark.sparkContext)

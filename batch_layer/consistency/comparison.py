@@ -22,8 +22,8 @@ import pyarrow.parquet as pq
 import structlog
 
 from batch_layer.consistency import quarantine
-from batch_layer.consistency.late_duplicates import LateCopies, Off, apart
-from batch_layer.consistency.quarantine import MOST_EXAMPLES, Compared, Mark
+from batch_layer.consistency.late_duplicates import LateDuplicates, Off, apart
+from batch_layer.consistency.quarantine import MAX_EXAMPLES, Compared, Quarantine
 from batch_layer.index import Index, Level, open_index
 from batch_layer.index.layout import DAY_S
 from hand_off import publish_log
@@ -43,11 +43,11 @@ from views.view import View
 
 log = structlog.get_logger()
 NO_SPEED_SIDE = "there is no speed side"
-MOST_PLACES = 4
+MAX_GROUPS_PER_DUPLICATE = 4
 """That one copy can make differ: its group, that of the event which counts instead, and the total of each."""
 
 
-class Stretch(NamedTuple):
+class ClosedRange(NamedTuple):
     """Closed generations, and the run at whose cut the first of them begins."""
 
     before: Entry
@@ -98,7 +98,7 @@ class Differences:
     def examples(self) -> tuple[str, ...]:
         """Some of them, in words."""
         return tuple(
-            f"{_in_words(self.view, place)}: {found.how}" for place, found in list(self.places.items())[:MOST_EXAMPLES]
+            f"{_in_words(self.view, place)}: {found.how}" for place, found in list(self.places.items())[:MAX_EXAMPLES]
         )
 
 
@@ -117,54 +117,54 @@ class Comparison:
         """
         began, made = time.monotonic(), ""
         try:
-            stretch = self._stretch(run, cut)
-            if isinstance(stretch, str) or self.speed_views is None:
+            closed = self._closed_range(run, cut)
+            if isinstance(closed, str) or self.speed_views is None:
                 found = [
-                    Compared(view.name, view.hash, 0, run, why_not=str(stretch), at=time.time()) for view, _ in views
+                    Compared(view.name, view.hash, 0, run, why_not=str(closed), at=time.time()) for view, _ in views
                 ]
             else:
-                made = stretch.made
-                found = [self._view(self.speed_views, view, names, run, cut, stretch) for view, names in views]
-                if self._stretch(run, cut) != stretch:
+                made = closed.made
+                found = [self._view(self.speed_views, view, names, run, cut, closed) for view, names in views]
+                if self._closed_range(run, cut) != closed:
                     raise BatchError("the speed views changed while they were read")  # noqa: TRY301  # as any other
         except Exception as error:
             why = str(error).partition("\n")[0] or type(error).__name__
-            log.warning("not_compared", source=self.folder.source, run=run, why=why)
+            log.warning("comparison_failed", source=self.folder.source, run=run, reason=why)
             found = [Compared(view.name, view.hash, 0, run, why_not=why, at=time.time()) for view, _ in views]
         tell(self.folder, found, quarantine.record(self.folder, made, found, self.settings.consistency_threshold))
         log.info("compared", source=self.folder.source, run=run, seconds=round(time.monotonic() - began, 2))
         return found
 
-    def _stretch(self, run: int, cut: Cut) -> Stretch | str:
+    def _closed_range(self, run: int, cut: Cut) -> ClosedRange | str:
         """The generations between the newest run that the speed views still go with and this one; or why not."""
         if self.speed_views is None:
             return NO_SPEED_SIDE
-        return closed_stretch(self.speed_views.reader.snapshot(), publish_log.read(self.folder), run, cut)
+        return closed_range(self.speed_views.reader.snapshot(), publish_log.read(self.folder), run, cut)
 
     def _view(
-        self, speed_views: SpeedViews, view: View, names: tuple[str, ...], run: int, cut: Cut, stretch: Stretch
+        self, speed_views: SpeedViews, view: View, names: tuple[str, ...], run: int, cut: Cut, closed: ClosedRange
     ) -> Compared:
         began = time.monotonic()
-        about = Compared(view.name, view.hash, stretch.before.run, run, at=time.time())
-        if any(view.hash not in generation.views for generation in stretch.generations):
+        about = Compared(view.name, view.hash, closed.before.run, run, at=time.time())
+        if any(view.hash not in generation.views for generation in closed.generations):
             return _not(about, "it is new: the speed side has not had it for all of the time")
-        if stretch.before.run and stretch.before.catalog.get(view.name) != view.hash:
-            return _not(about, f"run {stretch.before.run} does not have it in this version")
-        with closing(self._index_of(stretch.before, view)) as before, closing(self._open(names)) as after:
+        if closed.before.run and closed.before.catalog.get(view.name) != view.hash:
+            return _not(about, f"run {closed.before.run} does not have it in this version")
+        with closing(self._index_of(closed.before, view)) as before, closing(self._open(names)) as after:
             found = differences(
-                view, speed_views, stretch.generations, before, after, self.settings.consistency_groups, run
+                view, speed_views, closed.generations, before, after, self.settings.consistency_groups, run
             )
-        judged = judge(self.settings, found, stretch.before.cut, cut, self._copies(run, stretch))
+        judged = judge(self.settings, found, closed.before.cut, cut, self._copies(run, closed))
         return Compared(
-            view.name, view.hash, stretch.before.run, run, found.groups, found.compared, len(found.places),
+            view.name, view.hash, closed.before.run, run, found.groups, found.compared, len(found.places),
             judged.excused, found.examples(), not_explained=judged.why_not_all, wrong=judged.wrong,
             seconds=round(time.monotonic() - began, 3), at=time.time(),
         )  # fmt: skip
 
-    def _copies(self, run: int, stretch: Stretch) -> int | None:
+    def _copies(self, run: int, closed: ClosedRange) -> int | None:
         """How many copies the run found since the cut of the run before, or more; None: that is not known."""
         folder = self.folder.ids / f"{run:08}"
-        if not (folder / HASHES).is_dir() or stretch.before.run != publish_log.last(self.folder).run:
+        if not (folder / HASHES).is_dir() or closed.before.run != publish_log.last(self.folder).run:
             return None
         return sum(int(pq.read_metadata(path).num_rows) for path in (folder / COPIES).glob("*.parquet"))
 
@@ -175,16 +175,16 @@ class Comparison:
         return open_index(self.folder.indexes / name for name in names)
 
 
-def tell(folder: BatchFolder, found: Sequence[Compared], marks: Sequence[Mark]) -> None:
+def tell(folder: BatchFolder, found: Sequence[Compared], marks: Sequence[Quarantine]) -> None:
     """Log what is amiss."""
     for each in found:
         if each.mismatched:
             log.warning(
-                "speed_side_differs", source=folder.source, view=each.view, run=each.run, compared=each.compared,
+                "speed_view_differs", source=folder.source, view=each.view, run=each.run, compared=each.compared,
                 mismatched=each.mismatched, excused=each.excused, examples=list(each.examples),
             )  # fmt: skip
     for mark in marks:
-        log.error("set_aside", source=folder.source, view=mark.view, why=mark.why)
+        log.error("quarantined", source=folder.source, view=mark.view, reason=mark.why)
 
 
 def explained(settings: Settings, found: Differences, start: Cut, end: Cut) -> tuple[int, str]:
@@ -202,7 +202,7 @@ def judge(settings: Settings, found: Differences, start: Cut, end: Cut, copies: 
     if not found.places:
         return Judged()
     table, buckets = table_path(settings, found.view.source.name), {place.bucket for place in found.places}
-    late = LateCopies.read(settings, found.view, table, start, end, buckets)
+    late = LateDuplicates.read(settings, found.view, table, start, end, buckets)
     unread = sum(place.bucket in late.unread for place in found.places)
     excused = sum(
         difference.off is not None and late.excuses(place.bucket, None if place.is_total else place.key, difference.off)
@@ -212,12 +212,12 @@ def judge(settings: Settings, found: Differences, start: Cut, end: Cut, copies: 
     wrong = len(found.places) - unread - excused
     if not unread:
         return Judged(excused, wrong)
-    more = max(unread - MOST_PLACES * copies, 0) if copies is not None else 0
+    more = max(unread - MAX_GROUPS_PER_DUPLICATE * copies, 0) if copies is not None else 0
     why = f"{unread:,} are in buckets with more than consistency_events, of which some may be copies after the horizon"
     return Judged(excused, wrong + more, why)
 
 
-def closed_stretch(kept: RedisSnapshot, entries: Sequence[Entry], run: int, cut: Cut) -> Stretch | str:
+def closed_range(kept: RedisSnapshot, entries: Sequence[Entry], run: int, cut: Cut) -> ClosedRange | str:
     """The generations from the newest published run that has one on, up to that of `run` at `cut`; or why not."""
     if kept.meta is None:
         return "Redis holds no speed views"
@@ -226,11 +226,11 @@ def closed_stretch(kept: RedisSnapshot, entries: Sequence[Entry], run: int, cut:
         return "the speed side is not at the cut of the run"
     if place is not None and cut_text(kept.generations[place].start) != cut_text(cut):
         return "the generation of the run begins elsewhere"
-    closed = kept.generations[:place]
+    before = kept.generations[:place]
     for entry in sorted((entry for entry in entries if entry.run < run), key=lambda entry: -entry.run):
-        for number, generation in enumerate(closed):
+        for number, generation in enumerate(before):
             if generation.run == entry.run and cut_text(generation.start) == cut_text(entry.cut):
-                return Stretch(entry, closed[number:], kept.meta.made)
+                return ClosedRange(entry, before[number:], kept.meta.made)
     return "the speed views do not begin at the cut of a published run"
 
 

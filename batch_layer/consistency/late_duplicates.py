@@ -1,4 +1,4 @@
-"""Copies that the speed side may have counted, and a batch run has not: the differences between both that are legal.
+"""Duplicates that the speed view may have counted and a batch run has not: the legal differences between the two.
 
 The speed side knows an id for as long as its horizon; a copy that comes later counts once more, until the next run. And
 of copies in different partitions another one may be the first at another cut. Only groups of such copies are excused,
@@ -42,7 +42,7 @@ At = tuple[int, bytes | None]
 Numbers = tuple[Any, ...]
 
 
-class Record(NamedTuple):
+class StoredRecord(NamedTuple):
     """One of several with the same id. `event` is None of those in no bucket that was looked at."""
 
     partition: int
@@ -58,7 +58,7 @@ class Record(NamedTuple):
         return self[:2]
 
 
-Found = dict[str, dict[tuple[int, int], Record]]
+Found = dict[str, dict[tuple[int, int], StoredRecord]]
 """By id, and by partition and offset."""
 
 
@@ -82,7 +82,7 @@ class Reach(NamedTuple):
         return bool(self.down - slack <= off.by <= self.up + slack)
 
 
-class Copies(NamedTuple):
+class DuplicateSet(NamedTuple):
     """The events with one id since a cut, in the order of their positions, and the one that counted before."""
 
     since: tuple[Event | None, ...]
@@ -93,12 +93,12 @@ class Copies(NamedTuple):
 
 
 @dataclass(frozen=True)
-class LateCopies:
+class LateDuplicates:
     """The copies among the events since a cut that the speed side may have counted."""
 
     view: View
-    late: tuple[Copies, ...] = ()
-    elsewhere: tuple[Copies, ...] = ()
+    late: tuple[DuplicateSet, ...] = ()
+    elsewhere: tuple[DuplicateSet, ...] = ()
     """Of copies in several partitions that say the same: at which position they are counted may differ."""
     unread: frozenset[int] = frozenset()
     """Buckets with too many events to look at: nothing is known of copies there."""
@@ -106,7 +106,7 @@ class LateCopies:
     @classmethod
     def read(
         cls, settings: Settings, view: View, table: Path, start: Cut, end: Cut, buckets: Collection[int]
-    ) -> LateCopies:
+    ) -> LateDuplicates:
         """From the master dataset: the copies since `start` of events in `buckets`, where the differences are.
 
         Where more than `consistency_events` came since, the buckets with the fewest events are looked at, as many as
@@ -125,9 +125,9 @@ class LateCopies:
         found = {name: each for name, each in found.items() if _may_differ(each.values(), start, horizon)}
         if not is_part:  # else they were read already
             _add_events(found, table, start, view, read)
-        late, equal = list[Copies](), list[Copies]()
+        late, equal = list[DuplicateSet](), list[DuplicateSet]()
         for each in found.values():
-            (late if _is_late(each.values(), horizon) else equal).append(_copies_of(each.values(), start))
+            (late if _is_late(each.values(), horizon) else equal).append(_duplicates_of(each.values(), start))
         return cls(view, tuple(late), tuple(equal), frozenset(buckets) - read)
 
     def excuses(self, bucket: int, key: bytes | None, off: Mapping[str, tuple[Off, ...]]) -> bool:
@@ -202,7 +202,7 @@ def _numbers_of(view: View, event: Event | None) -> dict[At, dict[str, Numbers]]
     return found
 
 
-def _reach_of(view: View, copies: Copies) -> dict[At, dict[str, list[Reach]]]:
+def _reach_of(view: View, copies: DuplicateSet) -> dict[At, dict[str, list[Reach]]]:
     """How far the copies of one event can take the numbers of their groups."""
     nothing = {name: _numbers(algebra, algebra.zero()) for name, algebra in view.algebras.items()}
     inside: dict[At, dict[int, dict[str, Numbers]]] = {}
@@ -222,7 +222,7 @@ def _reach_of(view: View, copies: Copies) -> dict[At, dict[str, list[Reach]]]:
     return found
 
 
-def _reach(copies: Copies, before: Any, first: Any, *since: Any) -> Reach:
+def _reach(copies: DuplicateSet, before: Any, first: Any, *since: Any) -> Reach:
     """The speed side counts any of those since, at least one where there was none before; the true one is taken off."""
     down, up = sum(min(each, 0) for each in since), sum(max(each, 0) for each in since)
     size = float(abs(before) + sum(map(abs, since)))
@@ -240,14 +240,14 @@ def _sum(left: list[Reach], right: list[Reach]) -> list[Reach]:
 # ---- which copies there are ----------------------------------------------------
 
 
-def _may_differ(records: Collection[Record], start: Cut, horizon: timedelta) -> bool:
+def _may_differ(records: Collection[StoredRecord], start: Cut, horizon: timedelta) -> bool:
     """Whether both sides may have counted different ones: some came since, late or in another partition."""
     is_since = any(_is_since(record, start) for record in records)
     is_elsewhere = len({record.partition for record in records}) > 1
     return is_since and len(records) > 1 and (is_elsewhere or _is_wide(records, horizon))
 
 
-def _is_late(records: Collection[Record], horizon: timedelta) -> bool:
+def _is_late(records: Collection[StoredRecord], horizon: timedelta) -> bool:
     """Whether any of them came after the horizon of another, or lies in another partition and says something else."""
     if _is_wide(records, horizon):
         return True
@@ -255,21 +255,21 @@ def _is_late(records: Collection[Record], horizon: timedelta) -> bool:
     return any(each is None or each != told[0] for each in told)
 
 
-def _is_wide(records: Collection[Record], horizon: timedelta) -> bool:
+def _is_wide(records: Collection[StoredRecord], horizon: timedelta) -> bool:
     times = [record.at for record in records]
     return not horizon or max(times) - min(times) > horizon
 
 
-def _is_since(record: Record, start: Cut) -> bool:
+def _is_since(record: StoredRecord, start: Cut) -> bool:
     return record.offset >= start.get(record.partition, 0)
 
 
-def _copies_of(records: Collection[Record], start: Cut) -> Copies:
+def _duplicates_of(records: Collection[StoredRecord], start: Cut) -> DuplicateSet:
     """Of those before the cut the lowest counted."""
     ordered = sorted(records, key=lambda record: record.place)
     since = tuple(record.event for record in ordered if _is_since(record, start))
     before = next((record for record in ordered if not _is_since(record, start)), None)
-    return Copies(since, before.event if before else None, before is not None, before is ordered[0])
+    return DuplicateSet(since, before.event if before else None, before is not None, before is ordered[0])
 
 
 # ---- reading -------------------------------------------------------------------
@@ -290,10 +290,10 @@ def _add_events(found: Found, table: Path, end: Cut, view: View, buckets: Collec
         found[record.event_id][record.place] = record
 
 
-def _record(row: dict[str, Any]) -> Record:
+def _record(row: dict[str, Any]) -> StoredRecord:
     place = row["partition"], row["offset"]
     event = Event(*place, row["event_id"], row["event_time"], row["event"]) if "event" in row else None
-    return Record(*place, row["event_id"], row["timestamp"], row["event_time"], event)
+    return StoredRecord(*place, row["event_id"], row["timestamp"], row["event_time"], event)
 
 
 def _bucket(view: View, time: datetime) -> int:

@@ -22,8 +22,8 @@ from hand_off.publish_log import log_lock
 from infra.disk import replace_file
 
 FORMAT = 1
-MOST_MARKS = 200
-MOST_EXAMPLES = 5
+MAX_QUARANTINES = 200
+MAX_EXAMPLES = 5
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Compared:
 
 
 @dataclass(frozen=True)
-class Mark:
+class Quarantine:
     """A view whose speed side is set aside. `lifted`: readers of this run and of later ones use it again."""
 
     view: str
@@ -92,9 +92,9 @@ class Consistency:
 
     views: Mapping[str, Compared] = field(default_factory=dict)
     """The last comparison of each view, by name."""
-    marks: tuple[Mark, ...] = ()
+    marks: tuple[Quarantine, ...] = ()
 
-    def mark_of(self, definition_hash: str, run: int, made: str) -> Mark | None:
+    def quarantine_of(self, definition_hash: str, run: int, made: str) -> Quarantine | None:
         """The mark that keeps readers of a run from the speed side of a view, if one does."""
         for mark in reversed(self.marks):
             if mark.hash == definition_hash and mark.made == made and (mark.lifted is None or run < mark.lifted):
@@ -118,10 +118,10 @@ def read(folder: BatchFolder) -> Consistency:
             f"writes it anew: `tidemark batch run --source {folder.source}`."
         )
     views = {name: Compared(**{**each, "examples": tuple(each["examples"])}) for name, each in value["views"].items()}
-    return Consistency(views, tuple(Mark(**each) for each in value["marks"]))
+    return Consistency(views, tuple(Quarantine(**each) for each in value["marks"]))
 
 
-def record(folder: BatchFolder, made: str, found: Sequence[Compared], threshold: float) -> list[Mark]:
+def record(folder: BatchFolder, made: str, found: Sequence[Compared], threshold: float) -> list[Quarantine]:
     """Remember what was found, durably: set aside what is above the threshold, lift what was found right.
 
     `made`: by what the speed views were made that were compared. Returns the marks that are new.
@@ -132,11 +132,11 @@ def record(folder: BatchFolder, made: str, found: Sequence[Compared], threshold:
         except BatchError:  # whatever was set aside is so until it was found right once more
             if not made:  # marks without knowing of which speed views would keep nobody from any
                 return []
-            known = Consistency({}, tuple(_mark(each, made, "the marks of before were lost") for each in found))
+            known = Consistency({}, tuple(_quarantine(each, made, "the marks of before were lost") for each in found))
         new, marks = [], list(known.marks)
         for each in found:
             if each.is_above(threshold):
-                new.append(_mark(each, made, f"{each.in_words}, like {'; '.join(each.examples[:1])}"))
+                new.append(_quarantine(each, made, f"{each.in_words}, like {'; '.join(each.examples[:1])}"))
                 marks = [mark for mark in marks if not _is_open(mark, each, made)] + [new[-1]]
             elif each.compared and not each.why_not and not each.not_explained:
                 marks = [_lifted(mark, each) if _is_open(mark, each, made) else mark for mark in marks]
@@ -144,21 +144,21 @@ def record(folder: BatchFolder, made: str, found: Sequence[Compared], threshold:
         value = {
             "format": FORMAT,
             "views": {name: asdict(each) for name, each in views.items()},
-            "marks": [asdict(mark) for mark in marks[-MOST_MARKS:]],
+            "marks": [asdict(mark) for mark in marks[-MAX_QUARANTINES:]],
         }
         replace_file(folder.consistency, seal(value, indent=1))
     return new
 
 
-def _mark(found: Compared, made: str, why: str) -> Mark:
-    return Mark(found.view, found.hash, made, found.run, why, time.time())
+def _quarantine(found: Compared, made: str, why: str) -> Quarantine:
+    return Quarantine(found.view, found.hash, made, found.run, why, time.time())
 
 
-def _is_open(mark: Mark, found: Compared, made: str) -> bool:
+def _is_open(mark: Quarantine, found: Compared, made: str) -> bool:
     return mark.hash == found.hash and mark.made == made and mark.lifted is None
 
 
-def _lifted(mark: Mark, found: Compared) -> Mark:
+def _lifted(mark: Quarantine, found: Compared) -> Quarantine:
     """Only by generations that were opened after those that were found wrong."""
     return replace(mark, lifted=found.run) if found.since_run >= mark.run else mark
 
