@@ -1,7 +1,7 @@
 """A run: recompute every view of a source below a cut, verify, and publish by one line in the publish log.
 
-    number -> cut, from the speed layer -> master dataset holds it -> copies -> views, verified, with their read index
-    -> compared with what the speed layer had said -> manifest
+    number -> cut, from the speed layer -> master dataset holds it -> duplicates -> views, verified, with read indexes
+    -> comparison with the speed views -> manifest
     -> publish log (the flip) -> speed layer -> Delta tables of other engines
 
 A run that is killed anywhere before the flip leaves files that no reader looks at; `tidemark batch prune` removes them.
@@ -123,16 +123,16 @@ class _Run:
             base=base and base.run,
         )
         self.failpoint("run.after_number")
-        # Step 2. Which events are copies. A crash leaves hashes of ids that no manifest names.
+        # Step 2. Which events are duplicates. A crash leaves hashes of ids that no manifest names.
         base, found = self._find_duplicates(number, cut, base)
         self.master.check_records(self.spark, cut, (base.events if base is not None else 0) + found.records)
         ids = self._ids(number, base, found)
-        self.failpoint("run.after_copies")
+        self.failpoint("run.after_duplicates")
         # Step 3. The views: files that no manifest names yet, each read back and compared with the events.
         computed = tuple(self._compute(number, view, cut, base, found) for view in self.views)
         self.failpoint("run.after_views")
-        # Step 4. What the speed side had said of the same offsets. Before the flip: a view whose speed side is wrong is
-        # set aside before readers go to this run, and no run is published without it. A crash leaves what is true.
+        # Step 4. What the speed view had said of the same offsets. Before the flip: a view whose speed view is wrong is
+        # quarantined before readers go to this run, and no run is published without it. A crash leaves what is true.
         computed = self._compared(number, cut, computed)
         self.failpoint("run.after_comparison")
         # Step 5. What belongs to the run, on the disk before anything can point to it.
@@ -155,7 +155,7 @@ class _Run:
             run=number,
             cut=cut_to_json(cut),
             events=manifest.events,
-            copies=manifest.duplicates,
+            duplicates=manifest.duplicates,
             rows=manifest.rows,
             seconds=round(manifest.finished - started, 1),
         )
@@ -182,8 +182,8 @@ class _Run:
             raise BatchError(
                 f"Source {self.folder.source!r}: run {number} would end at {cut_to_json(cut)}, before the cut "
                 f"{cut_to_json(newest.cut)} of the published run {newest.run}, so it is not begun. The speed layer "
-                f"is behind (`tidemark speed status`), or the master dataset is an older copy or lost its end: "
-                f"`tidemark master fsck {self.folder.source}` looks at it."
+                f"is behind (`tidemark speed status`), or the master dataset was restored from an older backup or lost "
+                f"its end: `tidemark master fsck {self.folder.source}` checks it."
             )
 
     def _base(self, cut: Cut) -> Manifest | None:
@@ -204,7 +204,7 @@ class _Run:
             return None
         if base.master != self.master.made_of:
             log.warning(
-                "recomputing_all", source=self.folder.source, reason="the master dataset was repaired or made anew"
+                "recomputing_all", source=self.folder.source, reason="the master dataset was repaired or rebuilt"
             )
             return None
         if missing := list(missing_of(self.folder, base)):
@@ -217,7 +217,7 @@ class _Run:
         earlier = base.ids if base is not None else ()
         if base is not None and not count_between(start, cut):
             return base, Counted(0, 0, 0, None, None)
-        with told(self.spark, self.report, "looking for copies", count_between(start, cut)):
+        with told(self.spark, self.report, "looking for duplicates", count_between(start, cut)):
             known = base.events - base.invalid if base is not None else 0
             found = find_duplicates(self.spark, self.master.table, start, cut, self.folder.ids, number, earlier, known)
         if found.why_all:
@@ -233,14 +233,14 @@ class _Run:
         hashes = base.events - base.invalid + found.records - found.invalid
         with told(self.spark, self.report, "merging hashes of ids", hashes):
             name = f"{number:08}-merged"
-            return (merge_ids(self.spark, self.folder.ids, names, name, hashes, base.duplicates + found.copies),)
+            return (merge_ids(self.spark, self.folder.ids, names, name, hashes, base.duplicates + found.duplicates),)
 
     def _compute(self, number: int, view: View, cut: Cut, base: Manifest | None, found: Counted) -> ViewData:
         known = next((data for data in base.views if data.hash == view.hash), None) if base is not None else None
         if known is not None and found.ids is None:
             return self._indexed(number, view, replace(known, kind="continued", seconds=0.0), known)
         table = self.folder.table(view.name, view.hash)
-        counted = found.records - found.invalid - found.copies
+        counted = found.records - found.invalid - found.duplicates
         if base is None or known is not None:
             start: Cut = base.cut if base is not None else {}
             events, count = self._events(start, cut, found.where), counted
@@ -258,8 +258,8 @@ class _Run:
         return data
 
     def _compared(self, number: int, cut: Cut, computed: tuple[ViewData, ...]) -> tuple[ViewData, ...]:
-        """The views, each with what the comparison with the speed side found."""
-        self.report("comparing with the speed side", 0, 0)
+        """The views, each with what the comparison with the speed view found."""
+        self.report("comparing with the speed view", 0, 0)
         views = [(view, data.index) for view, data in zip(self.views, computed, strict=True)]
         found = self.comparison.of_run(number, cut, views)
         return tuple(replace(data, compared=to_json(each)) for data, each in zip(computed, found, strict=True))
@@ -281,7 +281,7 @@ class _Run:
         return replace(data, index=names)
 
     def _index_before(self, known: ViewData | None) -> Index | None:
-        """The index of the run before, if it can be gone on from; else all days are indexed anew, from their files."""
+        """The index of the run before, if it can be gone on from; else all days are indexed again, from their files."""
         if known is None or not known.index:
             return None
         try:
@@ -335,7 +335,7 @@ class _Run:
             started=started,
             finished=time.time(),
             events=found.records,
-            duplicates=found.copies,
+            duplicates=found.duplicates,
             invalid=found.invalid,
             views=views,
             ids=ids,

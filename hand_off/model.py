@@ -707,7 +707,7 @@ class Model:
         return s._replace(redis=r, saved=saved, runs=runs, writers=writers)
 
     def explore(self, limit: int = 5_000_000) -> int:
-        """Visit all states, breadth first, and return how many there are. Raises InvariantBroken at the first wrong one."""
+        """Visit all states, breadth first; returns how many there are. Raises InvariantBroken at the first bad one."""
         start = self.initial()
         parent: dict[World, tuple[World, str] | None] = {start: None}
         queue = deque([start])

@@ -1,11 +1,11 @@
-"""What comparisons of the speed side with the batch side found, and which views are set aside: one small durable file.
+"""The results of comparisons, and which views are quarantined: one small durable file.
 
-A view whose speed states were wrong is marked. While the mark is in force, readers answer from the batch view alone,
-and say so. It ends by itself where the speed views were made anew (another `made`), and for the runs from the one on
-whose comparison found the generations after it right. Marks that ended stay for a while: a Redis that is set back to
-what it was before meets them again.
+A view whose speed states were wrong is quarantined: readers answer from its batch view alone, and say so. A quarantine
+ends when the speed views are rebuilt (another `made`), and for runs from the first whose comparison found all later
+generations right. A quarantine that ended stays in the file for a while, because a Redis that is rolled back needs it
+again.
 
-Readers need no lock, no Redis and no JVM: they look whether the file changed.
+Readers need no lock, no Redis and no JVM: they check whether the file changed.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ MAX_EXAMPLES = 5
 
 @dataclass(frozen=True)
 class Compared:
-    """What the speed side had said of a view for the offsets between two cuts, against what is true.
+    """The result of comparing a speed view with the truth, over the offsets between two cuts.
 
-    Of `groups` that it held, `compared` were; `mismatched` of these differ, `excused` of which may: copies that came
-    after the horizon. `why_not` says why nothing could be compared, `not_explained` why it is not known of all which
-    may: `wrong` of them may not in any case.
+    Of the `groups` that it held, `compared` were compared, and `mismatched` of these differ. `excused` of them may
+    differ, because of duplicates that came after the horizon. `why_not` says why nothing could be compared,
+    `not_explained` why some differences could not be explained; `wrong` are wrong in any case.
     """
 
     view: str
@@ -67,7 +67,7 @@ class Compared:
         if self.why_not:
             return f"not compared: {self.why_not}"
         of = f"{self.compared:,} of {self.groups:,}" if self.compared < self.groups else f"{self.compared:,}"
-        excused = f", {self.excused:,} by late copies" if self.excused else ""
+        excused = f", {self.excused:,} by late duplicates" if self.excused else ""
         excused += f", {self.wrong:,} wrong in any case" if self.wrong and self.not_explained else ""
         excused += f", not explained: {self.not_explained}" if self.not_explained else ""
         return f"{self.mismatched:,} of {of} groups differ{excused}" if self.mismatched else f"{of} groups equal"
@@ -75,7 +75,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Quarantine:
-    """A view whose speed side is set aside. `lifted`: readers of this run and of later ones use it again."""
+    """A view whose speed view is quarantined. `lifted`: readers of this run and of later ones use it again."""
 
     view: str
     hash: str
@@ -95,7 +95,7 @@ class Consistency:
     marks: tuple[Quarantine, ...] = ()
 
     def quarantine_of(self, definition_hash: str, run: int, made: str) -> Quarantine | None:
-        """The mark that keeps readers of a run from the speed side of a view, if one does."""
+        """The mark that keeps readers of a run from the speed view of a view, if one does."""
         for mark in reversed(self.marks):
             if mark.hash == definition_hash and mark.made == made and (mark.lifted is None or run < mark.lifted):
                 return mark
@@ -106,7 +106,7 @@ NOTHING = Consistency()
 
 
 def read(folder: BatchFolder) -> Consistency:
-    """What is known. BatchError where the file is damaged: then no speed side of the source is to be trusted."""
+    """What is known. BatchError where the file is damaged: then no speed view of the source is to be trusted."""
     try:
         text = folder.consistency.read_bytes()
     except FileNotFoundError:
@@ -114,22 +114,22 @@ def read(folder: BatchFolder) -> Consistency:
     value = unseal(text)
     if value is None or value.get("format") != FORMAT:
         raise BatchError(
-            f"{str(folder.consistency)!r} is damaged, so it is not known which views are set aside. The next batch run "
-            f"writes it anew: `tidemark batch run --source {folder.source}`."
+            f"{str(folder.consistency)!r} is damaged, so it is not known which views are quarantined. The next batch "
+            f"run rewrites it: `tidemark batch run --source {folder.source}`."
         )
     views = {name: Compared(**{**each, "examples": tuple(each["examples"])}) for name, each in value["views"].items()}
     return Consistency(views, tuple(Quarantine(**each) for each in value["marks"]))
 
 
 def record(folder: BatchFolder, made: str, found: Sequence[Compared], threshold: float) -> list[Quarantine]:
-    """Remember what was found, durably: set aside what is above the threshold, lift what was found right.
+    """Record results durably: quarantine views above the threshold, lift the quarantine of those found right.
 
-    `made`: by what the speed views were made that were compared. Returns the marks that are new.
+    `made`: the generation that the compared speed views were created with. Returns the new quarantines.
     """
     with log_lock(folder):  # readers see the old file or the new one; writers come one after the other
         try:
             known = read(folder)
-        except BatchError:  # whatever was set aside is so until it was found right once more
+        except BatchError:  # whatever was quarantined is so until it was found right once more
             if not made:  # marks without knowing of which speed views would keep nobody from any
                 return []
             known = Consistency({}, tuple(_quarantine(each, made, "the marks of before were lost") for each in found))

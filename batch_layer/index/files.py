@@ -185,7 +185,7 @@ def _told(path: Path) -> Iterator[None]:
         yield
     except (lmdb.Error, OSError, ValueError, TypeError, KeyError) as error:
         what = str(error) if isinstance(error, OtherFormat) else f"cannot be read ({error})"
-        raise BatchError(f"The index {str(path)!r} {what}. `tidemark batch run --full` makes it anew.") from None
+        raise BatchError(f"The index {str(path)!r} {what}. `tidemark batch run --full` rebuilds it.") from None
 
 
 class Held:

@@ -145,7 +145,7 @@ class Sums:
 
 
 def _room_in(known: dict[Any, Any]) -> dict[Any, Any]:
-    """The same, begun anew where it is full."""
+    """The same, started again where it is full."""
     if len(known) >= MAX_KNOWN:
         known.clear()
     return known

@@ -87,7 +87,7 @@ sales = View(
 )
 """
 POISON = (b"{", b"", b'{"cents": "many"}', b"\xff", None)
-STEPS = ("run.after_number", "run.after_copies", "run.after_views", "run.before_publish", "run.after_publish")
+STEPS = ("run.after_number", "run.after_duplicates", "run.after_views", "run.before_publish", "run.after_publish")
 
 
 class Shop:
@@ -381,8 +381,8 @@ def test_hashes_of_many_continued_runs_lie_in_few_folders_and_every_copy_is_foun
     ids, names, total = shop.folder.ids, (), 0
     for run, (start, end) in enumerate(itertools.pairwise(cuts), start=1):
         found = duplicates.find_duplicates(shop.spark, shop.table, start, end, ids, run, names, ends[run - 1])
-        assert (found.records, found.copies, found.why_all) == (ends[run] - ends[run - 1], run - 1, "")
-        names, total = (*names, f"{run:08}"), total + found.copies
+        assert (found.records, found.duplicates, found.why_all) == (ends[run] - ends[run - 1], run - 1, "")
+        names, total = (*names, f"{run:08}"), total + found.duplicates
         if len(names) > most:
             names = (duplicates.merge_ids(shop.spark, ids, names, f"{run:08}-merged", ends[run], total),)
     assert names == ("00000005-merged", "00000006")
