@@ -4,8 +4,8 @@
 
 The generations before the one that the run opened are closed: nobody writes them any more, and none of them is retired
 before the run is published. So they can be read bucket by bucket. The states of the run before, merged with theirs,
-must be the run's states. Groups of the same buckets that they do not hold must not have changed, and neither must the totals
-of all other buckets of the days that the run rewrote: a speed view that lost everything holds nothing to compare.
+must be the run's states. Groups of the same buckets that they do not hold must not have changed, and neither must the
+totals of all other buckets of the days that the run rewrote: a speed view that lost everything has nothing to compare.
 """
 
 from __future__ import annotations
@@ -213,8 +213,10 @@ def judge(settings: Settings, found: Differences, start: Cut, end: Cut, duplicat
     if not unread:
         return Judged(excused, wrong)
     more = max(unread - MAX_GROUPS_PER_DUPLICATE * duplicates, 0) if duplicates is not None else 0
+    why = (
         f"{unread:,} are in buckets with more than consistency_events, of which some may be "
         "duplicates after the horizon"
+    )
     return Judged(excused, wrong + more, why)
 
 

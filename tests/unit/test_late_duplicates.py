@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from batch_layer.consistency import late_duplicates
 from batch_layer.consistency.comparison import (
     MAX_GROUPS_PER_DUPLICATE,
+    ClosedRange,
     Comparison,
     Differences,
     Judged,
     Place,
-    Stretch,
     judge,
 )
 from batch_layer.consistency.late_duplicates import LateDuplicates, apart
@@ -212,15 +212,17 @@ def test_what_is_wrong_in_any_case_sets_aside_though_not_all_is_explained() -> N
 def test_copies_that_the_run_found_are_counted_where_they_are_all_since_the_run_before(tmp_path: Path) -> None:
     folder = BatchFolder.of(load_settings(home=tmp_path), "taps")
     publish_log.begin(folder, {}, 0.0)
-    stretch = Stretch(publish_log.last(folder), (), "made")
+    stretch = ClosedRange(publish_log.last(folder), (), "made")
     comparison = Comparison(load_settings(home=tmp_path), folder, None)
-    assert comparison._copies(7, stretch) is None, "nobody looked"
+    assert comparison._duplicates(7, stretch) is None, "nobody looked"
     (folder.ids / "00000007" / "hashes").mkdir(parents=True)
-    assert comparison._copies(7, stretch) == 0
+    assert comparison._duplicates(7, stretch) == 0
     (folder.ids / "00000007" / "copies").mkdir()
     pq.write_table(pa.table({"partition": [0, 0], "offset": [4, 5]}), folder.ids / "00000007/copies/part-0.parquet")
-    assert comparison._copies(7, stretch) == 2
-    assert comparison._copies(7, Stretch(replace(stretch.before, run=3), (), "made")) is None, "of another stretch"
+    assert comparison._duplicates(7, stretch) == 2
+    assert comparison._duplicates(7, ClosedRange(replace(stretch.before, run=3), (), "made")) is None, (
+        "of another stretch"
+    )
 
 
 def test_events_before_in_a_bucket_are_known_by_copies_that_came_in_another(monkeypatch: pytest.MonkeyPatch) -> None:
