@@ -87,7 +87,7 @@ sales = View(
 )
 """
 POISON = (b"{", b"", b'{"cents": "many"}', b"\xff", None)
-STEPS = ("run.after_number", "run.after_copies", "run.after_views", "run.before_publish", "run.after_publish")
+STEPS = ("run.after_number", "run.after_duplicates", "run.after_views", "run.before_publish", "run.after_publish")
 
 
 class Shop:
