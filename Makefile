@@ -48,8 +48,8 @@ browser:  ## For tests: Chromium, from the packages of Debian where we may insta
 	    { apt-get install -y -qq chromium || { apt-get update -qq && apt-get install -y -qq chromium; }; } >/dev/null 2>&1; }; \
 	} || echo "There is no chromium on PATH: the tests in tests/browser will say so and fail."
 
-test-quick: setup  ## Run the tests that need no server and no JVM
-	@$(BIN)/python -m pytest tests/unit
+test-quick: setup  ## Run the unit tests and the laws, which start no process and open no port (90 seconds)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'not soak and not process' tests/unit tests/laws
 
 check: setup  ## Check style, types, import directions, and that the docs are in step
 	@$(BIN)/ruff format --check .
@@ -64,8 +64,7 @@ format: setup  ## Format the code and fix what ruff can fix
 
 soak: setup faketime browser  ## Hours, before a release: soak tests, fuzzed requests, all broken builds, the long fault programme (SHOTS=700, MINUTES=180, SEED=)
 	@mkdir -p artifacts; rm -f artifacts/sabotages/sabotages.json; failed=; \
-	$(BIN)/python -m pytest -m soak || failed+=" soak-tests"; \
-	FUZZ_REQUESTS=$(or $(FUZZ_REQUESTS),10000) $(BIN)/python -m pytest tests/system/test_security.py -k fuzzed || failed+=" fuzzed-requests"; \
+	SOAK=1 $(RUN) --name soak --again=-m --again= -- -m '' -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore tests/torture || failed+=" tests-at-length"; \
 	$(BIN)/python -m tests.torture.all_sabotages artifacts/sabotages || failed+=" broken-builds"; \
 	$(BIN)/tidemark torture --shots $(or $(SHOTS),700) --minutes $(or $(MINUTES),180) $(if $(SEED),--seed $(SEED)) --report artifacts/torture.html --sabotages artifacts/sabotages/sabotages.json || failed+=" fault-programme"; \
 	[ -z "$$failed" ] || { echo "Failed:$$failed"; exit 1; }

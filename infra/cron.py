@@ -16,7 +16,7 @@ WEEKDAY = re.compile(r"(?P<first>\*|\w+)(?:-(?P<last>\w+))?(?:/(?P<step>[1-9]\d*
 
 
 def parse_cron(text: str, zone: tzinfo = UTC) -> BaseTrigger:
-    """The trigger of a cron text with five fields; a ValueError says what is wrong with it.
+    """The trigger of a cron text with five fields; a ValueError explains what is wrong with it.
 
     As in crontab(5), and unlike APScheduler by itself, weekday 0 and 7 are Sunday, and where both the day and the
     weekday are restricted, either is enough: `0 4 1 * 5` is due on the first of each month and on each Friday.

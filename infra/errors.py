@@ -1,10 +1,10 @@
-"""What can go wrong while running Tidemark, each with what was asked, what was found and what to do."""
+"""Errors of running Tidemark: each names what was requested, what was found and what to do."""
 
 from __future__ import annotations
 
 
 class InfraError(Exception):
-    """Base of every error a person can cause or mend. The command line prints its text and exits with `exit_code`."""
+    """Base of every error a person can cause or fix. The command line prints its text and exits with `exit_code`."""
 
     exit_code = 1
 

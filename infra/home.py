@@ -33,7 +33,7 @@ class Home:
         self.spark = root / "spark"
         self.status_file = root / "run" / "status.json"
         self.ports_file = root / "ports.json"
-        self._mark = root / "home.json"
+        self._marker = root / "home.json"
         self._lock = root / "run" / "supervisor.lock"
 
     def log_file(self, service: str) -> Path:
@@ -43,7 +43,7 @@ class Home:
     @property
     def exists(self) -> bool:
         """Whether this folder was ever made a home."""
-        return self._mark.is_file()
+        return self._marker.is_file()
 
     def check(self) -> None:
         """Raise HomeError unless the folder is absent, empty, or a home that this version understands."""
@@ -52,32 +52,32 @@ class Home:
         if self.root.exists() and not self.root.is_dir():
             raise HomeError(f"TIDEMARK_HOME is {str(self.root)!r}, which is a file. Name a folder.")
         if not self.exists:
-            if self.root.is_dir() and any(not self._is_half_mark(path) for path in self.root.iterdir()):
+            if self.root.is_dir() and any(not self._is_partial_marker(path) for path in self.root.iterdir()):
                 raise HomeError(
                     f"TIDEMARK_HOME is {str(self.root)!r}, a folder with other things in it. "
                     "Name an empty folder or one that does not exist yet."
                 )
             return
-        mark = read_json(self._mark)
-        if not isinstance(mark, dict) or not isinstance(mark.get("layout"), int):
-            raise HomeError(f'{str(self._mark)!r} is damaged: {mark!r}. Expected {{"layout": {LAYOUT}, ...}}.')
-        if mark["layout"] != LAYOUT:
+        marker = read_json(self._marker)
+        if not isinstance(marker, dict) or not isinstance(marker.get("layout"), int):
+            raise HomeError(f'{str(self._marker)!r} is damaged: {marker!r}. Expected {{"layout": {LAYOUT}, ...}}.')
+        if marker["layout"] != LAYOUT:
             raise HomeError(
-                f"{str(self.root)!r} was made by Tidemark {mark.get('version', '?')} with layout {mark['layout']}; "
+                f"{str(self.root)!r} was made by Tidemark {marker.get('version', '?')} with layout {marker['layout']}; "
                 f"this is Tidemark {VERSION}, which knows layout {LAYOUT}. "
                 f"Run that version, or name another folder with TIDEMARK_HOME."
             )
 
     def prepare(self) -> None:
-        """Make the folders. Only this user may look inside."""
+        """Make the folders. Only this user may read them."""
         self.check()
         try:
-            # Step 1. The mark. A crash before it leaves an empty folder, or one with half a mark: `check` takes both.
-            # Marked last, a crash would leave folders that `check` takes for somebody else's.
+            # Step 1. The marker. A crash before it leaves an empty folder, or a partial marker: `check` accepts both.
+            # Written last, a crash would leave folders that `check` takes for somebody else's.
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not self.exists:
-                write_json(self._mark, {"layout": LAYOUT, "version": VERSION})
-            # Step 2. The folders. A crash among them is mended by the next call.
+                write_json(self._marker, {"layout": LAYOUT, "version": VERSION})
+            # Step 2. The folders. The next call completes what a crash left.
             for folder in (self.logs, self.run, self.kafka, self.redis, self.spark):
                 folder.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
@@ -91,7 +91,7 @@ class Home:
         free_mb = self.free_mb()
         if free_mb < min_free_mb:
             raise HomeError(
-                f"The disk of {str(self.root)!r} has {free_mb} MB free; at least {min_free_mb} MB are wanted. "
+                f"The disk of {str(self.root)!r} has {free_mb} MB free; at least {min_free_mb} MB are required. "
                 "Free some space, use a home on another disk (TIDEMARK_HOME), or lower TIDEMARK_MIN_FREE_DISK_MB."
             )
 
@@ -121,8 +121,8 @@ class Home:
         text = holder_of_lock(self._lock)
         return int(text) if text and text.isdecimal() else None
 
-    def _is_half_mark(self, path: Path) -> bool:
-        return path.name.startswith(self._mark.name) and path.name.endswith(".partial")
+    def _is_partial_marker(self, path: Path) -> bool:
+        return path.name.startswith(self._marker.name) and path.name.endswith(".partial")
 
 
 def write_json(path: Path, value: Any, mode: int = 0o666) -> None:

@@ -30,7 +30,7 @@ def configure_logging(level: str, stream: TextIO | None = None) -> None:
 
 
 def rotate(log_file: Path, max_bytes: int) -> bool:
-    """Copy a grown log to `<name>.1` and empty it in place, because its writer keeps the file open for appending."""
+    """Copy a large log to `<name>.1` and empty it in place, because its writer keeps the file open for appending."""
     if not log_file.exists() or log_file.stat().st_size <= max_bytes:
         return False
     shutil.copyfile(log_file, log_file.with_name(f"{log_file.name}.1"))

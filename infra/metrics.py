@@ -1,4 +1,4 @@
-"""What a process measures of itself, in the text format of Prometheus.
+"""The metrics of a process, in the text format of Prometheus.
 
 A REST server answers `GET /metrics` itself (`infra/rest`); other processes do so on a loopback port of their own.
 """
@@ -20,7 +20,7 @@ from infra.version import VERSION
 
 
 def new_registry(process: str) -> CollectorRegistry:
-    """A registry with what every process tells: which one it is, and on Linux its memory, time and open files.
+    """A registry with the metrics of every process: its name, and on Linux its memory, time and open files.
 
     Each process makes its own; the global one of the library would keep what another test or thread put there.
     """
@@ -33,7 +33,7 @@ def new_registry(process: str) -> CollectorRegistry:
 
 
 class PerSource(NamedTuple):
-    """One number of each source, from what a process says of the source and the time now; None: it has none."""
+    """One number of each source, computed from the source's status and the time; None: it has none."""
 
     name: str
     help: str
@@ -42,19 +42,19 @@ class PerSource(NamedTuple):
 
 
 class SourceMetrics(Collector):
-    """Reads a process's status when asked, so that the numbers are those of this moment."""
+    """Reads a process's status at each scrape, so that the numbers are current."""
 
     def __init__(self, prefix: str, numbers: Sequence[PerSource], status: Callable[[], ProcessStatus]) -> None:
         self._prefix, self._numbers, self._status = prefix, numbers, status
 
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
-        """For the registry."""
+        """The metrics of this moment; the registry calls it at each scrape."""
         yield from self._families(self._status())
 
     def _families(self, status: ProcessStatus) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
         for number in self._numbers:
-            made = CounterMetricFamily if number.is_counter else GaugeMetricFamily
-            family = made(f"{self._prefix}_{number.name}", number.help, labels=["source"])
+            kind = CounterMetricFamily if number.is_counter else GaugeMetricFamily
+            family = kind(f"{self._prefix}_{number.name}", number.help, labels=["source"])
             for name, source in status.sources.items():
                 if (value := number.value(source, status.at)) is not None:
                     family.add_metric([name], value)

@@ -37,7 +37,7 @@ class Threads:
         self._started = 0
         self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
         self.busy = 0
-        """How much work is being done or waits. Work whose asker went away counts until its thread is free again."""
+        """How much work is being done or waits. Work that nobody waits for any more counts until its thread is free."""
 
     async def run(self, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """What `work` gives. It waits for its turn while all threads are busy."""
@@ -63,7 +63,7 @@ class Threads:
         return await self.run(work, *arguments, **named)
 
     def close(self) -> None:
-        """Let the threads end when what was asked for is done."""
+        """Let the threads end when the pending work is done."""
         for _ in range(self._started):
             self._tasks.put(None)
 

@@ -20,15 +20,19 @@ from infra import terminal
 from infra.settings import Settings, load_settings
 from infra.stack import up
 from infra.stack.addresses import addresses
+from tests.quick import QuickTests
+from tests.tiers import IS_SOAK
 from torture.environments import QUICK_JAVA
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+# The gate tries the same examples in every run: a new example that fails is found by a soak, not by somebody's change.
 # Whether something is quick enough is no question for a test: a busy machine takes its time.
-hypothesis_settings.register_profile("tidemark", deadline=None)
-hypothesis_settings.load_profile("tidemark")
+hypothesis_settings.register_profile("gate", deadline=None, derandomize=True, database=None)
+hypothesis_settings.register_profile("soak", deadline=None)
+hypothesis_settings.load_profile("soak" if IS_SOAK else "gate")
 
 
 LONGEST = (
@@ -42,6 +46,10 @@ LONGEST = (
 """Files that take minutes, the longest first."""
 BEGUN = ("system", "browser", "spark", "process", "laws", "unit")
 """The folders of tests, in the order in which they are begun."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(QuickTests(), "tidemark-quick-tests")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

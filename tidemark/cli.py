@@ -52,34 +52,34 @@ class Group(NamedTuple):
 
 
 GROUPS: dict[str, Group] = {
-    "keys": Group("tidemark.commands.keys", "Make, list and remove the access keys of the REST interfaces."),
-    "topics": Group("tidemark.commands.topics", "Make the declared topics, and compare them with the broker's."),
-    "master": Group("tidemark.commands.master", "Look at the master dataset; prove, repair, compact, read, replay it."),
-    "views": Group("tidemark.commands.views", "List, show and check the declared views; begin one of your own."),
+    "keys": Group("tidemark.commands.keys", "Create, list and remove the access keys of the REST interfaces."),
+    "topics": Group("tidemark.commands.topics", "Create the declared topics, and compare them with the broker's."),
+    "master": Group("tidemark.commands.master", "Show the master dataset; prove, repair, compact, read and replay it."),
+    "views": Group("tidemark.commands.views", "List, show and check the declared views; create one of your own."),
     "batch": Group("tidemark.commands.batch", "Compute the batch views; list, show, roll back and prune their runs."),
     "speed": Group(
-        "tidemark.commands.speed", "Look at the speed layer: how far it is, what Redis holds; make that anew."
+        "tidemark.commands.speed", "Show how far the speed layer is and what Redis holds; rebuild the speed views."
     ),
     "query": Group(
         "tidemark.commands.query",
-        "Ask a view: a table, its course as bars, and what the answer is made of.",
+        "Query a view: a table, a bar chart over time, and the provenance of the answer.",
         is_command=True,
     ),
     "verify": Group(
         "tidemark.commands.verify",
-        "Compare what the speed side says, or every answer, with a recompute. Exit code 1: something differs.",
+        "Compare the speed views, or every answer, with a recompute. Exit code 1: something differs.",
         is_command=True,
     ),
-    "alerts": Group("tidemark.commands.alerts", "List and show alerts, try one out, mute it for a while."),
-    "dead": Group("tidemark.commands.dead", "Look at invalid records, and send them again."),
+    "alerts": Group("tidemark.commands.alerts", "List, show, test and mute alerts."),
+    "dead": Group("tidemark.commands.dead", "List and show invalid records, and send them again."),
     "demo": Group(
         "tidemark.demo.demo",
-        "Bring everything up, send a day of events and more, and prove each answer by a recompute from scratch.",
+        "Start everything, send a day of events and more, and prove each answer by a recompute from scratch.",
         is_command=True,
     ),
     "torture": Group(
         "tidemark.commands.torture",
-        "Hurt an installation of its own in every known way, ask it all the time, and prove each answer.",
+        "Inject every known fault into an installation of its own, query it all the time, and prove each answer.",
         is_command=True,
     ),
     "import": Group(
@@ -107,7 +107,7 @@ def _command_of(group: Group) -> Callable[..., None]:
 
 
 def _not_called(group: Group) -> Callable[..., None]:
-    """Stands for a command that is only listed."""
+    """A stand-in for a command that is only listed."""
 
     def command() -> None: ...
 
@@ -116,7 +116,7 @@ def _not_called(group: Group) -> Callable[..., None]:
 
 
 def main() -> Any:
-    """The program: errors that a person can mend are printed as one sentence, others with their traceback."""
+    """The program: errors that a person can fix are printed as one sentence, others with their traceback."""
     try:
         _add_groups(sys.argv[1:])
         return app()

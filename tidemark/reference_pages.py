@@ -111,7 +111,7 @@ def _cell(text: str) -> str:
 
 
 def main() -> int:
-    """Write the pages and say which."""
+    """Write the pages and print their names."""
     for name, content in pages().items():
         (DOCS / name).write_text(content, encoding="utf-8")
         sys.stdout.write(f"wrote docs/{name}\n")

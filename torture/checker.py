@@ -36,7 +36,7 @@ MAX_VALUE_LENGTH = 100
 TOGETHER, MAX_TOGETHER = 0.15, 3
 """How often several questions are asked in one request, at one cut."""
 MAX_PAGES = 12
-QUARANTINED = re.compile(r"\bset aside\b|\bquarantined?\b")
+QUARANTINED = re.compile(r"\bquarantined?\b")
 """The reason of an answer says so."""
 VERSION = 16
 """So many characters of its hash tell a view's version."""
@@ -88,7 +88,7 @@ class Checker:
         self._serving_pid: int | None = None
 
     def start(self) -> None:
-        """Begin to ask."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:

@@ -79,24 +79,24 @@ def _train(making: Path, java: Java, jars: JarSet) -> None:
         start_new_session=True,
     ) as training:  # fmt: skip
         try:
-            said, _ = training.communicate(timeout=MAKING_S)
+            output, _ = training.communicate(timeout=MAKING_S)
         except subprocess.TimeoutExpired:
             raise JarsError(f"no archive was written within {MAKING_S:g} s") from None
         finally:  # its JVM too: it would write the archive after all
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(training.pid, signal.SIGKILL)
     if training.returncode or not making.stat().st_size:
-        raise JarsError(f"no archive was written: {said.strip()[-300:]}")
+        raise JarsError(f"no archive was written: {output.strip()[-300:]}")
 
 
 def _name(java: Java, jars: JarSet) -> str:
     """Another one for another Java, or other jars."""
-    told = hashlib.sha256(f"{java.home}\n".encode())
+    digest = hashlib.sha256(f"{java.home}\n".encode())
     for path in (java.home / "release", *of_pyspark(), *jars.spark):
         if path.is_file():
             found = path.stat()
-            told.update(f"{path} {found.st_size} {found.st_mtime_ns}\n".encode())
-    return f"spark-{told.hexdigest()[:16]}"
+            digest.update(f"{path} {found.st_size} {found.st_mtime_ns}\n".encode())
+    return f"spark-{digest.hexdigest()[:16]}"
 
 
 def _remove_old(folder: Path, name: str) -> None:

@@ -57,14 +57,14 @@ def _major(home: Path) -> int:
         text = _ask(home / "bin" / "java")
     found = re.search(r'(?:JAVA_VERSION=|version )"(\d+)(?:\.(\d+))?', text)
     if found is None:
-        raise JavaNotFound(f"{str(home)!r} does not say which Java it is: {text.strip()[:200]!r}. {FIX}")
+        raise JavaNotFound(f"{str(home)!r} does not name its version: {text.strip()[:200]!r}. {FIX}")
     major, minor = int(found[1]), int(found[2] or 0)
     return minor if major == 1 else major  # Java 8 called itself 1.8
 
 
 def _ask(program: Path) -> str:
     try:
-        asked = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=30, check=False)
+        completed = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise JavaNotFound(f"{str(program)!r} does not run: {error}. {FIX}") from None
-    return asked.stderr
+    return completed.stderr

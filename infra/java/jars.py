@@ -159,22 +159,22 @@ def _run_ivy(java: Java, staging: Path, ivy_settings: Path, progress: Progress) 
     ]  # fmt: skip
     shutil.rmtree(staging / "jars", ignore_errors=True)
     progress(0, total, "asking the repository")
-    said = []
+    output = []
     with subprocess.Popen(leashed(command), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as ivy:
         done = 0
         for line in ivy.stdout or ():
-            said.append(line.rstrip())
+            output.append(line.rstrip())
             if found := re.search(r"\[SUCCESSFUL \] \S+?#(\S+?);", line):
                 done += 1
                 progress(done, total, found[1])
     if ivy.returncode or not (staging / "jars").is_dir():
-        raise JarsError(_why(said))
+        raise JarsError(_reason(output))
     progress(total, total, "checking hashes")
 
 
-def _why(said: list[str]) -> str:
-    missing = [line.strip(" :\t") for line in said if re.search(r"::\s+\S+#\S+;\S+: ", line)]
-    first = "; ".join(missing[:3]) or next((line for line in reversed(said) if line.strip()), "no output")
+def _reason(output: list[str]) -> str:
+    missing = [line.strip(" :\t") for line in output if re.search(r"::\s+\S+#\S+;\S+: ", line)]
+    first = "; ".join(missing[:3]) or next((line for line in reversed(output) if line.strip()), "no output")
     return (
         f"{len(missing) or 'Some'} jars could not be fetched ({first}). "
         "Is the network there? Behind a proxy, set https_proxy; for a mirror, set TIDEMARK_IVY_SETTINGS. "

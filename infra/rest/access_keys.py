@@ -60,20 +60,20 @@ def keys_file(home: Path) -> Path:
 
 def add_key(home: Path, name: str, scopes: Iterable[str], views: Iterable[str] | None = None) -> str:
     """Make a key and return its secret, which can never be read again."""
-    wanted = tuple(dict.fromkeys(scopes))
+    requested = tuple(dict.fromkeys(scopes))
     if not NAME.fullmatch(name):
         raise AccessKeyError(
             f"{name!r} is no name for a key: letters, digits, '.', '_' and '-', at most 64, a letter or digit first."
         )
-    if unknown := [scope for scope in wanted if scope not in SCOPES]:
+    if unknown := [scope for scope in requested if scope not in SCOPES]:
         raise AccessKeyError(f"Key {name!r}: there is no scope {unknown[0]!r}. There are: {', '.join(SCOPES)}.")
-    if not wanted:
+    if not requested:
         raise AccessKeyError(f"Key {name!r}: name at least one scope. There are: {', '.join(SCOPES)}.")
     secret = secrets.token_urlsafe(32)
     salt = secrets.token_hex(16)
     key = AccessKey(
         name=name,
-        scopes=frozenset(wanted),
+        scopes=frozenset(requested),
         salt=salt,
         hash=_hash(salt, secret.encode()),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -102,7 +102,7 @@ def make_first_key(home: Path) -> str | None:
 
 
 def read_keys(home: Path) -> dict[str, AccessKey]:
-    """The keys of a home by name. A damaged file is an error: it must not look like "no keys"."""
+    """The keys of a home by name. A damaged file is an error: it must not pass for "no keys"."""
     path = keys_file(home)
     if not path.exists():
         return {}

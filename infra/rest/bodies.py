@@ -1,4 +1,4 @@
-"""Bodies of requests: read within limits, unpacked, and never trusted to be what their headers say."""
+"""Bodies of requests: read within limits, unpacked, and never trusted to match their headers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _no_charge(_size: int) -> None:
 
 
 async def read_body(request: Request, limits: BodyLimits, charge: Callable[[int], None] = _no_charge) -> bytes:
-    """The whole body, unpacked where Content-Encoding says gzip. `charge` is told of every part, and may refuse it."""
+    """The whole body, unpacked if Content-Encoding is gzip. `charge` is called with each part, and may refuse it."""
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("identity", "gzip", "x-gzip", ""):
         raise Problem(

@@ -77,19 +77,19 @@ def install_problems(app: FastAPI) -> None:
 
 
 async def _on_problem(_request: Request, error: Exception) -> Response:
-    assert isinstance(error, Problem)  # noqa: S101  registered for this class; said for the type checker
+    assert isinstance(error, Problem)  # noqa: S101  registered for this class; for the type checker
     return error.response()
 
 
 async def _on_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101  as above
-    asked = f"{request.method} {_shown(request.url.path)}"
+    request_line = f"{request.method} {_shown(request.url.path)}"
     match error.status_code:
         case 404:
-            kind, detail = "no-such-path", f"There is nothing at {asked}. /openapi.json lists what there is."
+            kind, detail = "no-such-path", f"There is nothing at {request_line}. /openapi.json lists what there is."
         case 405:
             allowed = (error.headers or {}).get("Allow", "another method")
-            kind, detail = "method-not-allowed", f"{asked} is not possible here; use {allowed}."
+            kind, detail = "method-not-allowed", f"{request_line} is not possible here; use {allowed}."
         case _:
             kind, detail = "refused", str(error.detail)
     return Problem(error.status_code, kind, detail, headers=error.headers).response()
@@ -113,9 +113,7 @@ async def _on_disconnect(_request: Request, _error: Exception) -> Response:
 
 async def _on_bug(request: Request, error: Exception) -> Response:
     log.error("bug", method=request.method, path=request.url.path, error=repr(error), exc_info=error)
-    return Problem(
-        500, "bug", "This is a mistake of the server's, and its log says more. What was asked may have been done."
-    ).response()
+    return Problem(500, "bug", "Internal error; see the server log. The request may have taken effect.").response()
 
 
 def _shown(path: str) -> str:

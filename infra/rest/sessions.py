@@ -26,7 +26,7 @@ SAFE_METHODS = ("GET", "HEAD")
 
 
 class Session(NamedTuple):
-    """What is kept of a session: whose it is, and when it ends by itself. `proof` tells one key from its successor."""
+    """A session: its key, and when it expires. `proof` distinguishes a key from its successor."""
 
     key: str
     proof: str

@@ -20,16 +20,21 @@ class CollectorSettings(BaseModel):
         default=0, description="Port of the collector; 0: chosen once for the home, from 8080 on."
     )
     collector_max_body_mb: float = Field(
-        default=16, gt=0, le=1024, description="Largest body of one request to the collector in MB, also unpacked."
+        default=16, gt=0, le=1024, description="Maximum size of a request body to the collector in MB, also unpacked."
     )
     collector_max_event_kb: float = Field(
-        default=1000, gt=0, le=100_000, description="Largest event or message in KB; Kafka itself refuses above 1024."
+        default=1000,
+        gt=0,
+        le=100_000,
+        description="Maximum size of an event or message in KB; Kafka itself refuses more than 1024.",
     )
     collector_max_batch: int = Field(
-        default=10_000, ge=1, description="Most events or messages in one request to the collector."
+        default=10_000, ge=1, description="Maximum number of events or messages in one request to the collector."
     )
     collector_buffer_mb: float = Field(
-        default=128, gt=0, description="What the collector holds unacknowledged, in MB; beyond it answers 429."
+        default=128,
+        gt=0,
+        description="MB of unacknowledged events that the collector holds; beyond it, it answers 429.",
     )
     collector_ack_timeout_s: float = Field(
         default=10, ge=1, description="Seconds to wait for Kafka's acknowledgement before the collector answers 503."
@@ -38,7 +43,7 @@ class CollectorSettings(BaseModel):
         default=30, gt=0, description="Seconds that a client may take to send the body of a request."
     )
     collector_max_consumers: int = Field(
-        default=100, ge=0, description="Most consumer instances that the collector keeps for its clients."
+        default=100, ge=0, description="Maximum number of consumer instances that the collector keeps for its clients."
     )
     collector_consumer_idle_s: float = Field(
         default=300, gt=0, description="Seconds after which an unused consumer instance is closed."
@@ -59,14 +64,14 @@ class ArchiverSettings(BaseModel):
     )
     archive_interval_s: float = Field(default=5, gt=0, description="Seconds between two commits to the master dataset.")
     archive_max_events: int = Field(
-        default=500_000, ge=1, description="Most events that go into one commit to the master dataset."
+        default=500_000, ge=1, description="Maximum number of events in one commit to the master dataset."
     )
     archive_max_mb: float = Field(
         default=64,
         gt=0,
         description=(
-            "About how many MB of keys and values go into one commit to the master dataset at most, judged by the "
-            "mean of the commit before. On disk they take about a fifth."
+            "Approximate maximum of keys and values in one commit to the master dataset, in MB, estimated from the "
+            "previous commit. On disk they take about a fifth."
         ),
     )
     archiver_metrics_port: Port = Field(
@@ -83,14 +88,14 @@ class SpeedSettings(BaseModel):
     speed_max_events: int = Field(
         default=100_000,
         ge=1,
-        description="Most events in one micro-batch of the speed layer: what a backlog is worked off in.",
+        description="Maximum number of events in one micro-batch of the speed layer; matters while it catches up.",
     )
     speed_fold_events: int = Field(
         default=100_000,
         ge=0,
         description=(
-            "Micro-batches of the speed layer with more events than this are aggregated by Spark, not by its driver: "
-            "worth it where Spark has many cores."
+            "Micro-batches of the speed layer with more events than this are aggregated by Spark, not by the driver. "
+            "Useful where Spark has many cores."
         ),
     )
     speed_dedup_horizon_s: float = Field(
@@ -98,11 +103,13 @@ class SpeedSettings(BaseModel):
         ge=0,
         description=(
             "Seconds, by Kafka's timestamps, within which the speed layer drops a second event of one id; 0: it drops "
-            "none. Batch runs drop all copies. A mark takes 8 bytes in Redis and in the speed layer."
+            "none. Batch runs drop all duplicates. A seen id takes 8 bytes in Redis and in the speed layer."
         ),
     )
     speed_grace_s: float = Field(
-        default=60, ge=0, description="Seconds after a run is published until speed states before it are dropped."
+        default=60,
+        ge=0,
+        description="Seconds after a run is published until the speed states before its cut are dropped.",
     )
     speed_metrics_port: Port = Field(
         default=0, description="Loopback port of the speed layer's /metrics; 0: chosen once for the home, from 9466 on."
@@ -114,7 +121,7 @@ class BatchSettings(BaseModel):
 
     batch_dir: Location | None = Field(default=None, description="Folder of the batch views; empty: batch in the home.")
     batch_keep_runs: int = Field(
-        default=7, ge=1, description="How many of the newest runs `batch prune` keeps for rollback."
+        default=7, ge=1, description="Number of newest runs that `batch prune` keeps for rollback."
     )
     batch_wait_s: float = Field(
         default=300, gt=0, description="Seconds that a batch run waits for the master dataset to reach its cut."
@@ -128,7 +135,7 @@ class BatchSettings(BaseModel):
     )
     batch_schedule: Annotated[Text, AfterValidator(cron_text)] = Field(
         default="15 3 * * *",
-        description="When batch runs are due, as cron text (minute hour day month weekday); empty: never.",
+        description="When batch runs are due, as a cron expression (minute hour day month weekday); empty: never.",
     )
     batch_schedule_tz: Annotated[str, AfterValidator(time_zone)] = Field(
         default="UTC", description="Time zone of batch_schedule, like UTC or Europe/Berlin."
@@ -137,8 +144,8 @@ class BatchSettings(BaseModel):
         default=20_000,
         ge=1,
         description=(
-            "Most groups of a view, and most totals, that a batch run compares with what the speed side had said of "
-            "them. Of more a part is compared, another one each time."
+            "Maximum number of groups, and of totals, of a view that a batch run compares with the speed view. "
+            "Of more groups it compares a sample, another one each time."
         ),
     )
     consistency_threshold: float = Field(
@@ -146,15 +153,15 @@ class BatchSettings(BaseModel):
         ge=0,
         le=1,
         description=(
-            "Share of the compared groups of a view that may differ without an explanation; above it the speed side "
-            "of the view is set aside: its answers are those of the batch view alone, and say so."
+            "Share of the compared groups of a view that may differ without an explanation; above it the speed view "
+            "is quarantined: answers come from the batch view alone, and say so."
         ),
     )
     consistency_events: int = Field(
         default=200_000,
         ge=1,
         description=(
-            "Most events that are read at once to explain a difference (copies after the horizon), or for "
+            "Maximum number of events read at once to explain a difference (duplicates after the horizon), or for "
             "`tidemark verify`. About 2 KB of memory each."
         ),
     )
@@ -162,8 +169,8 @@ class BatchSettings(BaseModel):
         default=300,
         ge=0,
         description=(
-            "Seconds before a scheduled run that failed is tried again, doubled after each further failure, up to an "
-            "hour; 0: at the next due time."
+            "Seconds before a failed scheduled run is retried, doubled after each further failure, up to an hour; "
+            "0: at the next due time."
         ),
     )
 

@@ -141,7 +141,7 @@ def _secrets_in_file(in_file: Mapping[str, Any]) -> Iterator[str]:
     for name in SECRETS:
         if name in in_file:
             yield (
-                f"{config_file()}: {name} is a secret and does not belong into this file. "
+                f"{config_file()}: {name} is a secret and does not belong in this file. "
                 f"Set {PREFIX}{name.upper()}, or name a file with {name}_file."
             )
 

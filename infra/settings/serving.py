@@ -11,7 +11,7 @@ class ServingSettings(BaseModel):
     """The serving layer."""
 
     serving_enabled: bool = Field(
-        default=True, description="Whether `up` runs the serving layer, which answers questions by REST."
+        default=True, description="Whether `up` runs the serving layer, which answers queries by REST."
     )
     serving_host: str = Field(
         default="127.0.0.1",
@@ -25,71 +25,71 @@ class ServingSettings(BaseModel):
         default=1,
         ge=1,
         le=64,
-        description="Processes of the serving layer: each uses one core, and they share the port.",
+        description="Number of processes of the serving layer; each uses one core, and they share the port.",
     )
-    serving_threads: int = Field(
-        default=4, ge=1, le=256, description="Threads of each of them in which questions are answered."
-    )
+    serving_threads: int = Field(default=4, ge=1, le=256, description="Threads in each process that answer queries.")
     serving_max_queries: int = Field(
         default=100,
         ge=1,
-        description="Most queries that each of them works on or keeps waiting; beyond it answers 429.",
+        description="Maximum number of queries that each process works on or keeps waiting; beyond it, it answers 429.",
     )
     serving_max_waiting: int = Field(
         default=32,
         ge=1,
-        description="Most queries that wait for fresher views (max_staleness, min_cut) in each of them.",
+        description="Maximum number of queries in each process that wait for fresher views (max_staleness, min_cut).",
     )
     serving_max_wait_s: float = Field(
-        default=30, ge=0, description="Longest time, in seconds, that a query may ask to wait for fresher views."
+        default=30, ge=0, description="Maximum time, in seconds, that a query may wait for fresher views."
     )
     serving_timeout_s: float = Field(
-        default=30, gt=0, description="Seconds after which a query that is not answered yet ends with 503."
+        default=30, gt=0, description="Seconds after which an unfinished query ends with 503."
     )
-    serving_max_rows: int = Field(default=10_000, ge=1, description="Most rows in one page of an answer.")
+    serving_max_rows: int = Field(default=10_000, ge=1, description="Maximum number of rows in one page of an answer.")
     serving_max_periods: int = Field(
-        default=20_000, ge=1, description="Most periods (of its grain) that the range of one question is cut into."
+        default=20_000, ge=1, description="Maximum number of periods (of its grain) in the range of one query."
     )
     serving_max_groups: int = Field(
-        default=1_000_000, ge=1, description="Most groups that are merged for one answer; beyond it answers 422."
+        default=1_000_000,
+        ge=1,
+        description="Maximum number of groups merged for one answer; beyond it, the answer is 422.",
     )
     serving_max_state_mb: float = Field(
-        default=256, gt=0, description="Most MB of states that are read for one answer; beyond it answers 422."
+        default=256, gt=0, description="Maximum MB of states read for one answer; beyond it, the answer is 422."
     )
     serving_cache_mb: float = Field(
-        default=32, ge=0, description="About how many MB of presented answers a process keeps, to give them again."
+        default=32, ge=0, description="Approximate size, in MB, of the cache of presented answers in each process."
     )
     serving_redis_timeout_s: float = Field(
         default=0.5,
         gt=0,
-        description="Seconds to wait for Redis; beyond it an answer is made of the batch views alone, and says so.",
+        description="Seconds to wait for Redis; after that, the answer comes from the batch view alone, and says so.",
     )
     serving_max_values: int = Field(
-        default=1_000, ge=1, description="Most values that the filters of one question name, all together."
+        default=1_000, ge=1, description="Maximum number of values in all filters of one query."
     )
-    serving_max_questions: int = Field(default=20, ge=1, description="Most questions in one POST /query.")
+    serving_max_questions: int = Field(default=20, ge=1, description="Maximum number of queries in one POST /query.")
     serving_max_body_kb: float = Field(
         default=256,
         gt=0,
         le=1_000_000,
-        description="Largest body of one request to the serving layer in KB, also unpacked.",
+        description="Maximum size of a request body to the serving layer in KB, also unpacked.",
     )
     serving_session_hours: float = Field(
         default=12,
         gt=0,
         le=24 * 365,
-        description="Hours after which who signed in to the dashboard has to do so again.",
+        description="Hours after which a user of the dashboard has to sign in again.",
     )
     serving_live_subscribers: int = Field(
-        default=500, ge=0, description="Most live connections to each process of the serving layer."
+        default=500, ge=0, description="Maximum number of live connections to each process of the serving layer."
     )
     serving_live_questions: int = Field(
         default=50,
         ge=0,
-        description="Most different questions that live connections follow: each is answered anew all the time.",
+        description="Maximum number of different queries that live connections follow; each is kept up to date.",
     )
     serving_live_every_s: float = Field(
-        default=0.2, gt=0, description="Least seconds between two answers to a live connection."
+        default=0.2, gt=0, description="Minimum time, in seconds, between two answers to a live connection."
     )
 
 
@@ -97,7 +97,7 @@ class AlertsSettings(BaseModel):
     """The alert process."""
 
     alerts_enabled: bool = Field(
-        default=True, description="Whether `up` runs the alert process, which looks at alerts, watches and feeds."
+        default=True, description="Whether `up` runs the alert process, which evaluates alerts, watches and feeds."
     )
     alerts_metrics_port: Port = Field(
         default=0,
@@ -106,24 +106,26 @@ class AlertsSettings(BaseModel):
     alerts_late_s: float = Field(
         default=86_400,
         gt=0,
-        description="How late an event may come, in seconds, and still be looked at by alerts; its period counts.",
+        description="How late, in seconds, an event may arrive and still be evaluated by alerts; its period counts.",
     )
     alerts_max_keys: int = Field(
-        default=100_000, ge=1, description="Most keys of one alert on silence; beyond it new ones are not looked at."
+        default=100_000,
+        ge=1,
+        description="Maximum number of keys of one alert on silence; further keys are not evaluated.",
     )
     alerts_max_episodes: int = Field(
-        default=10_000, ge=100, description="Episodes that are kept in the history of alerts, the newest."
+        default=10_000, ge=100, description="Number of newest episodes kept in the history of alerts."
     )
     alerts_webhooks_file: Location | None = Field(
         default=None,
-        description="File (JSON) that names webhooks with their addresses and secrets; empty: none.",
+        description="JSON file with the names, addresses and secrets of webhooks; empty: none.",
     )
     alerts_webhooks_timeout_s: float = Field(
         default=10, gt=0, le=120, description="Seconds that a webhook may take to answer."
     )
     alerts_webhooks_give_up_s: float = Field(
-        default=86_400, gt=0, description="Seconds after which a message is no longer tried to be told to a webhook."
+        default=86_400, gt=0, description="Seconds after which the delivery of a notification to a webhook is given up."
     )
     alerts_webhooks_private: bool = Field(
-        default=False, description="Whether webhooks may be in private networks, or on this machine."
+        default=False, description="Whether webhooks may be in private networks or on this machine."
     )

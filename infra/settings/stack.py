@@ -15,10 +15,10 @@ class InstallationSettings(BaseModel):
 
     home: Location = Field(
         default=Path(".tidemark"),
-        description="Folder that holds everything of this installation.",
+        description="Directory that holds everything of this installation.",
         validate_default=True,
     )
-    log_level: LogLevel = Field(default="INFO", description="Least severe log entry that is written.")
+    log_level: LogLevel = Field(default="INFO", description="Lowest severity that is logged.")
     log_max_mb: int = Field(
         default=20,
         ge=1,
@@ -30,7 +30,7 @@ class InstallationSettings(BaseModel):
     start_timeout_s: float = Field(
         default=60,
         gt=0,
-        description="Seconds that a service may take to become ready; each time it is too slow, twice as long.",
+        description="Seconds that a service may take to become ready; doubled each time it is too slow.",
     )
     stop_timeout_s: float = Field(
         default=20, gt=0, description="Seconds that a service may take to stop before it is killed."
@@ -38,7 +38,7 @@ class InstallationSettings(BaseModel):
     restart_backoff_max_s: float = Field(
         default=30,
         gt=0,
-        description="Longest pause, in seconds, before a service that keeps dying is started again.",
+        description="Maximum pause, in seconds, before a service that keeps failing is restarted.",
     )
     java_home: Location | None = Field(
         default=None, description="Java installation to use; empty: JAVA_HOME, then java on PATH."
@@ -51,7 +51,7 @@ class InstallationSettings(BaseModel):
     ports_file: Location = Field(
         default=Path("~/.cache/tidemark/ports.json"),
         validate_default=True,
-        description="Where the homes of a user note their ports, so that no two choose the same.",
+        description="File in which the homes of a user record their ports, so that no two choose the same.",
     )
     ivy_settings: Location | None = Field(
         default=None,
@@ -75,10 +75,10 @@ class KafkaSettings(BaseModel):
     )
     kafka_heap_mb: int = Field(default=512, ge=128, description="Heap of our own broker in MB.")
     kafka_security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
-        default="PLAINTEXT", description="How to talk to the cluster named by kafka_bootstrap."
+        default="PLAINTEXT", description="Security protocol of the cluster named by kafka_bootstrap."
     )
     kafka_sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(
-        default="SCRAM-SHA-512", description="How to sign in, with a SASL protocol."
+        default="SCRAM-SHA-512", description="SASL mechanism, with a SASL protocol."
     )
     kafka_username: Text = Field(default="", description="User name for a SASL protocol.")
     kafka_password: SecretStr | None = Field(default=None, description="Password for a SASL protocol.")
@@ -114,5 +114,5 @@ class SparkSettings(BaseModel):
     spark_driver_memory: Memory = Field(default="1g", description="Heap of each Spark driver.")
     spark_executor_memory: Memory = Field(default="1g", description="Heap of each Spark executor on a cluster.")
     spark_conf: dict[str, str] = Field(
-        default={}, description="More Spark configuration: a table in tidemark.toml, JSON in the environment."
+        default={}, description="Additional Spark configuration: a table in tidemark.toml, JSON in the environment."
     )

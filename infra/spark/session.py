@@ -1,4 +1,4 @@
-"""The one place that builds a SparkSession: tuned for small machines, the same code on a cluster."""
+"""Build SparkSessions: tuned for small machines, the same code on a cluster."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ BARE_FILE_SYSTEM = {
 def spark_session(settings: Settings, app_name: str, conf: Mapping[str, str] | None = None) -> SparkSession:
     """Start Spark with Delta and the Kafka source.
 
-    `conf` and then settings.spark_conf overrule what is set here, and all of it what spark-submit was told.
+    `conf` and then settings.spark_conf overrule what is set here, and all of it the arguments of spark-submit.
     """
     import pyspark
     from pyspark.sql import SparkSession
 
-    Home(settings.home).prepare()  # else Spark's scratch folder would make it look like somebody else's folder
+    Home(settings.home).prepare()  # else Spark's scratch folder would make it pass for somebody else's folder
     java = find_java(settings.java_home)
     os.environ["JAVA_HOME"] = str(java.home)
     # Another Spark on this machine, or options meant for it, would be taken instead of the one that fits our jars.
@@ -52,14 +52,14 @@ def spark_session(settings: Settings, app_name: str, conf: Mapping[str, str] | N
         usual |= _of_process(own_folder(Home(settings.home).spark / "scratch"), find_archive(java, jars))
     merged = usual | dict(conf or {}) | settings.spark_conf
     builder = SparkSession.builder.appName(app_name)
-    for name, value in (merged | told_by_spark_submit()).items():
+    for name, value in (merged | spark_submit_arguments()).items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("WARN")
     return session
 
 
-def told_by_spark_submit() -> dict[str, str]:
+def spark_submit_arguments() -> dict[str, str]:
     """The options that spark-submit was given, where it started this process; else none."""
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         return {}
@@ -70,9 +70,9 @@ def told_by_spark_submit() -> dict[str, str]:
 
 
 def as_submitted(settings: Settings) -> Settings:
-    """The settings with the master that spark-submit was told, where it started this process."""
-    told = told_by_spark_submit()
-    return settings.model_copy(update={"spark_master": told["spark.master"]}) if told else settings
+    """The settings with the master given to spark-submit, where that started this process."""
+    given = spark_submit_arguments()
+    return settings.model_copy(update={"spark_master": given["spark.master"]}) if given else settings
 
 
 def spark_conf(settings: Settings, jars: JarSet) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Look at the machine and at a home, and say what is missing and how to mend it."""
+"""Check the machine and a home, and name what is missing and how to fix it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Finding(NamedTuple):
 
 
 def examine(settings: Settings) -> Iterator[Finding]:
-    """All findings, in the order in which a person would mend them."""
+    """All findings, in the order in which a person would fix them."""
     checks: list[tuple[str, Callable[[Settings], Finding]]] = [
         ("Python", _python),
         ("Java", _java),
@@ -137,15 +137,15 @@ def _ports(settings: Settings) -> Finding:
     if read_status(settings) is not None:
         return Finding("ports", Verdict.OK, "held by this home's own services")
     remembered = read_json(Home(settings.home).ports_file) or {}
-    wanted = {name: port or remembered.get(name, 0) for name, port in wanted_ports(settings).items()}
-    for name, port in wanted.items():
+    ports = {name: port or remembered.get(name, 0) for name, port in wanted_ports(settings).items()}
+    for name, port in ports.items():
         if port and not is_free(port):
             fix = f"End it, or choose another port with TIDEMARK_{name.upper()}."
             return Finding("ports", Verdict.FAILED, f"{port} ({name}) is taken by {holder_of(port)}", fix)
     return Finding(
         "ports",
         Verdict.OK,
-        ", ".join(f"{port} free" for port in wanted.values() if port) or "chosen at the first `up`",
+        ", ".join(f"{port} free" for port in ports.values() if port) or "chosen at the first `up`",
     )
 
 

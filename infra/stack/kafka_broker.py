@@ -19,7 +19,7 @@ from infra.stack.leash import leashed
 from infra.stack.ports import LOOPBACK
 from infra.stack.service import UTF8, Service
 
-ROOM_MB = 64
+MIN_FREE_MB = 64
 """Free disk without which no broker is started."""
 
 
@@ -35,7 +35,7 @@ def kafka_service(settings: Settings, home: Home, java: Java, jars: JarSet, port
     )
 
     def prepare() -> None:
-        check_room(home.kafka)
+        check_free_disk(home.kafka)
         config.write_text(_server_properties(home, ports), encoding="utf-8")
         if not (home.kafka / "data" / "meta.properties").is_file():
             _format_storage(java_command, config)
@@ -57,15 +57,15 @@ def kafka_service(settings: Settings, home: Home, java: Java, jars: JarSet, port
     )
 
 
-def check_room(folder: Path) -> None:
+def check_free_disk(folder: Path) -> None:
     """Refuse to start a broker on a full disk: its recovery cannot write there, takes its own logs for corrupt, and
     empties them; with the log of its metadata every topic is gone. The supervisor tries again until there is room.
     """
     free_mb = shutil.disk_usage(folder).free // 2**20
-    if free_mb < ROOM_MB:
+    if free_mb < MIN_FREE_MB:
         raise InfraError(
-            f"{str(folder)!r} has {free_mb} MB free, and a broker that is started needs {ROOM_MB} MB to look through "
-            "its logs. Make room; it is started by itself then."
+            f"{str(folder)!r} has {free_mb} MB free, and a broker needs {MIN_FREE_MB} MB to "
+            "recover its logs. Free some space; the broker then starts by itself."
         )
 
 
@@ -94,7 +94,7 @@ def _server_properties(home: Home, ports: dict[str, int]) -> str:
         "share.coordinator.state.topic.replication.factor": 1,
         "share.coordinator.state.topic.min.isr": 1,
         "group.initial.rebalance.delay.ms": 0,
-        # After kill -9 the controller holds the dead broker's place for this long before the new one may have it.
+        # After kill -9 the controller keeps the dead broker registered for this long before the new one may register.
         "broker.session.timeout.ms": 3000,
         "broker.heartbeat.interval.ms": 500,
     }

@@ -66,12 +66,12 @@ def find_redis_server() -> Path:
 
 
 def redis_version(server: Path) -> tuple[int, int]:
-    """(7, 0) for `Redis server v=7.0.15 ...`; (0, 0) for a program that does not say."""
+    """(7, 0) for `Redis server v=7.0.15 ...`; (0, 0) for a program that does not print one."""
     try:
-        said = subprocess.run([server, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout
+        output = subprocess.run([server, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):
         return (0, 0)
-    found = re.search(r"v=(\d+)\.(\d+)", said)
+    found = re.search(r"v=(\d+)\.(\d+)", output)
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 

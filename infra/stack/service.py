@@ -44,9 +44,9 @@ class Service:
     after: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     is_needed: bool = True
-    """Whether `up` fails when it never becomes ready. Where not, the others run on, and it is tried again and again."""
-    last_words: Callable[[], str] = lambda: ""
-    """What it said of its own end, if it left such a word."""
-    amiss: Callable[[], str] = lambda: ""
-    """What of it does not work although it is ready. It runs on, and the status is not ready."""
+    """Whether `up` fails when it never becomes ready. Otherwise the others keep running, and it is retried."""
+    last_error: Callable[[], str] = lambda: ""
+    """The error that it recorded when it ended; empty if there is none."""
+    problems: Callable[[], str] = lambda: ""
+    """Which of its parts do not work although it is ready. It keeps running, and the status is not ready."""
     folder: Path | None = None

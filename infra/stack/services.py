@@ -90,14 +90,14 @@ def serving_service(settings: Settings, after: tuple[str, ...]) -> Service:
 
 
 def alerts_service(settings: Settings, after: tuple[str, ...]) -> Service:
-    """The alert process: looks at alerts whenever answers change, and tells. Its address is that of its metrics."""
+    """The alert process: evaluates alerts when answers change, and notifies. Its address is that of its metrics."""
     address = f"http://{LOOPBACK}:{settings.alerts_metrics_port}/metrics"
-    # Not needed: without it answers are as right as ever, and what it missed it looks at when it is back.
+    # Not needed: answers do not depend on it, and it evaluates later what it missed.
     return _worker_service(settings, "alerts", "serving_layer.alerts", address, check_heartbeat, after, refusals)
 
 
 def _rest_service(settings: Settings, name: str, module: str, address: str, after: tuple[str, ...]) -> Service:
-    """A process that answers by REST, and says so at /ready."""
+    """A process that answers by REST, with its readiness at /ready."""
     return Service(
         name=name,
         command=(sys.executable, "-P", "-m", module),
@@ -115,7 +115,7 @@ def _worker_service(
     address: str,
     check: Callable[[Path], str | None],
     after: tuple[str, ...],
-    complaints: Callable[[Path], str] = lambda _file: "",
+    problems: Callable[[Path], str] = lambda _file: "",
 ) -> Service:
     """A process that writes its status every second, and that the others can do without."""
     status_file = status_path(settings, name)
@@ -128,8 +128,8 @@ def _worker_service(
         after=after,
         environment={**child_environment(settings), **UTF8},
         is_needed=False,
-        last_words=lambda: last_error(status_file),
-        amiss=lambda: complaints(status_file),
+        last_error=lambda: last_error(status_file),
+        problems=lambda: problems(status_file),
     )
 
 
@@ -139,9 +139,9 @@ def check_http(address: str, path: str, timeout_s: float = 5.0) -> str | None:
     try:
         connection.request("GET", path)
         answer = connection.getresponse()
-        said = answer.read(500).decode("utf-8", errors="replace")
+        body = answer.read(500).decode("utf-8", errors="replace")
     except (OSError, http.client.HTTPException) as error:
         return f"no answer from {address}: {error}"
     finally:
         connection.close()
-    return None if answer.status == 200 else f"{path} answered {answer.status}: {said}"
+    return None if answer.status == 200 else f"{path} answered {answer.status}: {body}"

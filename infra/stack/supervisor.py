@@ -1,6 +1,6 @@
 """Keep the services of one home running: start them in order, watch them, restart them, stop them.
 
-One thread, one loop: every tick looks at each child once. Children are leashed to this process (`leash.py`), so
+One thread, one loop: every tick checks each child once. Children are leashed to this process (`leash.py`), so
 they end with it, however it ends; what a crash of the machine's user space could still leave behind is found by its
 recorded process id and start time at the next start.
 """
@@ -36,8 +36,8 @@ ROTATE_EVERY_S = 30.0
 FIRST_BACKOFF_S = 0.5
 LEFTOVER_GONE_S = 10.0
 STEADY_AFTER_S = 30.0
-"""A service that was ready for this long starts its back-off anew when it dies."""
-MOST_DOUBLINGS = 3
+"""A service that was ready for this long starts its back-off from the beginning when it dies."""
+MAX_DOUBLINGS = 3
 """Of the time to become ready, for a service that was killed because it was not."""
 TRIES_BEFORE_GIVING_UP = 3
 """Deaths before a service was ever ready, after which `up` fails. Once ready, it is restarted for ever."""
@@ -60,14 +60,14 @@ class Child:
     slow_starts: int = 0
     failed_checks: int = 0
     message: str = ""
-    amiss: str = ""  # of one that is ready
+    problems: str = ""  # of one that is ready
     check: Future[str | None] | None = None
     next_at: float = 0.0  # monotonic: of the next check, or of the next start while pausing
 
     @property
     def is_whole(self) -> bool:
         """Whether it is ready with everything that it does."""
-        return self.state is State.READY and not self.amiss
+        return self.state is State.READY and not self.problems
 
     @property
     def is_given_up(self) -> bool:
@@ -85,12 +85,12 @@ class Child:
             "pid": pid,
             "created": created_at(pid),
             "restarts": self.restarts,
-            "message": self.message or self.amiss,
+            "message": self.message or self.problems,
         }
 
 
 class Supervisor:
-    """Runs the services of one home until told to stop. The caller holds the home's lock."""
+    """Runs the services of one home until it is stopped. The caller holds the home's lock."""
 
     def __init__(
         self,
@@ -110,9 +110,9 @@ class Supervisor:
         self.backoff_max_s = backoff_max_s
         self.log_max_bytes = log_max_mb * 2**20
         self.on_change = on_change or (lambda _status: None)
-        self._stop_asked = False
+        self._is_stopping = False
         self._shown: dict[str, Any] = {}
-        self._is_mute = False
+        self._has_warned = False
         self._began = time.time()
         self._next_rotation = 0.0
         self._checks = ThreadPoolExecutor(max_workers=max(1, len(services)), thread_name_prefix="check")
@@ -122,13 +122,13 @@ class Supervisor:
 
         Only a flag: an Event's lock could be held by the very thread that the signal interrupted.
         """
-        self._stop_asked = True
+        self._is_stopping = True
 
     def run(self) -> None:
         """Start everything and watch it until `stop`. Whatever ends this, no child is left."""
         try:
             self._publish()  # at once: preparing a new home takes seconds, and `tidemark down` must find us
-            while not self._stop_asked:
+            while not self._is_stopping:
                 for child in self.children:
                     self._advance(child, time.monotonic())
                 self._rotate_logs()
@@ -142,7 +142,7 @@ class Supervisor:
             self._checks.shutdown(wait=False, cancel_futures=True)
 
     def status(self, error: str = "") -> dict[str, Any]:
-        """What the status file says."""
+        """The content of the status file."""
         return {
             "version": VERSION,
             "home": str(self.home.root),
@@ -151,7 +151,7 @@ class Supervisor:
             "began": self._began,
             "ready": all(child.is_whole for child in self.children),
             "settled": all(child.state is State.READY or child.is_given_up for child in self.children),
-            "stopping": self._stop_asked,
+            "stopping": self._is_stopping,
             "error": error,
             "services": [child.describe() for child in self.children],
         }
@@ -176,10 +176,10 @@ class Supervisor:
 
     def _patience_s(self, child: Child) -> float:
         """How long a child may take to be ready: twice as long where it was too slow the last time."""
-        return self.start_timeout_s * float(2 ** min(child.slow_starts, MOST_DOUBLINGS))
+        return self.start_timeout_s * float(2 ** min(child.slow_starts, MAX_DOUBLINGS))
 
     def _start(self, child: Child) -> None:
-        """Start a child. What hinders that (a full disk, say) counts as its death: it pauses and tries again."""
+        """Start a child. A failure to do so, for example a full disk, counts as its death: it pauses and retries."""
         child.started_at = time.monotonic()
         try:
             child.service.prepare()
@@ -213,11 +213,11 @@ class Supervisor:
         error = child.check.exception()
         missing = f"{type(error).__name__}: {error}" if error else child.check.result()
         child.check = None
-        if missing is None or not child.is_given_up:  # why it keeps failing says more than that it is starting
+        if missing is None or not child.is_given_up:  # the reason of the failures is more useful than "starting"
             child.message = missing or ""
         if missing is None:
             self._note_ready(child, now)
-            child.amiss = child.service.amiss()
+            child.problems = child.service.problems()
         else:
             child.failed_checks += 1
             if child.state is State.READY and child.failed_checks >= CHECKS_UNTIL_UNRESPONSIVE:
@@ -232,20 +232,20 @@ class Supervisor:
             child.ready_at = now
         child.state, child.was_ready, child.failed_checks = State.READY, True, 0
 
-    def _bury(self, child: Child, now: float, why: str) -> None:
+    def _bury(self, child: Child, now: float, reason: str) -> None:
         """A child died: end what it left of its process group, then pause before the next start, longer each time."""
-        why = f"{why}. {words}" if (words := child.service.last_words()) else why
+        reason = f"{reason}. {recorded}" if (recorded := child.service.last_error()) else reason
         self._kill(child)
         child.process = None  # its number may soon be another process's
         steady = child.state in (State.READY, State.UNRESPONSIVE) and now - child.ready_at > STEADY_AFTER_S
         child.deaths_in_row = 1 if steady else child.deaths_in_row + 1
-        log.warning("died", service=child.service.name, why=why, deaths_in_row=child.deaths_in_row)
+        log.warning("died", service=child.service.name, reason=reason, deaths_in_row=child.deaths_in_row)
         if child.service.is_needed and not child.was_ready and child.deaths_in_row >= TRIES_BEFORE_GIVING_UP:
-            raise ServiceFailed(_failure_text(child.service.name, why, self.home))
+            raise ServiceFailed(_failure_text(child.service.name, reason, self.home))
         pause_s = pause_after(child.deaths_in_row, FIRST_BACKOFF_S, self.backoff_max_s)
-        child.state, child.next_at, child.amiss = State.PAUSING, now + pause_s, ""
+        child.state, child.next_at, child.problems = State.PAUSING, now + pause_s, ""
         child.restarts += 1
-        child.message = why
+        child.message = reason
         child.check = None
 
     def _kill(self, child: Child) -> None:
@@ -258,7 +258,7 @@ class Supervisor:
 
     def _stop_all(self) -> None:
         """Stop in the reverse of the start order: nobody loses what it stands on before it stopped itself."""
-        self._stop_asked = True
+        self._is_stopping = True
         for child in reversed(self.children):
             if child.process is not None and child.process.poll() is None:
                 child.state = State.STOPPING
@@ -274,7 +274,7 @@ class Supervisor:
         self._publish_if_possible()
 
     def _publish_if_possible(self) -> None:
-        """While stopping, nothing that goes wrong with telling may keep a child from its clean end."""
+        """While stopping, a status that cannot be written must not keep a child from stopping cleanly."""
         with suppress(Exception):
             self._publish()
 
@@ -285,11 +285,11 @@ class Supervisor:
         try:
             write_json(self.home.status_file, status)
         except OSError as problem:  # a full disk is no reason to stop the services; the next tick tries again
-            if not self._is_mute:
-                log.warning("status_not_written", why=str(problem))
-            self._is_mute = True
+            if not self._has_warned:
+                log.warning("status_not_written", reason=str(problem))
+            self._has_warned = True
             return
-        self._is_mute = False
+        self._has_warned = False
         self._shown = status
         self.on_change(status)
 
@@ -332,8 +332,8 @@ def end_leftovers(home: Home) -> list[str]:
 def _left_of(leader: int | None, created: float | None, home: Home) -> list[psutil.Process]:
     """What still runs of the session that a service led: itself, and a child of it such as Spark's JVM.
 
-    A number that was given to another process is told by its start time. Where the leader is gone, only those of its
-    session are ours that were started for this home.
+    A pid that was given to another process is recognised by its start time. Where the leader is gone, only those
+    processes of its session are ours that were started for this home.
     """
     if leader is None or (psutil.pid_exists(leader) and not is_same_process(leader, created)):
         return []
@@ -376,7 +376,7 @@ def _exit_text(code: int) -> str:
     return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
 
-def _failure_text(name: str, why: str, home: Home) -> str:
+def _failure_text(name: str, reason: str, home: Home) -> str:
     lines = last_lines(home.log_file(name), 15)
     tail = "\n".join([f" The end of {home.log_file(name)}:", *(f"  | {line}" for line in lines)]) if lines else ""
-    return f"{name} did not start: {why}, {TRIES_BEFORE_GIVING_UP} times. Everything was stopped again.{tail}"
+    return f"{name} did not start: {reason}, {TRIES_BEFORE_GIVING_UP} times. Everything was stopped again.{tail}"

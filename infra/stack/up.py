@@ -38,7 +38,7 @@ log = structlog.get_logger()
 OnStatus = Callable[[dict[str, Any]], None]
 Build = Callable[[Settings], list[Service]]
 PROGRAM = ("-m", "infra.stack.up")
-"""The supervisor's process; another one that is told apart from it by its services alone calls `main` with them."""
+"""The supervisor's process; a test programme with other services calls `main` with them."""
 
 
 def check_and_fetch(settings: Settings, progress: Progress | None = None) -> None:
@@ -63,7 +63,7 @@ def first_access_key(settings: Settings) -> str | None:
 
 
 def supervise(settings: Settings, on_status: OnStatus, build: Build = build_services) -> None:
-    """Run the stack in this process until a signal stops it. `build` says which services it is made of."""
+    """Run the stack in this process until a signal stops it. `build` gives the services."""
     home = Home(settings.home)
     home.prepare()
     with home.locked(), home.log_file("supervisor").open("a", encoding="utf-8") as log_file:
@@ -93,12 +93,12 @@ def start_detached(settings: Settings, on_status: OnStatus, program: tuple[str, 
         env=child_environment(settings),
         start_new_session=True,
     )
-    said = []
+    output = []
     try:
         for line in process.stdout or ():
             message = _parse(line)
             if message is None:
-                said.append(line.rstrip())
+                output.append(line.rstrip())
             elif "failed" in message:
                 process.wait()
                 error = InfraError(message["failed"])
@@ -118,7 +118,7 @@ def start_detached(settings: Settings, on_status: OnStatus, program: tuple[str, 
         if process.stdout:
             process.stdout.close()
     process.wait()
-    raise ServiceFailed("The supervisor ended before everything was ready:\n" + "\n".join(said[-20:]))
+    raise ServiceFailed("The supervisor ended before everything was ready:\n" + "\n".join(output[-20:]))
 
 
 def stop(settings: Settings, on_status: OnStatus) -> None:
@@ -143,7 +143,7 @@ def read_status(settings: Settings) -> dict[str, Any] | None:
     """The status of what runs on this home now, or None where nothing runs."""
     home = Home(settings.home)
     status = read_json(home.status_file)
-    # The lock tells who runs. Start times are no help here: they shift when the system's clock is set.
+    # The lock shows who runs. Start times are no help here: they shift when the system's clock is set.
     if not status or status["pid"] != home.holder():
         return None
     return dict(status)
@@ -159,20 +159,20 @@ def _parse(line: str) -> dict[str, Any] | None:
 
 def main(build: Build = build_services) -> int:
     """The detached supervisor."""
-    told_ready = False
+    is_reported = False
 
-    def tell(status: dict[str, Any]) -> None:
-        nonlocal told_ready
-        if told_ready:
+    def report(status: dict[str, Any]) -> None:
+        nonlocal is_reported
+        if is_reported:
             return
-        told_ready = status["settled"]  # before it is told: told, the reader goes away, and rightly so
+        is_reported = status["settled"]  # set first: once it is reported, the reader may go away
         try:
             sys.stdout.write(json.dumps(status) + "\n")
             sys.stdout.flush()
         except BrokenPipeError:
-            told_ready = False
+            is_reported = False
             os.kill(os.getpid(), signal.SIGTERM)
-        if told_ready:
+        if is_reported:
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, 1)
             os.dup2(nowhere, 2)
@@ -182,14 +182,14 @@ def main(build: Build = build_services) -> int:
         pipe = select.poll()
         pipe.register(1, 0)  # no data is waited for, only the closing of the other end
         pipe.poll()
-        if not told_ready:
+        if not is_reported:
             os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=watch_reader, daemon=True).start()
     try:
-        supervise(load_settings(), tell, build)
+        supervise(load_settings(), report, build)
     except InfraError as error:
-        if not told_ready:
+        if not is_reported:
             sys.stdout.write(json.dumps({"failed": str(error), "exit_code": error.exit_code}) + "\n")
         return error.exit_code
     return 0

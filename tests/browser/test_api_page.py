@@ -1,6 +1,6 @@
 """The page of the API in a real browser: all of the description is there, a GET can be tried, and text stays text.
 
-The server answers as a test directs it (tests/unit/serving_server.py): what answers say is other tests' matter.
+The server answers as a test directs it (tests/process/serving_server.py): what answers say is other tests' matter.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.browser.page_checks import (
     watch,
 )  # fmt: skip
 from tests.conftest import wait_until
-from tests.unit.serving_server import Served, serving
+from tests.process.serving_server import Served, serving
 
 UNFOLD = """all => { for (const each of all) each.open = true; return all.length; }"""
 TITLES = """() => [...document.querySelectorAll(".operation")].map(each =>

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.tiers import times
 from views import aggregates, in_memory, states
 from views.aggregates import (
     Aggregate,
@@ -245,7 +246,7 @@ def assert_right(case: Case, placed: Sequence[Placed], got: Any, wanted: Any) ->
 def test_any_split_order_and_merge_tree_gives_the_same_answer(case: Case) -> None:
     algebra = algebra_of(case)
 
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=times(8, 100), deadline=None)
     @given(values_of(case), st.randoms(use_true_random=False))
     @example([], Random(0))  # noqa: S311
     @example([(None, Position(0, 0, 0))] * 2, Random(0))  # noqa: S311
@@ -268,7 +269,7 @@ def test_any_split_order_and_merge_tree_gives_the_same_answer(case: Case) -> Non
 def test_merge_is_commutative_associative_pure_and_zero_is_neutral(case: Case) -> None:
     algebra = algebra_of(case)
 
-    @settings(max_examples=15, deadline=None)
+    @settings(max_examples=times(6, 100), deadline=None)
     @given(values_of(case), values_of(case), values_of(case))
     def law(one: list[Placed], two: list[Placed], three: list[Placed]) -> None:
         placed = [
@@ -292,7 +293,7 @@ def test_merge_is_commutative_associative_pure_and_zero_is_neutral(case: Case) -
 def test_a_state_survives_its_byte_form(case: Case) -> None:
     algebra = algebra_of(case)
 
-    @settings(max_examples=15, deadline=None)
+    @settings(max_examples=times(6, 100), deadline=None)
     @given(values_of(case))
     def law(placed: list[Placed]) -> None:
         state = fold(algebra, placed)
@@ -322,7 +323,7 @@ def test_a_digit_that_became_an_exponent_is_refused() -> None:
 def test_damaged_bytes_are_refused_or_are_a_state(case: Case) -> None:
     algebra = algebra_of(case)
 
-    @settings(max_examples=10, deadline=None)
+    @settings(max_examples=times(4, 50), deadline=None)
     @given(values_of(case), st.randoms(use_true_random=False))
     def law(placed: list[Placed], chance: Random) -> None:
         packed = states.pack({"a": algebra}, {"a": fold(algebra, placed)})
@@ -339,7 +340,7 @@ def test_damaged_bytes_are_refused_or_are_a_state(case: Case) -> None:
     law()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=times(10, 200), deadline=None)
 @given(st.data())
 def test_the_states_of_some_answers_are_read_without_the_others(data: st.DataObject) -> None:
     view = View("v", SOURCE, {f"a{number}": case.declared for number, case in enumerate(CASES[:60])})
@@ -369,7 +370,7 @@ def test_the_states_of_many_answers_survive_together() -> None:
             states.unpack(view.algebras, damaged)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=times(8, 100), deadline=None)
 @given(st.data())
 def test_any_duplication_gives_the_same_answers(data: st.DataObject) -> None:
     """Duplicates have the id of an earlier event; they are removed wherever they occur."""
@@ -396,7 +397,7 @@ def test_any_duplication_gives_the_same_answers(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("error", [0.001, 0.01, 0.1])
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=times(60, 1000), deadline=None)
 @given(values=st.lists(VALUES["x"] | VALUES["big"], min_size=1, max_size=80), share=st.integers(0, 1000))
 def test_quantile_is_within_its_error_of_the_value_of_that_rank(values: Values, share: int, error: float) -> None:
     algebra = algebra_of(Case(Quantiles("x", at=share / 1000, error=error)))
@@ -425,7 +426,7 @@ def test_quantiles_can_be_asked_at_any_shares_by_their_texts() -> None:
     assert algebra.present_by_share(algebra.zero(), [0.5]) == {"0.5": None}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=times(20, 300), deadline=None)
 @given(values=st.lists(VALUES["many"] | st.sampled_from("ab"), min_size=30, max_size=150), chance=st.randoms())
 def test_top_k_beyond_its_room_is_off_by_at_most_n_by_room(values: Values, chance: Random) -> None:
     case = Case(TopK("many", k=4, room=4), near_top(4, 4))

@@ -35,6 +35,7 @@ from serving_layer.query.segments import Span
 from serving_layer.readers.batch import BatchViewReader, OpenRun
 from serving_layer.readers.snapshot import Snapshot
 from serving_layer.readers.speed import SpeedSnapshot
+from tests import tiers
 from tests.serving_data import (
     FIRST,
     GIFTS,
@@ -59,7 +60,7 @@ from views.view import View
 NOW = FIRST.timestamp() + SPAN_DAYS * 86400
 LIMITS = QueryLimits()
 SETTINGS = settings(
-    max_examples=60,
+    max_examples=tiers.times(12, 300),
     deadline=None,
     database=None,
     phases=[Phase.explicit, Phase.generate],
@@ -327,7 +328,7 @@ def test_the_first_by_a_number_are_found_without_reading_all(world: World, view:
         check(world, question)
         found = all_pages(world, question)
         patch.undo()
-        patch.setattr(top_keys, "MOST", -1)  # too many candidates: everything is read
+        patch.setattr(top_keys, "MAX_CANDIDATES", -1)  # too many candidates: everything is read
         assert found == all_pages(world, question)
 
 
@@ -369,7 +370,7 @@ def test_other_questions_are_not_ranked_by_one_number(more: list[tuple[str, str]
 # ---- windows -------------------------------------------------------------------
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=tiers.times(100, 3000), deadline=None)
 @given(
     cells=st.dictionaries(st.integers(0, 30), st.lists(st.integers(1, 9), min_size=1, max_size=3)),
     steps=st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=12),

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.tiers import times
 from views.aggregates import Aggregate, Algebra, Average, Count, Position, StdDev, Sum, TopK, Variance
 from views.aggregates.algebra import Part
 from views.aggregates.counting import AverageAlgebra, CountAlgebra, SumAlgebra
@@ -18,7 +19,7 @@ from views.declarations import ALL_EXAMPLES, load_declarations
 from views.derived import Derived, Ratio
 from views.laws import Reference, check_laws, hints
 from views.source import Source
-from views.typed_expression import Typed
+from views.typed_expression import TypedExpression
 from views.view import View
 
 CATALOG = load_declarations(examples=ALL_EXAMPLES).views
@@ -28,7 +29,7 @@ VISITS = Source(
 
 
 @pytest.mark.parametrize("name", CATALOG)
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=times(2, 40), deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_a_view_of_the_catalog_keeps_the_laws(name: str, seed: int) -> None:
     assert check_laws(CATALOG[name], seed=seed, events=250) == []
@@ -151,7 +152,7 @@ class Infinite(CountAlgebra):
 class Broken(Aggregate):
     algebra_class: type[Algebra] = CountAlgebra
 
-    def algebra(self, measure: Typed | None) -> Algebra:
+    def algebra(self, measure: TypedExpression | None) -> Algebra:
         if issubclass(self.algebra_class, AverageAlgebra | SumAlgebra):
             assert measure is not None
             return self.algebra_class(measure)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from batch_layer.index.layout import DAY_S, Level, Stretch
 from serving_layer.query.model import Period
 from serving_layer.query.segments import segments
+from tests.tiers import times
 
 LEVELS = [(Level.GRAIN,), (Level.DAY, Level.GRAIN), (Level.MONTH, Level.GRAIN), (Level.MONTH, Level.DAY, Level.GRAIN)]
 
@@ -66,7 +67,7 @@ def periods(draw: st.DrawFn, grain_s: int) -> Period:
 
 @pytest.mark.parametrize("levels", LEVELS)
 @pytest.mark.parametrize("grain_s", [3600, 21600, DAY_S])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=times(20, 600), deadline=None)
 @given(data=st.data())
 def test_a_period_is_covered_by_the_fewest_tiles(levels: tuple[Level, ...], grain_s: int, data: st.DataObject) -> None:
     period = data.draw(periods(grain_s))

@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 from hand_off.speed_views import State
 from serving_layer.query import top_keys, top_keys_by_rank
 from serving_layer.query.top_keys_by_rank import Ranking
+from tests.tiers import times
 from views.aggregates.counting import CountAlgebra
 from views.states import HeadReader
 
 KEYS = [b"%c" % letter for letter in range(ord("a"), ord("z") + 1)]
 NUMBERS = st.integers(-1000, 1000) | st.sampled_from([0, 1, 2**40, -(2**40)])
 BY_KEY = st.dictionaries(st.sampled_from(KEYS), NUMBERS)
-LAW = settings(max_examples=600, deadline=None)
+LAW = settings(max_examples=times(150, 5000), deadline=None)
 
 
 @dataclass(frozen=True)

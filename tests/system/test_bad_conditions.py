@@ -72,7 +72,7 @@ def test_old_java_is_told_with_the_fix(tmp_path: Path) -> None:
 
 def test_almost_full_disk_is_told_with_the_figures(tmp_path: Path) -> None:
     done = tidemark("up", "--detach", home=str(tmp_path / "home"), min_free_disk_mb="99999999999")
-    assert_refused(done, "MB free; at least 99999999999 MB are wanted", "TIDEMARK_MIN_FREE_DISK_MB")
+    assert_refused(done, "MB free; at least 99999999999 MB are required", "TIDEMARK_MIN_FREE_DISK_MB")
     assert not (tmp_path / "home").exists()
 
 

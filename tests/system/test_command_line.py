@@ -267,7 +267,7 @@ def _take_terminal(terminal: int) -> None:
 
 
 @pytest.mark.parametrize("arguments", [("up",), ("up", "--detach")])
-def test_service_that_cannot_start_is_told_with_its_last_words(shell: Shell, arguments: tuple[str, ...]) -> None:
+def test_service_that_cannot_start_is_reported_with_its_error(shell: Shell, arguments: tuple[str, ...]) -> None:
     shell.redis_that("echo the disk of the vault is full >&2; exit 3")
     done = shell.run(*arguments)
     assert done.returncode == 1

@@ -151,7 +151,7 @@ def test_corrupted_state_sets_its_view_aside_until_it_is_found_right_or_rebuilt(
     assert "quarantined" in told["set_aside"]
     assert place.metric("unexplained_groups", "sales") == place.metric("set_aside", "sales") == 1
     assert place.metric("unexplained_groups", "totals") == place.metric("set_aside", "totals") == 0
-    assert "SET ASIDE" in place.json("speed", "status", speed.name)[0]["against_batch"]
+    assert "QUARANTINED" in place.json("speed", "status", speed.name)[0]["against_batch"]
     assert [row["against speed"] for row in place.json("batch", "list")] == ["1 differ", "equal"]
     assert place.json("batch", "show", "2")["views"][0]["compared"]["mismatched"] == 1
 

@@ -1,6 +1,6 @@
 """The surface as an attacker meets it: every route without a right key, secrets, injected texts, fuzzed requests.
 
-`FUZZ_REQUESTS=10000` sends so many requests to each group of routes; by default fewer.
+A soak sends 10,000 requests to each group of routes, FUZZ_REQUESTS another number; the gate sends fewer.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ from serving_layer.dashboard.files import read_files
 from serving_layer.push.live_queries import NOT_LIVE
 from tests.conftest import Stack, start_stack, stop_stack, wait_until
 from tests.serving_data import Place, Writer, end_of
+from tests.tiers import times
 from views.catalog.page_hits import page_hits
 from views.catalog.page_latency import page_latency
 from views.catalog.signups import signups
@@ -58,7 +59,7 @@ from views.sample_events import generate
 from views.view import View
 
 TIDEMARK = str(Path(sys.executable).with_name("tidemark"))
-FUZZED = int(os.environ.get("FUZZ_REQUESTS", "150"))
+FUZZED = int(os.environ.get("FUZZ_REQUESTS", times(150, 10_000)))
 THREADS = 4
 OPEN = {"/health", "/healthz", "/ready"}
 """What needs no key: it says nothing of anybody's data."""

@@ -17,10 +17,10 @@ from serving_layer.app import create_app
 from serving_layer.query.model import Query
 from serving_layer.rest import formats
 from tests.conftest import wait_until
+from tests.process.serving_server import running
+from tests.process.test_push import Reader, hang_up
 from tests.system.speed_source import RedisServer
 from tests.system.test_query_engine import END, EVENTS, HALF, QUARTER, WHOLE, Shop
-from tests.unit.serving_server import running
-from tests.unit.test_push import Reader, hang_up
 from tests.unit.test_serving_openapi import mistakes
 
 ASKED: list[list[tuple[str, str]]] = [

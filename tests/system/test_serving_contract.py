@@ -28,9 +28,9 @@ from infra.stack.ports import LOOPBACK
 from serving_layer.app import create_app
 from serving_layer.query.limits import query_limits
 from serving_layer.rest.openapi.document import describe
+from tests.process.serving_server import running
 from tests.serving_data import VIEWS, Place, Writer, end_of, events
 from tests.system.redis_server import redis_server
-from tests.unit.serving_server import running
 
 EVENTS = events(400, 7)
 END = end_of(EVENTS)
@@ -79,9 +79,7 @@ def each(examples: int, cases: SearchStrategy[Case], check: Callable[[Case], obj
     """Check so many requests, the same ones every time: what is found is found again."""
 
     @given(cases)
-    @settings(
-        max_examples=examples, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck)
-    )
+    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
     def check_one(case: Case) -> None:
         check(case)
 

@@ -19,6 +19,8 @@ from infra.stack.ports import LOOPBACK
 from tests.conftest import Stack, wait_until
 from tests.system.redis_server import free_port
 
+pytestmark = pytest.mark.soak
+
 if TYPE_CHECKING:
     from tests.system.speed_source import RedisServer, SpeedPlace
 

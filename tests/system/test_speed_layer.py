@@ -5,22 +5,29 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 
 from hand_off import publish_log
 from hand_off.lag import Lag
 from hand_off.speed_views import StateRange, cut_text
-from tests.conftest import Killed, Stack, dying_at, wait_until
+from tests.conftest import Killed, Stack, dying_at, start_stack, stop_stack, wait_until
+from tests.tiers import times
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from tests.system.speed_source import RedisServer, SpeedPlace
 
 KILLED = -signal.SIGKILL
-AWAY_S = 60
+AWAY = times(2, 12)
+"""So many questions of five seconds Kafka leaves unanswered."""
 
 
 def test_events_are_counted_at_once_and_across_runs(speed: SpeedPlace) -> None:
@@ -276,16 +283,29 @@ def test_a_paused_writer_wakes_up_after_its_successor_started(speed: SpeedPlace)
     assert b"another writer" in speed.log.read_bytes()
 
 
-def test_kafka_away_for_a_while(speed: SpeedPlace, stack: Stack) -> None:
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[Stack]:
+    """A broker that nobody else needs."""
+    running = start_stack(tmp_path / "broker", collector_enabled=False)
+    yield running
+    stop_stack(running)
+
+
+def test_kafka_away_for_a_while(own_broker: Stack, tmp_path: Path, redis: RedisServer, spark: SparkSession) -> None:
+    from tests.system.speed_source import SpeedPlace
+
+    speed = SpeedPlace(own_broker, tmp_path, redis, spark)
     with speed.keeping():
         speed.send()
         speed.caught_up()
-        broker = psutil.Process(stack.service("kafka")["pid"])
+        broker = psutil.Process(own_broker.service("kafka")["pid"])
         frozen = [broker, *broker.children(recursive=True)]
         for each in frozen:
             each.suspend()
         try:
-            time.sleep(AWAY_S)
+            for _ in range(AWAY):
+                with pytest.raises(KafkaException):
+                    AdminClient(speed.config).list_topics(timeout=5)
         finally:
             for each in reversed(frozen):
                 each.resume()

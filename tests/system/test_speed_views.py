@@ -13,17 +13,16 @@ from redis import Redis
 
 from hand_off.speed_views import scripts
 from tests.system.redis_server import redis_server
+from tests.tiers import times
 
 pytest.register_assert_rewrite("tests.system.hand_off_machine")
 
 from tests.system.hand_off_machine import ENDLESS_MS, HandOff, Happening  # noqa: E402  # after its asserts are to be rewritten
 
 SETTINGS = settings(
-    max_examples=60,
+    max_examples=times(20, 600),
     stateful_step_count=50,
     deadline=None,
-    derandomize=True,
-    database=None,
     suppress_health_check=list(HealthCheck),
 )
 

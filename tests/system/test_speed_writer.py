@@ -19,6 +19,7 @@ from speed_layer.micro_batch import Delta
 from speed_layer.seen_ids import SeenIds
 from speed_layer.stream import Refused, Stream
 from tests.system.redis_server import redis_server
+from tests.tiers import times
 from views import states
 from views.aggregates import Count, Distinct
 from views.columns import Columns, zero
@@ -175,7 +176,7 @@ STEPS = st.one_of(
 
 
 @settings(
-    max_examples=60, deadline=None, derandomize=True, database=None,
+    max_examples=times(20, 600), deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )  # fmt: skip
 @given(steps=st.lists(STEPS, max_size=25), max_bytes=st.sampled_from([0, 20, 60, 10**6]))

@@ -300,6 +300,7 @@ def test_leases_of_two_sources_do_not_hinder_each_other(tmp_path: Path) -> None:
         pass
 
 
+@pytest.mark.process
 def test_lease_ends_with_a_holder_that_was_killed(folder: BatchFolder) -> None:
     code = (
         "import pathlib, sys, time\n"
@@ -326,6 +327,7 @@ def test_holder_that_has_not_said_who_it_is(folder: BatchFolder) -> None:
 # ---- who may import it -----------------------------------------------------------
 
 
+@pytest.mark.process
 def test_what_the_serving_layer_reads_with_needs_no_spark() -> None:
     code = (
         "import sys\nfrom batch_layer import definitions, errors, folders, lease, manifests, publish_log, pruning\n"

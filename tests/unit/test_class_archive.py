@@ -82,6 +82,7 @@ def test_spark_takes_an_option_with_any_path_for_one(path: str) -> None:
     assert shlex.split(options) == [f"-XX:SharedArchiveFile={path}"]
 
 
+@pytest.mark.process
 def test_what_cannot_be_made_says_why_and_leaves_nothing(
     java: Java, jars: JarSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

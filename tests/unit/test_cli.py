@@ -161,7 +161,7 @@ def test_refused_up_leaves_nothing_behind(tidemark: Run, home: Home, monkeypatch
     monkeypatch.setenv("TIDEMARK_MIN_FREE_DISK_MB", "99999999999")
     said = tidemark("up")
     assert said.code == 1
-    assert "MB free; at least 99999999999 MB are wanted" in said.err
+    assert "MB free; at least 99999999999 MB are required" in said.err
     assert not home.root.exists()
 
 
@@ -211,6 +211,7 @@ def test_durations_are_read_easily(seconds: float, words: str) -> None:
 # ---- speed -------------------------------------------------------------------
 
 
+@pytest.mark.process
 def test_help_imports_nothing_heavy() -> None:
     code = (
         "import sys; sys.argv = ['tidemark', '--help']\n"
@@ -225,6 +226,7 @@ def test_help_imports_nothing_heavy() -> None:
     assert not modules & set(HEAVY)
 
 
+@pytest.mark.process
 def test_help_is_quick_beside_python_itself() -> None:
     """It is about 8 times `python -c pass` here; heavy imports would make it 30 times and more."""
 

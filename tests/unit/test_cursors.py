@@ -22,6 +22,7 @@ from serving_layer.query.model import Period, Query
 from serving_layer.query.order import positions, sort_key
 from serving_layer.query.parse import parse_query
 from serving_layer.query.result import ResultRow
+from tests.tiers import times
 from views.aggregates import Count, Last, Max, Min, Sum
 from views.derived import Ratio
 from views.source import Source
@@ -98,7 +99,7 @@ def naive(row: ResultRow, name: str) -> Any:
 # ---- the order ---------------------------------------------------------------
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=times(40, 1000), deadline=None)
 @given(ROWS, ORDERS)
 def test_rows_are_in_the_order_asked_for_null_first(rows: list[ResultRow], order: str) -> None:
     """Held against one stable sort after another, from the last name to the first."""
@@ -129,7 +130,7 @@ def test_answers_are_sorted_by_their_values_not_their_texts(name: str, values: l
     assert [row.answers[name] for row in sorted_rows(question_of(f"-{name}"), rows)] == values[::-1]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=times(30, 1000), deadline=None)
 @given(ROWS, ORDERS, st.integers(1, 7))
 def test_pages_together_are_all_rows_in_order(rows: list[ResultRow], order: str, limit: int) -> None:
     question = question_of(order, limit=str(limit))
@@ -144,7 +145,7 @@ def test_pages_together_are_all_rows_in_order(rows: list[ResultRow], order: str,
     assert found == sorted_rows(question, rows)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=times(30, 1000), deadline=None)
 @given(ROWS, ROWS, st.integers(1, 7), ORDERS)
 def test_rows_that_come_or_go_between_pages_move_no_other(
     rows: list[ResultRow], others: list[ResultRow], limit: int, order: str
@@ -273,7 +274,7 @@ LIKELY = [
 ]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=times(60, 2000), deadline=None)
 @given(st.data(), ORDERS, ROWS)
 def test_any_position_is_refused_or_can_be_gone_on_from(data: st.DataObject, order: str, rows: list[ResultRow]) -> None:
     question = question_of(order)

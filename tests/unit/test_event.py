@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from master_dataset.events.envelope import InvalidEvent, compile_validator, new_event_id, parse_json, prepare_event
 from master_dataset.events.strict_json import dump_json
+from tests.tiers import times
 from views.source import Source
 
 ALL_TYPES = Source(
@@ -105,7 +106,7 @@ digit_like = st.text("0123456789.eE+-", min_size=1, max_size=40)
 @given(digit_like, digit_like)
 @example("1.2.3.4.5.6.7.8.9.10", "1.50")
 @example("", "1e-99999999999999999999")
-@settings(max_examples=500)
+@settings(max_examples=times(120, 5000))
 def test_reading_ends_in_a_value_or_invalid_event_however_the_digits_stand(quoted: str, bare: str) -> None:
     with suppress(InvalidEvent):
         parse_json(f'{{"a": "{quoted}", "b": {bare}}}'.encode())
@@ -251,7 +252,7 @@ def test_invalid_events_are_refused_with_path_and_reason(event: Any, where: str,
 
 
 @given(json_values)
-@settings(max_examples=300)
+@settings(max_examples=times(100, 3000))
 def test_validation_ends_in_yes_or_invalid_event_whatever_it_is_given(value: Any) -> None:
     fields = [field.name for field in ALL_TYPES.schema]
     for event in (value, dict.fromkeys(fields, value)):
@@ -364,7 +365,7 @@ near = {
 
 
 @given(st.fixed_dictionaries({}, optional={name: st.none() | values for name, values in near.items()}))
-@settings(max_examples=500)
+@settings(max_examples=times(120, 5000))
 def test_the_compiled_validator_and_the_explaining_checks_agree(event: dict[str, Any]) -> None:
     from master_dataset.events.field_checks import explaining_check
     from master_dataset.events.validator import _compile

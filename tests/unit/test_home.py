@@ -109,7 +109,7 @@ def test_home_is_usable_after_a_crash_at_any_step_of_making_it(
 def test_full_disk_is_refused_with_the_figures(tmp_path: Path) -> None:
     home = Home(tmp_path / "not" / "made")
     home.check_disk(0)
-    with pytest.raises(HomeError, match=r"has \d+ MB free; at least 99999999999 MB are wanted.*MIN_FREE_DISK_MB"):
+    with pytest.raises(HomeError, match=r"has \d+ MB free; at least 99999999999 MB are required.*MIN_FREE_DISK_MB"):
         home.check_disk(99_999_999_999)
 
 
@@ -130,6 +130,7 @@ def test_second_holder_is_refused_and_told_the_first(tmp_path: Path) -> None:
     assert not home.is_locked()
 
 
+@pytest.mark.process
 def test_lock_ends_with_a_holder_that_was_killed(tmp_path: Path) -> None:
     home = Home(tmp_path)
     home.prepare()

@@ -31,6 +31,7 @@ from batch_layer.index.files import seal_file
 from batch_layer.index.layout import cover, levels_of
 from hand_off.errors import BatchError
 from tests.conftest import assert_same
+from tests.tiers import times
 from views import in_memory, states
 from views.aggregates import Average, Count, Distinct, First, Histogram, Last, Max, Min, Quantiles, Sum, TopK
 from views.declarations import ALL_EXAMPLES, load_declarations
@@ -254,7 +255,7 @@ def moments() -> st.SearchStrategy[int]:
 
 
 @pytest.mark.parametrize("name", VIEWS)
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=times(2, 20), deadline=None)
 @given(seed=st.integers(0, 2**32), start=moments(), end=moments())
 def test_tiles_of_every_level_are_the_merged_groups(name: str, seed: int, start: int, end: int) -> None:
     with place_of(VIEWS[name]) as place:
@@ -263,7 +264,7 @@ def test_tiles_of_every_level_are_the_merged_groups(name: str, seed: int, start:
 
 
 @pytest.mark.parametrize("name", ["page_latency", "service_errors", "signups", "everything", "totals", "daily"])
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=times(2, 20), deadline=None)
 @given(seed=st.integers(0, 2**32), cuts=st.lists(st.integers(0, 120), max_size=4), data=st.data())
 def test_runs_that_go_on_say_the_same_as_one(name: str, seed: int, cuts: list[int], data: st.DataObject) -> None:
     """Late events touch some days of a month: its tile is made of these and of the days of the files before."""
@@ -313,7 +314,7 @@ KEYS = (
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=times(10, 200), deadline=None)
 @given(
     keys=st.sets(st.tuples(KEYS), min_size=1, max_size=12),
     prefix=st.sampled_from(["", "a", "a\x00", "x", LONG, LONG * 2]),
@@ -631,6 +632,7 @@ def test_an_index_is_closed_when_the_last_read_is_done(tmp_path: Path) -> None:
     lmdb.open(str(path), subdir=False, lock=False, readonly=True).close()
 
 
+@pytest.mark.process
 def test_another_process_reads_it_at_the_same_time_without_spark(tmp_path: Path) -> None:
     path = small_index(tmp_path)
     program = f"""

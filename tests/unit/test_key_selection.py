@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from serving_layer.query.key_selection import select_keys
 from serving_layer.query.model import Filter
+from tests.tiers import times
 from views.aggregates import Count
 from views.keys import pack_key, unpack_key
 from views.source import Source
@@ -61,7 +62,7 @@ def passes(view: View, filters: list[Filter], key: tuple[Any, ...]) -> bool:
 
 
 @pytest.mark.parametrize("view", [VIEW, URL_LAST], ids=["url first", "url last"])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=times(40, 1500), deadline=None)
 @given(data=st.data())
 def test_wanted_keys_are_those_that_pass_all_filters(view: View, data: st.DataObject) -> None:
     filters = data.draw(filters_of([*view.keys]))

@@ -40,6 +40,7 @@ def held_elsewhere(path: Path) -> Iterator[subprocess.Popen[str]]:
             other.kill()
 
 
+@pytest.mark.process
 def test_lock_of_another_process_is_refused_with_its_holder_and_ends_with_it(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     assert holder_of_lock(path) is None
@@ -53,6 +54,7 @@ def test_lock_of_another_process_is_refused_with_its_holder_and_ends_with_it(tmp
         assert path.read_text() == "us"
 
 
+@pytest.mark.process
 def test_lock_without_a_bound_waits_for_its_turn(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     with held_elsewhere(path) as other:

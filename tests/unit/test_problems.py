@@ -49,7 +49,7 @@ async def ask(method: str, path: str) -> httpx.Response:
         ("GET", "/number/x", 422, "invalid-request", "path.number"),
         ("GET", "/problem", 429, "too-much", "Come back later."),
         ("GET", "/teapot", 418, "refused", "short and stout"),
-        ("GET", "/bug", 500, "bug", "mistake of the server's"),
+        ("GET", "/bug", 500, "bug", "Internal error; see the server log"),
     ],
 )
 def test_every_error_is_a_problem_document(method: str, path: str, status: int, kind: str, detail: str) -> None:

@@ -89,6 +89,7 @@ def test_thread_ends_the_wait_of_the_main_thread(settings: Settings) -> None:
     thread.join()
 
 
+@pytest.mark.process
 def test_metrics_are_served_with_the_name_of_the_process(settings: Settings) -> None:
     class Depth(Collector):
         def collect(self) -> Iterator[GaugeMetricFamily]:

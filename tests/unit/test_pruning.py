@@ -16,6 +16,7 @@ from hand_off.batch_folder import BatchFolder
 from hand_off.errors import BatchError
 from hand_off.manifests import DataFile, Manifest, ViewData, missing_of, read_manifest, write_manifest
 from hand_off.publish_log import Entry
+from tests.tiers import times
 
 NOW = 2_000_000_000.0
 OLD, YOUNG = NOW - ORPHAN_AGE_S, NOW - ORPHAN_AGE_S + 1
@@ -301,7 +302,7 @@ RUNS = st.dictionaries(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=times(80, 3000))
 @given(runs=RUNS, keep=st.integers(1, 3), ages=st.dictionaries(FILE_NAMES, st.sampled_from([OLD, YOUNG])))
 def test_no_kept_or_young_run_loses_a_file_and_no_old_one_keeps_its_own(
     runs: dict[int, tuple[list[str], bool, float]], keep: int, ages: dict[str, float]

@@ -17,6 +17,7 @@ from hand_off.batch_folder import BatchFolder
 from hand_off.errors import BatchError, RunRefused
 from hand_off.publish_log import GENESIS, Entry
 from master_dataset.cut import is_below
+from tests.tiers import times
 
 CATALOG = {"page_hits": "1f" * 32}
 
@@ -109,7 +110,7 @@ ENTRIES = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=times(20, 500), deadline=None)
 @given(wanted=ENTRIES)
 def test_whatever_is_asked_runs_grow_and_cuts_never_go_back(
     tmp_path_factory: pytest.TempPathFactory, wanted: list[Entry]
@@ -245,6 +246,7 @@ def test_run_numbers_are_given_out_once_also_to_many_at_once(folder: BatchFolder
     assert sorted(numbers) == list(range(1, 41))
 
 
+@pytest.mark.process
 def test_run_numbers_go_on_after_a_process_that_was_killed(folder: BatchFolder) -> None:
     code = (
         "import pathlib, sys; from batch_layer import publish_log; from hand_off.batch_folder import BatchFolder\n"

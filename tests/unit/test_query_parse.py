@@ -20,6 +20,7 @@ from serving_layer.query.limits import QueryLimits
 from serving_layer.query.model import Filter, Freshness, Order, Period, Query
 from serving_layer.query.parse import PARAMETERS, parse_query, parse_query_json
 from serving_layer.query.result import ResultRow
+from tests.tiers import times
 from views.aggregates import Count, Distinct, Max, Quantiles, Sum, TopK
 from views.catalog.page_hits import page_hits
 from views.derived import Ratio
@@ -474,14 +475,14 @@ JSON: Any = st.recursive(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=times(80, 4000), deadline=None)
 @given(st.lists(st.tuples(NAMES, VALUES), max_size=5))
 def test_any_query_string_is_a_question_or_refused(items: list[tuple[str, str]]) -> None:
     with suppress(ServingError):
         check(asked(*items))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=times(80, 4000), deadline=None)
 @given(st.dictionaries(NAMES | st.just("filters"), JSON, max_size=5))
 def test_any_json_is_a_question_or_refused(body: dict[str, Any]) -> None:
     with suppress(ServingError):

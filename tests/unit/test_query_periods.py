@@ -15,6 +15,7 @@ from serving_layer.query import periods
 from serving_layer.query.model import Period
 from serving_layer.query.periods import Step
 from serving_layer.query.times import Duration, parse_time, parse_zone
+from tests.tiers import times
 from views.grain import DAY, parse_grain
 
 MOST = 100_000
@@ -156,7 +157,7 @@ QUARTERS = st.integers(at("2010-01-01", "UTC") // 900, at("2030-01-01", "UTC") /
 STARTS = QUARTERS | st.builds(lambda near, off: near + off * 900, st.sampled_from(CHANGES), st.integers(-200, 100))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=times(50, 1500))
 @given(STARTS, st.integers(1, 300), st.sampled_from(STEPS), st.sampled_from(ZONES))
 @example(at("2011-12-28", "UTC"), 300, 900, "Pacific/Apia")
 @example(at("2026-04-04", "UTC"), 300, HOUR, "Australia/Lord_Howe")

@@ -17,7 +17,7 @@ from serving_layer.query.limits import QueryLimits
 from serving_layer.query.parse import PARAMETERS, parse_query
 from serving_layer.query.parse_filters import names_of
 from serving_layer.rest.openapi.document import describe
-from tests.unit.serving_server import serving
+from tests.process.serving_server import serving
 from views.aggregates import Count, Max, Quantiles, Sum
 from views.declarations import load_declarations
 from views.source import Source
@@ -160,6 +160,7 @@ def test_example_of_an_answer_is_what_its_schema_says(view: View) -> None:
     assert [*mistakes(content["examples"]["answer"]["value"], content["schema"])] == []
 
 
+@pytest.mark.process
 def test_examples_of_questions_are_questions(tmp_path: Path) -> None:
     with serving(tmp_path / "home") as served:
         examples = served.client.get("/openapi.json").json()["components"]["schemas"]["Question"]["examples"]
@@ -168,6 +169,7 @@ def test_examples_of_questions_are_questions(tmp_path: Path) -> None:
             assert served.client.post("/query", json=example).status_code == 200
 
 
+@pytest.mark.process
 def test_answers_are_what_their_schemas_say(tmp_path: Path) -> None:
     with serving(tmp_path / "home") as served:
         described = served.client.get("/openapi.json").json()

@@ -185,7 +185,7 @@ def test_the_secrets_are_known() -> None:
 def test_secret_in_the_file_is_refused_without_being_repeated(toml: Path, name: str) -> None:
     toml.write_text(f'{name} = "hunter2"\n')
     said = refusal()
-    assert f"{name} is a secret and does not belong into this file" in said
+    assert f"{name} is a secret and does not belong in this file" in said
     assert f"TIDEMARK_{name.upper()}" in said
     assert "hunter2" not in said
 

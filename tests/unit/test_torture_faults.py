@@ -52,6 +52,7 @@ def test_every_data_folder_can_be_full_and_every_clock_wrong() -> None:
     assert len(names("clock")) == len(SERVICES) * len(clocks.SKEWS_S)
 
 
+@pytest.mark.process
 def test_a_fault_whose_means_are_missing_says_what_to_do(bare: Installation) -> None:
     strikes = [
         next(fault for fault in all_faults() if fault.kind == kind).strike for kind in ("network", "disk", "power")
@@ -70,6 +71,7 @@ def test_every_process_is_killed_paused_and_set_wrong() -> None:
     assert "the scheduler is killed in its run" in everything
 
 
+@pytest.mark.process
 def test_the_turn_to_make_runs_is_had_at_once_from_a_run_that_yields() -> None:
     turn, killed = RunTurn(), []
 
@@ -133,11 +135,13 @@ def test_a_service_gets_the_environment_of_the_moment_it_is_started(bare: Instal
     assert dict(found) == {**before, "LD_PRELOAD": "/lib/x.so"}
 
 
+@pytest.mark.process
 def test_services_under_torture_are_those_of_the_platform(bare: Installation) -> None:
     bare.home.prepare()
     assert {service.name for service in build_services(bare.settings)} == set(SERVICES)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("seconds", clocks.SKEWS_S)
 def test_a_clock_is_wrong_by_as_much_as_was_asked_for_or_it_is_said_what_is_missing(
     tmp_path: Path, seconds: int

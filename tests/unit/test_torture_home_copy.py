@@ -116,6 +116,7 @@ ELSEWHERE = {
 }
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("is_copy", [False, True])
 def test_whatever_cluster_is_set_what_is_hurt_is_its_own(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_copy: bool

@@ -388,6 +388,7 @@ def test_evidence_is_kept_before_the_disks_go_and_a_disk_without_it_is_no_matter
     assert (tmp_path / "logs" / "speed.log").read_text() == "its last words"
 
 
+@pytest.mark.process
 def test_a_batch_run_that_does_not_end_is_killed_and_says_so() -> None:
     process = subprocess.Popen(
         ["sleep", "600"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True

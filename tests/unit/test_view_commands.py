@@ -109,7 +109,7 @@ def test_examples_are_switched_on_and_off(views: Views, own_folder: Path, monkey
     monkeypatch.setenv("TIDEMARK_WITH_EXAMPLES", "false")
     assert [row["view"] for row in views("list", "-o", "json").json()] == ["sales"]
     (own_folder / "shop.py").unlink()
-    assert views("list") == ("No view is declared. `tidemark views new NAME` begins one.\n", "", 0)
+    assert views("list") == ("No view is declared. `tidemark views new NAME` creates one.\n", "", 0)
 
 
 def test_an_example_that_is_not_there_is_one_sentence(views: Views, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,7 +246,7 @@ def test_a_new_file_overwrites_nothing(views: Views, own_folder: Path) -> None:
         (("Pages", "--dir", "mine"), "'Pages' cannot be the name of a view: lower-case letters,"),
         (("../pages", "--dir", "mine"), "'../pages' cannot be the name of a view"),
         (("class", "--dir", "mine"), "'class' cannot be the name of a view"),
-        (("pages",), "say where to write it: --dir my_views, or the setting views_dir."),
+        (("pages",), "name the folder to write to: --dir my_views, or the setting views_dir."),
     ],
 )
 def test_what_cannot_be_begun_is_refused(

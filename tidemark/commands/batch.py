@@ -46,7 +46,9 @@ def run(
     full: Annotated[
         bool,
         typer.Option(
-            "--full", envvar="TIDEMARK_CLI_FULL", help="Compute everything anew, instead of going on from the last run."
+            "--full",
+            envvar="TIDEMARK_CLI_FULL",
+            help="Compute everything from scratch, instead of continuing from the last run.",
         ),
     ] = False,
     keep_pin: Annotated[
@@ -54,7 +56,7 @@ def run(
         typer.Option(
             "--keep-pin",
             envvar="TIDEMARK_CLI_KEEP_PIN",
-            help="Leave readers on the run that `rollback` chose; else they move to the new one.",
+            help="Leave readers on the run that `rollback` chose; otherwise they move to the new one.",
         ),
     ] = False,
     output: OutputOption = Output.TABLE,
@@ -73,7 +75,7 @@ def run(
         try:
             with terminal.run_progress(source) as report:
                 made = run_batch(settings, source, full=full, unpin=not keep_pin, report=report)
-        except Exception as error:  # the other sources have their runs all the same
+        except Exception as error:  # the other sources still get their runs
             if not hasattr(error, "exit_code"):
                 unforeseen = unforeseen or error
                 continue
@@ -162,7 +164,7 @@ def prune(
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", envvar="TIDEMARK_CLI_DRY_RUN", help="Only say what would go.")
+        bool, typer.Option("--dry-run", envvar="TIDEMARK_CLI_DRY_RUN", help="Only print what would be deleted.")
     ] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -216,7 +218,7 @@ def _folder(source: str | None) -> BatchFolder:
     folders = _folders([source] if source else None)
     if len(folders) != 1:
         names = ", ".join(folder.source for folder in folders) or "none"
-        raise typer.BadParameter(f"say of which source: --source NAME. Sources with runs: {names}.")
+        raise typer.BadParameter(f"name the source: --source NAME. Sources with runs: {names}.")
     return folders[0]
 
 
@@ -261,7 +263,7 @@ def _listed(folder: BatchFolder, entry: Entry, state: str) -> dict[str, Any]:
 
 
 def _against_speed(manifest: Manifest) -> str:
-    """What the speed side had said of the same offsets, of all views together."""
+    """How the speed views differed at the same offsets, of all views together."""
     found = [view.compared for view in manifest.views if view.compared and not view.compared["why_not"]]
     if not found:
         return "not compared"

@@ -1,4 +1,4 @@
-"""`tidemark dead`: look at invalid records, and send them again once the cause is fixed."""
+"""`tidemark dead`: list and show invalid records, and send them again once the cause is fixed."""
 
 from __future__ import annotations
 

@@ -45,12 +45,12 @@ def command(
         str,
         typer.Option(
             envvar="TIDEMARK_CLI_TIMEZONE",
-            help="Time zone of times that do not say theirs, in CSV and W3C files: Europe/Vienna, for example.",
+            help="Time zone of times without one, in CSV and W3C files: Europe/Vienna, for example.",
         ),
     ] = "UTC",
     delimiter: Annotated[
         str,
-        typer.Option(envvar="TIDEMARK_CLI_DELIMITER", help="Between the cells of CSV; empty: found out by the header."),
+        typer.Option(envvar="TIDEMARK_CLI_DELIMITER", help="Delimiter of CSV cells; empty: detected from the header."),
     ] = "",
     origin: Annotated[
         str,
@@ -86,8 +86,8 @@ def command(
 ) -> None:
     """Send the lines of files as events into a source: NDJSON, CSV, W3C and web-server logs.
 
-    Ids come from the content, so importing twice counts once. Stopped anyhow, the same command goes on where it was.
-    Exit code 1 when every line of a file was refused.
+    Ids come from the content, so importing twice counts once. If it is interrupted, the same command continues where
+    it stopped. Exit code 1 when every line of a file was refused.
     """
     options = _options(format_, timezone, delimiter, origin, ignore_unknown=ignore_unknown)
     settings = load_settings()
@@ -108,11 +108,11 @@ def command(
                 outcomes.append(plan.run(sender, rejected))
                 if outcomes[-1].state == INTERRUPTED:
                     break
-    finally:  # what was done before an error is told as well
+    finally:  # what was done before an error is reported as well
         if outcomes:
             _print(outcomes, output)
     if outcomes[-1].state == INTERRUPTED:
-        sys.stderr.write("tidemark: interrupted. Run the same command again: it goes on where it was.\n")
+        sys.stderr.write("tidemark: interrupted. Run the same command again: it continues where it stopped.\n")
         raise typer.Exit(130)
     raise typer.Exit(1 if any(each.tally.lines and not each.tally.sent for each in outcomes) else 0)
 

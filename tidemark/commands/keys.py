@@ -34,7 +34,7 @@ def add(
     ] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Make a key and print its secret, which is shown only now."""
+    """Create a key and print its secret, which is shown only now."""
     from infra import terminal
     from infra.rest.access_keys import add_key
     from infra.settings import load_settings

@@ -1,4 +1,4 @@
-"""`tidemark master`: look at the master dataset, prove it, repair it, compact it, read and replay it."""
+"""`tidemark master`: show, prove, repair, compact, read and replay the master dataset."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def status(
     source: Annotated[str | None, typer.Argument(help="Name of the source; all of them if not given.")] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show each table's cut, rows, files, bytes, what is lost or unproved, its lag, and what the archiver does."""
+    """Show each table's cut, rows, files, bytes, lost and unproved rows, its lag, and the archiver's state."""
     from infra import terminal
 
     settings, sources = _declared(source)
@@ -65,7 +65,7 @@ def fsck(
     ] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Prove that nothing is lost, doubled or torn. Exit code 1 if something is."""
+    """Prove that no record is lost, duplicated or torn. Exit code 1 if one is."""
     from infra import terminal
     from master_dataset.table.checks.fsck import deep_check, quick_check
     from master_dataset.table.paths import table_path
@@ -91,25 +91,27 @@ def repair(
     accept_loss: Annotated[
         bool,
         typer.Option(
-            "--accept-loss", envvar="TIDEMARK_CLI_ACCEPT_LOSS", help="Go on after offsets that Kafka no longer holds."
+            "--accept-loss",
+            envvar="TIDEMARK_CLI_ACCEPT_LOSS",
+            help="Continue after offsets that Kafka no longer holds.",
         ),
     ] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Bring back from Kafka what a damaged commit or file lost, and name what cannot be brought back."""
+    """Restore from Kafka what a damaged commit or file lost, and name what cannot be restored."""
     from infra import terminal
     from infra.stack.addresses import addresses
     from master_dataset.archiver.control import without_archiver
     from master_dataset.kafka.positions import read_positions
     from master_dataset.table.checks.repair import accept_loss as accept
-    from master_dataset.table.checks.repair import repair as mend
+    from master_dataset.table.checks.repair import repair as repair_table
     from master_dataset.table.paths import table_path
 
     settings, (declared,) = _declared(source)
     path, bootstrap = table_path(settings, declared.name), addresses(settings).kafka
     with without_archiver(path):
         spark = _spark(settings)
-        report = mend(spark, settings, bootstrap, declared, path)
+        report = repair_table(spark, settings, bootstrap, declared, path)
         lost = list(report.lost)
         if accept_loss:
             lost += accept(spark, declared, path, read_positions(settings, bootstrap, declared))
@@ -166,10 +168,10 @@ def read(
     if file_format is ExportFormat.PARQUET and out is None:
         raise typer.BadParameter("Parquet needs a file: --out records.parquet")
     settings, (declared,) = _declared(source)
-    wanted = _wanted(since, until, start, end, with_invalid=with_invalid)
+    selection = _selection(since, until, start, end, with_invalid=with_invalid)
     path = table_path(settings, declared.name)
     check_readable(declared.name, path)
-    batches = read_records(path, wanted)
+    batches = read_records(path, selection)
     if file_format is ExportFormat.PARQUET and out is not None:
         count = write_parquet(batches, out, path)
     elif out is None:
@@ -201,10 +203,10 @@ def replay(
     from master_dataset.table.paths import table_path
 
     settings, (declared,) = _declared(source)
-    wanted = _wanted(since, until, start, end, with_invalid=True)
+    selection = _selection(since, until, start, end, with_invalid=True)
     path = table_path(settings, declared.name)
     check_readable(declared.name, path)
-    rows = (row for batch in read_records(path, wanted, RECORD_COLUMNS) for row in batch.to_pylist())
+    rows = (row for batch in read_records(path, selection, RECORD_COLUMNS) for row in batch.to_pylist())
     kafka = librdkafka_config(settings, addresses(settings).kafka)
     sent = send_records(kafka, (record_of(row, topic) for row in rows))
     if output is Output.JSON:
@@ -215,7 +217,7 @@ def replay(
 
 def _status_of(settings: Settings, source: Source) -> dict[str, Any]:
     from infra.stack.addresses import addresses
-    from master_dataset.archiver.status import said_of
+    from master_dataset.archiver.status import status_text
     from master_dataset.cut import count_between
     from master_dataset.errors import MasterDatasetError
     from master_dataset.kafka.positions import read_positions
@@ -242,11 +244,11 @@ def _status_of(settings: Settings, source: Source) -> dict[str, Any]:
         "lost offsets": sum(each.size for each in held.lost),
         "unproved rows": sum(held.unproved.values()),
         "behind Kafka": "unknown: no broker answers" if lag is None else lag,
-        "archiver": said_of(settings, source.name),
+        "archiver": status_text(settings, source.name),
     }
 
 
-def _wanted(
+def _selection(
     since: str | None, until: str | None, start: str | None, end: str | None, *, with_invalid: bool
 ) -> RecordFilter:
     from master_dataset.reading.read import RecordFilter

@@ -1,8 +1,9 @@
-"""`tidemark speed`: how far the speed layer is, and what Redis holds of it; make that anew."""
+"""`tidemark speed`: show how far the speed layer is and what Redis holds; rebuild the speed views."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -30,7 +31,7 @@ def status(
     from hand_off.speed_views import SpeedViews
     from infra import terminal
     from infra.clients.redis import redis_client
-    from infra.home import Home, read_json
+    from infra.process_status import read_status, status_path
     from infra.settings import load_settings
     from infra.stack.addresses import addresses
     from views.declarations import declared_by
@@ -40,20 +41,21 @@ def status(
     names = (
         [declarations.source(source).name] if source else sorted({v.source.name for v in declarations.views.values()})
     )
-    told = read_json(Home(settings.home).run / "speed.json") or {}
-    is_alive = time.time() - told.get("at", 0) < OLD_S
+    status = read_status(status_path(settings, "speed"))
+    sources = status.sources if status is not None and time.time() - status.at < OLD_S else {}
     url = addresses(settings).redis
     rows = []
     try:
         with redis_client(settings, url) as client:
             for name in names:
                 speed_views = SpeedViews(client, name)
-                said = told.get("sources", {}).get(name, {}) if is_alive else {}
                 snapshot = speed_views.reader.snapshot()
-                row = _row(name, speed_views, snapshot, said)
+                row = _row(name, speed_views, snapshot, sources.get(name, {}))
                 rows.append({**row, "against_batch": _against_batch(BatchFolder.of(settings, name), snapshot)})
     except (RedisError, OSError) as error:
         raise SpeedError(f"Redis at {url} does not answer ({error}). `tidemark status` shows what runs.") from None
+    if output is Output.TABLE:
+        rows = [{**row, "against_batch": row["against_batch"].replace("; ", "\n")} for row in rows]
     terminal.print_result(rows, output, "No source has a view.", as_is=("run",))
 
 
@@ -62,9 +64,9 @@ def rebuild(
     source: Annotated[str, typer.Argument(help="Name of the source.")],
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Make the speed views of a source anew, from the last published run on: views that were set aside come back.
+    """Rebuild the speed views of a source from the last published run on; this ends the quarantine of its views.
 
-    Kafka must still hold the events since then; answers say that they are behind until all are counted again.
+    Kafka must still hold the events since then. Answers report that they are behind until all events are counted.
     """
     from redis.exceptions import RedisError
 
@@ -83,12 +85,12 @@ def rebuild(
             there = SpeedViews(client, name).runs.forget()
     except (RedisError, OSError) as error:
         raise SpeedError(f"Redis at {url} does not answer ({error}). `tidemark status` shows what runs.") from None
-    what = "is made anew by the speed layer" if there else "there was nothing in Redis yet"
+    what = "being rebuilt by the speed layer" if there else "there was nothing in Redis yet"
     terminal.print_result([{"source": name, "speed views": what}], output)
 
 
-def _against_batch(folder: BatchFolder, kept: RedisSnapshot) -> str:
-    """What the last comparisons with the batch side found, and which views are set aside."""
+def _against_batch(folder: BatchFolder, snapshot: RedisSnapshot) -> str:
+    """What the last comparisons with the batch views found, and which views are quarantined."""
     from batch_layer.consistency import quarantine
     from hand_off.errors import BatchError
 
@@ -96,31 +98,32 @@ def _against_batch(folder: BatchFolder, kept: RedisSnapshot) -> str:
         known = quarantine.read(folder)
     except BatchError as error:
         return str(error)
-    told = []
+    results = []
     for name, found in sorted(known.views.items()):
-        mark = known.mark_of(found.hash, kept.meta.published, kept.meta.made) if kept.meta is not None else None
-        told.append(f"{name}: {'SET ASIDE, ' if mark else ''}{found.in_words}")
-    return "; ".join(told)
+        meta = snapshot.meta
+        mark = None if meta is None else known.mark_of(found.hash, meta.published, meta.made)
+        results.append(f"{name}: {'QUARANTINED, ' if mark else ''}{found.in_words}")
+    return "; ".join(results)
 
 
-def _row(name: str, speed_views: SpeedViews, kept: RedisSnapshot, said: dict[str, Any]) -> dict[str, Any]:
+def _row(name: str, speed_views: SpeedViews, snapshot: RedisSnapshot, status: Mapping[str, Any]) -> dict[str, Any]:
     from master_dataset.cut import cut_to_json
 
     living = speed_views.reader.living_writer()
-    if kept.meta is None:
+    if snapshot.meta is None:
         return {"source": name, "state": "nothing in Redis yet" if living is None else "starting"}
     counts, bytes_ = speed_views.reader.size()
-    state = said.get("refused") or ("keeps up" if living == kept.epoch else "no writer")
+    state = status.get("refused") or ("keeps up" if living == snapshot.epoch else "no writer")
     return {
         "source": name,
         "state": state,
-        "applied": cut_to_json(kept.meta.applied),
-        "run": kept.meta.published,
-        "generations": len(kept.generations),
-        "behind_events": said.get("behind_events"),
-        "behind_s": said.get("behind_s"),
-        "last_micro_batch_s": said.get("last_micro_batch_s"),
+        "applied": cut_to_json(snapshot.meta.applied),
+        "run": snapshot.meta.published,
+        "generations": len(snapshot.generations),
+        "behind_events": status.get("behind_events"),
+        "behind_s": status.get("behind_s"),
+        "last_micro_batch_s": status.get("last_micro_batch_s"),
         "states": counts,
         "state_bytes": bytes_,
-        "marks": said.get("marks"),
+        "marks": status.get("marks"),
     }

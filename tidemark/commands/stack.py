@@ -49,7 +49,7 @@ def up(
         what = "runs, but" if service["state"] == "ready" else "does not run:"
         typer.echo(f"tidemark: {service['name']} {what} {service['message']}", err=True)
     if broken:
-        typer.echo("tidemark: everything else is up. What is broken is tried again and again.", err=True)
+        typer.echo("tidemark: everything else is up. What failed is retried.", err=True)
         raise typer.Exit(1)
 
 
@@ -93,7 +93,9 @@ def logs(
     ] = 50,
     follow: Annotated[
         bool,
-        typer.Option("--follow", "-f", envvar="TIDEMARK_CLI_FOLLOW", help="Go on as new lines arrive, until Ctrl-C."),
+        typer.Option(
+            "--follow", "-f", envvar="TIDEMARK_CLI_FOLLOW", help="Print new lines as they arrive, until Ctrl-C."
+        ),
     ] = False,
 ) -> None:
     """Print the end of the logs."""
@@ -136,7 +138,7 @@ def jars(
         typer.Option(
             "--relock",
             envvar="TIDEMARK_CLI_RELOCK",
-            help="For developers: write jars.sha256 anew from ivy.xml.",
+            help="For developers: write jars.sha256 again from ivy.xml.",
         ),
     ] = False,
     for_spark: Annotated[
@@ -148,7 +150,7 @@ def jars(
         ),
     ] = False,
 ) -> None:
-    """Fetch the jars of Kafka and Spark into the cache, or check the ones that are there; let Spark start quicker."""
+    """Fetch the jars of Kafka and Spark into the cache, or check them; archive Spark's classes for quicker starts."""
     from infra import terminal
     from infra.errors import JarsError
     from infra.java.class_archive import find_archive, make_archive
@@ -167,17 +169,17 @@ def jars(
         return
     typer.echo(f"All jars are in {found.folder}, every hash right.")
     if not find_archive(java, found):
-        typer.echo("Keeping Spark's classes for quicker starts (a minute, once) ...")
+        typer.echo("Archiving Spark's classes for quicker starts (a minute, once) ...")
     try:
         archive = make_archive(java, found)
     except JarsError as error:  # sessions start all the same, only slower
-        typer.echo(f"Spark's classes are not kept for quicker starts: {error}")
+        typer.echo(f"Spark's classes are not archived for quicker starts: {error}")
     else:
-        typer.echo(f"Spark's classes are kept for quicker starts in {archive}.")
+        typer.echo(f"Spark's classes are archived for quicker starts in {archive}.")
 
 
 def version(output: OutputOption = Output.TABLE) -> None:
-    """Print the versions of Tidemark and of what it stands on."""
+    """Print the versions of Tidemark and of its dependencies."""
     from infra import terminal
     from infra.version import versions
 

@@ -1,4 +1,4 @@
-"""`tidemark topics`: make the declared topics, and compare them with the broker's."""
+"""`tidemark topics`: create the declared topics, and compare them with the broker's."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ app = typer.Typer(no_args_is_help=True)
 
 @app.command()
 def apply(output: OutputOption = Output.TABLE) -> None:
-    """Make the topics of the declared sources that do not exist yet. Existing ones are not changed."""
+    """Create the missing topics of the declared sources. Existing ones are not changed."""
     from infra import terminal
     from master_dataset.kafka.topics import apply_topics
 

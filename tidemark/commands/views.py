@@ -1,4 +1,4 @@
-"""`tidemark views`: list, show and check what is declared, and begin a view of one's own."""
+"""`tidemark views`: list, show and check the declared views, and create one of your own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True)
 
 STARTER = '''\
-"""$name: say here in one sentence what it answers."""
+"""$name: describe here in one sentence what it answers."""
 
 from tidemark import Count, Distinct, Quantiles, Ratio, View
 from views.catalog.web import web
@@ -32,7 +32,7 @@ $name = View(
     source=web,
     grain="1h",  # how long a bucket is, from 5s to 1d; queries may ask for longer times
     keys={"url": "properties.url"},  # one group for each value; {} for one group of all
-    where="name = 'page_view'",  # Spark SQL over the fields of the source; leave it out to look at every event
+    where="name = 'page_view'",  # Spark SQL over the fields of the source; leave it out to include every event
     answers={
         "hits": Count(),
         "visitors": Distinct("user_id"),
@@ -41,7 +41,7 @@ $name = View(
         "slow_share": Ratio("slow", "hits"),  # computed from other answers when it is asked for
         # More: Sum, Min, Max, Average, Variance, StdDev, First, Last, TopK, Histogram; Derived("slow / hits * 100").
     },
-    doc="Say here what it answers: this text stands beside the view wherever it is shown.",
+    doc="Describe here what it answers: this text stands beside the view wherever it is shown.",
 )
 '''
 """What `tidemark views new` writes: it loads as it is."""
@@ -55,7 +55,7 @@ class Listed(NamedTuple):
 
 
 EventsOption = Annotated[
-    int, typer.Option(min=1, envvar="TIDEMARK_CLI_EVENTS", help="How many events to make up for each view.")
+    int, typer.Option(min=1, envvar="TIDEMARK_CLI_EVENTS", help="How many events to generate for each view.")
 ]
 SeedOption = Annotated[
     int, typer.Option(min=0, envvar="TIDEMARK_CLI_SEED", help="Which events: the same number, the same events.")
@@ -79,7 +79,7 @@ def list_views(output: OutputOption = Output.TABLE) -> None:
         }
         for view, is_active in _listed().values()
     ]
-    none = "No view is declared. `tidemark views new NAME` begins one."
+    none = "No view is declared. `tidemark views new NAME` creates one."
     terminal.print_result(rows, output, none, optional=("definition", "keys"), group_by="source")
 
 
@@ -87,11 +87,12 @@ def list_views(output: OutputOption = Output.TABLE) -> None:
 def show(
     name: Annotated[str, typer.Argument(help="Name of the view.")],
     sql: Annotated[
-        bool, typer.Option("--sql", envvar="TIDEMARK_CLI_SQL", help="Also the SQL by which Spark makes its states.")
+        bool,
+        typer.Option("--sql", envvar="TIDEMARK_CLI_SQL", help="Also print the SQL by which Spark computes its states."),
     ] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show a view: what it looks at, its keys and their types, its answers and how exact they are."""
+    """Show a view: its source and filter, its keys and their types, its answers and their error bounds."""
     import json
 
     from infra import terminal
@@ -132,7 +133,7 @@ def check(
     ] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Try the laws of views on made-up events: any split, order and copies give the same. Exit code 1 where not."""
+    """Check the laws of views on generated events: splits, order and duplicates change nothing. Exit code 1 if not."""
     from infra import terminal
     from views.laws import check_laws, hints
 
@@ -180,7 +181,7 @@ def new(
         typer.Option("--dir", envvar="TIDEMARK_CLI_DIR", help="Folder to write to.", show_default="views_dir"),
     ] = None,
 ) -> None:
-    """Begin a view of your own: write a file that works as it is, with what to change said in it."""
+    """Create a view of your own: write a file that works as it is, with comments on what to change."""
     import shlex
     from string import Template
 
@@ -189,7 +190,7 @@ def new(
     settings = load_settings()
     target = folder.absolute() if folder else settings.views_dir
     if target is None:
-        raise typer.BadParameter("say where to write it: --dir my_views, or the setting views_dir.")
+        raise typer.BadParameter("name the folder to write to: --dir my_views, or the setting views_dir.")
     _check_name(name, settings, target)
     target.mkdir(parents=True, exist_ok=True)
     path = target / f"{name}.py"

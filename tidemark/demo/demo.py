@@ -107,7 +107,7 @@ def command(
 
 
 def demo_settings(users: Settings) -> Settings:
-    """Defaults on a home of its own, beside the user's: of theirs only what says how this machine runs Java.
+    """Defaults on a home of its own, beside the user's: of theirs only how this machine runs Java.
 
     Above all the demo never touches a Kafka, a Redis or a master dataset that the user's settings name.
     """

@@ -11,7 +11,7 @@ from typing import Any
 PAGES = ("/", "/pricing", "/docs", "/docs/views", "/blog/one-number", "/sign-up", "/about", "/status")
 SITES = (None, None, "https://search.example/q", "https://news.example/item", "https://chat.example/t/9")
 USERS = 2_000
-COPIES, LATE = 0.02, 0.05
+DUPLICATES, LATE = 0.02, 0.05
 DAY_S = 86_400
 LATEST_S = 3_600
 
@@ -19,7 +19,7 @@ Event = dict[str, Any]
 
 
 def a_day(count: int, end: datetime, seed: int) -> Iterator[Event]:
-    """So many events of the 24 hours before `end`, about in the order of their times, copies on top."""
+    """So many events of the 24 hours before `end`, about in the order of their times, plus duplicates."""
     chance = random.Random(seed)  # noqa: S311  made-up events
     start = end - timedelta(days=1)
     for number in range(count):
@@ -63,7 +63,7 @@ def _sent(chance: random.Random, event_id: str, at: datetime) -> Iterator[Event]
         at -= timedelta(seconds=chance.random() * LATEST_S)
     event = _event(chance, event_id, at)
     yield event
-    if chance.random() < COPIES:
+    if chance.random() < DUPLICATES:
         yield event
 
 

@@ -1,4 +1,4 @@
-"""Several at once: runs beside runs, writers beside writers, and runs that are killed or left behind."""
+"""Concurrency: several runs or writers at once, and runs that are killed or stopped half-way."""
 
 from __future__ import annotations
 
@@ -19,12 +19,21 @@ from torture.runs import beside, run_under_way, signal_group
 from torture.wait import wait_for
 
 STILL_S = 6.0
-"""Longer than a writer that says nothing is taken to live."""
+"""A writer without a heartbeat for this long counts as dead."""
 BESIDE_S = 40.0
-"""Within so long a process that is started beside another does something: Spark alone takes ten seconds."""
+"""Time for a second process to do something: Spark alone takes ten seconds to start."""
 TAKES_S = 20.0
 REFUSED_S = 60.0
 LEASE_HELD = 75
+WAITS_FOR_WRITER, WRITER_STARTED = "another writer lives", "started"
+TABLE_BUSY, ARCHIVER_OPENED = "is written by process", "opened"
+LOG_TEXTS = {
+    WAITS_FOR_WRITER: "speed_layer.writer",
+    WRITER_STARTED: "speed_layer.writer",
+    TABLE_BUSY: "master_dataset.table.append",
+    ARCHIVER_OPENED: "master_dataset.archiver.archive",
+}
+"""What a second process logs, and the module that logs it: this shows that the fault had an effect."""
 LEFT_AT = ("run.after_open", "run.after_number", "run.after_data", "run.before_publish", "run.after_publish")
 
 
@@ -98,11 +107,11 @@ def taken_over(installation: Installation, chance: random.Random) -> Iterator[No
 @contextmanager
 def another_writer(installation: Installation, chance: random.Random) -> Iterator[None]:
     """A second speed layer of the same source waits for the first, which is killed: it takes that one's place."""
-    with _beside(installation, "speed_layer") as said:
-        _wait_until_said(said, BESIDE_S, "another writer lives", "started")
+    with _beside(installation, "speed_layer") as lines:
+        _wait_for_log(lines, BESIDE_S, WAITS_FOR_WRITER, WRITER_STARTED)
         time.sleep(chance.uniform(0, 2))
         installation.processes.kill("speed")
-        _wait_until_said(said, TAKES_S, "started")
+        _wait_for_log(lines, TAKES_S, WRITER_STARTED)
         yield
 
 
@@ -110,13 +119,13 @@ def another_writer(installation: Installation, chance: random.Random) -> Iterato
 def another_archiver(installation: Installation, chance: random.Random) -> Iterator[None]:
     """A second archiver of the same table: it is refused, or has the table before the first one does."""
     del chance
-    with _beside(installation, "master_dataset.archiver.__main__") as said:
-        _wait_until_said(said, BESIDE_S, "is written by process", "continues")
+    with _beside(installation, "master_dataset.archiver.__main__") as lines:
+        _wait_for_log(lines, BESIDE_S, TABLE_BUSY, ARCHIVER_OPENED)
         yield
 
 
 LogLines = Callable[[], list[str]]
-"""What a process has said of the source until now, line by line."""
+"""Returns the lines that a process has logged about the source until now."""
 
 
 @contextmanager
@@ -135,10 +144,10 @@ def lines_of(log: Path, begin: int, source: str) -> list[str]:
     return [line for line in text.splitlines() if f"source={source} " in f"{line} "]
 
 
-def _wait_until_said(said: LogLines, deadline_s: float, *texts: str) -> None:
+def _wait_for_log(lines: LogLines, deadline_s: float, *texts: str) -> None:
     wait_for(
-        f"the second process to say {' or '.join(texts)}",
-        lambda: any(text in line for line in said() for text in texts),
+        f"the second process to log {' or '.join(texts)}",
+        lambda: any(text in line for line in lines() for text in texts),
         deadline_s,
         every_s=0.2,
     )

@@ -127,7 +127,7 @@ def lua(module: Any, script: str, old: str, new: str) -> None:
 @sabotages("dedup off", "speed_layer.micro_batch")
 def _dedup_off(module: Any) -> None:
     count = module._count
-    put(module, "_count", lambda found, marks: count(found, None))
+    put(module, "_count", lambda found, _seen_ids: count(found, None))
 
 
 @sabotages("fencing off", "hand_off.speed_views.scripts")

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
+import inspect
 import os
 import random
+import re
 import socket
 import subprocess
 import sys
@@ -153,8 +156,8 @@ def test_only_what_is_said_of_the_source_since_the_start_is_heard(tmp_path: Path
     [
         ("waiting", {"reason": "another writer lives"}, "another writer lives"),
         ("started", {"applied": {}}, "started"),
-        ("refused", {"why": str(TableBusy("The table '/x' is written by process 7."))}, "is written by process"),
-        ("continues", {"cut": {0: 1}}, "continues"),
+        ("refused", {"reason": str(TableBusy("The table '/x' is written by process 7."))}, "is written by process"),
+        ("opened", {"cut": {0: 1}}, "opened"),
     ],
 )
 def test_what_a_second_process_says_is_understood(
@@ -167,6 +170,12 @@ def test_what_a_second_process_says_is_understood(
     structlog.reset_defaults()
     (line,) = concurrency.lines_of(log, 0, "shop")
     assert text in line
+
+
+@pytest.mark.parametrize(("text", "module"), concurrency.LOG_TEXTS.items())
+def test_the_platform_still_logs_what_a_fault_waits_for(text: str, module: str) -> None:
+    source = inspect.getsource(importlib.import_module(module))
+    assert re.search(rf'(log\.\w+\("{text}"|[ "]{text}["  ])', source), f"{module} logs no {text!r} any more"
 
 
 # ---- clocks --------------------------------------------------------------------

@@ -20,7 +20,7 @@ from infra.home import Home, read_json, write_json
 from infra.stack import supervisor as module
 from infra.stack.service import Service, State
 from infra.stack.supervisor import Supervisor, created_at, end_leftovers, is_same_process
-from infra.terminal import COLOURS
+from infra.tables import COLOURS
 from tests.conftest import wait_until
 
 SLEEP = ("sleep", "600")
@@ -174,13 +174,13 @@ def test_status_file_says_what_the_status_says(home: Home) -> None:
 
 
 @pytest.mark.usefixtures("_hurried")
-def test_what_is_amiss_with_a_ready_service_is_told_and_stops_nothing(home: Home) -> None:
-    amiss = ["source 'shop': partitions=5"]
-    with running(home, [service("archiver", amiss=lambda: amiss[0]), service("other")]) as watched:
+def test_problem_of_a_ready_service_is_reported_and_stops_nothing(home: Home) -> None:
+    problem = ["source 'shop': partitions=5"]
+    with running(home, [service("archiver", problems=lambda: problem[0]), service("other")]) as watched:
         pid = watched.wait_for("archiver", State.READY)["pid"]
         status = wait_until("all to be settled", lambda: watched.history[-1]["settled"] and watched.history[-1])
-        assert (status["ready"], watched.line("archiver")["message"]) == (False, amiss[0])
-        amiss[0] = ""
+        assert (status["ready"], watched.line("archiver")["message"]) == (False, problem[0])
+        problem[0] = ""
         wait_until("all to be ready", lambda: watched.history[-1]["ready"])
         line = watched.line("archiver")
         assert (line["message"], line["pid"], line["restarts"]) == ("", pid, 0)
@@ -264,7 +264,7 @@ def test_backoff_begins_anew_after_a_steady_time(home: Home) -> None:
         (("no-such-program",), ["exit code 127", "no-such-program cannot be started: No such file"]),
     ],
 )
-def test_service_that_cannot_start_ends_everything_with_its_last_words(
+def test_service_that_cannot_start_ends_everything_with_its_error(
     home: Home, command: tuple[str, ...], words: list[str]
 ) -> None:
     watched = ends(home, [service("good"), service("bad", command, check=lambda: "not yet")])
@@ -429,7 +429,7 @@ def handle(number, frame):
     global left
     left -= 1
     supervisor.stop()
-    supervisor._stop_asked = left <= 0
+    supervisor._is_stopping = left <= 0
 signal.signal(signal.SIGALRM, handle)
 signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0001)
 supervisor.run()
@@ -526,7 +526,7 @@ def test_terminal_that_went_away_does_not_keep_children_from_a_clean_end(home: H
 @pytest.mark.usefixtures("_hurried")
 def test_service_that_is_not_needed_may_fail_and_the_others_run_on(home: Home) -> None:
     words = "the table is damaged: repair it"
-    broken = shell("b", "exit 3", check=lambda: "no", after=("a",), is_needed=False, last_words=lambda: words)
+    broken = shell("b", "exit 3", check=lambda: "no", after=("a",), is_needed=False, last_error=lambda: words)
     with running(home, [service("a"), broken]) as watched:
         wait_until("everything to be settled", lambda: watched.history and watched.history[-1]["settled"])
         assert watched.line("a")["state"] == "ready"

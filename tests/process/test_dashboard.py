@@ -20,7 +20,7 @@ from hand_off.publish_log import Entry
 from infra.rest.access_keys import AccessKey, add_key, read_keys, remove_key
 from infra.rest.sessions import Sessions
 from serving_layer.dashboard.files import STATIC, read_files
-from tests.unit.serving_server import Served, serving
+from tests.process.serving_server import Served, serving
 
 HITS = "/views/page_hits/query"
 

@@ -18,7 +18,7 @@ from serving_layer import errors
 from serving_layer.errors import ServingError
 from serving_layer.rest.queries import is_known
 from tests.conftest import wait_until
-from tests.unit.serving_server import Served, serving
+from tests.process.serving_server import Served, serving
 
 HITS = "/views/page_hits/query"
 

@@ -505,7 +505,7 @@ import pathlib, sys
 from batch_layer.scheduler import run_scheduler
 from infra.processes import Worker
 from infra.settings import load_settings
-from tests.unit.test_scheduler import Runs
+from tests.process.test_scheduler import Runs
 
 home, folder, code, port = sys.argv[1:]
 runs = Runs(pathlib.Path(folder), {"web": int(code)})
