@@ -209,7 +209,19 @@ def stack_on(home: Path, secret: str, **overrides: Any) -> Stack:
 
 def _stack_settings(home: Path, **overrides: Any) -> Settings:
     layers = ("archiver", "scheduler", "speed", "serving", "alerts")
-    return load_settings(**({f"{layer}_enabled": False for layer in layers} | overrides | {"home": home}))
+    usual: dict[str, Any] = {f"{layer}_enabled": False for layer in layers} | {"spark_conf": INTERPRETED}
+    return load_settings(**(usual | overrides | {"home": home}))
+
+
+INTERPRETED = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+}
+"""Let Spark interpret its plans: for small data compiling a job takes longer than running it.
+
+What compiled code gives is proved by the tests in tests/spark, by test_serving.py and by the fault programme.
+"""
 
 
 def stop_stack(stack: Stack) -> None:
@@ -316,18 +328,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @contextmanager
 def interpreted(session: SparkSession) -> Iterator[SparkSession]:
-    """Let Spark interpret its plans: for small data compiling a job takes longer than running it.
-
-    What compiled code gives is proved by the tests in tests/spark that do not use this, and by the processes that
-    tests start.
-    """
-    plain = {
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-        "spark.sql.adaptive.enabled": "false",
-    }
-    before = {name: session.conf.get(name) for name in plain}
-    for name, value in plain.items():
+    """Let a session interpret its plans, while the block runs."""
+    before = {name: session.conf.get(name) for name in INTERPRETED}
+    for name, value in INTERPRETED.items():
         session.conf.set(name, value)
     yield session
     for name, known in before.items():

@@ -42,7 +42,9 @@ class Recorder:
             self.fatal.append(f"{nodeid}: {report.longreprtext}")
             self.tests.pop(nodeid, None)
             return
-        test = self.tests.setdefault(nodeid, {"outcome": "passed", "seconds": 0.0})
+        test = self.tests.setdefault(
+            nodeid, {"outcome": "passed", "seconds": 0.0, "in_order": "in_order" in report.keywords}
+        )
         test["seconds"] = round(test["seconds"] + report.duration, 3)
         if report.failed:
             test["outcome"] = "failed"

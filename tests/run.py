@@ -55,13 +55,17 @@ def run_pytest(arguments: Sequence[str], folder: Path) -> Outcomes:
 
 
 def try_again(first: Outcomes, options: Sequence[str], folder: Path) -> list[str]:
-    """The red tests that are green alone, each in a process and with fixtures of its own."""
+    """The red tests that are green alone, each in a process and with fixtures of its own.
+
+    A test that builds on those before it (marker in_order) is tried with its whole file.
+    """
     if first.fatal or first.exit_code != 1 or not 0 < len(first.red) <= MAX_RETRIES:
         return []
     flaky = []
     for number, test in enumerate(first.red, 1):
         print(f"\nTrying {test} again, alone ({number} of {len(first.red)}) ...", flush=True)
-        if run_pytest([*options, test], folder).is_green:
+        alone = test.partition("::")[0] if first.tests[test]["in_order"] else test
+        if run_pytest([*options, alone], folder).is_green:
             flaky.append(test)
     return flaky
 

@@ -447,6 +447,7 @@ def test_alert_fires_and_is_over_on_every_page_and_is_listed(dashboard: Dashboar
 
 # ---- everybody -----------------------------------------------------------------
 
+pytestmark = pytest.mark.in_order
 PAGES = {
     "overview": ("/#/", ".card .spark"),
     "view": (HITS, ".rows-of-keys"),

@@ -100,6 +100,22 @@ def test_parametrized_test_is_tried_again_by_its_own_case_alone(tmp_path: Path) 
     assert [entry["test"] for entry in ran.flaky] == ["test_it.py::test_red[a b/[c]]", "test_it.py::test_red[d::e]"]
 
 
+def test_test_that_builds_on_others_is_tried_again_with_its_file(tmp_path: Path) -> None:
+    built = FAILS_ONCE + (
+        "    import pytest\n"
+        "    pytestmark = pytest.mark.in_order\n"
+        "    done = []\n"
+        "    def test_first(): done.append(1)\n"
+        "    def test_second():\n"
+        "        assert done\n"
+        "        fails_once()\n"
+    )
+    ran = Ran(project(tmp_path, test_it=built), "-W", "ignore")
+    assert ran.exit_code == 0, ran.text
+    assert ran.last == "3 passed, 0 failed"
+    assert [entry["test"] for entry in ran.flaky] == ["test_it.py::test_second"]
+
+
 def test_green_run_is_run_once_and_forgets_what_was_flaky_before(tmp_path: Path) -> None:
     folder = project(
         tmp_path, test_it="    import pytest\n    def test_green(): pass\n    def test_no(): pytest.skip()"

@@ -35,6 +35,7 @@ from views.view import View
 
 TIDEMARK = str(Path(sys.executable).with_name("tidemark"))
 DAY = {"from": "2026-03-01", "to": "2026-03-02"}
+pytestmark = pytest.mark.in_order
 SENT: list[Event] = []
 """By the tests of this module, in their order: the stack is theirs together."""
 
@@ -44,7 +45,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """All layers but the scheduler."""
     running = start_stack(
         tmp_path_factory.mktemp("serving") / "home", archiver_enabled=True, speed_enabled=True, serving_enabled=True,
-        archive_interval_s=1, start_timeout_s=180,
+        archive_interval_s=1, start_timeout_s=180, spark_conf={},  # compiled, as users have it
     )  # fmt: skip
     yield running
     stop_stack(running)
