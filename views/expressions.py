@@ -1,7 +1,7 @@
 """Expressions: the part of Spark SQL that a view may use, checked and typed when it is declared.
 
-An expression is read once and written twice: as Spark SQL for the batch and speed layers, and as a Python function for
-the reference interpreter. Both come from the same tree, and the tests hold them against each other.
+An expression is parsed once and translated twice: to Spark SQL for the batch and speed layers, and to a Python function
+for the reference interpreter. Both come from the same tree, and tests compare them.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class Scope:
     fields: Mapping[str, TypedExpression]
     noun: str = "field"
     used: set[tuple[str, ...]] = field(default_factory=set, compare=False)
-    """The paths that were asked for, in lower case."""
+    """The paths that were used, in lower case."""
 
     def find(self, path: list[str]) -> TypedExpression:
-        """The field at a path, its names compared as Spark does: without regard to upper and lower case."""
+        """The field at a path, its names compared without regard to case, as Spark does."""
         names = {name.lower(): name for name in self.fields}
         if path[0].lower() not in names:
             raise ExpressionError(_unknown(self.noun, path[0], sorted(self.fields)))

@@ -101,7 +101,7 @@ class View:
 
     @cached_property
     def condition(self) -> TypedExpression | None:
-        """Which events it looks at; None: all."""
+        """The condition that events must meet; None: all events count."""
         return self._condition("where", self.where)
 
     @cached_property
@@ -222,7 +222,7 @@ class View:
         return frozenset(each for name in names for each in self.derived_from.get(name, (name,)))
 
     def answers_in(self, condition: TypedExpression) -> frozenset[str]:
-        """The answers that a condition over answers looks at."""
+        """The answers that a condition over answers uses."""
         return frozenset(re.findall(r"`(\w+)`", condition.sql)) & self.answers.keys()
 
     def numbers(self, answers: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Min, Max, First and Last: one value is kept, and for First and Last also where it stood."""
+"""Min, Max, First and Last: the state is one value; First and Last also store its position."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class ExtremeAlgebra(Algebra):
 
 
 class Placed(NamedTuple):
-    """A value and where it stood."""
+    """A value and its position."""
 
     at: Position
     value: Any
