@@ -15,6 +15,8 @@ from kafka import TopicPartition as PythonPartition
 from master_dataset.collector.app import MAX_FETCHES
 from tests.conftest import wait_until
 
+pytestmark = pytest.mark.usefixtures("collector_alone")
+
 PATIENCE_MS = 20_000
 """For records that are there: whoever asks gets them as soon as a broker that is busy gives them."""
 

@@ -390,7 +390,7 @@ def end_a_transaction(config: dict[str, Any], source: Source) -> None:
 
 
 @pytest.fixture
-def client(stack: Stack) -> Iterator[httpx.Client]:
+def client(stack: Stack, collector_alone: None) -> Iterator[httpx.Client]:
     with stack.client() as made:
         yield made
 

@@ -14,7 +14,7 @@ from torture.installation import Installation
 from torture.runs import go_on, run_under_way
 from torture.wait import wait_for
 
-BEFORE_WRITING = ("run.after_number", "run.after_copies", "run.after_data")
+BEFORE_WRITING = ("run.after_number", "run.after_duplicates", "run.after_data")
 """Failpoints of a run right before it writes."""
 FAILS_S = 20.0
 

@@ -17,16 +17,16 @@ IN_SERVICES = (
     "archiver.opened", "archiver.before_commit", "archiver.files_written", "archiver.before_ledger",
     "archiver.after_commit", "letters.before_send", "letters.after_send", "letters.after_note",
     "letters.before_catching_up", "speed.before_start", "speed.after_start", "speed.after_init", "speed.before_load",
-    "speed.after_load", "speed.before_read", "speed.before_apply", "speed.after_apply", "tend.before_publish",
-    "tend.before_retire", "tend.before_sweep", "tend.after_sweep", "collector.before_produce",
+    "speed.after_load", "speed.before_read", "speed.before_apply", "speed.after_apply", "clean_up.before_publish",
+    "clean_up.before_retire", "clean_up.before_sweep", "clean_up.after_sweep", "collector.before_produce",
     "collector.before_answer", "serving.before_switch", "serving.after_switch", "alerts.before_commit",
     "alerts.after_commit",
 )  # fmt: skip
 IN_RUNS = (
-    "run.after_open", "run.after_number", "run.after_copies", "run.after_data", "run.after_index", "run.after_views",
-    "run.after_comparison", "run.before_publish", "publish_log.before_line", "publish_log.before_sync",
-    "run.after_publish", "run.after_hand_off", "expose.between", "run.after_expose", "prune.after_manifests",
-    "run.after_prune",
+    "run.after_open", "run.after_number", "run.after_duplicates", "run.after_data", "run.after_index",
+    "run.after_views", "run.after_comparison", "run.before_publish", "publish_log.before_line",
+    "publish_log.before_sync", "run.after_publish", "run.after_hand_off", "expose.between", "run.after_expose",
+    "prune.after_manifests", "run.after_prune",
 )  # fmt: skip
 IN_COMMANDS = (
     "repair.taken_out", "repair.after_void", "repair.after_take_back", "repair.between", "compact.before_commit",
@@ -46,7 +46,7 @@ AT_START = {
 """Failpoints that a process reaches when it starts: it is killed, and again on its way back."""
 AFTER = {"letters.before_catching_up": ("letters.after_send",)}
 """Failpoints that are reached only after a crash at others."""
-AFTER_RUNS = ("tend.before_retire", "tend.before_sweep", "tend.after_sweep")
+AFTER_RUNS = ("clean_up.before_retire", "clean_up.before_sweep", "clean_up.after_sweep")
 COMES_S = 25.0
 WITHOUT_REDIS = ("speed.after_init", "speed.before_load", "speed.after_load")
 """Failpoints that are reached only when Redis has lost everything."""
