@@ -127,7 +127,7 @@ class _Run:
         base, found = self._find_copies(number, cut, base)
         self.master.check_records(self.spark, cut, (base.events if base is not None else 0) + found.records)
         ids = self._ids(number, base, found)
-        self.failpoint("run.after_copies")
+        self.failpoint("run.after_duplicates")
         # Step 3. The views: files that no manifest names yet, each read back and compared with the events.
         computed = tuple(self._compute(number, view, cut, base, found) for view in self.views)
         self.failpoint("run.after_views")

@@ -1,1 +1,1 @@
-"""THE FACTS: every event that was acknowledged, in Kafka and then in the immutable master dataset."""
+"""THE RECORDS: every acknowledged event, in Kafka first and then in the immutable master dataset."""

@@ -1,4 +1,4 @@
-"""What can go wrong with the facts: each text says what was asked, what was found and what to do."""
+"""Errors of the master dataset. Each text says what was asked, what was found and what to do."""
 
 from __future__ import annotations
 

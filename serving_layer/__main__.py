@@ -27,25 +27,25 @@ from views.declarations import declared_by
 from views.errors import DeclarationError
 
 FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
-"""Where several processes write what they count; read by prometheus-client when that is imported."""
+"""The folder of the metrics of several processes; prometheus-client reads it when it is imported."""
 GC_THRESHOLD = 50_000
-LOOK_S = 0.5
+PARENT_CHECK_S = 0.5
 PARENT_VARIABLE = "SERVING_PARENT"
-"""Tells workers which process they are to end with."""
-MOST_OF_MESSAGE = 64 * 1024
-"""What a WebSocket takes at once: a client has nothing to say."""
+"""The process that workers end with."""
+MAX_MESSAGE_BYTES = 64 * 1024
+"""Of a WebSocket message from a client: nothing is expected from it."""
 
 log = structlog.get_logger()
 
 
 def application() -> FastAPI:
-    """What each process serves. Called by uvicorn, inside its event loop."""
+    """The application of each process. uvicorn calls this inside its event loop."""
     from serving_layer.app import create_app
 
     settings = load_settings()
     configure_logging(settings.log_level)
     app = create_app(settings, declared_by(settings))
-    # What was loaded stays: the cycle collector need not look through it again and again.
+    # What is loaded now stays: the cycle collector need not scan it again and again.
     gc.collect()
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD, 50, 50)
@@ -56,7 +56,7 @@ def application() -> FastAPI:
 
 
 def _end_streams_first(app: FastAPI) -> None:
-    """At a signal uvicorn waits for open connections, and live ones would never end by themselves."""
+    """After a signal uvicorn waits for open connections, and live ones never end by themselves."""
     loop = asyncio.get_running_loop()
 
     def closing(then: Any) -> Callable[[int, FrameType | None], None]:
@@ -71,22 +71,22 @@ def _end_streams_first(app: FastAPI) -> None:
 
 
 def _end_with(parent: int) -> None:
-    """A worker whose parent was killed would go on alone, and hold the port."""
+    """End with the parent: an orphaned worker would hold the port."""
     while os.getppid() == parent:
-        time.sleep(LOOK_S)
+        time.sleep(PARENT_CHECK_S)
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 def main() -> int:
-    """Serve until a signal ends it; requests on their way are finished first."""
+    """Serve until a signal. Requests in progress are finished first."""
     try:
         settings = load_settings()
         configure_logging(settings.log_level)
-        views = declared_by(settings).views  # what is wrong with them is told here, once
+        views = declared_by(settings).views  # report what is wrong with them here, once
     except (InfraError, DeclarationError) as error:
         sys.stderr.write(f"tidemark serving: {error}\n")
         return error.exit_code
-    log.info("serving", address=addresses(settings).serving, views=sorted(views), processes=settings.serving_workers)
+    log.info("started", address=addresses(settings).serving, views=sorted(views), processes=settings.serving_workers)
     with ExitStack() as stack:
         if settings.serving_workers > 1:
             os.environ[PARENT_VARIABLE] = str(
@@ -107,12 +107,12 @@ def _serve(settings: Settings) -> None:
         loop="uvloop",
         http="httptools",
         ws="serving_layer.push.handshakes:Handshakes",
-        ws_max_size=MOST_OF_MESSAGE,
+        ws_max_size=MAX_MESSAGE_BYTES,
         proxy_headers=False,
         access_log=False,
         log_level="warning",
         server_header=False,
-        # Within the patience of a supervisor.
+        # Less than the supervisor waits.
         timeout_graceful_shutdown=max(1, int(min(settings.serving_timeout_s, settings.stop_timeout_s - 2))),
     )
 

@@ -29,7 +29,7 @@ from serving_layer.query.limits import execution_limits, query_limits
 from serving_layer.rest.access import ViewAccess
 from serving_layer.rest.context import Serving, problem_of
 from serving_layer.rest.openapi.document import describe
-from serving_layer.rest.queries import question_routes
+from serving_layer.rest.queries import query_routes
 from serving_layer.rest.sources import source_routes
 from serving_layer.rest.views import compared_views, freshness
 from views.declarations import Declarations
@@ -50,7 +50,7 @@ def create_app(settings: Settings, declarations: Declarations, engine: QueryEngi
         ),
         waits=Threads("wait", settings.serving_max_waiting),
         metrics=ServingMetrics(
-            lambda: _standings(engine, declarations), views=lambda: compared_views(engine, declarations)
+            lambda: _freshness_by_source(engine, declarations), views=lambda: compared_views(engine, declarations)
         ),
     )
     registry = Registry(settings.serving_live_subscribers, serving.metrics.live)
@@ -78,7 +78,7 @@ def create_app(settings: Settings, declarations: Declarations, engine: QueryEngi
     app.add_exception_handler(ServingError, _on_serving_error)
     app.router.routes.extend(
         [
-            *question_routes(serving), *live_queries.routes(), *source_routes(serving), *session_routes(serving),
+            *query_routes(serving), *live_queries.routes(), *source_routes(serving), *session_routes(serving),
             *alert_routes(alerts, registry), *_description_routes(serving), *dashboard_routes(),
         ]
     )  # fmt: skip
@@ -93,7 +93,7 @@ async def _on_serving_error(_request: Request, error: Exception) -> Response:
 
 
 def _description_routes(serving: Serving) -> list[Route]:
-    """`/openapi.json`, for a key: the names of views are for those who may see them. `/docs` leads to its page."""
+    """`/openapi.json` for a key: it names the views that the key may see. `/docs` redirects to the API page."""
     described: dict[tuple[str, ...], dict[str, Any]] = {}
 
     async def openapi(request: Request) -> Response:
@@ -109,22 +109,22 @@ def _description_routes(serving: Serving) -> list[Route]:
     return [Route("/openapi.json", openapi), Route("/docs", docs)]
 
 
-def _standings(engine: QueryEngine, declarations: Declarations) -> dict[str, dict[str, Any]]:
-    """How fresh each source is that has views."""
+def _freshness_by_source(engine: QueryEngine, declarations: Declarations) -> dict[str, dict[str, Any]]:
+    """The freshness of each source that has views."""
     return {name: freshness(engine, name) for name in declarations.sources if declarations.views_of(name)}
 
 
 async def _ready(serving: Serving) -> dict[str, Any]:
-    """Whether questions can be answered, and from what. No key is needed for this, so it names nothing.
+    """Whether queries can be answered. This needs no key, so it names no source.
 
-    Without Redis answers are degraded, and still answers. Without the batch views of any source there are none.
+    Without Redis answers are degraded. Without the batch views of any source there are none.
     """
-    standings = await asyncio.to_thread(_standings, serving.engine, serving.declarations)
-    readable = [said for said in standings.values() if said["run"] is not None]
-    if standings and not readable:
-        detail = "The batch views of no source can be read. GET /views says why, to those who have a key."
+    by_source = await asyncio.to_thread(_freshness_by_source, serving.engine, serving.declarations)
+    readable = [fresh for fresh in by_source.values() if fresh["run"] is not None]
+    if by_source and not readable:
+        detail = "The batch views of no source can be read. GET /views says why; it needs a key."
         raise Problem(503, "not-ready", detail, retry_after_s=1)
     return {
-        "batch": "readable" if len(readable) == len(standings) else "not of all sources",
-        "speed": "degraded" if any(said["degraded"] for said in readable) else "readable",
+        "batch": "readable" if len(readable) == len(by_source) else "not of all sources",
+        "speed": "degraded" if any(fresh["degraded"] for fresh in readable) else "readable",
     }

@@ -1,4 +1,4 @@
-"""What can go wrong with a question. Each kind becomes one problem document (infra/rest/problems.py)."""
+"""Errors of queries. Each class becomes one kind of problem document (infra/rest/problems.py)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class ServingError(Exception):
-    """A question that is not answered. `more` are further members of the problem document."""
+    """A query without a result. `more` are further members of the problem document."""
 
     status = 500
     kind = "not-answered"
@@ -27,7 +27,7 @@ class BadParameter(ServingError):
 
 
 class NotAcceptable(ServingError):
-    """None of the formats that the asker accepts can be given: `allowed` are those that can."""
+    """The client accepts none of the formats: `allowed` are those that there are."""
 
     status = 406
     kind = "not-acceptable"
@@ -48,42 +48,42 @@ class UnknownSource(ServingError):
 
 
 class TooLarge(ServingError):
-    """The question passes a limit: `limit` names the setting, and the detail how to narrow it."""
+    """The query exceeds a limit: `limit` names it, and the detail says how to narrow the query."""
 
     status = 422
     kind = "too-large"
 
 
 class TooLong(ServingError):
-    """The question took longer than `query_timeout_s`."""
+    """The query took longer than `serving_timeout_s`."""
 
     status = 503
     kind = "too-long"
 
 
 class NotYet(ServingError):
-    """The views have not come as far as was asked (`min_cut`): how far they are stands in `applied`."""
+    """The views have not reached `min_cut`: `applied` says how far they are."""
 
     status = 412
     kind = "not-yet"
 
 
 class Stale(ServingError):
-    """The views are older than was asked for (`max_staleness`)."""
+    """The views are older than `max_staleness`."""
 
     status = 503
     kind = "stale"
 
 
 class NoBatchView(ServingError):
-    """The batch side cannot be read; half a sum is never answered."""
+    """The batch view cannot be read. The speed view alone is never the answer."""
 
     status = 503
     kind = "no-batch-side"
 
 
 class NotComputedYet(ServingError):
-    """The view is declared, but no run has it yet: it joins at the next cut."""
+    """The view is declared, but no run has it yet: it joins at the next run."""
 
     status = 503
     kind = "not-computed-yet"

@@ -1,7 +1,7 @@
-"""What the serving layer measures: how long answers take, which are degraded, how fresh the views are.
+"""Metrics of the serving layer: the duration of queries, degraded answers, the freshness of sources.
 
-Several processes share one port, and Prometheus reaches any of them. So they write what they count into files of a
-folder (prometheus-client's multiprocess mode, switched on by the environment), and whoever is asked adds all of it up.
+Several processes share one port, and Prometheus reaches any of them. So they write their counters into files of one
+folder (the multiprocess mode of prometheus-client, switched on by the environment), and the one that is asked adds up.
 """
 
 from __future__ import annotations
@@ -28,39 +28,39 @@ SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 1
 OF_PROCESS = re.compile(r"_(\d+)\.db")
 
 PER_SOURCE = (
-    PerSource("run", "Number of the run that is served; 0: none yet.", lambda source, _now: source["run"]),
+    PerSource("run", "Number of the served run; 0 if there is none yet.", lambda source, _now: source["run"]),
     PerSource(
         "batch_age_seconds",
-        "Seconds since the run that is served was published.",
+        "Seconds since the served run was published.",
         lambda source, _now: source["batch_age_s"],
     ),
-    PerSource("lag_events", "Events in Kafka that no answer holds yet.", lambda source, _now: source["lag_events"]),
-    PerSource("lag_seconds", "How old the newest of what answers hold is.", lambda source, _now: source["lag_s"]),
+    PerSource("lag_events", "Events in Kafka that are not in answers yet.", lambda source, _now: source["lag_events"]),
+    PerSource("lag_seconds", "How far answers are behind Kafka, in seconds.", lambda source, _now: source["lag_s"]),
     PerSource(
         "degraded",
-        "1 where answers lack what came since the run: Redis does not answer, or has nothing.",
+        "1 if answers lack the events since the run: Redis does not reply, or holds no speed views.",
         lambda source, _now: float(source["degraded"]),
     ),
 )
 
 
 PER_VIEW = {
-    "compared_groups": "Groups of the view that the last run compared with what the speed side had said of them.",
-    "mismatched_groups": "Those of them that differed.",
-    "unexplained_groups": "Those of them that differed, and not by copies after the horizon.",
-    "set_aside": "1 where the speed side of the view is set aside: its answers are those of the batch view alone.",
+    "compared_groups": "Groups of the speed view that the last comparison checked against the batch view.",
+    "mismatched_groups": "Checked groups that differed.",
+    "unexplained_groups": "Checked groups that differed, and not because of duplicates after the horizon.",
+    "set_aside": "1 if the speed view is quarantined: answers are those of the batch view alone.",
 }
 
 
 class ViewMetrics(Collector):
-    """What comparisons of the speed side with the batch side found, read when asked."""
+    """Results of the comparisons of speed views with batch views, read on each scrape."""
 
     def __init__(self, views: Callable[[], Iterable[tuple[str, str, Mapping[str, float]]]]) -> None:
         """`views` gives source, view and its numbers, by the names of `PER_VIEW`."""
         self._views = views
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """For the registry."""
+        """Called by the registry."""
         found = list(self._views())
         for name, help_ in PER_VIEW.items():
             family = GaugeMetricFamily(f"tidemark_serving_{name}", help_, labels=["source", "view"])
@@ -71,7 +71,7 @@ class ViewMetrics(Collector):
 
 
 class ServingMetrics:
-    """Counted here, in this process."""
+    """The metrics of this process, and of all that share its folder."""
 
     def __init__(
         self,
@@ -79,23 +79,26 @@ class ServingMetrics:
         own: CollectorRegistry | None = None,
         views: Callable[[], Iterable[tuple[str, str, Mapping[str, float]]]] = tuple,
     ) -> None:
-        """`freshness` says of each source what `PER_SOURCE` tells, `views` of each view what `PER_VIEW` does."""
+        """`freshness` gives the values of `PER_SOURCE` by source, `views` those of `PER_VIEW`."""
         self._views = ViewMetrics(views)
         self._own = own or new_registry("serving")
         self._freshness = SourceMetrics("tidemark_serving", PER_SOURCE, lambda: _status(freshness))
         self._seconds = Histogram(
             "tidemark_serving_answer_seconds",
-            "How long answers took, by view and outcome: answered, not-modified, or the kind of the problem.",
+            "Duration of queries by view and outcome: answered, not-modified, or the kind of problem.",
             ["view", "outcome"],
             buckets=SECONDS,
             registry=self._own,
         )
         self._degraded = Counter(
-            "tidemark_serving_degraded_answers", "Answers without the newest events.", ["view"], registry=self._own
+            "tidemark_serving_degraded_answers",
+            "Degraded answers: they lack the newest events.",
+            ["view"],
+            registry=self._own,
         )
         self._in_flight = Gauge(
             "tidemark_serving_requests_in_flight",
-            "Questions that are being answered.",
+            "Queries in execution.",
             multiprocess_mode="livesum",
             registry=self._own,
         )
@@ -108,24 +111,24 @@ class ServingMetrics:
 
     @contextmanager
     def timing(self, views: list[str]) -> Iterator[dict[str, str]]:
-        """Time an answer to questions about `views`. What is put into it as `outcome` becomes the label."""
-        said = {"outcome": "failed"}
+        """Time the queries of one request. The caller puts the label into the mapping as `outcome`."""
+        labels = {"outcome": "failed"}
         began = time.perf_counter()
         self._in_flight.inc()
         try:
-            yield said
+            yield labels
         finally:
             self._in_flight.dec()
             seconds = time.perf_counter() - began
             for view in views:
-                self._seconds.labels(view, said["outcome"]).observe(seconds)
+                self._seconds.labels(view, labels["outcome"]).observe(seconds)
 
     def count_degraded(self, view: str) -> None:
-        """An answer that said so."""
+        """Count a degraded answer of a view."""
         self._degraded.labels(view).inc()
 
     def registry(self) -> CollectorRegistry:
-        """All there is to tell: of this process, or of all that share the folder; and how fresh the sources are."""
+        """All metrics: of this process, or of all that share the folder; and the freshness of sources and views."""
         if folder := os.environ.get(FOLDER_VARIABLE):
             _forget_dead(Path(folder))
             found = CollectorRegistry()
@@ -143,7 +146,7 @@ def _status(freshness: Callable[[], Mapping[str, Mapping[str, Any]]]) -> Process
 
 
 def _forget_dead(folder: Path) -> None:
-    """What a process that is gone had in flight is not in flight any more."""
+    """Remove the gauges of processes that have ended: their queries are no longer in execution."""
     for pid in {int(found[1]) for path in folder.glob("gauge_live*.db") if (found := OF_PROCESS.search(path.name))}:
         if not psutil.pid_exists(pid):
             multiprocess.mark_process_dead(pid, str(folder))  # type: ignore[no-untyped-call]

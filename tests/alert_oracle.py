@@ -18,7 +18,7 @@ MICROS = 1_000_000
 
 
 @dataclass
-class Told:
+class FiredEpisode:
     """An episode that fired, as the set of its periods."""
 
     periods: set[int]
@@ -27,16 +27,16 @@ class Told:
 
 @dataclass
 class Oracle:
-    """One alert over a sequence of looks."""
+    """One alert over a sequence of evaluations."""
 
     alert: Alert
-    told: dict[Any, list[Told]] = field(default_factory=dict)
+    fired: dict[Any, list[FiredEpisode]] = field(default_factory=dict)
 
-    def look(self, events: Sequence[Event], cut: Cut, as_of: float) -> None:
-        """All events that were sent are given; those below the cut are looked at."""
+    def evaluate(self, events: Sequence[Event], cut: Cut, as_of: float) -> None:
+        """Evaluate the events below the cut, of all that were sent."""
         below = [event for event in events if event.offset < cut.get(event.partition, 0)]
         answers = self._answers(below)
-        for key in {key for key, _ in answers} | set(self.told):
+        for key in {key for key, _ in answers} | set(self.fired):
             of_key = {period: value for (each, period), value in answers.items() if each == key}
             if self.alert.silence_s:
                 self._silence(key, of_key, as_of)
@@ -44,13 +44,13 @@ class Oracle:
                 self._episodes(key, sorted(self._true(of_key, as_of)), as_of)
 
     def _answers(self, below: Iterable[Event]) -> dict[tuple[Any, int], dict[str, Any]]:
-        """Merged over the keys that the alert does not ask by, and over the buckets of each period."""
+        """Merged over the keys that the alert does not distinguish, and over the buckets of each period."""
         view, alert = self.alert.view, self.alert
-        places = [list(view.keys).index(name) for name in alert.keys]
+        columns = [list(view.keys).index(name) for name in alert.keys]
         merged: dict[tuple[Any, int], Any] = {}
         for (bucket, key), state in in_memory.fold(view, in_memory.counted(below)).items():
             step_s = view.bucket.seconds if alert.silence_s else alert.step_s
-            group = tuple(key[place] for place in places), bucket // MICROS // step_s * step_s
+            group = tuple(key[column] for column in columns), bucket // MICROS // step_s * step_s
             known = {group: merged[group]} if group in merged else {}
             merged[group] = in_memory.merge(view, known, {group: state})[group]  # type: ignore[dict-item,index]
         return {group: view.present(state) for group, state in merged.items()}
@@ -72,24 +72,26 @@ class Oracle:
         return found
 
     def _episodes(self, key: Any, true: list[int], as_of: float) -> None:
-        alert, told = self.alert, self.told.setdefault(key, [])
+        alert, fired = self.alert, self.fired.setdefault(key, [])
         room = alert.step_s + alert.keep_s
         for run in _rows(true, alert.step_s):
-            near = [each for each in told if any(abs(mine - theirs) <= room for mine in run for theirs in each.periods)]
+            near = [
+                each for each in fired if any(abs(mine - theirs) <= room for mine in run for theirs in each.periods)
+            ]
             if near:
                 max(near, key=lambda each: max(each.periods)).periods.update(run)
             elif len(run) >= alert.for_buckets:
-                told.append(Told(set(run)))
-        for each in told:
+                fired.append(FiredEpisode(set(run)))
+        for each in fired:
             each.is_over = each.is_over or as_of >= max(each.periods) + room
 
     def _silence(self, key: Any, of_key: dict[int, Any], as_of: float) -> None:
-        told = self.told.setdefault(key, [])
+        fired = self.fired.setdefault(key, [])
         last = max(of_key, default=0) + self.alert.view.bucket.seconds
-        if told and not told[-1].is_over and last > max(told[-1].periods):
-            told[-1].is_over = True
-        elif as_of >= last + self.alert.silence_s and all(last not in each.periods for each in told):
-            told.append(Told({last}))
+        if fired and not fired[-1].is_over and last > max(fired[-1].periods):
+            fired[-1].is_over = True
+        elif as_of >= last + self.alert.silence_s and all(last not in each.periods for each in fired):
+            fired.append(FiredEpisode({last}))
 
 
 def _rows(periods: list[int], step_s: int) -> list[list[int]]:

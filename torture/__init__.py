@@ -1,1 +1,1 @@
-"""The fault programme: a running installation, what is done to it, and whether it ever answers wrongly."""
+"""The fault programme: inject faults into a running installation, and check every answer."""

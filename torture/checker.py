@@ -88,7 +88,7 @@ class Checker:
         self._serving_pid: int | None = None
 
     def start(self) -> None:
-        """Begin to ask."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:

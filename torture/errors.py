@@ -1,4 +1,4 @@
-"""What can go wrong with the programme itself. What goes wrong with the platform is a result, not an error."""
+"""Errors of the programme itself. What is wrong with the platform is a result, not an error."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ class TortureError(Exception):
 
 
 class NotInTime(TortureError):
-    """Something that was waited for did not come about within its deadline."""
+    """A condition did not come true within its deadline."""
 
 
 class BrokenPromise(TortureError):
-    """A fault looked at the platform itself, and found something that must never be: that is a result."""
+    """A fault found a broken promise of the platform: that is a result."""

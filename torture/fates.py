@@ -1,4 +1,4 @@
-"""What became of every record that was sent, as its client knows it: written down as it happens."""
+"""The outcome of every record that was sent, as its client knows it, logged as it happens."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Outcome = Literal["acknowledged", "refused", "unknown"]
 
 
 class Fate(NamedTuple):
-    """One try to send one record. `event_id` is empty for poison."""
+    """One attempt to send one record. `event_id` is empty for poison."""
 
     number: int
     event_id: str
@@ -34,14 +34,14 @@ class Fates:
         self.acknowledged: dict[tuple[int, int], str] = {}
         """(partition, offset) -> id of what Kafka promised to keep there; empty for poison."""
         self.ids: set[str] = set()
-        """Of every event that somebody promised to keep, wherever."""
+        """The ids of all acknowledged events, wherever they are."""
         self.tries: Counter[str] = Counter()
         """By id, how often an event was sent and may be stored."""
         self.end: dict[int, int] = {}
         """After the last acknowledged offset of each partition."""
 
     def note(self, fate: Fate) -> None:
-        """Write down one fate."""
+        """Log one outcome."""
         with self._lock:
             self.counts[fate.outcome] += 1
             if fate.event_id and fate.outcome != "refused":
@@ -53,10 +53,10 @@ class Fates:
             self._file.write(json.dumps(fate) + "\n")
 
     def ends(self) -> dict[int, int]:
-        """The cut below which all that is acknowledged by now stands."""
+        """The cut that has everything acknowledged by now."""
         with self._lock:
             return dict(self.end)
 
     def close(self) -> None:
-        """All is written."""
+        """Close the log."""
         self._file.close()

@@ -20,8 +20,8 @@ RUN_S = 90.0
 """About how long a batch run takes under load, on two cores: what waits for one costs as much."""
 
 Strike = Callable[[Installation, random.Random], AbstractContextManager[None]]
-"""Entering injects the fault, leaving heals what does not heal by itself. Chances are taken from the given source
-alone, so that the same seed does the same."""
+"""Entering injects the fault, leaving heals what does not heal by itself. Random choices come only from the given
+source, so that the same seed does the same."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What a user's installation declares and how it is set, for a programme that never touches the installation itself."""
+"""The declarations and settings of a user's installation, which is only read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A whole running stack on a home of its own, made to be hurt."""
+"""A complete running stack on a home of its own, into which faults are injected."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class Installation:
 
     def throw_away(self) -> None:
         """Take it down with its proxies and disks. Of what is on its own disks, only logs and statuses stay."""
-        with ExitStack() as around:  # whatever fails of it, the rest goes all the same; disks after what is on them
+        with ExitStack() as around:  # each step runs even if another fails; disks go last
             if self.disks is not None:
                 around.callback(self.disks.throw_away)
             if self._carrier is not None:
@@ -145,7 +145,7 @@ class Installation:
 
     @property
     def home(self) -> Home:
-        """Its folder."""
+        """The home folder."""
         return Home(self.settings.home)
 
     @property

@@ -1,4 +1,4 @@
-"""The clients that send the load: one speaks to Kafka itself, one to the collector. Both note what became of it."""
+"""The clients that send the load, one straight to Kafka, one through the collector. Both log the outcome."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PAUSE_S = 0.05
 RETRY_S = 0.5
 FLUSH_S = 120.0
 CERTAIN = (400, 401, 403, 404, 413, 415, 422, 429)
-"""Answers of the collector after which nothing is stored."""
+"""Statuses of the collector after which nothing is stored."""
 BUSY = 429
 
 
@@ -56,12 +56,12 @@ class Producers:
         ]
 
     def start(self) -> None:
-        """Begin."""
+        """Start both threads."""
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        """Send no more; returns when the outcome of all is known, as far as it ever will be."""
+        """Stop sending; returns when every outcome is known, as far as it ever will be."""
         self._stopping.set()
         for thread in self._threads:
             thread.join(FLUSH_S)
@@ -77,7 +77,7 @@ class Producers:
         due = time.monotonic()
         while not self._stopping.is_set():
             self._producer.poll(0)
-            due = max(due, time.monotonic() - 1)  # after a pause there is no need to make up for all of it
+            due = max(due, time.monotonic() - 1)  # after a pause the load does not catch up completely
             while due <= time.monotonic() and len(self._rest) < 500:
                 due += 1 / max(self.rate, self.installation.rush)
                 try:
@@ -140,7 +140,7 @@ class Producers:
                     continue
                 try:
                     unsure = self._post(client, batch)
-                except Exception as error:  # nothing sent any more would look like a platform that is always well
+                except Exception as error:  # without load the platform would always look right
                     self.problems.append(f"an answer of the collector that nobody can read: {error!r}")
                     unsure = self._all(batch, "unknown", repr(error))
                 if self._stopping.is_set():
@@ -176,7 +176,7 @@ class Producers:
         return self._some(batch, answer)
 
     def _some(self, batch: list[PlannedRecord], answer: httpx.Response) -> list[PlannedRecord]:
-        """Of a batch whose outcome is unknown as a whole, some places may be certain."""
+        """Of a batch whose outcome is unknown, some locations may be known."""
         results: list[dict[str, Any]] = answer.json().get("results") or [{} for _ in batch]
         unsure = []
         for record, location in zip(batch, results, strict=True):

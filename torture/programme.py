@@ -1,4 +1,4 @@
-"""The programme: load, questions and batch runs all the time, faults one after another, and the verdict in the end."""
+"""The programme: load, queries and batch runs all the time, one fault after another, and the verdict at the end."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from torture.wait import wait_for
 RATE = 25.0
 RUN_EVERY_S = 40.0
 FIRST_EVENTS, FIRST_S = 300, 240.0
-"""Before the first fault there is something to lose."""
+"""Before the first fault there must be something to lose."""
 LOOK_EVERY_S = 0.5
 ON_DISKS = ("disk", "power")
 WITHOUT_DISKS = "needs an installation with disks of its own"
@@ -46,7 +46,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class ProgrammeOptions:
-    """What is to be done. `minutes`: no new fault after so long."""
+    """What to do. No new fault starts after `minutes`."""
 
     seed: int
     shots: int
@@ -54,7 +54,7 @@ class ProgrammeOptions:
     kinds: Sequence[str] = ()
     rate: float = RATE
     patience_s: float = verdict.CAUGHT_UP_S
-    """In the end, everything has to come to rest within so long."""
+    """At the end, everything has to catch up within this time."""
     run_every_s: float = RUN_EVERY_S
     """The pause between two batch runs of the programme itself."""
     in_given_order: bool = False
@@ -70,7 +70,7 @@ class Programme:
     faults: Sequence[Fault]
     on_shot: OnShot = lambda _number, _shot: None
     is_enough: Callable[[ProgrammeResult], bool] = lambda _result: False
-    """Whether what was looked for is found already: then nothing more is tried, and nobody waits for a good end."""
+    """Whether the result already has what the caller looks for: then the programme ends at once."""
     result: ProgrammeResult = field(init=False)
 
     def __post_init__(self) -> None:
@@ -88,7 +88,7 @@ class Programme:
         self._open: list[Shot] = []
 
     def run(self) -> ProgrammeResult:
-        """All of it. What is wrong is in the result; only a programme that cannot go on raises."""
+        """Run the programme. What is wrong is in the result; only a programme that cannot continue raises."""
         faults, self.result.left_out = usable(self.faults, self.options.kinds)
         self.result.left_out |= {each.name: reason for each in faults if (reason := self._lacks(each))}
         faults = [each for each in faults if each.name not in self.result.left_out]
@@ -122,13 +122,13 @@ class Programme:
         chance = random.Random(each.seed)  # noqa: S311  # what the fault leaves to chance
         self.installation.notes.clear()
         at, before, is_injected = self._now(), self._counted(), True
-        log.info("strikes", number=number, fault=each.fault.name)
+        log.info("injecting", number=number, fault=each.fault.name)
         try:
             with each.fault.strike(self.installation, chance):
                 self._last(each.fault.lasting_s)
-        except (BrokenPromise, AssertionError) as error:  # what a fault looks at itself, and found broken
+        except (BrokenPromise, AssertionError) as error:  # the fault itself found it
             self._wrong("a broken promise", f"{each.fault.name}: {error}"[:2000])
-        except Exception as error:  # a fault that cannot be had is no reason to have none of the others
+        except Exception as error:  # one fault that fails must not stop the others
             reason = f"{type(error).__name__}: {error}"[:300]
             self.installation.notes.append(reason)
             self.result.not_injected.append(f"{each.fault.name}: {reason}")
@@ -143,13 +143,13 @@ class Programme:
         self._close(number, shot, before, is_last=each.waits, is_well=is_well)
 
     def _last(self, seconds: float) -> None:
-        """Let the fault last, unless what was looked for is found meanwhile."""
+        """Let the fault last, unless the result has enough."""
         end = time.monotonic() + seconds
         while (left_s := end - time.monotonic()) > 0 and not self._has_enough():
             time.sleep(min(left_s, LOOK_EVERY_S))
 
     def _recover(self, since: float, within_s: float) -> bool:
-        """Wait until all is well: complete answers that hold everything acknowledged by now, every process ready."""
+        """Wait for complete answers with everything acknowledged by now, and for every process to be ready."""
         ends = self.fates.ends()
 
         def is_over() -> bool:
@@ -192,7 +192,7 @@ class Programme:
     def _counted(self) -> tuple[int, int]:
         return self.checker.comparisons, sum(self.checker.refusals.values())
 
-    # ---- all that goes on meanwhile ----
+    # ---- what runs all the time ----
 
     @contextmanager
     def _busy(self) -> Iterator[None]:
@@ -210,7 +210,7 @@ class Programme:
             self.fates.close()
 
     def _finish(self) -> None:
-        """No more faults and no more events: everything has to come to rest, and to be right."""
+        """Without faults and events, everything has to catch up and to be right."""
         self.runs.stop()
         self.producers.stop()
         try:
@@ -239,7 +239,7 @@ class Programme:
             verdict.check_master(self.installation, self.truth, self.fates, self.result)  # is it late, or lost?
 
     def _letters(self) -> None:
-        """They are sent after their commit: the last may be on their way."""
+        """Check dead letters; they are sent after their commit, so the last may still be on their way."""
         for _ in range(20):
             self.result.poison_missing.clear()
             verdict.check_letters(self.installation, self.truth, self.result)
@@ -281,7 +281,7 @@ class Programme:
 
 
 class Runs:
-    """A thread that makes batch runs, one after another; some are killed under, and say so."""
+    """A thread that makes batch runs, one after another; faults kill some of them."""
 
     def __init__(self, installation: Installation, every_s: float = RUN_EVERY_S) -> None:
         self._installation, self._every_s = installation, every_s
@@ -291,11 +291,11 @@ class Runs:
         self._thread = threading.Thread(target=self._run, name="runs", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """No more. The one that is under way is killed: that is one more thing that must not matter."""
+        """Stop, and kill the run that is under way: that must not matter either."""
         self._stopping.set()
         if self._process is not None:
             kill_group(self._process)
@@ -304,7 +304,7 @@ class Runs:
     def _run(self) -> None:
         while not self._stopping.wait(self._every_s):
             with self._installation.run_turn:
-                if self._stopping.is_set():  # it was long until it was our turn
+                if self._stopping.is_set():  # stopped while it waited for its turn
                     return
                 self._process = self._installation.commands.spawn_batch_run()
                 self._installation.run_turn.yields(self._process)
@@ -318,7 +318,7 @@ class Runs:
 def torture(
     folder: Path, options: ProgrammeOptions, faults: Sequence[Fault], on_shot: OnShot, **installation_options: object
 ) -> ProgrammeResult:
-    """A programme on a new installation in `folder`, which is taken down in the end."""
+    """Run a programme on a new installation in `folder`, and take it down at the end."""
     installation = Installation(folder, **installation_options)  # type: ignore[arg-type]
     try:
         installation.start()
@@ -326,6 +326,6 @@ def torture(
         try:
             return programme.run()
         finally:
-            programme.result.write(folder / "result.json")  # also of one that could not go on
+            programme.result.write(folder / "result.json")  # also of one that raised
     finally:
         installation.throw_away()

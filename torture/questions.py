@@ -17,12 +17,12 @@ LONGEST = 4
 FINE, FINEST = 0.3, 10
 """How often a view that is finer than an hour is asked by its own grain, and over how many periods of it."""
 WHOLE = 0.04
-"""How often everything there is is asked for."""
+"""How often a query covers all data."""
 FIRST, FILTERED = 0.15, 0.15
-"""How often only the first by a count are asked for, and those of one value of a key."""
+"""How often a query asks for the top rows by a count, or filters by a key."""
 ZONED, ZONES, HALF_ZONE = 0.2, ("Europe/Berlin", "America/New_York", "Asia/Tokyo", "Pacific/Honolulu"), "Asia/Kolkata"
-"""How often days are those of another place. Its clocks are off by whole hours, which a view of hours can tell; those
-of the last by half an hour."""
+"""How often a query has a time zone. The zones are off by whole hours, which views of hours can answer; the last one is
+off by half an hour."""
 ROLLING = 0.2
 """How often answers are taken over a window that ends with each period."""
 PAGED, PAGE_ROWS = 0.1, (2, 5, 20)
@@ -76,7 +76,7 @@ def question(
 
 
 def _elsewhere(view: View, start: int, chance: random.Random) -> dict[str, str]:
-    """Days, weeks and quarters of days on the clocks of another place."""
+    """Days, weeks and quarters of days in another time zone."""
     zones = ZONES if view.bucket.seconds > HALF_HOUR_S else (*ZONES, HALF_ZONE)
     first, days = start - DAY_S * chance.randrange(3), chance.randint(1, 3)
     query = {"tz": chance.choice(zones), "grain": chance.choice(("6h", "day", "week"))}
@@ -90,7 +90,7 @@ def _kind(view: View, key: str) -> str:
 
 
 def as_json(view: View, query: Mapping[str, str]) -> dict[str, Any]:
-    """The same question as `POST /query` takes it."""
+    """The same query as a body of `POST /query`."""
     body: dict[str, Any] = {"view": view.name, "filters": {}}
     for name, value in query.items():
         key, _, operator = name.partition(".")
@@ -103,11 +103,11 @@ def as_json(view: View, query: Mapping[str, str]) -> dict[str, Any]:
 
 
 def whole(view: View, hours: Sequence[int]) -> dict[str, str]:
-    """Everything there is, in days."""
+    """A query of all data, by day."""
     first, last = hours[0] * HOUR_S // DAY_S * DAY_S, -(-(hours[-1] + 1) * HOUR_S // DAY_S) * DAY_S
     return {"from": iso(first), "to": iso(last), "limit": "10000", "grain": "day"}
 
 
 def iso(seconds: float) -> str:
-    """A moment as it is asked for."""
+    """A time as queries have it."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -83,7 +83,7 @@ def _line(kind: str, shots: list[Shot]) -> KindSummary:
 
 
 def percentile(values: list[float], percent: int) -> float | None:
-    """Of what was seen, between the neighbours: [1, 2, 3], 50 -> 2. None of nothing."""
+    """A percentile, interpolated: [1, 2, 3], 50 -> 2. None without values."""
     if not values:
         return None
     return values[0] if len(values) == 1 else quantiles(values, n=100, method="inclusive")[percent - 1]
@@ -192,7 +192,7 @@ def _verdict(result: ProgrammeResult) -> tuple[str, str]:
 
 
 def _figures(result: ProgrammeResult, sabotages: Mapping[str, bool] | None) -> list[tuple[str, str, bool]]:
-    """What counts: name, figure, whether it is as it must be."""
+    """The main figures: name, value, whether it is as it must be."""
     wrong = [each for each in result.wrong if each.what == "a wrong answer"]
     counted = len(wrong) + len(result.lost) + len(result.doubled) + len(result.unrecovered)
     others = len(broken_promises(result)) - counted

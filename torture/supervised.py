@@ -77,7 +77,7 @@ def _appended(text: str, name: str, value: str) -> str:
 
 
 def main() -> int:
-    """The program."""
+    """Run the supervisor."""
     bent_file = Path(os.environ[VARIABLE])
     return up.main(lambda settings: bent_services(settings, bent_file))
 

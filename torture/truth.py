@@ -1,4 +1,4 @@
-"""What stands in the topic, read by a consumer of its own: the ground on which every answer is judged.
+"""The records of the topic, read by a separate consumer: every answer is judged by them.
 
 Which bytes are at which offset, the broker says; what they mean, the load does, which made them. Nothing of the
 platform is in between.
@@ -44,9 +44,9 @@ class Truth:
         self._poison: dict[bytes | None, Poison] = {}
         self._hours: dict[int, list[Event]] = defaultdict(list)
         self.poison: dict[tuple[int, int], Poison] = {}
-        """Where poison stands."""
+        """Poison by location."""
         self.ids: dict[tuple[int, int], str] = {}
-        """Where which event stands."""
+        """Event ids by location."""
         self.strange: list[str] = []
         """Records that nobody sent, or that are not where they may be."""
         self.end: dict[int, int] = dict.fromkeys(range(partitions), 0)
@@ -61,11 +61,11 @@ class Truth:
             self._poison[record.value] = record.poison
 
     def start(self) -> None:
-        """Begin to read."""
+        """Start reading."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         self._stopping.set()
         self._thread.join(30)
         self._consumer.close()

@@ -16,7 +16,7 @@ from views.errors import AlertError, DeclarationError, ExpressionError
 from views.expressions import Scope, parse_condition
 from views.grain import DAY, parse_length
 from views.source import NAME
-from views.typed_expression import Typed
+from views.typed_expression import TypedExpression
 from views.types import DOUBLE
 from views.view import View
 
@@ -121,7 +121,7 @@ class Alert:
         return found
 
     @cached_property
-    def condition(self) -> Typed | None:
+    def condition(self) -> TypedExpression | None:
         """The condition; None: it is an alert on silence."""
         return self.condition_for(self.view) if self.when else None
 
@@ -135,7 +135,7 @@ class Alert:
         }  # fmt: skip
         return hashlib.sha256(json.dumps(meaning, sort_keys=True).encode()).hexdigest()
 
-    def condition_for(self, view: View) -> Typed:
+    def condition_for(self, view: View) -> TypedExpression:
         """Its condition over the answers of a version of its view. AlertError where that version lacks one."""
         try:
             return parse_condition(self.when, alert_scope(view, compared=bool(self.shift_s)))
@@ -192,7 +192,7 @@ def alert_scope(view: View, *, compared: bool) -> Scope:
         if isinstance(algebra, QuantilesAlgebra) and not algebra.is_one:
             for share in algebra.names:
                 name = quantile_name(share, answer)
-                fields.setdefault(name, Typed(DOUBLE, f"try_cast(`{name}` AS double)", _reader(name)))
+                fields.setdefault(name, TypedExpression(DOUBLE, f"try_cast(`{name}` AS double)", _reader(name)))
     if compared:
         for name, typed in list(fields.items()):
             before = BEFORE + name
@@ -201,7 +201,7 @@ def alert_scope(view: View, *, compared: bool) -> Scope:
                     f"the view has an answer {before!r}, which is what compare calls {name!r} of the period before. "
                     "Rename that answer."
                 )
-            fields[before] = Typed(typed.type, f"try_cast(`{before}` AS {typed.type.ddl()})", _reader(before))
+            fields[before] = TypedExpression(typed.type, f"try_cast(`{before}` AS {typed.type.ddl()})", _reader(before))
     return Scope(fields, "numeric answer")
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from views.aggregates import Position
 from views.keys import pack_key
-from views.typed_expression import Typed
+from views.typed_expression import TypedExpression
 from views.view import View
 
 VALID, ID, PARTITION, OFFSET, KAFKA, AT = "_valid", "_id", "partition", "offset", "_kafka", "_at"
@@ -35,7 +35,7 @@ class Columns:
             wanted |= dict.fromkeys(expression.sql for expression in _expressions(view))
         return {sql: f"_c{number}" for number, sql in enumerate(wanted)}
 
-    def of(self, expression: Typed) -> str:
+    def of(self, expression: TypedExpression) -> str:
         """The column of an expression."""
         return self.names[expression.sql]
 
@@ -99,7 +99,7 @@ def _positions(table: Table, rows: Iterable[int]) -> list[Position]:
     return [Position(at[row], partitions[row], offsets[row]) for row in rows]
 
 
-def _expressions(view: View) -> Iterable[Typed]:
+def _expressions(view: View) -> Iterable[TypedExpression]:
     if view.condition is not None:
         yield view.condition
     yield from view.key_expressions.values()

@@ -33,7 +33,7 @@ Declaration = Source | View | Alert | Watch | Feed
 Declared = TypeVar("Declared", Source, View, Alert, Watch, Feed)
 
 
-class Chosen(Protocol):
+class DeclarationSettings(Protocol):
     """The settings that say what is declared."""
 
     @property
@@ -94,7 +94,7 @@ class Declarations:
         )
 
 
-def declared_by(settings: Chosen) -> Declarations:
+def declared_by(settings: DeclarationSettings) -> Declarations:
     """What an installation runs. Every process loads it here, so that all see the same declarations."""
     return load_declarations(settings.views_dir, with_catalog=settings.with_examples, examples=settings.examples)
 

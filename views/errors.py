@@ -1,4 +1,4 @@
-"""What can be wrong with a declaration: each text names the declaration, the place and a fix."""
+"""What can be wrong with a declaration: each message names the declaration, the problem and a fix."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class SourceError(DeclarationError):
 
 
 class ExpressionError(DeclarationError):
-    """An expression cannot be computed; the text says why and what would do. Who declares it adds the place."""
+    """An expression cannot be computed; the message says why, and what to write. The declaration adds where."""
 
 
 class ViewError(DeclarationError):

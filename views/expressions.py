@@ -1,7 +1,7 @@
 """Expressions: the part of Spark SQL that a view may use, checked and typed when it is declared.
 
-An expression is read once and written twice: as Spark SQL for the batch and speed layers, and as a Python function for
-the reference interpreter. Both come from the same tree, and the tests hold them against each other.
+An expression is parsed once and translated twice: to Spark SQL for the batch and speed layers, and to a Python function
+for the reference interpreter. Both come from the same tree, and tests compare them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from views import functions
 from views.errors import DeclarationError, ExpressionError
 from views.field_types import MAX_PRECISION, FieldType, parse_fields
 from views.syntax import call, check_nothing_lost, taken, tree
-from views.typed_expression import Typed
+from views.typed_expression import TypedExpression
 from views.types import BIGINT, BOOLEAN, DATE, DOUBLE, NULL, STRING, TIMESTAMP, fit, literal, widened
 
 LONGEST, DEEPEST = 10_000, 100
@@ -33,13 +33,13 @@ UNITS = ("SECOND", "MINUTE", "HOUR", "DAY", "MONTH", "YEAR")
 class Scope:
     """What names mean in an expression: name -> (type, how Spark reaches it, how Python does)."""
 
-    fields: Mapping[str, Typed]
+    fields: Mapping[str, TypedExpression]
     noun: str = "field"
     used: set[tuple[str, ...]] = field(default_factory=set, compare=False)
-    """The paths that were asked for, in lower case."""
+    """The paths that were used, in lower case."""
 
-    def find(self, path: list[str]) -> Typed:
-        """The field at a path, its names compared as Spark does: without regard to upper and lower case."""
+    def find(self, path: list[str]) -> TypedExpression:
+        """The field at a path, its names compared without regard to case, as Spark does."""
         names = {name.lower(): name for name in self.fields}
         if path[0].lower() not in names:
             raise ExpressionError(_unknown(self.noun, path[0], sorted(self.fields)))
@@ -50,7 +50,7 @@ class Scope:
         return found
 
 
-def _member(of: Typed, name: str, path: str) -> Typed:
+def _member(of: TypedExpression, name: str, path: str) -> TypedExpression:
     """The field of a struct, its name compared as Spark does; `path` is for the error."""
     inner = {each.name.lower(): each for each in of.type.fields}
     if name.lower() not in inner:
@@ -64,7 +64,7 @@ def _unknown(noun: str, name: str, known: list[str]) -> str:
     return f"there is no {noun} {name!r}.{hint} There are: {', '.join(known) or 'none inside it'}."
 
 
-def parse(text: str, scope: Scope) -> Typed:
+def parse(text: str, scope: Scope) -> TypedExpression:
     """`lower(properties.url)` -> its type, its Spark SQL and its Python function; ExpressionError if that cannot be."""
     given: object = text
     if not isinstance(given, str) or not given.strip():
@@ -84,7 +84,7 @@ def parse(text: str, scope: Scope) -> Typed:
     return found
 
 
-def parse_condition(text: str, scope: Scope) -> Typed:
+def parse_condition(text: str, scope: Scope) -> TypedExpression:
     """The same for a `where`, which is true or not; null is not."""
     found = parse(text, scope)
     if found.type != BOOLEAN:
@@ -92,7 +92,7 @@ def parse_condition(text: str, scope: Scope) -> Typed:
     return found
 
 
-def _build(node: Any, scope: Scope, depth: int) -> Typed:
+def _build(node: Any, scope: Scope, depth: int) -> TypedExpression:
     if depth > DEEPEST:
         raise ExpressionError(TOO_DEEP)
     inner = depth + 1
@@ -132,11 +132,11 @@ def _build(node: Any, scope: Scope, depth: int) -> Typed:
     return functions.build("not", [built]) if node.args.get("negate") else built
 
 
-def _case(node: exp.Case, scope: Scope, depth: int) -> Typed:
+def _case(node: exp.Case, scope: Scope, depth: int) -> TypedExpression:
     """`case when a then b else c end`, and `case x when a then b end`, which is the same with x = a."""
     of, ifs, default = taken(node, "this", "ifs", "default")
     subject = _build(of, scope, depth) if of is not None else None
-    branches: list[tuple[Typed, Typed]] = []
+    branches: list[tuple[TypedExpression, TypedExpression]] = []
     for each in ifs:
         when, then = taken(each, "this", "true")
         condition = _build(when, scope, depth)
@@ -146,7 +146,7 @@ def _case(node: exp.Case, scope: Scope, depth: int) -> Typed:
     return functions.case(branches, _build(default, scope, depth) if default is not None else _constant(None))
 
 
-def _dot(node: exp.Dot, scope: Scope, depth: int) -> Typed:
+def _dot(node: exp.Dot, scope: Scope, depth: int) -> TypedExpression:
     """`a.b.c.d.e`, which sqlglot makes of a column and dots, or `track[0].at`."""
     of, name = taken(node, "this", "expression")
     if not isinstance(name, exp.Identifier):
@@ -169,9 +169,9 @@ def _path(node: exp.Expression) -> list[str]:
     raise ExpressionError(f"{node.sql('spark')!r} is not a path to a field. Write names and dots.")
 
 
-def _constant(value: Any) -> Typed:
+def _constant(value: Any) -> TypedExpression:
     kind = _kind_of(value)
-    return Typed(kind, literal(value), lambda _row: value, constant=True, value=value)
+    return TypedExpression(kind, literal(value), lambda _row: value, constant=True, value=value)
 
 
 def _kind_of(value: Any) -> FieldType:

@@ -1,4 +1,4 @@
-"""A feed: the answers of a view as a table in a Kafka topic, each change a message, so that other systems follow it."""
+"""A feed: the changed answers of a view, as messages of a compacted Kafka topic that other systems read."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Grain:
 
 
 def parse_grain(text: str) -> Grain:
-    """`5m` -> a Grain. It divides a day without remainder: coarser and calendar periods are asked for in queries."""
+    """`5m` -> a Grain. It divides a day without remainder; queries may ask for longer and for calendar periods."""
     given: object = text
     match = GRAIN.fullmatch(given) if isinstance(given, str) else None
     seconds = int(match[1]) * UNITS[match[2]] if match else 0
@@ -47,7 +47,7 @@ def parse_grain(text: str) -> Grain:
 
 
 def parse_length(text: str) -> int:
-    """`5m` -> 300 seconds: any length of time, also one that divides no day."""
+    """`5m` -> 300 seconds: any duration."""
     given: object = text
     match = GRAIN.fullmatch(given) if isinstance(given, str) else None
     if match is None:

@@ -1,6 +1,6 @@
 """The reference interpreter: a view and a list of events -> answers, in plain Python.
 
-Everything else (Spark, the merge, the running system) is held against this. It is meant to be read and believed.
+Everything else (Spark, the merge, the running system) is compared with it, so it is short and plain.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Group = tuple[int, Key]
 
 @dataclass(frozen=True)
 class Event:
-    """A valid event: where it stands, its id and time (given or made), and its fields by name."""
+    """A valid event: its location, its id and time, and its fields by name."""
 
     partition: int
     offset: int
@@ -33,7 +33,7 @@ class Event:
 
     @property
     def position(self) -> Position:
-        """Where it stands."""
+        """Its position, by which First and Last order values."""
         return Position((self.event_time - EPOCH) // MICROSECOND, self.partition, self.offset)
 
 
@@ -67,7 +67,7 @@ def fold(view: View, events: Iterable[Event]) -> dict[Group, dict[str, Any]]:
 
 
 def merge(view: View, left: dict[Group, dict[str, Any]], right: dict[Group, dict[str, Any]]) -> dict[Group, Any]:
-    """The states of both sides' events."""
+    """The merged states of all groups."""
     merged = dict(left)
     for group, state in right.items():
         merged[group] = packed_states.merge(view.algebras, merged[group], state) if group in merged else state

@@ -1,4 +1,4 @@
-"""The byte form of a key: what a group is found by in Redis and in the read index.
+"""The byte form of a key, by which groups are found in Redis and in the read index.
 
 Its order is that of the values (null first, then by value), and the bytes of a text begin with those of its beginnings:
 a range or a prefix of keys is a range of bytes. Two keys have the same bytes only if they are the same.

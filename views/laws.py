@@ -150,7 +150,7 @@ def _not_json(view: View, answers: Answers) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Reference:
-    """What a view must answer over some events, each there once, and how far from it an answer may be."""
+    """What a view must answer over some events without duplicates, and how far an answer may be off."""
 
     view: View
     events: tuple[Event, ...]

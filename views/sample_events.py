@@ -35,7 +35,7 @@ ABSENT, NULL = 0.08, 0.06
 
 
 @dataclass(frozen=True)
-class Record:
+class SampleRecord:
     """An event as it goes into Kafka, and as the reference interpreter is to read it."""
 
     value: bytes
@@ -44,14 +44,14 @@ class Record:
 
 def generate(
     source: Source, count: int, seed: int, *, views: Iterable[View] = (), partitions: int = 3, duplicates: float = 0.05
-) -> list[Record]:
+) -> list[SampleRecord]:
     """`count` records of a source; a share `duplicates` of them repeats an earlier one, byte for byte."""
     chance = random.Random(seed)  # noqa: S311  # generated events, no secret
     views = list(views)
     constants = sorted({each for view in views for each in _constants(view)}, key=repr)
     # Some within a few buckets of the finest view: else hardly two events would meet in a bucket of 5 seconds.
     spans_s = sorted({SPAN_S, *(min(4 * view.bucket.seconds, SPAN_S) for view in views)})
-    records: list[Record] = []
+    records: list[SampleRecord] = []
     offsets = [0] * partitions
     for number in range(count):
         if records and chance.random() < duplicates:
@@ -67,7 +67,7 @@ def generate(
             value = encode(fields).encode()
             event = Event(partition, offsets[partition], fields[source.id_field], at, fields)
         offsets[partition] += 1
-        records.append(Record(value, event))
+        records.append(SampleRecord(value, event))
     return records
 
 

@@ -26,7 +26,7 @@ def to_text(view: View) -> str:
 
 
 def from_text(text: str, source: Source) -> View:
-    """The view again, over the source as it is declared now. DeclarationError where that source has not its fields."""
+    """The view, over the source as it is declared now. DeclarationError if that source lacks a field."""
     try:
         declared = json.loads(text)
         answers = {name: _answer(dict(given)) for name, given in declared["answers"].items()}

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from views.states import pack_sql
-from views.typed_expression import Typed
+from views.typed_expression import TypedExpression
 from views.view import View
 
 
-class Plan(NamedTuple):
+class StatePlan(NamedTuple):
     """The SQL of a view's stored answers: what is aggregated, under which names, and what is made of these columns."""
 
     aggregates: dict[str, str]
@@ -19,11 +19,11 @@ class Plan(NamedTuple):
     """Those that a plain column can hold."""
 
 
-def _as_declared(expression: Typed) -> str:
+def _as_declared(expression: TypedExpression) -> str:
     return expression.sql
 
 
-def plan(view: View, text: Callable[[Typed], str] = _as_declared) -> Plan:
+def plan(view: View, text: Callable[[TypedExpression], str] = _as_declared) -> StatePlan:
     """In the order of the answers' names, which is that of a state's parts. `text` says what stands for a value."""
     aggregates: dict[str, str] = {}
     parts: list[tuple[str, str]] = []
@@ -36,7 +36,7 @@ def plan(view: View, text: Callable[[Typed], str] = _as_declared) -> Plan:
         parts += list(zip(measure.algebra.kinds, measure.algebra.parts(names), strict=True))
         if (column := measure.algebra.column(names)) is not None:
             answers[answer] = column
-    return Plan(aggregates, pack_sql(parts), answers)
+    return StatePlan(aggregates, pack_sql(parts), answers)
 
 
 def state_sql(view: View) -> str:

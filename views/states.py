@@ -142,14 +142,14 @@ def _unreadable(packed: bytes, error: Exception) -> StateError:
 
 
 def merge(algebras: Mapping[str, Algebra], left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, Any]:
-    """The states of both sides' events, answer by answer."""
+    """The merged states, answer by answer."""
     return {name: algebra.merge(left[name], right[name]) for name, algebra in algebras.items()}
 
 
 def merge_parts(algebras: Mapping[str, Algebra], many: Sequence[Sequence[Part]]) -> list[Part]:
     """The parts of many groups, as `split` gives them -> those of all their events; there is at least one group.
 
-    For whoever only hands states on: no Python value is made of a part that can be merged without.
+    For code that only passes states on: parts are merged as bytes wherever possible.
     """
     merged: list[Part] = []
     columns = list(zip(*many, strict=True))

@@ -1,4 +1,4 @@
-"""The text of an expression -> sqlglot's tree, of which everything is taken or refused: nothing is left out unseen."""
+"""Parse the text of an expression with sqlglot. Everything in the tree is used or refused; nothing is ignored."""
 
 from __future__ import annotations
 

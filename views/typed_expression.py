@@ -13,7 +13,7 @@ Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Typed:
+class TypedExpression:
     """One expression. Two that mean the same have the same `sql`, however they were typed in."""
 
     type: FieldType

@@ -18,7 +18,7 @@ from views.field_types import Field, FieldType
 from views.functions import cast_to, field_at, finite
 from views.grain import Grain, parse_grain
 from views.source import NAME, Source
-from views.typed_expression import Typed
+from views.typed_expression import TypedExpression
 from views.types import BIGINT, DOUBLE, fit
 
 KEY_KINDS = ("string", "bigint", "boolean", "date")
@@ -33,8 +33,8 @@ FORMAT = 1
 class Measure:
     """One stored answer, checked: which events, what of them, and the algebra of their states."""
 
-    of: Typed | None
-    where: Typed | None
+    of: TypedExpression | None
+    where: TypedExpression | None
     algebra: Algebra
 
 
@@ -88,7 +88,7 @@ class View:
         return event_scope(self.source)
 
     @cached_property
-    def key_expressions(self) -> dict[str, Typed]:
+    def key_expressions(self) -> dict[str, TypedExpression]:
         """Its keys, in the order in which they were declared."""
         found = {name: self._parsed(f"key {name!r}", text) for name, text in self.keys.items()}
         for name, key in found.items():
@@ -100,8 +100,8 @@ class View:
         return found
 
     @cached_property
-    def condition(self) -> Typed | None:
-        """Which events it looks at; None: all."""
+    def condition(self) -> TypedExpression | None:
+        """The condition that events must meet; None: all events count."""
         return self._condition("where", self.where)
 
     @cached_property
@@ -119,7 +119,7 @@ class View:
         return {name: measure.algebra for name, measure in self.measures.items()}
 
     @cached_property
-    def derived(self) -> dict[str, Typed]:
+    def derived(self) -> dict[str, TypedExpression]:
         """Its derived answers."""
         return {name: found for name, (found, _) in self._derived_answers.items()}
 
@@ -129,7 +129,7 @@ class View:
         return {name: used for name, (_, used) in self._derived_answers.items()}
 
     @cached_property
-    def _derived_answers(self) -> dict[str, tuple[Typed, frozenset[str]]]:
+    def _derived_answers(self) -> dict[str, tuple[TypedExpression, frozenset[str]]]:
         found = {}
         for name, answer in self.answers.items():
             if isinstance(answer, Derived):
@@ -138,7 +138,7 @@ class View:
         return found
 
     @cached_property
-    def _stored_numbers(self) -> dict[str, Typed]:
+    def _stored_numbers(self) -> dict[str, TypedExpression]:
         return {
             name: _number(name, BIGINT if algebra.is_whole else DOUBLE)
             for name, algebra in self.algebras.items()
@@ -157,7 +157,7 @@ class View:
         derived = {name: _number(name, answer.type) for name, answer in self.derived.items()}
         return Scope({**self._stored_numbers, **derived}, "numeric answer")
 
-    def _derived(self, name: str, answer: Derived, scope: Scope) -> Typed:
+    def _derived(self, name: str, answer: Derived, scope: Scope) -> TypedExpression:
         found = finite(self._parsed(f"answer {name!r}", answer.of, scope))
         if found.type.kind == "decimal":
             return cast_to(found, DOUBLE)
@@ -221,8 +221,8 @@ class View:
         """The stored answers that these answers are, or are derived from."""
         return frozenset(each for name in names for each in self.derived_from.get(name, (name,)))
 
-    def answers_in(self, condition: Typed) -> frozenset[str]:
-        """The answers that a condition over answers looks at."""
+    def answers_in(self, condition: TypedExpression) -> frozenset[str]:
+        """The answers that a condition over answers uses."""
         return frozenset(re.findall(r"`(\w+)`", condition.sql)) & self.answers.keys()
 
     def numbers(self, answers: Mapping[str, Any]) -> dict[str, Any]:
@@ -280,13 +280,13 @@ class View:
             raise ViewError(f"View {self.name!r}, {place}: {text!r}: {error}") from None
         return Measure(of, self._condition(f"{place}, where", answer.where), algebra)
 
-    def _parsed(self, place: str, text: str, scope: Scope | None = None) -> Typed:
+    def _parsed(self, place: str, text: str, scope: Scope | None = None) -> TypedExpression:
         try:
             return parse(text, scope or self.scope)
         except ExpressionError as error:
             raise ViewError(f"View {self.name!r}, {place}: {error}") from None
 
-    def _condition(self, place: str, text: str | None) -> Typed | None:
+    def _condition(self, place: str, text: str | None) -> TypedExpression | None:
         if text is None:
             return None
         try:
@@ -317,9 +317,9 @@ def _reader(name: str) -> Any:
     return lambda row: row.get(name)
 
 
-def _number(name: str, kind: FieldType) -> Typed:
+def _number(name: str, kind: FieldType) -> TypedExpression:
     """An answer inside an expression: whole numbers stay whole, any other stored number is a double."""
-    return Typed(kind, f"try_cast(`{name}` AS {kind.ddl()})", _reader(name))
+    return TypedExpression(kind, f"try_cast(`{name}` AS {kind.ddl()})", _reader(name))
 
 
 def _as_number(value: Any, algebra: Algebra) -> int | float | None:
@@ -329,5 +329,5 @@ def _as_number(value: Any, algebra: Algebra) -> int | float | None:
     return fit(value) if algebra.is_whole else float(value)
 
 
-def _meaning(value: Typed | None) -> Any:
+def _meaning(value: TypedExpression | None) -> Any:
     return None if value is None else {"sql": value.sql, "type": value.type.ddl()}

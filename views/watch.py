@@ -11,7 +11,7 @@ from typing import Any
 from views.errors import AlertError, ExpressionError
 from views.expressions import parse_condition
 from views.source import NAME, Source
-from views.typed_expression import Typed
+from views.typed_expression import TypedExpression
 from views.view import event_scope
 
 
@@ -33,7 +33,7 @@ class Watch:
         self.condition  # noqa: B018  computed now: a problem is reported where it was declared
 
     @cached_property
-    def condition(self) -> Typed:
+    def condition(self) -> TypedExpression:
         """Which events match."""
         try:
             return parse_condition(self.where, event_scope(self.source))

@@ -20,29 +20,29 @@ HEARTBEAT_S = 1.0
 
 
 def run_archiver(worker: Worker) -> None:
-    """Follow every source until told to stop. One that is refused stops no other; if all are, that is an error."""
+    """Archive every source until a signal stops it. A refused source stops no other; if all are refused, it fails."""
     settings = worker.settings
     sources = declared_by(settings).sources.values()
     bootstrap = addresses(settings).kafka
     admin = KafkaAdmin(settings, bootstrap)
-    existing_topics(admin)  # without Kafka no source need be tried
+    existing_topics(admin)  # without Kafka there is no point in opening a source
     worker.write_status(ProcessStatus(time.time()))
     spark = spark_session(settings, "tidemark-archiver")
-    followers = [SourceArchiver(settings, bootstrap, spark, source) for source in sources]
+    archivers = [SourceArchiver(settings, bootstrap, spark, source) for source in sources]
     try:
-        with worker.metrics(settings.archiver_metrics_port, archiver_metrics(followers, admin)):
+        with worker.metrics(settings.archiver_metrics_port, archiver_metrics(archivers, admin)):
             while not worker.is_stopping:
-                for follower in followers:
+                for archiver in archivers:
                     if not worker.is_stopping:
-                        follower.attend()
-                check_any_is_archived(followers)
-                described = {follower.source.name: follower.describe() for follower in followers}
+                        archiver.attend()
+                check_any_is_archived(archivers)
+                described = {archiver.source.name: archiver.describe() for archiver in archivers}
                 worker.write_status(ProcessStatus(time.time(), sources=described))
                 worker.wait(HEARTBEAT_S)
     finally:
         with suppress(Exception):  # whatever state Spark is in now, the table has its own position
-            for follower in followers:
-                follower.stop()
+            for archiver in archivers:
+                archiver.stop()
             spark.stop()
 
 

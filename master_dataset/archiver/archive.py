@@ -58,7 +58,7 @@ log = structlog.get_logger()
 
 @dataclass
 class Archive:
-    """One source on its way into its table."""
+    """The archiving of one source into its table."""
 
     settings: Settings
     source: Source
@@ -78,7 +78,7 @@ class Archive:
     failpoint: Callable[[str], None] = field(default=reach)
 
     def start(self, spark: SparkSession, *, once: bool = False) -> StreamingQuery:
-        """Begin to follow Kafka from the table's own position; with `once`, up to what Kafka holds now."""
+        """Start the query at the table's own position; with `once` it ends at what Kafka holds now."""
         pace = {"availableNow": True} if once else {"processingTime": f"{self.settings.archive_interval_s} seconds"}
         shutil.rmtree(self.checkpoint, ignore_errors=True)
         records = (
@@ -100,7 +100,7 @@ class Archive:
         begin, end = self.cut, planned_end(self.checkpoint, batch_id, self.source.topic)
         if set(end) != set(self.cut):
             raise PartitionsDiffer(
-                f"Topic {self.source.topic!r} has now the partitions {sorted(end)}, before {sorted(self.cut)}. "
+                f"Topic {self.source.topic!r} now has the partitions {sorted(end)}; it had {sorted(self.cut)}. "
                 f"Set partitions={len(end)} in the declaration of source {self.source.name!r}; nothing was skipped."
             )
         behind = list(ranges(end, self.cut))
@@ -128,7 +128,7 @@ class Archive:
             )
         self.failpoint("archiver.after_commit")
         self.cut, self.rows, self.last_commit_at = end, self.rows + done.proof.rows, time.time()
-        self.last = done.proof if done.proof.rows else self.last  # a commit of holes tells nothing of sizes
+        self.last = done.proof if done.proof.rows else self.last  # a commit without rows says nothing about sizes
         self.commits += 1
         self.invalid += done.proof.invalid
         self.dead_letters.send(done.version, done.proof)
@@ -143,11 +143,11 @@ class Archive:
         )
 
     def check_topic(self) -> None:
-        """Before each commit: a topic that was made again while we run begins at 0, and may soon reach our offsets."""
+        """Before each commit: a topic that was recreated meanwhile starts at 0, and may soon reach our offsets."""
         check_topic_id(self.source, read_topic_id(self.admin, self.source.topic), self.topic_id)
 
     def _reading_options(self, spark: SparkSession) -> dict[str, str]:
-        """How Kafka is read from the table's end on: loudly, if something is not there any more."""
+        """How Spark reads Kafka from the end of the table. It fails where records are gone."""
         return {
             **spark_kafka_options(self.settings, self.bootstrap),
             "subscribe": self.source.topic,
@@ -172,7 +172,7 @@ def checkpoint_folder(settings: Settings, source: str) -> Path:
 
 
 def open_archive(settings: Settings, bootstrap: str, source: Source, spark: SparkSession, locks: ExitStack) -> Archive:
-    """Check the table and Kafka, and continue exactly where the table ends. Refuses what would lose or repeat a row."""
+    """Check the table and Kafka, and continue where the table ends. Refuses whatever would lose or repeat a row."""
     path = table_path(settings, source.name)
     locks.enter_context(archiver_lock(path))
     try:
@@ -182,7 +182,9 @@ def open_archive(settings: Settings, bootstrap: str, source: Source, spark: Spar
             taken = take_out_unsynced(path)
         if not taken:
             raise
-        log.warning("taken_out", source=source.name, files=taken, why="unreadable, and nothing stands on it")
+        log.warning(
+            "files_taken_out", source=source.name, files=taken, reason="unreadable, and no commit depends on them"
+        )
         refuse_damage(source.name, path)
     create_table(spark, path, source)
     commits, ledger = complete_ledger(path)
@@ -191,7 +193,7 @@ def open_archive(settings: Settings, bootstrap: str, source: Source, spark: Spar
     held = follow(proofs)
     positions = read_positions(settings, bootstrap, source)
     cut = check_positions(source, positions, held.cut, held.topic_id)
-    log.info("continues", source=source.name, cut=cut, rows=held.rows)
+    log.info("opened", source=source.name, cut=cut, rows=held.rows)
     dead_letters = DeadLetters(settings, bootstrap, source, path)
     dead_letters.catch_up(commits)
     reach("archiver.opened")
@@ -211,6 +213,6 @@ def open_archive(settings: Settings, bootstrap: str, source: Source, spark: Spar
 
 
 def last_with_rows(proofs: Mapping[int, Proof]) -> Proof:
-    """The proof of the last commit of new facts that has any: the others tell nothing of the size of records."""
+    """The proof of the newest append that has rows: commits without rows say nothing about the size of records."""
     found = [version for version, proof in proofs.items() if proof.kind == Kind.APPEND and proof.rows]
     return proofs[max(found)] if found else Proof(Kind.APPEND)

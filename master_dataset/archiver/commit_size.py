@@ -1,7 +1,7 @@
-"""How much goes into one commit: a micro-batch of too many bytes is archived in several commits.
+"""The size of a commit: a micro-batch of too many bytes is archived in several commits.
 
-Kafka tells offsets, not bytes, so the size of what comes is judged by what the offsets of the commit before held. Not
-every offset is a record: a compacted topic and aborted transactions leave holes.
+Kafka reports offsets, not bytes, so the size of the next records is estimated from the offsets and bytes of the
+previous commit. Not every offset is a record: a compacted topic and aborted transactions leave holes.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from master_dataset.cut import Cut, count_between, ranges
 from master_dataset.table.proofs import Proof
 
 FIRST_RECORDS = 1_000
-"""So many are taken on trust, before anything is known of their size."""
+"""How many records go into the first commit, before anything is known about their size."""
 TRUST = 100
-"""A mean of n offsets speaks for the next n * TRUST: three small ones say little about a backlog."""
+"""The mean of n offsets is trusted for the next n * TRUST: three small records say little about a backlog."""
 
 
 def next_end(start: Cut, end: Cut, max_bytes: float, last: Proof) -> dict[int, int]:
     """Where the next commit ends, on the way from `start` to `end`, if `last` is the proof of the one before.
 
     It takes an equal share of every partition, and the shares of all commits on the way are equal, so that the last
-    one is no crumb:
+    one is not tiny:
 
         next_end({0: 0}, {0: 250}, 1_000, Proof("append", end={0: 50}, rows=50, raw_bytes=500))  ->  {0: 84}
     """

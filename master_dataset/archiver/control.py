@@ -1,4 +1,4 @@
-"""Keep the archiver away from a table for as long as somebody else has to write it."""
+"""Keep the archiver away from a table while a command has to write it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The archiver's metrics: what it archived of each source, how far it is behind Kafka, and dead letters."""
+"""The archiver's metrics: what it archived of each source, its lag behind Kafka, and dead letters."""
 
 from __future__ import annotations
 
@@ -24,36 +24,34 @@ PER_SOURCE = (
     PerSource("commits", "Commits since the start.", lambda source, _now: source["commits"], is_counter=True),
     PerSource(
         "dead_letters",
-        "Invalid records since the start: they went to the dead-letter topic too.",
+        "Invalid records since the start; each is in the dead-letter topic too.",
         lambda source, _now: source["invalid"],
         is_counter=True,
     ),
-    PerSource("behind_offsets", "Offsets that Kafka has and no commit.", lambda source, _now: source["behind"]),
+    PerSource("behind_offsets", "Offsets that Kafka has and no commit holds.", lambda source, _now: source["behind"]),
     PerSource(
         "last_commit_age_seconds",
-        "Seconds since the last commit; also without new events they add up.",
+        "Seconds since the last commit; they also grow while there are no new events.",
         lambda source, now: now - source["last_commit_at"] if source["last_commit_at"] else None,
     ),
-    PerSource(
-        "refused", "1 where the source cannot be archived now.", lambda source, _now: float(bool(source["refused"]))
-    ),
+    PerSource("refused", "1 while the source cannot be archived.", lambda source, _now: float(bool(source["refused"]))),
 )
 
 
-def archiver_metrics(followers: Sequence[SourceArchiver], admin: KafkaAdmin) -> SourceMetrics:
+def archiver_metrics(archivers: Sequence[SourceArchiver], admin: KafkaAdmin) -> SourceMetrics:
     """The status of each source, and how far Kafka is ahead of it."""
     probe = admin.with_timeout(KAFKA_TIMEOUT_S)
 
     def status() -> ProcessStatus:
-        sources = {each.source.name: {**each.describe(), "behind": _behind(each, probe)} for each in followers}
+        sources = {each.source.name: {**each.describe(), "behind": _behind(each, probe)} for each in archivers}
         return ProcessStatus(time.time(), sources=sources)
 
     return SourceMetrics("tidemark_archiver", PER_SOURCE, status)
 
 
-def _behind(follower: SourceArchiver, admin: KafkaAdmin) -> int | None:
+def _behind(archiver: SourceArchiver, admin: KafkaAdmin) -> int | None:
     """How many offsets Kafka has beyond the table's end; None where Kafka does not answer."""
-    archive = follower.archive
+    archive = archiver.archive
     if archive is None:
         return None
     locations = [(archive.source.topic, partition) for partition in archive.cut]

@@ -1,8 +1,8 @@
-"""One source in the archiver's hands, for itself: opened, followed, and opened again after whatever ended that.
+"""One source of the archiver: opened, archived by a query, and opened again after whatever ended the query.
 
-A source that is refused (its topic was made again, its table is damaged...) stops no other. It is tried again every few
-seconds with its declaration as it is by then, so that the remedy takes effect by itself. Opening is where everything is
-checked, and where the position comes from the table: a query that died is opened again likewise, and skips nothing.
+A source that is refused (its topic was recreated, its table is damaged, ...) stops no other. The archiver retries it
+every few seconds with its current declaration, so that a fix takes effect by itself. Opening checks everything and
+takes the position from the table; a query that died is opened again in the same way and skips nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 RETRY_S = 10.0
-"""A source is opened at most once in this time, whether it was refused or its query dies again and again."""
+"""The minimum time between two attempts to open a source, whether it was refused or its query keeps dying."""
 
 log = structlog.get_logger()
 
@@ -38,14 +38,14 @@ class NothingArchived(MasterDatasetError):
     """Every source is refused."""
 
     def __init__(self, refusals: dict[str, Exception]) -> None:
-        each = "\n".join(f"  {name}: {why}" for name, why in refusals.items())
-        super().__init__(f"No source can be archived, all {len(refusals)} are refused:\n{each}")
+        each = "\n".join(f"  {name}: {reason}" for name, reason in refusals.items())
+        super().__init__(f"No source can be archived; all {len(refusals)} are refused:\n{each}")
         self.refusals = refusals
 
 
 @dataclass
 class SourceArchiver:
-    """A source, and its query while it is followed. `refusal` is why it is not."""
+    """A source, and its query while it is archived. `refusal` is the reason reason it is not."""
 
     settings: Settings
     bootstrap: str
@@ -58,36 +58,36 @@ class SourceArchiver:
     next_try: float = 0.0  # monotonic
 
     def attend(self) -> None:
-        """Look after it once: notice that its query died, and open it when it is time."""
+        """Notice that its query died, and open it when it is due. Called at every heartbeat."""
         if self.query is not None and not self.query.isActive:
             died: Exception = self.query.exception() or RuntimeError(f"Query {self.query.name} ended by itself.")
-            self._let_go(died)
+            self._release(died)
         if self.query is None and time.monotonic() >= self.next_try:
             self._open()
 
     def _open(self) -> None:
         try:
-            if self.refusal is not None:  # what was declared at the start may be what had to be mended
+            if self.refusal is not None:  # the fix may be a new declaration
                 self.source = declared_by(self.settings).sources.get(self.source.name, self.source)
             with KafkaAdmin(self.settings, self.bootstrap) as admin:
                 apply_topics(admin, plan_topics([self.source]))
             self.archive = open_archive(self.settings, self.bootstrap, self.source, self.spark, self.locks)
             self.query = self.archive.start(self.spark)
             self.refusal = None
-        except Exception as error:  # whatever it is, it is this source's: the others go on
-            self._let_go(error)
+        except Exception as error:  # whatever it is, it concerns this source alone
+            self._release(error)
         self.next_try = time.monotonic() + RETRY_S
 
-    def _let_go(self, why: Exception) -> None:
-        """Nobody follows it now: others, such as a repair, may have its table."""
-        if str(why) != str(self.refusal):  # said once, not at every try
-            is_expected = hasattr(why, "exit_code")
-            log.error("refused", source=self.source.name, why=str(why), exc_info=None if is_expected else why)
-        self.refusal, self.query = why, None
+    def _release(self, reason: Exception) -> None:
+        """Release its table: others, such as a repair, may lock it now."""
+        if str(reason) != str(self.refusal):  # logged once, not at every attempt
+            is_expected = hasattr(reason, "exit_code")
+            log.error("refused", source=self.source.name, reason=str(reason), exc_info=None if is_expected else reason)
+        self.refusal, self.query = reason, None
         self.locks.close()
 
     def stop(self) -> None:
-        """Whatever its query does now ends, and its table is free."""
+        """Stop its query and release its table."""
         if self.query is not None:
             self.query.stop()
         self.locks.close()
@@ -105,10 +105,10 @@ class SourceArchiver:
         }
 
 
-def check_any_is_archived(followers: Sequence[SourceArchiver]) -> None:
-    """Raise if all are refused: the process may end then, and a new one starts with everything anew."""
-    refusals = {each.source.name: each.refusal for each in followers if each.refusal is not None}
-    if len(refusals) == 1 == len(followers):
+def check_any_is_archived(archivers: Sequence[SourceArchiver]) -> None:
+    """Raise if all are refused: the process ends then, and the supervisor starts a new one."""
+    refusals = {each.source.name: each.refusal for each in archivers if each.refusal is not None}
+    if len(refusals) == 1 == len(archivers):
         raise next(iter(refusals.values()))
-    if followers and len(refusals) == len(followers):
+    if archivers and len(refusals) == len(archivers):
         raise NothingArchived(refusals)

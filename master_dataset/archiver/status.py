@@ -9,12 +9,12 @@ from infra.settings import Settings
 
 
 def status_file(settings: Settings) -> Path:
-    """Where it is, for `tidemark status`, `tidemark master status` and the supervisor."""
+    """The status file, for `tidemark status`, `tidemark master status` and the supervisor."""
     return status_path(settings, "archiver")
 
 
-def said_of(settings: Settings, source: str) -> str:
-    """What the archiver does with a source now, in a few words; if it is refused, why and what to do."""
+def status_text(settings: Settings, source: str) -> str:
+    """What the archiver does with a source now, in a few words; if it is refused, the reason and what to do."""
     status = read_status(status_file(settings))
     sources = {} if status is None else status.sources
     refused = (status and status.error) or sources.get(source, {}).get("refused")
@@ -23,4 +23,4 @@ def said_of(settings: Settings, source: str) -> str:
     missing = check_heartbeat(status_file(settings))
     if missing:
         return missing
-    return "follows it" if source in sources else "does not know it yet: it was declared since the start"
+    return "archives it" if source in sources else "does not know it yet: it was declared after the archiver started"

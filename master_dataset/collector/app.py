@@ -47,7 +47,7 @@ log = structlog.get_logger()
 
 
 def create_app(settings: Settings, declarations: Declarations) -> FastAPI:
-    """The collector for these settings and sources. It connects to Kafka when it is started."""
+    """The collector for these settings and sources. It connects to Kafka when it starts."""
     bootstrap = addresses(settings).kafka
     config, admin = librdkafka_config(settings, bootstrap), KafkaAdmin(settings, bootstrap)
     probe = admin.with_timeout(READY_TIMEOUT_S)
@@ -79,7 +79,7 @@ def create_app(settings: Settings, declarations: Declarations) -> FastAPI:
     @asynccontextmanager
     async def running(_app: FastAPI) -> AsyncIterator[None]:
         collector.producer.start()
-        tasks = [asyncio.create_task(_make_topics(collector, has_topics)), asyncio.create_task(consumers.sweep())]
+        tasks = [asyncio.create_task(_create_topics(collector, has_topics)), asyncio.create_task(consumers.sweep())]
         yield
         for task in tasks:
             task.cancel()
@@ -114,20 +114,20 @@ def create_app(settings: Settings, declarations: Declarations) -> FastAPI:
     return app
 
 
-async def _make_topics(collector: Collector, done: asyncio.Event) -> None:
-    """Make the declared topics that are missing, as soon as Kafka answers; report what differs."""
+async def _create_topics(collector: Collector, done: asyncio.Event) -> None:
+    """Create the declared topics that are missing, as soon as Kafka answers; report differences."""
     plans = plan_topics(collector.declarations.sources.values())
     while True:
         try:
-            made = await asyncio.to_thread(apply_topics, collector.admin, plans)
-            others = [plan for plan in plans if plan.name not in made]  # the new ones may not be listed everywhere yet
+            created = await asyncio.to_thread(apply_topics, collector.admin, plans)
+            others = [plan for plan in plans if plan.name not in created]  # a broker may not list the new ones yet
             differences = await asyncio.to_thread(compare_topics, collector.admin, others)
         except MasterDatasetError as error:
-            log.warning("topics_not_made", error=str(error))
+            log.warning("retrying", step="create topics", error=str(error))
             await asyncio.sleep(RETRY_TOPICS_EVERY_S)
             continue
-        for topic in made:
-            log.info("made_topic", topic=topic)
+        for topic in created:
+            log.info("created_topic", topic=topic)
         for difference in differences:
             log.warning("topic_differs", **vars(difference), remedy="change the declaration, or PATCH /admin/topics")
         done.set()
@@ -137,7 +137,7 @@ async def _make_topics(collector: Collector, done: asyncio.Event) -> None:
 async def _ready(probe: KafkaAdmin, has_topics: asyncio.Event) -> dict[str, Any]:
     """Whether events can be stored: Kafka answers and the declared topics exist."""
     if not has_topics.is_set():
-        raise Problem(503, "not-ready", "The declared topics are not made yet.", retry_after_s=1)
+        raise Problem(503, "not-ready", "The declared topics are not created yet.", retry_after_s=1)
     try:
         await asyncio.to_thread(existing_topics, probe)
     except MasterDatasetError as error:
@@ -146,7 +146,7 @@ async def _ready(probe: KafkaAdmin, has_topics: asyncio.Event) -> dict[str, Any]
 
 
 def _openapi(app: FastAPI) -> dict[str, Any]:
-    """FastAPI's description, and that everything needs a key."""
+    """FastAPI's description, with the security scheme: everything needs a key."""
     if not app.openapi_schema:
         schema = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
         schema.setdefault("components", {})["securitySchemes"] = SECURITY_SCHEMES

@@ -15,7 +15,7 @@ from master_dataset.errors import InvalidEvent
 from master_dataset.events.strict_json import parse_json
 
 LARGE_BODY = 1 << 20
-"""Bytes from which on the work with a body leaves the event loop: others would wait for it."""
+"""Bodies of this size and above are parsed in a thread: on the event loop, other requests would wait."""
 
 
 async def read_body(request: Request, limits: Limits, charge: Charge) -> bytes:
@@ -24,7 +24,7 @@ async def read_body(request: Request, limits: Limits, charge: Charge) -> bytes:
 
 
 async def beside_loop(threads: Threads, body: bytes, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-    """Do what a body asks for: at once if it is small, in a thread if it is large."""
+    """Do the work of a body: at once if it is small, in a thread if it is large."""
     if len(body) < LARGE_BODY:
         return work(*arguments, **named)
     return await threads.run(work, *arguments, **named)
@@ -36,15 +36,15 @@ def parse_body(body: bytes) -> Any:
         return parse_json(body)
     except InvalidEvent as error:
         raise invalid_body(error.where, error.reason, status=400) from None
-    except ValueError as error:  # nothing known raises it; whatever does, the body is at fault and not the collector
+    except ValueError as error:  # nothing known raises it; if something does, the body is at fault
         raise invalid_body("", f"this cannot be read: {error}", status=400) from None
 
 
 def invalid_body(where: str, reason: str, *, status: int = 422) -> Problem:
-    """The problem for a body that says something impossible at `where`."""
+    """The problem for a body that is wrong at `where`."""
     where = where if len(where) <= 200 else f"{where[:197]}..."
-    place = f"The body is wrong at {where}: " if where else "The body is wrong: "
-    return Problem(status, "invalid-body", f"{place}{reason}. Nothing was stored.", where=where, reason=reason)
+    at = f"The body is wrong at {where}: " if where else "The body is wrong: "
+    return Problem(status, "invalid-body", f"{at}{reason}. Nothing was stored.", where=where, reason=reason)
 
 
 def check_batch(count: int, limits: Limits, charge: Charge) -> None:

@@ -1,4 +1,4 @@
-"""What the collector's routes share: made once by `create_app`, for one event loop."""
+"""What the collector's routes share: created once by `create_app`, for one event loop."""
 
 from __future__ import annotations
 

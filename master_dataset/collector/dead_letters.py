@@ -102,7 +102,7 @@ def _replay(collector: Collector, source: Source, first: int, last: int) -> int:
 
 @contextmanager
 def _as_problem() -> Iterator[None]:
-    """What the dead letters say when they fail, as an answer."""
+    """Turn errors of dead letters into problems."""
     try:
         yield
     except ValueLeftOut as error:

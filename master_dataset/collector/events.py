@@ -52,7 +52,7 @@ def event_routes(collector: Collector) -> APIRouter:
     async def store_events(source: str, request: Request) -> Response:
         """Store events: one, an array, or NDJSON; gzip with `Content-Encoding: gzip`.
 
-        The answer is an array with one result per event, in order: its id and its place in Kafka, or its `error`.
+        The answer is an array with one result per event, in order: its id and its location in Kafka, or its `error`.
         200: all are stored. 207: some were not valid and are not stored. 422: none was valid. 503: Kafka did not
         acknowledge in time; they may be stored or not, and a retry with the same ids counts each once.
         """
@@ -75,7 +75,7 @@ def event_routes(collector: Collector) -> APIRouter:
 def read_events(body: bytes, content_type: str) -> list[Any]:
     """The events in a body, parsed; a line of NDJSON that is not JSON is its InvalidEvent.
 
-    NDJSON is told by its Content-Type, or by a first line that is a complete JSON object with other lines after it.
+    NDJSON is recognized by its Content-Type, or by a first line that is a complete JSON object and more lines after it.
     """
     if "ndjson" in content_type or "jsonl" in content_type or _looks_like_lines(body):
         return [_read_line(number, line) for number, line in enumerate(body.split(b"\n"), 1) if line.strip()]
@@ -159,9 +159,9 @@ async def _store(
     if len(valid) == len(prepared):
         results = stored
     else:
-        places = iter(stored)
+        next_stored = iter(stored)
         results = [
-            next(places) if isinstance(event, PreparedEvent) else {"error": _error(event, index)}
+            next(next_stored) if isinstance(event, PreparedEvent) else {"error": _error(event, index)}
             for index, event in enumerate(prepared)
         ]
     if problem := problem_of(outcomes, results):

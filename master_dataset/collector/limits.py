@@ -1,4 +1,4 @@
-"""What the collector takes at once: sizes of bodies, and all bodies together."""
+"""Limits of the collector: the size of one body, and of all bodies together."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from infra.rest.problems import Problem
 from infra.settings import Settings
 
 BYTES_PER_RECORD = 256
-"""What a record costs beside its bytes, here and in librdkafka, so that many tiny ones are no way around the limit."""
+"""The overhead of a record, here and in librdkafka. It keeps many tiny records from evading the limit."""
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,9 @@ class Charge:
         self.held = 0
 
     def add(self, size: int) -> None:
-        """Hold more, or raise the problem that sends the client away for a moment.
+        """Charge more, or raise the problem 429.
 
-        A request that is alone is let in however large it is: its own limits bound it.
+        A request that is alone is admitted however large it is: its own limits bound it.
         """
         budget = self.budget
         if budget.held > self.held and budget.held + size > budget.size:

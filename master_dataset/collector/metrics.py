@@ -1,4 +1,4 @@
-"""The collector's metrics: what Kafka acknowledged of each topic, what was refused and why, and what it holds."""
+"""The collector's metrics: acknowledged and refused records of each topic, and unacknowledged bytes."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ class CollectorMetrics:
         )
         self._refused = Counter(
             "tidemark_collector_refused",
-            "Events and messages that were not stored, or not for certain, by the kind of the problem.",
+            "Events and messages that were not stored, or not certainly, by kind of problem.",
             ["topic", "kind"],
             registry=registry,
         )
         Gauge(
-            "tidemark_collector_unacknowledged_bytes", "What it holds that Kafka has not acknowledged.",
+            "tidemark_collector_unacknowledged_bytes", "Bytes that the collector holds and Kafka has not acknowledged.",
             registry=registry,
         ).set_function(lambda: budget.held)  # fmt: skip
 
     def count(self, topics: Sequence[str] | str, outcomes: Sequence[Outcome]) -> None:
         """What became of records, each of its topic, or all of one."""
-        refused = [place for place, outcome in enumerate(outcomes) if isinstance(outcome, Refusal)]
+        refused = [index for index, outcome in enumerate(outcomes) if isinstance(outcome, Refusal)]
         if isinstance(topics, str):
             self._count_stored(topics, len(outcomes) - len(refused))
-            kinds: Iterable[tuple[str, str]] = ((topics, _kind(outcomes[place])) for place in refused)
+            kinds: Iterable[tuple[str, str]] = ((topics, _kind(outcomes[index])) for index in refused)
         else:
             tally = Tally(topics)
-            tally.subtract(topics[place] for place in refused)
+            tally.subtract(topics[index] for index in refused)
             for topic, count in tally.items():
                 self._count_stored(topic, count)
-            kinds = ((topics[place], _kind(outcomes[place])) for place in refused)
+            kinds = ((topics[index], _kind(outcomes[index])) for index in refused)
         for (topic, kind), count in Tally(kinds).items():
             self._refused.labels(topic, kind).inc(count)
 

@@ -1,4 +1,4 @@
-"""What a client is told about its records: where each one is, or why it is not there."""
+"""The reply about records: the location of each one, or the reason why it was not stored."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ STATUS_OF: dict[int, tuple[int, str]] = {
     KafkaError.POLICY_VIOLATION: (502, "refused-by-kafka"),
     KafkaError._QUEUE_FULL: (429, "buffer-full"),
 }
-"""Kafka's codes that mean "certainly not stored". Every other one leaves it open."""
+"""Kafka's codes that mean "certainly not stored". With every other code the outcome is unknown."""
 
 RETRY_IS_SAFE = "a retry with the same event id counts once"
 
 
 def status_of(refusal: Refusal) -> tuple[int, str]:
-    """HTTP status and kind of problem. A clock of ours that is wrong is no mistake of who sent the record."""
+    """HTTP status and kind of problem. If our own clock is wrong, the client is not to blame."""
     return OUR_CLOCK if refusal.of_our_clock else STATUS_OF.get(refusal.code, UNKNOWN)
 
 
@@ -43,8 +43,8 @@ def describe(refusal: Refusal) -> dict[str, Any]:
     return {"status": status, "type": f"urn:tidemark:problem:{kind}", "detail": refusal.text}
 
 
-def place(topic: str, outcome: Outcome) -> dict[str, Any]:
-    """One record's result: where it is, or its error."""
+def location(topic: str, outcome: Outcome) -> dict[str, Any]:
+    """One record's result: its location, or its error."""
     if isinstance(outcome, Refusal):
         return {"topic": topic, "error": describe(outcome)}
     return {

@@ -1,7 +1,7 @@
-"""Send records to Kafka and know what became of each one.
+"""Send records to Kafka and report the outcome of each one.
 
-The library librdkafka sends in threads of its own; the event loop asks it for acknowledgements every millisecond
-while some are missing. A thread that waits for them would fight the loop for the interpreter, at a cost for each event.
+librdkafka sends in threads of its own. The event loop polls it for acknowledgements every millisecond while some are
+missing. A thread that waits for them would compete with the loop for the interpreter, at a cost for each event.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = structlog.get_logger()
 
 
 class Ack(NamedTuple):
-    """Where a record is. The offset is None with acks=0, where nobody says."""
+    """The location of a record. The offset is None with acks=0, where no broker reports it."""
 
     partition: int
     offset: int | None
@@ -37,7 +37,7 @@ class Ack(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """Why a record is not, or may not be, in Kafka. `of_our_clock`: it was its time, which our own clock said."""
+    """Why a record is not, or may not be, in Kafka. `of_our_clock`: Kafka refused a timestamp of our own clock."""
 
     code: int
     text: str
@@ -47,14 +47,14 @@ class Refusal(NamedTuple):
 Outcome = Ack | Refusal
 
 OF_TIME = (KafkaError.INVALID_TIMESTAMP, KafkaError.INVALID_RECORD)
-"""What Kafka says of a record whose time is too far from its own; the second where others travelled with it."""
+"""Kafka's codes for a record whose timestamp is too far from its own clock; the second one for a whole batch."""
 CLOCKS = "the clock of the collector is too far from Kafka's; see that both are right"
 
 UNANSWERED = Refusal(KafkaError._TIMED_OUT, "no acknowledgement in time")
 
 
 class _Delivery:
-    """The outcomes of one batch, gathered as they come."""
+    """The outcomes of one batch, collected as they arrive."""
 
     __slots__ = ("done", "missing", "outcomes", "refusals")
 
@@ -65,19 +65,19 @@ class _Delivery:
         self.done = done
 
     def acknowledge(self, index: int, error: KafkaError | None, message: Message) -> None:
-        """What librdkafka says of one record."""
+        """Librdkafka's report of one record."""
         if error is not None:
             self.refuse(index, error)
             return
         offset = message.offset()
-        place = (message.partition(), offset if offset is not None and offset >= 0 else None, message.timestamp()[1])
-        self.outcomes[index] = tuple.__new__(Ack, place)  # as Ack(*place), in a third of the time
+        location = (message.partition(), offset if offset is not None and offset >= 0 else None, message.timestamp()[1])
+        self.outcomes[index] = tuple.__new__(Ack, location)  # as Ack(*location), in a third of the time
         self.missing -= 1
         if not self.missing and not self.done.done():
             self.done.set_result(None)
 
     def refuse(self, index: int, error: KafkaError) -> None:
-        """This record was not taken."""
+        """Note that this record was not stored."""
         self.outcomes[index] = Refusal(error.code(), error.str())
         self.refusals += 1
         self.missing -= 1
@@ -85,7 +85,7 @@ class _Delivery:
             self.done.set_result(None)
 
     def refused_with(self, *codes: int) -> list[int]:
-        """The places of the records that were refused for one of these reasons."""
+        """The indexes of the records that were refused with one of these codes."""
         if not self.refusals:
             return []
         found = enumerate(self.outcomes)
@@ -120,7 +120,7 @@ class AckedProducer:
         """One outcome per record, in order."""
 
         def produce(producer: Producer, delivery: _Delivery, only: Sequence[int]) -> None:
-            for place, index in enumerate(only):
+            for position, index in enumerate(only):
                 record = records[index]
                 try:
                     producer.produce(
@@ -128,26 +128,26 @@ class AckedProducer:
                         record.value,
                         record.key,
                         record.partition,
-                        on_delivery=partial(delivery.acknowledge, place),
+                        on_delivery=partial(delivery.acknowledge, position),
                         timestamp=record.timestamp_ms,
                         headers=list(record.headers),
                     )
                 except (KafkaException, BufferError) as error:
-                    delivery.refuse(place, _reason(error))
+                    delivery.refuse(position, _reason(error))
 
         return await self._send(produce, len(records), acks, lambda index: not records[index].timestamp_ms)
 
     async def send_values(self, topic: str, pairs: Sequence[tuple[bytes, bytes, str]], acks: Acks) -> list[Outcome]:
-        """The same for keys and values (and whatever comes third) of one topic: the hot path."""
+        """The same for keys and values (the third member is ignored) of one topic: the hot path."""
 
         def produce(producer: Producer, delivery: _Delivery, only: Sequence[int]) -> None:
             put, acknowledge = producer.produce, delivery.acknowledge
-            for place, index in enumerate(only):
+            for position, index in enumerate(only):
                 key, value, _ = pairs[index]
                 try:
-                    put(topic, value, key, on_delivery=partial(acknowledge, place))
+                    put(topic, value, key, on_delivery=partial(acknowledge, position))
                 except (KafkaException, BufferError) as error:
-                    delivery.refuse(place, _reason(error))
+                    delivery.refuse(position, _reason(error))
 
         return await self._send(produce, len(pairs), acks, lambda _index: True)
 
@@ -170,10 +170,10 @@ class AckedProducer:
     async def _blame_our_clock(
         self, produce: Produce, delivery: _Delivery, acks: Acks, has_our_time: Callable[[int], bool]
     ) -> None:
-        """Where Kafka refused a time that our own clock gave, say so.
+        """Where Kafka refused a timestamp that our own clock gave, say so.
 
-        Of records that travelled together it says only that something is wrong with one of them. None is stored then,
-        and one that is sent again by itself tells what.
+        Of a batch it says only that something is wrong with one of its records. None is stored then; one record that
+        is sent again by itself shows the reason.
         """
         ours = [*filter(has_our_time, delivery.refused_with(*OF_TIME))]
         if unclear := [*filter(has_our_time, delivery.refused_with(KafkaError.INVALID_RECORD))]:
@@ -207,7 +207,7 @@ class AckedProducer:
         self._pump()
 
     async def close(self) -> None:
-        """Wait a little for what is on its way, then end."""
+        """Wait a little for what is in flight, then close."""
         if self._pump_handle:
             self._pump_handle.cancel()
         for producer in [*self._producers.values(), *self._retired]:
@@ -222,8 +222,8 @@ class AckedProducer:
                     "acks": acks,
                     "enable.idempotence": acks == "all",
                     "partitioner": PARTITIONER,
-                    # One request to a broker at a time: what comes meanwhile travels together in the next one, so that
-                    # a single event does not wait and many share one flush of the broker's disk.
+                    # One request to a broker at a time. What arrives meanwhile goes into the next one, so that a single
+                    # event does not wait and many events share one flush of the broker's disk.
                     "linger.ms": 0.5,
                     "max.in.flight.requests.per.connection": 1,
                     "message.timeout.ms": timeout_ms,
@@ -238,7 +238,7 @@ class AckedProducer:
         return self._producers[acks]
 
     def _retire(self, acks: Acks) -> None:
-        """A producer with a fatal error sends nothing more; the next batch gets a new one."""
+        """Drop a producer that had a fatal error: it sends nothing more, and the next batch gets a new one."""
         log.error("producer_failed", acks=acks)
         if acks in self._producers:
             self._retired.append(self._producers.pop(acks))

@@ -1,4 +1,4 @@
-"""Which topics there are, remembered, so that a wrong name is answered at once instead of waited for."""
+"""A cache of the topics that exist, so that a wrong name is refused at once instead of after a timeout."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TIMEOUT_S = 5.0
 
 
 class TopicCache:
-    """Partition counts by topic. A topic that is not known is looked for, at most once a second."""
+    """Partition counts by topic. An unknown topic makes it ask Kafka, at most once a second."""
 
     def __init__(self, admin: KafkaAdmin) -> None:
         self._admin = admin.with_timeout(TIMEOUT_S)
@@ -33,7 +33,7 @@ class TopicCache:
             raise Problem(
                 404,
                 "unknown-topic",
-                f"There is no topic {topic[:260]!r}. GET /topics lists them; an administrator can make one with "
+                f"There is no topic {topic[:260]!r}. GET /topics lists them; an administrator can create one with "
                 "POST /admin/topics.",
                 topic=topic[:260],
             )
@@ -55,7 +55,7 @@ class TopicCache:
             )
 
     def forget(self, topic: str) -> None:
-        """Something about this topic changed."""
+        """Forget a topic that was changed."""
         self._partitions.pop(topic, None)
         self._asked_at = float("-inf")
 

@@ -1,7 +1,7 @@
-"""Invalid records, sent to the source's dead-letter topic with where they came from and why, each once.
+"""Invalid records, sent to the source's dead-letter topic with their location and the reason, each once.
 
-They are read from the master table, after their commit. Up to which commit they were sent is noted beside the table,
-and the headers of the last dead letter tell of a crash before the note: a restart sends just the rest. The facts are
+They are read from the master table after their commit. A note beside the table says up to which commit they were sent,
+and the headers of the newest dead letter reveal a crash before the note: a restart sends only the rest. The records are
 safe in the table whatever happens here, so no failure here stops the archiver: it is logged, and the next commit or
 start catches up.
 """
@@ -50,9 +50,9 @@ class ValueLeftOut(MasterDatasetError):
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """An invalid record as it waits in the dead-letter topic. `number` is its offset there.
+    """An invalid record in the dead-letter topic. `number` is its offset there.
 
-    A message that others put there has no origin: its partition, offset and version are -1. `left_out_bytes` is the
+    A message that others sent there has no origin: its partition, offset and version are -1. `left_out_bytes` is the
     size of a value that was too large for the topic.
     """
 
@@ -76,7 +76,7 @@ class DeadLetter:
 
 
 class DeadLetters:
-    """The dead letters of one source, in the hands of its archiver."""
+    """The dead letters of one source, as its archiver sends them."""
 
     def __init__(self, settings: Settings, bootstrap: str, source: Source, table: Path) -> None:
         self.config = librdkafka_config(settings, bootstrap)
@@ -93,16 +93,16 @@ class DeadLetters:
         return proof.invalid
 
     def catch_up(self, commits: Iterable[Commit]) -> int:
-        """After a crash: send what a commit has and the topic has not. Returns how many that were."""
+        """After a crash: send what a commit holds and the topic lacks. Returns how many were sent."""
         return self._unless_it_fails(lambda: self._send_missing(list(commits)))
 
     def _unless_it_fails(self, send: Callable[[], int]) -> int:
         try:
             sent = send()
-        except Exception as error:  # whatever it is, the facts are in the table, and the next ones must get there
+        except Exception as error:  # whatever it is, the records are in the table, and archiving must go on
             # Later commits must not overtake these: the newest dead letter says up to where all were sent.
             self.is_behind = True
-            log.warning("dead_letters_wait", source=self.source.name, why=str(error))
+            log.warning("dead_letters_delayed", source=self.source.name, reason=str(error))
             return 0
         self.is_behind = False
         return sent
@@ -143,16 +143,15 @@ class DeadLetters:
         return count
 
     def _invalid_rows(self, files: Iterable[TableFile], proof: Proof) -> Iterator[dict[str, Any]]:
-        """The invalid rows among a commit's offsets, wherever they lie by now, in the order of the files."""
+        """The invalid rows of a commit's offsets, whichever files hold them by now, in the order of the files."""
         import pyarrow.compute as pc  # the collector reads dead letters too, and needs no Parquet for that
 
         from master_dataset.reading.read import RecordFilter, read_file
 
-        wanted = (
-            RecordFilter(start=proof.start, end=proof.end, with_invalid=True).filter() & pc.field("invalid").is_valid()
-        )
+        offsets = RecordFilter(start=proof.start, end=proof.end, with_invalid=True)
+        selected = offsets.filter() & pc.field("invalid").is_valid()
         for file in files:
-            for batch in read_file(self.table / file.path, wanted, COLUMNS):
+            for batch in read_file(self.table / file.path, selected, COLUMNS):
                 yield from batch.to_pylist()
 
     def _newest(self) -> tuple[int, set[tuple[int, int]]]:
@@ -160,7 +159,7 @@ class DeadLetters:
         newest, sent = -1, set()
         for letter in newest_first(self.config, self.source):
             if letter.version == -1:
-                continue  # not ours
+                continue  # sent by others
             if newest == -1:
                 newest = letter.version
             if letter.version != newest:
@@ -204,7 +203,7 @@ def read_letters(config: dict[str, Any], source: Source, start: int, end_exclusi
         while True:
             message = consumer.poll(READ_TIMEOUT_S)
             if message is None:
-                raise MasterDatasetError(f"Topic {source.dead_topic!r} gave nothing for {READ_TIMEOUT_S:g} s.")
+                raise MasterDatasetError(f"Topic {source.dead_topic!r} sent nothing for {READ_TIMEOUT_S:g} s.")
             number, error = message.offset(), message.error()
             if error is not None and error.code() == KafkaError._PARTITION_EOF:
                 if number is not None and number >= end_exclusive:
@@ -222,7 +221,7 @@ def read_letters(config: dict[str, Any], source: Source, start: int, end_exclusi
 
 
 def whole(letter: DeadLetter) -> dict[str, Any]:
-    """Everything of a dead letter as JSON can say it; bytes that are not UTF-8 in base64."""
+    """A dead letter as JSON; bytes that are not UTF-8 in base64."""
     return {
         "number": letter.number,
         "partition": letter.partition,
@@ -237,15 +236,15 @@ def whole(letter: DeadLetter) -> dict[str, Any]:
 
 
 def replay(config: dict[str, Any], source: Source, letters: Iterable[DeadLetter]) -> int:
-    """Send dead letters to their source's topic again, as they were, for instance after its declaration was mended."""
+    """Send dead letters to their source's topic again, as they were, for instance after its declaration was fixed."""
     chosen = list(letters)
     for letter in chosen:
         if letter.left_out_bytes is not None:
-            at, place = letter.offset, letter.partition
+            first, end = (f"{letter.partition}:{offset}" for offset in (letter.offset, letter.offset + 1))
             raise ValueLeftOut(
                 f"Dead letter {letter.number} of {source.name!r} has no value: its {letter.left_out_bytes:,} bytes are "
                 f"too many for the topic {source.dead_topic!r}. Nothing was sent. The master dataset holds it: "
-                f"`tidemark master read {source.name} --with-invalid --from {place}:{at} --to {place}:{at + 1}`."
+                f"`tidemark master read {source.name} --with-invalid --from {first} --to {end}`."
             )
     return send_records(
         config,
@@ -256,7 +255,7 @@ def replay(config: dict[str, Any], source: Source, letters: Iterable[DeadLetter]
 def send_letters(config: dict[str, Any], source: Source, version: int, rows: Iterable[dict[str, Any]]) -> int:
     """Send invalid rows of a commit as dead letters. Returns how many.
 
-    What the topic does not take goes without its value, at worst without key and headers too, and says so.
+    A record that is too large for the topic is sent without its value, at worst also without key and headers.
     """
     count, too_large = send_fitting(config, (_dead_record(source, version, row) for row in rows))
     for shorten in (_without_value, _without_all):
@@ -265,7 +264,7 @@ def send_letters(config: dict[str, Any], source: Source, version: int, rows: Ite
             count += more
     if too_large:
         raise MasterDatasetError(
-            f"Topic {source.dead_topic!r} does not even take headers. Raise its max.message.bytes."
+            f"Topic {source.dead_topic!r} is too small even for headers. Raise its max.message.bytes."
         )
     return count
 
@@ -286,8 +285,8 @@ def _dead_record(source: Source, version: int, row: dict[str, Any]) -> KafkaReco
 
 
 def _without_value(record: KafkaRecord) -> KafkaRecord:
-    said = (TOO_LARGE, str(len(record.value or b"")).encode())
-    return record._replace(value=None, headers=(*record.headers, said))
+    note = (TOO_LARGE, str(len(record.value or b"")).encode())
+    return record._replace(value=None, headers=(*record.headers, note))
 
 
 def _without_all(record: KafkaRecord) -> KafkaRecord:
@@ -295,7 +294,7 @@ def _without_all(record: KafkaRecord) -> KafkaRecord:
 
 
 def _letter(message: Message) -> DeadLetter:
-    """Our headers are the last ones; whatever stands before them was the record's."""
+    """Our headers are the last ones; those before them are the record's own."""
     headers = cast("list[tuple[str, bytes | None]]", message.headers() or [])
     is_short = bool(headers) and headers[-1][0] == TOO_LARGE
     before = headers[:-1] if is_short else headers

@@ -1,4 +1,4 @@
-"""Up to which commit dead letters were sent: noted beside the table, because their topic may be emptied."""
+"""A note of the commit up to which dead letters were sent, kept beside the table because their topic may be emptied."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NONE = -1
 
 
 def sent_file(table: Path) -> Path:
-    """Where it is kept: `<version> <digest>`. Without it, the newest dead letter in the topic tells."""
+    """The note, `<version> <digest>`. Without it, the newest dead letter in the topic says how far they were sent."""
     return own_folder(table) / "dead_letters.sent"
 
 
@@ -26,5 +26,5 @@ def read_sent(table: Path) -> int:
 
 
 def note_sent(table: Path, version: int) -> None:
-    """After they were acknowledged. A crash before this sends them again, unless the topic still tells."""
+    """Called once they are acknowledged. After a crash before this, the topic says what was sent."""
     replace_file(sent_file(table), f"{version} {digest_of(str(version))}\n")

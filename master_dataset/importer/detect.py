@@ -1,11 +1,11 @@
-"""Find out a file's format from its beginning, and make the reader for it."""
+"""Detect a file's format from its beginning, and create the reader for it."""
 
 from __future__ import annotations
 
 from master_dataset.importer.csv_file import CsvReader, field_paths, guess_delimiter
 from master_dataset.importer.errors import UnusableInput
 from master_dataset.importer.formats import FormatReader, ImportFormat, Options
-from master_dataset.importer.lines import UTF8_MARK
+from master_dataset.importer.lines import UTF8_BOM
 from master_dataset.importer.ndjson import NdjsonReader
 from master_dataset.importer.rejects import MARK
 from master_dataset.importer.w3c_log import W3cReader
@@ -14,7 +14,7 @@ from master_dataset.importer.web_request import compile_web_event
 from views.source import Source
 
 SAMPLED_LINES = 20
-"""A log may begin with a broken line; among this many the first one that tells decides."""
+"""A log may begin with a broken line; the first of so many lines that has a known form decides."""
 
 
 def make_reader(source: Source, options: Options, head: bytes, name: str) -> FormatReader:
@@ -31,13 +31,13 @@ def make_reader(source: Source, options: Options, head: bytes, name: str) -> For
 
 
 def detect_format(source: Source, head: bytes, name: str) -> ImportFormat:
-    """The format, from the first lines that tell. An empty file is taken for NDJSON: it has no line to misread."""
+    """The format, from the first lines. An empty file counts as NDJSON: it has no line to misread."""
     is_csv_name = name.removesuffix(".gz").endswith((".csv", ".tsv"))
-    lines = [line.decode(errors="replace").strip() for line in head.removeprefix(UTF8_MARK).split(b"\n")]
-    told = [line for line in lines if line and not line.startswith(MARK.decode())]
-    if not told:
+    lines = [line.decode(errors="replace").strip() for line in head.removeprefix(UTF8_BOM).split(b"\n")]
+    candidates = [line for line in lines if line and not line.startswith(MARK.decode())]
+    if not candidates:
         return ImportFormat.CSV if is_csv_name else ImportFormat.NDJSON
-    for line in told[:SAMPLED_LINES]:
+    for line in candidates[:SAMPLED_LINES]:
         if line.startswith("{"):
             return ImportFormat.NDJSON
         if line.lower().startswith(("#version:", "#fields:", "#software:", "#date:")):
@@ -46,10 +46,10 @@ def detect_format(source: Source, head: bytes, name: str) -> ImportFormat:
             return ImportFormat.COMBINED
         if COMMON_LINE.fullmatch(line):
             return ImportFormat.COMMON
-    names = [cell.strip(' "') for cell in told[0].split(guess_delimiter(told[0]))]
+    names = [cell.strip(' "') for cell in candidates[0].split(guess_delimiter(candidates[0]))]
     if is_csv_name or set(names) & set(field_paths(source)):
         return ImportFormat.CSV
     raise UnusableInput(
-        f"The format of {name} cannot be told from its beginning, {told[0][:60]!r}. "
+        f"The format of {name} cannot be detected from its beginning, {candidates[0][:60]!r}. "
         f"Name it with --format: {', '.join(format_ for format_ in ImportFormat if format_ is not ImportFormat.AUTO)}."
     )

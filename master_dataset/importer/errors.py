@@ -6,21 +6,21 @@ from master_dataset.errors import MasterDatasetError
 
 
 class ImportFailed(MasterDatasetError):
-    """The import could not go on. Run again, it continues from the last line that was acknowledged."""
+    """The import stopped. Run again, it continues after the last line that was acknowledged."""
 
 
 class UnusableInput(ImportFailed):
-    """A file, an option or a header with which no line could be read rightly."""
+    """A file, an option or a header with which no line can be read correctly."""
 
     exit_code = 2
 
 
 class UnreadableInput(ImportFailed):
-    """A file that ends too early or that the disk no longer gives. What came before was imported."""
+    """A file that ends too early or that the disk cannot read. What came before was imported."""
 
 
 class BrokerUnavailable(ImportFailed):
-    """Kafka did not answer, or did not acknowledge, within the time that was granted."""
+    """Kafka did not answer, or did not acknowledge, in time."""
 
 
 class ImportRunning(ImportFailed):

@@ -1,4 +1,4 @@
-"""Remember how far each file was imported, so that an import that was stopped anyhow goes on where it was.
+"""Remember how far each file was imported, so that an interrupted import continues where it stopped.
 
 The journal is written only after the broker acknowledged everything before the position. So it may be behind what is
 in Kafka, and lines after it are then sent again, with the same ids; it is never ahead.
@@ -99,4 +99,4 @@ def find_start(entry: ImportProgress | None, found: Input, *, again: bool) -> St
     if entry.is_finished and not has_more:
         return Start(entry, is_done=True, note="already imported; --again sends it once more")
     what = "grew since it was imported" if entry.is_finished else "was interrupted"
-    return Start(entry, note=f"{what}: goes on after line {entry.line}")
+    return Start(entry, note=f"{what}: continues after line {entry.line}")

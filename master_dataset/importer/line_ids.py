@@ -68,14 +68,12 @@ class _Filter:
 
     def add(self, digest: bytes) -> None:
         bits = self._bits
-        for place in struct.unpack("<4I", digest):
-            bits[place >> (32 - FORGOTTEN_BITS + 3)] |= 1 << (place & 7)
+        for bit in struct.unpack("<4I", digest):
+            bits[bit >> (32 - FORGOTTEN_BITS + 3)] |= 1 << (bit & 7)
 
     def __contains__(self, digest: bytes) -> bool:
         bits = self._bits
-        return all(
-            bits[place >> (32 - FORGOTTEN_BITS + 3)] & (1 << (place & 7)) for place in struct.unpack("<4I", digest)
-        )
+        return all(bits[bit >> (32 - FORGOTTEN_BITS + 3)] & (1 << (bit & 7)) for bit in struct.unpack("<4I", digest))
 
 
 def _person(origin: bytes, context: bytes) -> bytes:

@@ -11,8 +11,8 @@ MAX_LINE_BYTES = 1_000_000
 """A longer line is refused. Kafka's own limit for a message is about the same."""
 CHUNK_BYTES = 1 << 20
 
-UTF8_MARK = b"\xef\xbb\xbf"
-UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+UTF8_BOM = b"\xef\xbb\xbf"
+UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")
 
 
 class LineStream(Protocol):
@@ -47,9 +47,9 @@ def read_lines(stream: LineStream) -> Iterator[Line]:
     for block in _read_blocks(stream):
         data, begin = block.data, start
         if begin == 0:
-            if data.startswith(UTF16_MARKS):
+            if data.startswith(UTF16_BOMS):
                 raise UnusableInput("This is UTF-16 text; an import reads UTF-8. Convert it: iconv -f UTF-16 -t UTF-8.")
-            if data.startswith(UTF8_MARK):
+            if data.startswith(UTF8_BOM):
                 data, start = data[3:], 3
         pieces = data.split(b"\n")
         last = pieces.pop()

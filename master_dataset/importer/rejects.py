@@ -1,4 +1,4 @@
-"""Write refused lines to a file, each as it was, under a line with its reason; mended, the file can be imported."""
+"""Write refused lines to a file, each as it was, under a line with its reason. Once fixed, the file can be imported."""
 
 from __future__ import annotations
 

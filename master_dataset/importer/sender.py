@@ -21,18 +21,18 @@ MAX_IN_FLIGHT_MESSAGES = 50_000
 MAX_IN_FLIGHT_KB = 32 * 1024
 POLL_EVERY = 1024
 
-_silent = logging.Logger("librdkafka", level=logging.CRITICAL + 1)  # what it would print is in our own errors
+_silent = logging.Logger("librdkafka", level=logging.CRITICAL + 1)  # our own errors say what it would print
 
 
 def ensure_topic(settings: Settings, bootstrap: str, source: Source, wait_s: float) -> None:
-    """Wait for the broker, and make the source's topics as declared where they are missing."""
+    """Wait for the broker, and create the source's topics where they are missing."""
     try:
         with KafkaAdmin(settings, bootstrap, wait_s) as admin:
             apply_topics(admin, plan_topics([source]))
     except KafkaUnreachable as error:
         raise BrokerUnavailable(
             f"Kafka at {bootstrap} did not answer within {wait_s:g} s, so nothing was sent. {error} "
-            "Look with `tidemark status`; start it with `tidemark up --detach`; then run the same command again."
+            "See `tidemark status`; start Kafka with `tidemark up --detach`; then run the same command again."
         ) from None
 
 
@@ -58,7 +58,7 @@ class Sender:
                 "queue.buffering.max.messages": MAX_IN_FLIGHT_MESSAGES,
                 "queue.buffering.max.kbytes": MAX_IN_FLIGHT_KB,
                 "message.timeout.ms": int(wait_s * 1000),
-                # A call for each delivered message would cost more than producing it: only failures are told,
+                # A call for each delivered message would cost more than producing it: only failures are reported,
                 # and `settle` waits until nothing is in flight.
                 "delivery.report.only.error": True,
                 "on_delivery": self._note_delivery,
@@ -94,7 +94,7 @@ class Sender:
             raise self._unavailable(f"{left} messages were not acknowledged")
 
     def abandon(self) -> None:
-        """Drop what was not sent yet, so that ending takes no longer."""
+        """Drop what was not sent yet, so that the process ends without delay."""
         self._producer.purge(blocking=False)
         self._producer.flush(1)
 
@@ -125,5 +125,5 @@ class Sender:
         seen = f" ({self._last_problem})" if self._last_problem and self._last_problem != what else ""
         return BrokerUnavailable(
             f"Kafka at {self._bootstrap} did not take the events for topic {self._topic!r} within {self._wait_s:g} s: "
-            f"{what}{seen}. Look with `tidemark status`; then run the same command again: it goes on where it was."
+            f"{what}{seen}. See `tidemark status`; then run the same command again: it continues where it stopped."
         )

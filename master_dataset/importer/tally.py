@@ -11,7 +11,7 @@ from master_dataset.errors import InvalidEvent
 MAX_REASONS = 50
 OTHER = "other reasons"
 
-_PLACE = re.compile(r"(?:line \d+ column|byte) \d+")
+_POSITION = re.compile(r"(?:line \d+ column|byte) \d+")
 _INDEX = re.compile(r"\[\d+\]")
 _VALUE = re.compile(r"; (?:it|this) (?:is|has) .*", re.DOTALL)
 _BYTE = re.compile(r"\b0x[0-9a-f]{2}\b")
@@ -56,7 +56,7 @@ class Tally:
 
 
 def general(error: InvalidEvent) -> str:
-    """The reason without this line's own place and value: `ms: it should be a number; it is 'x'` -> up to the `;`."""
-    where = _INDEX.sub("[]", _PLACE.sub("", error.where))
+    """The reason without the line's own position and value: `ms: it should be a number; it is 'x'` -> up to the `;`."""
+    where = _INDEX.sub("[]", _POSITION.sub("", error.where))
     reason = _BYTE.sub("a byte", _VALUE.sub("", error.reason))
     return (f"{where}: {reason}" if where else reason)[:200]

@@ -80,7 +80,7 @@ def _common_parts(found: re.Match[str]) -> tuple[str | Any, ...]:
 
 
 def _method_and_url(request: str) -> tuple[str | None, str | None]:
-    """`GET /a HTTP/1.1` -> GET and /a. What a broken request line held cannot be told apart: neither."""
+    """`GET /a HTTP/1.1` -> GET and /a. Of a broken request line neither is known."""
     if "\\" in request:
         request = _unescaped(request)
     parts = request.split(" ")

@@ -1,4 +1,4 @@
-"""Place what a web server logged of one request into the fields that a source declares."""
+"""Map what a web server logged of one request to the fields that a source declares."""
 
 from __future__ import annotations
 

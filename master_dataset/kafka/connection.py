@@ -1,4 +1,4 @@
-"""What the settings declare, and the Kafka that they name: where every command that talks to it begins."""
+"""The declarations and the Kafka of the settings, for every command that talks to Kafka."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from views.declarations import Declarations, declared_by
 
 
 class KafkaConnection(NamedTuple):
-    """What a command that talks to Kafka needs. `kafka` is for clients of librdkafka."""
+    """What a command that talks to Kafka needs. `kafka` configures clients of librdkafka."""
 
     settings: Settings
     declarations: Declarations
@@ -25,6 +25,6 @@ class KafkaConnection(NamedTuple):
 
 
 def connect() -> KafkaConnection:
-    """By the settings of whoever runs the command."""
+    """Read the settings of whoever runs the command."""
     settings = load_settings()
     return KafkaConnection(settings, declared_by(settings), librdkafka_config(settings, addresses(settings).kafka))

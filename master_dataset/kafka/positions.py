@@ -1,4 +1,4 @@
-"""What Kafka holds of a source's topic now: its id, its partitions, its first and next offsets."""
+"""What Kafka holds of a source's topic now: its id, its partitions, its first and end offsets."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Positions(NamedTuple):
     topic_id: str
     earliest: dict[int, int]
     latest: dict[int, int]
-    """Where we can read up to: what an open transaction has sent, and all after it, is not there yet."""
+    """Up to where we can read: an open transaction, and everything after it, is not readable yet."""
 
 
 class TopicMissing(MasterDatasetError):
-    """A source's topic is not there."""
+    """The topic of a source does not exist."""
 
 
 class PartitionsDiffer(MasterDatasetError):
@@ -30,7 +30,7 @@ class PartitionsDiffer(MasterDatasetError):
 
 
 class TopicReplaced(MasterDatasetError):
-    """A topic was deleted and made again: its offsets mean other records now."""
+    """A topic was deleted and created again: its offsets mean other records now."""
 
 
 class KafkaBehind(MasterDatasetError):
@@ -39,9 +39,9 @@ class KafkaBehind(MasterDatasetError):
     def __init__(self, source: Source, behind: list[OffsetRange]) -> None:
         super().__init__(
             f"Topic {source.topic!r} ends before the master dataset does: Kafka no longer has {_named(behind)}, which "
-            f"the table of {source.name!r} holds. The broker lost its newest records, or runs on an older copy of its "
+            f"the table of {source.name!r} holds. The broker lost its newest records, or runs on an old backup of its "
             f"disk; new records would get these offsets a second time. Put the broker's newer data back, or declare a "
-            f"source with another name and topic and send the facts there: "
+            f"source with another name and topic and send the records there: "
             f"`tidemark master replay {source.name} TOPIC`."
         )
         self.behind = behind
@@ -53,8 +53,8 @@ class OffsetsGone(MasterDatasetError):
     def __init__(self, source: Source, gone: list[OffsetRange]) -> None:
         super().__init__(
             f"Kafka no longer holds offsets of topic {source.topic!r} that the master dataset lacks: "
-            f"{_named(gone)}. Retention or a deletion took them before they were archived. "
-            f"Bring them back into Kafka, or accept the loss, which is recorded for ever: "
+            f"{_named(gone)}. Retention or a deletion removed them before they were archived. "
+            f"Restore them in Kafka, or accept the loss, which is recorded for ever: "
             f"`tidemark master repair {source.name} --accept-loss`."
         )
         self.gone = gone
@@ -85,19 +85,19 @@ def read_end(admin: KafkaAdmin, topic: str, partitions: int) -> dict[int, int]:
 
 
 def check_positions(source: Source, found: Positions, cut: dict[int, int], topic_id: str) -> dict[int, int]:
-    """Where to go on from. Refuses whatever would skip a record or read another one in its place."""
+    """The cut to continue from. Refuses whatever would skip a record, or read another record under its offset."""
     check_topic_id(source, found.topic_id, topic_id)
     if len(found.latest) != source.partitions:
         raise PartitionsDiffer(
             f"Topic {source.topic!r} has {len(found.latest)} partitions, but source {source.name!r} declares "
             f"{source.partitions}. Records with one key may have moved to another partition. "
-            f"If that is meant, set partitions={len(found.latest)} in the declaration; nothing is lost meanwhile."
+            f"If that is intended, set partitions={len(found.latest)} in the declaration; nothing is lost meanwhile."
         )
     behind = list(ranges(found.latest, cut))
     if behind:
         raise KafkaBehind(source, behind)
-    # A new table begins with what Kafka has. Later a partition that the table does not know was added since: all of
-    # it is wanted.
+    # A new table begins with what Kafka has. Later, a partition that the table does not know was added since: it is
+    # read from its beginning.
     begin = {p: cut.get(p, 0) for p in sorted(found.latest)} if cut else dict(found.earliest)
     gone = list(ranges(begin, found.earliest))
     if gone:

@@ -237,9 +237,9 @@ def delete_records(admin: KafkaAdmin, topic: str, ends: Mapping[int, int]) -> No
 
 
 def read_offsets(
-    admin: KafkaAdmin, locations: Iterable[tuple[str, int]], at: OffsetSpec, *, committed: bool = False
+    admin: KafkaAdmin, locations: Iterable[tuple[str, int]], at: OffsetSpec | int, *, committed: bool = False
 ) -> dict[tuple[str, int], int]:
-    """The offset at the beginning or end of partitions. With `committed` an open transaction is an end."""
+    """The offset at the beginning, the end or a time in ms of partitions; `committed` ends at an open transaction."""
     specs = {TopicPartition(topic, number): at for topic, number in locations}
     if not specs:
         return {}

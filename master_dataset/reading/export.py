@@ -1,4 +1,4 @@
-"""Facts as files: one line of JSON a record, or Parquet with the table's own columns."""
+"""Write records to files: NDJSON with one line per record, or Parquet with the table's own columns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from master_dataset.events.json_bytes import text_or_base64
 
 
 def write_ndjson(batches: Iterator[pa.RecordBatch], out: Any) -> int:
-    """One line a record: where it stands, its key, headers and value. Returns the count."""
+    """One line per record: its location, times, key, headers and value. Returns the count."""
     count = 0
     for batch in batches:
         for row in batch.to_pylist():
@@ -25,7 +25,7 @@ def write_ndjson(batches: Iterator[pa.RecordBatch], out: Any) -> int:
 
 
 def write_parquet(batches: Iterator[pa.RecordBatch], path: Path, table: Path) -> int:
-    """The same columns as the table has, also where there is no fact. Returns the count."""
+    """The same columns as the table, even without a record. Returns the count."""
     first = next(batches, None)
     count = 0
     with pq.ParquetWriter(path, table_schema(table) if first is None else first.schema) as writer:
@@ -36,7 +36,7 @@ def write_parquet(batches: Iterator[pa.RecordBatch], path: Path, table: Path) ->
 
 
 def table_schema(table: Path) -> pa.Schema:
-    """The table's columns, by the commit that made it: a table without a fact has no file to tell them."""
+    """The table's columns, from the commit that created it: a table without records has no data file."""
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
 

@@ -1,4 +1,4 @@
-"""Read facts back, by time or by offset, without Spark: for `tidemark master read` and `replay`."""
+"""Read records back, by time or by offset, without Spark: for `tidemark master read` and `replay`."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ READ_BYTES = 1024 * 1024
 
 @dataclass(frozen=True)
 class RecordFilter:
-    """Which facts: events in [since, until) and records at or above the cut `start` and below the cut `end`.
+    """Which records: those with an event time in [since, until), at or above the cut `start` and below the cut `end`.
 
-    A cut counts as 0 for a partition that it does not name: `start` then takes that partition whole, `end` nothing of
-    it. An empty `end` is no end.
+    A cut counts as 0 for a partition that it does not name: `start` then selects the whole partition, `end` none of it.
+    An empty `end` is no limit.
     """
 
     since: datetime | None = None
@@ -39,7 +39,7 @@ class RecordFilter:
     with_invalid: bool = False
 
     def filter(self) -> Any:
-        """As a filter of Arrow, or None for everything."""
+        """The filter as Arrow takes it, or None for everything."""
         parts = []
         if self.since is not None:
             parts.append(pc.field("event_time") >= pa.scalar(self.since, pa.timestamp("us", "UTC")))
@@ -54,23 +54,23 @@ class RecordFilter:
         return reduce(lambda left, right: left & right, parts) if parts else None
 
 
-def read_records(table: Path, wanted: RecordFilter, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
-    """The facts, file by file in the order in which they were committed, as they were written within each.
+def read_records(table: Path, selected: RecordFilter, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
+    """The records, file by file in the order of their commits, and in each file as they were written.
 
-    That need not be the order of their offsets, above all after a compaction or a repair. Some MB are in memory at a
+    That need not be the order of their offsets, especially after a compaction or a repair. Some MB are in memory at a
     time, however large a file is.
     """
     for file in sorted(live_files(read_commits(table)).values(), key=lambda each: each.version):
-        yield from read_file(table / file.path, wanted.filter(), columns)
+        yield from read_file(table / file.path, selected.filter(), columns)
 
 
-def read_file(path: Path, wanted: Any, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
-    """The rows of one file that a filter of Arrow wants, some MB at a time, as they were written.
+def read_file(path: Path, selected: Any, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
+    """The rows of one file that an Arrow filter selects, some MB at a time, as they were written.
 
-    Row groups that cannot have any are passed over. A scan of a dataset would be shorter, but it reads far ahead.
+    Row groups that cannot match are skipped. A scan of a dataset would be shorter, but it reads far ahead.
     """
     (fragment,) = ds.dataset(str(path), format="parquet").get_fragments()
-    groups = [group.id for part in fragment.split_by_row_group(wanted) for group in part.row_groups]
+    groups = [group.id for part in fragment.split_by_row_group(selected) for group in part.row_groups]
     with pq.ParquetFile(path, pre_buffer=False, buffer_size=READ_BYTES) as file:
         row_bytes = max((_row_bytes(file.metadata.row_group(group)) for group in groups), default=1)
         batches = file.iter_batches(
@@ -80,7 +80,7 @@ def read_file(path: Path, wanted: Any, columns: list[str] | None) -> Iterator[pa
         )
         for batch in batches:
             rows = pa.Table.from_batches([batch])
-            found = rows if wanted is None else rows.filter(wanted)
+            found = rows if selected is None else rows.filter(selected)
             yield from (found if columns is None else found.select(columns)).to_batches()
 
 

@@ -19,15 +19,15 @@ def records_between(spark: SparkSession, table: Path, start: Cut, end: Cut) -> D
 
 
 def between(start: Cut, end: Cut) -> Column:
-    """The same as a condition."""
-    wanted = f.lit(False)
+    """The condition that selects them."""
+    condition = f.lit(False)
     for each in ranges(start, end):
         inside = (f.col("offset") >= each.start) & (f.col("offset") < each.end_exclusive)
-        wanted = wanted | ((f.col("partition") == each.partition) & inside)
-    return wanted
+        condition = condition | ((f.col("partition") == each.partition) & inside)
+    return condition
 
 
-def without_duplicates(rows: DataFrame, copies: DataFrame | None) -> DataFrame:
-    """Valid events, without those at the positions of `copies`."""
+def without_duplicates(rows: DataFrame, duplicates: DataFrame | None) -> DataFrame:
+    """Valid events, without those at the locations in `duplicates`."""
     valid = rows.where("invalid IS NULL").drop("invalid")
-    return valid if copies is None else valid.join(copies, ["partition", "offset"], "left_anti")
+    return valid if duplicates is None else valid.join(duplicates, ["partition", "offset"], "left_anti")

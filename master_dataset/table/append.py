@@ -39,16 +39,16 @@ PROPERTIES = {
     "delta.enableExpiredLogCleanup": "false",
     "delta.logRetentionDuration": "interval 36500 days",
     "delta.deletedFileRetentionDuration": "interval 36500 days",
-    "delta.appendOnly": "false",  # repair must be able to take a damaged file out; nothing else removes facts
+    "delta.appendOnly": "false",  # a repair must be able to remove a damaged file; nothing else removes records
     "delta.checkpointInterval": "50",
     # Statistics of partition, offset, timestamp and event_time: the columns that reads skip by. Those of all 32 columns
     # cost a quarter of the archiver's rate.
     "delta.dataSkippingNumIndexedCols": "4",
 }
 KAFKA_COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
-"""The record as Kafka gave it: the facts."""
+"""The record as Kafka delivered it."""
 PARSED_COLUMNS = ("event_id", "event_time", "invalid", "event")
-"""What was read from it: a cache of the facts, hashed apart, because a new declaration may read the same facts anew."""
+"""What was parsed from it: hashed separately, because another declaration may parse the same record differently."""
 
 
 class TableBusy(MasterDatasetError):
@@ -73,7 +73,7 @@ def content_hash(*columns: str) -> Column:
 
 
 def measures() -> tuple[Column, ...]:
-    """What is measured of rows when they are written and when they are checked."""
+    """The aggregates of rows that are compared when they are written and when they are checked."""
     return (
         f.count(f.lit(1)).alias("rows"),
         content_hash(*KAFKA_COLUMNS).alias("hash"),
@@ -94,7 +94,7 @@ def _bytes(column: Column) -> Column:
 
 
 def create_table(spark: SparkSession, path: Path, source: Source) -> None:
-    """Make the table if it is not there; a table whose columns are others than declared is refused."""
+    """Create the table if there is none; refuse a table with other columns than declared."""
     from delta.tables import DeltaTable
     from pyspark.sql.types import StructType
 
@@ -178,7 +178,7 @@ def append(
     for old in _files_named(transaction, instead_of):
         actions = actions.appended(old.removeWithTimestamp(round(time.time() * 1000), is_new))
     version = int(transaction.commit(actions, _operation(jvm, sequence, done)))
-    # Step 4. The commit on the disk, then its second copy. A crash before the copy: the next start adds it.
+    # Step 4. Sync the commit, then add its proof to the ledger. After a crash in between, the next start adds it.
     reach("archiver.before_ledger")
     if not is_new:
         reach("compact.before_ledger")
@@ -190,9 +190,9 @@ def append(
 
 
 def _remove_empty_files(path: Path, since_ns: int) -> None:
-    """Take away what is written where offsets have no record, as an aborted transaction leaves them.
+    """Remove files without rows, which Spark writes where offsets have no record, as after an aborted transaction.
 
-    That is a file without a row. Delta leaves it out of the commit, and so it would be stray for ever.
+    Delta leaves them out of the commit, and so they would be stray for ever.
     """
     for file in path.glob("*.parquet"):
         if file.stat().st_mtime_ns >= since_ns and pq.read_metadata(file).num_rows == 0:
@@ -208,13 +208,13 @@ def _files_named(transaction: JavaObject, names: Collection[str]) -> list[JavaOb
     if unknown:
         raise MasterDatasetError(
             f"{unknown} should leave the table, but Delta does not know them: its log and ours are read differently. "
-            "Nothing was committed; `tidemark master fsck --deep` tells what is damaged."
+            "Nothing was committed; `tidemark master fsck --deep` says what is damaged."
         )
     return [files[name] for name in names]
 
 
 def _with_data_change(file: JavaObject, value: bool) -> JavaObject:
-    """The same file as Delta's `dataChange` would have it: the copy of a Scala case class, field by field."""
+    """The file with another `dataChange`: a Scala case class, copied field by field."""
     fields = range(file.productArity())
     return file.copy(*(value if file.productElementName(i) == "dataChange" else file.productElement(i) for i in fields))
 
@@ -233,12 +233,12 @@ def _operation(jvm: Any, sequence: int, proof: Proof) -> JavaObject:
     return update(mode, APP_ID, sequence, jvm.scala.Option.apply(proof.to_json()))
 
 
-# ---- who may write -----------------------------------------------------------
+# ---- locks -----------------------------------------------------------
 
 
 @contextmanager
 def archiver_lock(path: Path) -> Iterator[None]:
-    """Held by whoever follows Kafka into this table, for as long as it runs: the archiver, or a repair."""
+    """Held by the process that archives into this table, for as long as it runs: the archiver, or a repair."""
     with _locked(path, "archiver.lock", wait=False):
         yield
 
@@ -262,6 +262,6 @@ def _locked(path: Path, name: str, *, wait: bool) -> Iterator[None]:
 
 
 def lock_holder(path: Path) -> int | None:
-    """The process that follows Kafka into this table now, if one does."""
+    """The process that archives into this table now, if there is one."""
     text = holder_of_lock(own_folder(path) / "archiver.lock")
     return int(text) if text and text.isdigit() else None

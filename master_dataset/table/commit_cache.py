@@ -1,7 +1,7 @@
-"""What was read of each commit file, so that a log of many commits is not parsed again by everyone who asks it.
+"""A cache of parsed commit files, so that a log of many commits is not parsed again by every reader.
 
-A file of our own beside the table, and disposable: it speaks for a commit only while that file has the size and the
-times that it had when it was read. Lines that are damaged or out of date are passed over: the commit itself is read.
+It is a file of our own beside the table, and disposable: an entry is valid only while the commit file has the size and
+the times that it had when it was read. Damaged and outdated entries are skipped; the commit itself is read then.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from master_dataset.table.digest import digest_of
 
 
 class Stamp(NamedTuple):
-    """By which a change of a file is noticed. Nobody can set the last one back."""
+    """What reveals a change of a file. The last member cannot be set back."""
 
     size: int
     modified_ns: int
@@ -38,7 +38,7 @@ def stamp_of(found: os.stat_result) -> Stamp:
 
 
 def read_entries(path: Path) -> dict[int, CachedCommit]:
-    """By version; of several the last one counts."""
+    """The entries by version; the last one of a version counts."""
     try:
         lines = path.read_bytes().split(b"\n")
     except OSError:
@@ -53,7 +53,7 @@ def read_entries(path: Path) -> dict[int, CachedCommit]:
 
 
 def add_entries(path: Path, entries: Iterable[CachedCommit]) -> None:
-    """Append. Every line begins with its line end, so that one which a crash cut off spoils no other."""
+    """Append. Every line begins with a newline, so that a line that a crash cut off damages no other."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as file:
         file.write(b"".join(map(_line, entries)))

@@ -1,4 +1,4 @@
-"""Fewer, larger files: the same facts, proved by their hash before the commit that makes them the table's."""
+"""Compaction: the same records in fewer, larger files, proved by their hash before the commit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from master_dataset.table.delta_log import TableFile, live_files, read_commits
 from master_dataset.table.proofs import Kind, Proof
 
 LARGE_BYTES = 256 * 2**20
-"""Files of this size are left alone, and smaller ones become files of about this size."""
+"""Files of this size stay as they are; smaller ones are merged into files of about this size."""
 
 
 class Compacted(NamedTuple):
@@ -28,7 +28,7 @@ class Compacted(NamedTuple):
 
 
 class RecordsChanged(MasterDatasetError):
-    """A compaction gave other facts than before: it was not committed."""
+    """A compaction gave other records than before: it was not committed."""
 
 
 def compact(spark: SparkSession, table: Path) -> Compacted:
@@ -49,7 +49,7 @@ def compact(spark: SparkSession, table: Path) -> Compacted:
                 if after != before:
                     raise RecordsChanged(
                         f"Compacting {str(table)!r} gave {after.rows} rows instead of {before.rows}, or other content. "
-                        "Nothing was committed; `tidemark master fsck --deep` tells whether the files are sound."
+                        "Nothing was committed; `tidemark master fsck --deep` says whether the files are sound."
                     )
                 reach("compact.before_commit")
 

@@ -29,7 +29,7 @@ class Coverage:
 
 
 def of(table: Path, commits: Iterable[Commit] | None = None) -> Coverage:
-    """What a table holds, by its proofs and the ledger's copies. `commits` are its own, if they were read already."""
+    """What a table holds, by its proofs and the ledger. `commits` are its own, if they were read already."""
     # The ledger first: a commit made between the two readings is then ahead of it, not missing.
     ledger = read_ledger(table)
     return follow(effective_proofs(read_commits(table) if commits is None else commits, ledger))
@@ -86,7 +86,7 @@ def follow(proofs: Mapping[int, Proof]) -> Coverage:
 
 
 def _gaps_before(cut: Mapping[int, int], proof: Proof) -> Iterable[OffsetRange]:
-    """New facts begin where the last ones ended. The first commit may begin anywhere, a partition added later at 0."""
+    """An append begins where the last one ended. The first commit may begin anywhere, a partition added later at 0."""
     for partition in proof.end if cut else ():
         start, at = proof.start.get(partition, 0), cut.get(partition, 0)
         if start > at:
@@ -94,7 +94,7 @@ def _gaps_before(cut: Mapping[int, int], proof: Proof) -> Iterable[OffsetRange]:
 
 
 def _overlaps(held: list[OffsetRange]) -> Iterable[OffsetRange]:
-    """Offsets for which two commits answer."""
+    """Offsets that two commits hold."""
     ends: dict[int, int] = {}
     for each in sorted(held):
         end = ends.get(each.partition, each.start)

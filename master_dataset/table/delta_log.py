@@ -105,34 +105,34 @@ def live_files(commits: Iterable[Commit]) -> dict[str, TableFile]:
     return live
 
 
-# ---- what is remembered of them ----------------------------------------------
+# ---- the cache ----------------------------------------------
 
 
 def remembered_file(table: Path) -> Path:
-    """Where it is. It may be deleted at any time."""
+    """The cache file. It may be deleted at any time."""
     return own_folder(table) / "commits.remembered"
 
 
 def remember(table: Path, commits: Collection[Commit]) -> None:
-    """Let the next reader of these commits do without their files.
+    """Cache these commits, so that the next reader need not parse their files.
 
-    They must be on the disk: what a power cut may still spoil, without a change of size or time, is not remembered.
+    They must be synced: a power cut may still damage an unsynced file without a change of its size or times.
     """
     entries = list(_entries(commits))
-    if 2 * len(entries) > len(commits):  # of most of them it knew nothing, or what they were before a backup came back
+    if 2 * len(entries) > len(commits):  # most were missing, or outdated since a backup was restored
         remembered_file(table).unlink(missing_ok=True)
     if entries:
         add_entries(remembered_file(table), entries)
 
 
 def remember_newest(table: Path, version: int) -> None:
-    """The same for the commit that was just made."""
+    """Cache the commit that was just written."""
     commit = read_commit(commit_file(table, version))
     add_entries(remembered_file(table), _entries([commit]))
 
 
 def _entries(commits: Iterable[Commit]) -> Iterator[CachedCommit]:
-    """Of those that were read themselves and are sound."""
+    """The commits that were read from their own files and are sound."""
     for commit in commits:
         if commit.stamp is not None and commit.proof is not None and not commit.damage:
             added = [[file.path, file.size, file.rows] for file in commit.added]

@@ -23,9 +23,9 @@ def ledger_file(table: Path) -> Path:
 
 
 def read_ledger(table: Path, *, sealed_only: bool = False) -> dict[int, Proof]:
-    """The proofs by version. A line that cannot be read is ignored; the next start writes it anew from its commit.
+    """The proofs by version. A line that cannot be read is ignored; the next start adds it again from its commit.
 
-    A crash leaves a torn last line, a bad disk one anywhere, and a digest tells if as little as a digit was changed.
+    A crash leaves a torn last line, a bad disk one anywhere, and the digest reveals a single changed digit.
     With `sealed_only`, lines without a digest are left out.
     """
     path = ledger_file(table)
@@ -57,7 +57,7 @@ def append_to_ledger(table: Path, entries: Iterable[tuple[int, Proof]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     is_new = not path.exists()
     with path.open("ab") as file:
-        # A line that a crash cut off must not swallow the next one.
+        # A line that a crash cut off must not merge with the next one.
         before = b"\n" if file.tell() and not _ends_with_newline(path) else b""
         file.write(before + b"".join(_ledger_line(version, proof) for version, proof in entries))
         file.flush()
@@ -74,7 +74,7 @@ def _ends_with_newline(path: Path) -> bool:
 
 
 def complete_ledger(table: Path) -> tuple[list[Commit], dict[int, Proof]]:
-    """Add what the ledger lacks. Returns the commits, all on the disk now, and the whole ledger."""
+    """Add the proofs that the ledger lacks. Returns the commits, all synced now, and the whole ledger."""
     ledger = read_ledger(table)
     commits = read_commits(table)
     missing = missing_from_ledger(commits, ledger)
@@ -89,7 +89,7 @@ def complete_ledger(table: Path) -> tuple[list[Commit], dict[int, Proof]]:
 def missing_from_ledger(commits: Iterable[Commit], ledger: dict[int, Proof]) -> list[tuple[int, Proof]]:
     """Proofs that are not in the ledger: a crash came between the commit and its line, or the line cannot be read.
 
-    A void commit promises nothing: in the ledger it would stand for the rows of the commit that it replaced.
+    A void commit holds nothing; in the ledger it would hide the proof of the commit that it replaced.
     """
     promised = ((c.version, c.proof) for c in commits if c.proof is not None and c.version not in ledger)
     return [(version, proof) for version, proof in promised if proof.kind != Kind.VOID]

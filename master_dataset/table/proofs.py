@@ -20,14 +20,14 @@ PROOF_VERSION = 1
 class Kind:
     """What a commit of ours did."""
 
-    APPEND = "append"  # new facts, continuing where the one before ended
-    REPAIR = "repair"  # facts brought back: it replaces the commits it names
-    COMPACT = "compact"  # the same facts in fewer files
+    APPEND = "append"  # new records, continuing where the previous commit ended
+    REPAIR = "repair"  # records restored: it replaces the commits it names
+    COMPACT = "compact"  # the same records in fewer files
     LOST = "lost"  # a person accepted that these offsets are gone
-    UNCOMPACT = "uncompact"  # compactions taken back: the files they rewrote are live again
-    VOID = "void"  # stands in the place of a commit that was damaged
+    UNCOMPACT = "uncompact"  # compactions undone: the files they rewrote are live again
+    VOID = "void"  # replaces a damaged commit
 
-    COVERING = (APPEND, REPAIR, LOST)  # those that say which offsets the table answers for
+    COVERING = (APPEND, REPAIR, LOST)  # the kinds that define which offsets the table holds
 
 
 @dataclass(frozen=True)
@@ -76,11 +76,11 @@ class Proof:
 
 
 _proofs: WeakValueDictionary[str, Proof] = WeakValueDictionary()
-"""Those in use, by their text: each is read at least twice, in its commit and in the ledger."""
+"""The proofs in use, by their text: each is parsed at least twice, from its commit and from the ledger."""
 
 
 def proof_from_json(text: str) -> Proof | None:
-    """The inverse of `Proof.to_json`; None for what is not ours. A ValueError tells that one of ours lost something."""
+    """The inverse of `Proof.to_json`; None for what is not ours. ValueError: one of ours is incomplete."""
     known = _proofs.get(text)
     if known is not None:
         return known

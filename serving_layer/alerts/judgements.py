@@ -9,12 +9,12 @@ from serving_layer.alerts.episodes import Judgement, Key
 from serving_layer.alerts.queries import Scope
 from serving_layer.query.result import Result
 from views.alert import Alert, compared, nothing, numbers
-from views.typed_expression import Typed
+from views.typed_expression import TypedExpression
 from views.view import View
 
 
 def judge(
-    alert: Alert, view: View, condition: Typed, scope: Scope, answer: Result, as_of: float
+    alert: Alert, view: View, condition: TypedExpression, scope: Scope, answer: Result, as_of: float
 ) -> dict[Key, dict[int, Judgement]]:
     """The judgement of each period of the scope, for each key that has rows or is named by the scope.
 
@@ -37,7 +37,7 @@ def judge(
 
 
 def _judge(
-    alert: Alert, view: View, condition: Typed, rows: Mapping[int, Mapping[str, Any]], period: int,
+    alert: Alert, view: View, condition: TypedExpression, rows: Mapping[int, Mapping[str, Any]], period: int,
     empty: Mapping[str, Any], as_of: float,
 ) -> Judgement:  # fmt: skip
     if period not in rows and (not alert.shift_s or period - alert.shift_s not in rows):

@@ -19,7 +19,7 @@ from serving_layer.alerts.queries import (
 )
 from serving_layer.query.model import Query
 from views.alert import Alert
-from views.typed_expression import Typed
+from views.typed_expression import TypedExpression
 from views.view import View
 
 MAX_AHEAD_S = 60.0
@@ -33,7 +33,7 @@ class ServedAlert:
 
     alert: Alert
     view: View
-    condition: Typed | None
+    condition: TypedExpression | None
 
     @property
     def name(self) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from master_dataset.cut import Cut
-from views.typed_expression import Typed
+from views.typed_expression import TypedExpression
 from views.view import View
 
 Position = tuple[Any, ...]
@@ -79,7 +79,7 @@ class Query:
     by: tuple[str, ...] = ()
     answers: tuple[str, ...] = ()
     quantiles: tuple[float, ...] = ()
-    having: Typed | None = None
+    having: TypedExpression | None = None
     order: tuple[Order, ...] = ()
     limit: int = 1000
     cursor: Cursor | None = None

@@ -20,7 +20,7 @@ from serving_layer.query.times import LATEST, SECOND, Duration, is_relative, par
 from views.aggregates import Quantiles
 from views.errors import ExpressionError
 from views.expressions import parse_condition
-from views.typed_expression import Typed
+from views.typed_expression import TypedExpression
 from views.view import View
 
 PARAMETERS = (
@@ -191,7 +191,7 @@ def _quantiles(given: Given, view: View, answers: Sequence[str]) -> tuple[float,
     return parameters.shares("quantiles", given["quantiles"], MAX_QUANTILES)
 
 
-def _having(given: Given, view: View) -> Typed | None:
+def _having(given: Given, view: View) -> TypedExpression | None:
     if "having" not in given:
         return None
     scope = view.answer_scope()

@@ -1,4 +1,4 @@
-"""Who may ask what: keys with the scope `query`, and the views that each may see."""
+"""Access to views: keys with the scope `query`, and the views that each may see."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from serving_layer.errors import UnknownView
 from views.view import View
 
 SCOPES = ("query", "admin")
-LONGEST_SHOWN = 100
+MAX_SHOWN = 100
 
 
 class ViewAccess:
-    """Which views a request may ask about. One that its key may not see is like one that is not there.
+    """The views that a request may query. A view that its key may not see does not exist for it.
 
-    `others` are views that are not declared, as far as this process knows, and that a run computed: they joined since.
+    `others` are views of a published run that were not declared when this process started.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class ViewAccess:
         self._declared, self._others = dict(declared), others
 
     def views(self, connection: HTTPConnection) -> dict[str, View]:
-        """Those that the key may see, by name; the problem 401 or 403 without a key that may ask."""
+        """The views that the key may see, by name; the problem 401 or 403 without a valid key."""
         return self._seen_by(self.keys.check(connection, *SCOPES))
 
     def view(self, connection: HTTPConnection, name: str) -> View:
@@ -44,7 +44,7 @@ class ViewAccess:
         return found
 
     def seeing(self, connection: HTTPConnection) -> Callable[[str], bool]:
-        """Whether the key may see what has a name; the problem 401 or 403 without a key that may ask."""
+        """A test whether the key may see the view of a name; the problem 401 or 403 without a valid key."""
         return partial(_may_see, self.keys.check(connection, *SCOPES))
 
     def _seen_by(self, key: AccessKey | None) -> dict[str, View]:
@@ -57,7 +57,7 @@ def _may_see(key: AccessKey | None, view: str) -> bool:
 
 
 def _unknown(name: str, known: dict[str, View]) -> UnknownView:
-    shown = name if len(name) <= LONGEST_SHOWN else f"{name[: LONGEST_SHOWN - 1]}…"
+    shown = name if len(name) <= MAX_SHOWN else f"{name[: MAX_SHOWN - 1]}…"
     close = get_close_matches(name, known, n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     there = ", ".join(known) or "none that this key may see"

@@ -1,4 +1,4 @@
-"""From an answer to the wire: JSON, NDJSON or CSV, and which of them is asked for."""
+"""Encode results as JSON, NDJSON or CSV, and choose the format of a request."""
 
 from __future__ import annotations
 
@@ -28,41 +28,41 @@ ACCEPTED: dict[Format, tuple[str, ...]] = {
     "ndjson": ("application/x-ndjson", "application/ndjson"),
     "csv": ("text/csv",),
 }
-"""What they are called in an Accept header. Of those that are equally welcome the first is given."""
+"""Their names in an Accept header. Of equally acceptable formats the first is used."""
 LARGEST = 2**64 - 1
-"""The largest whole number that orjson writes, and the smallest is -2^63."""
+"""The largest integer that orjson writes; the smallest is -2^63."""
 QUALITY = re.compile(r"(?:0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)")
 FORMULA = re.compile(r"[=+\-@\t\r\n']")
 PLAIN_NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
 
 
-# ---- which -------------------------------------------------------------------
+# ---- format -------------------------------------------------------------------
 
 
-def choose_format(asked: str | None, accept: str | None) -> Format:
-    """The format that the parameter names, or else the one that the Accept header likes best; NotAcceptable if none."""
-    if asked is not None:
-        return one_of("format", asked, MEDIA_TYPES)  # type: ignore[return-value]
+def choose_format(given: str | None, accept: str | None) -> Format:
+    """The format that the parameter names, or else the one that the Accept header prefers; NotAcceptable if none."""
+    if given is not None:
+        return one_of("format", given, MEDIA_TYPES)  # type: ignore[return-value]
     if not accept or not accept.strip():
         return "json"
-    liked = {each: _quality(each, accept) for each in ACCEPTED}
-    best = max(liked, key=lambda each: liked[each])
-    if not liked[best]:
-        there_are = [names[0] for names in ACCEPTED.values()]
+    qualities = {each: _quality(each, accept) for each in ACCEPTED}
+    best = max(qualities, key=lambda each: qualities[each])
+    if not qualities[best]:
+        formats = [names[0] for names in ACCEPTED.values()]
         raise NotAcceptable(
-            f"Accept is {shown(accept)}, and none of that can be given. Ask for {' or '.join(there_are)}.",
-            given=accept[:200], allowed=there_are,
+            f"Accept is {shown(accept)}; this is available as {' or '.join(formats)}.",
+            given=accept[:200], allowed=formats,
         )  # fmt: skip
     return best
 
 
 def _quality(of: Format, accept: str) -> float:
-    """How much an Accept header likes a format: as the most specific range that has it says."""
+    """The quality that an Accept header gives to a format, by the most specific range that matches."""
     by_range = {}
     for each in accept.split(","):
         name, *parameters = (part.strip().lower() for part in each.split(";"))
-        said = next((part[2:].strip() for part in parameters if part.startswith("q=")), "1")
-        by_range[name] = float(said) if QUALITY.fullmatch(said) else 0.0
+        quality = next((part[2:].strip() for part in parameters if part.startswith("q=")), "1")
+        by_range[name] = float(quality) if QUALITY.fullmatch(quality) else 0.0
     ranges = (*ACCEPTED[of], f"{ACCEPTED[of][0].partition('/')[0]}/*", "*/*")
     return next((by_range[name] for name in ranges if name in by_range), 0.0)
 
@@ -70,35 +70,35 @@ def _quality(of: Format, accept: str) -> float:
 # ---- JSON --------------------------------------------------------------------
 
 
-def body(answer: Result, as_format: Format) -> bytes:
-    """An answer in a format."""
-    return {"json": to_json, "ndjson": to_ndjson, "csv": to_csv}[as_format](answer)
+def body(result: Result, as_format: Format) -> bytes:
+    """The body of a response."""
+    return {"json": to_json, "ndjson": to_ndjson, "csv": to_csv}[as_format](result)
 
 
-def to_json(answer: Result) -> bytes:
+def to_json(result: Result) -> bytes:
     """`{"rows": [...], "next": ..., "meta": {...}}`."""
-    return dumps(document(answer))
+    return dumps(document(result))
 
 
-def to_ndjson(answer: Result) -> bytes:
-    """A line for each row, and a last one `{"meta": {...}, "next": ...}`: without it the answer is not whole."""
-    lines = [*rows(answer), {"meta": meta(answer.meta), "next": answer.next}]
+def to_ndjson(result: Result) -> bytes:
+    """A line for each row, then `{"meta": {...}, "next": ...}`: without the last line the result is incomplete."""
+    lines = [*rows(result), {"meta": meta(result.meta), "next": result.next}]
     return b"".join(dumps(line) + b"\n" for line in lines)
 
 
-def document(answer: Result) -> dict[str, Any]:
-    """An answer as a JSON document."""
-    return {"rows": [*rows(answer)], "next": answer.next, "meta": meta(answer.meta)}
+def document(result: Result) -> dict[str, Any]:
+    """A result as a JSON document."""
+    return {"rows": [*rows(result)], "next": result.next, "meta": meta(result.meta)}
 
 
-def rows(answer: Result) -> Iterator[dict[str, Any]]:
+def rows(result: Result) -> Iterator[dict[str, Any]]:
     """The rows as JSON objects."""
-    zone = parse_zone("tz", answer.meta.tz)
+    zone = parse_zone("tz", result.meta.tz)
     written = cache(lambda start: iso(start, zone))  # many rows are of one period
-    for row in answer.rows:
+    for row in result.rows:
         yield {
             "bucket": written(row.period.start),
-            **dict(zip(answer.by, row.key, strict=True)),
+            **dict(zip(result.by, row.key, strict=True)),
             **row.answers,
             **_added(row),
         }
@@ -110,7 +110,7 @@ def _added(row: ResultRow) -> dict[str, Any]:
 
 
 def meta(of: Provenance) -> dict[str, Any]:
-    """What an answer is made of, as a JSON object."""
+    """The provenance of a result as a JSON object."""
     zone = parse_zone("tz", of.tz)
     return {
         "view": of.view,
@@ -141,7 +141,7 @@ def meta(of: Provenance) -> dict[str, Any]:
 
 
 def dumps(value: Any) -> bytes:
-    """JSON. Whole numbers beyond 64 bits, which sums can be, are written out too; orjson alone refuses them."""
+    """JSON. Integers beyond 64 bits, which sums can be, are written out too; orjson alone refuses them."""
     try:
         return orjson.dumps(value)
     except orjson.JSONEncodeError:
@@ -161,13 +161,13 @@ def _with_large_numbers(value: Any) -> Any:
 # ---- CSV ---------------------------------------------------------------------
 
 
-def to_csv(answer: Result) -> bytes:
-    """A header and a line for each row, as RFC 4180 says. Null is an empty field, an empty text is `""`.
+def to_csv(result: Result) -> bytes:
+    """A header and a line for each row (RFC 4180). Null is an empty field, an empty string is `""`.
 
-    Lists and objects are JSON texts. What the answer is made of does not fit in: see `meta_headers`.
+    Lists and objects are JSON. `meta` and `next` do not fit in: see `meta_headers`.
     """
-    columns = dict.fromkeys(("bucket", *answer.by, *answer.meta.answers))
-    written = [*rows(answer)]
+    columns = dict.fromkeys(("bucket", *result.by, *result.meta.answers))
+    written = [*rows(result)]
     for row in written:
         columns |= dict.fromkeys(row)
     lines = [",".join(map(_field, columns)), *(",".join(_field(row.get(name)) for name in columns) for row in written)]
@@ -190,9 +190,9 @@ def _field(value: Any) -> str:
 
 
 def _text(value: str) -> str:
-    """A text. What a spreadsheet could run as a formula gets a `'` before, and so does a text that begins with one.
+    """A string. One that a spreadsheet could run as a formula gets a leading `'`, and so does one that has it already.
 
-    Texts come from events, which anybody can send. The text itself is what follows one `'` at the front.
+    Strings come from events, which anybody can send. The string itself is what follows one leading `'`.
     """
     if FORMULA.match(value) and not PLAIN_NUMBER.fullmatch(value):
         value = f"'{value}"
@@ -204,7 +204,7 @@ def _quoted(value: str) -> str:
 
 
 def meta_headers(of: Provenance, next_cursor: str | None) -> dict[str, str]:
-    """What JSON has beside the rows, as headers of a CSV answer."""
+    """What JSON has beside the rows, as headers of a CSV response."""
     headers = {
         "Tidemark-Cut": _ascii(cut_to_json(of.cut)),
         "Tidemark-Complete": _ascii(of.complete),

@@ -1,4 +1,4 @@
-"""The Lambda itself, to be looked at: cuts, generations and runs of each source. GET /sources and /sources/{name}."""
+"""Sources by REST: their cuts, generations and runs. GET /sources and /sources/{name}."""
 
 from __future__ import annotations
 
@@ -28,59 +28,59 @@ from serving_layer.rest.context import Serving
 from serving_layer.rest.views import freshness
 from views.view import View
 
-MOST_RUNS = 20
-"""Runs that are told of, the newest first."""
-MOST_REMEMBERED = 1_000
+MAX_RUNS = 20
+"""Runs that are listed, the newest first."""
+MAX_CACHED = 1_000
 
 
 def source_routes(serving: Serving) -> list[Route]:
-    """The routes. A key sees the sources of its views, and of their runs these views alone."""
-    lambdas = Lambdas(serving.settings, serving.engine)
+    """The routes. A key sees the sources of its views, and in their runs only these views."""
+    descriptions = SourceDescriptions(serving.settings, serving.engine)
 
     async def sources(request: Request) -> Response:
         views = list(serving.access.views(request).values())
-        return json_response(await serving.run(lambdas.listed, views))
+        return json_response(await serving.run(descriptions.summaries, views))
 
     async def source(request: Request) -> Response:
         name = request.path_params["name"]
         views = [view for view in serving.access.views(request).values() if view.source.name == name]
         if not views:
             raise UnknownSource(f"There is no source {name!r}, or this key may see no view of it. /sources lists them.")
-        return json_response(await serving.run(lambdas.source, name, views))
+        return json_response(await serving.run(descriptions.details, name, views))
 
     return [Route("/sources", sources), Route("/sources/{name}", source)]
 
 
-class Lambdas:
-    """What can be told of sources. Manifests never change, so each is read once."""
+class SourceDescriptions:
+    """Describes sources. Manifests never change, so each is read once."""
 
     def __init__(self, settings: Settings, engine: QueryEngine) -> None:
         self._settings, self._engine = settings, engine
-        self._told: dict[tuple[str, int], dict[str, Any]] = {}
+        self._cache: dict[tuple[str, int], dict[str, Any]] = {}
 
-    def listed(self, views: Iterable[View]) -> dict[str, Any]:
-        """All sources in short, and the processes of this home."""
+    def summaries(self, views: Iterable[View]) -> dict[str, Any]:
+        """Summaries of all sources, and the processes of this home."""
         names = dict.fromkeys(view.source.name for view in views)
-        return {"sources": [self._in_short(name) for name in names], "services": services(self._settings)}
+        return {"sources": [self._summary(name) for name in names], "services": services(self._settings)}
 
-    def source(self, name: str, views: list[View]) -> dict[str, Any]:
-        """One source: how it stands, its generations, and its newest runs."""
-        seen, folder, watched = (
+    def details(self, name: str, views: list[View]) -> dict[str, Any]:
+        """One source: its freshness, its generations and its newest runs."""
+        seen, folder, status = (
             {view.name for view in views},
             self._engine.folder(name),
             self._engine.speed_status(name),
         )
-        kept = None if watched is None else watched.kept
+        kept = None if status is None else status.kept
         return {
-            **self._in_short(name),
+            **self._summary(name),
             "views": sorted(seen),
             "pinned": _pinned(folder),
             "speed": None
-            if watched is None
+            if status is None
             else {
-                "is_written": watched.is_written,
-                "applied": None if watched.kept.meta is None else cut_to_json(watched.kept.meta.applied),
-                "published_run": None if watched.kept.meta is None else watched.kept.meta.published,
+                "is_written": status.is_written,
+                "applied": None if status.kept.meta is None else cut_to_json(status.kept.meta.applied),
+                "published_run": None if status.kept.meta is None else status.kept.meta.published,
             },
             "generations": []
             if kept is None
@@ -91,7 +91,7 @@ class Lambdas:
             "runs": self._runs(folder, seen),
         }
 
-    def _in_short(self, name: str) -> dict[str, Any]:
+    def _summary(self, name: str) -> dict[str, Any]:
         busy = work(self._engine.folder(name))
         return {
             "name": name,
@@ -105,27 +105,27 @@ class Lambdas:
             entries = [entry for entry in publish_log.read(folder) if entry.run]
         except BatchError:
             return []  # `freshness` says why
-        return [self._run(folder, entry, seen) for entry in reversed(entries[-MOST_RUNS:])]
+        return [self._run(folder, entry, seen) for entry in reversed(entries[-MAX_RUNS:])]
 
     def _run(self, folder: BatchFolder, entry: Entry, seen: set[str]) -> dict[str, Any]:
-        place = (folder.source, entry.run)
-        if place not in self._told:
-            if len(self._told) >= MOST_REMEMBERED:
-                self._told.clear()
-            self._told[place] = _told(folder, entry)
-        told = self._told[place]
-        views = [view for view in told["views"] if view["name"] in seen] if told["views"] is not None else None
-        return {**told, "views": views}
+        key = (folder.source, entry.run)
+        if key not in self._cache:
+            if len(self._cache) >= MAX_CACHED:
+                self._cache.clear()
+            self._cache[key] = _run_summary(folder, entry)
+        summary = self._cache[key]
+        views = [view for view in summary["views"] if view["name"] in seen] if summary["views"] is not None else None
+        return {**summary, "views": views}
 
 
-def _told(folder: BatchFolder, entry: Entry) -> dict[str, Any]:
-    """A run in short. Of one whose data was pruned there is just the entry of the log."""
-    said = {"run": entry.run, "cut": cut_to_json(entry.cut), "published": iso_utc(entry.at)}
+def _run_summary(folder: BatchFolder, entry: Entry) -> dict[str, Any]:
+    """A summary of a run. Of a pruned run only the entry of the publish log is left."""
+    run = {"run": entry.run, "cut": cut_to_json(entry.cut), "published": iso_utc(entry.at)}
     try:
         manifest = read_manifest(folder, entry.run)
     except BatchError:
         nothing = dict.fromkeys(("kind", "seconds", "events", "duplicates", "invalid", "rows", "bytes", "views"))
-        return {**said, **nothing}
+        return {**run, **nothing}
     views = [
         {
             "name": view.name,
@@ -137,7 +137,7 @@ def _told(folder: BatchFolder, entry: Entry) -> dict[str, Any]:
         for view in manifest.views
     ]
     return {
-        **said,
+        **run,
         "kind": manifest.kind,
         "seconds": round(manifest.finished - manifest.started, 2),
         "events": manifest.events,
@@ -158,10 +158,10 @@ def _pinned(folder: BatchFolder) -> int | None:
 
 
 def archived(settings: Settings, source: str) -> dict[str, Any] | None:
-    """What the archiver says of a source, on the machine where both are; dead letters are counted there."""
+    """The status of the archiver for a source, where both run on one machine. It counts the dead letters."""
     try:
-        said = (read_json(status_file(settings)) or {})["sources"][source]
-        return {"rows": said["rows"], "dead_letters": said["invalid"], "refused": said["refused"] or None}
+        status = (read_json(status_file(settings)) or {})["sources"][source]
+        return {"rows": status["rows"], "dead_letters": status["invalid"], "refused": status["refused"] or None}
     except (KeyError, TypeError):
         return None
 

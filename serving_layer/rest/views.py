@@ -1,4 +1,4 @@
-"""Views and sources as JSON, for whoever wants to ask: what there is, how exact, how fresh."""
+"""Views and sources as JSON: what there is, how exact, how fresh."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from views.declarations import Declarations
 from views.view import View
 
 SHOWN_HASH = 16
-"""So many characters of a definition hash tell versions apart."""
+"""Characters of a definition hash that are shown: they tell versions apart."""
 
 
 def freshness(engine: QueryEngine, source: str) -> dict[str, Any]:
-    """How a source stands: the run that is served, and how far the speed views are since."""
+    """How fresh a source is: the run that is served, and how far its speed views are."""
     try:
         found = engine.status(source)
     except NoBatchView as error:
@@ -43,7 +43,7 @@ def freshness(engine: QueryEngine, source: str) -> dict[str, Any]:
 
 
 def listed(engine: QueryEngine, views: Iterable[View]) -> list[dict[str, Any]]:
-    """The views in short."""
+    """Summaries of views."""
     fresh: dict[str, dict[str, Any]] = {}
     for view in views:
         fresh.setdefault(view.source.name, freshness(engine, view.source.name))
@@ -51,7 +51,7 @@ def listed(engine: QueryEngine, views: Iterable[View]) -> list[dict[str, Any]]:
 
 
 def described(engine: QueryEngine, view: View) -> dict[str, Any]:
-    """All there is to say of a view: of the version that is served, if one is."""
+    """A view in full: of the version that is served, if one is."""
     served = _served(engine, view)
     shown = served or view
     return {
@@ -66,20 +66,20 @@ def described(engine: QueryEngine, view: View) -> dict[str, Any]:
 
 
 def _consistency(engine: QueryEngine, view: View) -> dict[str, Any] | None:
-    """What the last comparison of the speed side with the batch side found; `set_aside`: why it is not used."""
-    found, why = engine.last_comparison(view)
-    return None if found is None and why is None else {**(to_json(found) if found else {}), "set_aside": why}
+    """The last comparison of the speed view with the batch view. `set_aside`: why the speed view is quarantined."""
+    found, reason = engine.last_comparison(view)
+    return None if found is None and reason is None else {**(to_json(found) if found else {}), "set_aside": reason}
 
 
 def compared_views(engine: QueryEngine, declarations: Declarations) -> Iterator[tuple[str, str, dict[str, float]]]:
-    """Of each view: its source, its name, and in numbers what the last comparison of its speed side found."""
+    """For each view its source, its name, and the numbers of the last comparison of its speed view."""
     for view in declarations.views.values():
         served = _served(engine, view)
         if served is None:
             continue
         with suppress(NoBatchView):
-            found, why = engine.last_comparison(served)
-            numbers = {"set_aside": float(why is not None)}
+            found, reason = engine.last_comparison(served)
+            numbers = {"set_aside": float(reason is not None)}
             if found is not None and not found.why_not:
                 numbers |= {
                     "compared_groups": found.compared,

@@ -1,6 +1,6 @@
-"""A question answered from scratch: every fact of the master dataset below a cut, by the reference interpreter.
+"""From scratch: a query computed from every event of the master dataset below a cut, by the reference interpreter.
 
-Slow, and without any of the parts that it proves: no Spark, no Redis, no index, no merge of two sides.
+Slow, and independent of what it verifies: no Spark, no Redis, no index, no merge of two views.
 """
 
 from __future__ import annotations
@@ -25,24 +25,21 @@ Cells = dict[tuple[Period, Key], dict[str, Any]]
 Groups = Mapping[Group, dict[str, Any]]
 
 
-def recompute(question: Query, events: Iterable[Event]) -> Recomputed:
-    """What the question's rows must be over these events, all of them and however they are ordered, paged or narrowed.
-
-    Rows that are there only because of `fill` are not among them.
-    """
-    found = cells(question, in_memory.fold(question.view, in_memory.counted(events)), {})
-    return {place: _asked(question, question.view.present(state)) for place, state in found.items()}
+def recompute(query: Query, events: Iterable[Event]) -> Recomputed:
+    """All rows of a query over these events, regardless of order, page and `having`, and without those of `fill`."""
+    found = cells(query, in_memory.fold(query.view, in_memory.counted(events)), {})
+    return {place: _selected(query, query.view.present(state)) for place, state in found.items()}
 
 
-def cells(question: Query, groups: Groups, found: Cells) -> Cells:
-    """Add the states of some groups to those of the rows that they are part of. Events may come in parts this way."""
-    view = question.view
+def cells(query: Query, groups: Groups, found: Cells) -> Cells:
+    """Merge the states of some groups into the rows that they are part of. So events can come in parts."""
+    view = query.view
     for (micros, key), state in groups.items():
         named = dict(zip(view.keys, key, strict=True))
-        if not all(_passes(each, named[each.key]) for each in question.filters):
+        if not all(_passes(each, named[each.key]) for each in query.filters):
             continue
-        part = tuple(named[name] for name in question.by)
-        for period, window in zip(question.periods, question.windows, strict=True):
+        part = tuple(named[name] for name in query.by)
+        for period, window in zip(query.periods, query.windows, strict=True):
             if window.start <= micros // 1_000_000 < window.end:
                 known = found.get((period, part))
                 found[period, part] = state if known is None else states.merge(view.algebras, known, state)
@@ -50,7 +47,7 @@ def cells(question: Query, groups: Groups, found: Cells) -> Cells:
 
 
 def is_same(left: Any, right: Any) -> bool:
-    """Whether two answers are the same; floats but for their last digits, ranks but for what they say they are off."""
+    """Whether two answers are equal: floats up to their last digits, rankings up to their stated error."""
     if isinstance(right, dict):
         return isinstance(left, dict) and left.keys() == right.keys() and all(is_same(left[k], right[k]) for k in right)
     if isinstance(right, list | tuple):
@@ -63,9 +60,9 @@ def is_same(left: Any, right: Any) -> bool:
 
 
 def _is_ranking(ours: Sequence[dict[str, Any]], theirs: Sequence[dict[str, Any]]) -> bool:
-    """Whether each count of the first is as near to the other's as both state; absent there, it is not above the last.
+    """Whether each count is as close to the other's as both state; one that is absent there is not above the last.
 
-    A count is too high by at most what its entry states. Where the other has fewer values, it has no more of them.
+    A count is too high by at most what its entry states. Where the other has fewer values, there are no more.
     """
     other = {each["value"]: each["count"] for each in theirs}
     most = max((each.get(OFF, 0) for each in theirs), default=0)
@@ -74,7 +71,7 @@ def _is_ranking(ours: Sequence[dict[str, Any]], theirs: Sequence[dict[str, Any]]
 
 
 def events_below(table: Path, cut: Cut, start: Cut | None = None) -> Iterator[Event]:
-    """The valid events of a master table below a cut, and at or above `start`; copies are among them."""
+    """The valid events of a master table below a cut, and at or above `start`, duplicates included."""
     if not any(cut.values()):
         return
     for batch in read_records(table, RecordFilter(start=start or {}, end=cut), COLUMNS):
@@ -91,5 +88,5 @@ def _passes(wanted: Filter, value: Any) -> bool:
     return isinstance(value, str) and value.startswith(wanted.values)
 
 
-def _asked(question: Query, answers: dict[str, Any]) -> dict[str, Any]:
-    return {name: answers[name] for name in question.answers or answers}
+def _selected(query: Query, answers: dict[str, Any]) -> dict[str, Any]:
+    return {name: answers[name] for name in query.answers or answers}

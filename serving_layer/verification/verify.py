@@ -1,8 +1,8 @@
-"""Verify on demand: what the speed side says now, and what answers say, against the reference interpreter.
+"""Verify: compare speed views, or all answers, with the reference interpreter.
 
-`speed_side` takes the speed states of each view at one moment, and folds the events of the same offsets from the master
-dataset. `from_scratch` asks questions over all of history at one cut, and recomputes them from every event below it: as
-many events at a time as `consistency_events` says, those of an id together, so memory is bounded and time is not.
+`verify_speed_views` reads the speed states of each view at one moment and folds the events of the same offsets from the
+master dataset. `from_scratch` queries all of history at one cut and recomputes it from every event below that cut:
+`consistency_events` events at a time, those of an id together, so memory is bounded and time is not.
 """
 
 from __future__ import annotations
@@ -44,64 +44,66 @@ from views.view import View
 
 MICROS = 1_000_000
 ALL_TIME = [("from", "1970-01-01"), ("to", "2200-01-01")]
-LATELY = [("from", "-48h"), ("to", "now")]
-LATELY_S, MOST_BUCKETS = 48 * 3600, 3_000
-"""Single keys are looked at in each bucket of late: of so long, and of so many buckets."""
-LOOK_S = 0.2
+RECENT = [("from", "-48h"), ("to", "now")]
+RECENT_S, MAX_BUCKETS = 48 * 3600, 3_000
+"""Single keys are compared in each recent bucket: of so many seconds, and of so many buckets."""
+POLL_S = 0.2
 NEVER = 2**62
-"""A run that is later than all."""
+"""A run number later than all others."""
 JOINS = "it joins at the next batch run"
-"""Why a view is not compared that no run has: nobody is told anything of it, so nothing of it can be wrong."""
+"""Why a view that no run has is not compared: it gives no answers yet, so none can be wrong."""
 
 
-# ---- the speed side ------------------------------------------------------------
+# ---- speed views ------------------------------------------------------------
 
 
-def speed_side(settings: Settings, speed_views: SpeedViews, source: Source, views: Sequence[View]) -> list[Compared]:
+def verify_speed_views(
+    settings: Settings, speed_views: SpeedViews, source: Source, views: Sequence[View]
+) -> list[Compared]:
     """Compare the speed states of each view, as they are now, with the events of the same offsets.
 
-    What is found is remembered as after a batch run: views that are wrong are set aside, those found right come back.
+    The outcome is recorded as after a batch run: wrong speed views are quarantined, correct ones are released.
     """
     folder, made, found = BatchFolder.of(settings, source.name), "", []
     for view in views:
         by, compared = _speed_view(settings, speed_views, folder, view)
         made = made or by
         if by != made:
-            compared = replace(compared, why_not="the speed views were made anew meanwhile", mismatched=0, excused=0)
+            compared = replace(compared, why_not="the speed views were rebuilt meanwhile", mismatched=0, excused=0)
         found.append(compared)
     tell(folder, found, quarantine.record(folder, made, found, settings.consistency_threshold))
     return found
 
 
 def _speed_view(settings: Settings, speed_views: SpeedViews, folder: BatchFolder, view: View) -> tuple[str, Compared]:
-    began, most = time.monotonic(), settings.consistency_groups
-    kept, entries = speed_views.reader.snapshot(), publish_log.read(folder)
+    began, max_states = time.monotonic(), settings.consistency_groups
+    snapshot, entries = speed_views.reader.snapshot(), publish_log.read(folder)
     is_served = view.name in entries[-1].catalog
-    stretch = closed_stretch(kept, entries, NEVER, kept.meta.applied if kept.meta else {})
-    if isinstance(stretch, str):
-        return "", Compared(view.name, view.hash, 0, 0, why_not=stretch if is_served else JOINS, at=time.time())
-    run, start = stretch.before.run, stretch.before.cut
+    interval = closed_stretch(snapshot, entries, NEVER, snapshot.meta.applied if snapshot.meta else {})
+    if isinstance(interval, str):
+        return "", Compared(view.name, view.hash, 0, 0, why_not=interval if is_served else JOINS, at=time.time())
+    run, start = interval.before.run, interval.before.cut
     about = Compared(view.name, view.hash, run, run, at=time.time())
-    if any(view.hash not in generation.views for generation in stretch.generations):
-        why = f"{JOINS} in this version; what is answered until then was not looked at"
-        return stretch.made, replace(about, why_not=why if is_served else JOINS)
-    asked = [StateRange(view.hash), *([StateRange(totals_of(view.hash))] if view.keys else [])]
-    said = speed_views.reader.answer(run, start, asked, max_states=most)
-    if said.outcome == Outcome.TOO_MANY:
-        return stretch.made, replace(about, why_not=f"it has more than {most:,} states (consistency_groups)")
-    if said.outcome != Outcome.OK or said.made != stretch.made:
-        return stretch.made, replace(about, why_not="the speed views changed meanwhile")
-    if (count := count_between(start, said.applied)) > settings.consistency_events:
-        why = f"{count:,} events came since run {run}, more than consistency_events. A batch run compares them"
-        return stretch.made, replace(about, why_not=why)
-    if why := _not_archived(settings, view.source, said.applied):
-        return stretch.made, replace(about, why_not=why)
+    if any(view.hash not in generation.views for generation in interval.generations):
+        why = f"{JOINS} in this version; the version that is served until then was not compared"
+        return interval.made, replace(about, why_not=why if is_served else JOINS)
+    ranges = [StateRange(view.hash), *([StateRange(totals_of(view.hash))] if view.keys else [])]
+    answer = speed_views.reader.answer(run, start, ranges, max_states=max_states)
+    if answer.outcome == Outcome.TOO_MANY:
+        return interval.made, replace(about, why_not=f"it has more than {max_states:,} states (consistency_groups)")
+    if answer.outcome != Outcome.OK or answer.made != interval.made:
+        return interval.made, replace(about, why_not="the speed views changed meanwhile")
+    if (count := count_between(start, answer.applied)) > settings.consistency_events:
+        why = f"{count:,} events since run {run} are more than consistency_events. A batch run compares them"
+        return interval.made, replace(about, why_not=why)
+    if why := _not_archived(settings, view.source, answer.applied):
+        return interval.made, replace(about, why_not=why)
     differences = Differences(view)
-    true = _folded(settings, view, start, said.applied)
-    for is_total, states in enumerate(said.ranges):
+    true = _folded(settings, view, start, answer.applied)
+    for is_total, states in enumerate(answer.ranges):
         _check(differences, states, true, is_total=bool(is_total))
-    excused, why = explained(settings, differences, start, said.applied)
-    return stretch.made, replace(
+    excused, why = explained(settings, differences, start, answer.applied)
+    return interval.made, replace(
         about, groups=differences.compared, compared=differences.compared, mismatched=len(differences.places),
         excused=excused, not_explained=why, examples=differences.examples(), seconds=round(time.monotonic() - began, 3),
     )  # fmt: skip
@@ -139,44 +141,44 @@ def from_scratch(
     views: Sequence[View],
     report: Callable[[str], None] = lambda _what: None,
 ) -> list[Compared]:
-    """Ask for the totals, keys, months and last two days of each view, at one cut, and recompute each row.
+    """Query the totals, keys, months and last two days of each view, at one cut, and recompute each row.
 
-    Of a view that is set aside the answers are at a cut of their own, and recomputed at that.
+    A quarantined view has results at a cut of its own, and is recomputed at that.
     """
-    questions = [question for view in views for question in _questions(view)]
-    asked = list(zip(questions, engine.execute_all(questions), strict=True))
-    recomputed: list[Cells] = [{} for _ in asked]
+    queries = [query for view in views for query in _queries(view)]
+    executed = list(zip(queries, engine.execute_all(queries), strict=True))
+    recomputed: list[Cells] = [{} for _ in executed]
     why = ""
-    for cut in _different([answer.meta.cut for _, answer in asked]):
+    for cut in _different([result.meta.cut for _, result in executed]):
         why = why or _not_archived(settings, source, cut)
         for events in _in_parts(settings, source, cut, report) if not why else ():
-            _add(events, [each for each in zip(asked, recomputed, strict=True) if each[0][1].meta.cut == cut])
+            _add(events, [each for each in zip(executed, recomputed, strict=True) if each[0][1].meta.cut == cut])
     if why:
         return [Compared(view.name, view.hash, 0, 0, why_not=why, at=time.time()) for view in views]
-    return [_compared(view, asked, recomputed) for view in views]
+    return [_compared(view, executed, recomputed) for view in views]
 
 
 def _different(cuts: Sequence[Cut]) -> list[Cut]:
     return [cut for place, cut in enumerate(cuts) if cut not in cuts[:place]]
 
 
-def _add(events: list[Event], asked: Sequence[tuple[tuple[Query, Result], Cells]]) -> None:
-    """What some events add to what each question asks for."""
-    for view in {question.view.hash: question.view for (question, _), _ in asked}.values():
+def _add(events: list[Event], executed: Sequence[tuple[tuple[Query, Result], Cells]]) -> None:
+    """Add some events to the recomputed rows of each query."""
+    for view in {query.view.hash: query.view for (query, _), _ in executed}.values():
         groups = in_memory.fold(view, events)
-        for (question, answer), into in asked:
-            if question.view.hash == view.hash:
-                cells(question, groups, into)
-                _narrow(into, question, answer)
+        for (query, result), into in executed:
+            if query.view.hash == view.hash:
+                cells(query, groups, into)
+                _narrow(into, query, result)
 
 
-def _questions(view: View) -> Iterator[Query]:
+def _queries(view: View) -> Iterator[Query]:
     limits = QueryLimits()
     most = ("limit", str(limits.max_rows))
-    given = [[*ALL_TIME, ("grain", "all")], [*ALL_TIME, ("grain", "month"), most], [*LATELY, most]]
+    given = [[*ALL_TIME, ("grain", "all")], [*ALL_TIME, ("grain", "month"), most], [*RECENT, most]]
     if view.keys:
         by = ("by", ",".join(view.keys))
-        first = time.time() - min(LATELY_S, MOST_BUCKETS * view.bucket.seconds)
+        first = time.time() - min(RECENT_S, MAX_BUCKETS * view.bucket.seconds)
         recent = iso_utc(first)
         given.append([*ALL_TIME, ("grain", "all"), by, most])
         given.append([("from", recent), ("to", "now"), ("grain", view.grain), by, most])
@@ -185,7 +187,7 @@ def _questions(view: View) -> Iterator[Query]:
 
 
 def _in_parts(settings: Settings, source: Source, cut: Cut, report: Callable[[str], None]) -> Iterator[list[Event]]:
-    """The events below a cut, each once, in parts that fit into memory: all copies of an id are in one part."""
+    """The events below a cut, each once, in parts that fit into memory: duplicates of an id are in one part."""
     count = count_between({}, cut)
     parts = max(ceil(count / settings.consistency_events), 1)
     for part in range(parts):
@@ -194,37 +196,37 @@ def _in_parts(settings: Settings, source: Source, cut: Cut, report: Callable[[st
         yield in_memory.counted(event for event in below if crc32(event.event_id.encode()) % parts == part)
 
 
-def _narrow(found: Cells, question: Query, answer: Result) -> None:
-    """Of an answer that is one page of more, what comes after its last row is not looked at, and need not be kept.
+def _narrow(found: Cells, query: Query, result: Result) -> None:
+    """Drop the recomputed rows after the last row of a page that has a next one: they are not compared.
 
-    What comes before and is not in the page is missing there. The order is that of places: states may be of some of
-    the events.
+    A row before it that is not on the page is missing there. The order is by bucket and keys, because states may be of
+    some of the events only.
     """
-    if answer.next is None or not answer.rows:
+    if result.next is None or not result.rows:
         return
-    stands = _standing(question)
-    last = max(stands(row) for row in answer.rows)
-    for place in [place for place in found if stands(ResultRow(*place, {})) > last]:
+    sort_key = _sort_key(query)
+    last = max(sort_key(row) for row in result.rows)
+    for place in [place for place in found if sort_key(ResultRow(*place, {})) > last]:
         del found[place]
 
 
-def _standing(question: Query) -> Callable[[ResultRow], Any]:
-    """What rows are sorted by: bucket and keys, since our questions ask for no other order."""
-    position, sorted_by = order.positions(question), order.sort_key(question)
+def _sort_key(query: Query) -> Callable[[ResultRow], Any]:
+    """The sort key of rows: bucket and keys, since these queries have no other order."""
+    position, sorted_by = order.positions(query), order.sort_key(query)
     return lambda row: sorted_by(position(row))
 
 
-def _compared(view: View, asked: Sequence[tuple[Query, Result]], found: Sequence[Cells]) -> Compared:
+def _compared(view: View, executed: Sequence[tuple[Query, Result]], found: Sequence[Cells]) -> Compared:
     compared, examples = 0, list[str]()
-    for (question, answer), states in zip(asked, found, strict=True):
-        if question.view.hash != view.hash:
+    for (query, result), states in zip(executed, found, strict=True):
+        if query.view.hash != view.hash:
             continue
-        ours = {(row.period, row.key): row.answers for row in answer.rows}
-        wrong = list(_wrong_page(question, answer))
+        ours = {(row.period, row.key): row.answers for row in result.rows}
+        wrong = list(_wrong_page(query, result))
         compared, examples = compared + len(wrong), examples + wrong
         for place in ours.keys() | states.keys():
             compared += 1
-            true = view.present(states[place], question.answers) if place in states else None
+            true = view.present(states[place], query.answers) if place in states else None
             if place not in ours or true is None or not is_same(ours[place], true):
                 examples.append(f"{place[1] or 'the total'} in {place[0]}: {ours.get(place)} instead of {true}"[:300])
     return Compared(
@@ -233,17 +235,17 @@ def _compared(view: View, asked: Sequence[tuple[Query, Result]], found: Sequence
     )  # fmt: skip
 
 
-def _wrong_page(question: Query, answer: Result) -> Iterator[str]:
-    """What is wrong with a page, whatever its rows say: it is full where there are more, and in order."""
-    if answer.next is not None and len(answer.rows) != question.limit:
-        yield f"a page of {len(answer.rows):,} rows instead of {question.limit:,}, and another after it"
-    stands = list(map(_standing(question), answer.rows))
-    if any(not before < after for before, after in pairwise(stands)):
-        yield "rows that are twice, or not in order"
+def _wrong_page(query: Query, result: Result) -> Iterator[str]:
+    """What is wrong with a page as a whole: it must be full if there is a next one, and in order."""
+    if result.next is not None and len(result.rows) != query.limit:
+        yield f"a page of {len(result.rows):,} rows instead of {query.limit:,}, with a next page"
+    sort_key = list(map(_sort_key(query), result.rows))
+    if any(not before < after for before, after in pairwise(sort_key)):
+        yield "rows that are duplicated or out of order"
 
 
 def _not_archived(settings: Settings, source: Source, cut: Cut) -> str:
-    """Wait until the master dataset holds all below a cut; why not, if it does not come to that."""
+    """Wait until the master dataset holds all events below a cut; the reason if it does not in time."""
     deadline = time.monotonic() + settings.batch_wait_s
     table = table_path(settings, source.name)
     while any(cut.values()):
@@ -251,5 +253,5 @@ def _not_archived(settings: Settings, source: Source, cut: Cut) -> str:
             break
         if time.monotonic() > deadline:
             return f"the master dataset does not hold {cut_to_json(cut)} after {settings.batch_wait_s:g} s"
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
     return ""

@@ -328,7 +328,7 @@ def test_the_first_by_a_number_are_found_without_reading_all(world: World, view:
         check(world, question)
         found = all_pages(world, question)
         patch.undo()
-        patch.setattr(top_keys, "MOST", -1)  # too many candidates: everything is read
+        patch.setattr(top_keys, "MAX_CANDIDATES", -1)  # too many candidates: everything is read
         assert found == all_pages(world, question)
 
 

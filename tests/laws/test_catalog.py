@@ -19,7 +19,7 @@ from views.declarations import ALL_EXAMPLES, load_declarations
 from views.derived import Derived, Ratio
 from views.laws import Reference, check_laws, hints
 from views.source import Source
-from views.typed_expression import Typed
+from views.typed_expression import TypedExpression
 from views.view import View
 
 CATALOG = load_declarations(examples=ALL_EXAMPLES).views
@@ -152,7 +152,7 @@ class Infinite(CountAlgebra):
 class Broken(Aggregate):
     algebra_class: type[Algebra] = CountAlgebra
 
-    def algebra(self, measure: Typed | None) -> Algebra:
+    def algebra(self, measure: TypedExpression | None) -> Algebra:
         if issubclass(self.algebra_class, AverageAlgebra | SumAlgebra):
             assert measure is not None
             return self.algebra_class(measure)

@@ -147,7 +147,7 @@ def pushed_after(served: Served, last: str, count: int) -> list[tuple[str, str, 
 
 @contextmanager
 def committing(journal: Journal, episode: Episode) -> Iterator[None]:
-    """Commit it again and again while the block runs: what is told before a stream has begun is not for it."""
+    """Commit it again and again while the block runs: a stream does not receive what happened before it started."""
     is_over = threading.Event()
 
     def commit_on() -> None:
@@ -175,7 +175,7 @@ def test_one_who_comes_back_gets_what_came_since(served: Served, journal: Journa
         assert data["id"] == "later"
 
 
-def test_one_who_was_away_too_long_is_told_how_much_is_missing(
+def test_a_client_that_was_away_too_long_learns_how_many_it_missed(
     served: Served, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(push_sources, "MAX_UNREAD", 2)

@@ -154,7 +154,7 @@ def test_an_answer_that_says_the_same_at_another_cut_is_pushed_now_and_then(
         assert reader.next("answer").data["rows"] != first.data["rows"]
 
 
-def test_a_feed_that_asks_for_fresh_answers_is_told_when_they_are_not(served: Served) -> None:
+def test_a_live_query_with_max_staleness_reports_answers_that_are_too_old(served: Served) -> None:
     """Though nothing changed: the same tag may be that of an answer that became too old."""
     with following(served, max_staleness="2s") as reader:
         first = reader.next("answer")
@@ -196,15 +196,15 @@ def test_relative_range_moves_on_with_the_clock(served: Served, monkeypatch: pyt
     assert (first["to"], second["from"]) == ("2026-03-01T00:00:00Z", "2026-03-01T00:00:00Z")
 
 
-def test_problem_is_told_once_and_the_answer_again_when_there_is_one(served: Served) -> None:
+def test_problem_is_pushed_once_and_the_answer_again_when_there_is_one(served: Served) -> None:
     with following(served) as reader:
         before = reader.next("answer")
         served.engine.failure = NoBatchView("The disk is away.")
-        told = reader.next("problem")
-        assert (told.data["type"], told.id) == ("urn:tidemark:problem:no-batch-side", None)
+        pushed = reader.next("problem")
+        assert (pushed.data["type"], pushed.id) == ("urn:tidemark:problem:no-batch-side", None)
         looks = len(served.engine.asked)
         wait_until("three more looks", lambda: len(served.engine.asked) >= looks + 3)
-        assert reader.is_quiet, "it is told once"
+        assert reader.is_quiet, "it is pushed once"
         served.engine.failure = None
         assert reader.next("answer") == before
 
@@ -251,7 +251,7 @@ def test_heartbeat_keeps_a_quiet_stream_open(served: Served, monkeypatch: pytest
         reader.next("comment")
 
 
-def test_client_that_comes_back_is_not_told_what_it_has(served: Served) -> None:
+def test_client_that_reconnects_does_not_receive_what_it_has(served: Served) -> None:
     with following(served) as reader:
         known = reader.next("answer")
     with following(served, headers={"Last-Event-ID": str(known.id)}) as reader:
@@ -344,22 +344,22 @@ def tell_another(served: Served, reader: Reader) -> None:
 
 
 class Socket:
-    """A client of a WebSocket, without a network: what the application is told, and what it says."""
+    """A client of a WebSocket, without a network: what the application receives, and what it sends."""
 
     def __init__(self, app: Any, headers: list[tuple[bytes, bytes]], query: str, path: str = LIVE) -> None:
-        self.said: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        self.told: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self.from_app: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self.to_app: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         scope = {
             "type": "websocket", "asgi": {"version": "3.0", "spec_version": "2.4"}, "http_version": "1.1",
             "scheme": "ws", "path": path, "raw_path": path.encode(), "query_string": query.encode(), "root_path": "",
             "headers": headers, "server": ("test", 80), "client": ("test", 1), "subprotocols": [], "app": app,
             "extensions": {"websocket.http.response": {}},
         }  # fmt: skip
-        self.told.put_nowait({"type": "websocket.connect"})
-        self.task = asyncio.create_task(app(scope, self.told.get, self.said.put))
+        self.to_app.put_nowait({"type": "websocket.connect"})
+        self.task = asyncio.create_task(app(scope, self.to_app.get, self.from_app.put))
 
     async def next(self) -> dict[str, Any]:
-        return await asyncio.wait_for(self.said.get(), PATIENCE_S)
+        return await asyncio.wait_for(self.from_app.get(), PATIENCE_S)
 
     async def message(self) -> Any:
         said = await self.next()
@@ -379,17 +379,17 @@ async def socket(served: Served, query: str = "", auth: httpx.BasicAuth | None =
     headers = [(b"authorization", request.headers["authorization"].encode())]
     made = Socket(served.app, headers, query or "&".join(f"{name}={value}" for name, value in FAST.items()))
     yield made
-    made.told.put_nowait({"type": "websocket.disconnect", "code": 1000})
+    made.to_app.put_nowait({"type": "websocket.disconnect", "code": 1000})
     await asyncio.wait_for(made.task, PATIENCE_S)
 
 
-def test_websocket_is_told_the_same(served: Served) -> None:
+def test_websocket_receives_the_same(served: Served) -> None:
     async def talk() -> None:
         async with socket(served) as client, socket(served) as other:
             for each in (client, other):
                 assert (await each.next())["type"] == "websocket.accept"
                 assert (await each.message())["answer"]["rows"][0]["hits"] == 1
-            client.told.put_nowait({"type": "websocket.receive", "text": "what a client says is not listened to"})
+            client.to_app.put_nowait({"type": "websocket.receive", "text": "what a client says is not listened to"})
             served.engine.number = 2
             assert (await client.message())["answer"]["rows"][0]["hits"] == 2
             served.engine.failure = NoBatchView("The disk is away.")
@@ -458,7 +458,7 @@ def test_without_keys_no_page_of_others_opens_a_websocket(
     async def talk(served: Served) -> dict[str, Any]:
         client = Socket(served.app, headers, "", path)
         first = await client.next()
-        client.told.put_nowait({"type": "websocket.disconnect", "code": 1000})
+        client.to_app.put_nowait({"type": "websocket.disconnect", "code": 1000})
         await asyncio.wait_for(client.task, PATIENCE_S)
         return first
 

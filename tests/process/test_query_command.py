@@ -65,7 +65,7 @@ def test_table_shows_rows_bars_and_what_the_answer_is_made_of(served: Served) ->
     assert "x  hits      ███" in done.stdout
     last = done.stdout.splitlines()[-1]
     assert last.startswith("page_hits 2026-03-01T00:00:00Z to 2026-03-04T00:00:00Z; run 3, published 2026-03-01")
-    assert last.endswith("cut 0:17; approximate: visitors")
+    assert last.endswith("cut 0:17; approximate: visitors (usually within 1.6%)")
 
 
 def test_degraded_answer_says_so_first(served: Served) -> None:
@@ -92,7 +92,7 @@ def test_other_outputs_are_those_of_the_server_and_the_rest_goes_to_stderr(serve
     [
         (("--grain", "tomorrow"), 2, "grain"),
         (("--where", "nothing=1"), 2, "nothing"),
-        (("--url", "http://127.0.0.1:1"), 1, "does not answer"),
+        (("--url", "http://127.0.0.1:1"), 1, "does not reply"),
     ],
 )
 def test_failure_is_a_sentence_and_an_exit_code(

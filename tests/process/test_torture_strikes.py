@@ -156,8 +156,8 @@ def test_only_what_is_said_of_the_source_since_the_start_is_heard(tmp_path: Path
     [
         ("waiting", {"reason": "another writer lives"}, "another writer lives"),
         ("started", {"applied": {}}, "started"),
-        ("refused", {"why": str(TableBusy("The table '/x' is written by process 7."))}, "is written by process"),
-        ("continues", {"cut": {0: 1}}, "continues"),
+        ("refused", {"reason": str(TableBusy("The table '/x' is written by process 7."))}, "is written by process"),
+        ("opened", {"cut": {0: 1}}, "opened"),
     ],
 )
 def test_what_a_second_process_says_is_understood(

@@ -193,7 +193,7 @@ def test_no_file_is_no_webhook() -> None:
         read_webhooks(Path("/nowhere/hooks.json"))
 
 
-def test_what_goes_wrong_is_told_without_the_path() -> None:
+def test_errors_do_not_contain_the_path() -> None:
     """The path of a webhook is often its secret."""
     with server() as (url, _got), pytest.raises(NotDelivered) as failed:
         send(f"{url}/secret path")

@@ -33,7 +33,7 @@ from views import in_memory
 from views.in_memory import Event
 from views.keys import unpack_key
 from views.on_spark.events import with_event
-from views.sample_events import Record, generate
+from views.sample_events import SampleRecord, generate
 from views.source import Source
 from views.states import unpack
 from views.view import View
@@ -87,7 +87,7 @@ sales = View(
 )
 """
 POISON = (b"{", b"", b'{"cents": "many"}', b"\xff", None)
-STEPS = ("run.after_number", "run.after_copies", "run.after_views", "run.before_publish", "run.after_publish")
+STEPS = ("run.after_number", "run.after_duplicates", "run.after_views", "run.before_publish", "run.after_publish")
 
 
 class Shop:
@@ -113,7 +113,7 @@ class Shop:
         found = load_declarations(self.settings.views_dir, with_catalog=False)
         return found.source("shop"), {view.name: view for view in found.views_of("shop")}
 
-    def archive(self, records: list[Record], poison: int = 0) -> None:
+    def archive(self, records: list[SampleRecord], poison: int = 0) -> None:
         """Append records after what is there: their offsets move up; some poison goes between them."""
         rows: list[tuple[Any, ...]] = []
         start = dict(self.cut) or {0: 0, 1: 0, 2: 0}
@@ -204,11 +204,11 @@ def shop(spark: SparkSession, tmp_path: Path) -> Shop:
     return Shop(spark, tmp_path)
 
 
-def made(shop: Shop, count: int, seed: int, **options: Any) -> list[Record]:
+def made(shop: Shop, count: int, seed: int, **options: Any) -> list[SampleRecord]:
     return generate(shop.source, count, seed, views=shop.views.values(), **options)
 
 
-def later(records: list[Record], days: int) -> list[Record]:
+def later(records: list[SampleRecord], days: int) -> list[SampleRecord]:
     """The same events, but of another day and with other ids."""
     from views.sample_events import encode
 
@@ -218,7 +218,7 @@ def later(records: list[Record], days: int) -> list[Record]:
         at = event.event_time + timedelta(days=days)
         fields = {**event.fields, "event_id": f"{event.event_id}+{days}", "event_time": at}
         moved.append(
-            Record(encode(fields).encode(), Event(event.partition, event.offset, fields["event_id"], at, fields))
+            SampleRecord(encode(fields).encode(), Event(event.partition, event.offset, fields["event_id"], at, fields))
         )
     return moved
 
@@ -359,9 +359,13 @@ def test_a_copy_in_a_lower_partition_that_says_something_else_is_taken(shop: Sho
     value = json.dumps({"event_id": event.event_id, "event_time": "2026-03-01T23:00:00Z", "item": "a", "cents": 1})
     other = json.dumps({"event_id": event.event_id, "event_time": "2026-03-01T23:00:00Z", "item": "b", "cents": 2})
     at = datetime(2026, 3, 1, 23, tzinfo=UTC)
-    shop.archive([Record(value.encode(), Event(2, 0, event.event_id, at, json.loads(value) | {"event_time": at}))])
+    shop.archive(
+        [SampleRecord(value.encode(), Event(2, 0, event.event_id, at, json.loads(value) | {"event_time": at}))]
+    )
     shop.run()
-    shop.archive([Record(other.encode(), Event(0, 0, event.event_id, at, json.loads(other) | {"event_time": at}))])
+    shop.archive(
+        [SampleRecord(other.encode(), Event(0, 0, event.event_id, at, json.loads(other) | {"event_time": at}))]
+    )
     assert shop.run().kind == "full"
     shop.check()
     assert {group[1] for group in shop.answers("sales")} == {("b",)}

@@ -20,7 +20,7 @@ from views.in_memory import Event
 from views.on_spark.events import with_event
 from views.sample_events import encode, generate
 from views.source import Source
-from views.typed_expression import Typed
+from views.typed_expression import TypedExpression
 from views.types import CASTS
 from views.view import event_scope
 
@@ -299,7 +299,9 @@ def events(spark: SparkSession, records: list[tuple[bytes, Event]]) -> Iterator[
     read.unpersist()
 
 
-def differences(events: DataFrame, records: list[tuple[bytes, Event]], parsed: Mapping[str, Typed]) -> list[str]:
+def differences(
+    events: DataFrame, records: list[tuple[bytes, Event]], parsed: Mapping[str, TypedExpression]
+) -> list[str]:
     """Where Spark gives another type, or another value for an event, than Python."""
     columns = [f.expr(each.sql).alias(f"e{number}") for number, each in enumerate(parsed.values())]
     table = events.select("partition", "offset", *columns)
@@ -320,7 +322,7 @@ def differences(events: DataFrame, records: list[tuple[bytes, Event]], parsed: M
     return found
 
 
-def is_same(spark_says: Any, python_says: Any, of: Typed) -> bool:
+def is_same(spark_says: Any, python_says: Any, of: TypedExpression) -> bool:
     """Equal, and of one type. A decimal made of a double may differ in the 16th digit: Java 17 writes more of them."""
     is_of_double = "AS decimal(38" in of.sql and any(f"event.`{name}`" in of.sql for name in ("x", "y", "f"))
     if is_of_double and isinstance(python_says, Decimal) and isinstance(spark_says, Decimal):

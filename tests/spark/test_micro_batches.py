@@ -24,7 +24,7 @@ from views.declarations import load_declarations
 from views.keys import unpack_key
 from views.on_spark.columns import evaluated
 from views.on_spark.events import with_event
-from views.sample_events import Record, generate
+from views.sample_events import SampleRecord, generate
 from views.states import merge, pack, unpack
 from views.view import View
 
@@ -46,7 +46,7 @@ def views_of(source: str) -> tuple[View, ...]:
     return tuple(load_declarations(None, with_catalog=True, examples="all").views_of(source))
 
 
-def rows_of(spark: SparkSession, views: tuple[View, ...], records: list[Record]) -> tuple[Columns, DataFrame]:
+def rows_of(spark: SparkSession, views: tuple[View, ...], records: list[SampleRecord]) -> tuple[Columns, DataFrame]:
     """As Kafka gives them, poison among them, evaluated."""
     source, columns = views[0].source, Columns(views)
     at = datetime(2026, 3, 1, tzinfo=UTC)
@@ -108,7 +108,7 @@ def test_two_micro_batches_are_the_oracle(spark: SparkSession, way: str, source:
 def test_of_copies_the_lowest_position_counts_unless_it_is_marked(spark: SparkSession, way: str) -> None:
     views = views_of("logs")
     records = generate(views[0].source, 40, 3, views=views, duplicates=0)
-    again = [Record(r.value, in_memory.Event(9, n, "", r.event.event_time, {})) for n, r in enumerate(records)]
+    again = [SampleRecord(r.value, in_memory.Event(9, n, "", r.event.event_time, {})) for n, r in enumerate(records)]
     columns, rows = rows_of(spark, views, [*again, *records])
     delta = delta_of(rows, columns, SeenIds(10**12), is_small=way == "folded")
     assert (len(delta.hashes), delta.duplicates) == (40, 40)

@@ -1,4 +1,4 @@
-"""Looks at alerts over a real Redis and real batch files: what was touched, late, copied, crashed, trimmed."""
+"""Evaluation of alerts over a real Redis and real batch files: changes, late events, duplicates, crashes, trimming."""
 
 from __future__ import annotations
 
@@ -78,16 +78,16 @@ class Taps:
         self.crashing: dict[str, int] = {}
         hashes = {each.name: each.hash for each in ALERTS}
         self.journal.arm(hashes, self.now)
-        self.begin()
+        self.start()
 
     def declare(self, *alerts: Alert) -> None:
         """Other alerts, from the next start on, which is now."""
         self.declarations = replace(self.declarations, alerts={each.name: each for each in alerts})
         arm(self.journal, self.declarations, Notifier(self.declarations, self.journal), self.now)
-        self.begin()
+        self.start()
 
-    def begin(self) -> None:
-        """As a process does."""
+    def start(self) -> None:
+        """Start as the process does."""
         self.journal.close()
         self.journal = Journal(self.folder / "alerts.sqlite")
         self.evaluator = Evaluator(
@@ -107,19 +107,19 @@ class Taps:
         if self.crashing[name] == 0:
             raise Crash(name)
 
-    def look(self, *, is_touched: bool = True) -> None:
-        """One look at what was touched and one at what time decides, through crashes."""
+    def evaluate(self, *, has_changes: bool = True) -> None:
+        """Evaluate the changes, then what time decides, through crashes."""
         self.beat()
-        for touching in (is_touched, False):
+        for with_changes in (has_changes, False):
             while True:
                 try:
-                    changes = self.follower.next_changes() if touching else None
-                    if changes is not None or not touching:
+                    changes = self.follower.next_changes() if with_changes else None
+                    if changes is not None or not with_changes:
                         location = self.evaluator.evaluate(changes, self.follower.changes_since)
                         self.follower._location = location or self.follower._location
                     break
                 except Crash:
-                    self.begin()
+                    self.start()
 
     def beat(self) -> None:
         applied = end_of(self.events)
@@ -134,7 +134,7 @@ class Taps:
         self.events.append(event)
         return event
 
-    def copy(self, of: Event) -> None:
+    def duplicate(self, of: Event) -> None:
         offset = end_of(self.events).get(of.partition, 0)
         self.events.append(replace(of, offset=offset))
 
@@ -156,8 +156,8 @@ class Taps:
         oracle = Oracle(self.declarations.alerts[name])
         for cut, as_of, _, is_exact in self.journal.evaluations.all("taps"):
             assert is_exact
-            oracle.look(self.events, cut, as_of)
-        return {key: len(told) for key, told in oracle.told.items() if told}
+            oracle.evaluate(self.events, cut, as_of)
+        return {key: len(fired) for key, fired in oracle.fired.items() if fired}
 
 
 @pytest.fixture(scope="module")
@@ -174,7 +174,7 @@ def taps(server: Redis, tmp_path: Path) -> Iterator[Taps]:
 
 
 def at_random(taps: Taps, chance: Random, steps: int) -> None:
-    """Events in order, late and copied; runs; crashes before and after a commit."""
+    """Events in order, late and duplicated; runs; crashes before and after a commit."""
     for step in range(steps):
         taps.now += chance.choice((0.5, 2.0, 2.0, 5.0, 20.0))
         for _ in range(chance.randrange(3)):
@@ -184,7 +184,7 @@ def at_random(taps: Taps, chance: Random, steps: int) -> None:
             for _ in range(chance.choice((1, 1, 2, 5))):
                 taps.add(card, taps.now - late, ms=ms, failed=failed)
             if chance.random() < 0.3:
-                taps.copy(chance.choice(taps.events))
+                taps.duplicate(chance.choice(taps.events))
         if chance.random() < 0.2:
             taps.crashing = {chance.choice(("alerts.before_commit", "alerts.after_commit")): 1}
         if taps.events:
@@ -193,36 +193,38 @@ def at_random(taps: Taps, chance: Random, steps: int) -> None:
             cut = taps.writer.open(step)
             taps.place.publish(step, cut, taps.events)
             taps.writer.speed_views.runs.publish(step, cut)
-        taps.look()
+        taps.evaluate()
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_each_episode_of_the_oracle_fires_exactly_once(taps: Taps, seed: int) -> None:
-    taps.look()
+    taps.evaluate()
     at_random(taps, Random(seed), 50)  # noqa: S311  made-up events
     fired = {alert.name: taps.fired(alert.name) for alert in ALERTS}
     assert fired == {alert.name: taps.expected(alert.name) for alert in ALERTS}
     assert all(sum(found.values()) for found in fired.values()), fired  # it was no idle test
 
 
-def test_what_was_touched_while_nobody_followed_is_found_by_looking_at_everything(taps: Taps, server: Redis) -> None:
-    taps.look()
+def test_changes_that_the_log_no_longer_has_are_found_by_evaluating_all_recent_periods(
+    taps: Taps, server: Redis
+) -> None:
+    taps.evaluate()
     for _ in range(5):
         taps.add("a", taps.now - 200)
         taps.apply()
     server.xtrim(f"tidemark:{{taps}}:{CHANGE_LOG}", maxlen=1, approximate=False)
-    taps.look()
+    taps.evaluate()
     assert taps.fired("many") == {("a",): 1}
-    taps.look()
+    taps.evaluate()
     assert taps.fired("many") == {("a",): 1}
 
 
-def test_a_follower_that_begins_again_waits_for_what_is_new_instead_of_reading_what_it_knows(taps: Taps) -> None:
-    taps.look()
+def test_a_restarted_follower_waits_for_new_changes_instead_of_reading_known_ones(taps: Taps) -> None:
+    taps.evaluate()
     taps.add("a", taps.now)
     taps.apply()
-    taps.look()
-    taps.begin()
+    taps.evaluate()
+    taps.start()
     assert taps.follower.next_changes() is None  # it was read once more, and is known
     newest: Any = taps.client.xrevrange(f"tidemark:{{taps}}:{CHANGE_LOG}", count=1)
     assert taps.follower._location == newest[0][0]
@@ -231,18 +233,18 @@ def test_a_follower_that_begins_again_waits_for_what_is_new_instead_of_reading_w
     assert time.monotonic() - began > WAIT_S / 2
     taps.add("b", taps.now)
     taps.apply()
-    touched = taps.follower.next_changes()
-    assert touched is not None
-    assert touched.views
+    changes = taps.follower.next_changes()
+    assert changes is not None
+    assert changes.views
 
 
 def test_nothing_is_concluded_while_redis_lost_its_views(taps: Taps, server: Redis) -> None:
     from serving_layer.alerts.answers import AnswersIncomplete
 
-    taps.look()
+    taps.evaluate()
     taps.add("a", taps.now)
     taps.apply()
-    taps.look()
+    taps.evaluate()
     server.flushall()
     taps.now += 1000
     with pytest.raises(AnswersIncomplete):
@@ -251,83 +253,83 @@ def test_nothing_is_concluded_while_redis_lost_its_views(taps: Taps, server: Red
 
 
 def test_nothing_is_silent_while_events_wait_in_kafka(taps: Taps) -> None:
-    taps.look()
+    taps.evaluate()
     taps.add("a", taps.now)
     taps.apply()
-    taps.look()
+    taps.evaluate()
     taps.now += 1000
     applied = end_of(taps.events)
     behind = KafkaEnd({0: 100, 1: 100}, 0.0, applied, 999.0)  # the writer has not applied what Kafka has
     taps.writer.speed_views.writer(taps.writer.token).heartbeat(3600, behind)
     taps.evaluator.evaluate(None, taps.follower.changes_since)
     assert taps.fired("silent") == {}
-    taps.look(is_touched=False)
+    taps.evaluate(has_changes=False)
     assert taps.fired("silent") == {("a",): 1}
 
 
-def test_what_time_decides_is_not_decided_before_what_was_touched_is_looked_at(taps: Taps) -> None:
-    taps.look()
+def test_time_decides_nothing_before_all_changes_are_evaluated(taps: Taps) -> None:
+    taps.evaluate()
     taps.add("a", taps.now)
     taps.apply()
-    taps.look()
+    taps.evaluate()
     taps.now += 100
     taps.add("a", taps.now - 1)
-    taps.apply()  # between a look at what was touched and the one at what time decides
+    taps.apply()  # between the evaluation of changes and that of time
     taps.beat()
-    looks = taps.journal.evaluations.all("taps")
+    before = taps.journal.evaluations.all("taps")
     taps.evaluator.evaluate(None, taps.follower.changes_since)
-    assert taps.journal.evaluations.all("taps") == looks
-    taps.look()
+    assert taps.journal.evaluations.all("taps") == before
+    taps.evaluate()
     assert taps.fired("silent") == {}
-    assert len(taps.journal.evaluations.all("taps")) > len(looks)
+    assert len(taps.journal.evaluations.all("taps")) > len(before)
 
 
 def test_an_episode_is_not_over_before_the_periods_that_are_over_are_judged(taps: Taps) -> None:
     start = NOW + 100
     taps.now = start
-    taps.look()
+    taps.evaluate()
     taps.add("a", start + 1)
     taps.apply()
     taps.now = start + 11
-    taps.look()
-    taps.look()
+    taps.evaluate()
+    taps.evaluate()
     (episode,) = taps.journal.episodes.all("fewest", is_open=True)
     assert (episode.first, episode.last) == (start, start)
     taps.add("a", start + 11)
     taps.apply()
-    taps.look()  # the second period is touched, and not over
+    taps.evaluate()  # the second period has changed, and is not over
     taps.now = start + 25
     taps.add("a", start + 24)
     taps.apply()
     taps.beat()
-    touched = taps.follower.next_changes()
-    assert touched is not None
-    taps.evaluator.evaluate(touched, taps.follower.changes_since)  # it is over now, but nobody has judged it yet
+    changes = taps.follower.next_changes()
+    assert changes is not None
+    taps.evaluator.evaluate(changes, taps.follower.changes_since)  # it is over now, but nobody has judged it yet
     assert [each.id for each in taps.journal.episodes.all("fewest", is_open=True)] == [episode.id]
-    taps.look()
+    taps.evaluate()
     (longer,) = taps.journal.episodes.all("fewest", is_open=True)
     assert (longer.id, longer.last) == (episode.id, start + 10)
 
 
-def test_silence_is_told_where_the_list_of_what_was_touched_is_lost(taps: Taps, server: Redis) -> None:
-    taps.look()
+def test_silence_fires_even_if_the_change_log_is_lost(taps: Taps, server: Redis) -> None:
+    taps.evaluate()
     taps.add("a", taps.now)
     taps.apply()
-    taps.look()
+    taps.evaluate()
     taps.add("b", taps.now)
     taps.apply()
     server.delete(f"tidemark:{{taps}}:{CHANGE_LOG}")
     taps.now += 100
     for _ in range(MAX_TRIES + 1):
-        taps.look()
+        taps.evaluate()
     assert taps.fired("silent") == {("a",): 1}  # nobody says that b was ever there
 
 
-def test_a_micro_batch_that_touched_more_than_fits_makes_no_key_silent(taps: Taps) -> None:
-    taps.look()
+def test_a_micro_batch_with_more_changes_than_fit_makes_no_key_silent(taps: Taps) -> None:
+    taps.evaluate()
     taps.add("a", taps.now)
     taps.apply()
-    taps.look()
+    taps.evaluate()
     taps.now += 30
     for number in range(1_500):
         taps.add(f"card {number:040}", taps.now)
@@ -335,145 +337,145 @@ def test_a_micro_batch_that_touched_more_than_fits_makes_no_key_silent(taps: Tap
     taps.apply()
     newest: Any = taps.client.xrevrange(f"tidemark:{{taps}}:{CHANGE_LOG}", count=1)
     assert b"null" in newest[0][1][b"groups"]
-    taps.look()
+    taps.evaluate()
     taps.now += 25
-    taps.look()
+    taps.evaluate()
     assert taps.fired("silent") == {}
 
 
-def test_a_clock_that_was_a_day_ahead_for_one_look_ruins_no_day(taps: Taps) -> None:
-    taps.look()
+def test_a_clock_that_was_a_day_ahead_for_one_evaluation_ruins_no_day(taps: Taps) -> None:
+    taps.evaluate()
     taps.add("a", taps.now)
     taps.apply()
-    taps.look()
+    taps.evaluate()
     taps.now += 86_400
-    taps.look()
+    taps.evaluate()
     taps.now -= 86_400 - 60
-    taps.begin()
-    taps.look()
+    taps.start()
+    taps.evaluate()
     assert taps.evaluator.as_of <= taps.now
     settled = taps.fired("fewest").get((), 0)
     for _ in range(5):
         taps.add("a", taps.now)
     taps.add("b", taps.now + 30)
     taps.apply()
-    taps.look()
+    taps.evaluate()
     many = [episode.is_open for episode in taps.journal.episodes.all("many") if episode.key == ("a",)]
     assert many == [True]  # it fires, and is not over at once
     taps.now += 60
-    taps.look()
+    taps.evaluate()
     assert taps.fired("fewest")[()] == settled + 1  # the second event alone, judged when its period was over
 
 
-def test_answers_that_are_too_many_for_one_reading_are_read_in_parts(taps: Taps) -> None:
+def test_answers_that_are_too_large_for_one_query_are_read_in_parts(taps: Taps) -> None:
     taps.bound(ExecutionLimits(speed_states=40))
-    taps.look()
+    taps.evaluate()
     for number in range(30):
         for _ in range(4 if number == 29 else 1):
             taps.add("a", taps.now - 5 * number)
             taps.add("b", taps.now - 5 * number)
     taps.apply()
-    taps.look()
+    taps.evaluate()
     assert taps.fired("many") == {("a",): 1, ("b",): 1}
     assert not any(memory.is_behind for memory in taps.evaluator.memory.values())
 
 
-def test_an_alert_whose_answers_are_too_many_holds_up_no_other_and_catches_up(taps: Taps) -> None:
-    taps.look()
+def test_an_alert_whose_answers_are_too_large_delays_no_other_and_catches_up(taps: Taps) -> None:
+    taps.evaluate()
     taps.bound(ExecutionLimits(speed_states=10))
     for number in range(15):
         taps.add(f"card {number}", taps.now - 100)
     taps.apply()
-    taps.look()
+    taps.evaluate()
     assert "states" in taps.evaluator.memory["many"].error
     for _ in range(4):
         taps.add("a", taps.now, failed=True)
     taps.apply()
     taps.now += 1
     taps.evaluator.memory["many"].retry_at = taps.now + 1
-    taps.look()
+    taps.evaluate()
     assert taps.fired("many") == {}
     assert taps.fired("failing") == {(): 1}
-    taps.begin()  # a process that begins again knows that it is behind
+    taps.start()  # a process that begins again knows that it is behind
     taps.bound(ExecutionLimits())
     taps.now += 30
-    taps.look()
+    taps.evaluate()
     assert taps.fired("many") == {("a",): 1}
     assert taps.evaluator.memory["many"].error == ""
 
 
-def test_an_alert_that_is_new_does_not_tell_what_was_long_before(taps: Taps) -> None:
+def test_a_new_alert_does_not_fire_for_earlier_periods(taps: Taps) -> None:
     for _ in range(5):
         taps.add("a", taps.now - 3600)
     taps.apply()
-    taps.look()
+    taps.evaluate()
     assert taps.fired("many") == {}
 
 
-def test_what_is_told_waits_in_the_outbox_with_one_name_each(taps: Taps) -> None:
-    taps.look()
+def test_a_notification_waits_in_the_outbox_under_one_name(taps: Taps) -> None:
+    taps.evaluate()
     for _ in range(5):
         taps.add("a", taps.now)
     taps.crashing = {"alerts.after_commit": 1}
     taps.apply()
-    taps.look()
+    taps.evaluate()
     deliveries = [each.delivery for each in taps.journal.outbox.all() if each.delivery.startswith("many-")]
     assert len(deliveries) == 1
     assert deliveries[0].endswith(":firing")
 
 
-def test_an_alert_that_is_declared_otherwise_tells_anew(taps: Taps) -> None:
-    taps.look()
+def test_a_redefined_alert_fires_again(taps: Taps) -> None:
+    taps.evaluate()
     for _ in range(5):
         taps.add("a", taps.now)
     taps.apply()
-    taps.look()
+    taps.evaluate()
     taps.now += 1
     taps.declare(Alert("many", TRIES, when="attempts > 4", keep="15s"))
     taps.add("a", taps.now)
     taps.apply()
-    taps.look()
+    taps.evaluate()
     states = [str(episode.state) for episode in taps.journal.episodes.all("many")]
     assert states == ["firing", "resolved"]
 
 
-def test_an_alert_that_is_new_on_a_followed_view_looks_at_its_last_periods(taps: Taps) -> None:
-    taps.look()
+def test_a_new_alert_on_a_followed_view_evaluates_its_last_periods(taps: Taps) -> None:
+    taps.evaluate()
     for _ in range(5):
         taps.add("a", taps.now)
     taps.apply()
-    taps.look()
+    taps.evaluate()
     taps.now += 1
     taps.declare(*ALERTS, Alert("five", TRIES, when="attempts > 4"))
-    taps.add("b", taps.now)  # another key: nothing of "a" is touched any more
+    taps.add("b", taps.now)  # another key: nothing of "a" changes any more
     taps.apply()
-    taps.look()
+    taps.evaluate()
     assert taps.fired("five") == {("a",): 1}
 
 
 @pytest.mark.parametrize("is_muted_first", [False, True])
-def test_who_was_told_of_a_firing_is_told_of_its_end_and_nobody_else(taps: Taps, *, is_muted_first: bool) -> None:
+def test_a_webhook_is_notified_of_the_end_if_it_was_notified_of_the_firing(taps: Taps, *, is_muted_first: bool) -> None:
     taps.evaluator.notifier.webhooks = ("ops",)
-    taps.look()
+    taps.evaluate()
     for _ in range(5):
         taps.add("a", taps.now)
     taps.apply()
     until = time.time() + 3600
     if is_muted_first:
         taps.journal.mutes.add("many", until)
-    taps.look()
+    taps.evaluate()
     if is_muted_first:
         taps.journal.mutes.remove("many")
     else:
         taps.journal.mutes.add("many", until)
     taps.now += 60
-    taps.look()
-    told = [
+    taps.evaluate()
+    states = [
         each.delivery.rpartition(":")[2]
         for each in taps.journal.outbox.all()
         if each.target == "webhook:ops" and each.delivery.startswith("many-")
     ]
-    assert told == ([] if is_muted_first else ["firing", "resolved"])
+    assert states == ([] if is_muted_first else ["firing", "resolved"])
 
 
 # ---- feeds and watches without Kafka -------------------------------------------
@@ -507,9 +509,9 @@ def test_a_feed_read_to_its_end_is_the_view_also_after_kafka_was_away(taps: Taps
         taps.apply()
         topic.is_away = step in (4, 5)
         try:
-            touched = follower.next_changes()
-            if touched is not None:
-                follower._location = feeder.evaluate(touched, follower.changes_since) or follower._location
+            changes = follower.next_changes()
+            if changes is not None:
+                follower._location = feeder.evaluate(changes, follower.changes_since) or follower._location
         except MasterDatasetError:
             follower._location = b"0"  # as one that begins again
     expected = {
@@ -524,26 +526,26 @@ def test_a_feed_read_to_its_end_is_the_view_also_after_kafka_was_away(taps: Taps
 
 
 @pytest.mark.parametrize("behind_s", [3600, -3600])
-def test_a_clock_that_is_wrong_for_a_while_tells_nothing_twice_and_passes_nothing_by(taps: Taps, behind_s: int) -> None:
-    """The process lives by a wrong clock, tells something, and is started again with the right one."""
+def test_a_clock_that_is_wrong_for_a_while_neither_fires_twice_nor_misses_an_episode(taps: Taps, behind_s: int) -> None:
+    """The process runs with a wrong clock, fires, and is restarted with the right one."""
     many = Alert("many", TRIES, when="attempts > 3", keep="15s")
     taps.declare(many)
     taps.now -= behind_s
-    taps.begin()
+    taps.start()
     for _ in range(4):
         taps.add("a", NOW - 5400)
     taps.apply()
-    taps.look()
+    taps.evaluate()
     taps.add("a", NOW - 5400)
     taps.apply()
-    taps.look()
+    taps.evaluate()
     assert taps.fired("many") == {("a",): 1}
     taps.now += behind_s + 30
-    taps.begin()
+    taps.start()
     for card in "abbbb":
         taps.add(card, NOW - 5400)
     taps.apply()
-    taps.look()
+    taps.evaluate()
     assert taps.fired("many") == {("a",): 1, ("b",): 1}
-    told = [json.loads(body) for _, _, body in taps.journal.transitions.after(0)]
-    assert sorted(each["key"]["card"] for each in told if each["state"] == "firing") == ["a", "b"]
+    transitions = [json.loads(body) for _, _, body in taps.journal.transitions.after(0)]
+    assert sorted(each["key"]["card"] for each in transitions if each["state"] == "firing") == ["a", "b"]

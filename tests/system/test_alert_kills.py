@@ -1,4 +1,4 @@
-"""The alert process itself, killed at every point, over a real Redis: no episode is told twice, none is forgotten."""
+"""The alert process itself, killed at every point, over a real Redis: each episode fires once."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Running:
             command = [sys.executable, "-P", "-m", "serving_layer.alerts"]
             return subprocess.Popen(command, env=self.environment, stdout=output, stderr=output)
 
-    def tend(self, step: int) -> None:
+    def restart_if_gone(self, step: int) -> None:
         if self.way == "at random" and step % STEPS_A_LIFE == STEPS_A_LIFE - 1:
             self.process.send_signal(signal.SIGKILL)
             self.process.wait()
@@ -109,7 +109,7 @@ def prepared(folder: Path) -> Iterator[tuple[Any, Writer, Hook]]:
     hook.server.server_close()
 
 
-def test_killed_at_every_point_each_episode_is_told_once(tmp_path: Path) -> None:
+def test_killed_at_every_point_each_episode_fires_once(tmp_path: Path) -> None:
     with prepared(tmp_path) as (settings, writer, hook):
         home = settings.home
         (home / "home.json").write_text('{"layout": 1, "version": "test"}')  # the test made the folder, not `up`
@@ -121,30 +121,30 @@ def test_killed_at_every_point_each_episode_is_told_once(tmp_path: Path) -> None
             running.end()
         assert running.deaths >= len(KILLS)
         journal = Journal(journal_path(settings))
-        looks = journal.evaluations.all("taps")
+        evaluations = journal.evaluations.all("taps")
         fired = [episode for episode in journal.episodes.all() if episode.fired_at is not None]
         for alert in declared_by(settings).alerts.values():
             oracle = Oracle(alert)
-            for cut, as_of, _, _ in looks:
-                oracle.look(events, cut, as_of)
-            expected = {key: len(each) for key, each in oracle.told.items() if each}
+            for cut, as_of, _, _ in evaluations:
+                oracle.evaluate(events, cut, as_of)
+            expected = {key: len(each) for key, each in oracle.fired.items() if each}
             assert Counter(each.key for each in fired if each.alert == alert.name) == expected, alert.name
             assert sum(expected.values()) >= 3, alert.name
-        told = Counter(delivery for delivery, body in hook.got if body["state"] == "firing")
-        assert set(told) == {f"{episode.id}:firing" for episode in fired}
+        delivered = Counter(delivery for delivery, body in hook.got if body["state"] == "firing")
+        assert set(delivered) == {f"{episode.id}:firing" for episode in fired}
         assert (
-            sum(told.values()) - len(told) <= running.deaths
+            sum(delivered.values()) - len(delivered) <= running.deaths
         )  # sent again only where a kill came before the note of it
         assert not hook.wrong
 
 
 def drive(settings: Any, writer: Writer, running: Running) -> list[Event]:
-    """Micro-batches with bursts, late events and copies, until the process was killed at every point; then quiet."""
+    """Micro-batches with bursts, late events and duplicates, until the process was killed at every point."""
     chance = Random(3)  # noqa: S311  made-up events
     events: list[Event] = []
     step = 0
     beat(writer, events)
-    wait_until("the first look", lambda: has_looked(settings), 180)
+    wait_until("the first evaluation", lambda: has_evaluated(settings), 180)
     deadline = time.monotonic() + 120 * len(KILLS)
     while running.deaths < len(KILLS) or step < STEPS:
         assert time.monotonic() < deadline, (running.deaths, running.log.read_text()[-2000:])
@@ -161,7 +161,7 @@ def drive(settings: Any, writer: Writer, running: Running) -> list[Event]:
             events.append(Event(again.partition, offset, again.event_id, again.event_time, again.fields))
         writer.apply(events, end_of(events))
         beat(writer, events)
-        running.tend(step)
+        running.restart_if_gone(step)
         step += 1
         threading.Event().wait(STEP_S)
     journal = Journal(journal_path(settings))
@@ -169,7 +169,7 @@ def drive(settings: Any, writer: Writer, running: Running) -> list[Event]:
     return events
 
 
-def has_looked(settings: Any) -> bool:
+def has_evaluated(settings: Any) -> bool:
     if not journal_path(settings).is_file():
         return False
     journal = Journal(journal_path(settings))
@@ -180,7 +180,7 @@ def has_looked(settings: Any) -> bool:
 
 def is_quiet(journal: Journal, writer: Writer, events: list[Event], running: Running) -> bool:
     beat(writer, events)
-    running.tend(0)
+    running.restart_if_gone(0)
     position = journal.positions.get("taps")
     waiting = [each for each in journal.outbox.all() if each.target != "kafka"]
     return (

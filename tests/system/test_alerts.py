@@ -1,7 +1,7 @@
 """Alerts on a whole stack whose alert process is killed again and again: each episode of the oracle fires once.
 
 One stack for all of it: alerts of every form, a watch, a feed and a webhook over the same events, with late ones,
-copies and records that are no events.
+duplicates and records that are not events.
 """
 
 from __future__ import annotations
@@ -163,18 +163,18 @@ class Taps:
                     self.stack.asking(timeout_s=None) as client,  # type: ignore[arg-type]
                     client.stream("GET", path, headers={"Last-Event-ID": last}) as answer,
                 ):
-                    told: Any = None
+                    message: Any = None
                     for line in answer.iter_lines():
                         if done.is_set():
                             return
                         name, _, value = line.partition(": ")
                         if name == "data":
-                            told = json.loads(value)
+                            message = json.loads(value)
                         elif name == "id":
                             last = value
-                        elif not line and told is not None:
-                            into.append(told)
-                            told = None
+                        elif not line and message is not None:
+                            into.append(message)
+                            message = None
                 done.wait(0.2)
 
         threading.Thread(target=follow, daemon=True).start()
@@ -193,7 +193,7 @@ def taps(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Taps]:
 @pytest.fixture(scope="module")
 def after_chaos(taps: Taps) -> Taps:
     """Events of every kind for a while, the alert process killed at random; then quiet until all is settled."""
-    wait_until("the first look", lambda: taps.journal().positions.get("taps"), deadline_s=180)
+    wait_until("the first evaluation", lambda: taps.journal().positions.get("taps"), deadline_s=180)
     chance = random.Random(9)  # noqa: S311  which events come
     kills, step, killed, known = KILLS, 0, 0.0, []
     deadline = time.time() + 120 * KILLS
@@ -242,7 +242,7 @@ def after_chaos(taps: Taps) -> Taps:
 
 
 def has_looked_since(taps: Taps, moment: float) -> bool:
-    """A process that is killed before it looks even once does nothing that could be wrong."""
+    """A process that is killed before it evaluations even once does nothing that could be wrong."""
     journal = taps.journal()
     try:
         return journal.evaluations.last_at("taps") > moment
@@ -269,7 +269,7 @@ def large(taps: Taps) -> Counter[tuple[int, int]]:
 
 
 def is_quiet(taps: Taps) -> bool:
-    """All but silence is over, all keys are silent, and everything was told."""
+    """All but silence is over, all keys are silent, and everything was delivered."""
     journal = taps.journal()
     try:
         open_ = journal.episodes.all(is_open=True)
@@ -294,11 +294,11 @@ def fired(taps: Taps, alert: str) -> dict[Any, list[Episode]]:
 def test_each_episode_of_the_oracle_fires_exactly_once(after_chaos: Taps, name: str) -> None:
     taps = after_chaos
     oracle = Oracle(taps.declared.alerts[name])
-    looks = taps.journal().evaluations.all("taps")
-    assert len(looks) > 20
-    for cut, as_of, _, _ in looks:
-        oracle.look(taps.events, cut, as_of)
-    expected = {key: told for key, told in oracle.told.items() if told}
+    evaluations = taps.journal().evaluations.all("taps")
+    assert len(evaluations) > 20
+    for cut, as_of, _, _ in evaluations:
+        oracle.evaluate(taps.events, cut, as_of)
+    expected = {key: fired for key, fired in oracle.fired.items() if fired}
     found = fired(taps, name)
     assert {key: len(each) for key, each in found.items()} == {key: len(each) for key, each in expected.items()}
     assert sum(map(len, found.values())) >= {**ENOUGH, "silent": 5}[name]
@@ -309,21 +309,21 @@ def test_each_episode_of_the_oracle_fires_exactly_once(after_chaos: Taps, name: 
         assert states == [each.is_over for each in expected[key]], key
 
 
-def test_everybody_is_told_every_firing_and_each_delivery_is_named_the_same(after_chaos: Taps) -> None:
+def test_every_target_receives_every_firing_under_the_same_name(after_chaos: Taps) -> None:
     taps = after_chaos
     journal = taps.journal()
     wanted = {f"{each.id}:firing" for each in journal.episodes.all() if each.fired_at is not None}
-    consumer = Consumer({**taps.config, "group.id": "told", "auto.offset.reset": "earliest"})
+    consumer = Consumer({**taps.config, "group.id": "notified", "auto.offset.reset": "earliest"})
     consumer.assign([TopicPartition("tidemark.alerts", 0, 0)])
-    told: list[Any] = []
+    received: list[Any] = []
 
     def read() -> bool:
-        told.extend(json.loads(each.value()) for each in consumer.consume(500, 0.5))
-        return {f"{each['id']}:{each['state']}" for each in told} >= wanted
+        received.extend(json.loads(each.value()) for each in consumer.consume(500, 0.5))
+        return {f"{each['id']}:{each['state']}" for each in received} >= wanted
 
     wait_until("the topic", read)
     consumer.close()
-    by_kafka = Counter(f"{each['id']}:{each['state']}" for each in told if each["state"] == "firing")
+    by_kafka = Counter(f"{each['id']}:{each['state']}" for each in received if each["state"] == "firing")
     assert set(by_kafka) == wanted
     assert sum(by_kafka.values()) - len(by_kafka) <= KILLS  # sent again only where a kill came before the note of it
     by_hook = {delivery for delivery, body in taps.hook.got if body["state"] == "firing"}
@@ -366,7 +366,7 @@ def test_a_feed_read_to_its_end_is_the_view(after_chaos: Taps) -> None:
     consumer.close()
 
 
-def test_what_is_open_and_what_was_is_told_by_rest(after_chaos: Taps) -> None:
+def test_rest_shows_open_episodes_and_the_history(after_chaos: Taps) -> None:
     taps = after_chaos
     alerts = {each["name"]: each for each in taps.client.get("/alerts").json()["alerts"]}
     assert {name: each["state"] for name, each in alerts.items()} == {

@@ -171,7 +171,7 @@ def test_stopped_import_goes_on_and_no_line_is_lost(desk: Desk, tmp_path: Path, 
     assert entry["tally"]["sent"] <= before.total()
 
     told = desk.run(path)
-    assert told["note"] == f"was interrupted: goes on after line {entry['line']}"
+    assert told["note"] == f"was interrupted: continues after line {entry['line']}"
     assert (told["lines"], told["sent"], told["sent_now"]) == (KILLED_LINES, KILLED_LINES, KILLED_LINES - entry["line"])
     after = desk.ids()
     assert set(after) == set(expected_ids(data))

@@ -278,7 +278,7 @@ def test_query_command_answers_here_and_by_http_alike(whole: Stack) -> None:
         (("no_such_view",), 2, "There is no view 'no_such_view'"),
         (("page_hits", "--grain", "tomorrow"), 2, "grain"),
         (("page_hits", "--where", "nothing=1"), 2, "nothing"),
-        (("page_hits", "--url", "http://127.0.0.1:1"), 1, "does not answer"),
+        (("page_hits", "--url", "http://127.0.0.1:1"), 1, "does not reply"),
     ],
 )
 def test_query_command_says_what_is_wrong(whole: Stack, arguments: tuple[str, ...], code: int, said: str) -> None:

@@ -78,7 +78,7 @@ def archive(shop: Compare, events: Sequence[Event] = EVENTS, late: Sequence[tupl
 
 
 def check_speed(shop: Compare) -> dict[str, quarantine.Compared]:
-    found = verify.speed_side(shop.place.settings, shop.speed_views, SHOP, [SALES, TOTALS])
+    found = verify.verify_speed_views(shop.place.settings, shop.speed_views, SHOP, [SALES, TOTALS])
     return {each.view: each for each in found}
 
 

@@ -34,14 +34,14 @@ FOLDER = Path(__file__).with_name("sabotage")
 LASTING_S = 12.0
 TAKEOVER_S = 120.0
 GIVE_UP_S = 60.0
-"""What a broken build does not come to in this time, it never does."""
+"""A broken build that does not show within this time never does."""
 
 Symptom = Callable[[ProgrammeResult, Installation], bool]
 
 
 @dataclass(frozen=True)
 class Sabotage:
-    """A broken build: which processes have it, what brings it to light, and by what it is known."""
+    """A broken build: which processes have it, what provokes it, and the symptom that shows it."""
 
     name: str
     parts: tuple[str, ...]
@@ -52,24 +52,24 @@ class Sabotage:
 
 
 def a_wrong_answer(result: ProgrammeResult, installation: Installation) -> bool:
-    """An answer that the reference interpreter does not give at its cut, or at a cut that there never was."""
+    """An answer that differs from the reference at its cut, or that is at a cut that never existed."""
     del installation
     return any(each.what in ("a wrong answer", "an answer at a cut that Kafka does not have") for each in result.wrong)
 
 
 def wrong_or_refused(result: ProgrammeResult, installation: Installation) -> bool:
-    """A wrong answer; or no run comes to be, because it is found out before it is published."""
+    """A wrong answer; or no run succeeds, because the platform finds the defect before it publishes."""
     refused = ("a broken promise", "no run succeeds any more")
     return any(each.what in refused for each in result.wrong) or a_wrong_answer(result, installation)
 
 
 def something_lost(result: ProgrammeResult, installation: Installation) -> bool:
-    """An acknowledged event is nowhere in the master dataset, and the archiver says that all is well."""
+    """An acknowledged event is nowhere in the master dataset, and the archiver reports no problem."""
     return is_lost(result) and not is_refused(installation)
 
 
 def lost_or_refused(result: ProgrammeResult, installation: Installation) -> bool:
-    """Likewise; or the archiver itself has found out, and goes no further."""
+    """Likewise; or the archiver found the defect and stopped."""
     return is_lost(result) or is_refused(installation)
 
 
@@ -97,20 +97,20 @@ def notified_wrongly(result: ProgrammeResult, installation: Installation) -> boo
 
 
 def wrong_or_back(result: ProgrammeResult, installation: Installation) -> bool:
-    """A wrong answer, or a cut that goes back though nothing is said to be amiss."""
+    """A wrong answer, or a cut that goes back in answers that are not degraded."""
     return bool(result.cut_regressions) or a_wrong_answer(result, installation)
 
 
 @contextmanager
 def wait(installation: Installation, chance: random.Random) -> Iterator[None]:
-    """Nothing but time, in which events come."""
+    """Do nothing, and let events come."""
     del installation, chance
     yield
 
 
 @contextmanager
 def kill_collector(installation: Installation, chance: random.Random) -> Iterator[None]:
-    """Kafka stands still while events come, and the collector that has them is killed."""
+    """Stop Kafka while events come, and kill the collector that has them."""
     del chance
     installation.processes.signal("kafka", signal.SIGSTOP)
     try:
@@ -123,7 +123,7 @@ def kill_collector(installation: Installation, chance: random.Random) -> Iterato
 
 @contextmanager
 def kill_behind(installation: Installation, chance: random.Random) -> Iterator[None]:
-    """The archiver stands still until it is behind what it has committed, and is killed."""
+    """Stop the archiver until it is behind, and kill it."""
     del chance
     installation.processes.signal("archiver", signal.SIGSTOP)
     time.sleep(3)
@@ -179,7 +179,7 @@ def two_writers(installation: Installation, chance: random.Random) -> Iterator[N
 
 @contextmanager
 def lose_redis(installation: Installation, chance: random.Random) -> Iterator[None]:
-    """Redis is emptied while nobody fills it."""
+    """Flush Redis while the speed layer is stopped."""
     del chance
     installation.processes.signal("speed", signal.SIGSTOP)
     with installation.redis() as client:
@@ -255,12 +255,12 @@ SOONEST = (
 )  # fmt: skip
 """Those that show soonest: `make test-faults` tries these."""
 LASTING_HARM = (forget, run_from_damaged)
-"""What an intact installation does not get over without a person: it says so, and stays as it is."""
+"""What an intact installation cannot repair without a person: it reports the damage, and stays as it is."""
 CONTROLS = [
     [each for each in SABOTAGES if each.provoke not in LASTING_HARM],
     *([each for each in SABOTAGES if each.provoke is harm] for harm in LASTING_HARM),
 ]
-"""What can be done to one intact installation, one after another."""
+"""What can be done to one intact installation, one after another, as a control."""
 
 
 class StruckNothing(Exception):
@@ -320,7 +320,7 @@ def check_struck(group: Sequence[Sabotage], struck: Path) -> None:
 
 
 def taken_for(folder: Path, group: Sequence[Sabotage], seed: int = 11) -> dict[str, bool]:
-    """The same done to an intact installation: which sabotages it would be taken for. It should be none."""
+    """Do the same to an intact installation; returns which sabotages it is mistaken for. It must be none."""
     return _provoked(folder, group, {}, seed)
 
 

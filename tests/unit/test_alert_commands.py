@@ -1,4 +1,4 @@
-"""`tidemark alerts`: how they stand, muted and told again."""
+"""`tidemark alerts`: list, show, mute and unmute."""
 
 from __future__ import annotations
 
@@ -42,7 +42,33 @@ def test_list_and_show_say_how_alerts_stand(runner: CliRunner) -> None:
     assert [each["target"] for each in shown["waiting"]] == ["webhook:ops"]
 
 
-def test_a_muted_alert_is_named_until_it_is_told_again(runner: CliRunner) -> None:
+@pytest.mark.parametrize("arguments", [["list"], ["show", "slow_page"]])
+def test_tables_are_readable_at_80_columns(
+    runner: CliRunner, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    runner.invoke(app, ["mute", "slow_page"], catch_exceptions=False)
+    printed = runner.invoke(app, arguments, catch_exceptions=False).stdout
+    assert "…" not in printed
+    assert all(len(line) <= 80 for line in printed.splitlines() if "─" in line)
+    assert "requests >= 20 and p95_ms > 800" in printed
+    assert "firing" in printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "members"),
+    [
+        (["mute", "slow_page"], {"name", "muted_until"}),
+        (["unmute", "slow_page"], {"name", "was_muted"}),
+        (["test", "no_visits"], {"name", "periods", "sent"}),
+    ],
+)
+def test_each_command_prints_json(runner: CliRunner, arguments: list[str], members: set[str]) -> None:
+    printed = runner.invoke(app, [*arguments, "-o", "json"], catch_exceptions=False).stdout
+    assert set(json.loads(printed)) == members
+
+
+def test_a_muted_alert_is_listed_until_it_is_unmuted(runner: CliRunner) -> None:
     said = runner.invoke(app, ["mute", "slow_page", "--for", "2h"], catch_exceptions=False).stdout
     assert said.startswith("slow_page is muted until 2")
     listed = json.loads(runner.invoke(app, ["list", "-o", "json"], catch_exceptions=False).stdout)

@@ -14,7 +14,7 @@ KEY = ("a",)
 
 
 class Run:
-    """One key over several looks."""
+    """One key over several evaluations."""
 
     def __init__(self, rule: Rule = RULE) -> None:
         self.rule, self.episodes, self.transitions = rule, {}, []  # type: ignore[var-annotated]
@@ -70,7 +70,7 @@ def test_waits_for_as_many_periods_as_are_asked_for() -> None:
     assert (fired.first, fired.last, fired.pending_at, fired.fired_at) == (100, 120, 101, 121)
 
 
-def test_what_waited_in_vain_is_over_without_having_fired() -> None:
+def test_a_pending_episode_may_be_resolved_without_having_fired() -> None:
     run = Run(RULE._replace(in_row=2))
     run.look({100: True}, 101)
     assert run.look({110: False}, 119) == []
@@ -83,7 +83,7 @@ def test_late_events_fire_an_episode_of_their_own_that_is_over_at_once() -> None
     assert run.look({100: True}, 10_000) == ["firing", "resolved"]
 
 
-def test_late_events_that_join_what_has_fired_are_not_told_again() -> None:
+def test_late_events_that_join_a_fired_episode_do_not_fire_again() -> None:
     run = Run()
     run.look({100: True}, 101)
     run.look({}, 130)
@@ -102,7 +102,7 @@ def test_a_late_period_completes_a_row() -> None:
     assert len(run.fired) == 1
 
 
-def test_a_condition_that_flickers_within_its_period_is_told_once() -> None:
+def test_a_condition_that_flickers_within_its_period_fires_once() -> None:
     run = Run()
     said = [run.look({100: is_true}, 101 + number) for number, is_true in enumerate([True, False, True, False, True])]
     assert said == [["firing"], [], [], [], []]
@@ -125,15 +125,15 @@ LOOKS = st.lists(
 
 @given(LOOKS, st.integers(1, 3), st.integers(1, 4))
 def test_no_two_firings_belong_together_and_every_row_has_fired(
-    looks: list[tuple[dict[int, bool], int]], in_row: int, keep: int
+    evaluations: list[tuple[dict[int, bool], int]], in_row: int, keep: int
 ) -> None:
-    """Whatever is judged when: no period is told twice, and no row of true periods is left out."""
+    """Whatever is judged when: no period fires twice, and no row of true periods is left out."""
     run = Run(RULE._replace(in_row=in_row, keep_s=10 * keep))
     truth: dict[int, bool] = {}
     now = 0.0
-    for touched, later in looks:
+    for changes, later in evaluations:
         now += later * 10
-        truth |= {10 * period: is_true for period, is_true in touched.items()}
+        truth |= {10 * period: is_true for period, is_true in changes.items()}
         before = [episode for episode in run.episodes.values() if episode.fired_at is not None]
         new = len(run.fired)
         run.look(truth, now)
@@ -142,11 +142,11 @@ def test_no_two_firings_belong_together_and_every_row_has_fired(
             assert all(fired.first > each.last + room or each.first > fired.last + room for each in before)
             assert all(truth.get(period) for period in range(fired.first, fired.last + 1, 10))
             assert (fired.last - fired.first) // 10 + 1 >= in_row
-        told = [episode for episode in run.episodes.values() if episode.fired_at is not None]
+        fired = [episode for episode in run.episodes.values() if episode.fired_at is not None]
         for start in range(0, 130, 10):
             row = range(start, start + 10 * in_row, 10)
             if all(truth.get(period) for period in row):
-                assert any(each.first <= row[0] <= each.last for each in told), (truth, row)
+                assert any(each.first <= row[0] <= each.last for each in fired), (truth, row)
     assert len({episode.id for episode in run.fired}) == len(run.fired)
     states = {}
     for episode in run.transitions:  # pending, firing, resolved: each at most once, in this order

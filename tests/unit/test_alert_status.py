@@ -54,7 +54,7 @@ def test_errors_that_last_are_shown_until_they_pass(process: AlertProcess) -> No
     process.followers[0].error = process.couriers[0].error = ""
     assert lasting_errors(process, 3 + LASTING_S) == ""
     process.followers[0].error = "Redis does not answer"
-    assert lasting_errors(process, 4 + LASTING_S) == ""  # it begins anew
+    assert lasting_errors(process, 4 + LASTING_S) == ""  # it starts again
 
 
 def test_an_alert_whose_answers_are_too_large_is_shown_and_one_that_waits_for_a_run_is_not(

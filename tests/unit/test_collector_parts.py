@@ -198,7 +198,7 @@ def test_an_offset_that_kafka_refused_is_not_called_committed_and_is_tried_again
 
 def test_a_request_that_waited_while_its_consumer_was_deleted_is_told_so() -> None:
     async def crowd() -> Problem:
-        consumers = Consumers({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, most=1, idle_s=60)
+        consumers = Consumers({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, max_instances=1, idle_s=60)
         instance = consumers.get("g", "one")
         async with instance.lock:
             deleting = asyncio.create_task(consumers.delete("g", "one"))
@@ -219,7 +219,7 @@ def test_a_request_that_waited_while_its_consumer_was_deleted_is_told_so() -> No
 
 def test_an_instance_that_is_being_closed_still_counts() -> None:
     async def consume_and_delete() -> Problem:
-        consumers = Consumers({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, most=2, idle_s=60)
+        consumers = Consumers({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, max_instances=2, idle_s=60)
         first = consumers.get("g", "one")
         consumers.get("g", "two")
         async with first.lock:  # a request still uses it, so it cannot be closed yet

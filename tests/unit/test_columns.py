@@ -17,14 +17,14 @@ from views.keys import unpack_key
 from views.sample_events import generate
 from views.source import Source
 from views.states import pack
-from views.typed_expression import Typed
+from views.typed_expression import TypedExpression
 from views.view import View
 
 CATALOG = load_declarations(examples=ALL_EXAMPLES).views
 VISITS = Source("visits", fields="event_id string, event_time timestamp, page string, n int, ms double")
 
 
-def expressions(view: View) -> list[Typed]:
+def expressions(view: View) -> list[TypedExpression]:
     """All that a view looks at, found without the module under test."""
     measured = [each for measure in view.measures.values() for each in (measure.of, measure.where)]
     return [each for each in (view.condition, *view.key_expressions.values(), *measured) if each is not None]

@@ -13,6 +13,7 @@ import typer.main
 
 from tests.conftest import repository_files
 from tidemark import cli, reference_pages
+from views.declarations import load_declarations
 
 pytestmark = pytest.mark.process  # git says which files there are
 ROOT = Path(__file__).parents[2]
@@ -97,6 +98,24 @@ def test_every_file_named_in_a_document_exists() -> None:
     for name, text in documents().items():
         for path in re.findall(rf"(?<![\w./-])(?:{'|'.join(ROOMS)})/[\w./-]*\w", code_in(text)):
             assert (ROOT / path).exists() or (ROOT / f"{path}.py").exists(), f"{name}: {path}"
+
+
+def test_view_in_the_readme_can_be_copied() -> None:
+    (code,) = re.findall(
+        r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+    )
+    declared: dict[str, Any] = {}
+    exec(code, declared)  # noqa: S102  # our own page
+    assert declared["visits"].hash.startswith("1677e5273d6320ce"), "the answer in the README is of this version"
+
+
+def test_example_project_declares_what_its_readme_says() -> None:
+    shop = load_declarations(ROOT / "examples" / "shop" / "views", with_catalog=False)
+    readme = (ROOT / "examples" / "shop" / "README.md").read_text(encoding="utf-8")
+    assert (sorted(shop.sources), sorted(shop.views), sorted(shop.alerts)) == (
+        ["orders"], ["customers", "payments", "sales"], ["many_declined"],
+    )  # fmt: skip
+    assert all(f"`{name}`" in readme for name in [*shop.sources, *shop.views, *shop.alerts])
 
 
 def test_readme_is_short() -> None:

@@ -25,7 +25,7 @@ RETIRED = {
     "set aside, aside": r"aside",
     "batch side": r"batch sides?",
     "speed side": r"speed sides?",
-    "told, untold": r"told|untold",
+    "told, untold": r"told(?! (?:not )?to\b)|untold",
     "tend": r"tend|tends|tended|tending|untended",
     "stretch": r"stretch|stretches",
     "touched": r"touched|untouched",
@@ -46,13 +46,15 @@ MAYBE = re.compile(
 """A line without any of this has no retired word: most lines are passed by quickly."""
 PATTERNS = {word: re.compile(rf"\b(?:{pattern})\b", re.IGNORECASE) for word, pattern in RETIRED.items()}
 
-ROOMS_DONE = frozenset(
+NOT_YET = frozenset(
     {
-        *("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples", "views"),
-        *("docs/README.md", "docs/architecture.md", "docs/catalog.md", "docs/views.md", "docs/decisions"),
+        *("batch_layer", "hand_off", "serving_layer", "speed_layer"),
+        *("docs/batch.md", "docs/import.md", "docs/master.md", "docs/queries.md", "docs/serving.md", "docs/speed.md"),
+        *("tests/browser", "tests/laws", "tests/process", "tests/spark", "tests/system", "tests/unit"),
+        *("tests/alert_oracle.py", "tests/conftest.py", "tests/run.py", "tests/serving_data.py"),
     }
 )
-"""Rooms whose words are settled: no hit is allowed there."""
+"""Rooms that still use retired words. Take a room out when it is done; none may come in."""
 
 NOT_READ = {
     "tests/browser/vendor/*": "not our words",
@@ -66,13 +68,21 @@ NOT_READ = {
 WIRE = {
     r"tidemark_[a-z_]+": "metrics keep their names",
     r"TIDEMARK_[A-Z_]+": "settings keep their names",
+    r"tidemark:\{[^}]*\}:[a-z.0-9]+": "keys in Redis keep their names",
+    r"no-batch-side": "the type of a problem document",
+    r"[\"'](?:run|tend)\.[a-z_]+[\"']": "failpoints keep their names: programmes of faults name them",
+    r"\"by late copies\"": "a member of the JSON of `tidemark verify`",
     r"[\"'`]set_aside[\"'`]": "a member of JSON documents, and a label of metrics",
     r"[\"'`]copies[\"'`]": "a member of manifests",
     r"[\"'`]touched[\"'`]": "a key in Redis",
     r"[\"'`]marks[\"'`]": "a key in Redis",
 }
 """Names on the wire and on disk, which stay so that old data is readable. They are not looked at."""
-ALLOWED: dict[tuple[str, str], str] = {}
+ALLOWED = {
+    ("serving_layer/dashboard/static/*", "fact"): "the class of a description list: facts about a thing",
+    ("serving_layer/dashboard/static/chart.js", "marks"): "the marks of a chart: points, bars and lines",
+    ("serving_layer/dashboard/static/style.css", "stretch"): "a value of CSS",
+}
 """(file, a part of the line) -> why a retired word is right there."""
 
 
@@ -127,8 +137,8 @@ def all_hits() -> list[Hit]:
 
 
 @pytest.mark.parametrize("word", [*RETIRED, *RETIRED_NAMES])
-def test_no_room_that_is_done_uses_a_retired_word(word: str, all_hits: list[Hit]) -> None:
-    found = [hit for hit in all_hits if hit.word == word and hit.room in ROOMS_DONE]
+def test_no_room_uses_a_retired_word(word: str, all_hits: list[Hit]) -> None:
+    found = [hit for hit in all_hits if hit.word == word and hit.room not in NOT_YET]
     assert not found, "\n".join(f"{hit.file}:{hit.line}: {word}: {hit.text}" for hit in found)
 
 

@@ -16,7 +16,7 @@ from infra.process_status import ProcessStatus, check_heartbeat, refusals, write
 from infra.settings import Settings, load_settings
 from master_dataset.archiver import source_archiver
 from master_dataset.archiver.source_archiver import RETRY_S, NothingArchived, SourceArchiver, check_any_is_archived
-from master_dataset.archiver.status import said_of, status_file
+from master_dataset.archiver.status import status_file, status_text
 from master_dataset.errors import MasterDatasetError
 from views.source import Source
 
@@ -175,19 +175,19 @@ def test_where_all_sources_are_refused_the_process_ends_with_every_remedy(
 
 
 def test_the_status_names_the_refused_source_and_its_remedy(settings: Settings) -> None:
-    assert said_of(settings, "shop") == "it has not written its status yet"
+    assert status_text(settings, "shop") == "it has not written its status yet"
     write_status(status_file(settings), ProcessStatus(time.time()))
-    assert said_of(settings, "shop") == "it is starting"
+    assert status_text(settings, "shop") == "it is starting"
     sources = {"shop": {"refused": "partitions=5"}, "web": {"refused": ""}}
     write_status(status_file(settings), ProcessStatus(time.time(), sources=sources))
     assert check_heartbeat(status_file(settings)) is None
     assert refusals(status_file(settings)) == "source 'shop': partitions=5"
-    said = {name: said_of(settings, name) for name in ("shop", "web", "new")}
+    said = {name: status_text(settings, name) for name in ("shop", "web", "new")}
     assert said["shop"] == "refuses it: partitions=5"
-    assert said["web"] == "follows it"
+    assert said["web"] == "archives it"
     assert said["new"].startswith("does not know it yet")
     write_status(status_file(settings), ProcessStatus(time.time(), error="all are refused"))
-    assert said_of(settings, "web") == "refuses it: all are refused"
+    assert status_text(settings, "web") == "refuses it: all are refused"
     assert refusals(status_file(settings)) == ""
 
 
@@ -196,4 +196,4 @@ def test_an_old_status_is_no_sign_of_life(settings: Settings, monkeypatch: pytes
     monkeypatch.setattr(time, "time", lambda: now)
     write_status(status_file(settings), ProcessStatus(now, sources={"shop": {"refused": ""}}))
     monkeypatch.setattr(time, "time", lambda: now + 60)
-    assert said_of(settings, "shop") == "its last heartbeat is 60 s old"
+    assert status_text(settings, "shop") == "its last heartbeat is 60 s old"

@@ -63,7 +63,7 @@ def test_an_event_without_an_id_has_its_place_as_one() -> None:
     assert found[1]["cents"] is None
 
 
-def test_a_match_says_where_it_stands_and_a_large_one_is_told_without_its_content() -> None:
+def test_a_match_has_its_location_and_a_large_one_is_pushed_without_content() -> None:
     watch = Watch("w", SOURCE, where="cents > 0")
     for event, is_large in ((EVENT, False), ({**EVENT, "item": "x" * MAX_EVENT_BYTES}, True)):
         record = message(event)

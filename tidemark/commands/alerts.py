@@ -43,7 +43,7 @@ def list_alerts(output: OutputOption = Output.TABLE) -> None:
     rows = []
     for each in alerts:
         muted = f"\nmuted until {_seconds(each['muted_until'])}" if each["muted_until"] else ""
-        rows.append([each["name"], f"{each['state']}{muted}", f"{each['when']}\n{_view_and_keys(each)}"])
+        rows.append([each["name"], each["state"], f"{each['when']}\n{_view_and_keys(each)}{muted}"])
     _print_table(["alert", "state", "condition"], rows)
 
 
@@ -76,10 +76,11 @@ def show(
     rows = []
     for episode in episodes:
         key = dict(zip(episode.names, episode.key, strict=True))
-        rows.append([key, str(episode.state), _times(episode_json(episode)), dict(episode.value or {})])
-    _print_table(["key", "state", "times", "answers"], rows)
+        rows.append([str(episode.state), _times(episode_json(episode)), key, dict(episode.value or {})])
+    _print_table(["state", "times", "key", "answers"], rows)
     for each in waiting:
-        typer.echo(f"not delivered: {each['delivery']} to {each['target']}, tries: {each['tries']}. {each['error']}")
+        error = f" {each['error']}" if each["error"] else ""
+        typer.echo(f"Not delivered to {each['target']} after {each['tries']} tries: {each['delivery']}{error}")
 
 
 @app.command("test")
@@ -106,8 +107,8 @@ def try_out(
         terminal.print_json({"name": name, "periods": periods, "sent": targets})
     else:
         if alert.when:
-            rows = [[each["key"], each["period"], "yes" if each["true"] else "no", each["answers"]] for each in periods]
-            _print_table(["key", "period", "true", "answers"], rows[:MAX_PRINTED])
+            rows = [["yes" if each["true"] else "no", each["period"], each["key"], each["answers"]] for each in periods]
+            _print_table(["true", "period", "key", "answers"], rows[:MAX_PRINTED])
             typer.echo(f"The condition is true in {sum(each['true'] for each in periods)} of {len(periods)} periods.")
         for target, error in targets.items():
             typer.echo(f"{target}: {error or 'delivered'}", err=error is not None)
@@ -280,12 +281,14 @@ def _times(episode: dict[str, Any]) -> str:
 
 def _print_table(columns: list[str], rows: list[list[Any]]) -> None:
     from rich import box
-    from rich.table import Table
+    from rich.table import Column, Table
     from rich.text import Text
 
     from infra import terminal
 
-    table = Table(*columns, box=box.SIMPLE_HEAD)
+    # The first two columns are short and stay whole; the others are folded to the width of the terminal.
+    headers = [Column(name, no_wrap=number < 2, overflow="fold") for number, name in enumerate(columns)]
+    table = Table(*headers, box=box.SIMPLE_HEAD)
     for row in rows:
         table.add_row(*(Text(_cell(value)) for value in row))
     terminal.out.print(table)

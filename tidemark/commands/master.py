@@ -217,7 +217,7 @@ def replay(
 
 def _status_of(settings: Settings, source: Source) -> dict[str, Any]:
     from infra.stack.addresses import addresses
-    from master_dataset.archiver.status import said_of
+    from master_dataset.archiver.status import status_text
     from master_dataset.cut import count_between
     from master_dataset.errors import MasterDatasetError
     from master_dataset.kafka.positions import read_positions
@@ -244,7 +244,7 @@ def _status_of(settings: Settings, source: Source) -> dict[str, Any]:
         "lost offsets": sum(each.size for each in held.lost),
         "unproved rows": sum(held.unproved.values()),
         "behind Kafka": "unknown: no broker answers" if lag is None else lag,
-        "archiver": said_of(settings, source.name),
+        "archiver": status_text(settings, source.name),
     }
 
 

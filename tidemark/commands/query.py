@@ -1,4 +1,4 @@
-"""`tidemark query`: ask a view, here from the files and Redis of this home, or a serving layer elsewhere by HTTP."""
+"""`tidemark query`: query a view, from the files and Redis of this home, or at a serving layer by HTTP."""
 
 from __future__ import annotations
 
@@ -9,25 +9,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from rich.table import Table
 
 Pairs = list[tuple[str, str]]
 Document = dict[str, Any]
-MOST_SERIES = 20
+MAX_SERIES = 20
 BARS = "▁▂▃▄▅▆▇█"
 TIMEOUT_S = 60.0
 
 
 class QueryFailed(Exception):
-    """A question that was not answered. The text says why, and what to do."""
+    """A query without a result. The text says why, and what to do."""
 
     def __init__(self, text: str, status: int = 500) -> None:
         super().__init__(text)
         self.exit_code = 2 if status in (404, 406, 422) else 1
 
 
-class As(StrEnum):
-    """How an answer is printed."""
+class QueryOutput(StrEnum):
+    """How the result is printed."""
 
     TABLE = "table"
     JSON = "json"
@@ -41,51 +43,57 @@ def _option(help_: str, *names: str, variable: str = "") -> Any:
 
 
 def command(
-    view: Annotated[str, typer.Argument(help="Name of the view: `tidemark views list` lists them.")],
+    view: Annotated[str, typer.Argument(help="Name of the view; `tidemark views list` lists them.")],
     from_: Annotated[
-        str | None, _option("Beginning of the range: 2026-03-01, 2026-03-01T12:00Z, -7d. Without it -24h.", "--from")
+        str | None, _option("Start of the range: 2026-03-01, 2026-03-01T12:00Z, -7d. Default: -24h.", "--from")
     ] = None,
-    to: Annotated[str | None, _option("End of the range, which is not in it. Without it now.", "--to")] = None,
+    to: Annotated[str | None, _option("End of the range, exclusive. Default: now.", "--to")] = None,
     grain: Annotated[
-        str | None, _option("Length of a period: 15m, hour, day, week, month. Without it the whole range.", "--grain")
+        str | None, _option("Length of a period: 15m, hour, day, week, month. Default: the whole range.", "--grain")
     ] = None,
-    tz: Annotated[
-        str | None, _option("Time zone of days and times, like Europe/Berlin. Without it UTC.", "--tz")
-    ] = None,
-    by: Annotated[str | None, _option("A row for each value of these keys, separated by commas.", "--by")] = None,
+    tz: Annotated[str | None, _option("Time zone of days and times, like Europe/Berlin. Default: UTC.", "--tz")] = None,
+    by: Annotated[str | None, _option("Comma-separated keys: one row for each of their values.", "--by")] = None,
     where: Annotated[
         list[str] | None,
-        _option("Only this key: url=/docs, url.not=/, url.prefix=/d, url.null=true. May be repeated.", "--where", "-w"),
+        _option("Filter on a key: url=/docs, url.not=/, url.prefix=/d, url.null=true. Repeatable.", "--where", "-w"),
     ] = None,
-    answers: Annotated[str | None, _option("Which answers, separated by commas. Without it all.", "--answers")] = None,
-    quantiles: Annotated[str | None, _option("Shares for quantiles, like 0.5,0.99.", "--quantiles")] = None,
-    having: Annotated[str | None, _option("Only rows that meet this, like 'hits > 100'.", "--having")] = None,
-    order: Annotated[str | None, _option("Sort by these, - before for descending, like -hits.", "--order")] = None,
-    limit: Annotated[int | None, _option("Most rows.", "--limit", "-n")] = None,
-    cursor: Annotated[str | None, _option("Go on where an answer ended.", "--cursor")] = None,
+    answers: Annotated[str | None, _option("Comma-separated answers. Default: all.", "--answers")] = None,
+    quantiles: Annotated[str | None, _option("Additional quantiles, like 0.5,0.99.", "--quantiles")] = None,
+    having: Annotated[str | None, _option("Only rows that meet this condition, like 'hits > 100'.", "--having")] = None,
+    order: Annotated[
+        str | None, _option("Columns to sort by; - in front is descending, like -hits.", "--order")
+    ] = None,
+    limit: Annotated[int | None, _option("Maximum number of rows.", "--limit", "-n")] = None,
+    cursor: Annotated[str | None, _option("Continue after the page that printed this cursor.", "--cursor")] = None,
     compare: Annotated[
-        str | None, _option("previous_period: beside each row that of one range earlier.", "--compare")
+        str | None, _option("previous_period: each row with the answers of the range before.", "--compare")
     ] = None,
-    window: Annotated[
-        str | None, _option("Answers over so long before the end of each period: 7d.", "--window")
+    window: Annotated[str | None, _option("Rolling window that ends with each period, like 7d.", "--window")] = None,
+    fill: Annotated[bool, _option("Also print periods without events.", "--fill")] = False,
+    explain: Annotated[
+        bool, _option("Also print the answers of the batch view and the speed view.", "--explain")
+    ] = False,
+    max_staleness: Annotated[
+        str | None, _option("Fail if the views are older than this, like 5s.", "--max-staleness")
     ] = None,
-    fill: Annotated[bool, _option("Rows for periods without events too.", "--fill")] = False,
-    explain: Annotated[bool, _option("What batch and speed views gave, beside each row.", "--explain")] = False,
-    max_staleness: Annotated[str | None, _option("Fail unless the views are so fresh: 5s.", "--max-staleness")] = None,
-    min_cut: Annotated[str | None, _option("Fail unless the views have come so far: 0:17,1:20.", "--min-cut")] = None,
-    wait: Annotated[str | None, _option("How long to wait for the two. Without it 2s.", "--wait")] = None,
+    min_cut: Annotated[
+        str | None, _option("Fail if the views have not reached these offsets: 0:17,1:20.", "--min-cut")
+    ] = None,
+    wait: Annotated[str | None, _option("How long to wait for these two. Default: 2s.", "--wait")] = None,
     output: Annotated[
-        As, typer.Option("--output", "-o", envvar="TIDEMARK_CLI_OUTPUT", help="How to print the answer.")
-    ] = As.TABLE,
-    url: Annotated[str | None, _option("Ask the serving layer at this address instead of this home.", "--url")] = None,
+        QueryOutput, typer.Option("--output", "-o", envvar="TIDEMARK_CLI_OUTPUT", help="Format of the result.")
+    ] = QueryOutput.TABLE,
+    url: Annotated[
+        str | None, _option("Query the serving layer at this address instead of this home.", "--url")
+    ] = None,
     key: Annotated[
         str | None,
-        _option("Its access key as name:secret. In the variable nobody sees it; in the command others do.", "--key"),
+        _option("Its access key as name:secret. Use the variable: other users can see command lines.", "--key"),
     ] = None,
 ) -> None:
-    """Ask a view: a table, its course as bars, and what the answer is made of.
+    """Query a view: a table, bars over time, and what the result is made of.
 
-    On the machine of a home no key is needed, and no serving layer: its files are read directly.
+    On the machine of a home this needs neither a key nor a running serving layer: it reads the files directly.
     """
     given = {
         "from": from_, "to": to, "grain": grain, "tz": tz, "by": by, "answers": answers, "quantiles": quantiles,
@@ -95,15 +103,15 @@ def command(
     }  # fmt: skip
     pairs = [(name, str(value)) for name, value in given.items() if value is not None]
     pairs += [_filter(text) for text in where or ()]
-    as_format = "json" if output is As.TABLE else str(output)
-    written, meta = _ask_by_http(url, key, view, pairs, as_format) if url else _ask_here(view, pairs, as_format)
-    if output is not As.TABLE:
-        typer.echo(written, nl=False)
+    as_format = "json" if output is QueryOutput.TABLE else str(output)
+    encoded, meta = _query_by_http(url, key, view, pairs, as_format) if url else _query_here(view, pairs, as_format)
+    if output is not QueryOutput.TABLE:
+        typer.echo(encoded, nl=False)
         typer.echo(_provenance(meta), err=True)
         return
     import orjson
 
-    _print(orjson.loads(written))
+    _print(orjson.loads(encoded))
 
 
 def _filter(text: str) -> tuple[str, str]:
@@ -113,11 +121,11 @@ def _filter(text: str) -> tuple[str, str]:
     return name, value
 
 
-# ---- asking --------------------------------------------------------------------
+# ---- executing --------------------------------------------------------------------
 
 
-def _ask_here(name: str, pairs: Pairs, as_format: str) -> tuple[bytes, Document]:
-    """From the files and Redis of this home. They are the user's own: no key is asked for."""
+def _query_here(name: str, pairs: Pairs, as_format: str) -> tuple[bytes, Document]:
+    """From the files and Redis of this home. They are the user's own, so this needs no key."""
     import time
 
     from infra.logs import configure_logging
@@ -130,22 +138,22 @@ def _ask_here(name: str, pairs: Pairs, as_format: str) -> tuple[bytes, Document]
     from views.declarations import declared_by
 
     settings = load_settings()
-    configure_logging("WARNING")  # which run is served stands below the answer
+    configure_logging("WARNING")  # the last line names the run that is served
     declarations = declared_by(settings)
     declarations.view(name)
     try:
         engine = QueryEngine(settings, declarations, execution_limits(settings))
         try:
-            question = parse_query(engine.served_view(name), pairs, now=time.time(), limits=query_limits(settings))
-            answer = engine.execute(question)
+            query = parse_query(engine.served_view(name), pairs, now=time.time(), limits=query_limits(settings))
+            result = engine.execute(query)
         finally:
             engine.close()
     except ServingError as error:
         raise QueryFailed(error.detail, error.status) from None
-    return formats.body(answer, formats.choose_format(as_format, None)), formats.meta(answer.meta)
+    return formats.body(result, formats.choose_format(as_format, None)), formats.meta(result.meta)
 
 
-def _ask_by_http(url: str, key: str | None, name: str, pairs: Pairs, as_format: str) -> tuple[bytes, Document]:
+def _query_by_http(url: str, key: str | None, name: str, pairs: Pairs, as_format: str) -> tuple[bytes, Document]:
     import base64
     import http.client
     from urllib.parse import quote, urlencode, urlsplit
@@ -155,22 +163,22 @@ def _ask_by_http(url: str, key: str | None, name: str, pairs: Pairs, as_format: 
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise typer.BadParameter(f"{url!r} should be an address like http://127.0.0.1:8090.", param_hint="--url")
-    made = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    connection = made(parts.netloc, timeout=TIMEOUT_S)
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    connection = kind(parts.netloc, timeout=TIMEOUT_S)
     headers = {"Authorization": f"Basic {base64.b64encode(key.encode()).decode()}"} if key else {}
     path = f"{parts.path.rstrip('/')}/views/{quote(name, safe='')}/query?{urlencode([*pairs, ('format', as_format)])}"
     try:
         connection.request("GET", path, headers=headers)
-        answer = connection.getresponse()
-        body = answer.read()
+        response = connection.getresponse()
+        body = response.read()
     except (OSError, http.client.HTTPException) as error:
-        raise QueryFailed(f"The serving layer at {url} does not answer ({error}). Is it up?") from None
+        raise QueryFailed(f"The serving layer at {url} does not reply ({error}). Is it running?") from None
     finally:
         connection.close()
-    if answer.status != 200:
-        raise QueryFailed(_detail(body) or f"{url} answered {answer.status} {answer.reason}.", answer.status)
+    if response.status != 200:
+        raise QueryFailed(_detail(body) or f"{url} replied {response.status} {response.reason}.", response.status)
     if as_format == "csv":
-        return body, orjson.loads(answer.headers["Tidemark-Meta"])
+        return body, orjson.loads(response.headers["Tidemark-Meta"])
     return body, orjson.loads(body.splitlines()[-1])["meta"]
 
 
@@ -187,27 +195,53 @@ def _detail(body: bytes) -> str:
 
 
 def _print(document: Document) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
     from infra import terminal
+    from infra.tables import blocks
 
     rows, meta = document["rows"], document["meta"]
     if rows:
         columns = dict.fromkeys(name for row in rows for name in row)
-        table = Table()
-        for name in columns:
-            table.add_column(name, justify="right" if _is_numeric(rows, name) else "left")
-        for row in rows:
-            table.add_row(*(Text(_cell(row.get(name))) for name in columns))
-        terminal.out.print(table)
+        if _width(rows, columns) > terminal.out.width:
+            terminal.out.print(blocks(_stacked(rows, meta)))
+        else:
+            terminal.out.print(_table(rows, columns))
         for line in _series(rows, list(meta["answers"])):
             terminal.out.print(line, highlight=False)
     else:
-        typer.echo("No rows: no events in this range, or none that the filters leave.")
+        typer.echo("No rows: no events in this range pass the filters.")
     if document["next"]:
-        typer.echo(f"There is more: --cursor {document['next']}")
+        typer.echo(f"There are more rows: --cursor {document['next']}")
     typer.echo(_provenance(meta))
+
+
+def _table(rows: Sequence[Document], columns: Iterable[str]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table()
+    for name in columns:
+        table.add_column(name, justify="right" if _is_numeric(rows, name) else "left")
+    for row in rows:
+        table.add_row(*(Text(_cell(row.get(name))) for name in columns))
+    return table
+
+
+def _width(rows: Sequence[Document], columns: Iterable[str]) -> int:
+    """Of the table without any line broken: two spaces and a border for each column, and a last border."""
+    texts = ((name, *(line for row in rows for line in _cell(row.get(name)).splitlines())) for name in columns)
+    return 1 + sum(max(map(len, column)) + 3 for column in texts)
+
+
+def _stacked(rows: Sequence[Document], meta: Document) -> list[dict[str, str]]:
+    """A block for each row: its period and keys as the heading, then a line for each answer."""
+    below = {*meta["answers"], *(f"{name}.quantiles" for name in meta["answers"]), "previous", "explain"}
+    return [
+        {
+            "row": "  ".join(_cell(value) for name, value in row.items() if name not in below),
+            **{name: _cell(value) for name, value in row.items() if name in below},
+        }
+        for row in rows
+    ]
 
 
 def _is_numeric(rows: Sequence[Document], name: str) -> bool:
@@ -251,14 +285,14 @@ def _series(rows: Sequence[Document], answers: Sequence[str]) -> Iterator[str]:
         if any(_is_number(row.get(name)) for row in by_bucket.values())
     ]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines[:MOST_SERIES]:
+    for line in lines[:MAX_SERIES]:
         yield "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-    if len(lines) > MOST_SERIES:
-        yield f"… and {len(lines) - MOST_SERIES} more"
+    if len(lines) > MAX_SERIES:
+        yield f"… and {len(lines) - MAX_SERIES} more"
 
 
 def bars(values: Sequence[Any]) -> str:
-    """Numbers as a line of bars, from the least (or 0) to the most; a gap where there is none."""
+    """Numbers as a line of bars, from the smallest (or 0) to the largest; a gap for each missing one."""
     numbers = [float(value) if _is_number(value) else None for value in values]
     known = [number for number in numbers if number is not None]
     least, most = min([0.0, *known]), max([0.0, *known])
@@ -269,14 +303,14 @@ def bars(values: Sequence[Any]) -> str:
 
 
 def _provenance(meta: Document) -> str:
-    """One line: the run, the cut, how fresh; and first of all, if something is missing."""
+    """One line: range, run, cut, lag and accuracy; before it a line if the result is degraded."""
     batch, speed = meta["batch"], meta["speed"]
     parts = [f"{meta['view']} {meta['range']['from']} to {meta['range']['to']}"]
     parts.append(f"run {batch['run']}, published {batch['published']}" if batch["run"] else "no batch run yet")
     parts.append(f"cut {' '.join(f'{partition}:{offset}' for partition, offset in meta['cut'].items()) or 'empty'}")
     if speed is not None and speed["lag_s"] is not None:
         parts.append(f"{speed['lag_s']:.1f} s behind")
-    approximate = [name for name, said in meta["answers"].items() if not said["exact"]]
+    approximate = [f"{name} ({each['error']})" for name, each in meta["answers"].items() if not each["exact"]]
     parts.append(f"approximate: {', '.join(approximate)}" if approximate else "exact")
     text = "; ".join(parts)
     return f"DEGRADED: {meta['why']}\n{text}" if meta["degraded"] else text

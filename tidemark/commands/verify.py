@@ -1,4 +1,4 @@
-"""`tidemark verify`: compare what the speed side says, or every answer, with a recompute."""
+"""`tidemark verify`: compare speed views, or all answers, with a recomputation from events."""
 
 from __future__ import annotations
 
@@ -20,29 +20,31 @@ if TYPE_CHECKING:
 
 EQUAL, DIFFERS = "equal", "DIFFERS"
 NOT_COMPARED, NOT_EXPLAINED, NO_ANSWERS = "not compared", "not explained", "no answers yet"
+HEADINGS = {"by late copies": "late duplicates", "more": "details"}
 NOT_KNOWN = 3
-"""The exit code where it is not known of every view that answers whether it is right."""
+"""The exit code where a view that is served could not be verified."""
 
 
 def command(
-    views: Annotated[list[str] | None, typer.Argument(help="Names of views; all if none is given.")] = None,
+    views: Annotated[list[str] | None, typer.Argument(help="Names of views. Default: all.")] = None,
     from_scratch: Annotated[
         bool,
         typer.Option(
             "--from-scratch",
             envvar="TIDEMARK_CLI_FROM_SCRATCH",
-            help="Compare merged answers over all of history with a recompute from every event.",
+            help="Compare merged answers over all of history with a recomputation from every event.",
         ),
     ] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Compare what the speed side says now with the events of the same offsets.
+    """Compare the speed views with the events of the same offsets.
 
-    Exit code 1: something differs; 3: nothing does for all we know, but a view was not compared, or its differences
-    are not explained. A view without answers, since the next batch run is its first, does not count unless all are so.
-    A view whose speed side is wrong is set aside, and one that is found right comes back, as after a batch run. With
-    --from-scratch nothing is changed: answers are compared with the reference interpreter over the master dataset,
-    with bounded memory (consistency_events), however long that takes.
+    A wrong speed view is quarantined and a correct one is released, as after a batch run. With --from-scratch nothing
+    changes: all answers are compared with the reference interpreter over the master dataset. That takes time, but
+    memory is bounded (consistency_events).
+
+    Exit code 0: equal; 1: a view differs; 3: no view differs, but one was not compared or has unexplained differences.
+    A view that joins at the next batch run counts only if all do.
     """
     from infra import terminal
     from infra.logs import configure_logging
@@ -53,11 +55,12 @@ def command(
     configure_logging("WARNING")  # results alone go to stdout
     declarations = declared_by(settings)
     chosen = [declarations.view(name) for name in views] if views else list(declarations.views.values())
-    check = _answers if from_scratch else _speed_sides
-    threshold = 0.0 if from_scratch else settings.consistency_threshold  # of answers nothing may be wrong
+    check = _answers if from_scratch else _speed_views
+    threshold = 0.0 if from_scratch else settings.consistency_threshold  # no answer may be wrong
     compared = list(check(settings, declarations, chosen))
     rows = [_row(found, threshold) for found in compared]
-    terminal.print_result(rows, output, "No view is declared.")
+    shown = rows if output == Output.JSON else [_with_headings(row) for row in rows]
+    terminal.print_result(shown, output, "No view is declared.")
     for line in _unknown(compared, threshold):
         terminal.err.print(line, highlight=False, markup=False)
     raise typer.Exit(_exit_code([row["result"] for row in rows]))
@@ -71,29 +74,29 @@ def _exit_code(results: list[str]) -> int:
 
 
 def _unknown(compared: list[Compared], threshold: float) -> Iterator[str]:
-    """Of which views it is not known whether they are right, and why."""
+    """The views that could not be verified, and why."""
     for found in compared:
         result = _result(found, threshold)
         if result not in (EQUAL, DIFFERS):
             yield f"{found.view}: {result}: {found.why_not or found.not_explained}"
 
 
-def _speed_sides(settings: Settings, declarations: Declarations, views: list[View]) -> Iterator[Compared]:
+def _speed_views(settings: Settings, declarations: Declarations, views: list[View]) -> Iterator[Compared]:
     from redis.exceptions import RedisError
 
     from hand_off.errors import SpeedError
     from hand_off.speed_views import SpeedViews
     from infra.clients.redis import redis_client
     from infra.stack.addresses import addresses
-    from serving_layer.verification.verify import speed_side
+    from serving_layer.verification.verify import verify_speed_views
 
     url = addresses(settings).redis
     with redis_client(settings, url, timeout_s=30) as client:
         for source, ours in _by_source(declarations, views):
             try:
-                yield from speed_side(settings, SpeedViews(client, source.name), source, ours)
+                yield from verify_speed_views(settings, SpeedViews(client, source.name), source, ours)
             except (RedisError, OSError) as error:
-                raise SpeedError(f"Redis at {url} does not answer ({error}). `tidemark status` shows.") from None
+                raise SpeedError(f"Redis at {url} does not reply ({error}). See `tidemark status`.") from None
 
 
 def _answers(settings: Settings, declarations: Declarations, views: list[View]) -> Iterator[Compared]:
@@ -144,3 +147,8 @@ def _row(found: Compared, threshold: float) -> dict[str, Any]:
         "by late copies": found.excused,
         "more": found.why_not or "; ".join(found.examples),
     }
+
+
+def _with_headings(row: dict[str, Any]) -> dict[str, Any]:
+    """The row for a table. JSON members keep their names."""
+    return {HEADINGS.get(name, name): value for name, value in row.items()}

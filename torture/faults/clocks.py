@@ -1,4 +1,4 @@
-"""A clock that is wrong: one process at a time lives an hour early or late, or two days."""
+"""Wrong clocks: one process at a time runs an hour early or late, or two days late."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ WAITS = Path(__file__).with_name("waits.c")
 COMPILER = "cc"
 SKEWS_S = (-3600, 3600, 2 * 24 * 3600)
 WORKS_S = 60.0
-"""Within so long a service has begun again and done something, with whatever clock."""
+"""Time for a service to restart and do something, with whatever clock."""
 WORK = {"archiver": "commits", "speed": "micro_batches"}
-"""Where a process says itself how much it has done since it began, and by what name."""
+"""The member of a process's status that counts its work since it started."""
 CLOSE_S = 120.0
 
 
@@ -51,7 +51,7 @@ def missing() -> str:
 
 
 def skewed(seconds: int, folder: Path) -> dict[str, str]:
-    """The environment of a process whose clock is so far ahead; what it loads for that is made in the folder.
+    """The environment of a process whose clock is so far ahead; the library for it is built in the folder.
 
     Its timers run as always.
     """
@@ -65,7 +65,7 @@ def skewed(seconds: int, folder: Path) -> dict[str, str]:
 
 
 def _compiled_waits(folder: Path) -> Path:
-    """`waits.c`, which says why there is such a thing, as a library in the folder."""
+    """Compile `waits.c`, which says why it is needed, into the folder."""
     made, making = folder / "waits.so", folder / "waits.so.making"
     if {" ", ":"} & set(str(made)):
         raise TortureError(
@@ -82,7 +82,7 @@ def _compiled_waits(folder: Path) -> Path:
 
 @contextmanager
 def strike_clock(service: str, seconds: int, installation: Installation, chance: random.Random) -> Iterator[None]:
-    """Start one service again with a wrong clock, let it work so, and at the end start it with the right one."""
+    """Restart a service with a wrong clock, wait until it works, and restart it with the right one at the end."""
     del chance
     usual = installation.environments.more.get(service, {})
     before = installation.processes.pid(service)
@@ -103,7 +103,7 @@ def _begin_again(installation: Installation, service: str) -> None:
 
 
 def _works(installation: Installation, service: str, before: int | None, seconds: int) -> bool:
-    """Whether a new process of the service is at work, and takes the wrong time for the right one.
+    """Whether a new process of the service works with the wrong time.
 
     The supervisor, which knows better, may not call one ready that writes down the time of its last sign of life.
     """
@@ -138,7 +138,7 @@ def _of_server(name: str, installation: Installation) -> float:
 
 
 def _has_library(pid: int) -> bool:
-    """Nobody tells the broker's time without its waits; but that it has the library can be seen."""
+    """The broker does not report its time, but its memory map shows the library."""
     with suppress(OSError):
         return LIBRARY in Path(f"/proc/{pid}/maps").read_text(encoding="utf-8")
     return False
@@ -149,7 +149,7 @@ ASKED: dict[str, Callable[[Installation], float]] = {
     "collector": partial(_of_server, "collector"),
     "serving": partial(_of_server, "serving"),
 }
-"""Who tells what time it is to whoever asks. The others write it down."""
+"""Services that report their time on request. The others write it to their status."""
 
 
 def _strike(service: str, seconds: int) -> Strike:

@@ -1,4 +1,4 @@
-"""Several at once: runs beside runs, writers beside writers, and runs that are killed or left behind."""
+"""Concurrency: several runs or writers at once, and runs that are killed or stopped half-way."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from torture.runs import beside, run_under_way, signal_group
 from torture.wait import wait_for
 
 STILL_S = 6.0
-"""Longer than a writer that says nothing is taken to live."""
+"""A writer without a heartbeat for this long counts as dead."""
 BESIDE_S = 40.0
-"""Within so long a process that is started beside another does something: Spark alone takes ten seconds."""
+"""Time for a second process to do something: Spark alone takes ten seconds to start."""
 TAKES_S = 20.0
 REFUSED_S = 60.0
 LEASE_HELD = 75
 WAITS_FOR_WRITER, WRITER_STARTED = "another writer lives", "started"
-TABLE_BUSY, ARCHIVER_CONTINUES = "is written by process", "continues"
+TABLE_BUSY, ARCHIVER_OPENED = "is written by process", "opened"
 LOG_TEXTS = {
     WAITS_FOR_WRITER: "speed_layer.writer",
     WRITER_STARTED: "speed_layer.writer",
     TABLE_BUSY: "master_dataset.table.append",
-    ARCHIVER_CONTINUES: "master_dataset.archiver.archive",
+    ARCHIVER_OPENED: "master_dataset.archiver.archive",
 }
-"""What a second process logs, and the module that says it: by this it is known that the fault struck."""
+"""What a second process logs, and the module that logs it: this shows that the fault had an effect."""
 LEFT_AT = ("run.after_open", "run.after_number", "run.after_data", "run.before_publish", "run.after_publish")
 
 
@@ -120,7 +120,7 @@ def another_archiver(installation: Installation, chance: random.Random) -> Itera
     """A second archiver of the same table: it is refused, or has the table before the first one does."""
     del chance
     with _beside(installation, "master_dataset.archiver.__main__") as lines:
-        _wait_for_log(lines, BESIDE_S, TABLE_BUSY, ARCHIVER_CONTINUES)
+        _wait_for_log(lines, BESIDE_S, TABLE_BUSY, ARCHIVER_OPENED)
         yield
 
 

@@ -1,4 +1,4 @@
-"""What a disk can spoil: commits emptied and torn, files cut short or changed, in the master dataset and batch views.
+"""Damage: commits emptied or truncated, files truncated or changed, in the master dataset and batch views.
 
 The platform has to notice and to refuse, until somebody repairs: `tidemark master repair`, or a run from scratch.
 """
@@ -35,19 +35,19 @@ FileFinder = Callable[[Installation, random.Random], Path]
 
 
 def empty(path: Path, chance: random.Random) -> None:
-    """As a write that never reached the disk leaves a file."""
+    """Empty a file, like a write that never reached the disk."""
     del chance
     _overwrite(path, b"")
 
 
 def tear(path: Path, chance: random.Random) -> None:
-    """Cut off its end."""
+    """Truncate a file."""
     content = path.read_bytes()
-    _overwrite(path, content[: chance.randrange(1, len(content) - 1)])  # the last byte may be but the end of a line
+    _overwrite(path, content[: chance.randrange(1, len(content) - 1)])  # the last byte may be only a newline
 
 
 def change(path: Path, chance: random.Random) -> None:
-    """Some bytes in the middle are others."""
+    """Change some bytes in the middle."""
     content = bytearray(path.read_bytes())
     begin = chance.randrange(len(content) // 4, max(3 * len(content) // 4, 1))
     for place in range(begin, min(begin + 200, len(content))):
@@ -56,7 +56,7 @@ def change(path: Path, chance: random.Random) -> None:
 
 
 def remove(path: Path, chance: random.Random) -> None:
-    """It is gone."""
+    """Remove a file."""
     del chance
     path.unlink()
     _drop_checksum(path)
@@ -84,7 +84,7 @@ def any_data_file(installation: Installation, chance: random.Random) -> Path:
 def strike_master(
     find: FileFinder, harm: FileHarm, installation: Installation, chance: random.Random
 ) -> Iterator[None]:
-    """Harm the table. A run that begins now must refuse, and so must the archiver when it is started again."""
+    """Damage the table. A run that starts now must refuse it, and so must the archiver after a restart."""
     with installation.run_turn:
         harmed = find(installation, chance)
         harm(harmed, chance)
@@ -106,7 +106,7 @@ def strike_master(
 
 
 def _check_archiver(installation: Installation, harmed: Path, since: float) -> None:
-    """One that was started again refuses the table; that it is not there yet is another matter."""
+    """An archiver that was restarted must refuse the table; that it has not started yet is no failure."""
     try:
         said = wait_for("what the archiver says", lambda: _archiver_says(installation, since), ARCHIVER_S, every_s=0.1)
     except NotInTime as error:
@@ -127,7 +127,7 @@ def _archiver_says(installation: Installation, since: float) -> str:
 
 @contextmanager
 def strike_index(harm: FileHarm, installation: Installation, chance: random.Random) -> Iterator[None]:
-    """Harm the file from which the newest run is answered. The serving layer is started again: it finds it so."""
+    """Damage an index file of the newest run, and restart the serving layer, which has to read it."""
     with installation.run_turn:
         folder = BatchFolder.of(installation.settings, installation.source_name)
         harm(_index_file(installation, folder, chance), chance)
@@ -149,7 +149,7 @@ def _index_file(installation: Installation, folder: BatchFolder, chance: random.
 
 
 def command(installation: Installation, *arguments: str, tries: int = TRIES) -> None:
-    """A command of ours that must succeed; what it needs may just be starting again, so it is tried more than once."""
+    """A command that must succeed. It is retried, because services that it needs may be restarting."""
     said = ""
     for _ in range(tries):
         process = installation.commands.spawn(*arguments)
@@ -164,7 +164,7 @@ def command(installation: Installation, *arguments: str, tries: int = TRIES) -> 
 
 
 def _overwrite(path: Path, content: bytes) -> None:
-    """Its content is another, in a file of its own: what has the old one open keeps that, as after a restart."""
+    """Replace the file: a process that has the old one open keeps reading that."""
     partial_file = path.with_name(f".{path.name}.harmed")
     partial_file.write_bytes(content)
     partial_file.chmod(path.stat().st_mode)

@@ -14,14 +14,14 @@ from torture.installation import Installation
 from torture.runs import go_on, run_under_way
 from torture.wait import wait_for
 
-BEFORE_WRITING = ("run.after_number", "run.after_copies", "run.after_data")
-"""Places of a run after which it writes."""
+BEFORE_WRITING = ("run.after_number", "run.after_duplicates", "run.after_data")
+"""Failpoints of a run right before it writes."""
 FAILS_S = 20.0
 
 
 @contextmanager
 def strike_full(folder: str, installation: Installation, chance: random.Random) -> Iterator[None]:
-    """Nothing more fits onto the disk of a folder. That of the batch views is filled while a run writes there."""
+    """Fill the disk of a folder. The disk of the batch views is filled while a run writes there."""
     if installation.disks is None:
         raise TortureError("The installation has no disks of its own: make it with has_disks=True.")
     if folder != "batch":

@@ -1,4 +1,4 @@
-"""Each named place in our code: the process that comes there next is killed there."""
+"""Failpoints: the next process that reaches one is killed there."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ IN_SERVICES = (
     "alerts.after_commit",
 )  # fmt: skip
 IN_RUNS = (
-    "run.after_open", "run.after_number", "run.after_copies", "run.after_data", "run.after_index", "run.after_views",
-    "run.after_comparison", "run.before_publish", "publish_log.before_line", "publish_log.before_sync",
-    "run.after_publish", "run.after_hand_off", "expose.between", "run.after_expose", "prune.after_manifests",
-    "run.after_prune",
+    "run.after_open", "run.after_number", "run.after_duplicates", "run.after_data", "run.after_index",
+    "run.after_views", "run.after_comparison", "run.before_publish", "publish_log.before_line",
+    "publish_log.before_sync", "run.after_publish", "run.after_hand_off", "expose.between", "run.after_expose",
+    "prune.after_manifests", "run.after_prune",
 )  # fmt: skip
 IN_COMMANDS = (
     "repair.taken_out", "repair.after_void", "repair.after_take_back", "repair.between", "compact.before_commit",
     "compact.before_ledger", "prune.between", "rollback.before_pin", "rollback.after_unpin",
 )  # fmt: skip
-"""Places of commands that nobody runs by himself: the faults of upkeep.py run them, and kill them there."""
+"""Failpoints of commands: the faults of upkeep.py run the command and kill it there."""
 AT_START = {
     "archiver.opened": "archiver",
     "speed.before_start": "speed",
@@ -43,18 +43,18 @@ AT_START = {
     "serving.before_switch": "serving",
     "serving.after_switch": "serving",
 }
-"""Places that a process comes to when it begins: it is killed, and again on its way back."""
+"""Failpoints that a process reaches when it starts: it is killed, and again on its way back."""
 AFTER = {"letters.before_catching_up": ("letters.after_send",)}
-"""Places that are come to only after a crash at others."""
+"""Failpoints that are reached only after a crash at others."""
 AFTER_RUNS = ("tend.before_retire", "tend.before_sweep", "tend.after_sweep")
 COMES_S = 25.0
 WITHOUT_REDIS = ("speed.after_init", "speed.before_load", "speed.after_load")
-"""Places that are come to only where Redis has lost everything."""
+"""Failpoints that are reached only when Redis has lost everything."""
 
 
 @contextmanager
 def strike_at(name: str, installation: Installation, chance: random.Random) -> Iterator[None]:
-    """Arm it, and do what leads there. What nobody came to by the end is disarmed."""
+    """Arm the failpoint and do what leads to it. A failpoint that nobody reached is disarmed at the end."""
     del chance
     armed = [installation.failpoints_dir / each for each in (name, *AFTER.get(name, ()))]
     for each in armed:
@@ -62,9 +62,9 @@ def strike_at(name: str, installation: Installation, chance: random.Random) -> I
     try:
         _lead_to(name, installation)
         with suppress(NotInTime):
-            wait_for(f"somebody to come to {name}", lambda: not armed[0].exists(), COMES_S * len(armed))
+            wait_for(f"a process to reach {name}", lambda: not armed[0].exists(), COMES_S * len(armed))
         if armed[0].exists():
-            raise TortureError("nobody came there")
+            raise TortureError("no process reached it")
         yield
     finally:
         for each in armed:
@@ -79,7 +79,7 @@ def _lead_to(name: str, installation: Installation) -> None:
         installation.processes.kill(AT_START[name])
     if name in IN_RUNS or name in AFTER_RUNS:
         with installation.run_turn:
-            if name in AFTER_RUNS or (installation.failpoints_dir / name).exists():  # else a run just came there
+            if name in AFTER_RUNS or (installation.failpoints_dir / name).exists():  # else a run just reached it
                 installation.commands.batch_run()
 
 

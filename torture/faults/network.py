@@ -16,7 +16,7 @@ from torture.runs import go_on, run_under_way
 from torture.wait import wait_for
 
 GOES_BY_S = 15.0
-"""Of some pairs one has not always something to say to the other."""
+"""Some pairs do not talk all the time."""
 LASTING_S = {
     ProxyMode.CUT: 4.0,
     ProxyMode.HALF_OPEN: 8.0,
@@ -25,13 +25,13 @@ LASTING_S = {
     ProxyMode.RESET: 4.0,
 }
 HURT_PAIRS = tuple(pair for pair in PAIRS if pair != ("batch", "kafka"))
-"""A run never speaks to Kafka: the link is there for a second archiver or speed layer."""
+"""A run never talks to Kafka: the link is for a second archiver or speed layer."""
 BEFORE_REDIS = ("run.after_views", "run.after_publish")
-"""Places of a run after which it speaks to Redis at once: to compare, and to hand off."""
+"""Failpoints of a run right before it talks to Redis: to compare, and to hand off."""
 
 
 def condition_by(mode: ProxyMode, chance: random.Random) -> Condition:
-    """How bad it is this time."""
+    """The condition of a link for a mode, with random values."""
     return Condition(
         mode,
         delay_s=chance.choice((0.05, 0.3, 1.5)),
@@ -45,7 +45,7 @@ def condition_by(mode: ProxyMode, chance: random.Random) -> Condition:
 def strike_between(
     pair: tuple[str, str], mode: ProxyMode, installation: Installation, chance: random.Random
 ) -> Iterator[None]:
-    """Spoil what is between a pair. Where one of them is a batch run, that is just about to speak."""
+    """Break the link of a pair. A batch run is stopped right before it talks, so that it meets the break."""
     proxy = installation.proxies.get(pair)
     if proxy is None:
         raise TortureError(f"Nothing stands between {pair[0]} and {pair[1]}: give the installation this link.")

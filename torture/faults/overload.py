@@ -1,4 +1,4 @@
-"""More than can be done: many times too many questions and events at once, and readers that do not read."""
+"""Overload: far more queries and events than there is room for, and readers that do not read."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SendRequest = Callable[[httpx.AsyncClient, int], Awaitable[httpx.Response]]
 
 
 class OverloadReplies:
-    """What was answered to those who asked for too much: only 2xx, 429 and 503, these as problem documents.
+    """The replies under overload: only 2xx, 429 and 503 are right, the latter as problem documents.
 
     `well` are other answers that are right as well.
     """
@@ -56,7 +56,7 @@ class OverloadReplies:
         self._well = WELL | well
 
     def note(self, answer: httpx.Response) -> None:
-        """One answer."""
+        """Count a reply, and note one that is wrong."""
         self.statuses[answer.status_code] += 1
         if answer.status_code not in self._well or (
             answer.status_code >= 400 and answer.headers.get("content-type") != PROBLEM
@@ -64,7 +64,7 @@ class OverloadReplies:
             self.wrong.append(f"{answer.status_code} {answer.headers.get('content-type')}: {answer.text[:200]}")
 
     def check(self) -> None:
-        """Raise, unless all was well and it was too much."""
+        """Raise unless every reply was right and some requests were refused."""
         if self.wrong:
             raise BrokenPromise(f"{len(self.wrong)} answers under overload were none of 2xx, 429, 503: {self.wrong[0]}")
         if not self.statuses.keys() & TOO_MUCH:
@@ -73,7 +73,7 @@ class OverloadReplies:
 
 @contextmanager
 def strike_questions(installation: Installation, chance: random.Random) -> Iterator[None]:
-    """Ask with as many connections as there are places for questions, times five, all of them at once.
+    """Query with five times as many connections as the serving layer runs queries at once.
 
     Each question is about all groups of a view, and from another bucket on: it takes its time, and is not remembered.
     """
@@ -117,7 +117,7 @@ def strike_invalid_events(installation: Installation, chance: random.Random) -> 
 
 @contextmanager
 def strike_with_events(installation: Installation, chance: random.Random) -> Iterator[None]:
-    """Many more events than usual, all of them good: a backlog forms, and has to be worked off."""
+    """Send many more valid events than usual: a backlog forms, and the platform has to catch up."""
     del chance
     installation.rush = RUSH
     try:
@@ -128,7 +128,7 @@ def strike_with_events(installation: Installation, chance: random.Random) -> Ite
 
 @contextmanager
 def strike_slow_readers(installation: Installation, chance: random.Random) -> Iterator[None]:
-    """Live feeds of large answers that are opened and not read, with room for next to nothing on the way."""
+    """Open live feeds of large answers and do not read them, with almost no buffer on the way."""
     views = _large_views(installation)
     with ExitStack() as closing:
         readers = [closing.enter_context(_open_live(installation, chance.choice(views))) for _ in range(READERS)]
@@ -139,7 +139,7 @@ def strike_slow_readers(installation: Installation, chance: random.Random) -> It
 
 @contextmanager
 def strike_slow_senders(installation: Installation, chance: random.Random) -> Iterator[None]:
-    """Requests whose bodies never come to an end, byte by byte."""
+    """Send request bodies that never end, byte by byte."""
     senders = [_connect(installation.addresses.collector) for _ in range(CONNECTIONS)]
     first = f"POST /events/{installation.source_name} HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n"
     head = f"{first}{_key(installation)}\r\n"
@@ -173,7 +173,7 @@ def strike_slow_senders(installation: Installation, chance: random.Random) -> It
 def _crowd(
     installation: Installation, server: str, size: int, act: SendRequest, refused: OverloadReplies
 ) -> Iterator[OverloadReplies]:
-    """So many connections that do the same again and again, all at once, with nothing between them and the server."""
+    """`size` connections straight to the server that repeat the same request."""
     stopping = threading.Event()
 
     async def one(client: httpx.AsyncClient, first: int) -> None:
@@ -183,7 +183,7 @@ def _crowd(
             try:
                 answer = await act(client, number)
             except httpx.TransportError:
-                await asyncio.sleep(0.2)  # whoever is there no more is found by the programme
+                await asyncio.sleep(0.2)  # a dead server is found by the programme
                 continue
             refused.note(answer)
 
@@ -203,7 +203,7 @@ def _crowd(
 
 @contextmanager
 def _held(installation: Installation, room_bytes: int) -> Iterator[None]:
-    """Bodies that do not end hold what the collector may hold, but for `room_bytes`."""
+    """Unfinished bodies take all but `room_bytes` of the collector's buffer."""
     settings = installation.settings
     budget, largest = int(settings.collector_buffer_mb * 1_000_000), int(settings.collector_max_body_mb * 1_000_000)
     held = budget - room_bytes
@@ -227,13 +227,13 @@ def _send_all_but_the_end(installation: Installation, holder: socket.socket, siz
 
 
 def _large_views(installation: Installation) -> list[View]:
-    """Those with keys, whose answers have many rows; all, where there are none."""
+    """The views with keys, whose answers have many rows; all views if none has keys."""
     views = sorted(installation.declared.views_of(installation.source_name), key=lambda view: view.name)
     return [view for view in views if view.keys] or views
 
 
 def _all_of(installation: Installation, view: View, earlier_buckets: int = 0) -> dict[str, str]:
-    """All that a view has of the load, by all its keys and in its own grain; it may begin so many buckets earlier."""
+    """A query of everything in a view, by all its keys, in its own grain; the range may begin some buckets earlier."""
     bucket = timedelta(seconds=view.bucket.seconds)
     begin = -BEFORE - earlier_buckets * bucket
     end = min(AFTER, begin + (installation.settings.serving_max_periods - 2) * bucket)

@@ -1,4 +1,4 @@
-"""The power fails: every process is gone, and on the disks is only what was synced."""
+"""Power loss: every process is gone, and the disks have only what was synced."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def strike(installation: Installation, chance: random.Random) -> Iterator[None]:
 
 
 def lose_power(installation: Installation) -> None:
-    """Stop everything, take the disks' power, end everything; then power is back, and the machine starts."""
+    """Stop every process, shut the disks down, kill every process; then mount the disks and start again."""
     if installation.disks is None:
         raise TortureError("The installation has no disks of its own: make it with has_disks=True.")
     pids = all_pids(installation)
     for pid in pids:
-        _send(pid, signal.SIGSTOP)  # nobody goes on without a disk, and tells
+        _send(pid, signal.SIGSTOP)  # no process may notice that its disk is gone
     installation.disks.lose_power()
     for pid in pids:
         _send(pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Processes that are killed, alone, in pairs and again while they come back, and processes that stand still."""
+"""Processes that are killed alone, in pairs or again while they restart, and processes that are stopped."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from torture.wait import wait_for
 ON_SPARK = ("archiver", "speed")
 CORE = (*ON_SPARK, "alerts")
 COST_S = {"redis": 5, "kafka": 14, "collector": 5, "archiver": 18, "speed": 22, "serving": 5, "alerts": 5}
-"""About how long each takes to come back, and all to catch up."""
+"""About how long each takes to restart and catch up."""
 COMES_BACK_S = 60
 STARTS_S = 180
 
 
 @contextmanager
 def kill(services: tuple[str, ...], installation: Installation, chance: random.Random) -> Iterator[None]:
-    """All of them at once."""
+    """Kill these services at once."""
     del chance
     struck = [installation.processes.kill(service) for service in services]
     if not all(struck):
@@ -39,14 +39,14 @@ def kill(services: tuple[str, ...], installation: Installation, chance: random.R
 
 @contextmanager
 def kill_all(installation: Installation, chance: random.Random) -> Iterator[None]:
-    """Every service that there is."""
+    """Kill every service at once."""
     with kill(installation.processes.services, installation, chance):
         yield
 
 
 @contextmanager
 def kill_below(service: str, installation: Installation, chance: random.Random) -> Iterator[None]:
-    """Not the process that is supervised, but what it runs on: Spark's JVM."""
+    """Kill the children of a service (Spark's JVM), not the process that is supervised."""
     del chance
     below = installation.processes.pids(service)[1:]
     if not below:
@@ -59,7 +59,7 @@ def kill_below(service: str, installation: Installation, chance: random.Random) 
 
 @contextmanager
 def kill_again(service: str, installation: Installation, chance: random.Random) -> Iterator[None]:
-    """Kill it, and its successors while they begin, at a moment that is left to chance."""
+    """Kill a service, and its successors at a random moment of their start."""
     before = installation.processes.pid(service)
     for _ in range(3):
         installation.processes.kill(service)
@@ -77,7 +77,7 @@ def _is_another(installation: Installation, service: str, before: int | None) ->
 
 @contextmanager
 def stand_still(service: str, installation: Installation, chance: random.Random) -> Iterator[None]:
-    """SIGSTOP until healed: connections stay open, nothing is answered."""
+    """Stop a service with Stop a service with SIGSTOP until healed: connections stay open, nothing is answered."""
     del chance
     if not installation.processes.signal(service, signal.SIGSTOP):
         raise TortureError(f"{service} did not run")
@@ -89,7 +89,7 @@ def stand_still(service: str, installation: Installation, chance: random.Random)
 
 @contextmanager
 def kill_supervisor(installation: Installation, chance: random.Random) -> Iterator[None]:
-    """With it ends everything, as when a machine's session is closed; healing starts it again."""
+    """Kill the supervisor, and all services with it; healing starts it again."""
     del chance
     os.kill(int(installation.processes.status()["pid"]), signal.SIGKILL)
     try:
@@ -101,7 +101,7 @@ def kill_supervisor(installation: Installation, chance: random.Random) -> Iterat
 def _is_started(installation: Installation) -> bool:
     try:
         installation.start()
-    except InfraError:  # what it left is just ending, and holds ports
+    except InfraError:  # processes of the one before still end, and hold ports
         return False
     return True
 

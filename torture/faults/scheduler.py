@@ -1,4 +1,4 @@
-"""The scheduler, which is started for the purpose: killed while it makes a run, and started again."""
+"""The scheduler is started, killed while it makes a run, and started again."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OVERDUE_S = 120.0
 
 @contextmanager
 def kill_scheduler(installation: Installation, chance: random.Random) -> Iterator[None]:
-    """The run that it was making ends with it, and the next scheduler makes it at once: it is still due."""
+    """Its run ends with it; the next scheduler makes the run at once, because it is still due."""
     with installation.run_turn:
         write_json(progress_file(installation.settings), _due(installation))
         with beside(installation, MODULE, EVERY_MINUTE) as scheduler:
@@ -68,7 +68,7 @@ def _due(installation: Installation) -> dict[str, Any]:
 
 
 def _status(installation: Installation, since: float) -> dict[str, Any]:
-    """What the scheduler says of itself; nothing where that is older."""
+    """The scheduler's status; empty if it is older than `since`."""
     found = read_json(installation.home.run / "scheduler.json") or {}
     return found if found.get("at", 0.0) >= since else {}
 

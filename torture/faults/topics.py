@@ -1,4 +1,4 @@
-"""Topics that change under the platform: partitions added, the topic of another source deleted and made again."""
+"""Topics that change: partitions are added, the topic of another source is deleted and created again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_PARTITIONS = 8
 REFUSED_S = 90.0
 FOLLOWERS = ("collector", "archiver", "speed", "serving")
 OTHER = "brittle"
-DECLARATION = f'''"""A source beside those under torture, whose topic goes."""
+DECLARATION = f'''"""A second source, whose topic is deleted."""
 
 from views.aggregates import Count
 from views.source import Source
@@ -34,7 +34,7 @@ from views.view import View
 
 @contextmanager
 def strike_partitions(installation: Installation, chance: random.Random) -> Iterator[None]:
-    """One partition more than declared: the archiver stops before it, until the declaration says so too."""
+    """Add a partition: the archiver stops until the declaration has it too."""
     del chance
     declaring = _declaring(installation)  # before anything is altered: there may be none
     admin = _admin(installation)
@@ -51,7 +51,7 @@ def strike_partitions(installation: Installation, chance: random.Random) -> Iter
 
 @contextmanager
 def strike_other_topic(installation: Installation, chance: random.Random) -> Iterator[None]:
-    """The topic of another source is deleted: that source is refused, and nobody else is."""
+    """Delete the topic of another source: that source is refused, and no other."""
     del chance
     declared = installation.views_dir / f"{OTHER}.py"
     replace_file(declared, DECLARATION)
@@ -114,7 +114,7 @@ def _post_one(installation: Installation) -> None:
 
 
 def _status(installation: Installation) -> dict[str, object]:
-    """What the archiver says of the other source."""
+    """The archiver's status of the other source."""
     status = read_json(installation.home.run / "archiver.json") or {}
     found: dict[str, object] = status.get("sources", {}).get(OTHER, {})
     return found

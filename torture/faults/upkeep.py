@@ -33,14 +33,14 @@ from views.sample_events import START
 SWITCH_S = 30.0
 """Within so long readers switch to the run that was chosen."""
 MAX_RUNS = 3
-"""So many runs are made at most, until there are enough to roll back or to prune."""
+"""Maximum of runs to make before there are enough to roll back or to prune."""
 OLD_RUNS = 3
 
 TableHarm = Callable[[Installation, random.Random], None]
 
 
 def killed_at(installation: Installation, name: str, *arguments: str) -> None:
-    """Run a command of ours that dies at a place on its way; TortureError: it did not come there."""
+    """Run a command that is killed at a failpoint; TortureError: it did not get there."""
     armed = installation.failpoints_dir / name
     armed.touch()
     try:
@@ -60,7 +60,7 @@ def killed_at(installation: Installation, name: str, *arguments: str) -> None:
 
 @contextmanager
 def compaction_killed(name: str, installation: Installation, chance: random.Random) -> Iterator[None]:
-    """The archiver goes on meanwhile, and so do runs."""
+    """Kill a compaction, while the archiver and runs continue."""
     del chance
     compact = ("master", "compact", installation.source_name)
     table = table_path(installation.settings, installation.source_name)
@@ -77,7 +77,7 @@ def compaction_killed(name: str, installation: Installation, chance: random.Rand
 def repair_killed(
     name: str, harm: TableHarm, installation: Installation, chance: random.Random, *, is_whole: bool = False
 ) -> Iterator[None]:
-    """Harm the table and let the repair die half-way. Unless the table `is_whole` by then, it has to say so."""
+    """Damage the table and kill the repair half-way. Checks must still find damage, unless the table `is_whole`."""
     repair = ("master", "repair", installation.source_name)
     with installation.run_turn:
         harm(installation, chance)
@@ -95,7 +95,7 @@ def _damage(table: Path) -> list[TableFinding]:
 
 
 def one_commit(installation: Installation, chance: random.Random) -> None:
-    """Empty a commit that a checkpoint of Delta's has, if there is one: it tells what was in it."""
+    """Empty a commit that is in a checkpoint of Delta's, if there is one: the checkpoint has its content."""
     log = table_path(installation.settings, installation.source_name) / "_delta_log"
     newest = max(
         (int(found[1]) for path in log.iterdir() if (found := CHECKPOINT_FILE.fullmatch(path.name))), default=0
@@ -120,7 +120,7 @@ def two_commits(installation: Installation, chance: random.Random) -> None:
 
 
 def a_compaction(installation: Installation, chance: random.Random) -> None:
-    """Compact, and cut off the end of a file that this made: the repair has to take the compaction back."""
+    """Compact, and truncate a file of the compaction: the repair has to undo the compaction."""
     command(installation, "master", "compact", installation.source_name, tries=1)
     table = table_path(installation.settings, installation.source_name)
     commits = read_commits(table)
@@ -138,7 +138,7 @@ def a_compaction(installation: Installation, chance: random.Random) -> None:
 
 @contextmanager
 def pruning_killed(name: str, installation: Installation, chance: random.Random) -> Iterator[None]:
-    """All that can go has to go."""
+    """Kill pruning half-way; pruning again removes the rest."""
     del chance
     prune = ("batch", "prune", "--keep", "1", "--source", installation.source_name)
     folder = BatchFolder.of(installation.settings, installation.source_name)
@@ -156,7 +156,7 @@ def pruning_killed(name: str, installation: Installation, chance: random.Random)
 
 @contextmanager
 def rolled_back(installation: Installation, chance: random.Random, *, by_run: bool = False) -> Iterator[None]:
-    """Readers go to the run before, and back to the newest: by our command, or by a run that is published."""
+    """Roll readers back to the run before, and forward again by the command or by a published run."""
     del chance
     rollback = ("batch", "rollback", "--source", installation.source_name)
     folder = BatchFolder.of(installation.settings, installation.source_name)
@@ -186,7 +186,7 @@ def _free_by_run(installation: Installation, folder: BatchFolder) -> None:
 
 
 def _run_before(installation: Installation, folder: BatchFolder) -> Entry:
-    """The newest run but one, of the same views: the programme would not know others."""
+    """The newest run but one with the same views: the programme does not know others."""
 
     def found() -> Entry | None:
         *before, newest = publish_log.read(folder)
@@ -212,7 +212,7 @@ def _manifests(folder: BatchFolder) -> set[Path]:
 
 
 def _wait_served(installation: Installation, run: int) -> None:
-    """Until answers are made of this run."""
+    """Wait until answers come from this run."""
     served: list[int] = []
     view = installation.declared.views_of(installation.source_name)[0].name
     query = {"from": START.isoformat(), "to": (START + timedelta(days=1)).isoformat()}

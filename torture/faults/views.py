@@ -1,4 +1,4 @@
-"""Declarations that change while everything runs: a view joins, becomes another, and goes."""
+"""Declarations that change under load: a view is added, changed and removed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAME = "joined"
 SERVED_S = 60.0
 UP_S = 60.0
 TRIES = 3
-"""What a run needs may just have been hurt by the fault before."""
+"""A service that the run needs may still recover from the fault before."""
 VERSIONS = {
     "with a count": "{'records': Count()}",
     "with a filtered count": "{'records': Count(), 'named': Count(where=\"{id} is not null\")}",
@@ -49,7 +49,7 @@ def _declaring(installation: Installation) -> str:
 
 @contextmanager
 def declared(version: str, installation: Installation, chance: random.Random) -> Iterator[None]:
-    """Declare it, or declare it differently; a run lets it join, and from then on it is asked about too."""
+    """Declare the view, or declare it differently. After a run it is queried too."""
     del chance
     _join(installation, version)
     yield
@@ -86,7 +86,7 @@ def _join(installation: Installation, version: str) -> None:
 
 @contextmanager
 def gone(installation: Installation, chance: random.Random) -> Iterator[None]:
-    """No longer declared: the next run leaves it out, and the others must not notice."""
+    """Remove the declaration: the next run leaves the view out, and others stay as they are."""
     if not (installation.views_dir / FILE).exists():
         _join(installation, chance.choice(sorted(VERSIONS)))
     wait_for("every process to be there", installation.processes.is_up, UP_S)
@@ -97,7 +97,7 @@ def gone(installation: Installation, chance: random.Random) -> Iterator[None]:
 
 
 def _run(installation: Installation, reason: str) -> None:
-    """A run that has to succeed now that the declarations are others."""
+    """Make a run, which must succeed with the new declarations."""
     with installation.run_turn:
         for _ in range(TRIES):
             ended = installation.commands.batch_run()

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from views.errors import ExpressionError
 from views.field_types import FieldType
-from views.typed_expression import Typed
+from views.typed_expression import TypedExpression
 from views.types import BIGINT
 
 Part = str | bytes | None
@@ -41,15 +41,15 @@ class Aggregate(ABC):
     where: str | None = None
 
     def expression(self) -> str | None:
-        """What of each event goes into the state; None where the event itself is enough."""
+        """The expression whose values are aggregated; None: the events themselves."""
         return self.of
 
     @abstractmethod
-    def algebra(self, measure: Typed | None) -> Algebra:
+    def algebra(self, measure: TypedExpression | None) -> Algebra:
         """How its states are made and merged. ExpressionError if it cannot take the type of the measure."""
 
     def meaning(self) -> dict[str, Any]:
-        """What else than the expressions decides the answer; part of the definition hash."""
+        """The parameters that decide the answer, beside the expressions; part of the definition hash."""
         return {}
 
 
@@ -59,7 +59,7 @@ class Algebra(ABC):
     kinds: ClassVar[str]
     """'t' for each text and 'b' for each blob among the parts, in order."""
     error: str | None = None
-    """None: exact. Else how far the answer may be off, in words."""
+    """How far the answer may be off, in words; None: it is exact."""
     by_position = False
     """Whether the position of an event matters."""
     type: FieldType | None = None
@@ -84,7 +84,7 @@ class Algebra(ABC):
         """The state with one more value, which is not null. May change and return `state`."""
 
     def add_all(self, state: Any, values: Sequence[Any], at: Sequence[Position]) -> Any:
-        """The same, one after another. `at` is empty unless the algebra goes `by_position`."""
+        """Add many values, in order. `at` is empty unless `by_position`."""
         if self.by_position:
             for value, position in zip(values, at, strict=True):
                 state = self.add(state, value, position)
@@ -98,11 +98,11 @@ class Algebra(ABC):
         """The state of all events of both states. Pure, associative, commutative."""
 
     def merge_all(self, states: Sequence[Any]) -> Any:
-        """The state of the events of all of them, of which there is at least one: as `merge`, one after the other."""
+        """Merge one or more states."""
         return reduce(self.merge, states)
 
     def merge_parts(self, columns: Sequence[Sequence[Part]]) -> tuple[Part, ...]:
-        """The same, from parts to parts; for each of the `kinds` there is a column with that part of every state."""
+        """Merge states that are given as parts: for each of the `kinds` a column with that part of every state."""
         return self.to_parts(self.merge_all([self.from_parts(parts) for parts in zip(*columns, strict=True)]))
 
     @abstractmethod
@@ -130,11 +130,11 @@ class Algebra(ABC):
         return None
 
     def column_value(self, state: Any) -> Any:
-        """The same in Python: what stands in that column, in the column's type."""
+        """The value of that column, computed in Python."""
         return self.present(state)
 
 
-def check_kind(name: str, measure: Typed | None, *kinds: str) -> Typed:
+def check_kind(name: str, measure: TypedExpression | None, *kinds: str) -> TypedExpression:
     """The measure, if the aggregate takes its type."""
     if measure is None:
         raise ExpressionError(f"{name} needs an expression.")

@@ -14,7 +14,7 @@ from views.aggregates import numbers
 from views.aggregates.algebra import Aggregate, Algebra, Part, Position, check_kind
 from views.errors import ExpressionError, StateError
 from views.field_types import FieldType
-from views.typed_expression import Typed
+from views.typed_expression import TypedExpression
 from views.types import BIGINT, DOUBLE, EXACT
 
 ROUNDED = "rounding only"
@@ -34,7 +34,7 @@ class Count(Aggregate):
     def expression(self) -> str | None:
         return self.of or None
 
-    def algebra(self, measure: Typed | None) -> Algebra:
+    def algebra(self, measure: TypedExpression | None) -> Algebra:
         return CountAlgebra()
 
 
@@ -42,7 +42,7 @@ class Count(Aggregate):
 class Sum(Aggregate):
     """The sum; 0 of no values."""
 
-    def algebra(self, measure: Typed | None) -> Algebra:
+    def algebra(self, measure: TypedExpression | None) -> Algebra:
         return SumAlgebra(_number("Sum", measure))
 
 
@@ -50,7 +50,7 @@ class Sum(Aggregate):
 class Average(Aggregate):
     """The mean, rounded once; null of no values."""
 
-    def algebra(self, measure: Typed | None) -> Algebra:
+    def algebra(self, measure: TypedExpression | None) -> Algebra:
         return AverageAlgebra(_number("Average", measure))
 
 
@@ -60,14 +60,14 @@ class Variance(Aggregate):
 
     population: bool = False
 
-    def algebra(self, measure: Typed | None) -> Algebra:
+    def algebra(self, measure: TypedExpression | None) -> Algebra:
         found = self._checked("Variance", measure)
         return (ExactVariance if found.is_small else RoundedVariance)(population=self.population)
 
     def meaning(self) -> dict[str, Any]:
         return {"population": self.population}
 
-    def _checked(self, name: str, measure: Typed | None) -> Typed:
+    def _checked(self, name: str, measure: TypedExpression | None) -> TypedExpression:
         population: object = self.population
         if not isinstance(population, bool):
             raise ExpressionError(f"population is {population!r}; it should be True or False.")
@@ -78,12 +78,12 @@ class Variance(Aggregate):
 class StdDev(Variance):
     """The square root of the variance."""
 
-    def algebra(self, measure: Typed | None) -> Algebra:
+    def algebra(self, measure: TypedExpression | None) -> Algebra:
         found = self._checked("StdDev", measure)
         return (ExactVariance if found.is_small else RoundedVariance)(population=self.population, root=True)
 
 
-def _number(name: str, measure: Typed | None) -> Typed:
+def _number(name: str, measure: TypedExpression | None) -> TypedExpression:
     found = check_kind(name, measure, "bigint", "double", "decimal")
     if found.type.kind == "decimal" and found.type.precision > WIDEST_SUM:
         raise ExpressionError(
@@ -135,7 +135,7 @@ class SumAlgebra(Algebra):
     kinds = "t"
     type: FieldType
 
-    def __init__(self, measure: Typed) -> None:
+    def __init__(self, measure: TypedExpression) -> None:
         self.type = measure.type
         self.is_small = measure.is_small
         self.error = ROUNDED if self.type == DOUBLE else None
@@ -225,7 +225,7 @@ class AverageAlgebra(Algebra):
     kinds = "tt"
     type = DOUBLE
 
-    def __init__(self, measure: Typed) -> None:
+    def __init__(self, measure: TypedExpression) -> None:
         self.sum = SumAlgebra(measure)
         self.error = self.sum.error
 

@@ -16,7 +16,7 @@ from views.aggregates.algebra import Aggregate, Algebra, Part, Position, check_k
 from views.aggregates.items import Items, Room
 from views.errors import ExpressionError
 from views.field_types import FieldType
-from views.typed_expression import Typed
+from views.typed_expression import TypedExpression
 from views.types import BIGINT, EPOCH, MICROSECOND
 
 COUNTABLE = ("string", "bigint", "timestamp", "boolean")
@@ -35,7 +35,7 @@ class Distinct(Aggregate):
     exact: bool = False
     at_most: int = 1_000
 
-    def algebra(self, measure: Typed | None) -> Algebra:
+    def algebra(self, measure: TypedExpression | None) -> Algebra:
         found = check_kind("Distinct", measure, *COUNTABLE)
         exact: object = self.exact
         if not isinstance(exact, bool):

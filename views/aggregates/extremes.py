@@ -1,4 +1,4 @@
-"""Min, Max, First and Last: one value is kept, and for First and Last also where it stood."""
+"""Min, Max, First and Last: the state is one value; First and Last also store its position."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from views.aggregates import numbers
 from views.aggregates.algebra import Aggregate, Algebra, Part, Position, check_kind
 from views.field_types import FieldType
-from views.typed_expression import Typed
+from views.typed_expression import TypedExpression
 
 ORDERED = ("bigint", "double", "decimal", "string", "date", "timestamp", "boolean")
 
@@ -18,7 +18,7 @@ ORDERED = ("bigint", "double", "decimal", "string", "date", "timestamp", "boolea
 class Min(Aggregate):
     """The smallest value; null of no values. Texts are ordered by their bytes."""
 
-    def algebra(self, measure: Typed | None) -> Algebra:
+    def algebra(self, measure: TypedExpression | None) -> Algebra:
         return ExtremeAlgebra(check_kind("Min", measure, *ORDERED).type, "min")
 
 
@@ -26,7 +26,7 @@ class Min(Aggregate):
 class Max(Aggregate):
     """The largest value; null of no values."""
 
-    def algebra(self, measure: Typed | None) -> Algebra:
+    def algebra(self, measure: TypedExpression | None) -> Algebra:
         return ExtremeAlgebra(check_kind("Max", measure, *ORDERED).type, "max")
 
 
@@ -34,7 +34,7 @@ class Max(Aggregate):
 class First(Aggregate):
     """The value of the earliest event that has one: by event time, then partition and offset."""
 
-    def algebra(self, measure: Typed | None) -> Algebra:
+    def algebra(self, measure: TypedExpression | None) -> Algebra:
         return EarliestAlgebra(check_kind("First", measure, *ORDERED).type, "min")
 
 
@@ -42,7 +42,7 @@ class First(Aggregate):
 class Last(Aggregate):
     """The value of the latest event that has one."""
 
-    def algebra(self, measure: Typed | None) -> Algebra:
+    def algebra(self, measure: TypedExpression | None) -> Algebra:
         return EarliestAlgebra(check_kind("Last", measure, *ORDERED).type, "max")
 
 
@@ -91,7 +91,7 @@ class ExtremeAlgebra(Algebra):
 
 
 class Placed(NamedTuple):
-    """A value and where it stood."""
+    """A value and its position."""
 
     at: Position
     value: Any

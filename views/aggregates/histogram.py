@@ -10,7 +10,7 @@ from typing import Any
 
 from views.aggregates.algebra import Aggregate, Algebra, Part, Position, check_kind
 from views.errors import ExpressionError, StateError
-from views.typed_expression import Typed
+from views.typed_expression import TypedExpression
 from views.types import literal
 
 MAX_BOUNDS = 100
@@ -27,7 +27,7 @@ class Histogram(Aggregate):
 
     bounds: tuple[float, ...] = ()
 
-    def algebra(self, measure: Typed | None) -> Algebra:
+    def algebra(self, measure: TypedExpression | None) -> Algebra:
         check_kind("Histogram", measure, "bigint", "double")
         bounds: Any = self.bounds
         is_right = isinstance(bounds, tuple | list) and all(map(_is_bound, bounds))

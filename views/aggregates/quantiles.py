@@ -16,7 +16,7 @@ from views.aggregates.algebra import Aggregate, Algebra, Part, Position, check_k
 from views.aggregates.distinct import accumulated, blob
 from views.aggregates.items import Items, Room
 from views.errors import ExpressionError, StateError
-from views.typed_expression import Typed
+from views.typed_expression import TypedExpression
 from views.types import DOUBLE
 
 SMALLEST, LARGEST = 1e-9, 1e15
@@ -33,7 +33,7 @@ class Quantiles(Aggregate):
     at: tuple[float, ...] | float = (0.5, 0.95, 0.99)
     error: float = 0.01
 
-    def algebra(self, measure: Typed | None) -> Algebra:
+    def algebra(self, measure: TypedExpression | None) -> Algebra:
         check_kind("Quantiles", measure, "bigint", "double")
         shares = self.at if isinstance(self.at, tuple | list) else (self.at,)
         if not shares or not all(type(share) in (int, float) and 0 <= share <= 1 for share in shares):

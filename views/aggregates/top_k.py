@@ -11,7 +11,7 @@ from views.aggregates.algebra import Aggregate, Algebra, Part, Position, check_k
 from views.aggregates.distinct import accumulated, blob
 from views.aggregates.items import Items, Room
 from views.errors import ExpressionError
-from views.typed_expression import Typed
+from views.typed_expression import TypedExpression
 
 SPARE = 3
 """Spark takes the median from all when its table is full, and is off by up to 3.5 n / (4/3 of its items)."""
@@ -28,7 +28,7 @@ class TopK(Aggregate):
     k: int = 10
     room: int = 1_000
 
-    def algebra(self, measure: Typed | None) -> Algebra:
+    def algebra(self, measure: TypedExpression | None) -> Algebra:
         check_kind("TopK", measure, "string")
         if type(self.k) is not int or type(self.room) is not int or not 1 <= self.k <= self.room <= 100_000:
             raise ExpressionError(

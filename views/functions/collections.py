@@ -6,18 +6,18 @@ from typing import Any
 
 from views.errors import ExpressionError
 from views.functions.registry import call, check, constant, field_at, function
-from views.typed_expression import Typed
+from views.typed_expression import TypedExpression
 from views.types import BIGINT, BOOLEAN, widened
 
 
 @function("size", 1)
-def _size(value: Typed) -> Typed:
+def _size(value: TypedExpression) -> TypedExpression:
     check("size", value, "array", "map")
     return call(BIGINT, f"if({value.sql} IS NULL, NULL, cast(size({value.sql}) AS bigint))", len, value)
 
 
 @function("array_contains", 2)
-def _array_contains(array: Typed, value: Typed) -> Typed:
+def _array_contains(array: TypedExpression, value: TypedExpression) -> TypedExpression:
     check("array_contains", array, "array")
     element = array.type.element
     if element is None or element.kind in ("array", "map", "struct", "float") or widened(element) != value.type:
@@ -31,7 +31,7 @@ def _array_contains(array: Typed, value: Typed) -> Typed:
 
 
 @function("[]", 2)
-def _element(of: Typed, at: Typed) -> Typed:
+def _element(of: TypedExpression, at: TypedExpression) -> TypedExpression:
     check("[]", of, "array", "map")
     if of.type.element is None:
         raise ExpressionError(f"{of.sql} has no elements.")

@@ -7,18 +7,18 @@ from typing import Any
 
 from views.errors import ExpressionError
 from views.functions.registry import ANY_NUMBER, build, call, check, coerce, finite, function, of_bearable_size
-from views.typed_expression import Row, Typed
+from views.typed_expression import Row, TypedExpression
 from views.types import BOOLEAN, NULL, common
 
 
 def _comparison(name: str, python: Callable[[Any, Any], bool]) -> None:
     @function(name, 2)
-    def build_it(left: Typed, right: Typed) -> Typed:
+    def build_it(left: TypedExpression, right: TypedExpression) -> TypedExpression:
         left, right = _alike(f"{left.sql} {name} {right.sql}", left, right)
         return call(BOOLEAN, f"({left.sql} {name} {right.sql})", python, left, right)
 
 
-def _alike(where: str, *values: Typed) -> list[Typed]:
+def _alike(where: str, *values: TypedExpression) -> list[TypedExpression]:
     kind = common([value.type for value in values], where)
     if kind.kind in ("array", "map", "struct"):
         raise ExpressionError(f"{where} compares {kind.ddl()}; compare parts of it.")
@@ -34,18 +34,20 @@ _comparison(">=", lambda a, b: a >= b)
 
 
 @function("<=>", 2)
-def _null_safe(left: Typed, right: Typed) -> Typed:
+def _null_safe(left: TypedExpression, right: TypedExpression) -> TypedExpression:
     left, right = _alike(f"{left.sql} <=> {right.sql}", left, right)
-    return Typed(BOOLEAN, f"({left.sql} <=> {right.sql})", lambda row: left.evaluate(row) == right.evaluate(row))
+    return TypedExpression(
+        BOOLEAN, f"({left.sql} <=> {right.sql})", lambda row: left.evaluate(row) == right.evaluate(row)
+    )
 
 
 @function("between", 3)
-def _between(value: Typed, low: Typed, high: Typed) -> Typed:
+def _between(value: TypedExpression, low: TypedExpression, high: TypedExpression) -> TypedExpression:
     return build("and", [build(">=", [value, low]), build("<=", [value, high])])
 
 
 @function("in", 2, ANY_NUMBER)
-def _in(value: Typed, *options: Typed) -> Typed:
+def _in(value: TypedExpression, *options: TypedExpression) -> TypedExpression:
     value, *among_these = _alike(f"{value.sql} in", value, *options)
 
     def evaluate(row: Row) -> bool | None:
@@ -54,30 +56,32 @@ def _in(value: Typed, *options: Typed) -> Typed:
             return None
         return True if found in [one for one in among if one is not None] else (None if None in among else False)
 
-    return Typed(BOOLEAN, f"({value.sql} IN ({', '.join(option.sql for option in among_these)}))", evaluate)
+    return TypedExpression(BOOLEAN, f"({value.sql} IN ({', '.join(option.sql for option in among_these)}))", evaluate)
 
 
 @function("is", 2)
-def _is(value: Typed, what: Typed) -> Typed:
+def _is(value: TypedExpression, what: TypedExpression) -> TypedExpression:
     if not what.constant or what.value not in (None, True, False):
         raise ExpressionError(f"is takes null, true or false, not {what.sql}.")
     if what.value is None:
-        return Typed(BOOLEAN, f"({value.sql} IS NULL)", lambda row: value.evaluate(row) is None)
+        return TypedExpression(BOOLEAN, f"({value.sql} IS NULL)", lambda row: value.evaluate(row) is None)
     check("is", value, "boolean")
-    return Typed(BOOLEAN, f"({value.sql} IS {what.sql.upper()})", lambda row: value.evaluate(row) is what.value)
+    return TypedExpression(
+        BOOLEAN, f"({value.sql} IS {what.sql.upper()})", lambda row: value.evaluate(row) is what.value
+    )
 
 
 @function("and", 2)
-def _and(left: Typed, right: Typed) -> Typed:
+def _and(left: TypedExpression, right: TypedExpression) -> TypedExpression:
     return _logic("and", left, right, decides=False)
 
 
 @function("or", 2)
-def _or(left: Typed, right: Typed) -> Typed:
+def _or(left: TypedExpression, right: TypedExpression) -> TypedExpression:
     return _logic("or", left, right, decides=True)
 
 
-def _logic(name: str, left: Typed, right: Typed, *, decides: bool) -> Typed:
+def _logic(name: str, left: TypedExpression, right: TypedExpression, *, decides: bool) -> TypedExpression:
     """One operand that `decides` is enough, whatever the other; else null where one is null."""
     left, right = (coerce(value, BOOLEAN) if value.type == NULL else value for value in (left, right))
     for value in (left, right):
@@ -89,52 +93,54 @@ def _logic(name: str, left: Typed, right: Typed, *, decides: bool) -> Typed:
             return decides
         return None if None in values else not decides
 
-    return Typed(BOOLEAN, f"({left.sql} {name.upper()} {right.sql})", evaluate)
+    return TypedExpression(BOOLEAN, f"({left.sql} {name.upper()} {right.sql})", evaluate)
 
 
 @function("not", 1)
-def _not(value: Typed) -> Typed:
+def _not(value: TypedExpression) -> TypedExpression:
     check("not", value, "boolean")
     return call(BOOLEAN, f"(NOT {value.sql})", lambda a: not a, value)
 
 
 @function("if", 2, 3)
-def _if(condition: Typed, value: Typed, otherwise: Typed | None = None) -> Typed:
-    return case([(condition, value)], otherwise or Typed(NULL, "NULL", lambda _row: None))
+def _if(
+    condition: TypedExpression, value: TypedExpression, otherwise: TypedExpression | None = None
+) -> TypedExpression:
+    return case([(condition, value)], otherwise or TypedExpression(NULL, "NULL", lambda _row: None))
 
 
 @function("coalesce", 1, ANY_NUMBER)
-def _coalesce(*values: Typed) -> Typed:
+def _coalesce(*values: TypedExpression) -> TypedExpression:
     alike = _alike("coalesce", *values)
 
     def evaluate(row: Row) -> Any:
         return next((found for value in alike if (found := value.evaluate(row)) is not None), None)
 
-    return Typed(alike[0].type, f"coalesce({', '.join(value.sql for value in alike)})", evaluate)
+    return TypedExpression(alike[0].type, f"coalesce({', '.join(value.sql for value in alike)})", evaluate)
 
 
 @function("nullif", 2)
-def _nullif(value: Typed, unwanted: Typed) -> Typed:
-    return case([(build("=", [value, unwanted]), Typed(NULL, "NULL", lambda _row: None))], value)
+def _nullif(value: TypedExpression, unwanted: TypedExpression) -> TypedExpression:
+    return case([(build("=", [value, unwanted]), TypedExpression(NULL, "NULL", lambda _row: None))], value)
 
 
 def _extreme(name: str, python: Callable[[list[Any]], Any]) -> None:
     @function(name, 2, ANY_NUMBER)
-    def build_it(*values: Typed) -> Typed:
+    def build_it(*values: TypedExpression) -> TypedExpression:
         alike = _alike(name, *values)
 
         def evaluate(row: Row) -> Any:
             found = [one for value in alike if (one := value.evaluate(row)) is not None]
             return python(found) if found else None
 
-        return Typed(alike[0].type, f"{name}({', '.join(value.sql for value in alike)})", evaluate)
+        return TypedExpression(alike[0].type, f"{name}({', '.join(value.sql for value in alike)})", evaluate)
 
 
 _extreme("greatest", max)
 _extreme("least", min)
 
 
-def case(branches: Sequence[tuple[Typed, Typed]], default: Typed) -> Typed:
+def case(branches: Sequence[tuple[TypedExpression, TypedExpression]], default: TypedExpression) -> TypedExpression:
     """The value of the first branch whose condition is true, else the default."""
     conditions = [finite(condition) for condition, _ in branches]
     for condition in conditions:
@@ -153,4 +159,4 @@ def case(branches: Sequence[tuple[Typed, Typed]], default: Typed) -> Typed:
                 return value.evaluate(row)
         return default.evaluate(row)
 
-    return of_bearable_size("case", Typed(kind, f"CASE {whens} ELSE {default.sql} END", evaluate))
+    return of_bearable_size("case", TypedExpression(kind, f"CASE {whens} ELSE {default.sql} END", evaluate))

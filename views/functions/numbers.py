@@ -10,7 +10,7 @@ from typing import Any
 from views.errors import ExpressionError
 from views.field_types import FieldType
 from views.functions.registry import call, check, coerce, constant, finite, function
-from views.typed_expression import Typed
+from views.typed_expression import TypedExpression
 from views.types import BIGINT, DOUBLE, EXACT, LARGEST, SMALLEST, as_decimal, decimal, fit, is_number, one_zero
 
 MAX_DIGITS = 34
@@ -18,7 +18,7 @@ MAX_DIGITS = 34
 
 def _arithmetic(name: str, try_name: str, python: Callable[[Any, Any], Any]) -> None:
     @function(name, 2)
-    def build_it(left: Typed, right: Typed) -> Typed:
+    def build_it(left: TypedExpression, right: TypedExpression) -> TypedExpression:
         for value in (left, right):
             if not is_number(value.type):
                 raise ExpressionError(f"{name} takes numbers, not {value.type.ddl()} ({value.sql}).")
@@ -52,7 +52,7 @@ _arithmetic("*", "try_multiply", lambda a, b: a * b)
 
 
 @function("/", 2)
-def _divide(left: Typed, right: Typed) -> Typed:
+def _divide(left: TypedExpression, right: TypedExpression) -> TypedExpression:
     for value in (left, right):
         if value.type.kind == "decimal" and not value.constant:
             raise ExpressionError(
@@ -66,7 +66,7 @@ def _divide(left: Typed, right: Typed) -> Typed:
 
 
 @function("%", 2)
-def _remainder(left: Typed, right: Typed) -> Typed:
+def _remainder(left: TypedExpression, right: TypedExpression) -> TypedExpression:
     for value in (left, right):
         check("%", value, "bigint")
 
@@ -77,7 +77,7 @@ def _remainder(left: Typed, right: Typed) -> Typed:
 
 
 @function("negative", 1)
-def _negative(value: Typed) -> Typed:
+def _negative(value: TypedExpression) -> TypedExpression:
     # The space in the SQL: of -(-1.5) two signs in a row would be left, and begin a comment.
     check("-", value, "bigint", "double", "decimal")
     if value.type == BIGINT:
@@ -89,7 +89,7 @@ def _negative(value: Typed) -> Typed:
 
 
 @function("abs", 1)
-def _abs(value: Typed) -> Typed:
+def _abs(value: TypedExpression) -> TypedExpression:
     check("abs", value, "bigint", "double", "decimal")
     if value.type == BIGINT:
         sql = f"if({value.sql} < 0L, try_subtract(0L, {value.sql}), {value.sql})"
@@ -100,7 +100,7 @@ def _abs(value: Typed) -> Typed:
     return call(value.type, f"abs({value.sql})", EXACT.abs, value)
 
 
-def _check_digits(name: str, value: Typed) -> None:
+def _check_digits(name: str, value: TypedExpression) -> None:
     """Refuse decimals that Spark would round: it changes a sign with 34 digits."""
     if value.type.precision > MAX_DIGITS:
         raise ExpressionError(
@@ -111,7 +111,7 @@ def _check_digits(name: str, value: Typed) -> None:
 
 def _whole(name: str, python: Callable[[float], int]) -> None:
     @function(name, 1)
-    def build_it(value: Typed) -> Typed:
+    def build_it(value: TypedExpression) -> TypedExpression:
         check(name, value, "bigint", "double")
         if value.type == BIGINT:
             return value
@@ -123,7 +123,7 @@ _whole("ceil", math.ceil)
 
 
 @function("round", 1, 2)
-def _round(value: Typed, digits: Typed | None = None) -> Typed:
+def _round(value: TypedExpression, digits: TypedExpression | None = None) -> TypedExpression:
     check("round", value, "bigint", "double")
     places = 0 if digits is None else constant("round", digits, int, "a number of digits from 0 to 15")
     if not 0 <= places <= 15:
@@ -143,7 +143,7 @@ BIG.prec = 400  # a double has up to 309 digits before the point
 
 
 @function("sqrt", 1)
-def _sqrt(value: Typed) -> Typed:
+def _sqrt(value: TypedExpression) -> TypedExpression:
     check("sqrt", value, "bigint", "double")
     value = coerce(value, DOUBLE)
     sql = f"CASE WHEN {value.sql} >= 0D THEN sqrt({value.sql}) END"

@@ -9,13 +9,13 @@ from typing import Any
 from views.errors import ExpressionError
 from views.field_types import FieldType
 from views.functions.registry import ANY_NUMBER, call, check, constant, function
-from views.typed_expression import Typed
+from views.typed_expression import TypedExpression
 from views.types import BIGINT, BOOLEAN, STRING, literal
 
 
 def _of_string(name: str, kind: FieldType, python: Callable[[str], Any]) -> None:
     @function(name, 1)
-    def build_it(value: Typed) -> Typed:
+    def build_it(value: TypedExpression) -> TypedExpression:
         check(name, value, "string")
         sql = f"{name}({value.sql})"
         return call(kind, f"cast({sql} AS bigint)" if kind == BIGINT else sql, python, value)
@@ -29,7 +29,7 @@ _of_string("length", BIGINT, len)
 
 def _of_two_strings(name: str, python: Callable[[str, str], bool]) -> None:
     @function(name, 2)
-    def build_it(text: Typed, part: Typed) -> Typed:
+    def build_it(text: TypedExpression, part: TypedExpression) -> TypedExpression:
         check(name, text, "string")
         check(name, part, "string")
         return call(BOOLEAN, f"{name}({text.sql}, {part.sql})", python, text, part)
@@ -41,7 +41,7 @@ _of_two_strings("contains", str.__contains__)
 
 
 @function("like", 2)
-def _like(text: Typed, pattern: Typed) -> Typed:
+def _like(text: TypedExpression, pattern: TypedExpression) -> TypedExpression:
     check("like", text, "string")
     wanted = re.compile(_like_pattern(constant("like", pattern, str, "a text")), re.DOTALL)
     return call(BOOLEAN, f"({text.sql} LIKE {pattern.sql})", lambda found: wanted.fullmatch(found) is not None, text)
@@ -63,18 +63,18 @@ def _like_pattern(pattern: str) -> str:
 
 
 @function("concat", 1, ANY_NUMBER)
-def _concat(*parts: Typed) -> Typed:
+def _concat(*parts: TypedExpression) -> TypedExpression:
     for part in parts:
         check("concat", part, "string")
     if all(part.constant for part in parts):
         value = "".join(part.value for part in parts)
-        return Typed(STRING, literal(value), lambda _row: value, constant=True, value=value)
+        return TypedExpression(STRING, literal(value), lambda _row: value, constant=True, value=value)
     sql = f"concat({', '.join(part.sql for part in parts)})"
     return call(STRING, sql, lambda *texts: "".join(texts), *parts)
 
 
 @function("substring", 2, 3)
-def _substring(text: Typed, start: Typed, length: Typed | None = None) -> Typed:
+def _substring(text: TypedExpression, start: TypedExpression, length: TypedExpression | None = None) -> TypedExpression:
     check("substring", text, "string")
     first = constant("substring", start, int, "a position from 1")
     size = 2**31 - 1 if length is None else constant("substring", length, int, "a length")
@@ -90,7 +90,7 @@ def _substring(text: Typed, start: Typed, length: Typed | None = None) -> Typed:
 
 def _end_of_string(name: str, python: Callable[[str, int], str]) -> None:
     @function(name, 2)
-    def build_it(text: Typed, length: Typed) -> Typed:
+    def build_it(text: TypedExpression, length: TypedExpression) -> TypedExpression:
         check(name, text, "string")
         size = constant(name, length, int, "a length from 0")
         if not 0 <= size < 2**31:
@@ -103,7 +103,7 @@ _end_of_string("right", lambda text, size: text[-size:] if size else "")
 
 
 @function("split_part", 3)
-def _split_part(text: Typed, delimiter: Typed, number: Typed) -> Typed:
+def _split_part(text: TypedExpression, delimiter: TypedExpression, number: TypedExpression) -> TypedExpression:
     check("split_part", text, "string")
     by = constant("split_part", delimiter, str, "a text")
     part = constant("split_part", number, int, "a number from 1, or from -1 for the last")
@@ -119,7 +119,7 @@ def _split_part(text: Typed, delimiter: Typed, number: Typed) -> Typed:
 
 
 @function("replace", 3)
-def _replace(text: Typed, old: Typed, new: Typed) -> Typed:
+def _replace(text: TypedExpression, old: TypedExpression, new: TypedExpression) -> TypedExpression:
     for value in (text, old, new):
         check("replace", value, "string")
     sql = f"replace({text.sql}, {old.sql}, {new.sql})"

@@ -8,13 +8,13 @@ from typing import Any
 
 from views.errors import ExpressionError
 from views.functions.registry import call, check, function
-from views.typed_expression import Typed
+from views.typed_expression import TypedExpression
 from views.types import BIGINT, DATE, EPOCH, MICROSECOND, TIMESTAMP
 
 
 def _part_of_time(name: str, kinds: tuple[str, ...], python: Callable[[Any], int]) -> None:
     @function(name, 1)
-    def build_it(value: Typed) -> Typed:
+    def build_it(value: TypedExpression) -> TypedExpression:
         check(name, value, *kinds)
         return call(BIGINT, f"cast({name}({value.sql}) AS bigint)", python, value)
 
@@ -31,7 +31,7 @@ _part_of_time("unix_millis", ("timestamp",), lambda moment: (moment - EPOCH) // 
 
 
 @function("to_date", 1)
-def _to_date(value: Typed) -> Typed:
+def _to_date(value: TypedExpression) -> TypedExpression:
     check("to_date", value, *DAYS)
     if value.type == DATE:
         return value
@@ -42,7 +42,7 @@ def _utc_date(moment: datetime) -> date:
     return moment.astimezone(UTC).date()
 
 
-def truncated(value: Typed, unit: str, units: Sequence[str]) -> Typed:
+def truncated(value: TypedExpression, unit: str, units: Sequence[str]) -> TypedExpression:
     """`date_trunc('hour', event_time)`, in UTC."""
     if unit not in units:
         raise ExpressionError(f"date_trunc knows no {unit.lower()!r}. There are: {', '.join(units).lower()}.")

@@ -69,7 +69,7 @@ def _parse(source: Source) -> Column:
 
 
 def _why_invalid(source: Source, why_corrupt: Column) -> Column:
-    """One expression: the first thing that is wrong with a record, or null. Cheap questions first."""
+    """One expression: the first thing that is wrong with a record, or null. Cheap checks first."""
     text, event = f.col("_text"), f.col("_event")
     id_given, time_given = f.col(f"_event.`{source.id_field}`"), f.col(f"_event.`{source.time_field}`")
     has_surrogate = f.contains(text, f.lit("\\ud")) | f.contains(text, f.lit("\\uD"))

@@ -14,7 +14,7 @@ from views.in_memory import Group
 from views.laws import Reference
 from views.on_spark.events import with_event
 from views.on_spark.states import states
-from views.sample_events import Record, generate
+from views.sample_events import SampleRecord, generate
 from views.states import unpack
 from views.view import View
 
@@ -49,7 +49,7 @@ def check_spark(
     return {name: list(reference.differences("by Spark", found[name])) for name, reference in references.items()}
 
 
-def _row(topic: str, record: Record) -> tuple[Any, ...]:
+def _row(topic: str, record: SampleRecord) -> tuple[Any, ...]:
     """As Kafka would give it."""
     return topic, record.event.partition, record.event.offset, datetime(2026, 1, 1, tzinfo=UTC), record.value
 

@@ -1,4 +1,4 @@
-"""Administration: topics made, described, altered and deleted; consumer groups with their lag."""
+"""Administration: create, describe, alter and delete topics; consumer groups with their lag."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Body = TypeVar("Body", bound=BaseModel)
 
 
 class NewTopicBody(BaseModel):
-    """A topic to make."""
+    """A topic to create."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -70,7 +70,7 @@ def admin_routes(collector: Collector) -> APIRouter:
 
     @routes.post("/admin/topics", status_code=201, openapi_extra=_body(NewTopicBody))
     async def create(request: Request) -> Response:
-        """Make a topic."""
+        """Create a topic."""
         collector.allow(request, "admin")
         topic = await _read(collector, request, NewTopicBody)
         _check_name(topic.name)
@@ -100,7 +100,7 @@ def admin_routes(collector: Collector) -> APIRouter:
             raise Problem(
                 422,
                 "fewer-partitions",
-                f"Topic {topic!r} has {partitions} partitions; Kafka cannot make them fewer. Make a new topic.",
+                f"Topic {topic!r} has {partitions} partitions; Kafka cannot reduce them. Create a new topic.",
                 where="partitions",
             )
         more = change.partitions if change.partitions != partitions else None
@@ -117,9 +117,9 @@ def admin_routes(collector: Collector) -> APIRouter:
         source = collector.declarations.source_of_topic(topic)
         if source and not flag("force", query(request).get("force", "")):
             loss = (
-                "its dead letters would be gone, and are not sent again"
+                "its dead letters would be gone, and they are not sent again"
                 if topic == source.dead_topic
-                else "its facts would be gone from Kafka, and the archiver would no longer follow it"
+                else "its records would be gone from Kafka, and the archiver would refuse the source"
             )
             raise Problem(
                 409,
@@ -159,7 +159,7 @@ def admin_routes(collector: Collector) -> APIRouter:
 
 
 async def _run(do: Any, *arguments: Any) -> Any:
-    """Do it in a thread; what Kafka refuses is a problem of the client's, what it does not answer is ours."""
+    """Run in a thread. What Kafka refuses is a 409; no answer from Kafka is a 503."""
     try:
         return await asyncio.to_thread(do, *arguments)
     except KafkaUnreachable as error:
@@ -190,7 +190,7 @@ def _topics(collector: Collector) -> list[dict[str, Any]]:
 
 def _check_name(topic: str) -> None:
     if topic.startswith("__") or topic in (".", ".."):
-        raise Problem(403, "internal-topic", f"{topic!r} is a name that Kafka keeps for itself.")
+        raise Problem(403, "internal-topic", f"{topic!r} is a name that Kafka reserves.")
 
 
 def _check_retention(hours: Hours | None, size: Bytes | None) -> None:
@@ -208,7 +208,7 @@ def _configs(hours: Hours | None, size: Bytes | None, *, compacted: bool | None)
 
 
 def _changed_configs(change: AlterTopicBody) -> dict[str, str]:
-    """Only what the change names."""
+    """The configuration that the change names."""
     whole = _configs(change.retention_hours, change.retention_bytes, compacted=change.compacted)
     asked = {
         "retention.ms": change.retention_hours,
@@ -219,7 +219,7 @@ def _changed_configs(change: AlterTopicBody) -> dict[str, str]:
 
 
 async def _read(collector: Collector, request: Request, model: type[Body]) -> Body:
-    """The body as `model`. FastAPI would look at it before the key was checked."""
+    """The body as `model`. FastAPI would parse it before the key was checked."""
     with collector.budget.charge() as charge:
         received = await read_body(request, collector.limits, charge)
         body = await beside_loop(collector.parsing, received, parse_body, received)
@@ -231,5 +231,5 @@ async def _read(collector: Collector, request: Request, model: type[Body]) -> Bo
 
 
 def _body(model: type[BaseModel]) -> dict[str, Any]:
-    """What OpenAPI says about a body that `_read` reads."""
+    """The OpenAPI description of a body that `_read` parses."""
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": model.model_json_schema()}}}}

@@ -27,7 +27,7 @@ RESETS = ("earliest", "latest", "none")
 
 
 def consuming_routes(collector: Collector, consumers: Consumers) -> APIRouter:
-    """The routes that keep a place in a topic."""
+    """The routes of consumer groups, which remember their offsets."""
     routes = APIRouter(tags=["consume"])
 
     @get_and_post(routes, "/consume/{group}/{instance}")
@@ -39,7 +39,7 @@ def consuming_routes(collector: Collector, consumers: Consumers) -> APIRouter:
         `latest`, or `none` (an error); another one than the instance was made with is 409. Header
         `Kafka-Enable-Auto-Commit`: `true` commits at each call what the call before gave, because asking for more
         says that it arrived; default `false`: use /commit. Waits up to `timeout` milliseconds, gives at most `limit`,
-        fewer where they are as large as a body may be. An error that came with records is told by the next call.
+        fewer where they are as large as a body may be. An error that came with records is raised by the next call.
         Several topics: leave the topic out of the path and send `{"topics": [...]}`.
         """
         collector.allow(request, "consume")
@@ -59,7 +59,7 @@ def consuming_routes(collector: Collector, consumers: Consumers) -> APIRouter:
 
     @get_and_post(routes, "/commit/{group}/{instance}")
     async def commit(request: Request) -> Response:
-        """Commit `{topic, partition, offset}` or an array of them; without a body: behind all that was consumed.
+        """Commit `{topic, partition, offset}` or an array of them; without a body, everything that was consumed.
 
         The offset is that of the next record to read.
         """
@@ -67,11 +67,11 @@ def consuming_routes(collector: Collector, consumers: Consumers) -> APIRouter:
         group, name = _names(request, b"/commit/")
         parameters, body = await parameters_and_body(collector, request)
         instance = consumers.known(group, name)
-        places = None
+        locations = None
         if body is not None or "topic" in parameters:
-            places = requested_locations(parameters, body, with_offset=True, list_name="topicPartitionOffsets")
-            await check_locations(collector, places)
-        return json_response(await consumers.use(instance, instance.commit, places))
+            locations = requested_locations(parameters, body, with_offset=True, list_name="topicPartitionOffsets")
+            await check_locations(collector, locations)
+        return json_response(await consumers.use(instance, instance.commit, locations))
 
     @get_and_post(routes, "/committed/{group}/{instance}")
     async def committed(request: Request) -> Response:
@@ -79,9 +79,9 @@ def consuming_routes(collector: Collector, consumers: Consumers) -> APIRouter:
         collector.allow(request, "consume")
         group, name = _names(request, b"/committed/")
         parameters, body = await parameters_and_body(collector, request)
-        places = requested_locations(parameters, body, with_offset=False, list_name="topicPartitions")
-        await check_locations(collector, places)
-        return json_response(await consumers.committed(group, name, places))
+        locations = requested_locations(parameters, body, with_offset=False, list_name="topicPartitions")
+        await check_locations(collector, locations)
+        return json_response(await consumers.committed(group, name, locations))
 
     @routes.delete("/delete-consumer/{group}/{instance}")
     @get_and_post(routes, "/delete-consumer/{group}/{instance}")

@@ -36,7 +36,7 @@ class Instance:
     max_bytes: float = inf  # of the records of one answer; one record is always given
     topics: tuple[str, ...] = ()
     is_joining: bool = False
-    failure: KafkaError | None = None  # came together with records; told by the next call
+    failure: KafkaError | None = None  # came together with records; the next call raises it
     uncommitted: dict[tuple[str, int], int] = field(default_factory=dict)
     used_at: float = field(default_factory=time.monotonic)
     is_closed: bool = False
@@ -46,7 +46,7 @@ class Instance:
         """The next records. With `auto_commit`, what the call before gave is committed first: it has arrived.
 
         Records that came together with an error are given, and the next call raises it. Raised at once, it would drop
-        them: the consumer stands behind them already, and the next commit would pass them by.
+        them: the consumer is past them already, and the next commit would skip them.
         """
         with _as_problems():
             if auto_commit:
@@ -87,30 +87,30 @@ class Instance:
             log.info("no_assignment", group=self.group, instance=self.name, topics=self.topics)
         return messages
 
-    def commit(self, places: list[TopicPartition] | None = None) -> list[dict[str, Any]]:
-        """Commit these offsets, or where there are none, behind everything that was given so far."""
-        if places is None:
-            places = [TopicPartition(topic, number, offset) for (topic, number), offset in self.uncommitted.items()]
-            if not places:
+    def commit(self, locations: list[TopicPartition] | None = None) -> list[dict[str, Any]]:
+        """Commit these offsets; without any, those after everything that was given so far."""
+        if locations is None:
+            locations = [TopicPartition(topic, number, offset) for (topic, number), offset in self.uncommitted.items()]
+            if not locations:
                 return []
         with _as_problems():
-            done = self.consumer.commit(offsets=places, asynchronous=False) or []
-            for place in done:
-                if place.error is not None:
-                    raise KafkaException(place.error)
-                self.uncommitted.pop((place.topic, place.partition), None)
-        return [_place(place) for place in done]
+            done = self.consumer.commit(offsets=locations, asynchronous=False) or []
+            for location in done:
+                if location.error is not None:
+                    raise KafkaException(location.error)
+                self.uncommitted.pop((location.topic, location.partition), None)
+        return [_as_json(location) for location in done]
 
-    def committed(self, places: list[TopicPartition]) -> list[dict[str, Any]]:
+    def committed(self, locations: list[TopicPartition]) -> list[dict[str, Any]]:
         """What the group has committed; an offset of null where it has not."""
         with _as_problems():
-            return [_place(place) for place in self.consumer.committed(places, timeout=10)]
+            return [_as_json(location) for location in self.consumer.committed(locations, timeout=10)]
 
     def describe(self) -> dict[str, Any]:
         """For `/consumers`."""
         held: dict[str, list[int]] = {topic: [] for topic in self.topics}
-        for place in self.consumer.assignment():
-            held.setdefault(place.topic, []).append(place.partition)
+        for location in self.consumer.assignment():
+            held.setdefault(location.topic, []).append(location.partition)
         topics = [{"topic": topic, "partitions": sorted(numbers)} for topic, numbers in held.items()]
         idle_s = round(time.monotonic() - self.used_at, 1)
         return {"name": self.name, "topics": topics, "auto_offset_reset": self.offset_reset, "idle_seconds": idle_s}
@@ -119,33 +119,33 @@ class Instance:
 class Consumers:
     """All instances by (group, name). Unused ones are closed after a while."""
 
-    def __init__(self, config: dict[str, Any], most: int, idle_s: float, max_bytes: float = inf) -> None:
+    def __init__(self, config: dict[str, Any], max_instances: int, idle_s: float, max_bytes: float = inf) -> None:
         self._max_bytes = max_bytes
         self._config = config
-        self._most = most
+        self._limit = max_instances
         self._idle_s = idle_s
         self._instances: dict[tuple[str, str], Instance] = {}
         self._closing = 0  # deleted, but still a member of its group until Kafka has let it go
-        self.threads = Threads("consume", max(1, most))  # an instance's lock lets it use one at a time: none waits
+        self.threads = Threads("consume", max(1, max_instances))  # an instance uses one at a time: none waits
 
     def get(self, group: str, name: str, offset_reset: str | None = None) -> Instance:
-        """The instance, made where there is none yet. One that has another reset than is asked for: the problem 409."""
+        """The instance, created where there is none yet. Another offset reset than its own is the problem 409."""
         instance = self._instances.get((group, name))
         if instance is not None and offset_reset not in (None, instance.offset_reset):
             raise Problem(
                 409,
                 "offset-reset-differs",
-                f"The consumer instance {name!r} of group {group!r} was made with Kafka-Auto-Offset-Reset "
+                f"The consumer instance {name!r} of group {group!r} was created with Kafka-Auto-Offset-Reset "
                 f"{_named(instance.offset_reset)!r}; {_named(offset_reset)!r} was asked for. Leave the header out, or "
-                "delete the instance with /delete-consumer/{group}/{instance}: the next /consume makes it anew.",
+                "delete the instance with /delete-consumer/{group}/{instance}: the next /consume creates it again.",
             )
         if instance is None:
             offset_reset = offset_reset or DEFAULT_RESET
-            if len(self._instances) + self._closing >= self._most:
+            if len(self._instances) + self._closing >= self._limit:
                 raise Problem(
                     429,
                     "too-many-consumers",
-                    f"The collector keeps {self._most} consumer instances already (collector_max_consumers), of which "
+                    f"The collector keeps {self._limit} consumer instances already (collector_max_consumers), of which "
                     f"{self._closing} are being closed. Delete one with /delete-consumer/{{group}}/{{instance}}, or "
                     "wait until an unused one is closed.",
                     retry_after_s=1 if self._closing else int(self._idle_s) + 1,
@@ -161,33 +161,33 @@ class Consumers:
             raise Problem(
                 404,
                 "unknown-consumer",
-                f"There is no consumer instance {name[:100]!r} in group {group[:100]!r}. The first /consume makes it.",
+                f"There is no consumer instance {name[:100]!r} in group {group[:100]!r}. /consume creates it.",
             )
         return self.get(group, name)
 
-    async def committed(self, group: str, name: str, places: list[TopicPartition]) -> list[dict[str, Any]]:
-        """What a group has committed, asked by the instance if there is one. None is made: that is for /consume."""
+    async def committed(self, group: str, name: str, locations: list[TopicPartition]) -> list[dict[str, Any]]:
+        """What a group has committed, asked through the instance if there is one. Only /consume creates instances."""
         if (group, name) in self._instances:
             instance = self.get(group, name)
-            return await self.use(instance, instance.committed, places)
-        return await self.threads.run(self._committed, group, name, places)
+            return await self.use(instance, instance.committed, locations)
+        return await self.threads.run(self._committed, group, name, locations)
 
-    def _committed(self, group: str, name: str, places: list[TopicPartition]) -> list[dict[str, Any]]:
+    def _committed(self, group: str, name: str, locations: list[TopicPartition]) -> list[dict[str, Any]]:
         passing = Instance(group, name, DEFAULT_RESET, self._consumer(group, name, DEFAULT_RESET))
         try:
-            return passing.committed(places)
+            return passing.committed(locations)
         finally:
             passing.consumer.close()
 
     async def use(self, instance: Instance, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """Let `work`, a method of the instance, have it alone. If it was deleted meanwhile: the problem 409."""
+        """Run `work`, a method of the instance, exclusively. If it was deleted meanwhile: the problem 409."""
         async with instance.lock:
             if instance.is_closed:
                 raise Problem(
                     409,
                     "consumer-deleted",
                     f"The consumer instance {instance.name!r} of group {instance.group!r} was deleted while this "
-                    "request waited for it. Nothing was read or committed; the next /consume makes a new one.",
+                    "request waited for it. Nothing was read or committed; the next /consume creates a new one.",
                 )
             return await self.threads.run(work, *arguments, **named)
 
@@ -211,7 +211,7 @@ class Consumers:
             self._closing -= 1
 
     async def sweep(self) -> None:
-        """Close what is unused, for ever."""
+        """Close unused instances, until it is cancelled."""
         while True:
             await asyncio.sleep(min(SWEEP_EVERY_S, self._idle_s))
             for key, instance in list(self._instances.items()):
@@ -220,7 +220,7 @@ class Consumers:
                     await self.delete(*key)
 
     async def close(self) -> None:
-        """Let every instance leave its group."""
+        """Close every instance."""
         await asyncio.gather(*(self.delete(*key) for key in list(self._instances)))
 
     def _consumer(self, group: str, name: str, offset_reset: str) -> Consumer:
@@ -248,15 +248,15 @@ def _named(offset_reset: str | None) -> str:
 
 
 def _is_passing(error: KafkaError | None) -> bool:
-    """Whether librdkafka goes on trying by itself."""
+    """Whether librdkafka retries by itself."""
     return error is not None and error.code() in (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT)
 
 
-def _place(place: TopicPartition) -> dict[str, Any]:
+def _as_json(location: TopicPartition) -> dict[str, Any]:
     return {
-        "topic": place.topic,
-        "partition": place.partition,
-        "offset": place.offset if place.offset >= 0 else None,
+        "topic": location.topic,
+        "partition": location.partition,
+        "offset": location.offset if location.offset >= 0 else None,
     }
 
 

@@ -12,6 +12,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from infra.clients.kafka_admin import KafkaAdmin
 from infra.rest.problems import Problem
 from infra.rest.responses import json_response, wrong_parameter
 from master_dataset.collector.context import Collector, get_and_post
@@ -23,8 +24,13 @@ from master_dataset.collector.kafka_rest.requests import (
     waiting,
 )
 from master_dataset.collector.parameters import path_parts
+from master_dataset.kafka.errors import KafkaUnreachable, TopicError
+from master_dataset.kafka.topics import EARLIEST, LATEST, read_offsets
 
 KAFKA_TIMEOUT_S = 10.0
+SPECS = {"earliest": EARLIEST, "latest": LATEST}
+NO_SUCH_OFFSET = -1
+"""Kafka's reply where no record of a partition is as late as the time asked for."""
 READER = {
     "group.id": "tidemark-collector-fetch",  # librdkafka wants one; nothing is ever committed to it
     "enable.auto.commit": False,
@@ -39,6 +45,7 @@ READER = {
 def reading_routes(collector: Collector) -> APIRouter:
     """`/fetch` and `/offsets/{at}`."""
     routes = APIRouter(tags=["read"])
+    admin = collector.admin.with_timeout(KAFKA_TIMEOUT_S)
 
     @get_and_post(routes, "/fetch")
     async def fetch(request: Request) -> Response:
@@ -50,41 +57,41 @@ def reading_routes(collector: Collector) -> APIRouter:
         """
         collector.allow(request, "consume")
         parameters, body = await parameters_and_body(collector, request)
-        places = requested_locations(parameters, body, with_offset=True, list_name="topicPartitionOffsets")
+        locations = requested_locations(parameters, body, with_offset=True, list_name="topicPartitionOffsets")
         timeout_s, limit = waiting(parameters, body)
-        await check_locations(collector, places)
-        return json_response(await collector.fetching.run_now(fetch_from, collector, places, timeout_s, limit))
+        await check_locations(collector, locations)
+        return json_response(await collector.fetching.run_now(fetch_from, collector, locations, timeout_s, limit))
 
     @get_and_post(routes, "/offsets/{at}")
     async def offsets(request: Request) -> Response:
         """The first offset at or after a time, or the `earliest` or `latest`, of `{topic, partition}` or a list."""
         collector.allow(request, "consume")
         parameters, body = await parameters_and_body(collector, request)
-        places = requested_locations(parameters, body, with_offset=False, list_name="topicPartitions")
+        locations = requested_locations(parameters, body, with_offset=False, list_name="topicPartitions")
         at = read_time(path_parts(request, b"/offsets/", 1)[0])
-        await check_locations(collector, places)
-        return json_response(await asyncio.to_thread(offsets_at, collector, places, at))
+        await check_locations(collector, locations)
+        return json_response(await asyncio.to_thread(offsets_at, admin, locations, at))
 
     return routes
 
 
-def fetch_from(collector: Collector, places: list[TopicPartition], timeout_s: float, limit: int) -> list[Any]:
-    """Read until there is something, then what more is at hand."""
+def fetch_from(collector: Collector, locations: list[TopicPartition], timeout_s: float, limit: int) -> list[Any]:
+    """Read until there is a record, then whatever else is available."""
     consumer = Consumer({**collector.kafka_config, **READER})
     try:
-        for place in places:
-            lowest, end = consumer.get_watermark_offsets(place, timeout=KAFKA_TIMEOUT_S)
-            if not lowest <= place.offset <= end:
+        for location in locations:
+            lowest, end = consumer.get_watermark_offsets(location, timeout=KAFKA_TIMEOUT_S)
+            if not lowest <= location.offset <= end:
                 raise Problem(
                     416,
                     "offset-out-of-range",
-                    f"Topic {place.topic!r}, partition {place.partition} has the offsets {lowest} to {end - 1}; "
-                    f"{place.offset} is not among them.",
+                    f"Topic {location.topic!r}, partition {location.partition} has the offsets {lowest} to {end - 1}; "
+                    f"{location.offset} is not among them.",
                     earliest=lowest,
                     latest=end,
                 )
-        consumer.assign(places)
-        return gather(consumer, len(places), timeout_s, limit, collector.limits.body)
+        consumer.assign(locations)
+        return gather(consumer, len(locations), timeout_s, limit, collector.limits.body)
     except KafkaException as error:
         raise kafka_problem(error) from None
     finally:
@@ -128,35 +135,29 @@ def read_time(text: str) -> int | str:
         ) from None
 
 
-def offsets_at(collector: Collector, places: list[TopicPartition], at: int | str) -> list[dict[str, Any]]:
-    """The offset that a time has in each partition; the end where nothing is as late."""
-    consumer = Consumer({**collector.kafka_config, **READER})
+def offsets_at(admin: KafkaAdmin, locations: list[TopicPartition], at: int | str) -> list[dict[str, Any]]:
+    """The first offset at or after a time in each partition; the end where no record is as late."""
+    pairs = [(location.topic, location.partition) for location in locations]
     try:
-        ends = [consumer.get_watermark_offsets(place, timeout=KAFKA_TIMEOUT_S) for place in places]
-        if isinstance(at, int):
-            asked = [TopicPartition(place.topic, place.partition, at) for place in places]
-            answered = consumer.offsets_for_times(asked, timeout=KAFKA_TIMEOUT_S)
-            found = [place.offset if place.offset >= 0 else end for place, (_, end) in zip(answered, ends, strict=True)]
-        else:
-            found = [lowest if at == "earliest" else end for lowest, end in ends]
-    except KafkaException as error:
-        raise kafka_problem(error) from None
-    finally:
-        consumer.close()
-    return [
-        {"topic": place.topic, "partition": place.partition, "offset": offset}
-        for place, offset in zip(places, found, strict=True)
-    ]
+        found = read_offsets(admin, pairs, at if isinstance(at, int) else SPECS[at], committed=True)
+        if NO_SUCH_OFFSET in found.values():
+            ends = read_offsets(admin, pairs, LATEST, committed=True)
+            found = {pair: ends[pair] if offset == NO_SUCH_OFFSET else offset for pair, offset in found.items()}
+    except KafkaUnreachable as error:
+        raise Problem(503, "kafka-unreachable", f"{error} Try again.", retry_after_s=2) from None
+    except TopicError as error:
+        raise Problem(502, "refused-by-kafka", str(error)) from None
+    return [{"topic": topic, "partition": partition, "offset": found[topic, partition]} for topic, partition in pairs]
 
 
 def kafka_problem(error: KafkaException) -> Problem:
-    """What Kafka said to a reader."""
+    """An error of Kafka while reading, as a problem."""
     reason: KafkaError = error.args[0]
     match reason.code():
         case KafkaError.UNKNOWN_TOPIC_OR_PART | KafkaError._UNKNOWN_TOPIC | KafkaError._UNKNOWN_PARTITION:
-            return Problem(404, "unknown-topic", f"Kafka says: {reason.str()}.")
+            return Problem(404, "unknown-topic", f"Kafka replied: {reason.str()}.")
         case KafkaError._AUTO_OFFSET_RESET | KafkaError.OFFSET_OUT_OF_RANGE:
-            return Problem(416, "offset-out-of-range", f"Kafka says: {reason.str()}.")
+            return Problem(416, "offset-out-of-range", f"Kafka replied: {reason.str()}.")
         case KafkaError.TOPIC_AUTHORIZATION_FAILED | KafkaError.GROUP_AUTHORIZATION_FAILED:
-            return Problem(502, "refused-by-kafka", f"Kafka says: {reason.str()}.")
+            return Problem(502, "refused-by-kafka", f"Kafka replied: {reason.str()}.")
     return Problem(503, "kafka-unreachable", f"Kafka did not answer: {reason.str()}. Try again.", retry_after_s=2)

@@ -11,7 +11,7 @@ from infra.rest.responses import json_response, wrong_parameter
 from master_dataset.collector.bodies import beside_loop, check_batch, check_record_size, parse_body, read_body
 from master_dataset.collector.context import Collector, get_and_post
 from master_dataset.collector.kafka_rest.messages import read_messages
-from master_dataset.collector.outcomes import place, problem_of
+from master_dataset.collector.outcomes import location, problem_of
 from master_dataset.collector.parameters import acks_of, path_parts, query
 from master_dataset.collector.producer import Acks, Outcome
 from master_dataset.kafka.record import ANY_PARTITION, KafkaRecord
@@ -73,7 +73,7 @@ def produce_routes(collector: Collector) -> APIRouter:
         with collector.budget.charge() as charge:
             charge.add(record.size)
             outcomes = await send(collector, [record], acks_of(parameters))
-        return json_response(place(topic, outcomes[0]))
+        return json_response(location(topic, outcomes[0]))
 
     @get_and_post(routes, "/produce/{topic}", openapi_extra=BODY)
     async def produce_to_topic(request: Request) -> Response:
@@ -101,7 +101,7 @@ async def _produce(collector: Collector, request: Request, topic: str | None) ->
             check_topic_name(topic)
         records = await beside_loop(collector.parsing, received, read_messages, body, topic)
         outcomes = await send(collector, records, acks)
-    return json_response([place(record.topic, outcome) for record, outcome in zip(records, outcomes, strict=True)])
+    return json_response([location(record.topic, outcome) for record, outcome in zip(records, outcomes, strict=True)])
 
 
 async def send(collector: Collector, records: list[KafkaRecord], acks: Acks) -> list[Outcome]:
@@ -116,7 +116,7 @@ async def send(collector: Collector, records: list[KafkaRecord], acks: Acks) -> 
             await collector.topics.check_partition(topic, partition)
     outcomes = await collector.producer.send(records, acks)
     collector.metrics.count([record.topic for record in records], outcomes)
-    results = [place(record.topic, outcome) for record, outcome in zip(records, outcomes, strict=True)]
+    results = [location(record.topic, outcome) for record, outcome in zip(records, outcomes, strict=True)]
     if problem := problem_of(outcomes, results):
         for topic in {record.topic for record in records} if problem.status == 404 else ():
             collector.topics.forget(topic)

@@ -1,4 +1,4 @@
-"""What the reading routes are asked for: places in topics, from the query string or from a body."""
+"""What requests of the reading routes name: locations in topics, from the query string or from a body."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def waiting(parameters: Mapping[str, str], body: Any) -> tuple[float, int]:
 def requested_locations(
     parameters: Mapping[str, str], body: Any, *, with_offset: bool, list_name: str
 ) -> list[TopicPartition]:
-    """The places a request names: query parameters, one object, an array, or an object with a list of them.
+    """The locations that a request names: query parameters, one object, an array, or an object with a list of them.
 
     `?topic=web&partition=0`, `{"topic": "web", "partition": 0}`, `[{...}, {...}]` or `{"<list_name>": [{...}]}`.
     """
@@ -53,17 +53,17 @@ def requested_locations(
     else:
         given = body if isinstance(body, list) else [body]
     if not isinstance(given, list) or not given or len(given) > MAX_LIMIT:
-        raise invalid_body(list_name, f"1 to {MAX_LIMIT} places are expected", status=400)
-    return [_place(place, index, with_offset=with_offset) for index, place in enumerate(given)]
+        raise invalid_body(list_name, f"1 to {MAX_LIMIT} locations are expected", status=400)
+    return [_location(location, index, with_offset=with_offset) for index, location in enumerate(given)]
 
 
-def _place(given: Any, index: int, *, with_offset: bool) -> TopicPartition:
+def _location(given: Any, index: int, *, with_offset: bool) -> TopicPartition:
     needed = ["topic", "partition", *(["offset"] if with_offset else [])]
     if not isinstance(given, dict) or any(name not in given for name in needed):
         raise Problem(
             400,
             "invalid-parameter",
-            f"Name {', '.join(needed)}, as query parameters or as JSON; the place {index} lacks one of them.",
+            f"Name {', '.join(needed)}, as query parameters or as JSON; location {index} lacks one of them.",
             where=f"[{index}]",
         )
     topic = given["topic"]
@@ -75,9 +75,9 @@ def _place(given: Any, index: int, *, with_offset: bool) -> TopicPartition:
     return TopicPartition(topic, partition, whole_number("offset", given["offset"], 0, MAX_OFFSET))
 
 
-async def check_locations(collector: Collector, places: list[TopicPartition]) -> None:
+async def check_locations(collector: Collector, locations: list[TopicPartition]) -> None:
     """Raise the problem 404 for a topic or partition that does not exist, 400 for one named twice."""
-    named = [(place.topic, place.partition) for place in places]
+    named = [(location.topic, location.partition) for location in locations]
     if len(set(named)) != len(named):
         raise Problem(400, "invalid-parameter", "A partition is named twice. Name each one once.")
     for topic, partition in named:

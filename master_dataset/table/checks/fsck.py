@@ -52,7 +52,7 @@ class Trouble(StrEnum):
 
 
 HARMLESS = (Trouble.STRAY_FILE, Trouble.LOST, Trouble.UNPROVED_ROWS)
-"""No fact is at risk any more: a crash leaves stray files; what is lost or unproved is beyond repair, and recorded."""
+"""No record is at risk: a crash leaves stray files; what is lost or unproved is beyond repair, and recorded."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class TableFinding:
 
     @property
     def is_damage(self) -> bool:
-        """Whether facts are missing, doubled or in danger."""
+        """Whether records are missing, duplicated or in danger."""
         return self.trouble not in HARMLESS
 
 
@@ -79,7 +79,7 @@ class NoTable(MasterDatasetError):
 
     def __init__(self, source: str, path: Path) -> None:
         super().__init__(
-            f"Source {source!r} has no master table: {str(path)!r} holds none. The archiver makes it when it first "
+            f"Source {source!r} has no master table: {str(path)!r} holds none. The archiver creates it when it first "
             "runs (`tidemark up`); if it is elsewhere, set TIDEMARK_MASTER_DIR."
         )
 
@@ -91,13 +91,13 @@ class TableDamaged(MasterDatasetError):
         shown = "\n".join(f"  {each.trouble}: {each.text}" for each in damage[:10])
         super().__init__(
             f"The master table of {source!r} in {str(path)!r} is damaged ({len(damage)} findings):\n{shown}\n"
-            f"`tidemark master repair {source}` brings back what it can and names what it cannot."
+            f"`tidemark master repair {source}` restores what it can and names what it cannot."
         )
         self.damage = damage
 
 
 def quick_check(table: Path) -> list[TableFinding]:
-    """Everything that can be told from the log, the ledger and the folder. Reads no row and needs no Spark.
+    """Everything that the log, the ledger and the folder reveal. Reads no row and needs no Spark.
 
     Commit files that have the size and the times that they had when they were read before are not read again, and of
     Delta's checkpoints only the newest is, the one that Delta reads. The deep check trusts neither.
@@ -113,7 +113,7 @@ def refuse_damage(source: str, table: Path) -> None:
 
 
 def check_readable(source: str, table: Path) -> None:
-    """Raise TableDamaged or NoTable where a reader would get fewer facts than were archived, and not know."""
+    """Raise TableDamaged or NoTable where a reader would get fewer records than were archived, and not notice."""
     refuse_damage(source, table)
     if not (table / "_delta_log" / f"{0:020}.json").is_file():
         raise NoTable(source, table)
@@ -149,7 +149,7 @@ def _check_commits(table: Path, commits: list[Commit], ledger: dict[int, Proof])
             yield TableFinding(trouble, where, f"commit {version}: {commit.damage}.{known}", version)
         elif version in ledger and commit.proof != ledger[version] and not _is_void(commit):
             # Without a digest, the line of the ledger may be the one that was altered: no commit is to blame.
-            text = f"commit {version} and the ledger do not say the same."
+            text = f"commit {version} and the ledger differ."
             is_sealed = version in read_ledger(table, sealed_only=True)
             yield TableFinding(Trouble.ALTERED_COMMIT, where, text, version if is_sealed else None)
 
@@ -162,13 +162,13 @@ def _check_chain(
     for overlap in found.overlaps:
         yield TableFinding(Trouble.OVERLAP, str(overlap), f"two commits hold {overlap}.")
     for lost in found.lost:
-        yield TableFinding(Trouble.LOST, str(lost), f"{lost} was lost, and that is recorded.")
+        yield TableFinding(Trouble.LOST, str(lost), f"{lost} was lost; the loss is recorded.")
     for version, rows in found.unproved.items():
-        text = f"{rows} rows of commit {version} were saved from a changed file; they are others than were promised."
+        text = f"{rows} rows of commit {version} were saved from a changed file; they differ from their proof."
         yield TableFinding(Trouble.UNPROVED_ROWS, f"commit {version}", text, version)
     for commit in commits:
         before = ledger.get(commit.version)
-        if _is_void(commit) and commit.version not in replaced and before and _held_facts(before):
+        if _is_void(commit) and commit.version not in replaced and before and _held_records(before):
             text = f"commit {commit.version} is void; it held {_held(before)}."
             yield TableFinding(Trouble.GAP, f"{commit.version:020}.json", text, commit.version)
 
@@ -187,7 +187,7 @@ def _check_files(table: Path, commits: list[Commit], replaced: Collection[int]) 
         rows, proof = sum(file.rows for file in commit.added), commit.proof
         # Its line may have been cut off behind the proof. Once a repair answers for its rows, that is history.
         if proof and proof.kind in WITH_FILES and rows != proof.rows and commit.version not in replaced:
-            text = f"commit {commit.version} names files with {rows} rows, its proof says {proof.rows}."
+            text = f"commit {commit.version} names files with {rows} rows, its proof has {proof.rows}."
             yield TableFinding(Trouble.WRONG_ROWS, f"{commit.version:020}.json", text, commit.version)
     known = {file.path for commit in commits for file in commit.added}
     for name in sorted(there):
@@ -197,10 +197,10 @@ def _check_files(table: Path, commits: list[Commit], replaced: Collection[int]) 
 
 def _check_total(commits: list[Commit], held: Coverage) -> Iterator[TableFinding]:
     """The files that a reader would read hold as many rows as the proofs say, by what the log says of the files."""
-    rows, said = sum(file.rows for file in live_files(commits).values()), held.rows
-    if rows != said:
+    rows, proved = sum(file.rows for file in live_files(commits).values()), held.rows
+    if rows != proved:
         yield TableFinding(
-            Trouble.WRONG_ROWS, "the table", f"the table's files hold {rows} rows, the proofs say {said}."
+            Trouble.WRONG_ROWS, "the table", f"the table's files hold {rows} rows, the proofs have {proved}."
         )
 
 
@@ -260,7 +260,7 @@ class Measurement(NamedTuple):
     parsed_hash: int = 0
 
     def plus(self, other: Measurement) -> Measurement:
-        """Of both together."""
+        """The measurement of both together."""
         return Measurement(self.rows + other.rows, self.hash ^ other.hash, self.parsed_hash ^ other.parsed_hash)
 
 
@@ -286,17 +286,17 @@ def _sum(found: Mapping[str, Measurement | str], names: Collection[str]) -> Meas
     return total
 
 
-def _differences(got: Measurement, said: Proof | Coverage, whose: str, version: int | None) -> Iterator[TableFinding]:
-    if (got.rows, got.hash) != (said.rows, said.hash):
-        text = f"the files of {whose} hold {got.rows} rows, the proof says {said.rows}, or as many with other content."
+def _differences(got: Measurement, proved: Proof | Coverage, whose: str, version: int | None) -> Iterator[TableFinding]:
+    if (got.rows, got.hash) != (proved.rows, proved.hash):
+        text = f"the files of {whose} hold {got.rows} rows, the proof has {proved.rows}, or the content differs."
         yield TableFinding(Trouble.WRONG_ROWS, whose, text, version)
-    elif got.parsed_hash != said.parsed_hash:
+    elif got.parsed_hash != proved.parsed_hash:
         text = f"the parsed columns of {whose} are not what was written; the records themselves are."
         yield TableFinding(Trouble.WRONG_ROWS, whose, text, version)
 
 
 def hash_files(spark: SparkSession, table: Path, files: list[TableFile]) -> dict[str, Measurement | str]:
-    """What each file holds as read from the file itself, or why it cannot be read."""
+    """The measurement of each file, read from the file itself, or the reason why it cannot be read."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as f
@@ -313,7 +313,7 @@ def hash_files(spark: SparkSession, table: Path, files: list[TableFile]) -> dict
     except (PySparkException, Py4JJavaError) as error:
         if len(files) == 1:
             return {files[0].path: str(error).splitlines()[0][:200]}
-    half = len(files) // 2  # one of them is bad: find it by halves
+    half = len(files) // 2  # one of them is bad: bisect
     return {**hash_files(spark, table, files[:half]), **hash_files(spark, table, files[half:])}
 
 
@@ -321,7 +321,7 @@ def _is_void(commit: Commit) -> bool:
     return commit.proof is not None and commit.proof.kind == Kind.VOID
 
 
-def _held_facts(proof: Proof) -> bool:
+def _held_records(proof: Proof) -> bool:
     return proof.kind in Kind.COVERING and any(ranges(proof.start, proof.end))
 
 

@@ -1,12 +1,12 @@
-"""Bring back what a damaged master table lost: from Kafka, else from files that are still there; name what is gone.
+"""Restore what a damaged master table lost: from Kafka, else from files that are still there; name what is gone.
 
 The steps, in this order, each safe to repeat after a crash. Kafka is asked before the first one.
 
-1. Files that only confuse (corrupt Delta checkpoints, stray data files) are moved out of the table. A commit and its
+1. Files that confuse Delta (corrupt checkpoints, stray data files) are moved out of the table. A commit and its
    line of the ledger that differ are made to agree: whichever can be proved wins.
 2. Delta's summaries of damaged commits are moved out too. Then a commit that is empty, torn or missing is replaced by a
    void one, so that Delta can read the table again.
-3. A damaged compaction is taken back, and later ones with it: the files that they rewrote are still on the disk.
+3. A damaged compaction is undone, and later ones with it: the files that they rewrote are still on the disk.
 4. The rows of void commits and of damaged files are read again. One commit for each names what it replaces, and what
    nothing holds any more.
 """
@@ -72,7 +72,7 @@ def repair(spark: SparkSession, settings: Settings, bootstrap: str, source: Sour
     """Repair everything that the deep check finds. The caller holds the archiver's lock."""
     report = Report()
     with commit_lock(table):
-        # What is remembered of a commit may be what it was before the disk changed it: all is planned by what it is.
+        # The cache may hold a commit as it was before the disk changed it: a repair reads the commits themselves.
         remembered_file(table).unlink(missing_ok=True)
         findings = deep_check(spark, table)
         kafka = KafkaRows(settings, bootstrap, source, None)
@@ -88,11 +88,11 @@ def repair(spark: SparkSession, settings: Settings, bootstrap: str, source: Sour
         doubtful = (*DAMAGED_COMMITS, Trouble.WRONG_ROWS, Trouble.MISSING_FILE)
         suspect = [f.version for f in findings if f.trouble in doubtful and f.version]
         if suspect:
-            forget_summaries(table, min(suspect))  # first: by a void commit, nobody would know any more that they lie
+            forget_summaries(table, min(suspect))  # first: beside a void commit nothing would show that they are wrong
         report.voided = void_commits(table, findings)
         reach("repair.after_void")
         _clear_cache(spark)
-        if take_back(spark, table, findings):
+        if undo_compactions(spark, table, findings):
             reach("repair.after_take_back")
             findings = deep_check(spark, table)
         bad = _to_restore(table, findings)
@@ -132,7 +132,7 @@ def _make_agree(table: Path, findings: Iterable[TableFinding]) -> list[int]:
     """End the differences between commits and ledger. Returns the versions.
 
     A line with its digest is right, and the commit gets its proof. A line of an older Tidemark has no digest; it is
-    written anew from the commit, if everything else that the deep check found is sound, that commit's rows included.
+    added again from the commit, if everything else that the deep check found is sound, that commit's rows included.
     """
     agreed = restore_proofs(table, findings)
     damage = [finding for finding in findings if finding.is_damage]
@@ -147,7 +147,7 @@ def _make_agree(table: Path, findings: Iterable[TableFinding]) -> list[int]:
 # ---- step 3 ------------------------------------------------------------------
 
 
-def take_back(spark: SparkSession, table: Path, findings: Iterable[TableFinding]) -> bool:
+def undo_compactions(spark: SparkSession, table: Path, findings: Iterable[TableFinding]) -> bool:
     """Undo damaged compactions and those after them. Returns whether there were any."""
     ledger = read_ledger(table)
     commits = read_commits(table)
@@ -155,10 +155,10 @@ def take_back(spark: SparkSession, table: Path, findings: Iterable[TableFinding]
     if not undone:
         return False
     live = live_files(commits)
-    wanted = live_files(commit for commit in commits if commit.version not in undone)
-    lines = [_add_line(table, file) for path, file in wanted.items() if path not in live]
+    target = live_files(commit for commit in commits if commit.version not in undone)
+    lines = [_add_line(table, file) for path, file in target.items() if path not in live]
     proof = Proof(Kind.UNCOMPACT, replaces=tuple(sorted(undone)))
-    append(spark, table, None, proof, instead_of=live.keys() - wanted.keys(), bring_back=lines)
+    append(spark, table, None, proof, instead_of=live.keys() - target.keys(), bring_back=lines)
     return True
 
 
@@ -198,7 +198,7 @@ def _to_restore(table: Path, findings: Iterable[TableFinding]) -> list[int]:
 def commits_to_restore(
     commits: list[Commit], ledger: Mapping[int, Proof], findings: Iterable[TableFinding]
 ) -> list[int]:
-    """The commits whose rows are not all there. Of one that was repaired before, it is the repair that answers."""
+    """The commits whose rows are not all there. If one was repaired before, its repair is meant."""
     proofs = effective_proofs(commits, ledger)
     replaced = replacements(proofs)
     damaged = {f.version for f in findings if f.trouble in DAMAGED_FILES and f.version is not None}
@@ -215,7 +215,7 @@ def commits_to_restore(
 def _restore(
     spark: SparkSession, kafka: KafkaRows, table: Path, version: int, bad: Collection[int], report: Report
 ) -> None:
-    """Read the rows of one commit again, and commit them in its place."""
+    """Read the rows of one commit again, and commit them as its replacement."""
     ledger = read_ledger(table)
     commits = read_commits(table)
     proofs = effective_proofs(commits, ledger)
@@ -256,12 +256,12 @@ def _restore(
     report.restored_rows += done.proof.rows
     report.lost += lost
     if unproved:
-        text = f"commit {version} came back as commit {done.version}, but with other content than its proof says."
+        text = f"commit {version} was restored as commit {done.version}, but with other content than its proof has."
         report.remaining.append(TableFinding(Trouble.UNPROVED_ROWS, f"commit {version}", text, done.version))
 
 
 def _is_unproved(version: int, proofs: Mapping[int, Proof], found: Measurement) -> bool:
-    """Whether as many rows came back as were promised, but others. Each repair on the way promised the same rows."""
+    """Whether as many rows were restored as were proved, but others. Each repair on the way proved the same rows."""
     replaced = replacements(proofs)
     promises = [proof for v, proof in proofs.items() if version in (v, replaced.get(v)) and not proof.unproved]
     expected = proofs.get(version)
@@ -271,7 +271,7 @@ def _is_unproved(version: int, proofs: Mapping[int, Proof], found: Measurement) 
 
 
 def _span(version: int, proofs: Mapping[int, Proof]) -> tuple[Cut, Cut]:
-    """The offsets of a commit: by its own proof or the ledger's copy, else between its neighbours."""
+    """The offsets of a commit: by its own proof or the ledger, else between its neighbours."""
     if version in proofs:
         return proofs[version].start, proofs[version].end
     before = follow({v: proof for v, proof in proofs.items() if v < version}).cut
@@ -282,7 +282,7 @@ def _span(version: int, proofs: Mapping[int, Proof]) -> tuple[Cut, Cut]:
 def _rows(
     spark: SparkSession, kafka: KafkaRows, table: Path, proof: Proof, expected: Proof, own: set[str], old: set[str]
 ) -> DataFrame | None:
-    """The rows of these offsets. Kafka's win; files are asked only if Kafka has not as many as were promised."""
+    """The rows of these offsets. Kafka wins; files are read only if Kafka has fewer than were proved."""
     records = kafka.read(spark, proof.start, proof.end)
     if records is not None and records.count() == expected.rows + expected.kept_rows > 0:
         return records
@@ -306,7 +306,7 @@ def _is_void(commit: Commit) -> bool:
     return commit.proof is not None and commit.proof.kind == Kind.VOID
 
 
-# ---- the end -----------------------------------------------------------------
+# ---- the last check -----------------------------------------------------------------
 
 
 def _compare_with_delta(spark: SparkSession, table: Path) -> list[TableFinding]:
@@ -316,6 +316,8 @@ def _compare_with_delta(spark: SparkSession, table: Path) -> list[TableFinding]:
     theirs = {unquote(file.path()) for file in log.unsafeVolatileSnapshot().allFiles().collect()}
     ours = live_files(read_commits(table)).keys()
     return [
-        TableFinding(Trouble.DELTA_DIFFERS, path, f"{path} is read by {'Delta' if path in theirs else 'us'} alone.")
+        TableFinding(
+            Trouble.DELTA_DIFFERS, path, f"{path} is read by {'Delta' if path in theirs else 'Tidemark'} alone."
+        )
         for path in sorted(theirs ^ ours)
     ]

@@ -27,7 +27,7 @@ LOCATION = ["partition", "offset"]
 
 @dataclass(frozen=True)
 class KafkaRows:
-    """Where the records came from, as it is now. `positions` is None if the topic was deleted and made again."""
+    """The source's topic as it is now. `positions` is None if it was deleted and created again."""
 
     settings: Settings
     bootstrap: str
@@ -35,13 +35,13 @@ class KafkaRows:
     positions: Positions | None
 
     def window(self, start: Cut, end: Cut) -> tuple[dict[int, int], dict[int, int]]:
-        """What of these offsets Kafka still has, as two cuts."""
+        """The part of these offsets that Kafka still has, as two cuts."""
         earliest, latest = (self.positions.earliest, self.positions.latest) if self.positions else ({}, {})
         first = {p: min(max(start.get(p, 0), earliest.get(p, 0)), end[p]) for p in end}
         return first, {p: max(first[p], min(end[p], latest.get(p, 0))) for p in end}
 
     def read(self, spark: SparkSession, start: Cut, end: Cut) -> DataFrame | None:
-        """Its records of these offsets, as rows of the table."""
+        """Kafka's records of these offsets, as rows of the table."""
         first, last = self.window(start, end)
         if not any(ranges(first, last)):
             return None
@@ -63,10 +63,10 @@ class KafkaRows:
 
 
 def read_files(spark: SparkSession, table: Path, own: Collection[str], others: Collection[str]) -> list[DataFrame]:
-    """What can be read of a damaged commit's own files, then of `others`, then of what was ever taken out."""
-    aside = [str(path.relative_to(table.parent)) for path in sorted(taken_out(table).glob("*/*.parquet"))]
+    """What can be read of a damaged commit's own files, then of `others`, then of what earlier repairs took out."""
+    earlier = [str(path.relative_to(table.parent)) for path in sorted(taken_out(table).glob("*/*.parquet"))]
     frames = []
-    for folder, names in ((table, own), (table, others), (table.parent, aside)):
+    for folder, names in ((table, own), (table, others), (table.parent, earlier)):
         there = [TableFile(name, 0, 0, 0) for name in names if (folder / name).is_file()]
         good = [name for name, value in hash_files(spark, folder, there).items() if not isinstance(value, str)]
         frames += [spark.read.parquet(str(folder / name)) for name in good if "checkpoint" not in name]

@@ -1,4 +1,4 @@
-"""Make a damaged Delta log readable again: what confuses leaves the table, a void commit takes a damaged one's place.
+"""Make a damaged Delta log readable again: confusing files leave the table, void commits replace damaged ones.
 
 Nothing is deleted: what leaves the table is in `<source>.proofs/taken_out`.
 """
@@ -25,12 +25,12 @@ DAMAGED_COMMITS = (Trouble.EMPTY_COMMIT, Trouble.TORN_COMMIT, Trouble.MISSING_CO
 
 
 def taken_out(table: Path) -> Path:
-    """Where everything is that a repair took out of a table."""
+    """The folder with everything that a repair took out of a table."""
     return own_folder(table) / "taken_out"
 
 
 def take_out_strays(table: Path, findings: Iterable[TableFinding]) -> list[str]:
-    """Stray data files and corrupt checkpoints. Returns their names."""
+    """Take out stray data files and corrupt checkpoints. Returns their names."""
     log, moved = table / "_delta_log", []
     for finding in findings:
         if finding.trouble is Trouble.STRAY_FILE:
@@ -45,7 +45,7 @@ def take_out_strays(table: Path, findings: Iterable[TableFinding]) -> list[str]:
 
 
 def take_out_unsynced(table: Path) -> list[str]:
-    """What a loss of power can leave half written and nobody stands on. Returns the names; the caller holds the locks.
+    """Take out what a power cut leaves half written and nothing depends on. Returns names; the caller holds the locks.
 
     Delta syncs nothing. Its checkpoints are a cache of the log. A newest commit without a line in the ledger was
     perhaps not synced yet; its records are archived again, from where the commits before it end.
@@ -63,7 +63,7 @@ def take_out_unsynced(table: Path) -> list[str]:
 
 
 def void_commits(table: Path, findings: Iterable[TableFinding]) -> list[int]:
-    """Replace every commit that cannot be read by one that says and does nothing. Returns their versions."""
+    """Replace every commit that cannot be read by one that does nothing. Returns their versions."""
     voided = []
     for finding in findings:
         if finding.trouble not in DAMAGED_COMMITS or finding.version is None:
@@ -71,8 +71,8 @@ def void_commits(table: Path, findings: Iterable[TableFinding]) -> list[int]:
         if finding.version == 0:
             raise MasterDatasetError(
                 f"Commit 0 of {str(table)!r}, which defines the table, is damaged. Move this folder and "
-                f"{str(own_folder(table))!r} away; the archiver makes a new table from what Kafka still holds, and the "
-                f"data files stay in the old one."
+                f"{str(own_folder(table))!r} away; the archiver creates a new table from what Kafka still holds, and "
+                f"the data files stay in the old one."
             )
         info = {
             "timestamp": round(time.time() * 1000),
@@ -88,7 +88,7 @@ def void_commits(table: Path, findings: Iterable[TableFinding]) -> list[int]:
 def restore_proofs(table: Path, findings: Iterable[TableFinding]) -> list[int]:
     """Give altered commits the proof that the ledger has, whose digest is right. Returns their versions.
 
-    Whether their files are what that proof says is for the next check to tell.
+    The next check compares their files with that proof.
     """
     ledger, restored = read_ledger(table, sealed_only=True), []
     for finding in findings:
@@ -104,7 +104,7 @@ def restore_proofs(table: Path, findings: Iterable[TableFinding]) -> list[int]:
 
 
 def _replace_commit(table: Path, version: int, actions: Iterable[Any]) -> None:
-    """Take a commit's file out and put another in its place. A crash in between leaves a commit that is missing."""
+    """Take a commit's file out and write another one. A crash in between leaves a missing commit."""
     path = commit_file(table, version)
     partial = path.with_name(f".{path.name}.partial")
     _take_out(table, path)
@@ -116,7 +116,7 @@ def _replace_commit(table: Path, version: int, actions: Iterable[Any]) -> None:
 
 
 def forget_summaries(table: Path, version: int) -> None:
-    """Take out Delta's own summaries of this version and later ones: they were made of the log as it was."""
+    """Take out Delta's own summaries of this version and later ones: they describe the log as it was."""
     log = table / "_delta_log"
     for summary in [*log.glob("*.checkpoint*"), *log.glob("*.crc")]:
         number = summary.name.partition(".")[0]
@@ -132,7 +132,7 @@ def _take_out(table: Path, path: Path) -> None:
     for each in (path, path.with_name(f".{path.name}.crc")):
         if each.is_file():
             target.mkdir(parents=True, exist_ok=True)
-            place, number = target / each.name, 1
-            while place.exists():
-                place, number = target / f"{number}.{each.name}", number + 1
-            shutil.move(each, place)
+            free, number = target / each.name, 1
+            while free.exists():
+                free, number = target / f"{number}.{each.name}", number + 1
+            shutil.move(each, free)

@@ -1,4 +1,4 @@
-"""OpenAPI made from the declarations: a path for each view, with its own filters, answers, rows and examples."""
+"""The OpenAPI document, from the declarations: a path for each view, with its filters, answers, rows and examples."""
 
 from __future__ import annotations
 
@@ -18,30 +18,42 @@ from views.field_types import FieldType
 from views.view import View
 
 DESCRIPTION = (
-    "Ask declared views: batch and real-time states, merged at an exact cut of Kafka offsets. Every answer says in "
-    "`meta` what it is made of. Times are ISO-8601, milliseconds since 1970, `now`, or relative like `-24h`."
+    "Query declared views: batch and real-time states, merged at an exact cut of Kafka offsets. `meta` of every answer "
+    "says what it is made of. Times are ISO 8601, milliseconds since 1970, `now`, or relative like `-24h`."
 )
 TEXT: Json = {"type": "string"}
 SHARED: Json = {
-    "from": ("Beginning of the range.", TEXT | {"default": "-24h"}, "-7d"),
-    "to": ("End of the range, which is not in it.", TEXT | {"default": "now"}, "now"),
-    "tz": ("Zone of days, weeks, months, and of times without an offset.", TEXT | {"default": "UTC"}, "Europe/Berlin"),
+    "from": ("Start of the range, inclusive.", TEXT | {"default": "-24h"}, "-7d"),
+    "to": ("End of the range, exclusive.", TEXT | {"default": "now"}, "now"),
+    "tz": (
+        "Time zone of days, weeks, months, and of times without an offset.",
+        TEXT | {"default": "UTC"},
+        "Europe/Berlin",
+    ),
     "limit": ("Rows of a page.", {"type": "integer", "minimum": 1, "default": 1000}, 100),
     "cursor": ("`next` of the page before.", TEXT, None),
-    "compare": ("Each row also has its answers of one range earlier.", TEXT | {"enum": ["previous_period"]}, None),
-    "window": ("Answers are taken over so long before the end of each period.", TEXT, "7d"),
+    "compare": ("Each row also has the answers of the range before.", TEXT | {"enum": ["previous_period"]}, None),
+    "window": ("Answers are over a rolling window of this length, which ends with each period.", TEXT, "7d"),
     "fill": ("Periods and groups without events are rows too.", TEXT | {"enum": ["zero"]}, None),
-    "explain": ("Each row also says what batch and speed views gave.", {"type": "boolean", "default": False}, None),
-    "max_staleness": ("Answer 503 unless the views are so fresh, after `wait`.", TEXT, "5s"),
-    "min_cut": ("Answer 412 unless the views have come so far, after `wait`.", TEXT, "0:17,1:20"),
-    "wait": ("How long to wait for the two.", TEXT | {"default": "2s"}, "10s"),
-    "format": ("Also by Accept.", TEXT | {"enum": ["json", "ndjson", "csv"], "default": "json"}, None),
+    "explain": (
+        "Each row also has the answers of the batch view and of the speed view.",
+        {"type": "boolean", "default": False},
+        None,
+    ),
+    "max_staleness": ("Respond 503 if the views are older than this, after `wait`.", TEXT, "5s"),
+    "min_cut": ("Respond 412 if the views have not reached these offsets, after `wait`.", TEXT, "0:17,1:20"),
+    "wait": ("How long to wait for max_staleness and min_cut.", TEXT | {"default": "2s"}, "10s"),
+    "format": (
+        "Format of the response; the Accept header works too.",
+        TEXT | {"enum": ["json", "ndjson", "csv"], "default": "json"},
+        None,
+    ),
 }
 """Parameters that are the same for every view: description, schema, example."""
 
 
 def describe(views: Iterable[View], limits: QueryLimits) -> Json:
-    """The description for somebody who may see these views."""
+    """The document for a key that may see these views."""
     listed = list(views)
     schemas = shared_schemas([view.name for view in listed]) | alert_schemas()
     paths = _general_paths([view.name for view in listed])
@@ -53,19 +65,19 @@ def describe(views: Iterable[View], limits: QueryLimits) -> Json:
         "info": {"title": "Tidemark serving layer", "version": VERSION, "description": DESCRIPTION},
         "security": [{"basic": []}, {"bearer": []}],
         "tags": [
-            {"name": "views", "description": "What can be asked."},
-            {"name": "alerts", "description": "What is told. Live: /alerts/live and /watches/{name}/live."},
+            {"name": "views", "description": "Views and queries."},
+            {"name": "alerts", "description": "Alerts and watches. Live: /alerts/live and /watches/{name}/live."},
             *({"name": view.name, "description": view.doc or f"The view {view.name}."} for view in listed),
-            {"name": "sources", "description": "What the views are made from, and how far that is."},
-            {"name": "session", "description": "Browsers that are signed in."},
-            {"name": "health", "description": "Whether the serving layer works."},
+            {"name": "sources", "description": "Sources of the views, and how far they are."},
+            {"name": "session", "description": "Sessions of browsers."},
+            {"name": "health", "description": "Health of the serving layer."},
         ],
         "paths": paths,
         "components": {
             "securitySchemes": SECURITY_SCHEMES,
             "schemas": schemas,
             "parameters": {name: _parameter(name, *said, limits=limits) for name, said in SHARED.items()},
-            "responses": {"problem": _problem_response("What went wrong, and what to do.")},
+            "responses": {"problem": _problem_response("What was asked, what was found, what to do.")},
         },
     }
 
@@ -98,8 +110,8 @@ def _general_paths(views: list[str]) -> Json:
             "post": {
                 **_operation(
                     "query", "views",
-                    "One question, or several, which are answered at one cut of each source. The members of a question "
-                    "are the parameters of its view's query; filters on keys are in `filters`.",
+                    "One query, or several, which are executed at one cut of each source. The members of a query are "
+                    "the parameters of its view; filters on keys are in `filters`.",
                     [], _json({"anyOf": [ref("Answer"), several]}),
                 ),
                 "requestBody": {"required": True, "content": {"application/json": {
@@ -109,7 +121,7 @@ def _general_paths(views: list[str]) -> Json:
         },
         **_watching_paths(),
         "/alerts": {"get": _operation(
-            "list_alerts", "alerts", "The alerts on views that this key may see, and what is open of them.", [],
+            "list_alerts", "alerts", "The alerts on views that this key may see, and their open episodes.", [],
             _json(listed_of("alerts", "Alert")),
         )},
         "/alerts/history": {"get": _operation(
@@ -120,17 +132,17 @@ def _general_paths(views: list[str]) -> Json:
             "list_watches", "alerts", "The watches that this key may see, and how many events they matched.", [],
             _json(listed_of("watches", "Watch")),
         )},
-        "/health": {"get": _open_operation("health", "Whether this process runs.")},
-        "/ready": {"get": _open_operation("ready", "Whether questions can be answered, and by which parts.")},
+        "/health": {"get": _open_operation("health", "Whether the process runs.")},
+        "/ready": {"get": _open_operation("ready", "Whether queries can be answered, and from which views.")},
         "/metrics": {"get": _operation(
-            "metrics", "health", "Numbers for Prometheus; for a key with the scope metrics.", [],
-            {"200": {"description": "In its text format.", "content": {"text/plain": {"schema": {"type": "string"}}}}},
+            "metrics", "health", "Metrics for Prometheus, for a key with the scope metrics.", [],
+            {"200": {"description": "The text format.", "content": {"text/plain": {"schema": {"type": "string"}}}}},
         )},
     }  # fmt: skip
 
 
 def _watching_paths() -> Json:
-    """Sources, and sessions of browsers."""
+    """The paths of sources and sessions."""
     sources = {
         "type": "object",
         "required": ["sources", "services"],
@@ -148,7 +160,7 @@ def _watching_paths() -> Json:
         "properties": {"name": {"type": "string"}, "secret": {"type": "string"}},
     }
     sign_in = _operation(
-        "sign_in", "session", "Exchange name and secret of a key for a cookie, for pages of this server.", [],
+        "sign_in", "session", "Exchange the name and secret of a key for a cookie, for pages of this server.", [],
         _json(ref("Session")),
     )  # fmt: skip
     return {
@@ -159,19 +171,19 @@ def _watching_paths() -> Json:
         },
         "/sources/{name}": {
             "get": _operation(
-                "describe_source", "sources", "How a source stands: cuts, generations, and its newest runs.", [name],
+                "describe_source", "sources", "A source: its cuts, generations and newest runs.", [name],
                 _json(ref("SourceDetails")),
             )
         },
         "/session": {
-            "get": _operation("who", "session", "Whose key this is.", [], _json(ref("Session"))),
+            "get": _operation("who", "session", "Whose session this is.", [], _json(ref("Session"))),
             "post": {
                 **sign_in,
                 "security": [],
                 "requestBody": {"required": True, "content": {"application/json": {"schema": credentials}}},
             },
             "delete": {
-                **_operation("sign_out", "session", "End the session.", [], {"204": {"description": "It has ended."}}),
+                **_operation("sign_out", "session", "End the session.", [], {"204": {"description": "Ended."}}),
                 "security": [],
             },
         },
@@ -180,25 +192,25 @@ def _watching_paths() -> Json:
 
 def _paths_of(view: View, limits: QueryLimits) -> Json:
     parameters = [*_parameters_of(view), *({"$ref": f"#/components/parameters/{name}"} for name in SHARED)]
-    what = view.doc or f"Ask the view {view.name}."
+    what = view.doc or f"Query the view {view.name}."
     exact = "\n".join(f"- `{name}`: {exactness(view, name).get('error', 'exact')}" for name in view.answers)
     rows = {
         "application/json": {"schema": ref(f"{view.name}_answer"), "examples": {"answer": {"value": example(view)}}}
     }
     others = {media: {"schema": {"type": "string"}} for media in ("application/x-ndjson", "text/csv")}
-    etag = {"ETag": {"description": "The same as long as the answer is.", "schema": {"type": "string"}}}
+    etag = {"ETag": {"description": "Changes with the answer.", "schema": {"type": "string"}}}
     query = {
         **_operation(
             f"query_{view.name}", view.name, what, parameters,
             {
                 "200": {"description": "The answer.", "headers": etag, "content": {**rows, **others}},
-                "304": {"description": "The client has it: it sent the ETag in If-None-Match."},
+                "304": {"description": "Not modified: the client has this answer (If-None-Match)."},
             },
         ),
-        "description": f"{what}\n\nHow exact its answers are:\n\n{exact}",
+        "description": f"{what}\n\nAccuracy of its answers:\n\n{exact}",
     }  # fmt: skip
     every = {
-        "name": "every", "in": "query", "description": "Least time between two answers.",
+        "name": "every", "in": "query", "description": "Shortest time between two answers.",
         "schema": {"type": "string", "default": "1s"}, "example": "5s",
     }  # fmt: skip
     not_live = {"cursor", "min_cut", "wait", "format"}
@@ -209,7 +221,7 @@ def _paths_of(view: View, limits: QueryLimits) -> Json:
     live = _operation(
         f"follow_{view.name}", view.name,
         f"{what} As server-sent events: `answer` at once and whenever it changes, `problem` while there is none. "
-        "The same path takes a WebSocket.",
+        "The same path accepts a WebSocket.",
         of_live,
         {"200": {"description": "A stream of events.", "content": {"text/event-stream": {"schema": TEXT}}}},
     )  # fmt: skip
@@ -217,26 +229,26 @@ def _paths_of(view: View, limits: QueryLimits) -> Json:
 
 
 def _parameters_of(view: View) -> list[Json]:
-    """The filters on its keys, and the parameters whose words are its own."""
+    """The filters on its keys, and the parameters that depend on the view."""
     found = [each for key, typed in view.key_expressions.items() for each in _filters_of(key, typed.type)]
     grain = f"Length of a period: {view.grain}, a multiple of it that divides a day, hour, day, week, month, or all."
     found += [
         _own("grain", grain, {"type": "string", "default": "all"}, "day"),
-        _own("answers", "Which answers; without it all.", _list_of(view.answers)),
-        _own("order", "What rows are sorted by, `-` before for descending.", _sortable(view)),
+        _own("answers", "Which answers; all by default.", _list_of(view.answers)),
+        _own("order", "Columns to sort by; `-` in front means descending.", _sortable(view)),
         _own(
             "having",
-            "A condition over numeric answers, which rows must meet.",
+            "A condition on numeric answers that rows must meet.",
             {"type": "string"},
             next((f"{name} > 0" for name in _numbers(view)), None),
         ),
     ]
     if view.keys:
-        found.append(_own("by", "One row for each value of these keys; without it the total.", _list_of(view.keys)))
+        found.append(_own("by", "One row for each value of these keys; by default the total.", _list_of(view.keys)))
     if any(isinstance(answer, Quantiles) for answer in view.answers.values()):
         share = {"type": "number", "minimum": 0, "maximum": 1}
         shares = {"type": "array", "items": share, "minItems": 1, "maxItems": MAX_QUANTILES, "uniqueItems": True}
-        found.append(_own("quantiles", "Shares at which quantiles are presented.", shares, [0.5, 0.99]))
+        found.append(_own("quantiles", "Additional quantiles, as numbers from 0 to 1.", shares, [0.5, 0.99]))
     return found
 
 
@@ -245,8 +257,13 @@ def _filters_of(key: str, kind: FieldType) -> list[Json]:
     values = {"type": "array", "items": SCALARS[kind.kind]}
     several: Json = {"in": "query", "style": "form", "explode": True}
     found = [
-        {"name": name, **several, "schema": values, "description": f"Only this {key}; several times: one of these."},
-        {"name": f"{name}.not", **several, "schema": values, "description": f"Not this {key}, or none of these."},
+        {"name": name, **several, "schema": values, "description": f"{key} is this value, or one of several."},
+        {
+            "name": f"{name}.not",
+            **several,
+            "schema": values,
+            "description": f"{key} is not this value, or none of several.",
+        },
         {
             "name": f"{name}.null",
             "in": "query",
@@ -255,7 +272,7 @@ def _filters_of(key: str, kind: FieldType) -> list[Json]:
         },
     ]
     if kind.kind == "string":
-        text = f"A {key} that begins with this, or one of these."
+        text = f"{key} begins with this string, or one of several."
         found.append({"name": f"{name}.prefix", **several, "schema": values, "description": text})
     return found
 
@@ -298,7 +315,7 @@ def _operation(operation_id: str, tag: str, summary: str, parameters: list[Json]
 
 
 def _open_operation(operation_id: str, summary: str) -> Json:
-    """One that needs no key."""
+    """An operation that needs no key."""
     return {**_operation(operation_id, "health", summary, [], _json({"type": "object"})), "security": []}
 
 

@@ -1,4 +1,4 @@
-"""The schemas and examples of OpenAPI: of every answer, and of the rows of each view."""
+"""Schemas and examples of the OpenAPI document: of every response, and of the rows of each view."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ SCALARS: dict[str, Json] = {
     "date": {"type": "string", "format": "date"},
     "timestamp": {"type": "string", "format": "date-time"},
 }
-"""How values of a type are written."""
+"""The JSON schema of each type."""
 EXAMPLES: dict[str, Any] = {
     "string": "/docs", "bigint": 42, "double": 12.5, "decimal": "12.50", "boolean": True, "date": "2026-03-01",
     "timestamp": "2026-03-01T12:00:00Z",
 }  # fmt: skip
 CUT: Json = {
     "type": "object",
-    "description": "Of each Kafka partition the next offset: what is below is in.",
+    "description": "The next offset of each Kafka partition: all events below it are included.",
     "additionalProperties": {"type": "integer", "minimum": 0},
     "examples": [{"0": 17, "1": 20}],
 }
@@ -38,7 +38,7 @@ TIME: Json = {"type": "string", "format": "date-time"}
 
 
 def shared_schemas(views: Sequence[str]) -> Json:
-    """Those that every description has; `views` are those that its reader may see, of which examples are made."""
+    """The schemas of every document. `views` are those that its reader may see; examples use them."""
     question = {
         "view": {"type": "string"},
         "filters": {
@@ -56,7 +56,7 @@ def shared_schemas(views: Sequence[str]) -> Json:
     }  # fmt: skip
     freshness = {
         "type": "object",
-        "description": "How fresh the answers of its source are.",
+        "description": "How fresh the source is.",
         "properties": {
             "run": {"type": ["integer", "null"]}, "cut": {"anyOf": [CUT, {"type": "null"}]},
             "published": {**TIME, "type": ["string", "null"]}, "batch_age_s": {"type": ["number", "null"]},
@@ -67,7 +67,7 @@ def shared_schemas(views: Sequence[str]) -> Json:
     }  # fmt: skip
     view = {
         "name": {"type": "string"}, "doc": {"type": "string"}, "source": {"type": "string"},
-        "version": {"type": ["string", "null"], "description": "Of the definition that is answered; null: none yet."},
+        "version": {"type": ["string", "null"], "description": "Version that is served; null: none yet."},
         "keys": {"type": "array", "items": {"type": "string"}}, "grain": {"type": "string"},
         "answers": {"type": "object", "additionalProperties": exactness}, "freshness": freshness,
     }  # fmt: skip
@@ -77,13 +77,13 @@ def shared_schemas(views: Sequence[str]) -> Json:
         "where": {"type": ["string", "null"]},
         "declared": {
             "type": "string",
-            "description": "Version that is declared; another one: it joins at the next run.",
+            "description": "Version that is declared. If it differs from the served one, it joins at the next run.",
         },
         "definition": {"type": "object"},
         "groups": {"type": ["integer", "null"], "description": "Groups (buckets and keys) in the batch view."},
         "consistency": {
             "type": ["object", "null"],
-            "description": "What the last comparison of the speed side with the batch side found; null: none was made.",
+            "description": "The last comparison of the speed view with the batch view; null: there was none.",
             "properties": {
                 "run": {"type": "integer"},
                 "since_run": {"type": "integer"},
@@ -100,7 +100,7 @@ def shared_schemas(views: Sequence[str]) -> Json:
                 "in_words": {"type": "string"},
                 "set_aside": {
                     "type": ["string", "null"],
-                    "description": "Why answers are made of the batch view alone; null: they are not.",
+                    "description": "Why the speed view is quarantined: answers are from the batch view alone.",
                 },
             },
         },
@@ -108,7 +108,7 @@ def shared_schemas(views: Sequence[str]) -> Json:
     return {
         "Problem": {
             "type": "object",
-            "description": "RFC 9457. Beside these members it has others that fit, such as `parameter` and `allowed`.",
+            "description": "RFC 9457. Some kinds have further members, such as `parameter` and `allowed`.",
             "required": ["type", "title", "status", "detail"],
             "properties": {
                 "type": {"type": "string", "examples": [f"urn:tidemark:problem:{kind}" for kind in kinds]},
@@ -140,7 +140,7 @@ def shared_schemas(views: Sequence[str]) -> Json:
 
 
 def _watched(freshness: Json) -> Json:
-    """Sources and sessions."""
+    """The schemas of sources and sessions."""
     thing: Json = {"type": ["object", "null"]}
     number: Json = {"type": ["number", "null"]}
     counted = dict.fromkeys(("seconds", "events", "duplicates", "invalid", "rows", "bytes"), number)
@@ -153,14 +153,14 @@ def _watched(freshness: Json) -> Json:
     }  # fmt: skip
     summary = {
         "name": {"type": "string"}, "freshness": freshness,
-        "working": {**thing, "description": "The batch run that is under way."},
+        "working": {**thing, "description": "The batch run in progress."},
         "archiver": {**thing, "description": "Records in the master dataset, and dead letters."},
     }  # fmt: skip
     details = {
         **summary,
         "views": {"type": "array", "items": {"type": "string"}},
-        "pinned": {"type": ["integer", "null"], "description": "The run that a rollback pinned readers to."},
-        "speed": {**thing, "description": "What Redis says: how far it is, and whether somebody writes it."},
+        "pinned": {"type": ["integer", "null"], "description": "The run that readers are pinned to by a rollback."},
+        "speed": {**thing, "description": "The speed views in Redis: how far they are, and whether a writer is alive."},
         "generations": {"type": "array", "items": {"type": "object", "properties": generation}},
         "runs": {"type": "array", "items": {"type": "object", "properties": run}},
     }
@@ -183,7 +183,7 @@ def _meta(exactness: Json) -> Json:
     }  # fmt: skip
     return {
         "type": "object",
-        "description": "What an answer is made of: exactly the events below `cut`, unless it is degraded.",
+        "description": "What the answer is made of: exactly the events below `cut`.",
         "required": ["view", "version", "source", "range", "batch", "speed", "cut", "complete", "degraded", "answers"],
         "properties": {
             "view": {"type": "string"},
@@ -205,11 +205,11 @@ def _meta(exactness: Json) -> Json:
 
 
 def schemas_of(view: View) -> Json:
-    """Those of a view: `<view>_row`, `<view>_values` (the answers of a row) and `<view>_answer`."""
+    """The schemas of a view: `<view>_row`, `<view>_values` (the answers of a row) and `<view>_answer`."""
     keys = {key: _nullable(SCALARS[typed.type.kind]) for key, typed in view.key_expressions.items()}
     answers = {name: _of_answer(view, name) for name in view.answers}
     row = {
-        "bucket": {**TIME, "description": "Beginning of the period."},
+        "bucket": {**TIME, "description": "Start of the period."},
         **keys,
         **answers,
     }
@@ -243,7 +243,7 @@ def _of_answer(view: View, name: str) -> Json:
     number = {"type": ["number", "null"]}
     count = {"type": "integer", "minimum": 0}
     if isinstance(declared, Quantiles):
-        # One number where one share was declared; an object where several were, or where `quantiles` asked for others.
+        # One number where one quantile is declared; an object where several are, or where `quantiles` asks for others.
         shares = {"type": "object", "additionalProperties": number}
         return {**description, "anyOf": [number, shares] if kind is not None else [shares]}
     if isinstance(declared, TopK):
@@ -264,7 +264,7 @@ def _nullable_ref(name: str) -> Json:
 
 
 def ref(name: str) -> Json:
-    """A schema by its name."""
+    """A reference to a schema."""
     return {"$ref": f"#/components/schemas/{name}"}
 
 
@@ -276,7 +276,7 @@ def _subclasses(of: type[errors.ServingError]) -> list[type[errors.ServingError]
 
 
 def example(view: View) -> Json:
-    """An answer with one row of made-up values, each of its type."""
+    """A response with one row of sample values, each of its type."""
     keys = {key: EXAMPLES[typed.type.kind] for key, typed in view.key_expressions.items()}
     cut = {"0": 17, "1": 20}
     return {
