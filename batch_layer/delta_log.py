@@ -32,5 +32,5 @@ def _run_of(commit: Path) -> int | None:
     except (ValueError, TypeError, AttributeError) as error:
         raise BatchError(
             f"{str(commit)!r} cannot be read ({error}), so it is not known which files other engines still need. "
-            f"Delete the table's folder {str(commit.parent.parent)!r}, then `tidemark batch run --full` makes it anew."
+            f"Delete the table's folder {str(commit.parent.parent)!r}, then `tidemark batch run --full` rebuilds it."
         ) from None

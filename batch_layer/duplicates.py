@@ -1,4 +1,4 @@
-"""Find the copies of events: of all valid events with one id below a cut, the lowest (partition, offset) counts.
+"""Find the duplicates of events: of all valid events with one id below a cut, the lowest (partition, offset) counts.
 
 Comparing all ids as texts would shuffle the whole dataset. So 64-bit hashes of the ids are compared first, and the
 ids themselves only where hashes meet: exact, at a fraction of the cost. The hashes are kept (`ids`), so that a run that
@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as f
 
 from batch_layer.verify_totals import values_of
-from hand_off.batch_folder import COPIES, HASHES
+from hand_off.batch_folder import DUPLICATES, HASHES
 from hand_off.errors import BatchError
 from infra.disk import sync_file, sync_folder
 from master_dataset.cut import Cut
@@ -23,7 +23,7 @@ from master_dataset.reading.read_spark import records_between
 POSITION = ("partition", "offset")
 BROADCAST_ROWS = 1_000_000
 """Up to so many hashes are sent to every worker whole; more are joined by a shuffle."""
-MOST_FOLDERS = 8
+MAX_FOLDERS = 8
 """More folders of hashes than this are merged into one: without a bound, a year of nights would be 365 to open."""
 
 
@@ -33,16 +33,16 @@ class Counted:
 
     records: int
     invalid: int
-    copies: int
+    duplicates: int
     where: DataFrame | None
-    """Positions of the copies; None: there are none."""
+    """Positions of the duplicates; None: there are none."""
     ids: str | None
     """The folder with the hashes of these events, below that of all ids; None: there was nothing to look at."""
     why_all: str = ""
     """Why going on from the earlier run would be wrong; empty: it would not."""
 
 
-def find_copies(
+def find_duplicates(
     spark: SparkSession,
     table: Path,
     start: Cut,
@@ -70,30 +70,30 @@ def find_copies(
         if across is not None:
             if lower := across.where("is_lower").count():
                 why_all = (
-                    f"{lower} copies have a lower position, in another partition, than the events that were counted"
+                    f"{lower} duplicates have a lower position, in another partition, than the events that were counted"
                 )
             across = across.select(*POSITION)
             found = across if found is None else found.union(across).distinct()
     if found is not None:
-        _write(found, ids / name / COPIES)
-        found = all_copies(spark, ids, (name,))
+        _write(found, ids / name / DUPLICATES)
+        found = all_duplicates(spark, ids, (name,))
     return Counted(records, invalid, found.count() if found is not None else 0, found, name, why_all)
 
 
-def all_copies(spark: SparkSession, ids: Path, names: tuple[str, ...]) -> DataFrame | None:
-    """The positions of the copies that were found by several runs; None: there are none."""
-    paths = [str(ids / name / COPIES) for name in names if (ids / name / COPIES).is_dir()]
+def all_duplicates(spark: SparkSession, ids: Path, names: tuple[str, ...]) -> DataFrame | None:
+    """The positions of the duplicates that were found by several runs; None: there are none."""
+    paths = [str(ids / name / DUPLICATES) for name in names if (ids / name / DUPLICATES).is_dir()]
     return spark.read.parquet(*paths) if paths else None
 
 
-def merge_ids(spark: SparkSession, ids: Path, names: tuple[str, ...], name: str, hashes: int, copies: int) -> str:
-    """Write what several runs found into one new folder, which must then hold so many hashes and copies.
+def merge_ids(spark: SparkSession, ids: Path, names: tuple[str, ...], name: str, hashes: int, duplicates: int) -> str:
+    """Write what several runs found into one new folder, which must then hold so many hashes and duplicates.
 
     Nothing is taken away: the manifests of other runs may name the old folders. They go when those runs are pruned.
     """
-    wanted = {HASHES: hashes, COPIES: copies}
+    wanted = {HASHES: hashes, DUPLICATES: duplicates}
     old = spark.read.parquet(*(str(ids / each / HASHES) for each in names))
-    for part, rows in ((HASHES, old), (COPIES, all_copies(spark, ids, names))):
+    for part, rows in ((HASHES, old), (DUPLICATES, all_duplicates(spark, ids, names))):
         written = 0
         if rows is not None:
             _write(rows, ids / name / part)
@@ -101,7 +101,7 @@ def merge_ids(spark: SparkSession, ids: Path, names: tuple[str, ...], name: str,
         if written != wanted[part]:
             raise BatchError(
                 f"{len(names)} folders in {str(ids)!r} have {written} {part} when merged, instead of {wanted[part]}. "
-                "Nothing was published. `tidemark batch run --full` looks for copies anew."
+                "Nothing was published. `tidemark batch run --full` looks for duplicates again."
             )
     return name
 
@@ -128,7 +128,7 @@ def _write(rows: DataFrame, folder: Path) -> None:
 
 
 def _within(rows: DataFrame, hashes: DataFrame) -> DataFrame | None:
-    """Copies of each other among these events: all but the lowest position of each id."""
+    """Duplicates of each other among these events: all but the lowest position of each id."""
     twice = hashes.groupBy("hash").count().where("count > 1").select("hash").persist()
     if twice.isEmpty():
         return None
@@ -148,7 +148,7 @@ def _sent(hashes: DataFrame) -> DataFrame:
 
 
 def _across(spark: SparkSession, table: Path, start: Cut, end: Cut, old: DataFrame, new: DataFrame) -> DataFrame | None:
-    """Copies of events that an earlier run has counted: their positions, and whether they should have counted instead.
+    """Duplicates of events that an earlier run counted: their positions, and whether they should have counted instead.
 
     They should where theirs is the lower position, which needs another partition. States have no inverse.
     """

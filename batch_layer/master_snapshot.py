@@ -24,7 +24,7 @@ LOOK_S = 0.5
 
 
 @dataclass
-class MasterBelow:
+class MasterSnapshot:
     """The table of one source."""
 
     source: str
@@ -75,8 +75,8 @@ class MasterBelow:
             raise BatchError(
                 f"Source {self.source!r}: the master dataset has {records} records below {cut_to_json(cut)}, its "
                 f"commits promise {promised}. Nothing was published. `tidemark master fsck {self.source} --deep` looks "
-                f"for what is wrong; if it finds nothing, `tidemark batch run --full --source {self.source}` begins "
-                "anew."
+                f"for what is wrong; if it finds nothing, `tidemark batch run --full --source {self.source}` "
+                "recomputes everything."
             )
 
     def _look(self) -> None:

@@ -28,7 +28,7 @@ ORPHAN_AGE_S = 24 * 3600.0
 """How old a file must be that belongs to no published run: a run takes less than this."""
 
 
-class Found(NamedTuple):
+class DiskFile(NamedTuple):
     """A file on the disk."""
 
     path: Path
@@ -37,13 +37,13 @@ class Found(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Plan:
+class PrunePlan:
     """What may go."""
 
     kept: tuple[int, ...]
     dropped: tuple[int, ...]
     """Runs whose manifests go, published or not."""
-    files: tuple[Found, ...]
+    files: tuple[DiskFile, ...]
     folders: tuple[Path, ...]
     """Tables of views that no kept run has, with their Delta logs."""
 
@@ -92,9 +92,9 @@ def plan(
     kept: Collection[int],
     manifests: Mapping[int, Manifest],
     made_at: Mapping[int, float],
-    files: Collection[Found],
+    files: Collection[DiskFile],
     now: float,
-) -> Plan:
+) -> PrunePlan:
     """Decide, touching nothing.
 
     `manifests` are those that could be read, `made_at` is when each manifest's file was written, readable or not.
@@ -107,7 +107,7 @@ def plan(
     released = {path for manifest in leaving for path in paths_of(folder, manifest)}
     used = {folder.table(view.name, view.hash) for manifest in staying for view in manifest.views}
 
-    def may_go(file: Found) -> bool:
+    def may_go(file: DiskFile) -> bool:
         is_old = now - file.changed_at >= ORPHAN_AGE_S
         return not _is_in(file.path, needed) and (is_old or _is_in(file.path, released))
 
@@ -116,7 +116,7 @@ def plan(
         tables[_table_of(folder, file.path)].add(file)
     whole = {table for table, content in tables.items() if table and table not in used and content <= free}
     going = (file for file in free if _table_of(folder, file.path) in whole or "_delta_log" not in file.path.parts)
-    return Plan(
+    return PrunePlan(
         kept=tuple(sorted(made_at.keys() & set(kept))),
         dropped=tuple(sorted(dropped)),
         files=tuple(sorted(going)),
@@ -140,7 +140,7 @@ def _table_of(folder: BatchFolder, path: Path) -> Path | None:
 
 def prune(
     folder: BatchFolder, keep: int, *, also: Collection[int] = (), dry_run: bool = False, now: float | None = None
-) -> Plan:
+) -> PrunePlan:
     """Delete what `plan` allows, and return it. The caller holds the lease, so that no run is at work here."""
     # Step 1. Decide and take the manifests away while nobody can publish or roll back to one of them. A crash later
     # leaves files of no run, which a call deletes when they are old enough for that.
@@ -163,7 +163,7 @@ def prune(
     return found
 
 
-def _look(folder: BatchFolder, keep: int, also: Collection[int], now: float) -> Plan:
+def _look(folder: BatchFolder, keep: int, also: Collection[int], now: float) -> PrunePlan:
     entries = publish_log.read(folder)
     published, served = [entry.run for entry in entries], publish_log.served(folder).run
     kept = kept_runs(published, served, keep, also)
@@ -184,13 +184,13 @@ def _look(folder: BatchFolder, keep: int, also: Collection[int], now: float) -> 
     return plan(folder, published=published, kept=kept, manifests=manifests, made_at=made_at, files=files, now=now)
 
 
-def _files_below(top: Path) -> Iterator[Found]:
+def _files_below(top: Path) -> Iterator[DiskFile]:
     return (_found(Path(place, name)) for place, _folders, names in os.walk(top) for name in names)
 
 
-def _found(path: Path) -> Found:
+def _found(path: Path) -> DiskFile:
     status = path.lstat()
-    return Found(path, status.st_size, status.st_mtime)
+    return DiskFile(path, status.st_size, status.st_mtime)
 
 
 def _remove_empty(place: Path, folder: BatchFolder) -> None:

@@ -44,9 +44,9 @@ def compute_all(job: Job, events: DataFrame) -> ViewData:
 
 
 def compute_more(job: Job, events: DataFrame, base: ViewData) -> ViewData:
-    """The groups of an earlier run with the events since then. Only the days that these touch are written anew."""
+    """The groups of an earlier run with the events since then. Only the days that these touch are rewritten."""
     begin = time.monotonic()
-    if not job.events:  # all that came were copies or invalid
+    if not job.events:  # all that came were duplicates or invalid
         return replace(base, kind="continued", seconds=0.0)
     passing, seen = verify_totals.observed(events, job.view)
     new = states(passing, job.view).persist()
@@ -77,7 +77,7 @@ def _none(view: View) -> verify_totals.Totals:
 
 
 def _counted(job: Job, seen: Observation, events: DataFrame) -> verify_totals.Totals:
-    """The totals of the events that were read: as many events as the search for copies has left."""
+    """The totals of the events that were read: as many events as the search for duplicates has left."""
     if not job.events:
         return _none(job.view)
     found = verify_totals.of_observation(seen, job.view)
@@ -116,7 +116,7 @@ def _check_rows(job: Job, rows: DataFrame, files: Collection[DataFile]) -> None:
     if found != written:
         raise BatchError(
             f"View {job.view.name!r}: {found} rows are in files that had {written}. Nothing was published. "
-            "`tidemark batch run --full` computes them anew."
+            "`tidemark batch run --full` recomputes them."
         )
 
 

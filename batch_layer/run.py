@@ -1,7 +1,7 @@
 """A run: recompute every view of a source below a cut, verify, and publish by one line in the publish log.
 
-    number -> cut, from the speed layer -> master dataset holds it -> copies -> views, verified, with their read index
-    -> compared with what the speed layer had said -> manifest
+    number -> cut, from the speed layer -> master dataset holds it -> duplicates -> views, verified, with read indexes
+    -> comparison with the speed views -> manifest
     -> publish log (the flip) -> speed layer -> Delta tables of other engines
 
 A run that is killed anywhere before the flip leaves files that no reader looks at; `tidemark batch prune` removes them.
@@ -22,12 +22,12 @@ from batch_layer import duplicates
 from batch_layer.consistency.comparison import Comparison
 from batch_layer.consistency.quarantine import to_json
 from batch_layer.delta_log import exposed_run
-from batch_layer.duplicates import Counted, all_copies, find_copies, merge_ids
+from batch_layer.duplicates import Counted, all_duplicates, find_duplicates, merge_ids
 from batch_layer.index import Index, open_index
-from batch_layer.index.builder import MOST_FILES, build
+from batch_layer.index.builder import MAX_FILES, build
 from batch_layer.index.workers import SparkWorkers
 from batch_layer.lease import lease
-from batch_layer.master_snapshot import MasterBelow
+from batch_layer.master_snapshot import MasterSnapshot
 from batch_layer.progress import Report, quiet, told
 from batch_layer.recompute import Job, compute_all, compute_more
 from batch_layer.run_hand_off import HandOff
@@ -74,7 +74,7 @@ def run_batch(
         raise BatchError(f"Source {source!r} has no views. Declare one: `tidemark views new NAME` writes a beginning.")
     folder = BatchFolder.of(settings, source)
     with lease(folder, f"batch run of {source}"), HandOff.of(settings, folder) as hand_off:
-        master = MasterBelow(declared.name, table_path(settings, source))
+        master = MasterSnapshot(declared.name, table_path(settings, source))
         report("checking the master dataset", 0, 0)
         master.check()
         session = spark or spark_session(settings, f"tidemark batch {source}")
@@ -86,7 +86,7 @@ def run_batch(
             failpoint("run.after_prune")
             log.info("pruned", source=source, files=len(freed.files), bytes=freed.bytes)
         except RunsUnknown as error:  # the run is published all the same, and the next one prunes
-            log.warning("not_pruned", source=source, why=str(error))
+            log.warning("prune_skipped", source=source, reason=str(error))
         return manifest
 
 
@@ -94,7 +94,7 @@ def run_batch(
 class _Run:
     spark: SparkSession
     folder: BatchFolder
-    master: MasterBelow
+    master: MasterSnapshot
     hand_off: HandOff
     comparison: Comparison
     views: list[View]
@@ -123,16 +123,16 @@ class _Run:
             base=base and base.run,
         )
         self.failpoint("run.after_number")
-        # Step 2. Which events are copies. A crash leaves hashes of ids that no manifest names.
-        base, found = self._find_copies(number, cut, base)
+        # Step 2. Which events are duplicates. A crash leaves hashes of ids that no manifest names.
+        base, found = self._find_duplicates(number, cut, base)
         self.master.check_records(self.spark, cut, (base.events if base is not None else 0) + found.records)
         ids = self._ids(number, base, found)
         self.failpoint("run.after_duplicates")
         # Step 3. The views: files that no manifest names yet, each read back and compared with the events.
         computed = tuple(self._compute(number, view, cut, base, found) for view in self.views)
         self.failpoint("run.after_views")
-        # Step 4. What the speed side had said of the same offsets. Before the flip: a view whose speed side is wrong is
-        # set aside before readers go to this run, and no run is published without it. A crash leaves what is true.
+        # Step 4. What the speed view had said of the same offsets. Before the flip: a view whose speed view is wrong is
+        # quarantined before readers go to this run, and no run is published without it. A crash leaves what is true.
         computed = self._compared(number, cut, computed)
         self.failpoint("run.after_comparison")
         # Step 5. What belongs to the run, on the disk before anything can point to it.
@@ -155,7 +155,7 @@ class _Run:
             run=number,
             cut=cut_to_json(cut),
             events=manifest.events,
-            copies=manifest.duplicates,
+            duplicates=manifest.duplicates,
             rows=manifest.rows,
             seconds=round(manifest.finished - started, 1),
         )
@@ -174,7 +174,7 @@ class _Run:
                 if any(exposed_run(table) != newest.run for table in tables):
                     self._expose(manifest)
             except Exception as error:  # what other engines see of an old run must not keep us from the next
-                log.warning("last_run_not_exposed", source=self.folder.source, run=newest.run, why=str(error))
+                log.warning("expose_failed", source=self.folder.source, run=newest.run, reason=str(error))
 
     def _check_order(self, number: int, cut: Cut) -> None:
         newest = publish_log.last(self.folder)
@@ -182,8 +182,8 @@ class _Run:
             raise BatchError(
                 f"Source {self.folder.source!r}: run {number} would end at {cut_to_json(cut)}, before the cut "
                 f"{cut_to_json(newest.cut)} of the published run {newest.run}, so it is not begun. The speed layer "
-                f"is behind (`tidemark speed status`), or the master dataset is an older copy or lost its end: "
-                f"`tidemark master fsck {self.folder.source}` looks at it."
+                f"is behind (`tidemark speed status`), or the master dataset was restored from an older backup or lost "
+                f"its end: `tidemark master fsck {self.folder.source}` checks it."
             )
 
     def _base(self, cut: Cut) -> Manifest | None:
@@ -193,57 +193,59 @@ class _Run:
         """
         newest = publish_log.last(self.folder)
         if publish_log.pinned(self.folder) is not None:
-            log.warning("recompute_all", source=self.folder.source, why="readers were rolled back to an older run")
+            log.warning("recomputing_all", source=self.folder.source, reason="readers were rolled back to an older run")
             return None
         if not newest.run or not is_below(newest.cut, cut):
             return None
         try:
             base = read_manifest(self.folder, newest.run)
         except BatchError as error:
-            log.warning("recompute_all", source=self.folder.source, why=str(error))
+            log.warning("recomputing_all", source=self.folder.source, reason=str(error))
             return None
         if base.master != self.master.made_of:
-            log.warning("recompute_all", source=self.folder.source, why="the master dataset was repaired or made anew")
+            log.warning(
+                "recomputing_all", source=self.folder.source, reason="the master dataset was repaired or rebuilt"
+            )
             return None
         if missing := list(missing_of(self.folder, base)):
-            log.warning("recompute_all", source=self.folder.source, why="; ".join(missing[:3]))
+            log.warning("recomputing_all", source=self.folder.source, reason="; ".join(missing[:3]))
             return None
         return base
 
-    def _find_copies(self, number: int, cut: Cut, base: Manifest | None) -> tuple[Manifest | None, Counted]:
+    def _find_duplicates(self, number: int, cut: Cut, base: Manifest | None) -> tuple[Manifest | None, Counted]:
         start: Cut = base.cut if base is not None else {}
         earlier = base.ids if base is not None else ()
         if base is not None and not count_between(start, cut):
             return base, Counted(0, 0, 0, None, None)
-        with told(self.spark, self.report, "looking for copies", count_between(start, cut)):
+        with told(self.spark, self.report, "looking for duplicates", count_between(start, cut)):
             known = base.events - base.invalid if base is not None else 0
-            found = find_copies(self.spark, self.master.table, start, cut, self.folder.ids, number, earlier, known)
+            found = find_duplicates(self.spark, self.master.table, start, cut, self.folder.ids, number, earlier, known)
         if found.why_all:
-            log.warning("recompute_all", source=self.folder.source, why=found.why_all)
-            return self._find_copies(number, cut, None)
+            log.warning("recomputing_all", source=self.folder.source, reason=found.why_all)
+            return self._find_duplicates(number, cut, None)
         return base, found
 
     def _ids(self, number: int, base: Manifest | None, found: Counted) -> tuple[str, ...]:
         """The folders with the hashes of all events below the cut: those of the base and the new one, or all as one."""
         names = (*(base.ids if base is not None else ()), *_named(found))
-        if base is None or len(names) <= duplicates.MOST_FOLDERS:
+        if base is None or len(names) <= duplicates.MAX_FOLDERS:
             return names
         hashes = base.events - base.invalid + found.records - found.invalid
         with told(self.spark, self.report, "merging hashes of ids", hashes):
             name = f"{number:08}-merged"
-            return (merge_ids(self.spark, self.folder.ids, names, name, hashes, base.duplicates + found.copies),)
+            return (merge_ids(self.spark, self.folder.ids, names, name, hashes, base.duplicates + found.duplicates),)
 
     def _compute(self, number: int, view: View, cut: Cut, base: Manifest | None, found: Counted) -> ViewData:
         known = next((data for data in base.views if data.hash == view.hash), None) if base is not None else None
         if known is not None and found.ids is None:
             return self._indexed(number, view, replace(known, kind="continued", seconds=0.0), known)
         table = self.folder.table(view.name, view.hash)
-        counted = found.records - found.invalid - found.copies
+        counted = found.records - found.invalid - found.duplicates
         if base is None or known is not None:
             start: Cut = base.cut if base is not None else {}
             events, count = self._events(start, cut, found.where), counted
         else:  # a view that the run before did not have: it needs all events, the others only the new ones
-            everywhere = all_copies(self.spark, self.folder.ids, (*base.ids, *_named(found)))
+            everywhere = all_duplicates(self.spark, self.folder.ids, (*base.ids, *_named(found)))
             events = self._events({}, cut, everywhere)
             count = base.events - base.invalid - base.duplicates + counted
         job = Job(self.spark, view, table, count)
@@ -256,8 +258,8 @@ class _Run:
         return data
 
     def _compared(self, number: int, cut: Cut, computed: tuple[ViewData, ...]) -> tuple[ViewData, ...]:
-        """The views, each with what the comparison with the speed side found."""
-        self.report("comparing with the speed side", 0, 0)
+        """The views, each with what the comparison with the speed view found."""
+        self.report("comparing with the speed view", 0, 0)
         views = [(view, data.index) for view, data in zip(self.views, computed, strict=True)]
         found = self.comparison.of_run(number, cut, views)
         return tuple(replace(data, compared=to_json(each)) for data, each in zip(computed, found, strict=True))
@@ -279,13 +281,13 @@ class _Run:
         return replace(data, index=names)
 
     def _index_before(self, known: ViewData | None) -> Index | None:
-        """The index of the run before, if it can be gone on from; else all days are indexed anew, from their files."""
+        """The index of the run before, if it can be gone on from; else all days are indexed again, from their files."""
         if known is None or not known.index:
             return None
         try:
             return open_index(self.folder.indexes / name for name in known.index)
         except BatchError as error:
-            log.warning("index_anew", source=self.folder.source, view=known.name, why=str(error))
+            log.warning("index_rebuilt", source=self.folder.source, view=known.name, reason=str(error))
             return None
 
     def _build_index(
@@ -303,7 +305,7 @@ class _Run:
             return earlier
         name = f"{table.name}/{number:08}.mdb"
         rows = sum(file.rows for file in new)
-        is_whole = len(earlier) >= MOST_FILES
+        is_whole = len(earlier) >= MAX_FILES
         begin = time.monotonic()
         with told(self.spark, self.report, f"{view.name}: index", rows):
             each = map if rows < WORTH_WORKERS else SparkWorkers(self.spark.sparkContext)
@@ -333,7 +335,7 @@ class _Run:
             started=started,
             finished=time.time(),
             events=found.records,
-            duplicates=found.copies,
+            duplicates=found.duplicates,
             invalid=found.invalid,
             views=views,
             ids=ids,

@@ -15,7 +15,7 @@ import structlog
 from redis.exceptions import RedisError
 
 from batch_layer.progress import Report
-from batch_layer.pruning import Plan, prune
+from batch_layer.pruning import PrunePlan, prune
 from hand_off import publish_log
 from hand_off.batch_folder import BatchFolder
 from hand_off.errors import BatchError, RunsUnknown
@@ -62,7 +62,7 @@ class HandOff:
             self._wait_until_after_last(views, report)
             return open_cut(views, run, catalog)
         except (RedisError, OSError) as error:
-            log.warning("without_speed_layer", source=self.folder.source, why=f"Redis does not answer: {error}")
+            log.warning("without_speed_layer", source=self.folder.source, reason=f"Redis does not answer: {error}")
             return ALONE
 
     def publish(self, opening: Opening, entry: Entry) -> None:
@@ -75,9 +75,9 @@ class HandOff:
             tell("handed_off", source=self.folder.source, run=entry.run, how=opening.mode, said=str(said))
             clean_up(self.speed_views, self.folder, self.grace_s)
         except (RedisError, OSError) as error:
-            log.warning("not_handed_off", source=self.folder.source, run=entry.run, why=str(error))
+            log.warning("hand_off_failed", source=self.folder.source, run=entry.run, reason=str(error))
 
-    def prune(self, keep: int, *, dry_run: bool = False) -> Plan:
+    def prune(self, keep: int, *, dry_run: bool = False) -> PrunePlan:
         """Delete the data of old runs, none that a reader of the speed views may still ask for."""
         return prune(self.folder, keep, also=self._needed_runs(), dry_run=dry_run)
 

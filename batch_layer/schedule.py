@@ -17,7 +17,7 @@ from infra.cron import next_due, parse_cron, parse_zone
 if TYPE_CHECKING:
     from apscheduler.triggers.base import BaseTrigger
 
-MOST_PATIENCE_S = 3600.0
+MAX_PATIENCE_S = 3600.0
 SETTLING_S = 30.0
 """A scheduler that has just been started is given this long before a failure of its first run counts against it."""
 LONGEST_PAUSE_S = 3600.0
@@ -50,7 +50,7 @@ class Schedule:
     def patience_s(self, due: float) -> float:
         """How long after its due time a run may finish: an hour, or half the time to the next one if that is less."""
         following = self.next_after(due)
-        return MOST_PATIENCE_S if following is None else min(MOST_PATIENCE_S, (following - due) / 2)
+        return MAX_PATIENCE_S if following is None else min(MAX_PATIENCE_S, (following - due) / 2)
 
 
 @dataclass(frozen=True)

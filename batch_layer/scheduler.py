@@ -209,7 +209,7 @@ class Scheduler:
                 if self._is_stopping():
                     return  # not remembered: the next start makes these runs
         except Exception as problem:
-            log.exception("runs_not_started")
+            log.exception("runs_failed")
             error = str(problem).partition("\n")[0] or type(problem).__name__
         finally:
             self._running = None

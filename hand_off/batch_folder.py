@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from infra.settings import Settings
 
-HASHES, COPIES = "hashes", "copies"
-"""What a folder of ids has: the hashes of all ids, and the positions of the copies."""
+HASHES, DUPLICATES = "hashes", "copies"
+"""What a folder of ids has: the hashes of all ids, and the positions of the duplicates."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class BatchFolder:
 
     publish.log  serving.json     which runs readers may see, and which one they shall see
     run.counter  lease.lock       the next run's number; who works here now
-    consistency.json              what comparisons with the speed side found, and which views are set aside
+    consistency.json              what comparisons with the speed view found, and which views are quarantined
     definitions/<hash>            texts of definitions
     runs/00000007.json            the manifest of run 7: what belongs to it
     tables/<view>-<hash>/         a Delta table for each version of a view
@@ -60,7 +60,7 @@ class BatchFolder:
 
     @property
     def consistency(self) -> Path:
-        """What comparisons with the speed side found, and which views are set aside."""
+        """What comparisons with the speed view found, and which views are quarantined."""
         return self.root / "consistency.json"
 
     @property

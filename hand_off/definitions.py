@@ -53,7 +53,7 @@ def _declared(folder: BatchFolder, definition_hash: str) -> Path:
 def _not_restored(definition_hash: str, source: Source, why: str) -> str:
     return (
         f"Definition {definition_hash[:12]} cannot be computed over source {source.name!r} as it is declared now: "
-        f"{why}. A batch run with the views that are declared now begins anew: `tidemark batch run`."
+        f"{why}. A batch run with the views that are declared now starts again: `tidemark batch run`."
     )
 
 
@@ -65,7 +65,7 @@ def store(folder: BatchFolder, definition_hash: str, text: str) -> None:
     if not write_once(folder.definitions / definition_hash, text) and load(folder, definition_hash) != text:
         raise BatchError(
             f"{str(folder.definitions / definition_hash)!r} holds another text than the definition of that hash. "
-            "It was damaged: remove it, and `tidemark batch run` writes it anew."
+            "It was damaged: remove it, and `tidemark batch run` rewrites it."
         )
 
 

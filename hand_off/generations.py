@@ -68,7 +68,7 @@ def clean_up(
     snapshot = speed_views.reader.snapshot()
     if snapshot.meta is None:
         return
-    reach("tend.before_publish")
+    reach("clean_up.before_publish")
     if newest.run > snapshot.meta.published and speed_views.runs.publish(newest.run, newest.cut) == Outcome.OK:
         log.info("published_late", source=folder.source, run=newest.run)
         snapshot = speed_views.reader.snapshot()
@@ -77,11 +77,11 @@ def clean_up(
     if published is not None and now() - published.at > grace_s:
         needed = {published.run} | ({pinned.run} if pinned is not None else set())
         first = next((generation.gid for generation in snapshot.generations if generation.run in needed), "")
-        reach("tend.before_retire")
+        reach("clean_up.before_retire")
         if dropped := speed_views.runs.retire(first):
             log.info("retired", source=folder.source, generations=dropped)
     for gid in speed_views.runs.unswept():
-        reach("tend.before_sweep")
+        reach("clean_up.before_sweep")
         swept = speed_views.runs.sweep(gid)
-        reach("tend.after_sweep")
+        reach("clean_up.after_sweep")
         log.info("swept", source=folder.source, generation=gid, buckets=swept)

@@ -43,7 +43,7 @@ class ViewData:
     index: tuple[str, ...]
     seconds: float
     compared: dict[str, Any] | None = None
-    """What the comparison with the speed side found (`consistency.to_json`)."""
+    """What the comparison with the speed view found (`consistency.to_json`)."""
 
 
 @dataclass(frozen=True)
@@ -128,18 +128,18 @@ def read_manifest(folder: BatchFolder, run: int) -> Manifest:
     except FileNotFoundError:
         raise BatchError(
             f"Run {run} of source {folder.source!r} has no manifest ({str(path)!r}): it was pruned, or never finished. "
-            f"`tidemark batch run --full --source {folder.source}` computes everything anew."
+            f"`tidemark batch run --full --source {folder.source}` recomputes everything."
         ) from None
     value = unseal(text)
     if value is None:
         raise BatchError(
             f"The manifest of run {run} of source {folder.source!r} ({str(path)!r}) is damaged: its checksum is wrong. "
-            f"`tidemark batch run --full --source {folder.source}` computes everything anew."
+            f"`tidemark batch run --full --source {folder.source}` recomputes everything."
         )
     if value.get("format") != FORMAT:
         raise BatchError(
             f"The manifest of run {run} of source {folder.source!r} has format {value.get('format')}; this version of "
-            f"Tidemark knows {FORMAT}. `tidemark batch run --full --source {folder.source}` computes everything anew."
+            f"Tidemark knows {FORMAT}. `tidemark batch run --full --source {folder.source}` recomputes everything."
         )
     return from_json(value)
 

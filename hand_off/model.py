@@ -104,7 +104,7 @@ class Redis(NamedTuple):
     seen: SeenIds = ()
 
 
-class Manifest(NamedTuple):
+class LogEntry(NamedTuple):
     """One entry of the durable publish log. Entry 0 is the genesis run."""
 
     run: int
@@ -113,12 +113,12 @@ class Manifest(NamedTuple):
     content: Payloads
 
 
-class Writer(NamedTuple):
+class WriterState(NamedTuple):
     """A process that writes speed views; `pc` is its next step."""
 
     pc: str = "down"  # down, boot, up, fly (written, half: mutations only)
     token: int | None = None
-    base: Manifest | None = None  # boot: the manifest read
+    base: LogEntry | None = None  # boot: the manifest read
     frm: Cut | None = None  # fly: the micro-batch [frm, to)
     to: Cut | None = None
     gid: int | None = None
@@ -126,7 +126,7 @@ class Writer(NamedTuple):
     chosen: SeenIds = ()  # events that count
 
 
-class Run(NamedTuple):
+class RunState(NamedTuple):
     """A batch run; `pc` is its next step."""
 
     pc: str = "new"  # new, open, durable, end
@@ -135,14 +135,14 @@ class Run(NamedTuple):
     content: Payloads = ()
 
 
-class State(NamedTuple):
+class World(NamedTuple):
     """Everything at one moment."""
 
     redis: Redis
     saved: Redis  # what a Redis restart would bring back
-    log: tuple[Manifest, ...]  # durable publish log, append only
-    writers: tuple[Writer, ...]
-    runs: tuple[Run, ...]
+    log: tuple[LogEntry, ...]  # durable publish log, append only
+    writers: tuple[WriterState, ...]
+    runs: tuple[RunState, ...]
     losses: int  # faults still allowed
     saves: int
     takeovers: int
@@ -214,7 +214,7 @@ def given(value: T | None) -> T:
     return value
 
 
-class Violation(Exception):
+class InvariantBroken(Exception):
     """An invariant does not hold. `trace` is the shortest way there, `states` how many states were explored."""
 
     trace: list[str]
@@ -234,17 +234,17 @@ class Model:
         self.sc, self.mut = scenario, mutation
         self.end: Cut = (len(scenario.events[0]), len(scenario.events[1]))
         self.cuts: list[Cut] = list(product(range(self.end[0] + 1), range(self.end[1] + 1)))
-        self.checked: set[tuple[Redis, tuple[Manifest, ...]]] = set()
+        self.checked: set[tuple[Redis, tuple[LogEntry, ...]]] = set()
 
-    def initial(self) -> State:
+    def initial(self) -> World:
         """Nobody has started."""
-        genesis = Manifest(0, (0, 0), self.sc.catalogs[0], ())
-        return State(
+        genesis = LogEntry(0, (0, 0), self.sc.catalogs[0], ())
+        return World(
             Redis(),
             Redis(),
             (genesis,),
-            (Writer(),) * self.sc.writers,
-            (Run(),) * (len(self.sc.catalogs) - 1),
+            (WriterState(),) * self.sc.writers,
+            (RunState(),) * (len(self.sc.catalogs) - 1),
             self.sc.losses,
             self.sc.saves,
             self.sc.takeovers,
@@ -299,7 +299,7 @@ class Model:
         """Each state with the payloads of a micro-batch."""
         return tuple((d, tuple(sorted(s + delta))) for d, s in states)
 
-    def answer(self, redis: Redis, m: Manifest, states_of: Redis | None = None) -> Answer | None:
+    def answer(self, redis: Redis, m: LogEntry, states_of: Redis | None = None) -> Answer | None:
         """What a reader that holds manifest `m` answers, from one atomic read of Redis.
 
         None: refused, the reader loads the published run.
@@ -325,7 +325,7 @@ class Model:
         """Whether somebody else owns the epoch."""
         return r.epoch != token and self.mut != "no_fencing"
 
-    def fresh(self, s: State, kind: str) -> int:
+    def fresh(self, s: World, kind: str) -> int:
         """A new unique token ('epoch') or generation id ('gid')."""
         r, q = s.redis, s.saved
         if self.mut == "draft_counters":
@@ -336,7 +336,7 @@ class Model:
             used = [*(g.gid for g in r.gens + q.gens), *(w.gid for w in s.writers)]
         return max((u for u in used if u is not None), default=0) + 1
 
-    def lua_init(self, s: State, w: Writer) -> Redis | None:
+    def lua_init(self, s: World, w: WriterState) -> Redis | None:
         """Create meta from the durable manifest read after our epoch was set."""
         r, m = s.redis, given(w.base)
         if r.applied is not None or (self.fenced(r, w.token) and self.mut != "draft_init"):
@@ -350,13 +350,13 @@ class Model:
         seen = self.first((0, 0), given(r.applied)) | dict(r.seen)
         return r._replace(seen=tuple(sorted(seen.items())), marked=r.applied)
 
-    def with_seen_ids(self, r: Redis, w: Writer) -> Redis:
+    def with_seen_ids(self, r: Redis, w: WriterState) -> Redis:
         """Add the ids of a micro-batch to the seen ids: a part of lua_apply."""
         new = dict(w.chosen)
         both = new | dict(r.seen) if self.mut == "draft_setnx" else dict(r.seen) | new
         return r._replace(seen=tuple(sorted(both.items())))
 
-    def lua_apply(self, r: Redis, w: Writer, part: str = "both") -> tuple[str, Redis]:
+    def lua_apply(self, r: Redis, w: WriterState, part: str = "both") -> tuple[str, Redis]:
         """Apply one micro-batch, exactly once."""
         if self.fenced(r, w.token) or r.applied is None:
             return "FENCED", r
@@ -378,7 +378,7 @@ class Model:
             return "OK", r._replace(applied=w.to, marked=w.to)
         return "OK", r._replace(gens=gens, applied=w.to, marked=w.to)
 
-    def lua_open(self, s: State, n: int) -> Redis:
+    def lua_open(self, s: World, n: int) -> Redis:
         """Start the generation of run n at C = applied.
 
         It also computes every definition that a retained generation was opened for.
@@ -389,7 +389,7 @@ class Model:
         gen = Gen(self.fresh(s, "gid"), n, given(r.applied), catalog, tuple((d, ()) for d in views))
         return r._replace(gens=(*r.gens, gen))
 
-    def lua_publish(self, r: Redis, n: int, run: Run) -> Redis | None:
+    def lua_publish(self, r: Redis, n: int, run: RunState) -> Redis | None:
         """Flip readers to run n; its own process does so, or anyone who finds it in the durable log later.
 
         None: refused, the run is wasted.
@@ -400,7 +400,7 @@ class Model:
             return None
         return r._replace(published=n)
 
-    def lua_takeover(self, s: State, n: int, run: Run) -> Redis | None:
+    def lua_takeover(self, s: World, n: int, run: RunState) -> Redis | None:
         """Flip to run n AND move the speed layer to its cut."""
         r, catalog = s.redis, self.catalog(n)
         if r.applied is None or given(r.published) >= n:
@@ -412,7 +412,7 @@ class Model:
         marked = run.cut if self.mut == "draft_takeover_seen_ids" else r.marked
         return r._replace(applied=run.cut, marked=marked, gens=(*old, gen), published=n)
 
-    def lua_overtake(self, s: State, n: int, run: Run) -> Redis | None:
+    def lua_overtake(self, s: World, n: int, run: RunState) -> Redis | None:
         """Flip to run n and move the speed layer to its cut while its writer lives.
 
         The epoch stays: what the writer has in flight is refused (other `applied`, other generation), and it goes on
@@ -439,16 +439,16 @@ class Model:
         if self.mut == "flip_before_verify":
             yield " half, unverified", ()
 
-    def append(self, log: tuple[Manifest, ...], n: int, run: Run) -> tuple[Manifest, ...] | None:
+    def append(self, log: tuple[LogEntry, ...], n: int, run: RunState) -> tuple[LogEntry, ...] | None:
         """Durable publish: compare-and-append, ordered by run number AND cut."""
         last, cut = log[-1], given(run.cut)
         if not (n > last.run and leq(last.cut, cut)) and self.mut != "draft_manifest":
             return None
-        return (*log, Manifest(n, cut, self.catalog(n), run.content))
+        return (*log, LogEntry(n, cut, self.catalog(n), run.content))
 
     # ---- steps of each process ---------------------------------------------
 
-    def steps(self, s: State) -> Iterator[tuple[str, State]]:
+    def steps(self, s: World) -> Iterator[tuple[str, World]]:
         """Every step that anybody can take, with its label."""
         for i, w in enumerate(s.writers):
             for label, redis, w2 in self.writer_steps(s, w):
@@ -458,9 +458,9 @@ class Model:
                 yield f"run{i + 1} {label}", t._replace(runs=(*s.runs[:i], run2, *s.runs[i + 1 :]))
         yield from self.other_steps(s)
 
-    def writer_steps(self, s: State, w: Writer) -> Iterator[tuple[str, Redis, Writer]]:
+    def writer_steps(self, s: World, w: WriterState) -> Iterator[tuple[str, Redis, WriterState]]:
         """What a speed writer can do next. A writer that takes no further step has crashed."""
-        r, down = s.redis, Writer()
+        r, down = s.redis, WriterState()
         if w.pc == "down":
             token = self.fresh(s, "epoch")
             if self.mut == "draft_counters" and token > 3:
@@ -469,16 +469,16 @@ class Model:
                 yield (
                     f"starts, meta missing, reads manifest of run {s.log[-1].run}",
                     r._replace(epoch=token),
-                    Writer("boot", token, s.log[-1]),
+                    WriterState("boot", token, s.log[-1]),
                 )
             else:
-                yield "starts", r._replace(epoch=token), Writer("up", token)
+                yield "starts", r._replace(epoch=token), WriterState("up", token)
         elif w.pc == "boot":
             made = self.lua_init(s, w)
             if made is None:
                 yield "init refused", r, down
             else:
-                yield f"init at {given(w.base).cut}", made, Writer("up", w.token)
+                yield f"init at {given(w.base).cut}", made, WriterState("up", w.token)
         elif w.pc == "up":
             if self.fenced(r, w.token) or r.applied is None:
                 yield "exits, fenced", r, down
@@ -492,7 +492,7 @@ class Model:
                         yield (
                             f"reads [{r.applied},{to}) counts {chosen}",
                             r,
-                            Writer(
+                            WriterState(
                                 "fly",
                                 w.token,
                                 None,
@@ -512,7 +512,7 @@ class Model:
             split = self.mut == "non_atomic_apply"
             part = "cut" if w.pc == "half" else "states" if split else "both"
             result, redis = self.lua_apply(r, w, part)
-            nxt = down if result == "FENCED" else Writer("up", w.token)
+            nxt = down if result == "FENCED" else WriterState("up", w.token)
             if result == "OK" and part == "states":
                 nxt = w._replace(pc="half")
             if result == "RETRY" and self.mut == "draft_retry":
@@ -524,12 +524,12 @@ class Model:
             if result == "OK" and self.sc.lost_reply and not split:
                 yield f"apply [{w.frm},{w.to}): {result}, reply lost", redis, w
 
-    def run_steps(self, s: State, n: int, run: Run) -> Iterator[tuple[str, State, Run]]:
+    def run_steps(self, s: World, n: int, run: RunState) -> Iterator[tuple[str, World, RunState]]:
         """What batch run n can do next. A run that takes no further step has crashed."""
-        r, end = s.redis, Run("end")
+        r, end = s.redis, RunState("end")
         if run.pc == "new" and r.applied is not None:
             made = self.lua_open(s, n)
-            yield f"opens at {r.applied}", s._replace(redis=made), Run("open", r.applied)
+            yield f"opens at {r.applied}", s._replace(redis=made), RunState("open", r.applied)
             if s.takeovers:
                 token = r.epoch if self.mut == "takeover_no_epoch_bump" else self.fresh(s, "epoch")
                 for cut in self.cuts:  # C = M, any master cut >= applied
@@ -537,7 +537,7 @@ class Model:
                         yield (
                             f"takeover fences, C = {cut}",
                             s._replace(redis=r._replace(epoch=token), takeovers=s.takeovers - 1),
-                            Run("open", cut, token),
+                            RunState("open", cut, token),
                         )
             if s.overtakes:
                 for cut in self.cuts:  # C = M, while the writer goes on
@@ -545,7 +545,7 @@ class Model:
                         yield (
                             f"begins to overtake, C = {cut}",
                             s._replace(overtakes=s.overtakes - 1),
-                            Run("open", cut, OVERTAKE),
+                            RunState("open", cut, OVERTAKE),
                         )
         elif run.pc == "open":  # waits for M >= C, computes, verifies
             for kind, content in self.compute(given(run.cut)):
@@ -572,7 +572,7 @@ class Model:
             )
             yield f"publish {'refused' if redis is None else 'OK'}", s._replace(redis=redis or r), end
 
-    def other_steps(self, s: State) -> Iterator[tuple[str, State]]:
+    def other_steps(self, s: World) -> Iterator[tuple[str, World]]:
         """Retire and loss of Redis."""
         r = s.redis
         if r.applied is not None:
@@ -591,66 +591,68 @@ class Model:
 
     # ---- invariants ----------------------------------------------------------
 
-    def check(self, s: State, t: State, label: str) -> State:
+    def check(self, s: World, t: World, label: str) -> World:
         """Check the invariants of step s -> t. Returns t with its ghost updated."""
         lost = label.startswith("Redis falls")
         r, q = s.redis, t.redis
         if r.applied and q.applied and not lost and not leq(r.applied, q.applied):
-            raise Violation(f"I2 reported cut went back: {r.applied} -> {q.applied}")
+            raise InvariantBroken(f"I2 reported cut went back: {r.applied} -> {q.applied}")
         for a, b in pairwise(t.log):
             if not leq(a.cut, b.cut):
-                raise Violation(f"I3 durable cut went back: {a.cut} -> {b.cut}")
+                raise InvariantBroken(f"I3 durable cut went back: {a.cut} -> {b.cut}")
         if q.applied is not None:
             m = next((m for m in t.log if m.run == q.published), None)
             if m is None:
-                raise Violation(f"I6 published run {q.published} is not durable")
+                raise InvariantBroken(f"I6 published run {q.published} is not durable")
             if not lost and not leq(s.shown, m.cut):
-                raise Violation(f"I3 published cut went back: {s.shown} -> {m.cut}")
+                raise InvariantBroken(f"I3 published cut went back: {s.shown} -> {m.cut}")
             t = t._replace(shown=m.cut)
         if (q, t.log) not in self.checked:
             self.check_readers(q, t.log)
             try:
                 self.check_recovery(q, t.log)
-            except Violation as v:
-                raise Violation(f"{v} (all crash here, then an undisturbed restart)") from None
+            except InvariantBroken as v:
+                raise InvariantBroken(f"{v} (all crash here, then an undisturbed restart)") from None
             self.checked.add((q, t.log))
         if self.mut == "torn_read" and r.applied and q.applied:
             for m in s.log:
                 self.compare(self.answer(r, m, states_of=q), m)
         return t
 
-    def compare(self, got: Answer | None, m: Manifest) -> None:
+    def compare(self, got: Answer | None, m: LogEntry) -> None:
         """An answer that was given is the oracle's."""
         if got is None:
             return
         cut, views = got
         for definition, value in views.items():
             if value != self.oracle(cut):
-                raise Violation(f"I1 run {m.run} {definition} at {cut}: answer {value}, oracle {self.oracle(cut)}")
+                raise InvariantBroken(
+                    f"I1 run {m.run} {definition} at {cut}: answer {value}, oracle {self.oracle(cut)}"
+                )
 
-    def check_readers(self, r: Redis, log: tuple[Manifest, ...]) -> None:
+    def check_readers(self, r: Redis, log: tuple[LogEntry, ...]) -> None:
         """I1 and I5 for a reader that holds any manifest; I6: the published run answers.
 
         I7: the seen ids are the ids below `marked`. A mutation of the seen ids must show in I1.
         """
         if self.mut is None and r.applied and dict(r.seen).keys() != self.first((0, 0), given(r.marked)).keys():
-            raise Violation(f"I7 seen ids {r.seen} are not the ids below {r.marked}")
+            raise InvariantBroken(f"I7 seen ids {r.seen} are not the ids below {r.marked}")
         for m in log:
             got = self.answer(r, m)
             if got and m.run not in [g.run for g in r.gens]:
-                raise Violation(f"I5 run {m.run} answered without its generation")
+                raise InvariantBroken(f"I5 run {m.run} answered without its generation")
             if r.applied is not None and m.run == r.published and got is None:
-                raise Violation(f"I6 published run {m.run} has no generation")
+                raise InvariantBroken(f"I6 published run {m.run} has no generation")
             self.compare(got, m)
 
-    def check_recovery(self, r: Redis, log: tuple[Manifest, ...]) -> None:
+    def check_recovery(self, r: Redis, log: tuple[LogEntry, ...]) -> None:
         """I4: everybody crashes here, then one writer, one run and one reader work undisturbed.
 
         All events must be counted by speed, then by batch.
         """
-        s = State(r, r, log, (Writer(),), (), 0, 0, 0, 0, (0, 0))
+        s = World(r, r, log, (WriterState(),), (), 0, 0, 0, 0, (0, 0))
 
-        def writer_until_idle(s: State) -> State:
+        def writer_until_idle(s: World) -> World:
             for _ in range(12):
                 options = list(self.writer_steps(s, s.writers[0]))
                 if not options:
@@ -665,20 +667,20 @@ class Model:
         held = next(m for m in log if m.run == s.redis.published)
         got = self.answer(s.redis, held)
         if got is None or got[0] != self.end:
-            raise Violation(f"I4 speed does not catch up: {got}")
+            raise InvariantBroken(f"I4 speed does not catch up: {got}")
         self.compare(got, held)
         n = len(self.sc.catalogs)  # one run more than the scenario has
         opened = self.lua_open(s, n)
-        run = Run("open", opened.applied, content=self.oracle(given(opened.applied)))
+        run = RunState("open", opened.applied, content=self.oracle(given(opened.applied)))
         longer = self.append(log, n, run)
         redis = self.lua_publish(opened, n, run) if longer else None
         if not longer or not redis or self.answer(redis, longer[-1]) is None:
-            raise Violation("I4 the next run cannot be published")
+            raise InvariantBroken("I4 the next run cannot be published")
         self.compare(self.answer(redis, longer[-1]), longer[-1])
 
     # ---- exploration -----------------------------------------------------------
 
-    def canonical(self, s: State) -> State:
+    def canonical(self, s: World) -> World:
         """Rename tokens and generation ids; order the interchangeable writers."""
         if self.mut == "draft_counters":
             return s
@@ -699,22 +701,22 @@ class Model:
         ws = list(s.writers)
         if not self.sc.saves:  # a token never comes back: a fenced writer can only exit
             inert = ("up", "fly") if self.sc.lean and self.mut not in SEEN_BEFORE_APPLY else ("up",)
-            ws = [Writer() if w.pc in inert and self.fenced(s.redis, w.token) else w for w in ws]
+            ws = [WriterState() if w.pc in inert and self.fenced(s.redis, w.token) else w for w in ws]
         ws = sorted(ws, key=lambda w: (w.token != s.redis.epoch, w.pc, w.to or (0, 0), w.frm or (0, 0)))
         writers = tuple(w._replace(gid=gid(w.gid), token=tok(w.token)) for w in ws)
         return s._replace(redis=r, saved=saved, runs=runs, writers=writers)
 
     def explore(self, limit: int = 5_000_000) -> int:
-        """Visit all states, breadth first. Returns how many there are; raises Violation at the first that is wrong."""
+        """Visit all states, breadth first; returns how many there are. Raises InvariantBroken at the first bad one."""
         start = self.initial()
-        parent: dict[State, tuple[State, str] | None] = {start: None}
+        parent: dict[World, tuple[World, str] | None] = {start: None}
         queue = deque([start])
         while queue:
             s = queue.popleft()
             for label, t in self.steps(s):
                 try:
                     t = self.canonical(self.check(s, t, label))
-                except Violation as v:
+                except InvariantBroken as v:
                     trace = [label]
                     while (before := parent[s]) is not None:
                         s, earlier = before
@@ -729,14 +731,14 @@ class Model:
         return len(parent)
 
 
-def run_all(mutation: str | None, verbose: bool, full: bool = False) -> tuple[int, Violation | None, str]:
+def run_all(mutation: str | None, verbose: bool, full: bool = False) -> tuple[int, InvariantBroken | None, str]:
     """Explore the scenarios up to the first violation."""
     total = 0
     for sc in [s._replace(lean=False) for s in SCENARIOS + EXTRA] if full else SCENARIOS:
         t0 = time.time()
         try:
             n = Model(sc, mutation).explore()
-        except Violation as v:
+        except InvariantBroken as v:
             return total + v.states, v, sc.name
         total += n
         if verbose:

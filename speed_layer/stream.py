@@ -87,7 +87,7 @@ class Refused(Exception):
         self.outcome = outcome
 
 
-class Reason(StrEnum):
+class EndReason(StrEnum):
     """Why a stream ended."""
 
     STOPPED = "stopped"
@@ -102,7 +102,7 @@ class Reason(StrEnum):
 class Ended(NamedTuple):
     """How a stream ended."""
 
-    reason: Reason
+    reason: EndReason
     failure: Exception | None = None
     tried: int = 0
     """Events of the micro-batch that failed; 0 where none did."""
@@ -197,7 +197,7 @@ class Stream:
         query = self._query
         if query is None:
             raise RuntimeError("run was called before start")
-        found: Reason | None = None
+        found: EndReason | None = None
         watching: Exception | None = None
         try:
             while not stopping.is_set() and query.isActive and (found := self._check_redis()) is None:
@@ -207,26 +207,26 @@ class Stream:
             watching = error
         finally:
             query.stop()
-        if self._refused == Outcome.FENCED or (self._refused is None and found == Reason.FENCED):
-            return Ended(Reason.FENCED, applied=self._micro_batches)
+        if self._refused == Outcome.FENCED or (self._refused is None and found == EndReason.FENCED):
+            return Ended(EndReason.FENCED, applied=self._micro_batches)
         if self._refused is not None:
-            return Ended(Reason.MOVED, applied=self._micro_batches)
+            return Ended(EndReason.MOVED, applied=self._micro_batches)
         if stopping.is_set():
-            return Ended(Reason.STOPPED, applied=self._micro_batches)
+            return Ended(EndReason.STOPPED, applied=self._micro_batches)
         failure = self._failure or watching or query.exception()
         if failure is not None:
             tried = self.size if self._failure is not None else 0
-            return Ended(Reason.FAILED, failure, tried, self._micro_batches)
-        return Ended(found or Reason.STOPPED, applied=self._micro_batches)
+            return Ended(EndReason.FAILED, failure, tried, self._micro_batches)
+        return Ended(found or EndReason.STOPPED, applied=self._micro_batches)
 
-    def _check_redis(self) -> Reason | None:
+    def _check_redis(self) -> EndReason | None:
         """None while Redis is at our epoch and our cut; else it was lost, rolled back or taken over."""
         with self._applying:
             snapshot = self.writer.reader.snapshot()
             if snapshot.epoch != self.writer.token:
-                return Reason.FENCED
+                return EndReason.FENCED
             is_ours = snapshot.meta is not None and cut_text(snapshot.meta.applied) == cut_text(self.applied)
-            return None if is_ours else Reason.MOVED
+            return None if is_ours else EndReason.MOVED
 
     def take(self, rows: DataFrame, batch_id: int) -> None:
         """One micro-batch, which begins where the last one that Redis took ended."""

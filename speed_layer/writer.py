@@ -41,7 +41,7 @@ from master_dataset.table import coverage
 from master_dataset.table.paths import table_path
 from speed_layer.seen_id_loader import first_time_ms, is_lacking, load_seen_ids
 from speed_layer.seen_ids import SeenIds, from_bytes
-from speed_layer.stream import Ended, Pace, Reason, Stream
+from speed_layer.stream import Ended, EndReason, Pace, Stream
 from views.columns import Columns
 from views.declarations import Declarations
 from views.source import Source
@@ -123,7 +123,7 @@ class SourceWriter:
         with self._reading_kafka_end(len(positions.latest)), self._heartbeat(writer):
             ended = self._stream(writer, meta, views, gid, positions)
         self._adapt_limit(ended)
-        if ended.reason == Reason.FENCED:
+        if ended.reason == EndReason.FENCED:
             self._check_fence()
         if ended.failure is not None:
             raise ended.failure

@@ -1,11 +1,11 @@
-"""Compare, before a run is published, what the speed side has said with what the run found for the same offsets.
+"""Compare the speed view with the run over the same offsets, before the run is published.
 
     batch view of the run before, at its cut C + generations that cover [C, C')  ==  batch view of the run, at C'
 
-The generations before the one that the run opened are closed: nobody writes them any more, and none of them goes
-before the run is published. So they can be read in peace, bucket by bucket. What they hold gives the run's states, and
-groups of the same buckets that they do not hold must be as they were. So must the totals of all other buckets of the
-days that the run wrote anew: a speed side that lost everything holds nothing to compare.
+The generations before the one that the run opened are closed: nobody writes them any more, and none of them is retired
+before the run is published. So they can be read bucket by bucket. The states of the run before, merged with theirs,
+must be the run's states. Groups of the same buckets that they do not hold must not have changed, and neither must the
+totals of all other buckets of the days that the run rewrote: a speed view that lost everything has nothing to compare.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ import pyarrow.parquet as pq
 import structlog
 
 from batch_layer.consistency import quarantine
-from batch_layer.consistency.late_duplicates import LateCopies, Off, apart
-from batch_layer.consistency.quarantine import MOST_EXAMPLES, Compared, Mark
+from batch_layer.consistency.late_duplicates import LateDuplicates, Off, apart
+from batch_layer.consistency.quarantine import MAX_EXAMPLES, Compared, Quarantine
 from batch_layer.index import Index, Level, open_index
 from batch_layer.index.layout import DAY_S
 from hand_off import publish_log
-from hand_off.batch_folder import COPIES, HASHES, BatchFolder
+from hand_off.batch_folder import DUPLICATES, HASHES, BatchFolder
 from hand_off.errors import BatchError
 from hand_off.manifests import read_manifest
 from hand_off.publish_log import Entry
@@ -42,12 +42,12 @@ from views.states import Reader
 from views.view import View
 
 log = structlog.get_logger()
-NO_SPEED_SIDE = "there is no speed side"
-MOST_PLACES = 4
-"""That one copy can make differ: its group, that of the event which counts instead, and the total of each."""
+NO_SPEED_VIEWS = "there are no speed views"
+MAX_GROUPS_PER_DUPLICATE = 4
+"""That one duplicate can make differ: its group, that of the event which counts instead, and the total of each."""
 
 
-class Stretch(NamedTuple):
+class ClosedRange(NamedTuple):
     """Closed generations, and the run at whose cut the first of them begins."""
 
     before: Entry
@@ -64,7 +64,7 @@ class Place(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """How a group differs, in words, and which answers by how much; None: the speed side's state cannot be read."""
+    """How a group differs, in words, and which answers by how much; None: the speed view's state cannot be read."""
 
     how: str
     off: Mapping[str, tuple[Off, ...]] | None = None
@@ -98,7 +98,7 @@ class Differences:
     def examples(self) -> tuple[str, ...]:
         """Some of them, in words."""
         return tuple(
-            f"{_in_words(self.view, place)}: {found.how}" for place, found in list(self.places.items())[:MOST_EXAMPLES]
+            f"{_in_words(self.view, place)}: {found.how}" for place, found in list(self.places.items())[:MAX_EXAMPLES]
         )
 
 
@@ -111,62 +111,62 @@ class Comparison:
     speed_views: SpeedViews | None
 
     def of_run(self, run: int, cut: Cut, views: Sequence[tuple[View, tuple[str, ...]]]) -> list[Compared]:
-        """Compare, remember, and set aside what is wrong. `views` are those of the run, each with its index.
+        """Compare, remember, and quarantined what is wrong. `views` are those of the run, each with its index.
 
         Nothing that goes wrong here keeps a run from being published: it is said instead that nothing was compared.
         """
         began, made = time.monotonic(), ""
         try:
-            stretch = self._stretch(run, cut)
-            if isinstance(stretch, str) or self.speed_views is None:
+            closed = self._closed_range(run, cut)
+            if isinstance(closed, str) or self.speed_views is None:
                 found = [
-                    Compared(view.name, view.hash, 0, run, why_not=str(stretch), at=time.time()) for view, _ in views
+                    Compared(view.name, view.hash, 0, run, why_not=str(closed), at=time.time()) for view, _ in views
                 ]
             else:
-                made = stretch.made
-                found = [self._view(self.speed_views, view, names, run, cut, stretch) for view, names in views]
-                if self._stretch(run, cut) != stretch:
+                made = closed.made
+                found = [self._view(self.speed_views, view, names, run, cut, closed) for view, names in views]
+                if self._closed_range(run, cut) != closed:
                     raise BatchError("the speed views changed while they were read")  # noqa: TRY301  # as any other
         except Exception as error:
             why = str(error).partition("\n")[0] or type(error).__name__
-            log.warning("not_compared", source=self.folder.source, run=run, why=why)
+            log.warning("comparison_failed", source=self.folder.source, run=run, reason=why)
             found = [Compared(view.name, view.hash, 0, run, why_not=why, at=time.time()) for view, _ in views]
         tell(self.folder, found, quarantine.record(self.folder, made, found, self.settings.consistency_threshold))
         log.info("compared", source=self.folder.source, run=run, seconds=round(time.monotonic() - began, 2))
         return found
 
-    def _stretch(self, run: int, cut: Cut) -> Stretch | str:
+    def _closed_range(self, run: int, cut: Cut) -> ClosedRange | str:
         """The generations between the newest run that the speed views still go with and this one; or why not."""
         if self.speed_views is None:
-            return NO_SPEED_SIDE
-        return closed_stretch(self.speed_views.reader.snapshot(), publish_log.read(self.folder), run, cut)
+            return NO_SPEED_VIEWS
+        return closed_range(self.speed_views.reader.snapshot(), publish_log.read(self.folder), run, cut)
 
     def _view(
-        self, speed_views: SpeedViews, view: View, names: tuple[str, ...], run: int, cut: Cut, stretch: Stretch
+        self, speed_views: SpeedViews, view: View, names: tuple[str, ...], run: int, cut: Cut, closed: ClosedRange
     ) -> Compared:
         began = time.monotonic()
-        about = Compared(view.name, view.hash, stretch.before.run, run, at=time.time())
-        if any(view.hash not in generation.views for generation in stretch.generations):
-            return _not(about, "it is new: the speed side has not had it for all of the time")
-        if stretch.before.run and stretch.before.catalog.get(view.name) != view.hash:
-            return _not(about, f"run {stretch.before.run} does not have it in this version")
-        with closing(self._index_of(stretch.before, view)) as before, closing(self._open(names)) as after:
+        about = Compared(view.name, view.hash, closed.before.run, run, at=time.time())
+        if any(view.hash not in generation.views for generation in closed.generations):
+            return _not(about, "it is new: the speed view has not had it for all of the time")
+        if closed.before.run and closed.before.catalog.get(view.name) != view.hash:
+            return _not(about, f"run {closed.before.run} does not have it in this version")
+        with closing(self._index_of(closed.before, view)) as before, closing(self._open(names)) as after:
             found = differences(
-                view, speed_views, stretch.generations, before, after, self.settings.consistency_groups, run
+                view, speed_views, closed.generations, before, after, self.settings.consistency_groups, run
             )
-        judged = judge(self.settings, found, stretch.before.cut, cut, self._copies(run, stretch))
+        judged = judge(self.settings, found, closed.before.cut, cut, self._duplicates(run, closed))
         return Compared(
-            view.name, view.hash, stretch.before.run, run, found.groups, found.compared, len(found.places),
+            view.name, view.hash, closed.before.run, run, found.groups, found.compared, len(found.places),
             judged.excused, found.examples(), not_explained=judged.why_not_all, wrong=judged.wrong,
             seconds=round(time.monotonic() - began, 3), at=time.time(),
         )  # fmt: skip
 
-    def _copies(self, run: int, stretch: Stretch) -> int | None:
-        """How many copies the run found since the cut of the run before, or more; None: that is not known."""
+    def _duplicates(self, run: int, closed: ClosedRange) -> int | None:
+        """How many duplicates the run found since the cut of the run before, or more; None: that is not known."""
         folder = self.folder.ids / f"{run:08}"
-        if not (folder / HASHES).is_dir() or stretch.before.run != publish_log.last(self.folder).run:
+        if not (folder / HASHES).is_dir() or closed.before.run != publish_log.last(self.folder).run:
             return None
-        return sum(int(pq.read_metadata(path).num_rows) for path in (folder / COPIES).glob("*.parquet"))
+        return sum(int(pq.read_metadata(path).num_rows) for path in (folder / DUPLICATES).glob("*.parquet"))
 
     def _index_of(self, entry: Entry, view: View) -> Index:
         return self._open(read_manifest(self.folder, entry.run).view(view.name).index if entry.run else ())
@@ -175,16 +175,16 @@ class Comparison:
         return open_index(self.folder.indexes / name for name in names)
 
 
-def tell(folder: BatchFolder, found: Sequence[Compared], marks: Sequence[Mark]) -> None:
+def tell(folder: BatchFolder, found: Sequence[Compared], marks: Sequence[Quarantine]) -> None:
     """Log what is amiss."""
     for each in found:
         if each.mismatched:
             log.warning(
-                "speed_side_differs", source=folder.source, view=each.view, run=each.run, compared=each.compared,
+                "speed_view_differs", source=folder.source, view=each.view, run=each.run, compared=each.compared,
                 mismatched=each.mismatched, excused=each.excused, examples=list(each.examples),
             )  # fmt: skip
     for mark in marks:
-        log.error("set_aside", source=folder.source, view=mark.view, why=mark.why)
+        log.error("quarantined", source=folder.source, view=mark.view, reason=mark.why)
 
 
 def explained(settings: Settings, found: Differences, start: Cut, end: Cut) -> tuple[int, str]:
@@ -193,16 +193,16 @@ def explained(settings: Settings, found: Differences, start: Cut, end: Cut) -> t
     return judged.excused, judged.why_not_all
 
 
-def judge(settings: Settings, found: Differences, start: Cut, end: Cut, copies: int | None = None) -> Judged:
-    """Which of the differences over the events in [start, end) are legal; `copies`: how many there are, if known.
+def judge(settings: Settings, found: Differences, start: Cut, end: Cut, duplicates: int | None = None) -> Judged:
+    """Which of the differences over the events in [start, end) are legal; `duplicates`: how many there are, if known.
 
-    Groups in buckets with too many events are not looked at. Each copy explains a few of them at most, so that what is
-    left over is wrong in any case.
+    Groups in buckets with too many events are not checked one by one. Each duplicate explains a few of them at most, so
+    what is left over is wrong in any case.
     """
     if not found.places:
         return Judged()
     table, buckets = table_path(settings, found.view.source.name), {place.bucket for place in found.places}
-    late = LateCopies.read(settings, found.view, table, start, end, buckets)
+    late = LateDuplicates.read(settings, found.view, table, start, end, buckets)
     unread = sum(place.bucket in late.unread for place in found.places)
     excused = sum(
         difference.off is not None and late.excuses(place.bucket, None if place.is_total else place.key, difference.off)
@@ -212,25 +212,28 @@ def judge(settings: Settings, found: Differences, start: Cut, end: Cut, copies: 
     wrong = len(found.places) - unread - excused
     if not unread:
         return Judged(excused, wrong)
-    more = max(unread - MOST_PLACES * copies, 0) if copies is not None else 0
-    why = f"{unread:,} are in buckets with more than consistency_events, of which some may be copies after the horizon"
+    more = max(unread - MAX_GROUPS_PER_DUPLICATE * duplicates, 0) if duplicates is not None else 0
+    why = (
+        f"{unread:,} are in buckets with more than consistency_events, of which some may be "
+        "duplicates after the horizon"
+    )
     return Judged(excused, wrong + more, why)
 
 
-def closed_stretch(kept: RedisSnapshot, entries: Sequence[Entry], run: int, cut: Cut) -> Stretch | str:
+def closed_range(kept: RedisSnapshot, entries: Sequence[Entry], run: int, cut: Cut) -> ClosedRange | str:
     """The generations from the newest published run that has one on, up to that of `run` at `cut`; or why not."""
     if kept.meta is None:
         return "Redis holds no speed views"
     place = next((n for n, each in enumerate(kept.generations) if each.run == run), None)
     if place is None and cut_text(kept.meta.applied) != cut_text(cut):  # nobody writes: a takeover, or a run alone
-        return "the speed side is not at the cut of the run"
+        return "the speed view is not at the cut of the run"
     if place is not None and cut_text(kept.generations[place].start) != cut_text(cut):
         return "the generation of the run begins elsewhere"
-    closed = kept.generations[:place]
+    before = kept.generations[:place]
     for entry in sorted((entry for entry in entries if entry.run < run), key=lambda entry: -entry.run):
-        for number, generation in enumerate(closed):
+        for number, generation in enumerate(before):
             if generation.run == entry.run and cut_text(generation.start) == cut_text(entry.cut):
-                return Stretch(entry, closed[number:], kept.meta.made)
+                return ClosedRange(entry, before[number:], kept.meta.made)
     return "the speed views do not begin at the cut of a published run"
 
 
@@ -273,7 +276,7 @@ def differences(
 
 
 def _check_untold(found: Differences, before: Index, after: Index, held: Collection[int], most: int) -> None:
-    """The totals of buckets that generations do not hold, of the days that the run wrote anew: the newest first."""
+    """The totals of buckets that generations do not hold, of the days that the run rewrote: the newest first."""
     changed = [day for day, file in after.days.items() if before.days.get(day) is not file]
     for day in sorted(changed, reverse=True):
         old, new = (
@@ -354,7 +357,7 @@ def _difference(view: View, said: Sequence[bytes], true: Sequence[bytes]) -> Dif
     if not names:
         return None
     ours, theirs = (view.present(state, names[:1])[names[0]] for state in (left, right))
-    how = f"{names[0]} is {str(ours)[:60]} by the speed side and {str(theirs)[:60]} in the batch view"
+    how = f"{names[0]} is {str(ours)[:60]} by the speed view and {str(theirs)[:60]} in the batch view"
     return Difference(how, off)
 
 

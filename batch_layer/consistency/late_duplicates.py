@@ -1,8 +1,9 @@
-"""Copies that the speed side may have counted, and a batch run has not: the differences between both that are legal.
+"""Duplicates that the speed view may have counted and a batch run has not: the legal differences between the two.
 
-The speed side knows an id for as long as its horizon; a copy that comes later counts once more, until the next run. And
-of copies in different partitions another one may be the first at another cut. Only groups of such copies are excused,
-and only as far as these copies reach; where they say the same, only in what depends on their position (First, Last).
+The speed layer knows an id until its horizon; a duplicate that comes later counts once more, until the next run. Of
+duplicates in different partitions, another one may be the first at another cut. Only groups of such duplicates are
+excused, and only as far as these duplicates reach. Where they are equal, only what depends on their location is excused
+(First, Last).
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ At = tuple[int, bytes | None]
 Numbers = tuple[Any, ...]
 
 
-class Record(NamedTuple):
+class StoredRecord(NamedTuple):
     """One of several with the same id. `event` is None of those in no bucket that was looked at."""
 
     partition: int
@@ -58,19 +59,19 @@ class Record(NamedTuple):
         return self[:2]
 
 
-Found = dict[str, dict[tuple[int, int], Record]]
+Found = dict[str, dict[tuple[int, int], StoredRecord]]
 """By id, and by partition and offset."""
 
 
 class Off(NamedTuple):
-    """By how much a number of the speed side is larger than the true one; doubles: give or take `slack`."""
+    """By how much a number of the speed view is larger than the true one; doubles: give or take `slack`."""
 
     by: Any
     slack: float = 0
 
 
 class Reach(NamedTuple):
-    """How far copies can take a number down and up; `size`: of doubles, how much is added on the way."""
+    """How far duplicates can take a number down and up; `size`: of doubles, how much is added on the way."""
 
     down: Any
     up: Any
@@ -82,7 +83,7 @@ class Reach(NamedTuple):
         return bool(self.down - slack <= off.by <= self.up + slack)
 
 
-class Copies(NamedTuple):
+class DuplicateSet(NamedTuple):
     """The events with one id since a cut, in the order of their positions, and the one that counted before."""
 
     since: tuple[Event | None, ...]
@@ -93,21 +94,21 @@ class Copies(NamedTuple):
 
 
 @dataclass(frozen=True)
-class LateCopies:
-    """The copies among the events since a cut that the speed side may have counted."""
+class LateDuplicates:
+    """The duplicates among the events since a cut that the speed view may have counted."""
 
     view: View
-    late: tuple[Copies, ...] = ()
-    elsewhere: tuple[Copies, ...] = ()
-    """Of copies in several partitions that say the same: at which position they are counted may differ."""
+    late: tuple[DuplicateSet, ...] = ()
+    elsewhere: tuple[DuplicateSet, ...] = ()
+    """Of duplicates in several partitions that say the same: at which position they are counted may differ."""
     unread: frozenset[int] = frozenset()
-    """Buckets with too many events to look at: nothing is known of copies there."""
+    """Buckets with too many events to look at: nothing is known of duplicates there."""
 
     @classmethod
     def read(
         cls, settings: Settings, view: View, table: Path, start: Cut, end: Cut, buckets: Collection[int]
-    ) -> LateCopies:
-        """From the master dataset: the copies since `start` of events in `buckets`, where the differences are.
+    ) -> LateDuplicates:
+        """From the master dataset: the duplicates since `start` of events in `buckets`, where the differences are.
 
         Where more than `consistency_events` came since, the buckets with the fewest events are looked at, as many as
         hold no more than that.
@@ -125,16 +126,16 @@ class LateCopies:
         found = {name: each for name, each in found.items() if _may_differ(each.values(), start, horizon)}
         if not is_part:  # else they were read already
             _add_events(found, table, start, view, read)
-        late, equal = list[Copies](), list[Copies]()
+        late, equal = list[DuplicateSet](), list[DuplicateSet]()
         for each in found.values():
-            (late if _is_late(each.values(), horizon) else equal).append(_copies_of(each.values(), start))
+            (late if _is_late(each.values(), horizon) else equal).append(_duplicates_of(each.values(), start))
         return cls(view, tuple(late), tuple(equal), frozenset(buckets) - read)
 
     def excuses(self, bucket: int, key: bytes | None, off: Mapping[str, tuple[Off, ...]]) -> bool:
         """Whether a group may differ in some answers, by so much; key None: the total of the bucket.
 
-        Counts, sums, averages and histograms may be off as far as some counting of the copies can take them. Of other
-        answers no bound is known: they are excused wherever a late copy is.
+        Counts, sums, averages and histograms may be off as far as some counting of the duplicates can take them. Other
+        answers have no known bound: they are excused wherever a late duplicate is.
         """
         at = (bucket, key)
         if at in self._reach:
@@ -145,23 +146,23 @@ class LateCopies:
 
     @cached_property
     def _places(self) -> set[At]:
-        """The groups of equal copies in several partitions."""
+        """The groups of equal duplicates in several partitions."""
         events = [event for each in self.elsewhere for event in (*each.since, each.before) if event is not None]
         return {at for event in events for at in _numbers_of(self.view, event)}
 
     @cached_property
     def _reach(self) -> dict[At, dict[str, list[Reach]]]:
-        """How far all late copies together can take each number of each group."""
+        """How far all late duplicates together can take each number of each group."""
         found: dict[At, dict[str, list[Reach]]] = {}
-        for copies in self.late:
-            for at, more in _reach_of(self.view, copies).items():
+        for duplicates in self.late:
+            for at, more in _reach_of(self.view, duplicates).items():
                 known = found.get(at)
                 found[at] = more if known is None else {name: _sum(known[name], more[name]) for name in more}
         return found
 
 
 def apart(algebra: Algebra, said: Any, true: Any, pieces: Sequence[Any] = ()) -> tuple[Off, ...]:
-    """How far two states of an answer are apart, number by number; nothing where copies have no known bound."""
+    """How far two states of an answer are apart, number by number; nothing where duplicates have no known bound."""
     columns = zip(*(_numbers(algebra, state) for state in (said, true, *pieces)), strict=True)
     return tuple(Off(column[0] - column[1], _slack(column)) for column in columns)
 
@@ -172,7 +173,7 @@ def ids_below(table: Path, cut: Cut, ids: Iterable[str]) -> Iterator[str]:
         yield from (row["event_id"] for row in _rows(table, RecordFilter(end=cut), POSITIONS, ids))
 
 
-# ---- how far copies can take an answer -----------------------------------------
+# ---- how far duplicates can take an answer -----------------------------------------
 
 
 def _numbers(algebra: Algebra, state: Any) -> Numbers:
@@ -202,34 +203,34 @@ def _numbers_of(view: View, event: Event | None) -> dict[At, dict[str, Numbers]]
     return found
 
 
-def _reach_of(view: View, copies: Copies) -> dict[At, dict[str, list[Reach]]]:
-    """How far the copies of one event can take the numbers of their groups."""
+def _reach_of(view: View, duplicates: DuplicateSet) -> dict[At, dict[str, list[Reach]]]:
+    """How far the duplicates of one event can take the numbers of their groups."""
     nothing = {name: _numbers(algebra, algebra.zero()) for name, algebra in view.algebras.items()}
     inside: dict[At, dict[int, dict[str, Numbers]]] = {}
-    for number, event in enumerate((copies.before, *copies.since)):
+    for number, event in enumerate((duplicates.before, *duplicates.since)):
         for at, numbers in _numbers_of(view, event).items():
             inside.setdefault(at, {})[number] = numbers
     found = {}
     for at, numbers_of in inside.items():
         since = [numbers for number, numbers in numbers_of.items() if number]
-        if len(since) < len(copies.since):  # those that are elsewhere add nothing here
+        if len(since) < len(duplicates.since):  # those that are elsewhere add nothing here
             since.append(nothing)
         parts = [numbers_of.get(0, nothing), numbers_of.get(1, nothing), *since]
         found[at] = {
-            name: [_reach(copies, *column) for column in zip(*(part[name] for part in parts), strict=True)]
+            name: [_reach(duplicates, *column) for column in zip(*(part[name] for part in parts), strict=True)]
             for name in nothing
         }
     return found
 
 
-def _reach(copies: Copies, before: Any, first: Any, *since: Any) -> Reach:
-    """The speed side counts any of those since, at least one where there was none before; the true one is taken off."""
+def _reach(duplicates: DuplicateSet, before: Any, first: Any, *since: Any) -> Reach:
+    """The speed view counts any of those since, at least one where there was none before; the true one is taken off."""
     down, up = sum(min(each, 0) for each in since), sum(max(each, 0) for each in since)
     size = float(abs(before) + sum(map(abs, since)))
-    if not copies.has_before:
+    if not duplicates.has_before:
         return Reach((down or min(since)) - first, (up or max(since)) - first, size)
     # One that is lower than the one before counts instead of it in a run; `verify` leaves both out.
-    moved = 0 if copies.is_first_before else before - first
+    moved = 0 if duplicates.is_first_before else before - first
     return Reach(down + min(moved, 0), up + max(moved, 0), size)
 
 
@@ -237,17 +238,17 @@ def _sum(left: list[Reach], right: list[Reach]) -> list[Reach]:
     return [Reach(a.down + b.down, a.up + b.up, a.size + b.size) for a, b in zip(left, right, strict=True)]
 
 
-# ---- which copies there are ----------------------------------------------------
+# ---- which duplicates there are ----------------------------------------------------
 
 
-def _may_differ(records: Collection[Record], start: Cut, horizon: timedelta) -> bool:
+def _may_differ(records: Collection[StoredRecord], start: Cut, horizon: timedelta) -> bool:
     """Whether both sides may have counted different ones: some came since, late or in another partition."""
     is_since = any(_is_since(record, start) for record in records)
     is_elsewhere = len({record.partition for record in records}) > 1
     return is_since and len(records) > 1 and (is_elsewhere or _is_wide(records, horizon))
 
 
-def _is_late(records: Collection[Record], horizon: timedelta) -> bool:
+def _is_late(records: Collection[StoredRecord], horizon: timedelta) -> bool:
     """Whether any of them came after the horizon of another, or lies in another partition and says something else."""
     if _is_wide(records, horizon):
         return True
@@ -255,21 +256,21 @@ def _is_late(records: Collection[Record], horizon: timedelta) -> bool:
     return any(each is None or each != told[0] for each in told)
 
 
-def _is_wide(records: Collection[Record], horizon: timedelta) -> bool:
+def _is_wide(records: Collection[StoredRecord], horizon: timedelta) -> bool:
     times = [record.at for record in records]
     return not horizon or max(times) - min(times) > horizon
 
 
-def _is_since(record: Record, start: Cut) -> bool:
+def _is_since(record: StoredRecord, start: Cut) -> bool:
     return record.offset >= start.get(record.partition, 0)
 
 
-def _copies_of(records: Collection[Record], start: Cut) -> Copies:
+def _duplicates_of(records: Collection[StoredRecord], start: Cut) -> DuplicateSet:
     """Of those before the cut the lowest counted."""
     ordered = sorted(records, key=lambda record: record.place)
     since = tuple(record.event for record in ordered if _is_since(record, start))
     before = next((record for record in ordered if not _is_since(record, start)), None)
-    return Copies(since, before.event if before else None, before is not None, before is ordered[0])
+    return DuplicateSet(since, before.event if before else None, before is not None, before is ordered[0])
 
 
 # ---- reading -------------------------------------------------------------------
@@ -290,10 +291,10 @@ def _add_events(found: Found, table: Path, end: Cut, view: View, buckets: Collec
         found[record.event_id][record.place] = record
 
 
-def _record(row: dict[str, Any]) -> Record:
+def _record(row: dict[str, Any]) -> StoredRecord:
     place = row["partition"], row["offset"]
     event = Event(*place, row["event_id"], row["event_time"], row["event"]) if "event" in row else None
-    return Record(*place, row["event_id"], row["timestamp"], row["event_time"], event)
+    return StoredRecord(*place, row["event_id"], row["timestamp"], row["event_time"], event)
 
 
 def _bucket(view: View, time: datetime) -> int:

@@ -1,11 +1,11 @@
-"""What comparisons of the speed side with the batch side found, and which views are set aside: one small durable file.
+"""The results of comparisons, and which views are quarantined: one small durable file.
 
-A view whose speed states were wrong is marked. While the mark is in force, readers answer from the batch view alone,
-and say so. It ends by itself where the speed views were made anew (another `made`), and for the runs from the one on
-whose comparison found the generations after it right. Marks that ended stay for a while: a Redis that is set back to
-what it was before meets them again.
+A view whose speed states were wrong is quarantined: readers answer from its batch view alone, and say so. A quarantine
+ends when the speed views are rebuilt (another `made`), and for runs from the first whose comparison found all later
+generations right. A quarantine that ended stays in the file for a while, because a Redis that is rolled back needs it
+again.
 
-Readers need no lock, no Redis and no JVM: they look whether the file changed.
+Readers need no lock, no Redis and no JVM: they check whether the file changed.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from hand_off.publish_log import log_lock
 from infra.disk import replace_file
 
 FORMAT = 1
-MOST_MARKS = 200
-MOST_EXAMPLES = 5
+MAX_QUARANTINES = 200
+MAX_EXAMPLES = 5
 
 
 @dataclass(frozen=True)
 class Compared:
-    """What the speed side had said of a view for the offsets between two cuts, against what is true.
+    """The result of comparing a speed view with the truth, over the offsets between two cuts.
 
-    Of `groups` that it held, `compared` were; `mismatched` of these differ, `excused` of which may: copies that came
-    after the horizon. `why_not` says why nothing could be compared, `not_explained` why it is not known of all which
-    may: `wrong` of them may not in any case.
+    Of the `groups` that it held, `compared` were compared, and `mismatched` of these differ. `excused` of them may
+    differ, because of duplicates that came after the horizon. `why_not` says why nothing could be compared,
+    `not_explained` why some differences could not be explained; `wrong` are wrong in any case.
     """
 
     view: str
@@ -67,15 +67,15 @@ class Compared:
         if self.why_not:
             return f"not compared: {self.why_not}"
         of = f"{self.compared:,} of {self.groups:,}" if self.compared < self.groups else f"{self.compared:,}"
-        excused = f", {self.excused:,} by late copies" if self.excused else ""
+        excused = f", {self.excused:,} by late duplicates" if self.excused else ""
         excused += f", {self.wrong:,} wrong in any case" if self.wrong and self.not_explained else ""
         excused += f", not explained: {self.not_explained}" if self.not_explained else ""
         return f"{self.mismatched:,} of {of} groups differ{excused}" if self.mismatched else f"{of} groups equal"
 
 
 @dataclass(frozen=True)
-class Mark:
-    """A view whose speed side is set aside. `lifted`: readers of this run and of later ones use it again."""
+class Quarantine:
+    """A view whose speed view is quarantined. `lifted`: readers of this run and of later ones use it again."""
 
     view: str
     hash: str
@@ -92,10 +92,10 @@ class Consistency:
 
     views: Mapping[str, Compared] = field(default_factory=dict)
     """The last comparison of each view, by name."""
-    marks: tuple[Mark, ...] = ()
+    marks: tuple[Quarantine, ...] = ()
 
-    def mark_of(self, definition_hash: str, run: int, made: str) -> Mark | None:
-        """The mark that keeps readers of a run from the speed side of a view, if one does."""
+    def quarantine_of(self, definition_hash: str, run: int, made: str) -> Quarantine | None:
+        """The mark that keeps readers of a run from the speed view of a view, if one does."""
         for mark in reversed(self.marks):
             if mark.hash == definition_hash and mark.made == made and (mark.lifted is None or run < mark.lifted):
                 return mark
@@ -106,7 +106,7 @@ NOTHING = Consistency()
 
 
 def read(folder: BatchFolder) -> Consistency:
-    """What is known. BatchError where the file is damaged: then no speed side of the source is to be trusted."""
+    """What is known. BatchError where the file is damaged: then no speed view of the source is to be trusted."""
     try:
         text = folder.consistency.read_bytes()
     except FileNotFoundError:
@@ -114,29 +114,29 @@ def read(folder: BatchFolder) -> Consistency:
     value = unseal(text)
     if value is None or value.get("format") != FORMAT:
         raise BatchError(
-            f"{str(folder.consistency)!r} is damaged, so it is not known which views are set aside. The next batch run "
-            f"writes it anew: `tidemark batch run --source {folder.source}`."
+            f"{str(folder.consistency)!r} is damaged, so it is not known which views are quarantined. The next batch "
+            f"run rewrites it: `tidemark batch run --source {folder.source}`."
         )
     views = {name: Compared(**{**each, "examples": tuple(each["examples"])}) for name, each in value["views"].items()}
-    return Consistency(views, tuple(Mark(**each) for each in value["marks"]))
+    return Consistency(views, tuple(Quarantine(**each) for each in value["marks"]))
 
 
-def record(folder: BatchFolder, made: str, found: Sequence[Compared], threshold: float) -> list[Mark]:
-    """Remember what was found, durably: set aside what is above the threshold, lift what was found right.
+def record(folder: BatchFolder, made: str, found: Sequence[Compared], threshold: float) -> list[Quarantine]:
+    """Record results durably: quarantine views above the threshold, lift the quarantine of those found right.
 
-    `made`: by what the speed views were made that were compared. Returns the marks that are new.
+    `made`: the generation that the compared speed views were created with. Returns the new quarantines.
     """
     with log_lock(folder):  # readers see the old file or the new one; writers come one after the other
         try:
             known = read(folder)
-        except BatchError:  # whatever was set aside is so until it was found right once more
+        except BatchError:  # whatever was quarantined is so until it was found right once more
             if not made:  # marks without knowing of which speed views would keep nobody from any
                 return []
-            known = Consistency({}, tuple(_mark(each, made, "the marks of before were lost") for each in found))
+            known = Consistency({}, tuple(_quarantine(each, made, "the marks of before were lost") for each in found))
         new, marks = [], list(known.marks)
         for each in found:
             if each.is_above(threshold):
-                new.append(_mark(each, made, f"{each.in_words}, like {'; '.join(each.examples[:1])}"))
+                new.append(_quarantine(each, made, f"{each.in_words}, like {'; '.join(each.examples[:1])}"))
                 marks = [mark for mark in marks if not _is_open(mark, each, made)] + [new[-1]]
             elif each.compared and not each.why_not and not each.not_explained:
                 marks = [_lifted(mark, each) if _is_open(mark, each, made) else mark for mark in marks]
@@ -144,21 +144,21 @@ def record(folder: BatchFolder, made: str, found: Sequence[Compared], threshold:
         value = {
             "format": FORMAT,
             "views": {name: asdict(each) for name, each in views.items()},
-            "marks": [asdict(mark) for mark in marks[-MOST_MARKS:]],
+            "marks": [asdict(mark) for mark in marks[-MAX_QUARANTINES:]],
         }
         replace_file(folder.consistency, seal(value, indent=1))
     return new
 
 
-def _mark(found: Compared, made: str, why: str) -> Mark:
-    return Mark(found.view, found.hash, made, found.run, why, time.time())
+def _quarantine(found: Compared, made: str, why: str) -> Quarantine:
+    return Quarantine(found.view, found.hash, made, found.run, why, time.time())
 
 
-def _is_open(mark: Mark, found: Compared, made: str) -> bool:
+def _is_open(mark: Quarantine, found: Compared, made: str) -> bool:
     return mark.hash == found.hash and mark.made == made and mark.lifted is None
 
 
-def _lifted(mark: Mark, found: Compared) -> Mark:
+def _lifted(mark: Quarantine, found: Compared) -> Quarantine:
     """Only by generations that were opened after those that were found wrong."""
     return replace(mark, lifted=found.run) if found.since_run >= mark.run else mark
 

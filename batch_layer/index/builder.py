@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from batch_layer.index import scratch
-from batch_layer.index.files import TABLES, IndexFile, Meta, seal_file
+from batch_layer.index.files import TABLES, IndexFile, IndexMeta, seal_file
 from batch_layer.index.layout import (
     IDS,
     KEYS,
@@ -55,9 +55,9 @@ if TYPE_CHECKING:
 
 MAP_BYTES = 2**40
 """The most that a file may grow to. Only what is written takes disk, and address space is free."""
-MOST_FILES = 8
+MAX_FILES = 8
 WRITTEN_AT_ONCE = 20_000
-PART_TILES, MOST_PARTS = 50_000, 8
+PART_TILES, MAX_PARTS = 50_000, 8
 """The keys of a month are merged in parts, by several processes, where it has many tiles."""
 
 Each = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
@@ -128,7 +128,7 @@ class _Build:
                 self._make(month, days)
             elif self.old is not None:
                 self._copy(self.old, month, days)
-        meta = Meta(
+        meta = IndexMeta(
             grain_s=self.shape.grain_s,
             is_keyed=bool(self.shape.keys),
             days=self.days,
@@ -164,7 +164,7 @@ class _Build:
         largest = max(made, key=lambda each: each.groups)
         names = pa.concat_arrays([batch["name"] for batch in scratch.batches(largest.task.place("keys"))])
         days = (end_of(Level.MONTH, month) - month) // (end_of(Level.DAY, month) - month)
-        count = min(max(len(names) * days // PART_TILES, 1), MOST_PARTS, len(names))
+        count = min(max(len(names) * days // PART_TILES, 1), MAX_PARTS, len(names))
         bounds = [b"", *(names[len(names) * part // count].as_py() for part in range(1, count)), None]
         return [
             MonthTask(self.shape, month, made, before, self.is_whole, self.folder, part, low or b"", high)

@@ -22,12 +22,12 @@ SEAL = b"tidemark-index-sum:"
 SEAL_BYTES = len(SEAL) + hashlib.sha256().digest_size
 """At the end of a file, behind all that LMDB looks at: the checksum of what stands before it."""
 READ_AT_ONCE = 2**20
-MOST_SOUND = 10_000
+MAX_SOUND = 10_000
 TABLES = (*(level.table for level in Level), SUMS, IDS, KEYS)
 
 
 @dataclass(frozen=True)
-class Meta:
+class IndexMeta:
     """What a file says of itself: its days with how many groups each has, its months, and its part of the keys."""
 
     grain_s: int
@@ -43,7 +43,7 @@ class Meta:
         return json.dumps({"format": FORMAT, **vars(self), "days": list(self.days.items())}).encode()
 
     @classmethod
-    def from_bytes(cls, text: bytes | None) -> Meta:
+    def from_bytes(cls, text: bytes | None) -> IndexMeta:
         """The inverse. OtherFormat where another version wrote it; other errors where it is damaged."""
         value = json.loads(text or b"null")
         if value["format"] != FORMAT:
@@ -70,7 +70,7 @@ class IndexFile:
     path: Path
     environment: Any
     tables: dict[bytes, Any]
-    meta: Meta
+    meta: IndexMeta
 
     def reading(self, *, buffers: bool = False) -> Any:
         """A transaction to read in. `buffers`: what it gives lies in the file, and is gone when the file is closed."""
@@ -147,7 +147,7 @@ def _check_seal(path: Path) -> None:
         raise ValueError("it was cut short, or another version of Tidemark wrote it")
     if found != SEAL + _checksum(path, size):
         raise ValueError("its bytes are not those that were written")
-    if len(_sound) >= MOST_SOUND:
+    if len(_sound) >= MAX_SOUND:
         _sound.clear()
     _sound[path] = stamp
 
@@ -172,7 +172,7 @@ def _open(path: Path) -> IndexFile:
         if path.stat().st_size < last_byte:  # a look behind its end would end the process
             raise ValueError(f"it has {path.stat().st_size} bytes instead of {last_byte}")
         with environment.begin() as transaction:
-            meta = Meta.from_bytes(transaction.get(META))
+            meta = IndexMeta.from_bytes(transaction.get(META))
         found = IndexFile(path, environment, {name: environment.open_db(name) for name in TABLES}, meta)
         failed.pop_all()
     return found
@@ -185,7 +185,7 @@ def _told(path: Path) -> Iterator[None]:
         yield
     except (lmdb.Error, OSError, ValueError, TypeError, KeyError) as error:
         what = str(error) if isinstance(error, OtherFormat) else f"cannot be read ({error})"
-        raise BatchError(f"The index {str(path)!r} {what}. `tidemark batch run --full` makes it anew.") from None
+        raise BatchError(f"The index {str(path)!r} {what}. `tidemark batch run --full` rebuilds it.") from None
 
 
 class Held:

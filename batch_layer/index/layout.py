@@ -50,7 +50,7 @@ class Level(StrEnum):
         return self.value.encode()
 
 
-class Stretch(NamedTuple):
+class TileRange(NamedTuple):
     """Tiles of one level: those that begin in [start, end)."""
 
     level: Level
@@ -102,13 +102,13 @@ def end_of(level: Level, begin: int) -> int:
     return begin + DAY_S
 
 
-def cover(levels: Sequence[Level], start: int, end: int) -> Iterator[Stretch]:
+def cover(levels: Sequence[Level], start: int, end: int) -> Iterator[TileRange]:
     """The fewest tiles that hold the same as the buckets that begin in [start, end): the coarse ones in its middle."""
     if start >= end:
         return
     coarsest, *finer = levels
     if not finer:
-        yield Stretch(coarsest, start, end)
+        yield TileRange(coarsest, start, end)
         return
     first, last = begin_of(coarsest, start), begin_of(coarsest, end - 1)
     if first < start:
@@ -119,7 +119,7 @@ def cover(levels: Sequence[Level], start: int, end: int) -> Iterator[Stretch]:
         yield from cover(finer, start, end)
         return
     yield from cover(finer, start, first)
-    yield Stretch(coarsest, first, last)
+    yield TileRange(coarsest, first, last)
     yield from cover(finer, last, end)
 
 

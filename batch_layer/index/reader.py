@@ -306,7 +306,7 @@ def _blocks(file: IndexFile, level: Level, period: int, part: int) -> Iterator[t
 
 
 def _damaged(file: IndexFile, what: str) -> BatchError:
-    return BatchError(f"The index {str(file.path)!r} is damaged: {what}. `tidemark batch run --full` makes it anew.")
+    return BatchError(f"The index {str(file.path)!r} is damaged: {what}. `tidemark batch run --full` rebuilds it.")
 
 
 def open_index(paths: Iterable[Path]) -> Index:

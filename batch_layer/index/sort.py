@@ -21,7 +21,7 @@ from views.keys import pack_key
 READ_ROWS = 2_000
 CHUNK_BYTES = 2**25
 """So much is sorted in memory."""
-MOST_PARTS = 256
+MAX_PARTS = 256
 KNOWN_KEYS = 100_000
 MICROS = 1_000_000
 ROW = pa.schema({"name": pa.binary(), "key": pa.binary(), "begin": pa.uint32(), "state": pa.binary()})
@@ -96,7 +96,7 @@ def _in_order(given: DayFiles, table: pa.Table) -> Iterator[pa.RecordBatch]:
 def _bounds(given: DayFiles, first: pa.Table) -> list[bytes]:
     """Names that split all groups into parts that fit into memory, by what the first of them look like."""
     rows = sum(pq.read_metadata(file).num_rows for file in given.files)
-    parts = min(-(-rows * first.nbytes // (len(first) * CHUNK_BYTES)), MOST_PARTS)
+    parts = min(-(-rows * first.nbytes // (len(first) * CHUNK_BYTES)), MAX_PARTS)
     names = first["name"]
     return [names[len(names) * part // parts].as_py() for part in range(1, parts)]
 

@@ -28,7 +28,7 @@ HALF_ROWS = 2**20
 """So many lower halves (of 32 bits) can be added as doubles."""
 AT_ONCE = 2**20
 """So many numbers are added up at a time."""
-MOST_KNOWN = 4_096
+MAX_KNOWN = 4_096
 """Keys that are remembered, each way."""
 SPARSE = 8
 """Where there are so many times more keys than numbers, room is made for the keys that are there alone."""
@@ -145,8 +145,8 @@ class Sums:
 
 
 def _room_in(known: dict[Any, Any]) -> dict[Any, Any]:
-    """The same, begun anew where it is full."""
-    if len(known) >= MOST_KNOWN:
+    """The same, started again where it is full."""
+    if len(known) >= MAX_KNOWN:
         known.clear()
     return known
 

@@ -1,6 +1,6 @@
 """Make tiles: the rows of a day, and the days of a month, sorted by key and merged. Spark's Python workers run this.
 
-What is in memory at a time does not grow with the day: rows are sorted, and totals set aside, in chunks on the disk.
+What is in memory at a time does not grow with the day: rows are sorted, and totals quarantined, in chunks on the disk.
 """
 
 from __future__ import annotations

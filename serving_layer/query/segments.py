@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from batch_layer.index.layout import DAY_S, Level, Stretch, cover
+from batch_layer.index.layout import DAY_S, Level, TileRange, cover
 from serving_layer.query.model import Period
 
 SHORTEST_MONTH_S = 28 * DAY_S
@@ -42,15 +42,15 @@ class Segments:
             return Span(0, 0)
         return Span(self.at(window.start), self.at(window.end - 1) + 1)
 
-    def stretches(self, levels: Sequence[Level]) -> list[Stretch]:
+    def stretches(self, levels: Sequence[Level]) -> list[TileRange]:
         """The tile ranges to read, in the order of time: as few tiles as possible. `levels` are coarsest first."""
-        found: list[Stretch] = []
+        found: list[TileRange] = []
         for start, end in zip(self.starts, self.ends, strict=True):
             for level, first, last in _cover(levels, start, end):
                 if found and found[-1].end == first and found[-1].level is level:
-                    found[-1] = Stretch(level, found[-1].start, last)
+                    found[-1] = TileRange(level, found[-1].start, last)
                 else:
-                    found.append(Stretch(level, first, last))
+                    found.append(TileRange(level, first, last))
         return found
 
     def ranges(self) -> list[Period]:

@@ -20,7 +20,7 @@ import structlog
 from batch_layer.consistency import quarantine
 from batch_layer.consistency.quarantine import Consistency
 from batch_layer.index import Index, Tile, open_index
-from batch_layer.index.layout import DAY_S, Stretch
+from batch_layer.index.layout import DAY_S, TileRange
 from batch_layer.index.sums import Sums
 from hand_off import definitions, publish_log
 from hand_off.batch_folder import BatchFolder
@@ -176,7 +176,12 @@ class OpenRun:
 
 
 def tiles(
-    index: Index, tile_ranges: Iterable[Stretch], selection: KeySelection, check: Callable[[], None], *, is_total: bool
+    index: Index,
+    tile_ranges: Iterable[TileRange],
+    selection: KeySelection,
+    check: Callable[[], None],
+    *,
+    is_total: bool,
 ) -> Iterator[Tile]:
     """The tiles of an index in these ranges. `is_total`: the totals over all keys are enough."""
     for level, start, end in tile_ranges:
@@ -261,7 +266,7 @@ class BatchViewReader:
         known = self._compared()
         if isinstance(known, BatchError):
             return str(known).removesuffix(".")
-        mark = known.mark_of(view.hash, run, made)
+        mark = known.quarantine_of(view.hash, run, made)
         if mark is None:
             return None
         return (

@@ -16,9 +16,9 @@ from typing import Any
 from zlib import crc32
 
 from batch_layer.consistency import quarantine
-from batch_layer.consistency.comparison import Differences, Place, closed_stretch, explained, tell
+from batch_layer.consistency.comparison import Differences, Place, closed_range, explained, tell
 from batch_layer.consistency.late_duplicates import ids_below
-from batch_layer.consistency.quarantine import MOST_EXAMPLES, Compared
+from batch_layer.consistency.quarantine import MAX_EXAMPLES, Compared
 from hand_off import publish_log
 from hand_off.batch_folder import BatchFolder
 from hand_off.bucket_totals import totals
@@ -79,7 +79,7 @@ def _speed_view(settings: Settings, speed_views: SpeedViews, folder: BatchFolder
     began, max_states = time.monotonic(), settings.consistency_groups
     snapshot, entries = speed_views.reader.snapshot(), publish_log.read(folder)
     is_served = view.name in entries[-1].catalog
-    interval = closed_stretch(snapshot, entries, NEVER, snapshot.meta.applied if snapshot.meta else {})
+    interval = closed_range(snapshot, entries, NEVER, snapshot.meta.applied if snapshot.meta else {})
     if isinstance(interval, str):
         return "", Compared(view.name, view.hash, 0, 0, why_not=interval if is_served else JOINS, at=time.time())
     run, start = interval.before.run, interval.before.cut
@@ -230,7 +230,7 @@ def _compared(view: View, executed: Sequence[tuple[Query, Result]], found: Seque
             if place not in ours or true is None or not is_same(ours[place], true):
                 examples.append(f"{place[1] or 'the total'} in {place[0]}: {ours.get(place)} instead of {true}"[:300])
     return Compared(
-        view.name, view.hash, 0, 0, compared, compared, len(examples), examples=tuple(examples[:MOST_EXAMPLES]),
+        view.name, view.hash, 0, 0, compared, compared, len(examples), examples=tuple(examples[:MAX_EXAMPLES]),
         at=time.time(),
     )  # fmt: skip
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hand_off.model import MUTATIONS, SCENARIOS, Model, Scenario, Violation, run_all
+from hand_off.model import MUTATIONS, SCENARIOS, InvariantBroken, Model, Scenario, run_all
 
 SMALL = {scenario.name: scenario for scenario in SCENARIOS}
 """Explored in a second or two each. `python -m hand_off.model` explores all of them."""
@@ -26,7 +26,7 @@ def test_invariants_hold_in_every_reachable_state(name: str) -> None:
     ],
 )
 def test_broken_rule_is_caught(mutation: str, scenario: str, invariant: str) -> None:
-    with pytest.raises(Violation, match=f"^{invariant}") as caught:
+    with pytest.raises(InvariantBroken, match=f"^{invariant}") as caught:
         Model(SMALL[scenario], mutation).explore()
     assert caught.value.trace
 

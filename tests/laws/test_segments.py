@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from batch_layer.index.layout import DAY_S, Level, Stretch
+from batch_layer.index.layout import DAY_S, Level, TileRange
 from serving_layer.query.model import Period
 from serving_layer.query.segments import segments
 from tests.tiers import times
@@ -35,7 +35,7 @@ def next_bound(level: Level, second: int, grain_s: int) -> int | None:
     return timegm((year, month + 1, 1, 0, 0, 0))
 
 
-def tiles(stretches: list[Stretch], grain_s: int) -> list[Period]:
+def tiles(stretches: list[TileRange], grain_s: int) -> list[Period]:
     found = []
     for stretch in stretches:
         start = stretch.start
@@ -83,11 +83,11 @@ def test_a_period_is_covered_by_the_fewest_tiles(levels: tuple[Level, ...], grai
 def test_months_are_taken_whole_and_days_around_them() -> None:
     found = segments([Period(at("2026-01-30T22:00"), at("2026-04-02T01:00"))]).stretches(LEVELS[-1])
     assert found == [
-        Stretch(Level.GRAIN, at("2026-01-30T22:00"), at("2026-01-31")),
-        Stretch(Level.DAY, at("2026-01-31"), at("2026-02-01")),
-        Stretch(Level.MONTH, at("2026-02-01"), at("2026-04-01")),
-        Stretch(Level.DAY, at("2026-04-01"), at("2026-04-02")),
-        Stretch(Level.GRAIN, at("2026-04-02"), at("2026-04-02T01:00")),
+        TileRange(Level.GRAIN, at("2026-01-30T22:00"), at("2026-01-31")),
+        TileRange(Level.DAY, at("2026-01-31"), at("2026-02-01")),
+        TileRange(Level.MONTH, at("2026-02-01"), at("2026-04-01")),
+        TileRange(Level.DAY, at("2026-04-01"), at("2026-04-02")),
+        TileRange(Level.GRAIN, at("2026-04-02"), at("2026-04-02T01:00")),
     ]
 
 
@@ -121,13 +121,13 @@ def test_segments_are_the_windows_and_a_window_is_whole_segments(windows: list[P
 def test_days_side_by_side_are_one_stretch_and_what_lies_between_is_not_read() -> None:
     days = [Period(at(f"2026-01-{day:02}"), at(f"2026-01-{day + 1:02}")) for day in (*range(1, 20), *range(25, 29))]
     assert segments(days).stretches(LEVELS[-1]) == [
-        Stretch(Level.DAY, at("2026-01-01"), at("2026-01-20")),
-        Stretch(Level.DAY, at("2026-01-25"), at("2026-01-29")),
+        TileRange(Level.DAY, at("2026-01-01"), at("2026-01-20")),
+        TileRange(Level.DAY, at("2026-01-25"), at("2026-01-29")),
     ]
 
 
 def test_what_overlapping_windows_share_is_read_once() -> None:
     weeks = [Period(at("2026-01-01") + day * DAY_S, at("2026-01-08") + day * DAY_S) for day in range(10)]
     found = segments(weeks)
-    assert found.stretches(LEVELS[-1]) == [Stretch(Level.DAY, at("2026-01-01"), at("2026-01-17"))]
+    assert found.stretches(LEVELS[-1]) == [TileRange(Level.DAY, at("2026-01-01"), at("2026-01-17"))]
     assert [found.span(week) for week in weeks[:2]] == [(0, 7), (1, 8)]

@@ -281,7 +281,7 @@ def test_the_index_goes_on_from_file_to_file_and_begins_anew_where_it_must(
     Spark's workers build it, as if there were many groups.
     """
     monkeypatch.setattr("batch_layer.run.WORTH_WORKERS", 0)
-    monkeypatch.setattr("batch_layer.run.MOST_FILES", 2)
+    monkeypatch.setattr("batch_layer.run.MAX_FILES", 2)
     names = []
     for number in range(4):
         shop.archive(later(made(shop, 30, 40 + number), number))
@@ -380,13 +380,13 @@ def test_hashes_of_many_continued_runs_lie_in_few_folders_and_every_copy_is_foun
     cuts = [{event.partition: event.offset + 1 for event in shop.events[:end]} for end in ends]
     ids, names, total = shop.folder.ids, (), 0
     for run, (start, end) in enumerate(itertools.pairwise(cuts), start=1):
-        found = duplicates.find_copies(shop.spark, shop.table, start, end, ids, run, names, ends[run - 1])
-        assert (found.records, found.copies, found.why_all) == (ends[run] - ends[run - 1], run - 1, "")
-        names, total = (*names, f"{run:08}"), total + found.copies
+        found = duplicates.find_duplicates(shop.spark, shop.table, start, end, ids, run, names, ends[run - 1])
+        assert (found.records, found.duplicates, found.why_all) == (ends[run] - ends[run - 1], run - 1, "")
+        names, total = (*names, f"{run:08}"), total + found.duplicates
         if len(names) > most:
             names = (duplicates.merge_ids(shop.spark, ids, names, f"{run:08}-merged", ends[run], total),)
     assert names == ("00000005-merged", "00000006")
-    everywhere = duplicates.all_copies(shop.spark, ids, names)
+    everywhere = duplicates.all_duplicates(shop.spark, ids, names)
     assert everywhere is not None
     assert everywhere.distinct().count() == total == len(shop.events) - len(in_memory.counted(shop.events))
 
@@ -413,7 +413,7 @@ def test_a_killed_run_leaves_nothing_that_a_reader_sees(shop: Shop, monkeypatch:
 
     Each run also merges the hashes of ids, and a crash between flip and Delta tables is followed by the hardest prune.
     """
-    monkeypatch.setattr(duplicates, "MOST_FOLDERS", 1)
+    monkeypatch.setattr(duplicates, "MAX_FOLDERS", 1)
     shop.archive(made(shop, 100, 10))
     shop.run()
     before = list(shop.events)

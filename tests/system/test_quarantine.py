@@ -169,7 +169,7 @@ def test_what_cannot_be_compared_says_why_and_changes_nothing(shop: Compare) -> 
     shop.corrupt()
     shop.compared_run(1)
     gone = Comparison(shop.place.settings, shop.place.folder, None)
-    assert gone.of_run(2, HALF, [(SALES, ())])[0].why_not == "there is no speed side"
+    assert gone.of_run(2, HALF, [(SALES, ())])[0].why_not == "there are no speed views"
     elsewhere = Comparison(shop.place.settings, shop.place.folder, shop.speed_views)
     assert "not at the cut" in elsewhere.of_run(2, END, [(SALES, ())])[0].why_not
     assert shop.query().meta.degraded, "it is still set aside"
@@ -208,7 +208,7 @@ def test_lost_and_unreadable_states_are_found_too(shop: Compare) -> None:
     shop.server.client.hset(shop.speed_views.layout.data(gid, SALES.hash, torn), keys[torn], b"\x01torn")
     found = shop.compared_run(1)["sales"]
     assert found.mismatched == 2
-    assert sorted("the speed side has nothing of it" in each for each in found.examples) == [False, True]
+    assert sorted("the speed view has nothing of it" in each for each in found.examples) == [False, True]
     assert shop.query().meta.degraded
 
 
@@ -261,6 +261,6 @@ def test_damaged_file_stays_as_it_is_where_the_speed_side_is_not_known(shop: Com
     shop.compared_run(1)
     shop.place.folder.consistency.write_text("{")
     gone = Comparison(shop.place.settings, shop.place.folder, None)
-    assert gone.of_run(2, HALF, [(SALES, ())])[0].why_not == "there is no speed side"
+    assert gone.of_run(2, HALF, [(SALES, ())])[0].why_not == "there are no speed views"
     assert shop.place.folder.consistency.read_text() == "{"
     assert shop.query().meta.degraded

@@ -578,7 +578,7 @@ def test_an_index_of_another_format_is_told_to_be_made_anew(tmp_path: Path) -> N
     with lmdb.open(str(tmp_path / "1.mdb"), subdir=False, lock=False) as file, file.begin(write=True) as transaction:
         transaction.put(b"m", json.dumps({"format": 1, "days": ["2026-03-01"], "groups": 3}).encode())
     seal_file(tmp_path / "1.mdb")
-    with pytest.raises(BatchError, match=r"has format 1; .* reads 2\. `tidemark batch run --full` makes it anew"):
+    with pytest.raises(BatchError, match=r"has format 1; .* reads 2\. `tidemark batch run --full` rebuilds it"):
         open_index([tmp_path / "1.mdb"])
 
 

@@ -16,8 +16,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batch_layer.consistency import late_duplicates
-from batch_layer.consistency.comparison import MOST_PLACES, Comparison, Differences, Judged, Place, Stretch, judge
-from batch_layer.consistency.late_duplicates import LateCopies, apart
+from batch_layer.consistency.comparison import (
+    MAX_GROUPS_PER_DUPLICATE,
+    ClosedRange,
+    Comparison,
+    Differences,
+    Judged,
+    Place,
+    judge,
+)
+from batch_layer.consistency.late_duplicates import LateDuplicates, apart
 from batch_layer.consistency.quarantine import Compared
 from hand_off import publish_log
 from hand_off.batch_folder import BatchFolder
@@ -94,20 +102,20 @@ def hold(patch: pytest.MonkeyPatch, rows: Sequence[Row]) -> None:
     patch.setattr(late_duplicates, "read_records", read)
 
 
-def late(patch: pytest.MonkeyPatch, *more: Row, buckets: Iterable[int] = (BUCKET,), most: int = 100) -> LateCopies:
+def late(patch: pytest.MonkeyPatch, *more: Row, buckets: Iterable[int] = (BUCKET,), most: int = 100) -> LateDuplicates:
     rows = (*BEFORE, *SINCE, *more)
     hold(patch, rows)
     settings = load_settings(consistency_events=most, speed_dedup_horizon_s=HORIZON_S)
-    return LateCopies.read(settings, TRIES, Path("unused"), START, end_of(rows), set(buckets))
+    return LateDuplicates.read(settings, TRIES, Path("unused"), START, end_of(rows), set(buckets))
 
 
-def excuses(found: LateCopies, card: str | None, by: int, bucket: int = BUCKET) -> bool:
+def excuses(found: LateDuplicates, card: str | None, by: int, bucket: int = BUCKET) -> bool:
     """Whether the speed side may count so many attempts more of a card than there were; None: of all."""
     off = {"attempts": apart(TRIES.algebras["attempts"], 10 + by, 10)}
     return found.excuses(bucket, None if card is None else pack_key((card,)), off)
 
 
-def reach(found: LateCopies, card: str | None) -> list[int]:
+def reach(found: LateDuplicates, card: str | None) -> list[int]:
     return [by for by in range(-4, 5) if by and excuses(found, card, by)]
 
 
@@ -140,7 +148,7 @@ def test_a_group_is_excused_as_far_as_its_late_copies_reach(
 def test_a_copy_that_is_lower_than_the_event_before_takes_it_from_its_group(monkeypatch: pytest.MonkeyPatch) -> None:
     hold(monkeypatch, rows := [Row(1, 0, "old", "a"), Row(0, 0, "old", "d")])
     settings = load_settings(speed_dedup_horizon_s=HORIZON_S)
-    found = LateCopies.read(settings, TRIES, Path("unused"), {0: 0, 1: 1}, end_of(rows), {BUCKET})
+    found = LateDuplicates.read(settings, TRIES, Path("unused"), {0: 0, 1: 1}, end_of(rows), {BUCKET})
     assert reach(found, "a") == [1], "the run before had it, though no event of this group came since"
     assert -1 in reach(found, "d")
     assert -2 not in reach(found, "d")
@@ -186,9 +194,9 @@ def test_what_was_looked_at_or_has_too_few_copies_is_wrong_however_many_events_c
 
 
 def test_one_copy_explains_two_groups_and_their_totals_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    cards = [(f"card {number}", 1) for number in range(MOST_PLACES + 1)]
+    cards = [(f"card {number}", 1) for number in range(MAX_GROUPS_PER_DUPLICATE + 1)]
     rows = [*BEFORE, *SINCE, *CROWD]
-    assert MOST_PLACES == 4
+    assert MAX_GROUPS_PER_DUPLICATE == 4
     assert judged(monkeypatch, rows, cards[1:], 1, 1).wrong == 0
     assert judged(monkeypatch, rows, cards, 1, 1).wrong == 1
 
@@ -204,22 +212,24 @@ def test_what_is_wrong_in_any_case_sets_aside_though_not_all_is_explained() -> N
 def test_copies_that_the_run_found_are_counted_where_they_are_all_since_the_run_before(tmp_path: Path) -> None:
     folder = BatchFolder.of(load_settings(home=tmp_path), "taps")
     publish_log.begin(folder, {}, 0.0)
-    stretch = Stretch(publish_log.last(folder), (), "made")
+    stretch = ClosedRange(publish_log.last(folder), (), "made")
     comparison = Comparison(load_settings(home=tmp_path), folder, None)
-    assert comparison._copies(7, stretch) is None, "nobody looked"
+    assert comparison._duplicates(7, stretch) is None, "nobody looked"
     (folder.ids / "00000007" / "hashes").mkdir(parents=True)
-    assert comparison._copies(7, stretch) == 0
+    assert comparison._duplicates(7, stretch) == 0
     (folder.ids / "00000007" / "copies").mkdir()
     pq.write_table(pa.table({"partition": [0, 0], "offset": [4, 5]}), folder.ids / "00000007/copies/part-0.parquet")
-    assert comparison._copies(7, stretch) == 2
-    assert comparison._copies(7, Stretch(replace(stretch.before, run=3), (), "made")) is None, "of another stretch"
+    assert comparison._duplicates(7, stretch) == 2
+    assert comparison._duplicates(7, ClosedRange(replace(stretch.before, run=3), (), "made")) is None, (
+        "of another stretch"
+    )
 
 
 def test_events_before_in_a_bucket_are_known_by_copies_that_came_in_another(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [Row(1, 0, "old", "a"), Row(0, 0, "old", "d", hour=1), *CROWD]
     hold(monkeypatch, rows)
     settings = load_settings(consistency_events=6, speed_dedup_horizon_s=HORIZON_S)
-    found = LateCopies.read(settings, TRIES, Path("unused"), {1: 1}, end_of(rows), {BUCKET, BUCKET + HOUR})
+    found = LateDuplicates.read(settings, TRIES, Path("unused"), {1: 1}, end_of(rows), {BUCKET, BUCKET + HOUR})
     assert found.unread == {BUCKET + HOUR}
     assert reach(found, "a") == [1]
 

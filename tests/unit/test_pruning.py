@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batch_layer.pruning import ORPHAN_AGE_S, Found, Plan, kept_runs, plan, prune
+from batch_layer.pruning import ORPHAN_AGE_S, DiskFile, PrunePlan, kept_runs, plan, prune
 from hand_off import publish_log
 from hand_off.batch_folder import BatchFolder
 from hand_off.errors import BatchError
@@ -76,7 +76,7 @@ def folder(tmp_path: Path) -> BatchFolder:
     return found
 
 
-def run_prune(folder: BatchFolder, keep: int, **options: object) -> Plan:
+def run_prune(folder: BatchFolder, keep: int, **options: object) -> PrunePlan:
     return prune(folder, keep, now=NOW, **options)  # type: ignore[arg-type]
 
 
@@ -288,7 +288,7 @@ def test_nothing_goes_while_the_manifest_of_a_kept_run_is_damaged(folder: BatchF
 
 
 def test_source_without_runs_has_nothing_to_prune(tmp_path: Path) -> None:
-    assert run_prune(BatchFolder(tmp_path / "web"), 7) == Plan((), (), (), ())
+    assert run_prune(BatchFolder(tmp_path / "web"), 7) == PrunePlan((), (), (), ())
 
 
 # ---- the law -------------------------------------------------------------------
@@ -311,7 +311,7 @@ def test_no_kept_or_young_run_loses_a_file_and_no_old_one_keeps_its_own(
     published = [0, *sorted(run for run, (_content, is_published, _at) in runs.items() if is_published)]
     kept = kept_runs(published, published[-1], keep)
     table = FOLDER.table("page_hits", HASH)
-    files = [Found(table / name, 1, at) for name, at in ages.items()]
+    files = [DiskFile(table / name, 1, at) for name, at in ages.items()]
     found = plan(
         FOLDER,
         published=published,

@@ -11,7 +11,7 @@ from tidemark.commands.verify import _exit_code, _row, _unknown
 EQUAL = Compared("sales", "hash", 0, 1, 10, 10)
 WRONG = Compared("sales", "hash", 0, 1, 10, 10, mismatched=1)
 EXCUSED = Compared("sales", "hash", 0, 1, 10, 10, mismatched=1, excused=1)
-UNKNOWN = Compared("sales", "hash", 0, 1, why_not="there is no speed side")
+UNKNOWN = Compared("sales", "hash", 0, 1, why_not="there are no speed views")
 UNEXPLAINED = Compared("sales", "hash", 0, 1, 10, 10, mismatched=1, not_explained="too many events")
 JOINING = Compared("sales", "hash", 0, 1, why_not=JOINS)
 
@@ -50,6 +50,6 @@ def test_what_is_not_known_to_be_equal_is_not_called_so(found: Compared, result:
 
 def test_views_of_which_nothing_is_known_are_named_with_the_reason() -> None:
     assert list(_unknown([EQUAL, WRONG, UNKNOWN, UNEXPLAINED], 0.0)) == [
-        "sales: not compared: there is no speed side",
+        "sales: not compared: there are no speed views",
         "sales: not explained: too many events",
     ]

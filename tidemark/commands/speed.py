@@ -101,7 +101,7 @@ def _against_batch(folder: BatchFolder, snapshot: RedisSnapshot) -> str:
     results = []
     for name, found in sorted(known.views.items()):
         meta = snapshot.meta
-        mark = None if meta is None else known.mark_of(found.hash, meta.published, meta.made)
+        mark = None if meta is None else known.quarantine_of(found.hash, meta.published, meta.made)
         results.append(f"{name}: {'QUARANTINED, ' if mark else ''}{found.in_words}")
     return "; ".join(results)
 

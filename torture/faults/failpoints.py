@@ -17,8 +17,8 @@ IN_SERVICES = (
     "archiver.opened", "archiver.before_commit", "archiver.files_written", "archiver.before_ledger",
     "archiver.after_commit", "letters.before_send", "letters.after_send", "letters.after_note",
     "letters.before_catching_up", "speed.before_start", "speed.after_start", "speed.after_init", "speed.before_load",
-    "speed.after_load", "speed.before_read", "speed.before_apply", "speed.after_apply", "tend.before_publish",
-    "tend.before_retire", "tend.before_sweep", "tend.after_sweep", "collector.before_produce",
+    "speed.after_load", "speed.before_read", "speed.before_apply", "speed.after_apply", "clean_up.before_publish",
+    "clean_up.before_retire", "clean_up.before_sweep", "clean_up.after_sweep", "collector.before_produce",
     "collector.before_answer", "serving.before_switch", "serving.after_switch", "alerts.before_commit",
     "alerts.after_commit",
 )  # fmt: skip
@@ -46,7 +46,7 @@ AT_START = {
 """Failpoints that a process reaches when it starts: it is killed, and again on its way back."""
 AFTER = {"letters.before_catching_up": ("letters.after_send",)}
 """Failpoints that are reached only after a crash at others."""
-AFTER_RUNS = ("tend.before_retire", "tend.before_sweep", "tend.after_sweep")
+AFTER_RUNS = ("clean_up.before_retire", "clean_up.before_sweep", "clean_up.after_sweep")
 COMES_S = 25.0
 WITHOUT_REDIS = ("speed.after_init", "speed.before_load", "speed.after_load")
 """Failpoints that are reached only when Redis has lost everything."""

@@ -309,7 +309,7 @@ def _fsck_off(module: Any) -> None:
 
 @sabotages("fsck off", "batch_layer.master_snapshot")
 def _count_off(module: Any) -> None:
-    put(module.MasterBelow, "check_records", lambda *_arguments: None)
+    put(module.MasterSnapshot, "check_records", lambda *_arguments: None)
 
 
 # ---- batch runs ----
@@ -323,8 +323,8 @@ def _publish_unverified(module: Any) -> None:
         del wait_s, report
         return opening.cut if opening.mode == "open" else dict(self.held.cut)
 
-    put(module.MasterBelow, "wait_for", at_once)
-    put(module.MasterBelow, "check_records", lambda *_arguments: None)
+    put(module.MasterSnapshot, "wait_for", at_once)
+    put(module.MasterSnapshot, "check_records", lambda *_arguments: None)
 
 
 @sabotages("batch cut off by one", "batch_layer.run")
