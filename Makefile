@@ -5,6 +5,8 @@ LOCKS := requirements-build.lock requirements.lock
 WORKERS ?= 2
 # pytest, which tries a red test once more, alone: artifacts/flaky.json lists those that were green then.
 RUN := $(BIN)/python -m tests.run
+# A file to a worker, and all that needs Spark to one (tests/conftest.py), in the order of the conftest.
+SPREAD := --dist loadgroup --no-loadscope-reorder
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
@@ -32,7 +34,7 @@ demo: setup  ## Bring everything up, send a day of events, ask, and prove each a
 	@$(BIN)/tidemark demo $(if $(ONCE),--once)
 
 test: setup browser  ## Run every test but the fault programme, on real Kafka, Redis and Spark, in a real browser (WORKERS=2 at a time)
-	@$(RUN) --name test -- -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore tests/torture
+	@$(RUN) --name test -- -n $(WORKERS) $(SPREAD) --ignore tests/torture
 
 test-faults: setup faketime  ## Inject one fault of each kind, and hold five broken builds against the programme (at most 8 minutes)
 	@$(RUN) --name faults -- tests/torture/test_programme.py
@@ -64,7 +66,7 @@ format: setup  ## Format the code and fix what ruff can fix
 
 soak: setup faketime browser  ## Hours, before a release: soak tests, fuzzed requests, all broken builds, the long fault programme (SHOTS=700, MINUTES=180, SEED=)
 	@mkdir -p artifacts; rm -f artifacts/sabotages/sabotages.json; failed=; \
-	SOAK=1 $(RUN) --name soak --again=-m --again= -- -m '' -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore tests/torture || failed+=" tests-at-length"; \
+	SOAK=1 $(RUN) --name soak --again=-m --again= -- -m '' -n $(WORKERS) $(SPREAD) --ignore tests/torture || failed+=" tests-at-length"; \
 	$(BIN)/python -m tests.torture.all_sabotages artifacts/sabotages || failed+=" broken-builds"; \
 	$(BIN)/tidemark torture --shots $(or $(SHOTS),700) --minutes $(or $(MINUTES),180) $(if $(SEED),--seed $(SEED)) --report artifacts/torture.html --sabotages artifacts/sabotages/sabotages.json || failed+=" fault-programme"; \
 	[ -z "$$failed" ] || { echo "Failed:$$failed"; exit 1; }

@@ -13,6 +13,7 @@ from contextlib import ExitStack, suppress
 from typing import NamedTuple
 
 from batch_layer.consistency.quarantine import Compared
+from batch_layer.index.layout import DAY_S
 from hand_off.batch_folder import BatchFolder
 from infra.clients.redis import pooled_redis_client
 from infra.settings import Settings
@@ -96,6 +97,17 @@ class QueryEngine:
         view = self.served_view(name)
         with self._readers[view.source.name].batch.current() as run:
             return run.index(name).groups
+
+    def data_range(self, name: str) -> tuple[int, int] | None:
+        """The times of a view's events, [begin, end) in seconds since 1970, to the day where a run has them."""
+        view = self.served_view(name)
+        readers = self._readers[view.source.name]
+        with readers.batch.current() as run:
+            days = run.index(name).days
+            ranges = [(min(days), max(days) + DAY_S)] if days else []
+            if (speed := readers.speed.data_range(view, run.run)) is not None:
+                ranges.append(speed)
+        return (min(begin for begin, _ in ranges), max(end for _, end in ranges)) if ranges else None
 
     def status(self, source: str) -> SourceStatus:
         """How far both views of a source are. One read of Redis."""

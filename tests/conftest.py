@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -13,10 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import httpx
+import psutil
 import pytest
+import structlog
 from hypothesis import settings as hypothesis_settings
 
 from infra import terminal
+from infra.locks import hold
 from infra.settings import Settings, load_settings
 from infra.stack import up
 from infra.stack.addresses import addresses
@@ -37,13 +41,14 @@ hypothesis_settings.load_profile("soak" if IS_SOAK else "gate")
 
 LONGEST = (
     "test_oracle",
-    "test_speed_layer",
     "test_dashboard",
     "test_batch",
+    "test_alerts",
     "test_archiver",
-    "test_master_damage",
+    "test_security",
+    "test_serving",
 )
-"""Files that take minutes, the longest first."""
+"""Files that take minutes, the longest first. They begin right after those that need Spark, which one worker has."""
 BEGUN = ("system", "browser", "spark", "process", "laws", "unit")
 """The folders of tests, in the order in which they are begun."""
 
@@ -52,15 +57,45 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(QuickTests(), "tidemark-quick-tests")
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes longest begins first: else one process ends with a long file, while the others have nothing to do."""
+    """What takes longest begins first: else one process ends with a long file, while the others have nothing to do.
 
-    def turn(item: pytest.Item) -> tuple[int, int]:
+    All files that need the Spark session are one group, for one worker. So are those that ask the collector of the
+    shared stack: they count what is in its topics.
+    """
+    needed: dict[Path, set[str]] = {}
+    for item in items:
+        needed.setdefault(item.path, set()).update(getattr(item, "fixturenames", ()))
+
+    def turn(item: pytest.Item) -> tuple[int, int, int]:
         folder, file = item.path.parent.name, item.path.stem
         is_long = folder != "unit" and file in LONGEST
-        return (LONGEST.index(file) if is_long else len(LONGEST)), (BEGUN.index(folder) if folder in BEGUN else 0)
+        return (
+            0 if "spark" in needed[item.path] else 1,
+            LONGEST.index(file) if is_long else len(LONGEST),
+            BEGUN.index(folder) if folder in BEGUN else 0,
+        )
 
     items.sort(key=turn)
+    for item in items:
+        for fixture in ("spark", "collector_alone"):
+            if fixture in needed[item.path]:
+                item.add_marker(pytest.mark.xdist_group(fixture))
+                break
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With --dist loadgroup: a group on one worker, and of everything else each file."""
+    from xdist.scheduler import LoadGroupScheduling
+
+    class GroupsAndFiles(LoadGroupScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            group = super()._split_scope(nodeid)
+            return nodeid.partition("::")[0] if group == nodeid else group
+
+    return GroupsAndFiles(config, log) if config.getoption("dist") == "loadgroup" else None
 
 
 class Stack(NamedTuple):
@@ -158,13 +193,23 @@ def _run_folder(factory: pytest.TempPathFactory) -> Path:
 
 def start_stack(home: Path, **overrides: Any) -> Stack:
     """Bring a stack up on `home`; the caller brings it down with `stop_stack`. What is behind Kafka runs if asked."""
-    layers = ("archiver", "scheduler", "speed", "serving", "alerts")
-    settings = load_settings(**({f"{layer}_enabled": False for layer in layers} | overrides | {"home": home}))
+    settings = _stack_settings(home, **overrides)
     up.check_and_fetch(settings)
     secret = up.first_access_key(settings) or ""
     up.start_detached(settings, lambda _status: None)
+    return stack_on(home, secret, **overrides)
+
+
+def stack_on(home: Path, secret: str, **overrides: Any) -> Stack:
+    """The stack that runs on `home`, started with the same overrides."""
+    settings = _stack_settings(home, **overrides)
     where = addresses(settings)
     return Stack(settings, where.kafka, where.redis, where.collector, where.serving, secret)
+
+
+def _stack_settings(home: Path, **overrides: Any) -> Settings:
+    layers = ("archiver", "scheduler", "speed", "serving", "alerts")
+    return load_settings(**({f"{layer}_enabled": False for layer in layers} | overrides | {"home": home}))
 
 
 def stop_stack(stack: Stack) -> None:
@@ -188,6 +233,14 @@ def dying_at(step: str) -> Callable[[str], None]:
 
 
 @pytest.fixture(autouse=True, scope="session")
+def _plain_tracebacks() -> None:
+    """As our processes log them. structlog's own renders every local variable, which takes seconds for a web server."""
+    *before, _ = structlog.get_config()["processors"]
+    renderer = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+    structlog.configure(processors=[*before, renderer])
+
+
+@pytest.fixture(autouse=True, scope="session")
 def _hang_up_as_usual() -> None:
     """Under nohup a hang-up is ignored, here and by every process that tests start and then hang up on."""
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -203,20 +256,52 @@ def _java_that_starts_quickly() -> Iterator[None]:
     patch.undo()
 
 
+@contextmanager
+def shared_stack(run_folder: Path, home: str, **overrides: Any) -> Iterator[Stack]:
+    """One stack for all processes of a test run: the first that needs it starts it, the last that had it stops it."""
+    folder = run_folder / "shared"
+    folder.mkdir(exist_ok=True)
+    secret, users = folder / f"{home}.secret", folder / f"{home}.users"
+    with hold(folder / f"{home}.lock"):
+        others = _living(users)
+        running = start_stack(folder / home, **overrides) if not others else None
+        if running is not None:
+            secret.write_text(running.secret)
+        users.write_text(json.dumps([*others, os.getpid()]))
+    try:
+        yield running or stack_on(folder / home, secret.read_text(), **overrides)
+    finally:
+        with hold(folder / f"{home}.lock"):
+            others = [pid for pid in _living(users) if pid != os.getpid()]
+            users.write_text(json.dumps(others))
+            if not others:
+                stop_stack(stack_on(folder / home, "", **overrides))
+
+
+def _living(users: Path) -> list[int]:
+    """The processes that use a shared stack; a worker that crashed is none of them."""
+    return [pid for pid in (json.loads(users.read_text()) if users.exists() else []) if psutil.pid_exists(pid)]
+
+
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """A stack shared by the tests that leave it as they found it. They use topics and keys of their own."""
-    running = start_stack(tmp_path_factory.mktemp("shared") / "home")
-    yield running
-    stop_stack(running)
+    with shared_stack(_run_folder(tmp_path_factory), "home") as running:
+        yield running
 
 
 @pytest.fixture(scope="session")
 def bare_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """Kafka and Redis alone, shared like `stack`, on a home whose name has a space and letters beyond ASCII."""
-    running = start_stack(tmp_path_factory.mktemp("bare") / "hôme nº 1", collector_enabled=False)
-    yield running
-    stop_stack(running)
+    with shared_stack(_run_folder(tmp_path_factory), "hôme nº 1", collector_enabled=False) as running:
+        yield running
+
+
+@pytest.fixture
+def collector_alone(stack: Stack) -> Iterator[None]:
+    """Nobody else asks the collector of the shared stack meanwhile: its topics and its limits can be counted."""
+    with hold(stack.settings.home.with_name("collector.lock")):
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -22,6 +22,11 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Recorder(Path(file)), "tidemark-outcomes")
 
 
+def plain(nodeid: str) -> str:
+    """Without the group that xdist puts behind it: `file.py::test[case]@spark`."""
+    return nodeid.rpartition("@")[0] if nodeid.rfind("@") > nodeid.rfind("]") else nodeid
+
+
 class Recorder:
     """Collects the reports of one run."""
 
@@ -32,11 +37,12 @@ class Recorder:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """A test is as bad as the worst of its setup, its call and its teardown."""
+        nodeid = plain(report.nodeid)
         if report.when not in ("setup", "call", "teardown"):  # xdist reports a worker that crashed in this way
-            self.fatal.append(f"{report.nodeid}: {report.longreprtext}")
-            self.tests.pop(report.nodeid, None)
+            self.fatal.append(f"{nodeid}: {report.longreprtext}")
+            self.tests.pop(nodeid, None)
             return
-        test = self.tests.setdefault(report.nodeid, {"outcome": "passed", "seconds": 0.0})
+        test = self.tests.setdefault(nodeid, {"outcome": "passed", "seconds": 0.0})
         test["seconds"] = round(test["seconds"] + report.duration, 3)
         if report.failed:
             test["outcome"] = "failed"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -158,6 +158,15 @@ class SpeedReader:
             for bucket in buckets:
                 pipe.hlen(self._layout.data(gid, view, bucket))
             return dict(zip(buckets, pipe.execute(), strict=True))
+
+    def bucket_range(self, gids: Iterable[str], view: str) -> tuple[int, int] | None:
+        """The first and the last bucket of a view that have states in these generations; None where none has."""
+        with self._client.pipeline(transaction=False) as pipe:
+            for gid in gids:
+                for end in (0, -1):
+                    pipe.zrange(self._layout.buckets(gid, view), end, end)
+            buckets = [int(bucket) for reply in pipe.execute() for bucket in reply]
+        return (min(buckets), max(buckets)) if buckets else None
 
     def states_of(self, gid: str, view: str, bucket: int) -> Iterator[tuple[bytes, bytes]]:
         """Key and state of each group of a bucket, some at a time; of one moment only if nobody writes there."""

@@ -14,6 +14,8 @@ from hand_off.speed_views import Outcome, RedisSnapshot, SpeedAnswer, SpeedViews
 from master_dataset.cut import Cut, count_between, cut_to_json, is_below, join
 from serving_layer.errors import TooLarge
 from serving_layer.query.limits import ExecutionLimits
+from views.grain import parse_grain
+from views.view import View
 
 RETRY_AFTER_S = 0.5
 """After Redis did not reply, results are made without it for so long, at once."""
@@ -86,6 +88,18 @@ class SpeedViewReader:
         except (RedisError, OSError) as error:
             self._away = time.monotonic() + RETRY_AFTER_S, f"Redis does not reply ({error})"
             return None
+
+    def data_range(self, view: View, run: int) -> tuple[int, int] | None:
+        """The times of the states since a run, [begin, end) in seconds; None where there are none or no reply."""
+        if time.monotonic() < self._away[0]:
+            return None
+        try:
+            gids = [each.gid for each in self._views.snapshot().generations if each.run >= run]
+            buckets = self._views.bucket_range(gids, view.hash)
+        except (RedisError, OSError) as error:
+            self._away = time.monotonic() + RETRY_AFTER_S, f"Redis does not reply ({error})"
+            return None
+        return None if buckets is None else (buckets[0], buckets[1] + parse_grain(view.grain).seconds)
 
     def record_cut(self, cut: Cut) -> None:
         """Remember the cut of a result: a later one below it is degraded."""

@@ -100,8 +100,14 @@ def _summary(engine: QueryEngine, declared: View, fresh: dict[str, Any]) -> dict
         "keys": list(view.keys),
         "grain": view.grain,
         "answers": {name: exactness(view, name) for name in view.answers},
+        "data": None if served is None else _data_range(engine, view.name),
         "freshness": fresh,
     }
+
+
+def _data_range(engine: QueryEngine, name: str) -> dict[str, str] | None:
+    data = engine.data_range(name)
+    return None if data is None else {"from": iso_utc(data[0]), "to": iso_utc(data[1])}
 
 
 def _served(engine: QueryEngine, declared: View) -> View | None:

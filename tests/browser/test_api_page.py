@@ -280,6 +280,16 @@ def test_live_feed_is_shown_as_it_comes_until_it_is_stopped(place: Place) -> Non
     page.close()
 
 
+def test_address_that_is_chosen_while_another_request_opens_is_shown(place: Place) -> None:
+    """The toggle of the one comes after the address of the other, and before the page has heard of that."""
+    page = place.page("/#/api")
+    page.locator(".operation").first.wait_for()
+    page.evaluate("() => { document.querySelector('.operation').open = true; location.hash = '#/api/query'; }")
+    page.locator(".operation[open]", has=page.get_by_text("/query", exact=True)).wait_for()
+    assert page.evaluate("() => location.hash") == "#/api/query"
+    page.close()
+
+
 def test_copied_command_asks_what_the_form_asks(place: Place) -> None:
     place.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page = place.page()

@@ -44,7 +44,7 @@ HITS, LATENCY = "/#/views/page_hits", "/#/views/page_latency?answer=ms&compare=1
 
 
 @dataclass
-class Place:
+class Dashboard:
     """The stack, a browser that is signed in, and what was sent so far."""
 
     stack: Stack
@@ -97,9 +97,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 @pytest.fixture(scope="module")
-def place(whole: Stack, browser: Browser) -> Iterator[Place]:
+def dashboard(whole: Stack, browser: Browser) -> Iterator[Dashboard]:
     context = browser.new_context()
-    found = Place(whole, context)
+    found = Dashboard(whole, context)
     page = found.page()
     sign_in(page, "admin", whole.secret)
     page.close()
@@ -110,8 +110,8 @@ def place(whole: Stack, browser: Browser) -> Iterator[Place]:
 @pytest.fixture(autouse=True)
 def _nothing_wrong(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
-    if "place" in request.fixturenames:
-        found: Place = request.getfixturevalue("place")
+    if "dashboard" in request.fixturenames:
+        found: Dashboard = request.getfixturevalue("dashboard")
         assert found.wrongs == []
 
 
@@ -154,23 +154,40 @@ def test_numbers_are_shown_to_those_alone_who_have_a_key(whole: Stack, browser: 
     context.close()
 
 
-def test_before_any_event_the_page_says_how_to_send_one(place: Place) -> None:
-    page = place.page(HITS)
+def test_before_any_event_the_page_says_how_to_send_one(dashboard: Dashboard) -> None:
+    page = dashboard.page(HITS)
     page.get_by_text("No events in this range yet").wait_for()
     assert "curl" in page.locator(".empty pre").inner_text()
-    page.goto(f"{place.stack.serving}/#/alerts")
+    page.goto(f"{dashboard.stack.serving}/#/alerts")
     page.get_by_role("heading", name="Alerts").wait_for()
+    page.close()
+
+
+def test_view_without_events_in_the_range_says_where_they_are_and_offers_that_range(dashboard: Dashboard) -> None:
+    event = {"event_id": "old", "event_time": "2020-05-01T12:00:00Z", "card": "4711", "outcome": "declined"}
+    with dashboard.stack.client() as client, dashboard.stack.asking() as asking:
+        client.post("/events/cards", json=[event]).raise_for_status()
+        wait_until("the old event", lambda: asking.get("/views/card_attempts").json()["data"])
+    page = dashboard.page("/#/views/card_attempts")
+    page.get_by_text("This view has events from 1 May 2020 to 1 May 2020.").wait_for()
+    page.get_by_role("button", name="Show all of them").click()
+    wait_for_hits(page, 1)
+    assert page.get_by_role("button", name="all", exact=True).get_attribute("aria-pressed") == "true"
+    page.goto(f"{dashboard.stack.serving}/#/")
+    card = page.locator(".card", has_text="card_attempts")
+    card.get_by_text("until 1 May 2020").wait_for()
+    wait_until("the newest number on the card", lambda: number_in(card.locator(".headline").inner_text()) == 1)
     page.close()
 
 
 # ---- live ----------------------------------------------------------------------
 
 
-def test_numbers_move_while_events_flow(place: Place) -> None:
-    page, overview = place.page(HITS), place.page("/")
-    place.send(*["/"] * 30, *["/docs"] * 12)
+def test_numbers_move_while_events_flow(dashboard: Dashboard) -> None:
+    page, overview = dashboard.page(HITS), dashboard.page("/")
+    dashboard.send(*["/"] * 30, *["/docs"] * 12)
     wait_for_hits(page, 42)
-    place.send(*["/pricing"] * 8)
+    dashboard.send(*["/pricing"] * 8)
     wait_for_hits(page, 50)
     headline = overview.locator(".card", has_text="page_hits").locator(".headline")
     wait_until("the overview to follow", lambda: number_in(headline.inner_text()) == 50, 60)
@@ -180,8 +197,8 @@ def test_numbers_move_while_events_flow(place: Place) -> None:
     overview.close()
 
 
-def test_click_on_a_key_narrows_the_numbers_and_a_click_on_its_chip_widens_them(place: Place) -> None:
-    page = place.page(HITS)
+def test_click_on_a_key_narrows_the_numbers_and_a_click_on_its_chip_widens_them(dashboard: Dashboard) -> None:
+    page = dashboard.page(HITS)
     wait_for_hits(page, 50)
     page.get_by_role("button", name="/docs", exact=True).click()
     wait_for_hits(page, 12)
@@ -193,8 +210,8 @@ def test_click_on_a_key_narrows_the_numbers_and_a_click_on_its_chip_widens_them(
     page.close()
 
 
-def test_range_zone_comparison_export_and_request_fit_what_is_shown(place: Place) -> None:
-    page = place.page(HITS)
+def test_range_zone_comparison_export_and_request_fit_what_is_shown(dashboard: Dashboard) -> None:
+    page = dashboard.page(HITS)
     wait_for_hits(page, 50)
     page.get_by_role("button", name="7d").click()
     page.get_by_label("Compare with the period before").check()
@@ -207,21 +224,21 @@ def test_range_zone_comparison_export_and_request_fit_what_is_shown(place: Place
     lines = Path(waiting.value.path()).read_text().splitlines()
     assert lines[0].startswith("bucket,url,hits,visitors")
     assert [line.split(",")[1] for line in lines[1:]] == ["/", "/docs", "/pricing"]
-    place.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    dashboard.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.get_by_role("button", name="Copy as curl").click()
     page.get_by_role("button", name="Copied").wait_for()
     copied = page.evaluate("() => navigator.clipboard.readText()")
-    assert place.stack.secret not in copied
+    assert dashboard.stack.secret not in copied
     asked = subprocess.run(
         ["bash", "-c", copied.replace("curl ", "curl -s ")],
-        env={"SECRET": place.stack.secret, "PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=True,
+        env={"SECRET": dashboard.stack.secret, "PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert [row["hits"] for row in json.loads(asked.stdout)["rows"]] == [30, 12, 8]
     page.close()
 
 
-def test_chart_says_of_each_period_what_batch_and_speed_gave(place: Place) -> None:
-    page = place.page(HITS)
+def test_chart_says_of_each_period_what_batch_and_speed_gave(dashboard: Dashboard) -> None:
+    page = dashboard.page(HITS)
     wait_for_hits(page, 50)
     page.locator(".chart .bar.speed").first.wait_for(state="attached")
     page.locator(".chart").focus()
@@ -230,14 +247,14 @@ def test_chart_says_of_each_period_what_batch_and_speed_gave(place: Place) -> No
     tip.get_by_text("batch 0 ⊕ speed").wait_for()
     assert "provisional" in tip.inner_text()
     assert "batch 0 ⊕ speed" in page.locator("#said").inner_text(), "who listens is told too"
-    page.goto(place.stack.serving + LATENCY)
+    page.goto(dashboard.stack.serving + LATENCY)
     page.locator(".chart .band").first.wait_for(state="attached")
     assert "p50" in page.locator(".total", has_text="ms").first.inner_text()
     page.close()
 
 
-def test_explore_composes_a_question_and_shows_table_chart_and_request(place: Place) -> None:
-    page = place.page("/#/explore?view=page_hits")
+def test_explore_composes_a_question_and_shows_table_chart_and_request(dashboard: Dashboard) -> None:
+    page = dashboard.page("/#/explore?view=page_hits")
     page.get_by_role("group", name="Answers").get_by_label("hits").check()
     page.get_by_role("group", name="By").get_by_label("url").check()
     page.get_by_label("Order").fill("-hits")
@@ -266,20 +283,20 @@ def test_explore_composes_a_question_and_shows_table_chart_and_request(place: Pl
 # ---- hostile -------------------------------------------------------------------
 
 
-def test_hostile_values_stay_text_on_every_page(place: Place) -> None:
-    place.send(*HOSTILE)
-    page = place.page(f"{HITS}?top=25")
-    wait_for_hits(page, place.total)
+def test_hostile_values_stay_text_on_every_page(dashboard: Dashboard) -> None:
+    dashboard.send(*HOSTILE)
+    page = dashboard.page(f"{HITS}?top=25")
+    wait_for_hits(page, dashboard.total)
     cells = page.locator(".rows-of-keys .value")
-    wait_until("all keys", lambda: cells.count() == len(place.sent), 60)
-    assert set(cells.all_text_contents()) == set(place.sent)
+    wait_until("all keys", lambda: cells.count() == len(dashboard.sent), 60)
+    assert set(cells.all_text_contents()) == set(dashboard.sent)
     page.get_by_role("button", name=HOSTILE[0]).click()
     wait_for_hits(page, 1)
     assert HOSTILE[0] in page.locator(".chip").inner_text()
-    page.goto(f"{place.stack.serving}/#/views/top_pages")
+    page.goto(f"{dashboard.stack.serving}/#/views/top_pages")
     page.locator(".lists .value").first.wait_for()
     wait_until("the ranking", lambda: HOSTILE[0] in page.locator(".lists .value").all_text_contents(), 60)
-    page.goto(f"{place.stack.serving}/#/explore?view=page_hits&by=url")
+    page.goto(f"{dashboard.stack.serving}/#/explore?view=page_hits&by=url")
     page.get_by_role("tabpanel").locator(".value").first.wait_for()
     assert set(HOSTILE) <= set(page.get_by_role("tabpanel").locator(".value").all_text_contents())
     assert page.locator("main img, main script, main iframe").count() == 0
@@ -291,35 +308,35 @@ def test_hostile_values_stay_text_on_every_page(place: Place) -> None:
 # ---- a publish -----------------------------------------------------------------
 
 
-def test_cut_moves_at_a_publish_and_no_number_jumps(place: Place) -> None:
-    table = table_path(place.stack.settings, "web")
-    wait_until("the archiver", lambda: coverage.of(table).rows >= place.total, 90)
-    numbers, watched = place.page(HITS), place.page("/#/lambda?source=web")
-    wait_for_hits(numbers, place.total)
+def test_cut_moves_at_a_publish_and_no_number_jumps(dashboard: Dashboard) -> None:
+    table = table_path(dashboard.stack.settings, "web")
+    wait_until("the archiver", lambda: coverage.of(table).rows >= dashboard.total, 90)
+    numbers, watched = dashboard.page(HITS), dashboard.page("/#/lambda?source=web")
+    wait_for_hits(numbers, dashboard.total)
     watched.get_by_text("No run was made yet").wait_for()
     published = watched.get_by_text(re.compile(r"Run 1 was published: the cut moved by"))
     seen: list[int] = []
     is_told = False
-    with repeated(lambda: place.send("/"), 0.5), batch_run(place.stack) as is_done:
+    with repeated(lambda: dashboard.send("/"), 0.5), batch_run(dashboard.stack) as is_done:
         while not is_done():
             # Both pages need a turn: Playwright tells a page of nothing while nobody asks it.
             for page in (numbers, watched):
                 page.wait_for_timeout(100)
             shown = hits_of(numbers)
             assert shown is not None
-            assert (seen[-1] if seen else 0) <= shown <= place.total, "a number jumped"
+            assert (seen[-1] if seen else 0) <= shown <= dashboard.total, "a number jumped"
             seen.append(shown)
             is_told = is_told or published.count() > 0  # for some seconds; the command may end later than that
     if not is_told:
         published.first.wait_for()
     assert watched.get_by_role("region", name="Runs, the newest first").locator("tbody tr").count() == 1
     assert re.search(r"cut [1-9]", watched.locator(".strip-text").first.inner_text())
-    wait_for_hits(numbers, place.total)
+    wait_for_hits(numbers, dashboard.total)
     numbers.locator(".chart .bar.batch").first.wait_for(state="attached")
     assert sorted(seen) == seen
     assert len(set(seen)) > 1, "events were counted while the run was made"
-    place.send("/after")
-    wait_for_hits(numbers, place.total)
+    dashboard.send("/after")
+    wait_for_hits(numbers, dashboard.total)
     numbers.locator(".chart .bar.speed").first.wait_for(state="attached")
     numbers.close()
     watched.close()
@@ -376,17 +393,17 @@ class batch_run:
 # ---- a restart -----------------------------------------------------------------
 
 
-def test_restart_of_the_server_is_survived_and_said(place: Place) -> None:
-    page, overview = place.page(HITS), place.page("/")
-    wait_for_hits(page, place.total)
+def test_restart_of_the_server_is_survived_and_said(dashboard: Dashboard) -> None:
+    page, overview = dashboard.page(HITS), dashboard.page("/")
+    wait_for_hits(page, dashboard.total)
     overview.locator(".card").first.wait_for()
-    psutil.Process(place.stack.service("serving")["pid"]).kill()
+    psutil.Process(dashboard.stack.service("serving")["pid"]).kill()
     page.get_by_text("The server does not answer").wait_for()
     page.get_by_text("Connected again").wait_for()
-    place.send(*["/again"] * 3)
-    wait_for_hits(page, place.total)
+    dashboard.send(*["/again"] * 3)
+    wait_for_hits(page, dashboard.total)
     headline = overview.locator(".card", has_text="page_hits").locator(".headline")
-    wait_until("the overview to follow", lambda: number_in(headline.inner_text()) == place.total, 60)
+    wait_until("the overview to follow", lambda: number_in(headline.inner_text()) == dashboard.total, 60)
     page.close()
     overview.close()
 
@@ -394,23 +411,23 @@ def test_restart_of_the_server_is_survived_and_said(place: Place) -> None:
 # ---- alerts --------------------------------------------------------------------
 
 
-def attempts(place: Place, card: str, count: int) -> None:
+def attempts(dashboard: Dashboard, card: str, count: int) -> None:
     moment = datetime.now(UTC).isoformat()
     events = [
         {"event_id": f"{card}{number}{moment}", "event_time": moment, "card": card, "outcome": "declined"}
         for number in range(count)
     ]
-    with place.stack.client() as client:
+    with dashboard.stack.client() as client:
         client.post("/events/cards", json=events).raise_for_status()
 
 
-def test_alert_fires_and_is_over_on_every_page_and_is_listed(place: Place, artifacts: Path) -> None:
-    page, card = place.page("/#/explore"), HOSTILE[0]
+def test_alert_fires_and_is_over_on_every_page_and_is_listed(dashboard: Dashboard, artifacts: Path) -> None:
+    page, card = dashboard.page("/#/explore"), HOSTILE[0]
     page.get_by_role("heading", name="Explore").wait_for()
-    attempts(place, card, 3)
+    attempts(dashboard, card, 3)
     page.wait_for_timeout(1_500)
     assert page.locator(".notice", has_text="many_attempts").count() == 0, "three are not many"
-    with repeated(lambda: attempts(place, card, 9), 2):  # it fires for as long as they come
+    with repeated(lambda: attempts(dashboard, card, 9), 2):  # it fires for as long as they come
         fires = page.locator(".notice", has_text="many_attempts fires").first
         fires.wait_for()
         assert card in fires.inner_text()
@@ -450,10 +467,10 @@ def test_checker_of_accessibility_is_the_one_that_was_chosen() -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_no_page_has_a_serious_fault_for_those_who_see_or_hear_otherwise(
-    place: Place, browser: Browser, artifacts: Path, scheme: str
+    dashboard: Dashboard, browser: Browser, artifacts: Path, scheme: str
 ) -> None:
     """And none is wider than a phone. What they look like is kept, for people."""
-    context = browser.new_context(color_scheme=scheme, storage_state=place.context.storage_state())  # type: ignore[arg-type]
+    context = browser.new_context(color_scheme=scheme, storage_state=dashboard.context.storage_state())  # type: ignore[arg-type]
     context.add_init_script(path=VENDOR / "axe.min.js")
     page = context.new_page()
     page.set_default_timeout(PATIENCE_MS)
@@ -461,7 +478,7 @@ def test_no_page_has_a_serious_fault_for_those_who_see_or_hear_otherwise(
     for name, (path, there) in PAGES.items():
         for size, viewport in (("desktop", DESKTOP), ("phone", PHONE)):
             page.set_viewport_size(viewport)  # type: ignore[arg-type]
-            page.goto(place.stack.serving + path)
+            page.goto(dashboard.stack.serving + path)
             page.locator(f"main {there}").first.wait_for(state="attached")
             page.locator(".waiting").wait_for(state="detached")
             page.screenshot(path=artifacts / f"{name}-{size}-{scheme}.png", full_page=True)
@@ -470,7 +487,7 @@ def test_no_page_has_a_serious_fault_for_those_who_see_or_hear_otherwise(
     signed_out = browser.new_context(color_scheme=scheme)  # type: ignore[arg-type]
     signed_out.add_init_script(path=VENDOR / "axe.min.js")
     page = signed_out.new_page()
-    page.goto(place.stack.serving)
+    page.goto(dashboard.stack.serving)
     page.get_by_role("heading", name="Sign in").wait_for()
     page.screenshot(path=artifacts / f"sign-in-{scheme}.png")
     faults += [f"sign-in {fault}" for fault in serious(page)]
@@ -480,24 +497,24 @@ def test_no_page_has_a_serious_fault_for_those_who_see_or_hear_otherwise(
 
 
 @pytest.mark.parametrize("name", ["view", "lambda", "explore"])
-def test_keyboard_alone_reaches_everything(place: Place, name: str) -> None:
+def test_keyboard_alone_reaches_everything(dashboard: Dashboard, name: str) -> None:
     path, there = PAGES[name]
-    page = place.page(path)
+    page = dashboard.page(path)
     page.locator(f"main {there}").first.wait_for(state="attached")
     assert out_of_reach(page) == []
     page.close()
 
 
-def test_keyboard_alone_signs_in_filters_and_reads_the_chart(place: Place, browser: Browser) -> None:
+def test_keyboard_alone_signs_in_filters_and_reads_the_chart(dashboard: Dashboard, browser: Browser) -> None:
     context = browser.new_context()
     page = context.new_page()
     page.set_default_timeout(PATIENCE_MS)
-    page.goto(place.stack.serving + HITS)
+    page.goto(dashboard.stack.serving + HITS)
     page.get_by_role("heading", name="Sign in").wait_for()
     wait_until("the secret to have the focus", lambda: page.evaluate("() => document.activeElement.name") == "password")
-    page.keyboard.type(place.stack.secret)
+    page.keyboard.type(dashboard.stack.secret)
     page.keyboard.press("Enter")
-    wait_for_hits(page, place.total)
+    wait_for_hits(page, dashboard.total)
     page.get_by_role("button", name="/docs", exact=True).focus()
     page.keyboard.press("Enter")
     wait_for_hits(page, 12)
@@ -518,7 +535,7 @@ def test_keyboard_alone_signs_in_filters_and_reads_the_chart(place: Place, brows
     context.close()
 
 
-def test_no_secret_was_in_any_address_and_nothing_was_asked_of_anybody_else(place: Place) -> None:
-    assert len(place.urls) > 100
-    ours = (f"{place.stack.serving}/", f"{place.stack.serving.replace('http', 'ws')}/", "blob:")
-    assert [url for url in place.urls if place.stack.secret in url or not url.startswith(ours)] == []
+def test_no_secret_was_in_any_address_and_nothing_was_asked_of_anybody_else(dashboard: Dashboard) -> None:
+    assert len(dashboard.urls) > 100
+    ours = (f"{dashboard.stack.serving}/", f"{dashboard.stack.serving.replace('http', 'ws')}/", "blob:")
+    assert [url for url in dashboard.urls if dashboard.stack.secret in url or not url.startswith(ours)] == []

@@ -8,6 +8,8 @@ import pytest
 from infra.rest.access_keys import add_key, remove_key
 from tests.conftest import Stack
 
+pytestmark = pytest.mark.usefixtures("collector_alone")
+
 ROUTES = [
     ("POST", "/produce", {"produce"}),
     ("GET", "/produce/web", {"produce"}),

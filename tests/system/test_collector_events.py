@@ -11,6 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
+pytestmark = pytest.mark.usefixtures("collector_alone")
+
 
 @pytest.fixture(scope="module")
 def client(stack: Any) -> Iterator[httpx.Client]:

@@ -18,6 +18,8 @@ import pytest
 from tests.conftest import Stack
 from tests.tiers import times
 
+pytestmark = pytest.mark.usefixtures("collector_alone")
+
 BAD_BODIES = times(2_000, 20_000)
 FLIPPED_BODIES = times(500, 5_000)
 BAD_MESSAGES = times(300, 5_000)

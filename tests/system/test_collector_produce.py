@@ -15,6 +15,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as PythonPartition
 
+pytestmark = pytest.mark.usefixtures("collector_alone")
+
 
 @pytest.fixture(scope="module")
 def client(stack: Any) -> Iterator[httpx.Client]:

@@ -1,4 +1,4 @@
-"""Dead letters, once each whatever happens to table or topic, and facts read back: by command line and by REST."""
+"""Dead letters, once each whatever happens to table or topic, and records read back: by command line and by REST."""
 
 from __future__ import annotations
 
@@ -269,7 +269,7 @@ class Shell:
         )
 
     def read(self, *options: str) -> list[Any]:
-        """The facts that `tidemark master read` writes."""
+        """The records that `tidemark master read` writes."""
         done = self("master", "read", self.place.source.name, *options)
         assert done.returncode == 0, done.stderr
         return [json.loads(line) for line in done.stdout.splitlines()]
@@ -325,7 +325,7 @@ def test_master_read_by_cut_and_into_parquet(tidemark: Shell, tmp_path: Path) ->
     assert later != []
     earlier = tidemark.read("--with-invalid", "--to", f"{partition}:1")
     assert [(row["partition"], row["offset"]) for row in earlier] == [(partition, 0)]
-    file = tmp_path / "facts.parquet"
+    file = tmp_path / "records.parquet"
     tidemark.read("--format", "parquet", "--out", str(file))
     assert sorted(pq.read_table(file)["value"].to_pylist()) == sorted(tidemark.values[:-1])
     wrong = tidemark("master", "read", tidemark.place.source.name, "--from", "0=1")
@@ -390,7 +390,7 @@ def end_a_transaction(config: dict[str, Any], source: Source) -> None:
 
 
 @pytest.fixture
-def client(stack: Stack) -> Iterator[httpx.Client]:
+def client(stack: Stack, collector_alone: None) -> Iterator[httpx.Client]:
     with stack.client() as made:
         yield made
 

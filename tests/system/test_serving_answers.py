@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -180,3 +181,20 @@ def test_views_say_what_they_are_and_how_fresh(front: Front) -> None:
     listed = front.client.get("/views").json()["views"]
     assert [view["name"] for view in listed] == ["sales", "totals"]
     assert {view["freshness"]["run"] for view in listed} == {1}
+
+
+def test_data_range_of_a_view_holds_all_of_its_events(front: Front) -> None:
+    """At any moment, and no wider than whole days: the dashboard offers it where a chosen range has no events."""
+    assert front.client.get("/views/sales").json()["data"] is None, "no events, no range"
+    for moment in moments(front.shop):
+        buckets = [row["bucket"] for row in ask(front, [("grain", "hour"), ("limit", "10000")]).json()["rows"]]
+        data = front.client.get("/views/sales").json()["data"]
+        if not buckets:
+            assert data is None, moment
+            continue
+        schema = {"$ref": "#/components/schemas/ViewDetails"}
+        assert [*mistakes(front.client.get("/views/sales").json(), schema, document=front.described)] == []
+        begin, end = datetime.fromisoformat(data["from"]), datetime.fromisoformat(data["to"])
+        first, last = datetime.fromisoformat(min(buckets)), datetime.fromisoformat(max(buckets))
+        assert first - timedelta(days=1) < begin <= first, moment
+        assert last < end <= last + timedelta(days=1), moment

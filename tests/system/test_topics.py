@@ -36,6 +36,8 @@ from master_dataset.kafka.topics import (
 from tests.conftest import Stack, wait_until
 from views.source import Source
 
+pytestmark = pytest.mark.usefixtures("collector_alone")
+
 
 @pytest.fixture(scope="module")
 def admin(stack: Stack) -> Iterator[KafkaAdmin]:

@@ -15,9 +15,9 @@ from torture.fault import KINDS
 from torture.faults import all_faults
 from torture.links import PAIRS
 from torture.programme import ProgrammeOptions, torture
-from torture.report import write_report
+from torture.report import broken_promises, write_report
 from torture.result import Shot
-from torture.table import broken_promises, remarks, summary
+from torture.table import remarks, summary
 
 SHORT = (
     "kafka stands still for 2 s", "killed at collector.before_answer", "kill redis and collector",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 from typer.testing import CliRunner
 
 from infra.settings import load_settings
@@ -22,14 +24,15 @@ FIRED = Episode(
 
 
 @pytest.fixture
-def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CliRunner:
+def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[CliRunner]:
     monkeypatch.setenv("TIDEMARK_HOME", str(tmp_path / "home"))
     CliRunner().invoke(app, ["list"], catch_exceptions=False)  # makes the home
     journal = open_journal(load_settings())
     waiting = Transitions(notifications=(Notification("webhook:ops", "slow_page-1-0:firing", "key", "{}"),))
     journal.commit(Evaluation("web", Position({}, 0.0), 1.0, changed=(FIRED,), transitions=waiting))
     journal.close()
-    return CliRunner()
+    yield CliRunner()
+    structlog.reset_defaults()  # `test` configures logs for a stderr that the runner closes
 
 
 def test_list_and_show_say_how_alerts_stand(runner: CliRunner) -> None:

@@ -1,4 +1,4 @@
-"""Reading facts back without Spark: which ones a cut means, and never a whole file in memory."""
+"""Reading records back without Spark: which ones a cut means, and never a whole file in memory."""
 
 from __future__ import annotations
 

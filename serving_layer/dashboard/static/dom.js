@@ -84,3 +84,16 @@ export function debounced(ms, work) {
     timer = setTimeout(() => work(...given), ms);
   };
 }
+
+/**
+ * Returns a function that writes what a page shows into the address, while the address is the page's own. Call it before
+ * anything is awaited: once another address was chosen, its `hashchange` is on the way, and must find it there.
+ */
+export function addressWriter() {
+  let own = location.hash;
+  return (next) => {
+    if (location.hash !== own) return;
+    history.replaceState(null, "", next);
+    own = location.hash;
+  };
+}

@@ -70,6 +70,11 @@ def shared_schemas(views: Sequence[str]) -> Json:
         "version": {"type": ["string", "null"], "description": "Version that is served; null: none yet."},
         "keys": {"type": "array", "items": {"type": "string"}}, "grain": {"type": "string"},
         "answers": {"type": "object", "additionalProperties": exactness}, "freshness": freshness,
+        "data": {
+            "type": ["object", "null"],
+            "description": "When its events happened: a range that holds all of them. Null: it has none.",
+            "properties": {"from": TIME, "to": TIME},
+        },
     }  # fmt: skip
     details = {
         **view,

@@ -1,6 +1,6 @@
 // Compose a question over any view; see its answer as a table, as a picture, and the request itself.
 
-import { fill, h } from "../dom.js";
+import { addressWriter, fill, h } from "../dom.js";
 import { address, get, pathOf } from "../api.js";
 import { number, period } from "../format.js";
 import { curl, grainsOf, seconds } from "../query.js";
@@ -12,6 +12,7 @@ const KNOWN = ["from", "to", "grain", "tz", "by", "answers", "order", "limit", "
 const TESTS = { "": "is", ".not": "is not", ".prefix": "begins with", ".null": "is null" };
 
 export async function show(main, { session, query }) {
+  const writeAddress = addressWriter();
   const { views } = await get("/views");
   const computed = views.filter((each) => each.version !== null);
   if (!computed.length) {
@@ -31,7 +32,7 @@ export async function show(main, { session, query }) {
   async function ask(event) {
     event?.preventDefault();
     const parameters = form.parameters(), own = turn += 1;
-    history.replaceState(null, "", `#/explore?${new URLSearchParams([["view", name], ...parameters])}`);
+    writeAddress(`#/explore?${new URLSearchParams([["view", name], ...parameters])}`);
     try {
       const found = await get(pathOf(name, "/query"), parameters);
       if (own === turn) drawAnswer(answer, view, parameters, found, session);

@@ -1,6 +1,6 @@
 // The API: every request that this key can make, from the description that the server makes of its declarations.
 
-import { debounced, fill, h, say } from "../dom.js";
+import { addressWriter, debounced, fill, h, say } from "../dom.js";
 import { get } from "../api.js";
 import { curlOf } from "../query.js";
 import { number } from "../format.js";
@@ -12,6 +12,7 @@ const METHODS = ["get", "post", "put", "patch", "delete", "head", "options", "tr
 const QUIET_MS = 150;
 
 export async function show(main, { session, rest, query }) {
+  const writeAddress = addressWriter();
   const description = await get("/openapi.json");
   if (!main.isConnected) return () => {};  // another page was chosen meanwhile, and the address is its own
   const resolve = resolver(description), left = new AbortController();
@@ -36,7 +37,7 @@ export async function show(main, { session, rest, query }) {
     if (left.signal.aborted) return;
     opened = id;
     const words = search.value.trim(), path = id ? `#/api/${encodeURIComponent(id)}` : "#/api";
-    history.replaceState(null, "", words ? `${path}?${new URLSearchParams({ q: words })}` : path);
+    writeAddress(words ? `${path}?${new URLSearchParams({ q: words })}` : path);
   }
 
   function narrow() {
