@@ -20,13 +20,13 @@ from infra.failpoints import reach
 from infra.settings import Settings
 from master_dataset.cut import Cut, cut_to_json
 from serving_layer.alerts.answers import AlertAnswers, read_answers
-from serving_layer.alerts.episodes import Episode, State, Step
+from serving_layer.alerts.episodes import Episode, EpisodeState, Step
 from serving_layer.alerts.journal import Evaluation, Journal
 from serving_layer.alerts.memory import AlertMemory, load_memory
 from serving_layer.alerts.notifier import Notifier
 from serving_layer.alerts.plans import AlertPlan, ServedAlert, plan_changes, plan_settled
 from serving_layer.alerts.steps import condition_steps, silence_steps
-from serving_layer.alerts.tables.positions import Position
+from serving_layer.alerts.tables.positions import FollowerPosition
 from serving_layer.engine import QueryEngine
 from serving_layer.errors import ServingError
 from views.alert import Alert
@@ -205,7 +205,7 @@ class Evaluator:
         if not (changed or has_changes or settled):
             return
         evaluation = Evaluation(
-            self.source, Position(snapshot.cut, self.as_of), now, snapshot.is_exact, changed,
+            self.source, FollowerPosition(snapshot.cut, self.as_of), now, snapshot.is_exact, changed,
             transitions=self.notifier.transitions(episode for step in steps for episode in step.transitions),
             last_events={name: dict(memory.unwritten) for name, memory in self.memory.items() if memory.unwritten},
             settled=settled,
@@ -244,7 +244,7 @@ class Evaluator:
 
 def ended(episodes: Iterable[Episode], now: float) -> list[Episode]:
     """The open ones of these episodes, resolved: their alert was redefined or removed."""
-    return [replace(each, state=State.RESOLVED, resolved_at=now) for each in episodes if each.is_open]
+    return [replace(each, state=EpisodeState.RESOLVED, resolved_at=now) for each in episodes if each.is_open]
 
 
 def _joined(changes: Changes, more: Changes) -> Changes:

@@ -49,7 +49,7 @@ class LiveQuery(NamedTuple):
     interval_s: float
 
 
-class Outcome(NamedTuple):
+class QueryOutcome(NamedTuple):
     """What one run of a live query gave: an answer or a problem, as the message to publish."""
 
     message: Message
@@ -67,7 +67,7 @@ class QueryChannel(Channel):
     def __init__(self, query: LiveQuery, run: Callable[[LiveQuery, str | None], Any]) -> None:
         super().__init__()
         self._query, self._run = query, run
-        self._newest: Outcome | None = None
+        self._newest: QueryOutcome | None = None
         self._published_at = 0.0
 
     def welcome(self, mailbox: Mailbox) -> None:
@@ -85,7 +85,7 @@ class QueryChannel(Channel):
                 self._take(outcome)
             await asyncio.sleep(max(self._query.interval_s - (time.monotonic() - started), 0))
 
-    def _take(self, outcome: Outcome) -> None:
+    def _take(self, outcome: QueryOutcome) -> None:
         """Publish an outcome if it is news."""
         before, self._newest = self._newest, outcome
         if before is not None:
@@ -166,7 +166,7 @@ class LiveQueries:
         self._serving.access.view(connection, view)
         return lambda _name: True
 
-    async def _run(self, query: LiveQuery, known_tag: str | None) -> Outcome | None:
+    async def _run(self, query: LiveQuery, known_tag: str | None) -> QueryOutcome | None:
         """The outcome now; None if it is the answer that has this tag."""
         try:
             return await self.threads.run(self._answer, query, known_tag)
@@ -180,7 +180,7 @@ class LiveQueries:
         view = self._serving.engine.served_view(query.view)
         return parse_query(view, query.parameters, now=time.time(), limits=self._serving.limits)
 
-    def _answer(self, query: LiveQuery, known_tag: str | None) -> Outcome | None:
+    def _answer(self, query: LiveQuery, known_tag: str | None) -> QueryOutcome | None:
         question = self._question(query)
         # A tag does not tell how old an answer is: with max_staleness only execution shows that.
         is_tag_enough = question.freshness.max_staleness_s is None
@@ -192,7 +192,7 @@ class LiveQueries:
             return None
         document = formats.document(answer)
         message = Message("answer", formats.dumps(document).decode(), tag)
-        return Outcome(message, ("answer", tag), _content_digest(document))
+        return QueryOutcome(message, ("answer", tag), _content_digest(document))
 
 
 def _content_digest(document: dict[str, Any]) -> bytes:
@@ -202,5 +202,5 @@ def _content_digest(document: dict[str, Any]) -> bytes:
     return hashlib.blake2b(formats.dumps([document["rows"], document["next"], origin]), digest_size=16).digest()
 
 
-def _problem_outcome(problem: Problem) -> Outcome:
-    return Outcome(Message("problem", problem.to_json().decode(), problem=problem), ("problem", problem.kind))
+def _problem_outcome(problem: Problem) -> QueryOutcome:
+    return QueryOutcome(Message("problem", problem.to_json().decode(), problem=problem), ("problem", problem.kind))

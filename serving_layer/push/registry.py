@@ -9,12 +9,15 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
+import structlog
 from prometheus_client import Gauge
 
 from infra.rest.problems import Problem
 from serving_layer.push.mailbox import Mailbox, Message, Policy
 
 RETRY_AFTER_S = 10
+
+log = structlog.get_logger()
 
 
 class Channel(ABC):
@@ -97,8 +100,17 @@ class Registry:
             raise too_many_live(f"{self._max_subscribers} live connections", "serving_live_subscribers")
         if subscription.key not in self.channels:
             channel = self.channels[subscription.key] = subscription.open_channel()
-            self._tasks[channel] = asyncio.create_task(channel.follow())
+            task = self._tasks[channel] = asyncio.create_task(channel.follow())
+            task.add_done_callback(lambda ended: self._on_end(subscription.key, channel, ended))
         return self.channels[subscription.key]
+
+    def _on_end(self, key: Hashable, channel: Channel, task: asyncio.Task[None]) -> None:
+        """End the connections of a channel that failed, so that their clients reconnect: it would never send again."""
+        if not task.cancelled():
+            log.error("channel_failed", channel=str(key), error=repr(task.exception()))
+            for mailbox in channel.mailboxes:
+                mailbox.close()
+            self._drop(key, channel)
 
     def _drop(self, key: Hashable, channel: Channel) -> None:
         if self.channels.get(key) is channel:

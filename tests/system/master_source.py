@@ -93,7 +93,7 @@ class Place:
 
 
 def three_commits(spark: SparkSession, place: Place) -> list[int]:
-    """Three commits of facts. Returns their versions."""
+    """Three commits of records. Returns their versions."""
     for _ in range(3):
         place.send_events(30)
         place.send(POISON[:2])
@@ -101,7 +101,7 @@ def three_commits(spark: SparkSession, place: Place) -> list[int]:
     return [commit.version for commit in read_commits(place.table) if commit.proof]
 
 
-def mend(spark: SparkSession, place: Place) -> Report:
+def repair_table(spark: SparkSession, place: Place) -> Report:
     """Repair twice: the second time there is nothing left to do."""
     report = repair(spark, place.settings, place.bootstrap, place.source, place.table)
     again = repair(spark, place.settings, place.bootstrap, place.source, place.table)
@@ -120,12 +120,12 @@ def read_positions_latest(place: Place) -> dict[int, int]:
 
 
 def forget_records(place: Place) -> None:
-    """Kafka drops all that it has of the facts."""
+    """Kafka drops all that it has of the records."""
     delete_records(place.admin, place.source.topic, read_positions_latest(place))
 
 
 def make_topic_again(place: Place, topic: str = "") -> None:
-    """That of the facts, or another one of the source."""
+    """That of the records, or another one of the source."""
     remove_topic(place, topic or place.source.topic)
     wait_until("the topic to be made again", lambda: apply_topics(place.admin, plan_topics([place.source])))
 

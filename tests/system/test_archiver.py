@@ -121,7 +121,7 @@ def test_a_backlog_is_committed_in_pieces_of_so_many_mb(spark: SparkSession, pla
     assert len(others) == 3
     assert max(others) < 0.55 * 2**20
     assert first + sum(others) == sum(len(value) + len(key or b"") for key, value, _ in place.sent.values())
-    # One that starts anew knows the size from the table.
+    # One that starts again knows the size from the table.
     place.send([json.dumps({"event_id": f"f{n}", "user_id": "u" * 2_000}).encode() for n in range(300)])
     place.archive(spark)
     assert max(proof.raw_bytes for proof in list(read_ledger(place.table).values())[1:]) < 0.55 * 2**20
@@ -183,7 +183,7 @@ def test_a_replayed_dead_letter_comes_back_as_it_was(spark: SparkSession, place:
 # ---- compaction, reading -----------------------------------------------------
 
 
-def test_compaction_leaves_the_facts_and_the_proof_as_they_were(spark: SparkSession, place: Place) -> None:
+def test_compaction_leaves_the_records_and_the_proof_as_they_were(spark: SparkSession, place: Place) -> None:
     three_commits(spark, place)
     done = compact(spark, place.table)
     assert (done.files_before, done.files_after, done.rows) == (3, 1, len(place.sent))
@@ -194,7 +194,7 @@ def test_compaction_leaves_the_facts_and_the_proof_as_they_were(spark: SparkSess
     assert deep_check(spark, place.table) == []
 
 
-def test_facts_are_read_back_by_offset_and_by_time(spark: SparkSession, place: Place) -> None:
+def test_records_are_read_back_by_offset_and_by_time(spark: SparkSession, place: Place) -> None:
     from datetime import UTC, datetime
 
     place.send(

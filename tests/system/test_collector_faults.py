@@ -19,7 +19,7 @@ ACK_TIMEOUT_S = 2.0
 BOUND_S = 15.0
 """More than any answer may take, with a machine that is busy with other things."""
 BACK_S = 240.0
-"""The same for a broker that was killed: its JVM starts anew, and the producer connects again."""
+"""The same for a broker that was killed: its JVM starts again, and the producer connects again."""
 
 
 @pytest.fixture(scope="module")

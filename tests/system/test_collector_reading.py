@@ -264,7 +264,7 @@ def test_a_consumer_is_deleted_when_those_who_wait_for_it_have_their_answer(
         deleted = threads.submit(crowd.delete, f"/delete-consumer/{group}/one")
         assert not first.done(), "nobody had to wait: this shows nothing"
         answers = [each.result() for each in (first, *others, deleted)]
-    # A request that came behind the deletion made an instance anew, or found none to commit with.
+    # A request that came behind the deletion made a new instance, or found none to commit with.
     assert {answer.status_code for answer in answers} <= {200, 404}, [answer.text for answer in answers]
     assert deleted.result().status_code == 200
     client.get(f"/delete-consumer/{group}/one")

@@ -1,4 +1,4 @@
-"""Dead letters, once each whatever happens to table or topic, and facts read back: by command line and by REST."""
+"""Dead letters, once each whatever happens to table or topic, and records read back: by command line and by REST."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from master_dataset.dead_letters.letters import (
     FOREIGN,
     ORIGIN,
     DeadLetter,
-    DeadLetters,
     ValueLeftOut,
     newest_first,
     replay,
     send_letters,
     watermarks,
 )
+from master_dataset.dead_letters.outbox import DeadLetters
 from master_dataset.dead_letters.sent import read_sent, sent_file
 from master_dataset.kafka.record import KafkaRecord
 from master_dataset.kafka.send import send_records
@@ -269,7 +269,7 @@ class Shell:
         )
 
     def read(self, *options: str) -> list[Any]:
-        """The facts that `tidemark master read` writes."""
+        """The records that `tidemark master read` writes."""
         done = self("master", "read", self.place.source.name, *options)
         assert done.returncode == 0, done.stderr
         return [json.loads(line) for line in done.stdout.splitlines()]
@@ -325,7 +325,7 @@ def test_master_read_by_cut_and_into_parquet(tidemark: Shell, tmp_path: Path) ->
     assert later != []
     earlier = tidemark.read("--with-invalid", "--to", f"{partition}:1")
     assert [(row["partition"], row["offset"]) for row in earlier] == [(partition, 0)]
-    file = tmp_path / "facts.parquet"
+    file = tmp_path / "records.parquet"
     tidemark.read("--format", "parquet", "--out", str(file))
     assert sorted(pq.read_table(file)["value"].to_pylist()) == sorted(tidemark.values[:-1])
     wrong = tidemark("master", "read", tidemark.place.source.name, "--from", "0=1")

@@ -128,8 +128,8 @@ def test_combined_log_and_its_copy_arrive_exactly_with_the_same_ids(desk: Desk, 
     data = combined_log(LINES)
     path = tmp_path / "access.log"
     path.write_bytes(data)
-    told = desk.run(path)
-    assert (told["format"], told["state"], told["lines"], told["sent"], told["refused"]) == (
+    result = desk.run(path)
+    assert (result["format"], result["state"], result["lines"], result["sent"], result["refused"]) == (
         "combined", "done", LINES, LINES, 0,
     )  # fmt: skip
     expected = expected_ids(data)
@@ -170,18 +170,22 @@ def test_stopped_import_goes_on_and_no_line_is_lost(desk: Desk, tmp_path: Path, 
         assert entry["tally"]["sent"] == before.total()
     assert entry["tally"]["sent"] <= before.total()
 
-    told = desk.run(path)
-    assert told["note"] == f"was interrupted: continues after line {entry['line']}"
-    assert (told["lines"], told["sent"], told["sent_now"]) == (KILLED_LINES, KILLED_LINES, KILLED_LINES - entry["line"])
+    result = desk.run(path)
+    assert result["note"] == f"was interrupted: continues after line {entry['line']}"
+    assert (result["lines"], result["sent"], result["sent_now"]) == (
+        KILLED_LINES,
+        KILLED_LINES,
+        KILLED_LINES - entry["line"],
+    )
     after = desk.ids()
     assert set(after) == set(expected_ids(data))
-    assert after.total() == before.total() + told["sent_now"]
+    assert after.total() == before.total() + result["sent_now"]
 
 
 def test_standard_input_gives_the_ids_of_the_file(desk: Desk) -> None:
     data = combined_log(100)
-    told = desk.run("-", stdin=data.decode())
-    assert (told["format"], told["sent"]) == ("combined", 100)
+    result = desk.run("-", stdin=data.decode())
+    assert (result["format"], result["sent"]) == ("combined", 100)
     assert desk.ids() == expected_ids(data)
 
 
@@ -189,8 +193,8 @@ def test_csv_values_arrive_typed(desk: Desk, tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("event_id,event_time,properties.ms,properties.url\n1,2026-11-16 03:00:00,2.5,/a\n2,never,1,/b\n")
     rejects = tmp_path / "rejects.csv"
-    told = desk.run(path, "--timezone", "Europe/Vienna", "--rejects", rejects)
-    assert (told["sent"], told["refused"], told["reasons"][0]["first_line"]) == (1, 1, 3)
+    result = desk.run(path, "--timezone", "Europe/Vienna", "--rejects", rejects)
+    assert (result["sent"], result["refused"], result["reasons"][0]["first_line"]) == (1, 1, 3)
     assert desk.events() == [
         {"event_id": "1", "event_time": "2026-11-16T02:00:00Z", "properties": {"ms": 2.5, "url": "/a"}}
     ]

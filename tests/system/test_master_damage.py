@@ -23,7 +23,7 @@ from tests.system.master_source import (
     drop_checksum,
     empty,
     forget_records,
-    mend,
+    repair_table,
     three_commits,
 )
 
@@ -194,7 +194,7 @@ def test_what_kafka_no_longer_holds_is_named_offset_by_offset(spark: SparkSessio
     assert place.damage() == {Trouble.LOST}
 
 
-def test_a_lost_ledger_is_written_anew_from_the_commits(spark: SparkSession, place: Place) -> None:
+def test_a_lost_ledger_is_added_again_from_the_commits(spark: SparkSession, place: Place) -> None:
     three_commits(spark, place)
     before = read_ledger(place.table)
     ledger_file(place.table).unlink()
@@ -214,7 +214,7 @@ def test_a_commit_cut_behind_its_proof_is_repaired_and_a_checkpoint_of_it_forgot
     log = spark._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, str(place.table))  # type: ignore[union-attr]
     log.checkpoint()
     cut_behind_the_proof(place.log_file(version))
-    assert mend(spark, place).restored_rows == 32
+    assert repair_table(spark, place).restored_rows == 32
     assert list((place.table / "_delta_log").glob("*.checkpoint*")) == []
     assert place.rows() == place.sent
 
@@ -228,7 +228,7 @@ def test_a_repair_without_kafka_changes_nothing_and_the_next_one_finishes(spark:
     # As if it had crashed between the void commit and the restored rows.
     void_commits(place.table, quick_check(place.table))
     assert Trouble.GAP in place.damage()
-    assert mend(spark, place).restored_rows == 32
+    assert repair_table(spark, place).restored_rows == 32
     assert place.rows() == place.sent
 
 
@@ -236,7 +236,7 @@ def test_a_commit_emptied_after_it_was_compacted_does_not_double_its_rows(spark:
     version = three_commits(spark, place)[0]
     compact(spark, place.table)
     empty(place.log_file(version))
-    report = mend(spark, place)
+    report = repair_table(spark, place)
     assert (report.restored_rows, report.lost, report.remaining) == (0, [], [])
     assert place.rows() == place.sent
     # The repair leans on the compacted file: with that gone, its rows come from Kafka after all.
@@ -244,7 +244,7 @@ def test_a_commit_emptied_after_it_was_compacted_does_not_double_its_rows(spark:
     tear(place.table / large)
     with pytest.raises(TableDamaged):
         compact(spark, place.table)
-    assert mend(spark, place).restored_rows == 32
+    assert repair_table(spark, place).restored_rows == 32
     place.send_events(5)
     place.archive(spark)
     assert place.rows() == place.sent
@@ -257,7 +257,7 @@ def test_a_damaged_compaction_is_taken_back_without_kafka(spark: SparkSession, p
         compact(spark, place.table)
         newest = read_commits(place.table)[-1]
         harm(place.table / newest.added[0].path if harm is tear else place.log_file(newest.version))
-        report = mend(spark, place)
+        report = repair_table(spark, place)
         assert (report.restored_rows, report.lost, report.remaining) == (0, [], [])
         assert len(live_files(read_commits(place.table))) == 3
         assert place.rows() == place.sent
@@ -311,7 +311,7 @@ def test_a_repair_that_was_killed_is_finished_by_the_next(
     spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
     with pytest.raises(TableDamaged):
         place.archive(spark)
-    assert mend(spark, place).lost == []
+    assert repair_table(spark, place).lost == []
     assert place.rows() == place.sent
 
 
@@ -326,14 +326,14 @@ def test_a_repair_that_was_killed_after_it_took_a_compaction_back_is_finished_by
         patch.setattr("master_dataset.table.checks.repair.reach", dying_at("repair.after_take_back"))
         with pytest.raises(Killed):
             repair(spark, place.settings, place.bootstrap, place.source, place.table)
-    assert mend(spark, place).lost == []
+    assert repair_table(spark, place).lost == []
     assert place.rows() == place.sent
 
 
 @pytest.mark.parametrize(
     ("module", "died_at", "files"), [("compaction", "compact.before_commit", 3), ("table", "compact.before_ledger", 1)]
 )
-def test_a_compaction_that_was_killed_changed_no_fact_and_the_next_one_finishes(
+def test_a_compaction_that_was_killed_changed_no_record_and_the_next_one_finishes(
     spark: SparkSession, place: Place, monkeypatch: pytest.MonkeyPatch, module: str, died_at: str, files: int
 ) -> None:
     three_commits(spark, place)

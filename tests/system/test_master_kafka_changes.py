@@ -17,8 +17,8 @@ from tests.system.master_source import (
     empty,
     forget_records,
     make_topic_again,
-    mend,
     read_positions_latest,
+    repair_table,
     rows_proved,
     three_commits,
 )
@@ -33,7 +33,7 @@ def test_another_topic_of_the_same_name_neither_repairs_nor_excuses_anything(spa
     make_topic_again(place)
     place.send_events(200)
     empty(place.log_file(version))  # its data file is still there
-    report = mend(spark, place)
+    report = repair_table(spark, place)
     assert (report.restored_rows, report.lost, report.remaining) == (32, [], [])
     assert place.rows() == held
     positions = read_positions(place.settings, place.bootstrap, place.source)

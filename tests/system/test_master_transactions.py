@@ -1,4 +1,4 @@
-"""Kafka transactions on their way into the master dataset: what was aborted is no fact, and its offsets are no gap."""
+"""Kafka transactions and the master dataset: aborted records are not archived, and their offsets are no gap."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def values_of(place: Place) -> list[bytes]:
     return sorted(value for _, value, _ in place.rows().values())
 
 
-def test_aborted_records_never_become_facts_and_their_offsets_are_no_gap(spark: SparkSession, place: Place) -> None:
+def test_aborted_records_are_never_archived_and_their_offsets_are_no_gap(spark: SparkSession, place: Place) -> None:
     committed: set[bytes] = set()
     # The topic begins with aborted ones, then ends with them, then has nothing else; after each the archiver goes on.
     for number, commits in enumerate([(False, True), (True, False), (False,), (True,)]):

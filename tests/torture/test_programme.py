@@ -15,9 +15,9 @@ from torture.fault import KINDS
 from torture.faults import all_faults
 from torture.links import PAIRS
 from torture.programme import ProgrammeOptions, torture
-from torture.report import write_report
+from torture.report import broken_promises, write_report
 from torture.result import Shot
-from torture.table import broken_promises, remarks, summary
+from torture.table import remarks, summary
 
 SHORT = (
     "kafka stands still for 2 s", "killed at collector.before_answer", "kill redis and collector",
@@ -29,7 +29,7 @@ SHORT = (
 SEED = 20261116
 MINUTES = 3.5
 """No new fault after this time."""
-RUN_EVERY_S = 60.0
+RUN_EVERY_S = 75.0
 REPORT = Path(__file__).parents[2] / "artifacts" / "test-faults.html"
 FAULTS = {fault.name: fault for fault in all_faults()}
 

@@ -196,7 +196,7 @@ def test_an_offset_that_kafka_refused_is_not_called_committed_and_is_tried_again
     assert instance.uncommitted == {("t", 1): 7}
 
 
-def test_a_request_that_waited_while_its_consumer_was_deleted_is_told_so() -> None:
+def test_a_request_that_waited_while_its_consumer_was_deleted_is_answered_so() -> None:
     async def crowd() -> Problem:
         consumers = Consumers({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, max_instances=1, idle_s=60)
         instance = consumers.get("g", "one")

@@ -40,7 +40,7 @@ def test_a_commit_holds_about_so_many_bytes(last: Proof, end: Cut, expected: Cut
     assert next_end(dict.fromkeys(end, 0), end, 1_000, last) == expected
 
 
-def test_the_last_commit_that_has_facts_speaks_for_what_comes() -> None:
+def test_the_last_commit_that_has_records_speaks_for_what_comes() -> None:
     some, none = proof(10, 100), proof(0, 0, offsets=50)
     others = {3: none, 4: Proof(Kind.COMPACT, rows=10), 5: Proof(Kind.REPAIR, rows=3), 6: Proof(Kind.LOST, end={0: 9})}
     assert last_with_rows({1: proof(5, 5), 2: some, **others}) == some

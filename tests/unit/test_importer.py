@@ -126,7 +126,7 @@ def test_no_two_lines_share_an_id_however_little_is_remembered(some: list[bytes]
         assert found[: len(some) // 2] == ids_of(some[: len(some) // 2], remembered)
 
 
-def test_line_that_comes_again_after_it_was_forgotten_is_told_by_its_number() -> None:
+def test_line_that_comes_again_after_it_was_forgotten_is_recognized_by_its_number() -> None:
     *_, again = ids_of([b"a", b"b", b"c", b"a"], remembered=1)
     assert again == ids_of([b"a"])[0] + "@4"
 
@@ -244,12 +244,12 @@ def test_a_reader_that_fails_costs_one_line(desk: Desk, tmp_path: Path, monkeypa
     assert ([event["name"] for event in broker.taken], tally.refused) == (["12"], 1)
 
 
-def test_mended_rejects_file_can_be_imported(desk: Desk, tmp_path: Path) -> None:
+def test_fixed_rejects_file_can_be_imported(desk: Desk, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(b"name,properties.status\nfine,200\nbad,x\nbad,y\n")
     desk.run(tmp_path / "a.csv")
-    mended = tmp_path / "mended.csv"
-    mended.write_bytes(desk.rejects.read_bytes().replace(b",x", b",1").replace(b",y", b",2"))
-    broker, tally = desk.run(mended)
+    fixed = tmp_path / "fixed.csv"
+    fixed.write_bytes(desk.rejects.read_bytes().replace(b",x", b",1").replace(b",y", b",2"))
+    broker, tally = desk.run(fixed)
     assert [event["properties"]["status"] for event in broker.taken] == [1, 2]
     assert tally.refused == 0
 
@@ -257,9 +257,9 @@ def test_mended_rejects_file_can_be_imported(desk: Desk, tmp_path: Path) -> None
 def test_reason_with_a_quote_does_not_swallow_the_refused_line(desk: Desk, tmp_path: Path) -> None:
     (tmp_path / 'a".csv').write_bytes(b"name,properties\nbad,[7]\n")
     desk.run(tmp_path / 'a".csv')
-    mended = tmp_path / "mended.csv"
-    mended.write_bytes(desk.rejects.read_bytes().replace(b"[7]\n", b"{}\n"))
-    assert desk.run(mended)[1].sent == 1
+    fixed = tmp_path / "fixed.csv"
+    fixed.write_bytes(desk.rejects.read_bytes().replace(b"[7]\n", b"{}\n"))
+    assert desk.run(fixed)[1].sent == 1
 
 
 def test_reasons_are_bounded() -> None:
@@ -309,7 +309,7 @@ def test_line_that_was_written_on_since_is_sent_whole(desk: Desk, tmp_path: Path
     assert [event["name"] for event in desk.run(path)[0].taken] == ["half"]
 
 
-def test_changed_file_begins_anew(desk: Desk, tmp_path: Path) -> None:
+def test_changed_file_begins_again(desk: Desk, tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(ndjson(3))
     desk.run(path)

@@ -313,7 +313,7 @@ def test_ndjson_line_is_the_event_or_a_reason(line: str, expected: object) -> No
         (b"broken line\n" + f'{BEGIN} "-" "x"'.encode(), "a", ImportFormat.COMBINED),
     ],
 )
-def test_format_is_told_from_the_beginning(head: bytes, name: str, expected: ImportFormat) -> None:
+def test_format_is_detected_from_the_beginning(head: bytes, name: str, expected: ImportFormat) -> None:
     assert detect_format(web, head, name) is expected
 
 

@@ -1,4 +1,4 @@
-"""`tidemark master read` and `replay` on tables written by hand: never fewer facts than there were without a word."""
+"""`tidemark master read` and `replay` on tables written by hand: never fewer records than there were without a word."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ Master = Callable[..., Said]
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    """The table of source `shop`: two commits of one fact."""
+    """The table of source `shop`: two commits of one record."""
     path = tmp_path / "master" / "shop"
     (path / "_delta_log").mkdir(parents=True)
     write_commit(path, 0, {"commitInfo": {}}, {"metaData": {"schemaString": json.dumps(SCHEMA)}})
@@ -96,9 +96,9 @@ def read_into(master: Master, file: Path, *options: str) -> Said:
 
 
 def test_a_sound_table_is_read(master: Master, tmp_path: Path) -> None:
-    said = read_into(master, tmp_path / "facts.parquet")
+    said = read_into(master, tmp_path / "records.parquet")
     assert (said.err, said.code) == ("2 records\n", 0)
-    assert pq.read_table(tmp_path / "facts.parquet").num_rows == 2
+    assert pq.read_table(tmp_path / "records.parquet").num_rows == 2
 
 
 def cut_to_nothing(table: Path) -> None:
@@ -117,7 +117,7 @@ def test_a_damaged_table_is_refused_with_the_remedy(
 
 
 @pytest.mark.parametrize("command", [("read", "shop"), ("replay", "shop", "elsewhere")])
-def test_a_source_without_a_table_is_told_from_one_without_facts(
+def test_a_source_without_a_table_differs_from_one_without_records(
     master: Master, table: Path, command: tuple[str, ...]
 ) -> None:
     shutil.rmtree(table.parent)
@@ -127,7 +127,7 @@ def test_a_source_without_a_table_is_told_from_one_without_facts(
 
 
 def test_nothing_found_is_an_empty_file_with_the_columns(master: Master, table: Path, tmp_path: Path) -> None:
-    file = tmp_path / "facts.parquet"
+    file = tmp_path / "records.parquet"
     file.write_bytes(b"what an earlier run wrote")
     said = read_into(master, file, "--from", "0:2")
     assert (said.err, said.code) == ("0 records\n", 0)

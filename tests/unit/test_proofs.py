@@ -1,4 +1,4 @@
-"""The chain of proofs: what a table holds, and what is missing from it, told from its commits alone."""
+"""The chain of proofs: what a table holds, and what is missing from it, read from its commits alone."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ proofs = st.builds(
 
 
 def append(start: int, end: int, rows: int | None = None, **more: object) -> Proof:
-    """Facts of partition 0."""
+    """Records of partition 0."""
     return Proof(Kind.APPEND, start={0: start}, end={0: end}, rows=end - start if rows is None else rows, **more)  # type: ignore[arg-type]
 
 
@@ -207,7 +207,7 @@ def tear_in_the_middle(line: bytes) -> bytes:
 @pytest.mark.parametrize(
     "harm", [lose_a_member, change_a_digit, tear_in_the_middle, lambda _: b"\xff\x00", lambda _: b""]
 )
-def test_a_ledger_line_that_cannot_be_read_is_written_anew(tmp_path: Path, harm: Callable[[bytes], bytes]) -> None:
+def test_a_ledger_line_that_cannot_be_read_is_added_again(tmp_path: Path, harm: Callable[[bytes], bytes]) -> None:
     table = tmp_path / "web"
     (table / "_delta_log").mkdir(parents=True)
     chain = {1: append(0, 5), 2: append(5, 9), 3: append(9, 10)}

@@ -167,10 +167,10 @@ def test_where_all_sources_are_refused_the_process_ends_with_every_remedy(
     world: World, follow: Callable[[str], SourceArchiver]
 ) -> None:
     check_any_is_archived([])
-    world.refused = {"shop": Refused("mend the shop"), "web": Refused("mend the web")}
-    with pytest.raises(Refused, match="mend the shop"):
+    world.refused = {"shop": Refused("fix the shop"), "web": Refused("fix the web")}
+    with pytest.raises(Refused, match="fix the shop"):
         attend(follow("shop"))
-    with pytest.raises(NothingArchived, match=r"(?s)all 2 .*shop: mend the shop.*web: mend the web"):
+    with pytest.raises(NothingArchived, match=r"(?s)all 2 .*shop: fix the shop.*web: fix the web"):
         attend(follow("shop"), follow("web"))
 
 

@@ -127,7 +127,7 @@ def test_a_void_commit_stays_a_gap_until_a_repair_names_it(table: Table) -> None
 
 
 @pytest.mark.parametrize("kind", [Kind.COMPACT, Kind.UNCOMPACT])
-def test_a_void_commit_that_held_no_facts_is_no_gap(table: Table, kind: str) -> None:
+def test_a_void_commit_that_held_no_records_is_no_gap(table: Table, kind: str) -> None:
     table.commit(3, Proof(kind, rows=20), ["c"], ["a", "b"])
     table.log_file(3).write_text("")
     table.void()
@@ -203,7 +203,7 @@ def test_an_altered_proof_comes_back_from_the_ledger(table: Table, change: tuple
     assert len(list(taken_out(table.path).glob("*/*.json"))) == 1
 
 
-def test_a_line_without_a_digest_is_written_anew_from_a_commit_that_is_sound(table: Table) -> None:
+def test_a_line_without_a_digest_is_added_again_from_a_commit_that_is_sound(table: Table) -> None:
     lines = [f"1 {append(0, 10).to_json()}", f"2 {append(10, 20, hash=5).to_json()}"]
     ledger_file(table.path).write_text("\n".join([*lines, ""]))
     (table.path / "a").rename(table.path / "elsewhere")
@@ -456,7 +456,7 @@ def change_a_byte(content: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("harm", [cut_off, change_a_byte, lambda _: b"\xff\n\x00 {}\n", lambda _: b""])
-def test_damaged_memories_are_forgotten_and_made_anew(table: Table, harm: Callable[[bytes], bytes]) -> None:
+def test_damaged_cache_entries_are_replaced(table: Table, harm: Callable[[bytes], bytes]) -> None:
     before = read_commits(table.path)
     remember(table.path, before)
     path = remembered_file(table.path)
@@ -468,7 +468,7 @@ def test_damaged_memories_are_forgotten_and_made_anew(table: Table, harm: Callab
     assert read_commits(table.path) == before
 
 
-def test_a_table_from_a_backup_is_remembered_anew(table: Table) -> None:
+def test_a_table_from_a_backup_is_cached_again(table: Table) -> None:
     remember(table.path, read_commits(table.path))
     for version in (1, 2):
         copy = table.log_file(version).with_name("copy")
@@ -554,7 +554,7 @@ def test_a_partition_added_later_must_begin_at_its_first_record() -> None:
     assert follow({1: append(10, 20), 2: second}).gaps == [OffsetRange(1, 0, 4)]
 
 
-def test_a_broker_that_lost_its_newest_records_is_told_from_retention() -> None:
+def test_a_broker_that_lost_its_newest_records_differs_from_retention() -> None:
     with pytest.raises(KafkaBehind, match=r"partition 0: 9\.\.11.*master replay web TOPIC"):
         check_positions(WEB, Positions("id", {0: 0, 1: 0}, {0: 9, 1: 9}), {0: 12, 1: 9}, "id")
 
