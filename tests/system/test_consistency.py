@@ -1,4 +1,4 @@
-"""What the speed views said is compared with each batch run, on real Kafka, Redis, Spark: what is wrong is set aside."""
+"""Speed views are compared with each batch run, on real Kafka, Redis, Spark: a wrong one is quarantined."""
 
 from __future__ import annotations
 

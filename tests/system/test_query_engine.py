@@ -126,10 +126,10 @@ QUESTIONS = [
 
 def check(answer: Result, question: Query, of: Sequence[Event] = EVENTS) -> None:
     """It is the oracle's over just the events below the cut that it reports."""
-    found = below(of, answer.meta.cut)
+    included = below(of, answer.meta.cut)
     expected = {}
     for period, window in zip(question.periods, question.windows, strict=True):
-        for group, answers in naive(question.view, found, window, question.by, passes(question)).items():
+        for group, answers in naive(question.view, included, window, question.by, passes(question)).items():
             expected[period, group] = {name: answers[name] for name in question.answers}
     found = {(row.period, row.key): row.answers for row in answer.rows}
     assert len(found) == len(answer.rows) == min(len(expected), question.limit)

@@ -175,7 +175,7 @@ def test_run_after_many_events_explains_duplicates_by_their_own_buckets(
 
 
 @pytest.mark.parametrize("wrong", [0, 1], ids=["last", "count too"])
-def test_equal_duplicates_in_two_partitions_may_tell_another_one_last_and_nothing_else(
+def test_equal_duplicates_in_two_partitions_may_give_another_last_one_and_nothing_else(
     shop: Compare, wrong: int
 ) -> None:
     first = next(event for event in EVENTS if event.fields["cents"] is not None)
