@@ -16,7 +16,7 @@ from infra.locks import LockHeld, hold, holder_of_lock
 from infra.version import VERSION
 
 LOCK_CHECK_S = 0.3
-"""Whoever checks whether a home is locked holds the lock for a moment; a supervisor waits so long for that to pass."""
+"""A check whether a home is locked holds the lock for a moment; a supervisor waits this long for that to pass."""
 LAYOUT = 1
 """Number of the folder's layout; it grows when an older Tidemark could no longer read the folder."""
 
@@ -73,7 +73,7 @@ class Home:
         self.check()
         try:
             # Step 1. The marker. A crash before it leaves an empty folder, or a partial marker: `check` accepts both.
-            # Written last, a crash would leave folders that `check` takes for somebody else's.
+            # Written last, a crash would leave folders that `check` refuses as foreign.
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not self.exists:
                 write_json(self._marker, {"layout": LAYOUT, "version": VERSION})

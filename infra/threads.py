@@ -29,7 +29,7 @@ class Threads:
     """At most `most` threads for one kind of work, and where a bound is given, at most `waiting` that wait for one.
 
     They are started when they are needed, and do not keep the process from ending. Used by one event loop. Python's own
-    pool does the same and more, for twice what it costs to hand over a question that takes a tenth of a millisecond.
+    pool does the same and more, for twice what it costs to hand over a query that takes a tenth of a millisecond.
     """
 
     def __init__(self, name: str, most: int, waiting: int = 0) -> None:

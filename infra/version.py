@@ -1,4 +1,4 @@
-"""The version of Tidemark and of what it stands on, read from the installed packages."""
+"""The versions of Tidemark and of its dependencies, read from the installed packages."""
 
 from __future__ import annotations
 

@@ -26,6 +26,7 @@ from hand_off.errors import BatchError, Fenced, SparkEnded, SpeedError
 from hand_off.generations import clean_up
 from hand_off.lag import EndHistory, KafkaEnd
 from hand_off.speed_views import Meta, RedisSnapshot, SpeedViews, SpeedWriter
+from infra.backoff import pause_after
 from infra.clients.kafka_admin import KafkaAdmin
 from infra.clients.redis import redis_client
 from infra.failpoints import reach
@@ -96,7 +97,7 @@ class SourceWriter:
 
     def run(self) -> None:
         """Write the speed views until `stopping` is set."""
-        pause = MIN_PAUSE_S
+        failures = 0
         while not self.stopping.is_set():
             began = time.monotonic()
             try:
@@ -107,11 +108,11 @@ class SourceWriter:
                 self.error = _one_line(error)
                 if _has_ended(self.spark):
                     raise SparkEnded(f"Spark ended under the speed layer: {self.error}") from error
-                log.warning("retrying", source=self.source.name, reason=self.error, pause_s=round(pause, 1))
+                log.warning("retrying", source=self.source.name, reason=self.error, failures=failures + 1)
                 if not isinstance(error, SpeedError | RedisError | BatchError):
                     log.debug("failed", source=self.source.name, exc_info=True)
-            pause = MIN_PAUSE_S if time.monotonic() - began > MAX_PAUSE_S else min(2 * pause, MAX_PAUSE_S)
-            self.stopping.wait(pause if self.error else 0)
+            failures = 1 if time.monotonic() - began > MAX_PAUSE_S else failures + 1
+            self.stopping.wait(pause_after(failures, MIN_PAUSE_S, MAX_PAUSE_S) if self.error else 0)
 
     def _write(self) -> None:
         """One stream, from its start to its end."""

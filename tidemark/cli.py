@@ -123,7 +123,7 @@ def main() -> Any:
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:
-        sys.exit(1)  # whoever read our output went away
+        sys.exit(1)  # the reader of our output is gone
     except OSError as error:
         if error.filename is None:
             raise

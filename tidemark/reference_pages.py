@@ -1,6 +1,6 @@
 """Write the generated pages of docs/: the settings from their table, the commands from the command line itself.
 
-`make docs` runs this. A test holds the pages to what it writes, so they cannot fall out of step with the code.
+`make docs` runs this. A test compares the pages with the code.
 """
 
 from __future__ import annotations

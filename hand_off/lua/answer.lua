@@ -1,13 +1,13 @@
--- answer(run, cut, prefix of data keys, most buckets, most states, most bytes, then for each stretch: view, first bucket, end of
+-- answer(run, cut, prefix of data keys, max buckets, max states, max bytes, then for each range: view, first bucket, end of
 --        buckets, beginning of keys, 1 for headers alone, how many keys, key...)
 -- What a reader adds to the batch views of a run: the states of the generations from its own on, of one or several views,
 -- all of one moment. How many keys is -1: all that begin so.
 -- In the place of the 1 may stand rank:depth:whole. Then these are the keys, and in each bucket the `depth` keys beside
 -- them that have the largest numbers; the states of the first `whole` keys are whole, of the others come the headers.
--- Returns OK, applied, published, now in ms, what the writer last said of Kafka's end, by what the speed views were made,
--- then for each stretch
--- {bucket, {key, state, ...}, bucket, ...}, and for each stretch what all buckets together have at most for a key that is
--- not among these; -1: the stretch has not been looked at, because its keys are not ranked or its buckets are too many.
+-- Returns OK, applied, published, now in ms, the writer's last report of Kafka's end, the generation that the speed
+-- views were created with, then for each range
+-- {bucket, {key, state, ...}, bucket, ...}, and for each range the most that a key that is not among these
+-- can have in all buckets together; -1: the range was not read, because its keys are not ranked or its buckets are too many.
 local applied, published, made = unpack(redis.call('HMGET', KEYS[2], 'applied', 'published', 'made'))
 if not applied or redis.call('EXISTS', KEYS[3]) == 0 then
   return {'LOST'}

@@ -1,9 +1,9 @@
--- apply(token, from, to, gid, name of the marks, marks, horizon, touched groups, how many such entries are kept,
---       how many marks to forget, their names...,
+-- apply(token, from, to, gid, name of the seen ids, seen ids, horizon, entry of the change log, how many entries are kept,
+--       how many seen ids to forget, their names...,
 --       then for each bucket: its time in seconds, how many states, key, state, key, state..., by how many numbers its keys
 --       are ranked, and for each of these: number, key, number, key...)
--- KEYS: epoch, meta, gens, seen, gids, touched, then for each bucket the index of its view and its data.
--- One micro-batch: the states as they are after it, its marks, and the cut, all or nothing.
+-- KEYS: epoch, meta, gens, seen, gids, change log, then for each bucket the index of its view and its data.
+-- One micro-batch: the states as they are after it, its seen ids, and the cut, all or nothing.
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then
   return 'FENCED'
 end
@@ -17,7 +17,7 @@ end
 if applied ~= ARGV[2] then
   return 'RESTART'
 end
--- Marks that end elsewhere, or reach back less far than the writer means. One that drops no copies needs none.
+-- The seen ids end elsewhere, or reach back less far than the writer needs. A writer that drops no duplicates needs none.
 local wanted = tonumber(ARGV[7])
 if wanted > 0 and (marked ~= applied or tonumber(horizon or 0) < wanted) then
   return 'LOAD'
@@ -34,7 +34,7 @@ end
 if ARGV[6] ~= '' then
   redis.call('HSET', KEYS[4], ARGV[5], ARGV[6])
 end
--- For those who follow changes: what this micro-batch touched, or nothing where nobody does.
+-- The change log: what this micro-batch changed; empty where nobody follows.
 if ARGV[8] ~= '' then
   redis.call('XADD', KEYS[6], 'MAXLEN', '~', ARGV[9], '*', 'from', ARGV[2], 'to', ARGV[3], 'groups', ARGV[8])
 end

@@ -1,5 +1,5 @@
--- beat(token, milliseconds, Kafka's end, ms since then, applied cut, ms since that was all): the writer lives, and how far
--- it is. For others to see only; nothing relies on it. Nothing is said of Kafka where its end is ''.
+-- heartbeat(token, milliseconds, Kafka's end, ms since then, applied cut, ms since that was all): the writer lives, and how far
+-- it is. Safety does not rely on it. Kafka's end is '' where it is not known yet.
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then
   return 'FENCED'
 end

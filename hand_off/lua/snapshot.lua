@@ -1,4 +1,4 @@
--- look(): epoch, meta and the generations, as they are together.
+-- snapshot(): epoch, meta and the generations at one moment.
 return {
   redis.call('GET', KEYS[1]),
   redis.call('HMGET', KEYS[2], 'applied', 'marked', 'published', 'horizon', 'topic', 'made'),

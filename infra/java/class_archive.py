@@ -2,7 +2,7 @@
 
 Java calls it class data sharing. The archive is made once, by `tidemark jars`, in the environment whose packages it was
 made from. It is never needed: without one a JVM reads its jars as always. A JVM compares the jars with what the archive
-says of them, but believes the archive itself, and dies of one that is cut short: so its size stands in its name.
+says of them, but believes the archive itself, and crashes on a truncated one: so its size is part of its name.
 """
 
 from __future__ import annotations

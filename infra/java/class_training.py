@@ -19,7 +19,7 @@ from infra.java.class_archive import option
 from infra.settings import Settings, load_settings
 from infra.spark.session import spark_session
 
-NOBODY = "127.0.0.1:1"
+NO_BROKER = "127.0.0.1:1"
 IMPATIENT = {
     "kafka.default.api.timeout.ms": "600",
     "kafka.request.timeout.ms": "500",
@@ -83,8 +83,8 @@ def _streams(session: SparkSession, folder: Path) -> None:
 
 
 def _kafka(session: SparkSession, settings: Settings) -> None:
-    """Nobody is there to be read from; the client and the source are loaded all the same."""
-    options = {**spark_kafka_options(settings, NOBODY), **IMPATIENT, "subscribe": "none"}
+    """No broker answers there; the client and the source are loaded nevertheless."""
+    options = {**spark_kafka_options(settings, NO_BROKER), **IMPATIENT, "subscribe": "none"}
     with suppress(Exception):
         session.read.format("kafka").options(**options).load().count()
 

@@ -135,7 +135,7 @@ def _remedy(folder: Path) -> str:
 
 
 def _fetch(java: Java, folder: Path, ivy_settings: Path, progress: Progress) -> None:
-    # Step 1. Into a staging folder. After a cut connection Ivy's own cache stays there: the next try goes on from it.
+    # Step 1. Into a staging folder. If the connection breaks, Ivy's own cache stays there for the next attempt.
     staging = folder.with_name(f"{folder.name}.partial")
     _run_ivy(java, staging, ivy_settings, progress)
     # Step 2. Every hash, before anybody can see a jar. What is wrong is thrown away, so that a retry starts clean.

@@ -76,7 +76,7 @@ class Access:
 
 
 def _refuse_other_pages(connection: HTTPConnection) -> None:
-    """No browser keeps a page of somebody else from a WebSocket, and without keys nothing else would."""
+    """No browser keeps a foreign page from opening a WebSocket, and without keys nothing else would."""
     is_page = connection.scope["type"] == "websocket" and "origin" in connection.headers
     if is_page and not is_from_our_page(connection):
         raise Problem(403, "other-origin", "Only pages of this server may open a WebSocket; programs send no Origin.")

@@ -32,7 +32,7 @@ class BodyLimits:
 
 
 def _no_charge(_size: int) -> None:
-    """Where nobody counts the bytes of all requests together."""
+    """The default: the bytes of all requests together are not limited."""
 
 
 async def read_body(request: Request, limits: BodyLimits, charge: Callable[[int], None] = _no_charge) -> bytes:

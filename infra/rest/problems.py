@@ -107,7 +107,7 @@ async def _on_invalid_request(_request: Request, error: Exception) -> Response:
 
 
 async def _on_disconnect(_request: Request, _error: Exception) -> Response:
-    """Nobody reads this answer; it only ends the request quietly."""
+    """The client is gone; this only ends the request quietly."""
     return Problem(400, "disconnected", "The connection was closed before the body was complete.").response()
 
 

@@ -1,4 +1,4 @@
-"""Settings of the installation and of what it stands on: Kafka, Redis and Spark."""
+"""Settings of the installation and of its dependencies: Kafka, Redis and Spark."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def spark_session(settings: Settings, app_name: str, conf: Mapping[str, str] | N
     import pyspark
     from pyspark.sql import SparkSession
 
-    Home(settings.home).prepare()  # else Spark's scratch folder would make it pass for somebody else's folder
+    Home(settings.home).prepare()  # else Spark's scratch folder would make the home pass for a foreign folder
     java = find_java(settings.java_home)
     os.environ["JAVA_HOME"] = str(java.home)
     # Another Spark on this machine, or options meant for it, would be taken instead of the one that fits our jars.
@@ -120,7 +120,7 @@ def spark_conf(settings: Settings, jars: JarSet) -> dict[str, str]:
 def _of_process(folder: Path, archive: Path | None) -> dict[str, str]:
     """What belongs to a process on one machine: a folder of its own, and Spark's classes as they are kept.
 
-    The options stand before those that somebody gives in `spark.driver.extraJavaOptions`.
+    The options come before those of `spark.driver.extraJavaOptions`.
     """
     options = [option("-XX:SharedArchiveFile", archive)] if archive else []
     if not os.statvfs(folder).f_flag & os.ST_NOEXEC:  # libraries unpack their native parts there, to run them

@@ -1,4 +1,4 @@
-"""A scratch folder of a Spark session, removed with its process: after kill -9, when the next session begins.
+"""A scratch folder of a Spark session, removed with its process: after kill -9, when the next session starts.
 
 Spark and its libraries remove their files themselves when they end in order, and only then.
 """

@@ -108,7 +108,7 @@ def _disk(settings: Settings) -> Finding:
 
 
 def _clock(_settings: Settings) -> Finding:
-    """Event times come from clocks: one that is far off, or kept by nobody, spoils them."""
+    """Event times come from clocks: a clock that is wrong or not synchronised spoils them."""
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     if time.time() < Path(__file__).stat().st_mtime - 86400:
         return Finding("clock", Verdict.FAILED, f"{now}, before Tidemark was installed", "Set the system's clock.")

@@ -59,7 +59,7 @@ def kafka_service(settings: Settings, home: Home, java: Java, jars: JarSet, port
 
 def check_free_disk(folder: Path) -> None:
     """Refuse to start a broker on a full disk: its recovery cannot write there, takes its own logs for corrupt, and
-    empties them; with the log of its metadata every topic is gone. The supervisor tries again until there is room.
+    empties them; with the log of its metadata every topic is gone. The supervisor retries until there is space.
     """
     free_mb = shutil.disk_usage(folder).free // 2**20
     if free_mb < MIN_FREE_MB:
@@ -85,7 +85,7 @@ def _server_properties(home: Home, ports: dict[str, int]) -> str:
         "log.flush.interval.messages": 1,
         # Topics come from declarations: a misspelt name is an error, not a new topic.
         "auto.create.topics.enable": "false",
-        # One broker: nothing can be replicated, nobody is worth waiting for.
+        # One broker: nothing can be replicated, and there is no follower to wait for.
         "offsets.topic.replication.factor": 1,
         "offsets.topic.num.partitions": 4,
         "transaction.state.log.replication.factor": 1,
@@ -133,7 +133,7 @@ def _format_storage(java_command: tuple[str, ...], config: Path) -> None:
 
 
 def _cluster_id() -> str:
-    """A random id that does not begin with a dash: the tool would take such a one for an option."""
+    """A random id that does not start with a dash, which the tool would take for an option."""
     while (made := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
         pass
     return made

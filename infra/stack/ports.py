@@ -25,7 +25,7 @@ FIRST = {
     "speed_metrics_port": 9466,
     "alerts_metrics_port": 9467,
 }
-"""Where the search for a free port begins, for each setting."""
+"""Where the search for a free port starts, for each setting."""
 
 
 def choose_ports(home: Home, wanted: dict[str, int], claims_file: Path) -> dict[str, int]:

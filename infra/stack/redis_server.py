@@ -76,7 +76,7 @@ def redis_version(server: Path) -> tuple[int, int]:
 
 
 def check_redis_port(port: int, timeout_s: float = 2.0) -> str | None:
-    """None when the Redis on this loopback port answers PING; else what it did instead."""
+    """None when the Redis on this loopback port answers PING; otherwise what it did instead."""
     try:
         with socket.create_connection((LOOPBACK, port), timeout_s) as connection:
             connection.sendall(b"PING\r\n")

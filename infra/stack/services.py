@@ -134,7 +134,7 @@ def _worker_service(
 
 
 def check_http(address: str, path: str, timeout_s: float = 5.0) -> str | None:
-    """None when the server answers 200; else what it did instead."""
+    """None when the server answers 200; otherwise what it did instead."""
     connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=timeout_s)
     try:
         connection.request("GET", path)

@@ -40,7 +40,7 @@ STEADY_AFTER_S = 30.0
 MAX_DOUBLINGS = 3
 """Of the time to become ready, for a service that was killed because it was not."""
 TRIES_BEFORE_GIVING_UP = 3
-"""Deaths before a service was ever ready, after which `up` fails. Once ready, it is restarted for ever."""
+"""Deaths before a service was ever ready, after which `up` fails. A service that was ready is always restarted."""
 
 log = structlog.get_logger()
 
@@ -233,7 +233,7 @@ class Supervisor:
         child.state, child.was_ready, child.failed_checks = State.READY, True, 0
 
     def _bury(self, child: Child, now: float, reason: str) -> None:
-        """A child died: end what it left of its process group, then pause before the next start, longer each time."""
+        """A child died: kill the rest of its process group, then pause before the next start, longer each time."""
         reason = f"{reason}. {recorded}" if (recorded := child.service.last_error()) else reason
         self._kill(child)
         child.process = None  # its number may soon be another process's
@@ -257,7 +257,7 @@ class Supervisor:
     # ---- all children --------------------------------------------------------
 
     def _stop_all(self) -> None:
-        """Stop in the reverse of the start order: nobody loses what it stands on before it stopped itself."""
+        """Stop in the reverse of the start order: no service loses one that it depends on while it runs."""
         self._is_stopping = True
         for child in reversed(self.children):
             if child.process is not None and child.process.poll() is None:

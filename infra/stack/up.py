@@ -46,7 +46,7 @@ def check_and_fetch(settings: Settings, progress: Progress | None = None) -> Non
     home = Home(settings.home)
     home.check()
     home.check_disk(settings.min_free_disk_mb)
-    if not home.is_locked():  # else the ports are its own, and `up` says who holds it
+    if not home.is_locked():  # otherwise the ports are its own, and `up` names the holder
         check_free({name: port for name, port in wanted_ports(settings).items() if port})
     with_spark = settings.archiver_enabled or settings.speed_enabled or settings.scheduler_enabled
     if with_spark or not settings.kafka_bootstrap:
@@ -107,7 +107,7 @@ def start_detached(settings: Settings, on_status: OnStatus, program: tuple[str, 
             else:
                 on_status(message)
                 if message["settled"]:
-                    # It runs on without us; while we last, somebody must take note of its end.
+                    # It keeps running without us; while we live, we must reap it.
                     threading.Thread(target=process.wait, daemon=True).start()
                     return message
     except KeyboardInterrupt:

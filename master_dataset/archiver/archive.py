@@ -25,7 +25,7 @@ from infra.settings import Settings
 from infra.spark.session import planned_end
 from master_dataset.archiver.commit_size import next_end
 from master_dataset.cut import count_between, cut_to_json, ranges
-from master_dataset.dead_letters.letters import DeadLetters
+from master_dataset.dead_letters.outbox import DeadLetters
 from master_dataset.kafka.positions import (
     KafkaBehind,
     PartitionsDiffer,

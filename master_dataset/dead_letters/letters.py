@@ -1,34 +1,22 @@
-"""Invalid records, sent to the source's dead-letter topic with their location and the reason, each once.
+"""Dead letters: invalid records in the source's dead-letter topic, with their location and the reason in headers.
 
-They are read from the master table after their commit. A note beside the table says up to which commit they were sent,
-and the headers of the newest dead letter reveal a crash before the note: a restart sends only the rest. The records are
-safe in the table whatever happens here, so no failure here stops the archiver: it is logged, and the next commit or
-start catches up.
+They are read, listed and sent again here; `outbox` sends those of the archiver's commits, each once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, cast
 
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from infra.clients.kafka import librdkafka_config
-from infra.failpoints import reach
-from infra.settings import Settings
-from master_dataset.dead_letters.sent import note_sent, read_sent
 from master_dataset.errors import MasterDatasetError
 from master_dataset.events.json_bytes import text_or_base64
 from master_dataset.kafka.errors import translated
 from master_dataset.kafka.record import NOW, KafkaRecord, record_of, timestamp_ms
 from master_dataset.kafka.send import send_fitting, send_records
-from master_dataset.table.coverage import effective_proofs
-from master_dataset.table.delta_log import Commit, TableFile, commit_file, live_files, read_commit, read_commits
-from master_dataset.table.ledger import read_ledger
-from master_dataset.table.proofs import Kind, Proof
 from views.source import Source
 
 ORIGIN = ("source", "topic", "partition", "offset", "timestamp", "version", "reason")
@@ -36,7 +24,6 @@ PREFIX = "tidemark-"
 TOO_LARGE = f"{PREFIX}too-large"
 """The last header of a dead letter whose value the topic does not take: how many bytes it has."""
 FOREIGN = "not sent by Tidemark"
-COLUMNS = ["partition", "offset", "timestamp", "key", "headers", "value", "invalid"]
 READ_TIMEOUT_S = 10.0
 FIRST_CHUNK, MAX_CHUNK, CHUNK_BYTES = 20, 500, 8 * 1024 * 1024
 """How many dead letters are read at once: at first, at most, and of about how many bytes."""
@@ -73,99 +60,6 @@ class DeadLetter:
         return sum(
             len(part or b"") for part in (self.key, self.value, *(part for pair in self.headers for part in pair))
         )
-
-
-class DeadLetters:
-    """The dead letters of one source, as its archiver sends them."""
-
-    def __init__(self, settings: Settings, bootstrap: str, source: Source, table: Path) -> None:
-        self.config = librdkafka_config(settings, bootstrap)
-        self.source = source
-        self.table = table
-        self.is_behind = False
-
-    def send(self, version: int, proof: Proof) -> int:
-        """Send the invalid records of one commit, and before them those that could not be sent. Returns its own."""
-        if self.is_behind:
-            self.catch_up(read_commits(self.table))
-        elif proof.invalid:
-            self._unless_it_fails(lambda: self._send_new(version, proof))
-        return proof.invalid
-
-    def catch_up(self, commits: Iterable[Commit]) -> int:
-        """After a crash: send what a commit holds and the topic lacks. Returns how many were sent."""
-        return self._unless_it_fails(lambda: self._send_missing(list(commits)))
-
-    def _unless_it_fails(self, send: Callable[[], int]) -> int:
-        try:
-            sent = send()
-        except Exception as error:  # whatever it is, the records are in the table, and archiving must go on
-            # Later commits must not overtake these: the newest dead letter says up to where all were sent.
-            self.is_behind = True
-            log.warning("dead_letters_delayed", source=self.source.name, reason=str(error))
-            return 0
-        self.is_behind = False
-        return sent
-
-    def _send_new(self, version: int, proof: Proof) -> int:
-        added = read_commit(commit_file(self.table, version)).added
-        return self._send_and_note(version, self._invalid_rows(added, proof))
-
-    def _send_missing(self, commits: list[Commit]) -> int:
-        noted, proofs = read_sent(self.table), effective_proofs(commits, read_ledger(self.table))
-        # A repair or a compaction writes rows again; their dead letters belong to the commit that was first.
-        first = {version: proof for version, proof in proofs.items() if proof.kind == Kind.APPEND and proof.invalid}
-        missing = sorted(version for version in first if version > noted)
-        if not missing:
-            return 0
-        reach("letters.before_catching_up")
-        # A crash came before the note, or a Tidemark without notes did: the topic may be further.
-        newest, sent = self._newest()
-        live, count = live_files(commits).values(), 0
-        for version in missing:
-            if version < newest:
-                continue
-            rows = self._invalid_rows([file for file in live if file.version >= version], first[version])
-            skipped = sent if version == newest else ()
-            unsent = (row for row in rows if (row["partition"], row["offset"]) not in skipped)
-            count += self._send_and_note(version, unsent)
-        note_sent(self.table, missing[-1])  # also if the topic had them all
-        return count
-
-    def _send_and_note(self, version: int, rows: Iterable[dict[str, Any]]) -> int:
-        # Step 1. Send. A crash after it: the newest dead letter in the topic says what is not noted yet.
-        reach("letters.before_send")
-        count = send_letters(self.config, self.source, version, rows)
-        # Step 2. Note it, so that a topic that is emptied later is not filled again with everything since the first.
-        reach("letters.after_send")
-        note_sent(self.table, version)
-        reach("letters.after_note")
-        return count
-
-    def _invalid_rows(self, files: Iterable[TableFile], proof: Proof) -> Iterator[dict[str, Any]]:
-        """The invalid rows of a commit's offsets, whichever files hold them by now, in the order of the files."""
-        import pyarrow.compute as pc  # the collector reads dead letters too, and needs no Parquet for that
-
-        from master_dataset.reading.read import RecordFilter, read_file
-
-        offsets = RecordFilter(start=proof.start, end=proof.end, with_invalid=True)
-        selected = offsets.filter() & pc.field("invalid").is_valid()
-        for file in files:
-            for batch in read_file(self.table / file.path, selected, COLUMNS):
-                yield from batch.to_pylist()
-
-    def _newest(self) -> tuple[int, set[tuple[int, int]]]:
-        """The commit that the last dead letter belongs to, and which of its records were sent; (-1, {}) if none."""
-        newest, sent = -1, set()
-        for letter in newest_first(self.config, self.source):
-            if letter.version == -1:
-                continue  # sent by others
-            if newest == -1:
-                newest = letter.version
-            if letter.version != newest:
-                break
-            sent.add((letter.partition, letter.offset))
-        return newest, sent
 
 
 def newest_first(config: dict[str, Any], source: Source) -> Iterator[DeadLetter]:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 from rich.text import Text
 
 from infra import terminal
@@ -74,21 +73,17 @@ def progress_bar(name: str, total_bytes: int | None) -> Iterator[Callable[[int, 
 
 def print_outcomes(outcomes: list[ImportOutcome]) -> None:
     """The tables at the end: one line a file, and one a reason."""
-    table = Table("file", "format", "state", "sent", "refused", "events/s")
-    for column in table.columns[3:]:
-        column.justify = "right"
+    files, reasons = [], []
     for outcome in outcomes:
         tally = outcome.tally
-        rate = f"{outcome.sent_now / outcome.seconds:,.0f}" if outcome.sent_now and outcome.seconds else ""
-        table.add_row(Text(outcome.file), outcome.format, outcome.state, f"{tally.sent:,}", f"{tally.refused:,}", rate)
-    terminal.out.print(table)
+        rate = round(outcome.sent_now / outcome.seconds) if outcome.sent_now and outcome.seconds else None
+        counts = {"sent": tally.sent, "refused": tally.refused, "events/s": rate}
+        files.append({"file": outcome.file, "format": str(outcome.format), "state": outcome.state, **counts})
+        for name, reason in tally.reasons.items():
+            example = f"{outcome.file}:{reason.first_line}: {reason.example}"
+            reasons.append({"refused because": name, "lines": reason.count, "first": example})
+    terminal.print_result(files, "table")
     for outcome in outcomes:
         if outcome.note:
             terminal.out.print(f"{outcome.file}: {outcome.note}.", highlight=False, markup=False)
-    if any(outcome.tally.reasons for outcome in outcomes):
-        reasons = Table("refused because", "lines", "first")
-        for outcome in outcomes:
-            for name, reason in outcome.tally.reasons.items():
-                first = f"{outcome.file}:{reason.first_line}"
-                reasons.add_row(Text(name), f"{reason.count:,}", Text(f"{first}: {reason.example}"))
-        terminal.out.print(reasons)
+    terminal.print_result(reasons, "table")

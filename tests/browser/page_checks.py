@@ -58,9 +58,9 @@ FOCUSED = """() => {
     return all.indexOf(found);
 }"""
 REACHABLE = """() => [...document.querySelectorAll('a[href], button, input, select, textarea, summary, [tabindex="0"]')]
-    .map((each, place) => [place, each])
+    .map((each, index) => [index, each])
     .filter(([, each]) => each.checkVisibility({visibilityProperty: true}) && each.tabIndex >= 0 && !each.disabled)
-    .map(([place, each]) => [place, each.outerHTML.slice(0, 120)])"""
+    .map(([index, each]) => [index, each.outerHTML.slice(0, 120)])"""
 
 
 def out_of_reach(page: Page) -> list[str]:
@@ -70,7 +70,7 @@ def out_of_reach(page: Page) -> list[str]:
     reached: set[int] = set()
     for _ in range(len(wanted) + 20):
         page.keyboard.press("Tab")
-        place_now = page.evaluate(FOCUSED)
-        if place_now is not None:
-            reached.add(place_now)
+        focused = page.evaluate(FOCUSED)
+        if focused is not None:
+            reached.add(focused)
     return [html for number, html in wanted.items() if number not in reached]

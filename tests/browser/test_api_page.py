@@ -40,7 +40,7 @@ LISTED = """label => [...document.querySelectorAll(`[aria-label="${label}"] > li
 
 
 @dataclass
-class Place:
+class ApiPage:
     """A server, a browser that is signed in to it, and everything that its pages asked and got wrong."""
 
     served: Served
@@ -75,10 +75,10 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 @pytest.fixture(scope="module")
-def place(served: Served, browser: Browser) -> Iterator[Place]:
+def api_page(served: Served, browser: Browser) -> Iterator[ApiPage]:
     context = browser.new_context()
     secret = add_key(served.home, "ann", ["query"])
-    found = Place(served, context, served.client.get("/openapi.json").json(), secret)
+    found = ApiPage(served, context, served.client.get("/openapi.json").json(), secret)
     page = found.page()
     sign_in(page, "ann", secret)
     page.get_by_role("heading", name="API").wait_for()
@@ -88,11 +88,11 @@ def place(served: Served, browser: Browser) -> Iterator[Place]:
 
 
 @pytest.fixture(autouse=True)
-def _nothing_wrong(place: Place) -> Iterator[None]:
+def _nothing_wrong(api_page: ApiPage) -> Iterator[None]:
     yield
-    assert place.wrongs == []
-    assert [url for url in place.urls if not url.startswith((f"{place.served.address}/", "blob:"))] == []
-    assert [url for url in place.urls if place.secret in url] == []
+    assert api_page.wrongs == []
+    assert [url for url in api_page.urls if not url.startswith((f"{api_page.served.address}/", "blob:"))] == []
+    assert [url for url in api_page.urls if api_page.secret in url] == []
 
 
 def opened(page: Page, operation: str) -> Locator:
@@ -119,26 +119,26 @@ def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, A
 # ---- what is listed ------------------------------------------------------------
 
 
-def test_docs_lead_to_every_request_of_the_description(place: Place) -> None:
-    page = place.page("/docs")
+def test_docs_lead_to_every_request_of_the_description(api_page: ApiPage) -> None:
+    page = api_page.page("/docs")
     page.locator(".operation").first.wait_for()
-    assert page.url == f"{place.served.address}/#/api"
+    assert page.url == f"{api_page.served.address}/#/api"
     assert page.title() == "API · Tidemark"
     assert page.locator("#nav [aria-current=page]").inner_text() == "API"
-    expected = sorted((method, path) for method, path, _ in operations(place.document))
+    expected = sorted((method, path) for method, path, _ in operations(api_page.document))
     assert len(expected) > 20
     assert sorted(map(tuple, page.evaluate(TITLES))) == expected
     page.get_by_text(f"{len(expected)} requests").wait_for()
     page.close()
 
 
-def test_everything_said_of_a_request_is_shown_and_every_reference_followed(place: Place) -> None:
-    page = place.page()
+def test_everything_said_of_a_request_is_shown_and_every_reference_followed(api_page: ApiPage) -> None:
+    page = api_page.page()
     page.locator(".operation").first.wait_for()
     unfold(page, ".operation")
-    for method, path, operation in operations(place.document):
+    for method, path, operation in operations(api_page.document):
         title = f"{method.upper()} {path}"
-        parameters = [place.resolve(each)["name"] for each in operation["parameters"]]
+        parameters = [api_page.resolve(each)["name"] for each in operation["parameters"]]
         assert page.evaluate(LISTED, f"Parameters of {title}") == parameters, title
         statuses = [{"default": "otherwise"}.get(status, status) for status in operation["responses"]]
         assert page.evaluate(LISTED, f"Answers of {title}") == statuses, title
@@ -157,11 +157,11 @@ def test_everything_said_of_a_request_is_shown_and_every_reference_followed(plac
     page.close()
 
 
-def test_key_that_may_see_one_view_finds_the_requests_of_that_one(place: Place, browser: Browser) -> None:
+def test_key_that_may_see_one_view_finds_the_requests_of_that_one(api_page: ApiPage, browser: Browser) -> None:
     context = browser.new_context()
     page = context.new_page()
-    page.goto(f"{place.served.address}/docs")
-    sign_in(page, "one", add_key(place.served.home, "one", ["query"], ["page_latency"]))
+    page.goto(f"{api_page.served.address}/docs")
+    sign_in(page, "one", add_key(api_page.served.home, "one", ["query"], ["page_latency"]))
     page.locator(".operation").first.wait_for()
     paths = {path for _, path in page.evaluate(TITLES)}
     assert "/views/page_latency/query" in paths
@@ -169,8 +169,8 @@ def test_key_that_may_see_one_view_finds_the_requests_of_that_one(place: Place, 
     context.close()
 
 
-def test_search_narrows_the_list_and_stands_in_the_address(place: Place) -> None:
-    page = place.page()
+def test_search_narrows_the_list_and_stands_in_the_address(api_page: ApiPage) -> None:
+    page = api_page.page()
     search = page.get_by_label("Search")
     search.fill("alerts GET")
     wait_until("fewer", lambda: page.locator(".operation:visible").count() < 5)
@@ -190,8 +190,8 @@ def test_search_narrows_the_list_and_stands_in_the_address(place: Place) -> None
 # ---- trying --------------------------------------------------------------------
 
 
-def test_get_can_be_tried_and_its_answer_is_shown_with_status_time_and_headers(place: Place) -> None:
-    page = place.page()
+def test_get_can_be_tried_and_its_answer_is_shown_with_status_time_and_headers(api_page: ApiPage) -> None:
+    page = api_page.page()
     asked = opened(page, "query_page_hits")
     asked.get_by_label("from", exact=True).fill("2026-03-01")
     asked.get_by_label("to", exact=True).fill("2026-03-02")
@@ -202,11 +202,11 @@ def test_get_can_be_tried_and_its_answer_is_shown_with_status_time_and_headers(p
     body = answer.get_by_role("region", name="Body of the answer")
     body.wait_for()
     assert re.fullmatch(r"200 OK after \d+ ms", answer.locator(".status").inner_text())
-    expected = place.served.client.get(
+    expected = api_page.served.client.get(
         "/views/page_hits/query", params={"from": "2026-03-01", "to": "2026-03-02", "url": ["/a b", "/c,d&e"]}
     )
     assert json.loads(body.inner_text()) == expected.json()
-    assert place.served.engine.asked[-1].filters == place.served.engine.asked[-2].filters
+    assert api_page.served.engine.asked[-1].filters == api_page.served.engine.asked[-2].filters
     assert len(body.inner_text().splitlines()) > 20, "a member a line"
     headers = dict(zip(answer.locator("dt").all_inner_texts(), answer.locator("dd").all_inner_texts(), strict=True))
     assert headers["etag"] == expected.headers["etag"]
@@ -218,8 +218,8 @@ def test_get_can_be_tried_and_its_answer_is_shown_with_status_time_and_headers(p
     page.close()
 
 
-def test_refusal_is_shown_as_the_server_says_it(place: Place) -> None:
-    page = place.page()
+def test_refusal_is_shown_as_the_server_says_it(api_page: ApiPage) -> None:
+    page = api_page.page()
     asked = opened(page, "query_page_hits")
     asked.get_by_label("grain").fill("fortnight")
     asked.get_by_role("button", name="Send", exact=True).click()
@@ -229,8 +229,8 @@ def test_refusal_is_shown_as_the_server_says_it(place: Place) -> None:
     page.close()
 
 
-def test_name_in_a_path_is_chosen_among_those_there_are(place: Place) -> None:
-    page = place.page()
+def test_name_in_a_path_is_chosen_among_those_there_are(api_page: ApiPage) -> None:
+    page = api_page.page()
     asked = opened(page, "describe_view")
     asked.get_by_role("combobox", name="name").select_option("page_latency")
     asked.get_by_role("button", name="Send", exact=True).click()
@@ -240,11 +240,11 @@ def test_name_in_a_path_is_chosen_among_those_there_are(place: Place) -> None:
     page.close()
 
 
-def test_large_numbers_keep_their_digits_and_other_formats_their_lines(place: Place) -> None:
-    page = place.page()
+def test_large_numbers_keep_their_digits_and_other_formats_their_lines(api_page: ApiPage) -> None:
+    page = api_page.page()
     asked = opened(page, "query_page_hits")
     body = asked.get_by_role("region", name="Body of the answer")
-    place.served.engine.number = 2**63 - 1
+    api_page.served.engine.number = 2**63 - 1
     asked.get_by_role("button", name="Send", exact=True).click()
     body.get_by_text("9223372036854775807").wait_for()
     asked.get_by_label("format").select_option("ndjson")
@@ -253,21 +253,21 @@ def test_large_numbers_keep_their_digits_and_other_formats_their_lines(place: Pl
     wait_until(
         "lines", lambda: body.inner_text().startswith('{"bucket":') and "9223372036854775807" in body.inner_text()
     )
-    place.served.engine.number = 1
+    api_page.served.engine.number = 1
     page.close()
 
 
-def test_live_feed_is_shown_as_it_comes_until_it_is_stopped(place: Place) -> None:
-    page = place.page()
+def test_live_feed_is_shown_as_it_comes_until_it_is_stopped(api_page: ApiPage) -> None:
+    page = api_page.page()
     asked = opened(page, "follow_page_hits")
-    place.served.engine.number = 71
+    api_page.served.engine.number = 71
     asked.get_by_label("grain").fill("all")
     asked.get_by_role("button", name="Send", exact=True).click()
     body = asked.get_by_role("region", name="Body of the answer")
     body.get_by_text('"hits":71').wait_for()
-    place.served.engine.number = 72
+    api_page.served.engine.number = 72
     body.get_by_text('"hits":72').wait_for()
-    live = place.served.app.state.live
+    live = api_page.served.app.state.live
     assert live.subscribers == 1
     asked.get_by_role("button", name="Stop").click()
     asked.get_by_text("Stopped.").wait_for()
@@ -276,13 +276,13 @@ def test_live_feed_is_shown_as_it_comes_until_it_is_stopped(place: Place) -> Non
     wait_until("the feed to begin", lambda: live.subscribers == 1)
     page.get_by_role("link", name="Explore").click()
     wait_until("the feed to end with the page", lambda: live.subscribers == 0)
-    place.served.engine.number = 1
+    api_page.served.engine.number = 1
     page.close()
 
 
-def test_address_that_is_chosen_while_another_request_opens_is_shown(place: Place) -> None:
+def test_address_that_is_chosen_while_another_request_opens_is_shown(api_page: ApiPage) -> None:
     """The toggle of the one comes after the address of the other, and before the page has heard of that."""
-    page = place.page("/#/api")
+    page = api_page.page("/#/api")
     page.locator(".operation").first.wait_for()
     page.evaluate("() => { document.querySelector('.operation').open = true; location.hash = '#/api/query'; }")
     page.locator(".operation[open]", has=page.get_by_text("/query", exact=True)).wait_for()
@@ -290,18 +290,18 @@ def test_address_that_is_chosen_while_another_request_opens_is_shown(place: Plac
     page.close()
 
 
-def test_copied_command_asks_what_the_form_asks(place: Place) -> None:
-    place.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    page = place.page()
+def test_copied_command_asks_what_the_form_asks(api_page: ApiPage) -> None:
+    api_page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page = api_page.page()
 
     def run(button: Locator) -> Any:
         button.click()
         page.get_by_role("button", name="Copied").first.wait_for()
         copied = page.evaluate("() => navigator.clipboard.readText()")
-        assert place.secret not in copied
+        assert api_page.secret not in copied
         asked = subprocess.run(
             ["bash", "-c", copied.replace("curl ", "curl -s ")],
-            env={"SECRET": place.secret, "PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=True,
+            env={"SECRET": api_page.secret, "PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=True,
         )  # fmt: skip
         return json.loads(asked.stdout)
 
@@ -311,23 +311,23 @@ def test_copied_command_asks_what_the_form_asks(place: Place) -> None:
     asked.get_by_label("grain").fill("day")
     asked.get_by_label("url.not").fill("it's")
     assert len(run(asked.get_by_role("button", name="Copy as curl"))["rows"]) == 2
-    page.goto(f"{place.served.address}/#/api/query")
+    page.goto(f"{api_page.served.address}/#/api/query")
     posted = page.locator(".operation[open]", has=page.get_by_text("/query", exact=True))
     assert run(posted.get_by_role("button", name="Copy as curl"))["meta"]["range"]["grain"] == "day"
     page.close()
 
 
-def test_session_that_has_ended_leads_to_signing_in_and_back(place: Place, browser: Browser) -> None:
+def test_session_that_has_ended_leads_to_signing_in_and_back(api_page: ApiPage, browser: Browser) -> None:
     context = browser.new_context()
     page = context.new_page()
     page.set_default_timeout(PATIENCE_MS)
-    page.goto(f"{place.served.address}/#/api/list_views")
-    sign_in(page, "ann", place.secret)
+    page.goto(f"{api_page.served.address}/#/api/list_views")
+    sign_in(page, "ann", api_page.secret)
     page.locator(".operation[open] .try > summary").click()
     context.clear_cookies()
     page.locator(".operation[open]").get_by_role("button", name="Send", exact=True).click()
     page.get_by_role("heading", name="Sign in").wait_for()
-    sign_in(page, "ann", place.secret)
+    sign_in(page, "ann", api_page.secret)
     page.locator(".operation[open]").get_by_text("/views", exact=True).wait_for()
     context.clear_cookies()
     page.get_by_role("link", name="Explore").click()
@@ -336,11 +336,11 @@ def test_session_that_has_ended_leads_to_signing_in_and_back(place: Place, brows
     context.close()
 
 
-def test_page_that_comes_too_late_is_not_drawn_over_the_one_that_was_chosen_since(place: Place) -> None:
+def test_page_that_comes_too_late_is_not_drawn_over_the_one_that_was_chosen_since(api_page: ApiPage) -> None:
     held: list[Route] = []
-    page = place.page("/#/explore")
+    page = api_page.page("/#/explore")
     page.get_by_role("heading", name="Explore").wait_for()
-    page.route(f"{place.served.address}/openapi.json", lambda route: held.append(route))
+    page.route(f"{api_page.served.address}/openapi.json", lambda route: held.append(route))
     page.get_by_role("link", name="API").click()
     page.wait_for_function("() => document.querySelector('#nav [aria-current]').dataset.page === 'api'")
     page.get_by_role("link", name="Explore").click()
@@ -356,11 +356,11 @@ def test_page_that_comes_too_late_is_not_drawn_over_the_one_that_was_chosen_sinc
 # ---- hostile -------------------------------------------------------------------
 
 
-def test_hostile_descriptions_stay_text(place: Place) -> None:
-    page = place.context.new_page()
-    watch(page, place.urls, place.wrongs)
-    page.route(f"{place.served.address}/openapi.json", lambda route: route.fulfill(json=hostile(place.document)))
-    page.goto(f"{place.served.address}/docs")
+def test_hostile_descriptions_stay_text(api_page: ApiPage) -> None:
+    page = api_page.context.new_page()
+    watch(page, api_page.urls, api_page.wrongs)
+    page.route(f"{api_page.served.address}/openapi.json", lambda route: route.fulfill(json=hostile(api_page.document)))
+    page.goto(f"{api_page.served.address}/docs")
     page.locator(".operation").first.wait_for()
     unfold(page, ".operation")
     shown = page.locator("main").text_content() or ""
@@ -399,9 +399,9 @@ def hostile(document: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_no_serious_fault_for_those_who_see_or_hear_otherwise(
-    place: Place, browser: Browser, artifacts: Path, scheme: str
+    api_page: ApiPage, browser: Browser, artifacts: Path, scheme: str
 ) -> None:
-    context = browser.new_context(color_scheme=scheme, storage_state=place.context.storage_state())  # type: ignore[arg-type]
+    context = browser.new_context(color_scheme=scheme, storage_state=api_page.context.storage_state())  # type: ignore[arg-type]
     context.add_init_script(path=VENDOR / "axe.min.js")
     page = context.new_page()
     page.set_default_timeout(PATIENCE_MS)
@@ -413,7 +413,7 @@ def test_no_serious_fault_for_those_who_see_or_hear_otherwise(
     }
     for size, viewport in (("desktop", DESKTOP), ("phone", PHONE)):
         page.set_viewport_size(viewport)  # type: ignore[arg-type]
-        page.goto(f"{place.served.address}/docs")
+        page.goto(f"{api_page.served.address}/docs")
         page.reload()
         for name, look in looks.items():
             look()
@@ -430,8 +430,8 @@ def tried(page: Page) -> None:
     asked.get_by_role("region", name="Body of the answer").wait_for()
 
 
-def test_keyboard_alone_finds_opens_and_tries_a_request(place: Place) -> None:
-    page = place.page()
+def test_keyboard_alone_finds_opens_and_tries_a_request(api_page: ApiPage) -> None:
+    page = api_page.page()
     page.locator(".operation").first.wait_for()
     assert out_of_reach(page) == []
     page.get_by_label("Search").focus()

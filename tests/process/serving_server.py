@@ -59,6 +59,9 @@ class Directed(QueryEngine):
     def count_groups(self, name: str) -> int:
         return 42
 
+    def data_range(self, name: str) -> tuple[int, int] | None:
+        return None
+
     def etag(self, question: Query) -> str:
         self.asked.append(question)
         self.may_answer.wait(30)

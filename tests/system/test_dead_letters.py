@@ -28,13 +28,13 @@ from master_dataset.dead_letters.letters import (
     FOREIGN,
     ORIGIN,
     DeadLetter,
-    DeadLetters,
     ValueLeftOut,
     newest_first,
     replay,
     send_letters,
     watermarks,
 )
+from master_dataset.dead_letters.outbox import DeadLetters
 from master_dataset.dead_letters.sent import read_sent, sent_file
 from master_dataset.kafka.record import KafkaRecord
 from master_dataset.kafka.send import send_records

@@ -29,7 +29,7 @@ SHORT = (
 SEED = 20261116
 MINUTES = 3.5
 """No new fault after this time."""
-RUN_EVERY_S = 60.0
+RUN_EVERY_S = 75.0
 REPORT = Path(__file__).parents[2] / "artifacts" / "test-faults.html"
 FAULTS = {fault.name: fault for fault in all_faults()}
 

@@ -140,6 +140,7 @@ def test_wrong_setting_is_one_sentence_and_exit_code_2(tidemark: Run, monkeypatc
         assert said.err.startswith("tidemark: TIDEMARK_KAFKA_PORT is 'x'; it should be a valid integer")
 
 
+@pytest.mark.process
 def test_doctor_fails_when_a_check_fails(tidemark: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TIDEMARK_JAVA_HOME", str(tmp_path))
     said = tidemark("doctor", "-o", "json")
@@ -151,6 +152,7 @@ def test_doctor_fails_when_a_check_fails(tidemark: Run, monkeypatch: pytest.Monk
     assert "Install Java 17 or 21" in table.out
 
 
+@pytest.mark.process
 def test_doctor_is_content_with_this_machine(tidemark: Run) -> None:
     """The tests need everything that `doctor` looks for."""
     said = tidemark("doctor")

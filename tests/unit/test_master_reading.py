@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from infra.settings import load_settings
-from master_dataset.dead_letters.letters import DeadLetters
+from master_dataset.dead_letters.outbox import DeadLetters
 from master_dataset.reading.read import RecordFilter, read_records
 from master_dataset.table.delta_log import live_files, read_commits
 from master_dataset.table.proofs import Kind, Proof

@@ -163,6 +163,7 @@ def test_doctor_and_config_are_readable_in_80_columns(narrow: Console, capsys: p
     check_readable(capsys.readouterr().out, {row.name for row in rows})
 
 
+@pytest.mark.process
 def test_memory_of_a_service_counts_its_children() -> None:
     """The JVM of a service is a child of its process."""
     hold = "import time; kept = bytearray(64 * 2**20); print('held', flush=True); time.sleep(600)"

@@ -61,7 +61,7 @@ def run(
     ] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Compute the views of each source from the master dataset and publish them. Exit code 75: a run is at work."""
+    """Compute and publish the views of each source from the master dataset. Exit code 75: another run is active."""
     from batch_layer.run import run_batch
     from batch_layer.scheduler import sources_to_run, sources_with_views
     from infra import terminal
@@ -170,7 +170,7 @@ def prune(
 ) -> None:
     """Delete the data of old runs. The newest, the served one and those that the speed views need always stay.
 
-    Exit code 75: a run is at work.
+    Exit code 75: another run is active.
     """
     from batch_layer.lease import lease
     from batch_layer.run_hand_off import HandOff
@@ -291,7 +291,7 @@ def _row_of(manifest: Manifest) -> dict[str, Any]:
 def _summary(manifest: Manifest) -> dict[str, Any]:
     return {
         **_row_of(manifest),
-        "goes on from": "nothing" if manifest.base_run is None else f"run {manifest.base_run}",
+        "continues from": "nothing" if manifest.base_run is None else f"run {manifest.base_run}",
         "started": _when(manifest.started),
         "finished": _when(manifest.finished),
         "by Tidemark": manifest.app,

@@ -30,7 +30,7 @@ UntilOption = Annotated[
 ]
 FromOption = Annotated[
     str | None,
-    typer.Option("--from", envvar="TIDEMARK_CLI_FROM", help="Cut to begin at, like 0:120,1:98.", show_default="zero"),
+    typer.Option("--from", envvar="TIDEMARK_CLI_FROM", help="Cut to start at, like 0:120,1:98.", show_default="zero"),
 ]
 ToOption = Annotated[
     str | None,
@@ -230,8 +230,8 @@ def _status_of(settings: Settings, source: Source) -> dict[str, Any]:
     held, files = coverage.of(path, commits), live_files(commits)
     try:
         positions = read_positions(settings, addresses(settings).kafka, source, timeout_s=5)
-        begin = {p: max(held.cut.get(p, 0), positions.earliest[p]) for p in positions.latest}
-        lag: int | None = count_between(begin, positions.latest)
+        start = {p: max(held.cut.get(p, 0), positions.earliest[p]) for p in positions.latest}
+        lag: int | None = count_between(start, positions.latest)
     except MasterDatasetError:
         lag = None
     return {

@@ -41,7 +41,7 @@ $name = View(
         "slow_share": Ratio("slow", "hits"),  # computed from other answers when it is asked for
         # More: Sum, Min, Max, Average, Variance, StdDev, First, Last, TopK, Histogram; Derived("slow / hits * 100").
     },
-    doc="Describe here what it answers: this text stands beside the view wherever it is shown.",
+    doc="Describe here what it answers: this text is shown beside the view.",
 )
 '''
 """What `tidemark views new` writes: it loads as it is."""

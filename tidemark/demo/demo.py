@@ -208,7 +208,7 @@ class Demo:
         command = [sys.executable, "-m", "tidemark", "batch", "run", "--source", web.name]
         with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as run:
             while run.poll() is None:
-                self.prove("While the batch run is at work", only=1)
+                self.prove("During the batch run", only=1)
                 time.sleep(3)
             output = run.stderr.read().decode(errors="replace") if run.stderr else ""
         if run.returncode:

@@ -28,7 +28,7 @@ def a_day(count: int, end: datetime, seed: int) -> Iterator[Event]:
 
 
 def live(seed: int) -> Iterator[Event]:
-    """Events of now, for ever; some are late."""
+    """An endless stream of current events; some are late."""
     chance = random.Random(seed)  # noqa: S311  as above
     number = 0
     while True:
@@ -37,7 +37,7 @@ def live(seed: int) -> Iterator[Event]:
 
 
 def card_attempts(count: int, at: datetime, seed: int) -> Iterator[Event]:
-    """Somebody tries one card again and again, within a second."""
+    """Repeated attempts on one card within a second."""
     for number in range(count):
         yield {
             "event_id": f"{seed}-card-{int(at.timestamp())}-{number}",

@@ -296,7 +296,7 @@ def _data_loss_ignored(module: Any) -> None:
     )
 
 
-@sabotages("dead letters dropped", "master_dataset.dead_letters.letters")
+@sabotages("dead letters dropped", "master_dataset.dead_letters.outbox")
 def _letters_dropped(module: Any) -> None:
     put(module, "send_letters", lambda config, source, version, rows: len(list(rows)))
 
