@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from infra.clients.kafka import librdkafka_config
 from master_dataset.cut import Cut, is_below
-from serving_layer.alerts.episodes import Episode, State
+from serving_layer.alerts.episodes import Episode, EpisodeState
 from serving_layer.alerts.journal import Journal, journal_path
 from torture.expected_rows import expected_rows
 from torture.installation import Installation
@@ -132,5 +132,5 @@ def _by_kafka(installation: Installation) -> set[str]:
 def _firing(bodies: Iterable[str]) -> Iterator[str]:
     for body in bodies:
         notification = json.loads(body)
-        if notification["state"] == str(State.FIRING):
+        if notification["state"] == str(EpisodeState.FIRING):
             yield notification["id"]

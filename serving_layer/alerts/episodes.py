@@ -27,7 +27,7 @@ from views.alert import Alert
 Key = tuple[Any, ...]
 
 
-class State(StrEnum):
+class EpisodeState(StrEnum):
     """The state of an episode."""
 
     PENDING = "pending"
@@ -48,7 +48,7 @@ class Episode:
     names: tuple[str, ...]
     """The names of the view's keys whose values are in `key`."""
     key: Key
-    state: State
+    state: EpisodeState
     first: int
     last: int
     pending_at: float
@@ -59,7 +59,7 @@ class Episode:
     @property
     def is_open(self) -> bool:
         """Whether it is not resolved."""
-        return self.state is not State.RESOLVED
+        return self.state is not EpisodeState.RESOLVED
 
 
 class Judgement(NamedTuple):
@@ -117,7 +117,7 @@ def advance(
             pending = _pending_near(rule, episodes.values(), first, last)
             episode = pending or _new(rule, key, episodes, first, last, at)
             episodes[episode.id] = replace(
-                _extended(episode, first, last, value), state=State.FIRING, fired_at=at, value=value
+                _extended(episode, first, last, value), state=EpisodeState.FIRING, fired_at=at, value=value
             )
             transitions.append(episodes[episode.id])
         elif now < last + 2 * rule.step_s:
@@ -128,7 +128,7 @@ def advance(
             episodes[pending.id] = _extended(pending, first, last, value)
     for episode in list(episodes.values()):
         if episode.is_open and now >= over_at(rule, episode):
-            episodes[episode.id] = replace(episode, state=State.RESOLVED, resolved_at=at)
+            episodes[episode.id] = replace(episode, state=EpisodeState.RESOLVED, resolved_at=at)
             transitions.append(episodes[episode.id])
     return Step([each for each in episodes.values() if before.get(each.id) != each], transitions)
 
@@ -140,20 +140,20 @@ def advance_silence(
     known = list(known)
     silent = next((episode for episode in known if episode.is_open), None)
     if silent is not None and last > silent.first:
-        resolved = replace(silent, state=State.RESOLVED, last=last, resolved_at=at)
+        resolved = replace(silent, state=EpisodeState.RESOLVED, last=last, resolved_at=at)
         return Step([resolved], [resolved])
     if silent is None and now >= last + silence_s:
         if any(episode.first == last for episode in known):
             return Step([], [])
         new = _new(rule, key, {each.id: each for each in known}, last, last, at)
-        fired = replace(new, state=State.FIRING, fired_at=at, value={"silent_s": round(now - last, 3)})
+        fired = replace(new, state=EpisodeState.FIRING, fired_at=at, value={"silent_s": round(now - last, 3)})
         return Step([fired], [fired])
     return Step([], [])
 
 
 def over_at(rule: Rule, episode: Episode) -> float:
     """When an episode is resolved, unless another period joins it."""
-    if episode.state is State.PENDING:
+    if episode.state is EpisodeState.PENDING:
         return episode.last + 2 * rule.step_s
     return episode.last + rule.step_s + rule.keep_s
 
@@ -198,7 +198,7 @@ def _pending_near(rule: Rule, episodes: Iterable[Episode], first: int, last: int
     """The pending episode that has one of these periods, or one next to them."""
     for episode in episodes:
         is_near = first <= episode.last + rule.step_s and episode.first <= last + rule.step_s
-        if episode.state is State.PENDING and is_near:
+        if episode.state is EpisodeState.PENDING and is_near:
             return episode
     return None
 
@@ -221,7 +221,7 @@ def _new(rule: Rule, key: Key, known: Mapping[str, Episode], first: int, last: i
     while id_ in known:
         number += 1
         id_ = f"{base}-{number}"
-    return Episode(id_, rule.alert, rule.view, rule.names, key, State.PENDING, first, last, pending_at=now)
+    return Episode(id_, rule.alert, rule.view, rule.names, key, EpisodeState.PENDING, first, last, pending_at=now)
 
 
 def _id_prefix(rule: Rule, key: Key) -> str:

@@ -20,13 +20,14 @@ from infra.failpoints import reach
 from infra.settings import Settings
 from master_dataset.cut import Cut, cut_to_json
 from serving_layer.alerts.answers import AlertAnswers, read_answers
-from serving_layer.alerts.episodes import Episode, State, Step
+from serving_layer.alerts.change_follower import ChangesSince
+from serving_layer.alerts.episodes import Episode, EpisodeState, Step
 from serving_layer.alerts.journal import Evaluation, Journal
 from serving_layer.alerts.memory import AlertMemory, load_memory
 from serving_layer.alerts.notifier import Notifier
 from serving_layer.alerts.plans import AlertPlan, ServedAlert, plan_changes, plan_settled
 from serving_layer.alerts.steps import condition_steps, silence_steps
-from serving_layer.alerts.tables.positions import Position
+from serving_layer.alerts.tables.positions import FollowerPosition
 from serving_layer.engine import QueryEngine
 from serving_layer.errors import ServingError
 from views.alert import Alert
@@ -39,8 +40,6 @@ RETRY_S = 30.0
 """Until an alert whose answers were too large is evaluated again."""
 
 log = structlog.get_logger()
-Since = Callable[[Cut, bytes], Changes | None]
-"""What changed after a cut; the bytes say where in the change log to read on."""
 
 
 class EvaluationSnapshot(NamedTuple):
@@ -88,7 +87,7 @@ class Evaluator:
         position = self.journal.positions.get(self.source)
         self.as_of = position.as_of if position else 0.0
 
-    def evaluate(self, changes: Changes | None, since: Since) -> bytes | None:
+    def evaluate(self, changes: Changes | None, since: ChangesSince) -> bytes | None:
         """Evaluate changes, or without them what time alone decides. Returns the new location in the change log.
 
         Raises AnswersIncomplete if the views are not complete now.
@@ -125,7 +124,7 @@ class Evaluator:
                 memory.error = str(error)
 
     def _read_changes(
-        self, alerts: Sequence[ServedAlert], changes: Changes, since: Since, now: float
+        self, alerts: Sequence[ServedAlert], changes: Changes, since: ChangesSince, now: float
     ) -> EvaluationSnapshot:
         """Read until the answers are at the cut of the changes, adding what changed meanwhile."""
         late_s = self.settings.alerts_late_s
@@ -169,7 +168,7 @@ class Evaluator:
             memory.is_behind, memory.retry_at, memory.error = True, now + RETRY_S, reason
         return answers
 
-    def _postpone(self, applied: Cut, since: Since) -> bytes | None:
+    def _postpone(self, applied: Cut, since: ChangesSince) -> bytes | None:
         """Leave what time decides to the next evaluation: an event applied since may be the one that seems missing.
 
         If the change log never says what changed since, as in a rebuilt Redis, all recent periods are evaluated.
@@ -205,7 +204,7 @@ class Evaluator:
         if not (changed or has_changes or settled):
             return
         evaluation = Evaluation(
-            self.source, Position(snapshot.cut, self.as_of), now, snapshot.is_exact, changed,
+            self.source, FollowerPosition(snapshot.cut, self.as_of), now, snapshot.is_exact, changed,
             transitions=self.notifier.transitions(episode for step in steps for episode in step.transitions),
             last_events={name: dict(memory.unwritten) for name, memory in self.memory.items() if memory.unwritten},
             settled=settled,
@@ -244,7 +243,7 @@ class Evaluator:
 
 def ended(episodes: Iterable[Episode], now: float) -> list[Episode]:
     """The open ones of these episodes, resolved: their alert was redefined or removed."""
-    return [replace(each, state=State.RESOLVED, resolved_at=now) for each in episodes if each.is_open]
+    return [replace(each, state=EpisodeState.RESOLVED, resolved_at=now) for each in episodes if each.is_open]
 
 
 def _joined(changes: Changes, more: Changes) -> Changes:

@@ -8,7 +8,7 @@ loses none.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
 from typing import Any
@@ -19,12 +19,13 @@ from hand_off.change_log import Changes
 from infra.settings import Settings
 from master_dataset.cut import Cut, cut_to_json
 from serving_layer.alerts.answers import AnswersIncomplete
+from serving_layer.alerts.change_follower import ChangesSince
 from serving_layer.alerts.episodes import named
 from serving_layer.alerts.journal import Journal
 from serving_layer.alerts.notifications import iso
 from serving_layer.alerts.output_topics import OutputRecord, OutputTopic
-from serving_layer.alerts.queries import Scope, build_query, changed_keys
-from serving_layer.alerts.tables.positions import Position
+from serving_layer.alerts.queries import QueryScope, build_query, changed_keys
+from serving_layer.alerts.tables.positions import FollowerPosition
 from serving_layer.engine import QueryEngine
 from serving_layer.errors import ServingError
 from serving_layer.query.result import Result
@@ -52,7 +53,7 @@ class Feeder:
     def resume(self) -> None:
         """Do nothing: a feed has no state but its position."""
 
-    def evaluate(self, changes: Changes | None, _since: Callable[[Cut, bytes], Changes | None]) -> bytes | None:
+    def evaluate(self, changes: Changes | None, _since: ChangesSince) -> bytes | None:
         """Send changed answers; all recent ones if the changes are not known, or after a batch run was published."""
         try:
             view = self.engine.served_view(self.feed.view.name)
@@ -69,8 +70,8 @@ class Feeder:
             self._send_recent(changes.cut, run)
             return changes.entry_id
         if buckets:
-            self._send(self._answer(Scope(frozenset(buckets), changed_keys(view, self.feed.keys, buckets))))
-        self.journal.positions.put(self.name, Position(changes.cut, 0.0, known.run))
+            self._send(self._answer(QueryScope(frozenset(buckets), changed_keys(view, self.feed.keys, buckets))))
+        self.journal.positions.put(self.name, FollowerPosition(changes.cut, 0.0, known.run))
         return changes.entry_id
 
     def _send_recent(self, cut: Cut, run: int) -> None:
@@ -80,10 +81,10 @@ class Feeder:
         first = now - self.feed.back_s
         buckets = range(first - first % step_s, now + step_s, step_s)
         for start in range(0, len(buckets), BUCKETS_PER_QUERY):
-            self._send(self._answer(Scope(frozenset(buckets[start : start + BUCKETS_PER_QUERY]), None)))
-        self.journal.positions.put(self.name, Position(cut, 0.0, run))
+            self._send(self._answer(QueryScope(frozenset(buckets[start : start + BUCKETS_PER_QUERY]), None)))
+        self.journal.positions.put(self.name, FollowerPosition(cut, 0.0, run))
 
-    def _answer(self, scope: Scope) -> Result:
+    def _answer(self, scope: QueryScope) -> Result:
         try:
             view = self.engine.served_view(self.feed.view.name)
             query = build_query(view, self.feed.keys, view.bucket.seconds, scope, list(view.answers))

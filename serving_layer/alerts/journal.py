@@ -19,7 +19,7 @@ from serving_layer.alerts.tables.database import Database
 from serving_layer.alerts.tables.episodes import EpisodeTable, TransitionTable
 from serving_layer.alerts.tables.mutes import MuteTable
 from serving_layer.alerts.tables.outbox import MAX_WAITING, OutboxTable
-from serving_layer.alerts.tables.positions import EvaluationTable, Position, PositionTable
+from serving_layer.alerts.tables.positions import EvaluationTable, FollowerPosition, PositionTable
 from serving_layer.alerts.tables.rules import RuleTable
 
 FILE = "alerts.sqlite"
@@ -42,7 +42,7 @@ class Evaluation(NamedTuple):
     """What follows from one evaluation of a source's alerts."""
 
     source: str
-    position: Position
+    position: FollowerPosition
     at: float
     is_exact: bool = True
     """Whether the answers stood exactly at the cut."""

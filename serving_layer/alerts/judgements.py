@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from serving_layer.alerts.episodes import Judgement, Key
-from serving_layer.alerts.queries import Scope
+from serving_layer.alerts.queries import QueryScope
 from serving_layer.query.result import Result
 from views.alert import Alert, compared, nothing, numbers
 from views.typed_expression import TypedExpression
@@ -14,7 +14,7 @@ from views.view import View
 
 
 def judge(
-    alert: Alert, view: View, condition: TypedExpression, scope: Scope, answer: Result, as_of: float
+    alert: Alert, view: View, condition: TypedExpression, scope: QueryScope, answer: Result, as_of: float
 ) -> dict[Key, dict[int, Judgement]]:
     """The judgement of each period of the scope, for each key that has rows or is named by the scope.
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from infra.times import iso_utc
-from serving_layer.alerts.episodes import Episode, State, named
+from serving_layer.alerts.episodes import Episode, EpisodeState, named
 
 KAFKA = "kafka"
 WEBHOOK = "webhook:"
@@ -55,6 +55,6 @@ def notifications_for(episode: Episode, body: str, webhooks: Iterable[str], *, i
     delivery = f"{episode.id}:{episode.state}"
     key = json.dumps([episode.alert, named(episode.names, episode.key)], ensure_ascii=False, sort_keys=True)
     targets = [KAFKA]
-    if not is_muted and episode.state is not State.PENDING and episode.fired_at is not None:
+    if not is_muted and episode.state is not EpisodeState.PENDING and episode.fired_at is not None:
         targets += [WEBHOOK + name for name in webhooks]
     return [Notification(target, delivery, key, body) for target in targets]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from serving_layer.alerts.episodes import Episode, State
+from serving_layer.alerts.episodes import Episode, EpisodeState
 from serving_layer.alerts.journal import Journal, Transitions
 from serving_layer.alerts.notifications import Notification, notification_body, notifications_for
 from views.declarations import Declarations
@@ -26,7 +26,7 @@ class Notifier:
         notifications: list[Notification] = []
         for episode in episodes:
             # A webhook that was notified of a firing is notified of its end, whatever was muted since; no other is.
-            then = self.journal.transitions.was_muted(episode.id) if episode.state is State.RESOLVED else None
+            then = self.journal.transitions.was_muted(episode.id) if episode.state is EpisodeState.RESOLVED else None
             is_muted = episode.alert in mutes if then is None else then
             body = notification_body(episode, is_muted=is_muted)
             bodies.append((episode, body))

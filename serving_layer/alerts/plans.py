@@ -10,7 +10,7 @@ from hand_off.change_log import Changes
 from serving_layer.alerts.episodes import Rule, rule_of
 from serving_layer.alerts.memory import AlertMemory
 from serving_layer.alerts.queries import (
-    Scope,
+    QueryScope,
     alert_query,
     build_query,
     changed_keys,
@@ -50,7 +50,7 @@ class AlertPlan(NamedTuple):
     """The queries of one alert in one evaluation."""
 
     served: ServedAlert
-    scope: Scope
+    scope: QueryScope
     queries: tuple[Query, ...]
     settled_until: int | None = None
     """Up to when this evaluation judges the alert's settled periods."""
@@ -80,7 +80,7 @@ def plan_changes(
     periods = _in_time(alert, changed_periods(alert, buckets), now, late_s)
     if not periods:
         return None
-    scope = Scope(with_neighbours(alert, periods), changed_keys(view, alert.keys, buckets))
+    scope = QueryScope(with_neighbours(alert, periods), changed_keys(view, alert.keys, buckets))
     return AlertPlan(served, scope, (alert_query(alert, view, scope),))
 
 
@@ -99,7 +99,7 @@ def plan_settled(served: ServedAlert, memory: AlertMemory, as_of: float, now: fl
     periods = frozenset(range(since - since % alert.step_s, until, alert.step_s))
     if not periods:
         return None
-    scope = Scope(with_neighbours(alert, periods), None)
+    scope = QueryScope(with_neighbours(alert, periods), None)
     return AlertPlan(served, scope, (alert_query(alert, served.view, scope),), until)
 
 
@@ -117,8 +117,8 @@ def _plan_recent(served: ServedAlert, memory: AlertMemory, now: float, late_s: f
     last = int(now) - int(now) % alert.step_s
     first = int(now - back_s) - int(now - back_s) % alert.step_s
     periods = range(first, last + alert.step_s, alert.step_s)
-    queries = tuple(alert_query(alert, served.view, Scope(chunk, None)) for chunk in _chunks(periods))
-    return AlertPlan(served, Scope(frozenset(periods), None), queries)
+    queries = tuple(alert_query(alert, served.view, QueryScope(chunk, None)) for chunk in _chunks(periods))
+    return AlertPlan(served, QueryScope(frozenset(periods), None), queries)
 
 
 def _plan_silence(served: ServedAlert, now: float) -> AlertPlan:
@@ -128,8 +128,8 @@ def _plan_silence(served: ServedAlert, now: float) -> AlertPlan:
     first = int(now - alert.silence_s - step_s)
     buckets = range(first - first % step_s, int(now) + step_s, step_s)
     names = list(view.answers)[:1]
-    queries = tuple(build_query(view, alert.keys, step_s, Scope(chunk, None), names) for chunk in _chunks(buckets))
-    return AlertPlan(served, Scope(frozenset(buckets), None), queries)
+    queries = tuple(build_query(view, alert.keys, step_s, QueryScope(chunk, None), names) for chunk in _chunks(buckets))
+    return AlertPlan(served, QueryScope(frozenset(buckets), None), queries)
 
 
 def _chunks(periods: range) -> list[frozenset[int]]:

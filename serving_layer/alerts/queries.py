@@ -17,7 +17,7 @@ MAX_FILTER_VALUES = 2_000
 """If more keys changed, all keys are read."""
 
 
-class Scope(NamedTuple):
+class QueryScope(NamedTuple):
     """The periods and keys of a query. `keys` None: all keys."""
 
     periods: frozenset[int]
@@ -49,7 +49,7 @@ def with_neighbours(alert: Alert, periods: Iterable[int]) -> frozenset[int]:
     return frozenset(period + distance * alert.step_s for period in periods for distance in distances)
 
 
-def build_query(view: View, by: tuple[str, ...], step_s: int, scope: Scope, answers: Collection[str]) -> Query:
+def build_query(view: View, by: tuple[str, ...], step_s: int, scope: QueryScope, answers: Collection[str]) -> Query:
     """The query for the answers in a scope, with periods of `step_s`."""
     periods = tuple(Period(start, start + step_s) for start in sorted(scope.periods))
     filters: tuple[Filter, ...] = ()
@@ -64,9 +64,9 @@ def build_query(view: View, by: tuple[str, ...], step_s: int, scope: Scope, answ
     )  # fmt: skip
 
 
-def alert_query(alert: Alert, view: View, scope: Scope) -> Query:
+def alert_query(alert: Alert, view: View, scope: QueryScope) -> Query:
     """The query of an alert: the periods of a scope, and those that they are compared with."""
     periods = scope.periods | {period - alert.shift_s for period in scope.periods}
     numeric = {*view.answer_scope().fields} | {name for name, kind in view.answer_types.items() if kind is None}
     names = [name for name in view.answers if name in numeric]
-    return build_query(view, alert.keys, alert.step_s, Scope(periods, scope.keys), names)
+    return build_query(view, alert.keys, alert.step_s, QueryScope(periods, scope.keys), names)

@@ -14,7 +14,7 @@ from infra.clients.redis import redis_client
 from infra.rest.responses import json_response, query_pairs
 from infra.settings import Settings
 from infra.stack.addresses import addresses
-from serving_layer.alerts.episodes import Episode, State
+from serving_layer.alerts.episodes import Episode, EpisodeState
 from serving_layer.alerts.journal import Journal, journal_path, open_journal
 from serving_layer.alerts.notifications import episode_json, iso
 from serving_layer.alerts.push_sources import MatchLog, TransitionLog
@@ -120,8 +120,8 @@ class AlertReader:
 
 
 def _alert(alert: Alert, episodes: list[Episode], muted_until: float | None) -> dict[str, Any]:
-    firing = [episode for episode in episodes if episode.state is State.FIRING]
-    pending = [episode for episode in episodes if episode.state is State.PENDING]
+    firing = [episode for episode in episodes if episode.state is EpisodeState.FIRING]
+    pending = [episode for episode in episodes if episode.state is EpisodeState.PENDING]
     return {
         "name": alert.name,
         "doc": alert.doc,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -49,7 +49,7 @@ class LiveQuery(NamedTuple):
     interval_s: float
 
 
-class Outcome(NamedTuple):
+class QueryOutcome(NamedTuple):
     """What one run of a live query gave: an answer or a problem, as the message to publish."""
 
     message: Message
@@ -64,10 +64,12 @@ class QueryChannel(Channel):
 
     policy = NEWEST_ONLY
 
-    def __init__(self, query: LiveQuery, run: Callable[[LiveQuery, str | None], Any]) -> None:
+    def __init__(
+        self, query: LiveQuery, run: Callable[[LiveQuery, str | None], Awaitable[QueryOutcome | None]]
+    ) -> None:
         super().__init__()
         self._query, self._run = query, run
-        self._newest: Outcome | None = None
+        self._newest: QueryOutcome | None = None
         self._published_at = 0.0
 
     def welcome(self, mailbox: Mailbox) -> None:
@@ -85,7 +87,7 @@ class QueryChannel(Channel):
                 self._take(outcome)
             await asyncio.sleep(max(self._query.interval_s - (time.monotonic() - started), 0))
 
-    def _take(self, outcome: Outcome) -> None:
+    def _take(self, outcome: QueryOutcome) -> None:
         """Publish an outcome if it is news."""
         before, self._newest = self._newest, outcome
         if before is not None:
@@ -152,7 +154,7 @@ class LiveQueries:
         """Validate a query once for all connections that send it at the same time."""
         validation = self._validations.get(query)
         if validation is None:
-            validation = self._validations[query] = asyncio.ensure_future(self._serving.run(self._question, query))
+            validation = self._validations[query] = asyncio.ensure_future(self._serving.run(self._parse_query, query))
             validation.add_done_callback(lambda _done: self._validations.pop(query, None))
         await asyncio.shield(validation)
 
@@ -166,7 +168,7 @@ class LiveQueries:
         self._serving.access.view(connection, view)
         return lambda _name: True
 
-    async def _run(self, query: LiveQuery, known_tag: str | None) -> Outcome | None:
+    async def _run(self, query: LiveQuery, known_tag: str | None) -> QueryOutcome | None:
         """The outcome now; None if it is the answer that has this tag."""
         try:
             return await self.threads.run(self._answer, query, known_tag)
@@ -176,23 +178,23 @@ class LiveQueries:
             log.exception("live_query_failed", view=query.view, error=repr(error))
             return _problem_outcome(Problem(500, "bug", "Internal error; see the server log."))
 
-    def _question(self, query: LiveQuery) -> Query:
+    def _parse_query(self, query: LiveQuery) -> Query:
         view = self._serving.engine.served_view(query.view)
         return parse_query(view, query.parameters, now=time.time(), limits=self._serving.limits)
 
-    def _answer(self, query: LiveQuery, known_tag: str | None) -> Outcome | None:
-        question = self._question(query)
+    def _answer(self, query: LiveQuery, known_tag: str | None) -> QueryOutcome | None:
+        parsed = self._parse_query(query)
         # A tag does not tell how old an answer is: with max_staleness only execution shows that.
-        is_tag_enough = question.freshness.max_staleness_s is None
-        if known_tag and is_tag_enough and self._serving.engine.etag(question) == known_tag:
+        is_tag_enough = parsed.freshness.max_staleness_s is None
+        if known_tag and is_tag_enough and self._serving.engine.etag(parsed) == known_tag:
             return None
-        answer = self._serving.engine.execute(question)
+        answer = self._serving.engine.execute(parsed)
         tag = answer.meta.etag
         if tag == known_tag:
             return None
         document = formats.document(answer)
         message = Message("answer", formats.dumps(document).decode(), tag)
-        return Outcome(message, ("answer", tag), _content_digest(document))
+        return QueryOutcome(message, ("answer", tag), _content_digest(document))
 
 
 def _content_digest(document: dict[str, Any]) -> bytes:
@@ -202,5 +204,5 @@ def _content_digest(document: dict[str, Any]) -> bytes:
     return hashlib.blake2b(formats.dumps([document["rows"], document["next"], origin]), digest_size=16).digest()
 
 
-def _problem_outcome(problem: Problem) -> Outcome:
-    return Outcome(Message("problem", problem.to_json().decode(), problem=problem), ("problem", problem.kind))
+def _problem_outcome(problem: Problem) -> QueryOutcome:
+    return QueryOutcome(Message("problem", problem.to_json().decode(), problem=problem), ("problem", problem.kind))

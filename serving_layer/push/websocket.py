@@ -17,13 +17,14 @@ from serving_layer.push.connection import (
     following_messages,
     last_event_id,
 )
-from serving_layer.push.mailbox import Message
+from serving_layer.push.mailbox import Mailbox, Message
 from serving_layer.push.registry import Registry, Subscription
 from serving_layer.rest.context import problem_of
 
 SERVER_STOPPING = (1001, "the serving layer is stopping")
 KEY_INVALID = (1008, "the key is no longer valid")
-"""Close codes with their reasons: going away, policy violation."""
+CHANNEL_FAILED = (1011, "internal error; reconnect")
+"""Close codes with their reasons: going away, policy violation, internal error."""
 
 
 async def serve_websocket(
@@ -40,13 +41,19 @@ async def serve_websocket(
                 async for messages in following_messages(mailbox, subscription):
                     await _send(websocket, messages)
                 if not disconnected.done():
-                    await websocket.close(*(SERVER_STOPPING if registry.is_closing else KEY_INVALID))
+                    await websocket.close(*_close_reason(registry, mailbox))
     except ServingError as error:
         await websocket.send_denial_response(problem_of(error).response())
     except Problem as problem:
         await websocket.send_denial_response(problem.response())
     except (WebSocketDisconnect, TimeoutError):
         pass  # the client is gone, or accepts no more data
+
+
+def _close_reason(registry: Registry, mailbox: Mailbox) -> tuple[int, str]:
+    if registry.is_closing:
+        return SERVER_STOPPING
+    return CHANNEL_FAILED if mailbox.is_closed else KEY_INVALID
 
 
 async def _send(websocket: WebSocket, messages: list[Message]) -> None:

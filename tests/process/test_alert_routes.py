@@ -17,10 +17,10 @@ import pytest
 from infra.rest.access_keys import remove_key
 from infra.settings import load_settings
 from serving_layer.alerts import push_sources
-from serving_layer.alerts.episodes import Episode, State
+from serving_layer.alerts.episodes import Episode, EpisodeState
 from serving_layer.alerts.journal import Evaluation, Journal, Transitions, open_journal
 from serving_layer.alerts.notifications import notification_body
-from serving_layer.alerts.tables.positions import Position
+from serving_layer.alerts.tables.positions import FollowerPosition
 from serving_layer.push import connection
 from serving_layer.push.log_channel import parse_id
 from serving_layer.push.mailbox import MAX_UNREAD, QUEUE, Mailbox, Message
@@ -28,10 +28,10 @@ from tests.conftest import wait_until
 from tests.process.serving_server import Served, serving
 
 FIRED = Episode(
-    "slow_page-1-0", "slow_page", "page_latency", ("url",), ("/<b>",), State.FIRING, 0, 0, 1.0, 2.0, None,
+    "slow_page-1-0", "slow_page", "page_latency", ("url",), ("/<b>",), EpisodeState.FIRING, 0, 0, 1.0, 2.0, None,
     {"p95_ms": 900.0},
 )  # fmt: skip
-OVER = replace(FIRED, id="slow_page-2-0", state=State.RESOLVED, resolved_at=3.0, pending_at=0.5)
+OVER = replace(FIRED, id="slow_page-2-0", state=EpisodeState.RESOLVED, resolved_at=3.0, pending_at=0.5)
 
 
 @pytest.fixture
@@ -49,7 +49,9 @@ def journal(served: Served) -> Iterator[Journal]:
 
 def commit(journal: Journal, *episodes: Episode) -> None:
     bodies = tuple((each, notification_body(each, is_muted=False)) for each in episodes)
-    journal.commit(Evaluation("web", Position({0: 1}, 1.0), 1.0, changed=episodes, transitions=Transitions(bodies)))
+    journal.commit(
+        Evaluation("web", FollowerPosition({0: 1}, 1.0), 1.0, changed=episodes, transitions=Transitions(bodies))
+    )
 
 
 def test_before_the_alert_process_ran_every_alert_is_ok(served: Served) -> None:

@@ -16,12 +16,12 @@ import pytest
 
 from serving_layer.alerts import couriers
 from serving_layer.alerts.couriers import Courier
-from serving_layer.alerts.episodes import Episode, State
+from serving_layer.alerts.episodes import Episode, EpisodeState
 from serving_layer.alerts.journal import Evaluation, Journal, Transitions
 from serving_layer.alerts.notifications import Notification
 from serving_layer.alerts.output_topics import MessageTooLarge, OutputRecord, send_in_parts
 from serving_layer.alerts.tables.outbox import WaitingNotification
-from serving_layer.alerts.tables.positions import Position
+from serving_layer.alerts.tables.positions import FollowerPosition
 from serving_layer.alerts.webhooks import (
     DELIVERY,
     SIGNATURE,
@@ -225,7 +225,9 @@ def filled(tmp_path: Path, count: int = 3, target: str = "webhook:ops") -> Journ
         Notification(target, f"e{number}:firing", "key", json.dumps({"n": number})) for number in range(count)
     )
     journal.commit(
-        Evaluation("web", Position({0: 5}, 1.0), time.time(), transitions=Transitions(notifications=notifications))
+        Evaluation(
+            "web", FollowerPosition({0: 5}, 1.0), time.time(), transitions=Transitions(notifications=notifications)
+        )
     )
     return journal
 
@@ -290,7 +292,7 @@ def test_a_message_that_kafka_never_takes_holds_up_none_of_the_others() -> None:
 # ---- the journal ---------------------------------------------------------------
 
 
-def episode(number: int, state: State = State.RESOLVED) -> Episode:
+def episode(number: int, state: EpisodeState = EpisodeState.RESOLVED) -> Episode:
     return Episode(
         f"e{number}", "many", "tries", ("card",), ("a",), state, number, number, float(number), 1.0, None, {}
     )
@@ -299,7 +301,7 @@ def episode(number: int, state: State = State.RESOLVED) -> Episode:
 def test_an_evaluation_is_written_completely_or_not_at_all(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "alerts.sqlite")
     broken = Transitions(notifications=(Notification("kafka", "d", "k", None),))  # type: ignore[arg-type]
-    torn = Evaluation("web", Position({0: 9}, 2.0), 2.0, changed=(episode(1),), transitions=broken)
+    torn = Evaluation("web", FollowerPosition({0: 9}, 2.0), 2.0, changed=(episode(1),), transitions=broken)
     with pytest.raises(Exception, match="NOT NULL"):
         journal.commit(torn)
     assert journal.episodes.all() == []
@@ -308,14 +310,14 @@ def test_an_evaluation_is_written_completely_or_not_at_all(tmp_path: Path) -> No
     journal.close()
     again = Journal(tmp_path / "alerts.sqlite")
     assert again.episodes.all() == [episode(1)]
-    assert again.positions.get("web") == Position({0: 9}, 2.0)
+    assert again.positions.get("web") == FollowerPosition({0: 9}, 2.0)
 
 
 def test_history_is_bounded_and_what_is_open_stays(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "alerts.sqlite", max_episodes=10)
-    journal.commit(Evaluation("web", Position({}, 0.0), 0.0, changed=(episode(0, State.FIRING),)))
+    journal.commit(Evaluation("web", FollowerPosition({}, 0.0), 0.0, changed=(episode(0, EpisodeState.FIRING),)))
     for number in range(1, 200):
-        journal.commit(Evaluation("web", Position({}, 0.0), 0.0, changed=(episode(number),)))
+        journal.commit(Evaluation("web", FollowerPosition({}, 0.0), 0.0, changed=(episode(number),)))
     assert len(journal.episodes.all()) < 120
     assert [each.id for each in journal.episodes.all(is_open=True)] == ["e0"]
 

@@ -25,7 +25,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from infra.clients.kafka import librdkafka_config
-from serving_layer.alerts.episodes import Episode, State
+from serving_layer.alerts.episodes import Episode, EpisodeState
 from serving_layer.alerts.journal import Journal, journal_path
 from serving_layer.alerts.webhooks import DELIVERY, SIGNATURE, signature
 from tests.alert_oracle import Oracle
@@ -305,7 +305,7 @@ def test_each_episode_of_the_oracle_fires_exactly_once(after_chaos: Taps, name: 
     for key, episodes in found.items():
         if name != "silent":
             assert sorted(each.last for each in episodes) == sorted(max(each.periods) for each in expected[key]), key
-        states = [each.state is State.RESOLVED for each in episodes]
+        states = [each.state is EpisodeState.RESOLVED for each in episodes]
         assert states == [each.is_over for each in expected[key]], key
 
 

@@ -38,10 +38,10 @@ from infra.home import Home
 from infra.rest.access_keys import SCOPES, add_key, keys_file
 from infra.settings import child_environment, load_settings
 from master_dataset.collector.app import create_app as create_collector
-from serving_layer.alerts.episodes import Episode, State
+from serving_layer.alerts.episodes import Episode, EpisodeState
 from serving_layer.alerts.journal import Evaluation, Transitions, open_journal
 from serving_layer.alerts.notifications import notification_body
-from serving_layer.alerts.tables.positions import Position
+from serving_layer.alerts.tables.positions import FollowerPosition
 from serving_layer.app import create_app as create_serving
 from serving_layer.dashboard.files import read_files
 from serving_layer.push.live_queries import NOT_LIVE
@@ -144,7 +144,7 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 FIRED = tuple(
-    Episode(f"{alert}-1-0", alert, view, names, key, State.FIRING, 0, 0, 1.0, 2.0, None, {})
+    Episode(f"{alert}-1-0", alert, view, names, key, EpisodeState.FIRING, 0, 0, 1.0, 2.0, None, {})
     for alert, view, names, key in (
         ("fewer_hits", "page_hits", ("url",), ("/of-page-hits",)),
         ("slow_page", "page_latency", ("url",), ("/of-page-latency",)),
@@ -161,7 +161,7 @@ def fill(stack: Stack) -> None:
         fill_both_sides(place, SpeedViews(client, "web"))
     journal = open_journal(stack.settings)
     bodies = tuple((each, notification_body(each, is_muted=False)) for each in FIRED)
-    journal.commit(Evaluation("web", Position({}, 1.0), 1.0, changed=FIRED, transitions=Transitions(bodies)))
+    journal.commit(Evaluation("web", FollowerPosition({}, 1.0), 1.0, changed=FIRED, transitions=Transitions(bodies)))
     journal.close()
 
 

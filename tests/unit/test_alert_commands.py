@@ -11,15 +11,26 @@ import structlog
 from typer.testing import CliRunner
 
 from infra.settings import load_settings
-from serving_layer.alerts.episodes import Episode, State
+from serving_layer.alerts.episodes import Episode, EpisodeState
 from serving_layer.alerts.journal import Evaluation, Transitions, open_journal
 from serving_layer.alerts.notifications import Notification
-from serving_layer.alerts.tables.positions import Position
+from serving_layer.alerts.tables.positions import FollowerPosition
 from tidemark.commands.alerts import app
 from views.errors import DeclarationError
 
 FIRED = Episode(
-    "slow_page-1-0", "slow_page", "page_latency", ("url",), ("/a",), State.FIRING, 0, 0, 1.0, 2.0, None, {"p95_ms": 9.0}
+    "slow_page-1-0",
+    "slow_page",
+    "page_latency",
+    ("url",),
+    ("/a",),
+    EpisodeState.FIRING,
+    0,
+    0,
+    1.0,
+    2.0,
+    None,
+    {"p95_ms": 9.0},
 )
 
 
@@ -29,7 +40,7 @@ def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[CliRunne
     CliRunner().invoke(app, ["list"], catch_exceptions=False)  # makes the home
     journal = open_journal(load_settings())
     waiting = Transitions(notifications=(Notification("webhook:ops", "slow_page-1-0:firing", "key", "{}"),))
-    journal.commit(Evaluation("web", Position({}, 0.0), 1.0, changed=(FIRED,), transitions=waiting))
+    journal.commit(Evaluation("web", FollowerPosition({}, 0.0), 1.0, changed=(FIRED,), transitions=waiting))
     journal.close()
     yield CliRunner()
     structlog.reset_defaults()  # `test` configures logs for a stderr that the runner closes

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving_layer.alerts.episodes import Episode, Judgement, Rule, State, Step, advance, advance_silence
+from serving_layer.alerts.episodes import Episode, EpisodeState, Judgement, Rule, Step, advance, advance_silence
 
 RULE = Rule("many", "tries", ("card",), step_s=10, in_row=1, keep_s=20)
 KEY = ("a",)
@@ -33,7 +33,7 @@ class Run:
 
     @property
     def fired(self) -> list[Episode]:
-        return [episode for episode in self.transitions if episode.state is State.FIRING]
+        return [episode for episode in self.transitions if episode.state is EpisodeState.FIRING]
 
 
 def test_fires_once_and_is_over_when_the_time_is() -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from serving_layer.alerts.episodes import Episode, State
+from serving_layer.alerts.episodes import Episode, EpisodeState
 from serving_layer.alerts.journal import PRUNE_EVERY, Evaluation, Journal, Transitions
 from serving_layer.alerts.notifications import Notification
-from serving_layer.alerts.tables.positions import Position
+from serving_layer.alerts.tables.positions import FollowerPosition
 
-OVER = Episode("", "many", "tries", ("card",), ("a",), State.RESOLVED, 0, 0, 0.0, 0.0, 0.0, {})
+OVER = Episode("", "many", "tries", ("card",), ("a",), EpisodeState.RESOLVED, 0, 0, 0.0, 0.0, 0.0, {})
 MAX = 10
 
 
@@ -25,7 +25,7 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
 
 
 def evaluation(**values: object) -> Evaluation:
-    return Evaluation("taps", Position({}, 0.0), 1.0)._replace(**values)
+    return Evaluation("taps", FollowerPosition({}, 0.0), 1.0)._replace(**values)
 
 
 def prune(journal: Journal, **values: object) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from serving_layer.alerts.episodes import Episode, State
+from serving_layer.alerts.episodes import Episode, EpisodeState
 from torture.alert_check import judge, misdelivered, true_periods
 from torture.shop import popular
 from views.in_memory import Event
@@ -20,7 +20,9 @@ A, B = ("a", True), ("b", None)
 
 def episode(key: tuple[Any, ...], first: int, last: int) -> Episode:
     names = ("item", "paid")
-    return Episode(f"{key[0]}-{first}", "popular", "sales", names, key, State.RESOLVED, first, last, 1.0, fired_at=2.0)
+    return Episode(
+        f"{key[0]}-{first}", "popular", "sales", names, key, EpisodeState.RESOLVED, first, last, 1.0, fired_at=2.0
+    )
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ NameArgument = Annotated[str, typer.Argument(help="The name of the alert.")]
 def list_alerts(output: OutputOption = Output.TABLE) -> None:
     """List every alert with its condition, its state and whether it is muted."""
     from infra import terminal
-    from serving_layer.alerts.episodes import State
+    from serving_layer.alerts.episodes import EpisodeState
     from serving_layer.alerts.notifications import iso
 
     _, declarations, journal = _opened()
@@ -31,7 +31,7 @@ def list_alerts(output: OutputOption = Output.TABLE) -> None:
     alerts: list[dict[str, Any]] = []
     for name, alert in sorted(declarations.alerts.items()):
         own = [episode for episode in episodes if episode.alert == name]
-        firing = sum(episode.state is State.FIRING for episode in own)
+        firing = sum(episode.state is EpisodeState.FIRING for episode in own)
         state = f"firing ({firing})" if firing else f"pending ({len(own)})" if own else "ok"
         alerts.append(
             {"name": name, "view": alert.view.name, "when": _when(alert), "by": list(alert.keys), "state": state,
@@ -161,14 +161,14 @@ def _evaluate(settings: Settings, declarations: Declarations, alert: Alert) -> l
 
     from serving_layer.alerts.episodes import named
     from serving_layer.alerts.judgements import judge
-    from serving_layer.alerts.queries import Scope, alert_query
+    from serving_layer.alerts.queries import QueryScope, alert_query
     from serving_layer.engine import QueryEngine
     from serving_layer.errors import ServingError
     from serving_layer.query.limits import execution_limits
 
     now = int(time.time())
     last = now - now % alert.step_s
-    scope = Scope(frozenset(last - number * alert.step_s for number in range(alert.for_buckets + 1)), None)
+    scope = QueryScope(frozenset(last - number * alert.step_s for number in range(alert.for_buckets + 1)), None)
     engine = QueryEngine(settings, declarations, execution_limits(settings))
     try:
         view = engine.served_view(alert.view.name)

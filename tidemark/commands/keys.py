@@ -43,7 +43,7 @@ def add(
     if output is Output.JSON:
         terminal.print_json({"name": name, "secret": secret, "scopes": scope})
     else:
-        typer.echo(f"name    {name}\nsecret  {secret}\nThe secret is shown only now. Use it as: curl -u {name}:SECRET")
+        typer.echo(f"name    {name}\nsecret  {secret}\nThe secret is shown only once. Use it as: curl -u {name}:SECRET")
 
 
 @app.command("list")
@@ -64,7 +64,7 @@ def list_keys(output: OutputOption = Output.TABLE) -> None:
     ]
     if output is Output.TABLE:
         rows = [{**row, "views": "all" if row["views"] is None else row["views"]} for row in rows]
-    terminal.print_result(rows, output, "There are no keys. `tidemark keys add` makes one.")
+    terminal.print_result(rows, output, "There are no keys. `tidemark keys add` creates one.")
 
 
 @app.command()

@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Mapping
 from typing import Any
 
-from serving_layer.alerts.episodes import Episode, State
+from serving_layer.alerts.episodes import Episode, EpisodeState
 from serving_layer.alerts.tables.database import Database
 from views.keys import pack_key, unpack_key
 
@@ -62,7 +62,7 @@ class TransitionTable:
         """Whether the alert was muted when an episode fired; None if it has not fired, or that is no longer known."""
         rows = self._database.rows("select body from transitions where episode = ?", episode)
         bodies = (json.loads(body) for (body,) in rows)
-        return next((bool(body["muted"]) for body in bodies if body["state"] == str(State.FIRING)), None)
+        return next((bool(body["muted"]) for body in bodies if body["state"] == str(EpisodeState.FIRING)), None)
 
     def write(self, transaction: sqlite3.Connection, episode: Episode, body: str) -> None:
         """Add a transition."""
@@ -87,6 +87,6 @@ def _row(episode: Episode) -> tuple[Any, ...]:
 def _episode(row: tuple[Any, ...]) -> Episode:
     id_, alert, view, names, key, state, first, last, pending_at, fired_at, resolved_at, value = row
     return Episode(
-        id_, alert, view, tuple(json.loads(names)), unpack_key(key), State(state), first, last, pending_at, fired_at,
-        resolved_at, json.loads(value),
+        id_, alert, view, tuple(json.loads(names)), unpack_key(key), EpisodeState(state), first, last, pending_at,
+        fired_at, resolved_at, json.loads(value),
     )  # fmt: skip

@@ -12,7 +12,7 @@ from serving_layer.alerts.tables.database import Database
 MAX_EVALUATIONS = 10_000
 
 
-class Position(NamedTuple):
+class FollowerPosition(NamedTuple):
     """How far a follower is: the cut up to which it has processed changes, and the time up to which all events are in.
 
     Feeds also record the batch run that they last sent.
@@ -29,17 +29,17 @@ class PositionTable:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def get(self, follower: str) -> Position | None:
+    def get(self, follower: str) -> FollowerPosition | None:
         """The position of a follower; None before its first."""
         rows = self._database.rows("select cut, as_of, run from positions where follower = ?", follower)
-        return Position(cut_from_json(json.loads(rows[0][0])), rows[0][1], rows[0][2]) if rows else None
+        return FollowerPosition(cut_from_json(json.loads(rows[0][0])), rows[0][1], rows[0][2]) if rows else None
 
-    def put(self, follower: str, position: Position) -> None:
+    def put(self, follower: str, position: FollowerPosition) -> None:
         """Record a position in a transaction of its own, after its results are safe elsewhere."""
         with self._database.transaction() as transaction:
             self.write(transaction, follower, position)
 
-    def write(self, transaction: sqlite3.Connection, follower: str, position: Position) -> None:
+    def write(self, transaction: sqlite3.Connection, follower: str, position: FollowerPosition) -> None:
         """Record a position."""
         values = (follower, _cut_text(position.cut), position.as_of, position.run)
         transaction.execute("insert or replace into positions values (?, ?, ?, ?)", values)
@@ -65,7 +65,7 @@ class EvaluationTable:
         return float(self._database.rows(sql, source)[0][0])
 
     def write(
-        self, transaction: sqlite3.Connection, source: str, position: Position, at: float, *, is_exact: bool
+        self, transaction: sqlite3.Connection, source: str, position: FollowerPosition, at: float, *, is_exact: bool
     ) -> None:
         """Add an evaluation."""
         transaction.execute(
