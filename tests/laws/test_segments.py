@@ -35,9 +35,9 @@ def next_bound(level: Level, second: int, grain_s: int) -> int | None:
     return timegm((year, month + 1, 1, 0, 0, 0))
 
 
-def tiles(ranges: list[TileRange], grain_s: int) -> list[Period]:
+def tiles(tile_ranges: list[TileRange], grain_s: int) -> list[Period]:
     found = []
-    for tile_range in ranges:
+    for tile_range in tile_ranges:
         start = tile_range.start
         while start < tile_range.end:
             end = next_bound(tile_range.level, start, grain_s)
@@ -118,7 +118,7 @@ def test_segments_are_the_windows_and_a_window_is_whole_segments(windows: list[P
     assert len(found.ranges()) <= len(pieces)
 
 
-def test_days_side_by_side_are_one_range_and_what_lies_between_is_not_read() -> None:
+def test_days_side_by_side_are_one_tile_range_and_what_lies_between_is_not_read() -> None:
     days = [Period(at(f"2026-01-{day:02}"), at(f"2026-01-{day + 1:02}")) for day in (*range(1, 20), *range(25, 29))]
     assert segments(days).tile_ranges(LEVELS[-1]) == [
         TileRange(Level.DAY, at("2026-01-01"), at("2026-01-20")),
