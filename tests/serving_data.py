@@ -79,7 +79,7 @@ MICROS = 1_000_000
 
 
 def events(count: int, seed: int, days: Sequence[int] = (*range(SPAN_DAYS), *MEETING * 8)) -> list[Event]:
-    """Made-up events on some days since FIRST, with copies and nulls; some meet in one hour, and some in one key."""
+    """Generated events on some days since FIRST, with duplicates and nulls; some share an hour, some a key."""
     chance = Random(seed)  # noqa: S311  # no secret
     moved: dict[str, datetime] = {}
     found = []
@@ -141,7 +141,7 @@ def same(found: Any, expected: Any) -> bool:
     return bool(found == expected)
 
 
-def by_place(rows: Iterable[ResultRow]) -> dict[tuple[Period, tuple[Any, ...]], dict[str, Any]]:
+def by_group(rows: Iterable[ResultRow]) -> dict[tuple[Period, tuple[Any, ...]], dict[str, Any]]:
     return {(row.period, row.key): row.answers for row in rows}
 
 
@@ -149,7 +149,7 @@ def by_place(rows: Iterable[ResultRow]) -> dict[tuple[Period, tuple[Any, ...]], 
 
 
 def fresh(of: Iterable[Event], cut: Cut) -> list[Event]:
-    """The events from a cut on that a speed layer counts: no copies of what is below it, and of others the first."""
+    """From a cut on, the events that a speed layer counts: no duplicates of what is below it, of others the first."""
     known = {event.event_id for event in below(of, cut)}
     later = [event for event in of if event.offset >= cut.get(event.partition, 0) and event.event_id not in known]
     return in_memory.counted(later)
@@ -206,15 +206,15 @@ class Place:
         for view in self.views:
             definitions.keep(self.folder, view)
             known = next((each for each in before.views if each.hash == view.hash), None) if before else None
-            touched = None
+            changed_days = None
             if known is not None and before is not None:
-                touched = {_day(bucket) for bucket, _ in in_memory.fold(view, fresh(below(of, cut), before.cut))}
-            views.append(self._view_data(run, view, in_memory.counted(below(of, cut)), known, touched))
+                changed_days = {_day(bucket) for bucket, _ in in_memory.fold(view, fresh(below(of, cut), before.cut))}
+            views.append(self._view_data(run, view, in_memory.counted(below(of, cut)), known, changed_days))
         made = Manifest(run, self.source.name, cut, base, 1.0, 2.0, len(below(of, cut)), 0, 0, tuple(views), ())
         write_manifest(self.folder, made)
 
     def _view_data(
-        self, run: int, view: View, counted: list[Event], known: ViewData | None, touched: set[str] | None
+        self, run: int, view: View, counted: list[Event], known: ViewData | None, changed_days: set[str] | None
     ) -> ViewData:
         by_day: dict[str, list[tuple[int, tuple[Any, ...], bytes]]] = {}
         for (bucket, key), state in in_memory.fold(view, counted).items():
@@ -222,7 +222,7 @@ class Place:
         table = self.folder.table(view.name, view.hash)
         files: dict[str, list[Path]] = {}
         for day, groups in by_day.items():
-            if touched is None or day in touched:
+            if changed_days is None or day in changed_days:
                 path = table / f"day={day}" / f"{run}.parquet"
                 path.parent.mkdir(parents=True, exist_ok=True)
                 _write(path, view, groups)

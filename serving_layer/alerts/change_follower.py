@@ -26,7 +26,8 @@ CLOCK_S = 1.0
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.2, 5.0
 
 log = structlog.get_logger()
-Since = Callable[[Cut, bytes], Changes | None]
+ChangesSince = Callable[[Cut, bytes], Changes | None]
+"""What changed after a cut; the bytes say where in the change log to read on."""
 
 
 class ChangeConsumer(Protocol):
@@ -35,7 +36,7 @@ class ChangeConsumer(Protocol):
     def resume(self) -> None:
         """Load the state of the journal."""
 
-    def evaluate(self, changes: Changes | None, since: Since) -> bytes | None:
+    def evaluate(self, changes: Changes | None, since: ChangesSince) -> bytes | None:
         """Process changes, or without them what time decides. Returns the new location in the change log."""
 
 

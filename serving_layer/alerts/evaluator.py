@@ -20,6 +20,7 @@ from infra.failpoints import reach
 from infra.settings import Settings
 from master_dataset.cut import Cut, cut_to_json
 from serving_layer.alerts.answers import AlertAnswers, read_answers
+from serving_layer.alerts.change_follower import ChangesSince
 from serving_layer.alerts.episodes import Episode, EpisodeState, Step
 from serving_layer.alerts.journal import Evaluation, Journal
 from serving_layer.alerts.memory import AlertMemory, load_memory
@@ -39,8 +40,6 @@ RETRY_S = 30.0
 """Until an alert whose answers were too large is evaluated again."""
 
 log = structlog.get_logger()
-Since = Callable[[Cut, bytes], Changes | None]
-"""What changed after a cut; the bytes say where in the change log to read on."""
 
 
 class EvaluationSnapshot(NamedTuple):
@@ -88,7 +87,7 @@ class Evaluator:
         position = self.journal.positions.get(self.source)
         self.as_of = position.as_of if position else 0.0
 
-    def evaluate(self, changes: Changes | None, since: Since) -> bytes | None:
+    def evaluate(self, changes: Changes | None, since: ChangesSince) -> bytes | None:
         """Evaluate changes, or without them what time alone decides. Returns the new location in the change log.
 
         Raises AnswersIncomplete if the views are not complete now.
@@ -125,7 +124,7 @@ class Evaluator:
                 memory.error = str(error)
 
     def _read_changes(
-        self, alerts: Sequence[ServedAlert], changes: Changes, since: Since, now: float
+        self, alerts: Sequence[ServedAlert], changes: Changes, since: ChangesSince, now: float
     ) -> EvaluationSnapshot:
         """Read until the answers are at the cut of the changes, adding what changed meanwhile."""
         late_s = self.settings.alerts_late_s
@@ -169,7 +168,7 @@ class Evaluator:
             memory.is_behind, memory.retry_at, memory.error = True, now + RETRY_S, reason
         return answers
 
-    def _postpone(self, applied: Cut, since: Since) -> bytes | None:
+    def _postpone(self, applied: Cut, since: ChangesSince) -> bytes | None:
         """Leave what time decides to the next evaluation: an event applied since may be the one that seems missing.
 
         If the change log never says what changed since, as in a rebuilt Redis, all recent periods are evaluated.

@@ -8,7 +8,7 @@ loses none.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
 from typing import Any
@@ -19,6 +19,7 @@ from hand_off.change_log import Changes
 from infra.settings import Settings
 from master_dataset.cut import Cut, cut_to_json
 from serving_layer.alerts.answers import AnswersIncomplete
+from serving_layer.alerts.change_follower import ChangesSince
 from serving_layer.alerts.episodes import named
 from serving_layer.alerts.journal import Journal
 from serving_layer.alerts.notifications import iso
@@ -52,7 +53,7 @@ class Feeder:
     def resume(self) -> None:
         """Do nothing: a feed has no state but its position."""
 
-    def evaluate(self, changes: Changes | None, _since: Callable[[Cut, bytes], Changes | None]) -> bytes | None:
+    def evaluate(self, changes: Changes | None, _since: ChangesSince) -> bytes | None:
         """Send changed answers; all recent ones if the changes are not known, or after a batch run was published."""
         try:
             view = self.engine.served_view(self.feed.view.name)

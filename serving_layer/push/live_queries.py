@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -64,7 +64,9 @@ class QueryChannel(Channel):
 
     policy = NEWEST_ONLY
 
-    def __init__(self, query: LiveQuery, run: Callable[[LiveQuery, str | None], Any]) -> None:
+    def __init__(
+        self, query: LiveQuery, run: Callable[[LiveQuery, str | None], Awaitable[QueryOutcome | None]]
+    ) -> None:
         super().__init__()
         self._query, self._run = query, run
         self._newest: QueryOutcome | None = None
@@ -152,7 +154,7 @@ class LiveQueries:
         """Validate a query once for all connections that send it at the same time."""
         validation = self._validations.get(query)
         if validation is None:
-            validation = self._validations[query] = asyncio.ensure_future(self._serving.run(self._question, query))
+            validation = self._validations[query] = asyncio.ensure_future(self._serving.run(self._parse_query, query))
             validation.add_done_callback(lambda _done: self._validations.pop(query, None))
         await asyncio.shield(validation)
 
@@ -176,17 +178,17 @@ class LiveQueries:
             log.exception("live_query_failed", view=query.view, error=repr(error))
             return _problem_outcome(Problem(500, "bug", "Internal error; see the server log."))
 
-    def _question(self, query: LiveQuery) -> Query:
+    def _parse_query(self, query: LiveQuery) -> Query:
         view = self._serving.engine.served_view(query.view)
         return parse_query(view, query.parameters, now=time.time(), limits=self._serving.limits)
 
     def _answer(self, query: LiveQuery, known_tag: str | None) -> QueryOutcome | None:
-        question = self._question(query)
+        parsed = self._parse_query(query)
         # A tag does not tell how old an answer is: with max_staleness only execution shows that.
-        is_tag_enough = question.freshness.max_staleness_s is None
-        if known_tag and is_tag_enough and self._serving.engine.etag(question) == known_tag:
+        is_tag_enough = parsed.freshness.max_staleness_s is None
+        if known_tag and is_tag_enough and self._serving.engine.etag(parsed) == known_tag:
             return None
-        answer = self._serving.engine.execute(question)
+        answer = self._serving.engine.execute(parsed)
         tag = answer.meta.etag
         if tag == known_tag:
             return None

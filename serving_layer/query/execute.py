@@ -50,7 +50,7 @@ def _read(plan: QueryPlan, part: PlanPart, run: OpenRun, speed: Sequence[State],
     from_speed: Cells = {}
     if run.has_days(view.name, part.ranges):
         index = run.index(view.name)
-        tile_ranges = part.segments.stretches(index.levels)
+        tile_ranges = part.segments.tile_ranges(index.levels)
         found = tiles(index, tile_ranges, plan.selection, budget.check_time, is_total=plan.is_total)
         gather(from_batch, found, part.segments, groups, budget)
     gather(from_speed, speed, part.segments, groups, budget)

@@ -42,7 +42,7 @@ class Segments:
             return Span(0, 0)
         return Span(self.at(window.start), self.at(window.end - 1) + 1)
 
-    def stretches(self, levels: Sequence[Level]) -> list[TileRange]:
+    def tile_ranges(self, levels: Sequence[Level]) -> list[TileRange]:
         """The tile ranges to read, in the order of time: as few tiles as possible. `levels` are coarsest first."""
         found: list[TileRange] = []
         for start, end in zip(self.starts, self.ends, strict=True):

@@ -35,16 +35,16 @@ def next_bound(level: Level, second: int, grain_s: int) -> int | None:
     return timegm((year, month + 1, 1, 0, 0, 0))
 
 
-def tiles(stretches: list[TileRange], grain_s: int) -> list[Period]:
+def tiles(tile_ranges: list[TileRange], grain_s: int) -> list[Period]:
     found = []
-    for stretch in stretches:
-        start = stretch.start
-        while start < stretch.end:
-            end = next_bound(stretch.level, start, grain_s)
-            assert end is not None, f"no {stretch.level} begins at {start}"
+    for tile_range in tile_ranges:
+        start = tile_range.start
+        while start < tile_range.end:
+            end = next_bound(tile_range.level, start, grain_s)
+            assert end is not None, f"no {tile_range.level} begins at {start}"
             found.append(Period(start, end))
             start = end
-        assert start == stretch.end, f"{stretch} ends within a tile"
+        assert start == tile_range.end, f"{tile_range} ends within a tile"
     return found
 
 
@@ -71,7 +71,7 @@ def periods(draw: st.DrawFn, grain_s: int) -> Period:
 @given(data=st.data())
 def test_a_period_is_covered_by_the_fewest_tiles(levels: tuple[Level, ...], grain_s: int, data: st.DataObject) -> None:
     period = data.draw(periods(grain_s))
-    found = tiles(segments([period]).stretches(levels), grain_s)
+    found = tiles(segments([period]).tile_ranges(levels), grain_s)
     assert all(left.end == right.start for left, right in pairwise(found)), "a gap, or time that is read twice"
     if period.start == period.end:
         assert found == []
@@ -81,7 +81,7 @@ def test_a_period_is_covered_by_the_fewest_tiles(levels: tuple[Level, ...], grai
 
 
 def test_months_are_taken_whole_and_days_around_them() -> None:
-    found = segments([Period(at("2026-01-30T22:00"), at("2026-04-02T01:00"))]).stretches(LEVELS[-1])
+    found = segments([Period(at("2026-01-30T22:00"), at("2026-04-02T01:00"))]).tile_ranges(LEVELS[-1])
     assert found == [
         TileRange(Level.GRAIN, at("2026-01-30T22:00"), at("2026-01-31")),
         TileRange(Level.DAY, at("2026-01-31"), at("2026-02-01")),
@@ -118,9 +118,9 @@ def test_segments_are_the_windows_and_a_window_is_whole_segments(windows: list[P
     assert len(found.ranges()) <= len(pieces)
 
 
-def test_days_side_by_side_are_one_stretch_and_what_lies_between_is_not_read() -> None:
+def test_days_side_by_side_are_one_tile_range_and_what_lies_between_is_not_read() -> None:
     days = [Period(at(f"2026-01-{day:02}"), at(f"2026-01-{day + 1:02}")) for day in (*range(1, 20), *range(25, 29))]
-    assert segments(days).stretches(LEVELS[-1]) == [
+    assert segments(days).tile_ranges(LEVELS[-1]) == [
         TileRange(Level.DAY, at("2026-01-01"), at("2026-01-20")),
         TileRange(Level.DAY, at("2026-01-25"), at("2026-01-29")),
     ]
@@ -129,5 +129,5 @@ def test_days_side_by_side_are_one_stretch_and_what_lies_between_is_not_read() -
 def test_what_overlapping_windows_share_is_read_once() -> None:
     weeks = [Period(at("2026-01-01") + day * DAY_S, at("2026-01-08") + day * DAY_S) for day in range(10)]
     found = segments(weeks)
-    assert found.stretches(LEVELS[-1]) == [TileRange(Level.DAY, at("2026-01-01"), at("2026-01-17"))]
+    assert found.tile_ranges(LEVELS[-1]) == [TileRange(Level.DAY, at("2026-01-01"), at("2026-01-17"))]
     assert [found.span(week) for week in weeks[:2]] == [(0, 7), (1, 8)]

@@ -234,7 +234,7 @@ def test_runs_answer_what_the_oracle_does(spark: SparkSession, tmp_path: Path) -
     assert (manifest.events, manifest.invalid) == (len(shop.events) + 7, 7)
     assert manifest.duplicates == len(shop.events) - len(in_memory.counted(shop.events)) > 0
     assert publish_log.served(shop.folder).run == manifest.run == 1
-    # New days, late events into old days, and copies of events of the earlier run.
+    # New days, late events into old days, and duplicates of events of the earlier run.
     shop.archive(later(first[:200], 1) + first[:50] + later(first[200:260], -1) + made(shop, 100, 3), poison=3)
     continued = shop.run()
     assert (manifest.kind, continued.kind, continued.base_run) == ("full", "continued", 1)
@@ -264,7 +264,7 @@ def grown(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Grow
     return Grown(shop, first, shop.run())
 
 
-def test_only_touched_days_are_written_anew(grown: Grown) -> None:
+def test_only_changed_days_are_rewritten(grown: Grown) -> None:
     before, after = ({file.path for file in run.view("sales").files} for run in (grown.first, grown.second))
     assert before < after
     third = grown.shop.run()
@@ -273,7 +273,7 @@ def test_only_touched_days_are_written_anew(grown: Grown) -> None:
     grown.shop.check()
 
 
-def test_the_index_goes_on_from_file_to_file_and_begins_anew_where_it_must(
+def test_the_index_continues_from_file_to_file_and_is_rebuilt_where_it_must(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file a run, all of them as one when they are too many; all from the Parquet files where one cannot be read.
@@ -304,7 +304,7 @@ def test_the_index_goes_on_from_file_to_file_and_begins_anew_where_it_must(
     shop.check()
 
 
-def test_a_problem_of_a_worker_is_told_as_it_is(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_problem_of_a_worker_is_reported_as_it_is(spark: SparkSession, tmp_path: Path) -> None:
     def refuse(task: int) -> int:
         if task == 3:
             raise BatchError("1 groups stand twice")
@@ -335,7 +335,7 @@ def test_events_that_no_view_looks_at_are_read_all_the_same(shop: Shop) -> None:
 
 
 def test_a_run_does_not_go_on_from_what_is_no_longer_so(shop: Shop) -> None:
-    """Hashes of ids that are gone would count copies twice; after a repair old numbers may be wrong."""
+    """Hashes of ids that are gone would count duplicates twice; after a repair old numbers may be wrong."""
     first = made(shop, 60, 22)
     shop.archive(first)
     shop.run()
@@ -353,7 +353,7 @@ def test_a_run_does_not_go_on_from_what_is_no_longer_so(shop: Shop) -> None:
 
 
 def test_a_copy_in_a_lower_partition_that_says_something_else_is_taken(shop: Shop) -> None:
-    """Of all copies the lowest position counts, whichever came first: a continued run then computes everything."""
+    """Of all duplicates the lowest position counts, whichever came first: a continued run then computes everything."""
     (record,) = made(shop, 1, 7, duplicates=0)
     event = record.event
     value = json.dumps({"event_id": event.event_id, "event_time": "2026-03-01T23:00:00Z", "item": "a", "cents": 1})
@@ -432,7 +432,7 @@ def test_a_killed_run_leaves_nothing_that_a_reader_sees(shop: Shop, monkeypatch:
     shop.check()
     assert prune(shop.folder, 1).kept == (1, published)
     assert rows_of_delta(shop, "sales") == len(shop.answers("sales", 1)), "they still have their files"
-    shop.archive(made(shop, 30, 11))  # copies of what the run before has counted
+    shop.archive(made(shop, 30, 11))  # duplicates of what the previous run has counted
     last = shop.run()
     assert (last.run, last.ids) == (published + 1, (f"{published + 1:08}-merged",))
     assert last.duplicates == len(shop.events) - len(in_memory.counted(shop.events)) >= 30

@@ -22,6 +22,6 @@ def test_a_session_has_its_classes_from_the_archive(spark: SparkSession) -> None
     assert str(archive) in Path(f"/proc/{pid}/maps").read_text(encoding="utf-8")
 
 
-def test_what_libraries_put_aside_is_in_the_folder_of_the_session(spark: SparkSession) -> None:
+def test_temporary_files_of_libraries_are_in_the_folder_of_the_session(spark: SparkSession) -> None:
     assert spark._jvm is not None
     assert spark._jvm.java.lang.System.getProperty("java.io.tmpdir") == spark.conf.get("spark.local.dir")

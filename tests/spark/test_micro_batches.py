@@ -105,7 +105,7 @@ def test_two_micro_batches_are_the_oracle(spark: SparkSession, way: str, source:
     assert not found
 
 
-def test_of_copies_the_lowest_position_counts_unless_it_is_marked(spark: SparkSession, way: str) -> None:
+def test_of_duplicates_the_lowest_position_counts_unless_its_id_was_seen(spark: SparkSession, way: str) -> None:
     views = views_of("logs")
     records = generate(views[0].source, 40, 3, views=views, duplicates=0)
     again = [SampleRecord(r.value, in_memory.Event(9, n, "", r.event.event_time, {})) for n, r in enumerate(records)]
@@ -142,7 +142,7 @@ HALF_HOUR_MS = 1_800_000
         (AT_MS - 10 * AHEAD_MS, AT_MS - 10 * AHEAD_MS, AT_MS - 9 * AHEAD_MS),  # that is no clock, or no such records
     ],
 )
-def test_marks_are_dated_by_kafka_though_our_clock_is_wrong(
+def test_seen_ids_are_dated_by_kafka_though_our_clock_is_wrong(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, clock_ms: int, oldest_ms: int, until_ms: int
 ) -> None:
     views = views_of("web")
@@ -153,7 +153,7 @@ def test_marks_are_dated_by_kafka_though_our_clock_is_wrong(
 
 
 @pytest.mark.parametrize(("ahead_ms", "first_ms"), [(7 * 86_400_000, AT_MS), (-5_000, AT_MS - 5_000)])
-def test_marks_are_loaded_from_the_newest_record_on_where_our_clock_is_ahead(
+def test_seen_ids_are_loaded_from_the_newest_record_on_where_our_clock_is_ahead(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead_ms: int, first_ms: int
 ) -> None:
     """Nothing came to Kafka since the cut. By a clock that is ahead, every mark would be too old to be loaded."""

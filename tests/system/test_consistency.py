@@ -1,4 +1,4 @@
-"""What the speed side said is compared with each batch run, on real Kafka, Redis, Spark: what is wrong is set aside."""
+"""Speed views are compared with each batch run, on real Kafka, Redis, Spark: a wrong one is quarantined."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def found_in(manifest: Manifest, view: str) -> tuple[int, int]:
     return said["mismatched"], said["excused"]
 
 
-def test_corrupted_state_sets_its_view_aside_until_it_is_found_right_or_rebuilt(place: Compared) -> None:
+def test_corrupted_state_quarantines_its_view_until_it_is_found_right_or_rebuilt(place: Compared) -> None:
     speed = place.speed
     place.send()
     first = place.run()
@@ -145,10 +145,10 @@ def test_corrupted_state_sets_its_view_aside_until_it_is_found_right_or_rebuilt(
     assert answer.meta.cut == second.cut
     assert "quarantined" in (answer.meta.why or "")
     assert "orders is" in (answer.meta.why or "")
-    assert not place.check("totals").meta.degraded, "its speed side was right"
-    told = described(place.engine, place.declarations.views["sales"])["consistency"]
-    assert (told["mismatched"], told["run"]) == (1, 2)
-    assert "quarantined" in told["set_aside"]
+    assert not place.check("totals").meta.degraded, "its speed view was right"
+    found = described(place.engine, place.declarations.views["sales"])["consistency"]
+    assert (found["mismatched"], found["run"]) == (1, 2)
+    assert "quarantined" in found["set_aside"]
     assert place.metric("unexplained_groups", "sales") == place.metric("set_aside", "sales") == 1
     assert place.metric("unexplained_groups", "totals") == place.metric("set_aside", "totals") == 0
     assert "QUARANTINED" in place.json("speed", "status", speed.name)[0]["against_batch"]
@@ -162,7 +162,7 @@ def test_corrupted_state_sets_its_view_aside_until_it_is_found_right_or_rebuilt(
     assert not place.check("sales").meta.degraded
     assert place.metric("set_aside", "sales") == 0
 
-    # Once more; this time it is found on demand, by whoever asks for it, and the speed views are made anew.
+    # Once more; this time it is found on demand, by whoever asks for it, and the speed views are rebuilt.
     place.corrupt()
     place.speed.archive()
     rows = json.loads(place.command("verify", "sales", "--from-scratch", "-o", "json", code=1))

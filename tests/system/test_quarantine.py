@@ -34,7 +34,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
 
 
 class Compare(Shop):
-    """A shop whose runs are compared with the speed side, as `run_batch` does it."""
+    """A shop whose runs are compared with the speed views, as `run_batch` does it."""
 
     def compared_run(
         self, number: int, base: int | None = None, events: Sequence[Event] = EVENTS
@@ -82,7 +82,7 @@ def test_equal_sides_are_found_equal_in_every_group(shop: Compare) -> None:
 
 
 @pytest.mark.parametrize("name", [SALES.hash, totals_of(SALES.hash)], ids=["group", "total"])
-def test_reader_gets_the_run_alone_while_a_view_is_set_aside(shop: Compare, name: str) -> None:
+def test_reader_gets_the_run_alone_while_a_view_is_quarantined(shop: Compare, name: str) -> None:
     shop.writer.apply(EVENTS, QUARTER)
     shop.compared_run(1)
     shop.writer.apply(EVENTS, HALF)
@@ -108,7 +108,7 @@ def test_reader_gets_the_run_alone_while_a_view_is_set_aside(shop: Compare, name
     check(answer, shop.question())
 
 
-def test_first_keys_of_a_view_that_is_set_aside_are_those_of_the_run(shop: Compare) -> None:
+def test_first_keys_of_a_view_that_is_quarantined_are_those_of_the_run(shop: Compare) -> None:
     shop.writer.apply(EVENTS, HALF)
     shop.corrupt()
     shop.compared_run(1)
@@ -141,7 +141,7 @@ def test_reader_of_an_older_run_does_not_get_the_wrong_states_back(shop: Compare
     check(answer, shop.question())
 
 
-def test_speed_views_that_were_made_anew_are_not_set_aside(shop: Compare) -> None:
+def test_speed_views_that_were_rebuilt_are_not_quarantined(shop: Compare) -> None:
     shop.writer.apply(EVENTS, HALF)
     shop.corrupt()
     assert shop.compared_run(1)["sales"].mismatched == 1
@@ -172,7 +172,7 @@ def test_what_cannot_be_compared_says_why_and_changes_nothing(shop: Compare) -> 
     assert gone.of_run(2, HALF, [(SALES, ())])[0].why_not == "there are no speed views"
     elsewhere = Comparison(shop.place.settings, shop.place.folder, shop.speed_views)
     assert "not at the cut" in elsewhere.of_run(2, END, [(SALES, ())])[0].why_not
-    assert shop.query().meta.degraded, "it is still set aside"
+    assert shop.query().meta.degraded, "it is still quarantined"
 
 
 def test_sample_is_bounded_repeatable_and_another_one_for_the_next_run(shop: Compare) -> None:
@@ -212,7 +212,7 @@ def test_lost_and_unreadable_states_are_found_too(shop: Compare) -> None:
     assert shop.query().meta.degraded
 
 
-def test_damaged_file_sets_all_aside_until_a_later_run_found_all_right(shop: Compare) -> None:
+def test_damaged_file_quarantines_all_until_a_later_run_found_all_right(shop: Compare) -> None:
     shop.writer.apply(EVENTS, QUARTER)
     shop.compared_run(1)
     shop.place.folder.consistency.write_text("{")
@@ -221,7 +221,7 @@ def test_damaged_file_sets_all_aside_until_a_later_run_found_all_right(shop: Com
     assert "damaged" in (answer.meta.why or "")
     check(answer, shop.question())
     shop.compared_run(2)
-    assert shop.query().meta.degraded, "nobody knows what had been set aside"
+    assert shop.query().meta.degraded, "nobody knows what had been quarantined"
     shop.writer.apply(EVENTS, END)
     shop.compared_run(3)
     assert not shop.query().meta.degraded
@@ -229,7 +229,7 @@ def test_damaged_file_sets_all_aside_until_a_later_run_found_all_right(shop: Com
 
 
 @pytest.mark.parametrize("base", [1, None], ids=["continued", "full"])
-def test_speed_side_that_lost_every_event_is_set_aside(shop: Compare, base: int | None) -> None:
+def test_speed_view_that_lost_every_event_is_quarantined(shop: Compare, base: int | None) -> None:
     shop.writer.apply(EVENTS, QUARTER)
     shop.compared_run(1)
     shop.writer.apply(EVENTS, HALF)
@@ -255,7 +255,7 @@ def test_mark_is_not_lifted_where_nothing_was_compared(shop: Compare) -> None:
     assert not shop.query().meta.degraded
 
 
-def test_damaged_file_stays_as_it_is_where_the_speed_side_is_not_known(shop: Compare) -> None:
+def test_damaged_file_stays_as_it_is_where_the_speed_view_is_not_known(shop: Compare) -> None:
     """A mark names the speed views that it is of: one of unknown ones would keep nobody from any."""
     shop.writer.apply(EVENTS, HALF)
     shop.compared_run(1)

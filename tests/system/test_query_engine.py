@@ -35,7 +35,7 @@ from serving_layer.query.limits import ExecutionLimits, QueryLimits
 from serving_layer.query.model import Query
 from serving_layer.query.parse import parse_query
 from serving_layer.query.result import Result
-from serving_layer.readers import speed as speed_side
+from serving_layer.readers import speed as speed_reader
 from tests.conftest import wait_until
 from tests.serving_data import (
     FIRST,
@@ -126,10 +126,10 @@ QUESTIONS = [
 
 def check(answer: Result, question: Query, of: Sequence[Event] = EVENTS) -> None:
     """It is the oracle's over just the events below the cut that it reports."""
-    told = below(of, answer.meta.cut)
+    included = below(of, answer.meta.cut)
     expected = {}
     for period, window in zip(question.periods, question.windows, strict=True):
-        for group, answers in naive(question.view, told, window, question.by, keeper(question)).items():
+        for group, answers in naive(question.view, included, window, question.by, passes(question)).items():
             expected[period, group] = {name: answers[name] for name in question.answers}
     found = {(row.period, row.key): row.answers for row in answer.rows}
     assert len(found) == len(answer.rows) == min(len(expected), question.limit)
@@ -137,7 +137,7 @@ def check(answer: Result, question: Query, of: Sequence[Event] = EVENTS) -> None
         assert same(answers, expected[at]), (at, answers, expected[at])
 
 
-def keeper(question: Query) -> Callable[[dict[str, Any]], bool]:
+def passes(question: Query) -> Callable[[dict[str, Any]], bool]:
     return lambda key: all(key[each.key] in each.values for each in question.filters)
 
 
@@ -331,7 +331,7 @@ def test_a_run_that_redis_does_not_go_with_is_left_for_the_one_it_does(shop: Sho
         assert (answer.meta.degraded, answer.meta.batch.run) == (False, 3)
 
 
-def test_a_run_that_redis_goes_with_and_that_is_gone_leaves_the_batch_side_alone(shop: Shop) -> None:
+def test_a_run_that_redis_continues_and_that_is_gone_leaves_the_batch_view_alone(shop: Shop) -> None:
     shop.writer.apply(EVENTS, QUARTER)
     shop.run(1)
     shop.place.publish(2, HALF, EVENTS)
@@ -427,7 +427,7 @@ def test_before_anything_was_computed(tmp_path: Path, server: RedisServer) -> No
 # ---- without Redis -------------------------------------------------------------
 
 
-def test_a_redis_that_is_away_leaves_the_batch_side_alone(shop: Shop) -> None:
+def test_a_redis_that_is_away_leaves_the_batch_view_alone(shop: Shop) -> None:
     shop.writer.apply(EVENTS, HALF)
     shop.run(1)
     shop.writer.apply(EVENTS, END)
@@ -453,7 +453,7 @@ def test_a_redis_that_is_away_leaves_the_batch_side_alone(shop: Shop) -> None:
 def test_a_redis_that_hangs_holds_up_few(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """One query waits until its time is over; those after it do not."""
     wait_s = 5.0
-    monkeypatch.setattr(speed_side, "RETRY_AFTER_S", 2 * wait_s)  # so that none is the next to try
+    monkeypatch.setattr(speed_reader, "RETRY_AFTER_S", 2 * wait_s)  # so that none is the next to try
     shop.engine.close()
     shop.engine = QueryEngine(
         shop.place.settings, shop.place.declarations, replace(shop.engine.limits, speed_timeout_s=wait_s)
@@ -496,7 +496,7 @@ def test_a_redis_that_was_emptied_is_said_until_it_has_caught_up(shop: Shop) -> 
         assert "held" in str(answer.meta.why)
         assert answer.meta.speed is not None
     other = QueryEngine(shop.place.settings, shop.place.declarations)
-    assert not other.execute(shop.question()).meta.degraded, "one that has never told more need not say so"
+    assert not other.execute(shop.question()).meta.degraded, "one that has never held more need not say so"
     other.close()
     shop.writer.apply(EVENTS, END)
     for answer in check_all(shop):
@@ -562,7 +562,7 @@ def test_a_question_waits_until_the_views_are_fresh(shop: Shop) -> None:
 # ---- what cannot be answered ---------------------------------------------------
 
 
-def test_a_batch_side_that_is_damaged_is_never_half_an_answer(shop: Shop) -> None:
+def test_a_batch_view_that_is_damaged_is_never_half_an_answer(shop: Shop) -> None:
     shop.writer.apply(EVENTS, HALF)
     shop.run(1)
     shop.writer.apply(EVENTS, END)
@@ -633,12 +633,12 @@ def test_an_etag_is_the_same_as_long_as_the_answer_is(shop: Shop) -> None:
 
 
 def test_a_meta_says_how_far_an_answer_may_be_off(shop: Shop) -> None:
-    told = shop.query(("answers", "orders,users,share,ms")).meta.answers
-    assert told["orders"] == {"kind": "count", "exact": True}
-    assert told["share"] == {"kind": "derived", "exact": True}
-    assert told["users"]["exact"] is False
-    assert "1.6%" in told["users"]["error"]
-    assert told["ms"]["kind"] == "quantiles"
+    found = shop.query(("answers", "orders,users,share,ms")).meta.answers
+    assert found["orders"] == {"kind": "count", "exact": True}
+    assert found["share"] == {"kind": "derived", "exact": True}
+    assert found["users"]["exact"] is False
+    assert "1.6%" in found["users"]["error"]
+    assert found["ms"]["kind"] == "quantiles"
 
 
 def test_more_quantiles_stand_beside_those_that_were_declared(shop: Shop) -> None:

@@ -104,7 +104,7 @@ def test_right_sides_are_found_right_however_much_fits_into_memory(shop: Compare
 
 
 @pytest.mark.parametrize("name", [SALES.hash, totals_of(SALES.hash)], ids=["group", "total"])
-def test_wrong_state_is_found_on_demand_and_set_aside(shop: Compare, name: str) -> None:
+def test_wrong_state_is_found_on_demand_and_quarantined(shop: Compare, name: str) -> None:
     archive(shop)
     shop.writer.apply(EVENTS, HALF)
     shop.run(1)
@@ -137,7 +137,7 @@ def test_view_that_is_found_right_on_demand_comes_back(shop: Compare) -> None:
 
 @pytest.mark.parametrize(("is_late", "excused"), [(True, 2), (False, 0)])
 def test_copy_counts_as_an_excuse_only_if_it_came_after_the_horizon(shop: Compare, is_late: bool, excused: int) -> None:
-    """The speed side counts a copy: legal where it had forgotten the id by then, wrong where it had not."""
+    """The speed view counts a duplicate: legal where it had forgotten the id by then, wrong where it had not."""
     first = next(event for event in EVENTS if event.fields["cents"] is not None)
     place = (first.partition, END[first.partition])
     again = replace(first, offset=place[1])
@@ -152,13 +152,13 @@ def test_copy_counts_as_an_excuse_only_if_it_came_after_the_horizon(shop: Compar
 
 
 @pytest.mark.parametrize(
-    ("is_late", "most", "excused", "is_aside"),
+    ("is_late", "most", "excused", "is_quarantined"),
     [(True, 100, 2, False), (False, 100, 0, True), (True, 1, 0, False), (False, 1, 0, False)],
 )
-def test_run_after_many_events_explains_copies_by_their_own_buckets(
-    shop: Compare, is_late: bool, most: int, excused: int, is_aside: bool
+def test_run_after_many_events_explains_duplicates_by_their_own_buckets(
+    shop: Compare, is_late: bool, most: int, excused: int, is_quarantined: bool
 ) -> None:
-    """And what it cannot explain it tells, without setting the view aside: it may be legal."""
+    """And what it cannot explain it tells, without quarantining the view: it may be legal."""
     shop.place.settings = shop.place.settings.model_copy(update={"consistency_events": most})
     first = next(event for event in EVENTS if event.fields["cents"] is not None)
     place = (first.partition, END[first.partition])
@@ -171,11 +171,13 @@ def test_run_after_many_events_explains_copies_by_their_own_buckets(
     found = shop.compared_run(1, events=[*EVENTS, again])["sales"]
     assert (found.mismatched, found.excused) == (2, excused)
     assert bool(found.not_explained) == ("not explained" in found.in_words) == (most == 1)
-    assert shop.query().meta.degraded == is_aside
+    assert shop.query().meta.degraded == is_quarantined
 
 
 @pytest.mark.parametrize("wrong", [0, 1], ids=["last", "count too"])
-def test_equal_copies_in_two_partitions_may_tell_another_one_last_and_nothing_else(shop: Compare, wrong: int) -> None:
+def test_equal_duplicates_in_two_partitions_may_give_another_last_one_and_nothing_else(
+    shop: Compare, wrong: int
+) -> None:
     first = next(event for event in EVENTS if event.fields["cents"] is not None)
 
     def made(partition: int, name: str) -> Event:

@@ -1,4 +1,4 @@
-"""The batch side: it follows the publish log, holds what is read, and closes what is not."""
+"""The reader of batch views: it follows the publish log, holds what is read, and closes what is not."""
 
 from __future__ import annotations
 

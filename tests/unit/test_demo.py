@@ -21,7 +21,7 @@ def test_demo_never_touches_a_kafka_redis_or_master_dataset_of_the_user(
     for name, value in {
         "KAFKA_BOOTSTRAP": "production.example:9092",
         "REDIS_URL": "redis://production.example:6379/0",
-        "MASTER_DIR": str(tmp_path / "facts"),
+        "MASTER_DIR": str(tmp_path / "records"),
         "KAFKA_PORT": "9999",
         "COLLECTOR_ENABLED": "false",
         "SPARK_MASTER": "spark://production.example:7077",
@@ -39,7 +39,7 @@ ROW = {"answer": "hits 20412, visitors 1204", "batch": 20000, "speed": 412, "pro
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
-def test_board_is_one_table_that_changes_in_place(monkeypatch: pytest.MonkeyPatch, is_terminal: bool) -> None:
+def test_board_is_one_table_that_is_redrawn(monkeypatch: pytest.MonkeyPatch, is_terminal: bool) -> None:
     written = io.StringIO()
     console = Console(file=written, width=80, height=50, force_terminal=is_terminal, markup=False)
     monkeypatch.setattr(terminal, "out", console)

@@ -96,7 +96,7 @@ def test_ndjson_is_a_line_for_each_row_and_then_the_meta() -> None:
     assert [json.loads(line) for line in found.splitlines()] == [*ROWS_JSON, {"meta": META_JSON, "next": "abc"}]
 
 
-def test_a_degraded_answer_has_no_speed_side_and_says_why() -> None:
+def test_a_degraded_answer_has_no_speed_view_and_says_why() -> None:
     found = formats.meta(replace(META, speed=None, degraded=True, complete=False, why="Redis cannot be reached."))
     assert (found["speed"], found["degraded"], found["complete"]) == (None, True, False)
     assert found["why"] == "Redis cannot be reached."

@@ -116,7 +116,7 @@ def test_full_disk_is_refused_with_the_figures(tmp_path: Path) -> None:
 # ---- the lock ----------------------------------------------------------------
 
 
-def test_second_holder_is_refused_and_told_the_first(tmp_path: Path) -> None:
+def test_second_holder_is_refused_with_the_name_of_the_first(tmp_path: Path) -> None:
     home = Home(tmp_path)
     home.prepare()
     assert not home.is_locked()

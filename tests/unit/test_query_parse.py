@@ -204,7 +204,7 @@ def test_a_key_that_is_called_like_a_parameter_has_key_before_it() -> None:
     assert "key.limit.prefix" in refused(("limti.prefix", "x"), view=ODD).more["allowed"]
 
 
-def test_by_is_in_the_order_given_and_every_row_has_one_place() -> None:
+def test_by_is_in_the_order_given_and_every_row_has_one_position() -> None:
     question = asked(("by", "on_day, url"), ("order", "url"))
     assert question.by == ("on_day", "url")
     assert question.order == (Order("url", False), Order("bucket", False), Order("on_day", False))

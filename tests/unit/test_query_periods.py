@@ -303,7 +303,7 @@ def test_a_period_that_begins_within_a_bucket_is_refused(
     assert caught.value.more["given"] == zone
 
 
-def test_a_refused_zone_is_told_the_grain_that_it_needs() -> None:
+def test_a_refused_zone_names_the_grain_that_it_needs() -> None:
     with pytest.raises(BadParameter, match=r"begins or ends at 2026-03-02T00:00:00\+05:45.*need a grain of 15m"):
         periods.check_buckets(
             periods.cut(whole("2026-03-01T00:45", "2026-03-03T00:45", "Asia/Kathmandu"), DAY,

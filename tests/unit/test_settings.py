@@ -48,7 +48,7 @@ def test_environment_beats_file_beats_default(toml: Path, monkeypatch: pytest.Mo
     assert load_settings(kafka_heap_mb=800).kafka_heap_mb == 800
 
 
-def test_origin_of_each_value_is_told(toml: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_origin_of_each_value_is_shown(toml: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     toml.write_text("redis_max_memory_mb = 77\n")
     monkeypatch.setenv("TIDEMARK_KAFKA_HEAP_MB", "700")
     origins = {row.name: row.origin for row in settings_rows(load_settings())}
