@@ -43,5 +43,5 @@ PER_SOURCE = (
 
 
 def speed_metrics(say: Callable[[], Mapping[str, Mapping[str, Any]]]) -> SourceMetrics:
-    """What the keepers say of their sources."""
+    """What the writers report of their sources."""
     return SourceMetrics("tidemark_speed", PER_SOURCE, lambda: ProcessStatus(time.time(), sources=say()))

@@ -49,7 +49,7 @@ RECORDS_A_TASK = 20_000
 ONE_TASK = 3_000
 """Up to so many records one task reads all partitions: several would each cost more than they save."""
 INTERPRETED = 500
-"""Up to so many records Spark interprets its plan: generating code, for each task anew, takes longer."""
+"""Up to so many records Spark interprets its plan: generating code for each task takes longer."""
 MAX_CACHED_BYTES = 32 * 2**20
 """Packed size of the states that are cached to spare reading them; unpacked they take several times as much."""
 SPARK_CONF = {

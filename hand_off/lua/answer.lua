@@ -80,7 +80,7 @@ local function heads_of(rows)
   return rows
 end
 local buckets_left, states_left, bytes_left = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
-local MOST_CELLS = 64 -- buckets whose ranks are worth looking at
+local MAX_CELLS = 64 -- buckets whose ranks are worth looking at
 
 local function cells_of(view, first, stop)
   local cells = {}
@@ -145,7 +145,7 @@ while at <= #ARGV do
   end
   local keys
   if rank then
-    if #cells <= MOST_CELLS then
+    if #cells <= MAX_CELLS then
       keys, rest = first_keys(cells, rank, tonumber(depth), at + 6, at + 5 + count)
     end
     if not keys then

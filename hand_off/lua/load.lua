@@ -1,5 +1,5 @@
 -- load(token, chunk, is last, name of the seen ids, seen ids, horizon): ids of events below `applied` that were counted
--- without them. Chunk 1 begins anew; each further one must follow the one before, else Redis forgot some in between.
+-- without them. Chunk 1 starts over; each further one must follow the one before, else Redis forgot some in between.
 if redis.call('GET', KEYS[1]) ~= ARGV[1] or redis.call('EXISTS', KEYS[2]) == 0 then
   return 'FENCED'
 end

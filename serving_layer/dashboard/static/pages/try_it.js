@@ -8,7 +8,7 @@ import { copyButton, failure, field } from "../tables.js";
 
 const MAX_SHOWN = 200_000;
 const STREAM = "text/event-stream";
-const UNTOLD = new Set(["date", "server"]);
+const HIDDEN_HEADERS = new Set(["date", "server"]);
 const TAG = { name: "If-None-Match", in: "header", schema: { type: "string" }, description: "An ETag that you have: the answer is 304 while it still holds." };
 
 /** The form of an operation. What it asked ends with `signal`. */
@@ -84,7 +84,7 @@ async function drawAnswer(element, path, answer, began, again) {
   took();
   fill(element, h("p", { class: "status" }, h("strong", { class: answer.status < 400 ? "good-text" : "bad-text" }, title), time),
     h("pre", { tabindex: "0" }, `GET ${path}`),
-    h("dl", { class: "facts" }, [...answer.headers].filter(([name]) => !UNTOLD.has(name)).map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])),
+    h("dl", { class: "facts" }, [...answer.headers].filter(([name]) => !HIDDEN_HEADERS.has(name)).map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])),
     etag && again && answer.status === 200 && h("div", { class: "actions" }, h("button", { type: "button", class: "quiet", onclick: () => again(etag) }, "Send again with this ETag")),
     body, more);
   element.hidden = false;
