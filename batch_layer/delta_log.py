@@ -26,7 +26,7 @@ def _run_of(commit: Path) -> int | None:
     try:
         actions = [dict(json.loads(line)) for line in commit.read_text(encoding="utf-8").splitlines()]
         if not actions:
-            raise ValueError("it is empty")  # noqa: TRY301  told like whatever else is wrong with it
+            raise ValueError("it is empty")  # noqa: TRY301  reported like every other damage
         found = [action["commitInfo"].get("tags", {}) for action in actions if "commitInfo" in action]
         return next((int(tags[RUN_TAG]) for tags in found if RUN_TAG in tags), None)
     except (ValueError, TypeError, AttributeError) as error:

@@ -51,8 +51,8 @@ def work(folder: BatchFolder) -> Work | None:
         held = Path("/proc/locks").read_text(encoding="ascii")
         if f":{folder.lease.stat().st_ino} " not in held:
             return None
-        told = json.loads(folder.lease.read_text(encoding="utf-8"))
-        return Work(str(told["doing"]), float(told["since"]))
+        holder = json.loads(folder.lease.read_text(encoding="utf-8"))
+        return Work(str(holder["doing"]), float(holder["since"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

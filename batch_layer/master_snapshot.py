@@ -19,7 +19,7 @@ from master_dataset.table.delta_log import read_commits
 from master_dataset.table.ledger import read_ledger
 from master_dataset.table.proofs import Kind, Proof
 
-MENDS = (Kind.REPAIR, Kind.LOST)
+REPAIRS = (Kind.REPAIR, Kind.LOST)
 LOOK_S = 0.5
 
 
@@ -32,7 +32,7 @@ class MasterSnapshot:
     proofs: dict[int, Proof] = field(default_factory=dict)
     held: Coverage = field(default_factory=Coverage)
     made_of: str = ""
-    """A text that changes when old facts do."""
+    """A text that changes when old records do."""
 
     def check(self) -> None:
         """Look at what it holds, proved sound by the quick check. BatchError where that is nothing yet."""
@@ -83,5 +83,5 @@ class MasterSnapshot:
         ledger = read_ledger(self.table)  # first: a commit made in between is then ahead of it, not missing
         self.proofs = effective_proofs(read_commits(self.table), ledger)
         self.held = follow(self.proofs)
-        mended = max((version for version, proof in self.proofs.items() if proof.kind in MENDS), default=None)
-        self.made_of = f"topic {self.held.topic_id}, mended by commit {mended}"
+        repaired = max((version for version, proof in self.proofs.items() if proof.kind in REPAIRS), default=None)
+        self.made_of = f"topic {self.held.topic_id}, mended by commit {repaired}"

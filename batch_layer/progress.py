@@ -17,7 +17,7 @@ def quiet(_stage: str, _done: int, _total: int) -> None:
 
 
 @contextmanager
-def told(spark: SparkSession, report: Report, stage: str, rows: int) -> Iterator[None]:
+def reported(spark: SparkSession, report: Report, stage: str, rows: int) -> Iterator[None]:
     """Report `stage` while the block runs: how many of its `rows` are done, by the share of Spark's tasks that are."""
     done = threading.Event()
 

@@ -52,16 +52,16 @@ def compute_more(job: Job, events: DataFrame, base: ViewData) -> ViewData:
     new = states(passing, job.view).persist()
     days = {str(row[0]) for row in new.select(f.to_date("bucket")).distinct().collect()}
     fresh = _counted(job, seen, events)
-    touched = [file for file in base.files if file.day in days]
+    rewritten = [file for file in base.files if file.day in days]
     kept = [file for file in base.files if file.day not in days]
     files: list[DataFile] = []
     if not days:
         _check_files(job, files, fresh)
     else:
-        old = read_files(job.spark, job.table, touched, like=new)
-        _check_rows(job, old, touched)
-        files = write_files(job.spark, job.table, merged(old, new, job.view) if touched else new)
-        before = verify_totals.of_rows(old, job.view) if touched else _none(job.view)
+        old = read_files(job.spark, job.table, rewritten, like=new)
+        _check_rows(job, old, rewritten)
+        files = write_files(job.spark, job.table, merged(old, new, job.view) if rewritten else new)
+        before = verify_totals.of_rows(old, job.view) if rewritten else _none(job.view)
         _check_files(
             job, files, verify_totals.added(before, {n: v for n, v in fresh.items() if n != verify_totals.READ})
         )

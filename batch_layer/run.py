@@ -28,7 +28,7 @@ from batch_layer.index.builder import MAX_FILES, build
 from batch_layer.index.workers import SparkWorkers
 from batch_layer.lease import lease
 from batch_layer.master_snapshot import MasterSnapshot
-from batch_layer.progress import Report, quiet, told
+from batch_layer.progress import Report, quiet, reported
 from batch_layer.recompute import Job, compute_all, compute_more
 from batch_layer.run_hand_off import HandOff
 from batch_layer.tables import expose
@@ -217,7 +217,7 @@ class _Run:
         earlier = base.ids if base is not None else ()
         if base is not None and not count_between(start, cut):
             return base, Counted(0, 0, 0, None, None)
-        with told(self.spark, self.report, "looking for duplicates", count_between(start, cut)):
+        with reported(self.spark, self.report, "looking for duplicates", count_between(start, cut)):
             known = base.events - base.invalid if base is not None else 0
             found = find_duplicates(self.spark, self.master.table, start, cut, self.folder.ids, number, earlier, known)
         if found.why_all:
@@ -231,7 +231,7 @@ class _Run:
         if base is None or len(names) <= duplicates.MAX_FOLDERS:
             return names
         hashes = base.events - base.invalid + found.records - found.invalid
-        with told(self.spark, self.report, "merging hashes of ids", hashes):
+        with reported(self.spark, self.report, "merging hashes of ids", hashes):
             name = f"{number:08}-merged"
             return (merge_ids(self.spark, self.folder.ids, names, name, hashes, base.duplicates + found.duplicates),)
 
@@ -249,7 +249,7 @@ class _Run:
             events = self._events({}, cut, everywhere)
             count = base.events - base.invalid - base.duplicates + counted
         job = Job(self.spark, view, table, count)
-        with told(self.spark, self.report, view.name, count):
+        with reported(self.spark, self.report, view.name, count):
             data = compute_more(job, events, known) if known is not None else compute_all(job, events)
         self.spark.catalog.clearCache()
         self.failpoint("run.after_data")
@@ -307,7 +307,7 @@ class _Run:
         rows = sum(file.rows for file in new)
         is_whole = len(earlier) >= MAX_FILES
         begin = time.monotonic()
-        with told(self.spark, self.report, f"{view.name}: index", rows):
+        with reported(self.spark, self.report, f"{view.name}: index", rows):
             each = map if rows < WORTH_WORKERS else SparkWorkers(self.spark.sparkContext)
             build(self.folder.indexes / name, view, days, before, is_whole=is_whole, each=each)
         self.failpoint("run.after_index")

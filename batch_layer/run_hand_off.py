@@ -70,9 +70,9 @@ class HandOff:
         if self.speed_views is None:
             return
         try:
-            said = publish(self.speed_views, opening, entry)
-            tell = log.info if said in (Outcome.OK, Outcome.ALREADY) else log.warning
-            tell("handed_off", source=self.folder.source, run=entry.run, how=opening.mode, said=str(said))
+            outcome = publish(self.speed_views, opening, entry)
+            write = log.info if outcome in (Outcome.OK, Outcome.ALREADY) else log.warning
+            write("handed_off", source=self.folder.source, run=entry.run, mode=opening.mode, outcome=str(outcome))
             clean_up(self.speed_views, self.folder, self.grace_s)
         except (RedisError, OSError) as error:
             log.warning("hand_off_failed", source=self.folder.source, run=entry.run, reason=str(error))

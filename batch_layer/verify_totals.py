@@ -32,7 +32,7 @@ def observed(events: DataFrame, view: View) -> tuple[DataFrame, Observation]:
 
 
 def of_events(events: DataFrame, view: View) -> Totals:
-    """The same by a job of its own: for when counting on the way told nothing, or something odd."""
+    """The same by a job of its own: for when counting on the way gave nothing, or something odd."""
     (found,) = events.agg(*_columns(view)).collect()
     return {name: Decimal(found[name]) for name in (READ, COUNTED, *exact_answers(view))}
 

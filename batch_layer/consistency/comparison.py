@@ -55,7 +55,7 @@ class ClosedRange(NamedTuple):
     made: str
 
 
-class Place(NamedTuple):
+class GroupLocation(NamedTuple):
     """A group of a view; `is_total`: that of all keys together."""
 
     bucket: int
@@ -85,10 +85,10 @@ class Differences:
     view: View
     groups: int = 0
     compared: int = 0
-    places: dict[Place, Difference] = field(default_factory=dict)
+    places: dict[GroupLocation, Difference] = field(default_factory=dict)
     """The groups that differ."""
 
-    def check(self, place: Place, said: Sequence[bytes], true: Sequence[bytes]) -> None:
+    def check(self, place: GroupLocation, said: Sequence[bytes], true: Sequence[bytes]) -> None:
         """Both are packed states, to be merged; no state is that of no events."""
         self.compared += 1
         found = _difference(self.view, said, true)
@@ -131,7 +131,9 @@ class Comparison:
             why = str(error).partition("\n")[0] or type(error).__name__
             log.warning("comparison_failed", source=self.folder.source, run=run, reason=why)
             found = [Compared(view.name, view.hash, 0, run, why_not=why, at=time.time()) for view, _ in views]
-        tell(self.folder, found, quarantine.record(self.folder, made, found, self.settings.consistency_threshold))
+        log_results(
+            self.folder, found, quarantine.record(self.folder, made, found, self.settings.consistency_threshold)
+        )
         log.info("compared", source=self.folder.source, run=run, seconds=round(time.monotonic() - began, 2))
         return found
 
@@ -175,16 +177,16 @@ class Comparison:
         return open_index(self.folder.indexes / name for name in names)
 
 
-def tell(folder: BatchFolder, found: Sequence[Compared], marks: Sequence[Quarantine]) -> None:
-    """Log what is amiss."""
+def log_results(folder: BatchFolder, found: Sequence[Compared], quarantines: Sequence[Quarantine]) -> None:
+    """Log the differences and the new quarantines."""
     for each in found:
         if each.mismatched:
             log.warning(
                 "speed_view_differs", source=folder.source, view=each.view, run=each.run, compared=each.compared,
                 mismatched=each.mismatched, excused=each.excused, examples=list(each.examples),
             )  # fmt: skip
-    for mark in marks:
-        log.error("quarantined", source=folder.source, view=mark.view, reason=mark.why)
+    for new in quarantines:
+        log.error("quarantined", source=folder.source, view=new.view, reason=new.why)
 
 
 def explained(settings: Settings, found: Differences, start: Cut, end: Cut) -> tuple[int, str]:
@@ -261,7 +263,7 @@ def differences(
         for bucket in sorted({bucket for each in held for bucket in each}):
             states = _states(speed_views, generations, name, bucket, is_chosen)
             for key, packed in states.items():
-                place = Place(bucket, key, is_total)
+                place = GroupLocation(bucket, key, is_total)
                 found.check(place, [*_state(before, place), *packed], _state(after, place))
             left -= len(states)
             found.groups += len(states) if groups <= most else 0
@@ -269,13 +271,13 @@ def differences(
                 for tile in _others(after, bucket, states, left):
                     left -= 1
                     found.groups += 1
-                    place = Place(bucket, tile)
+                    place = GroupLocation(bucket, tile)
                     found.check(place, _state(before, place), _state(after, place))
-    _check_untold(found, before, after, {place for each in held for place in each}, most)
+    _check_other_days(found, before, after, {place for each in held for place in each}, most)
     return found
 
 
-def _check_untold(found: Differences, before: Index, after: Index, held: Collection[int], most: int) -> None:
+def _check_other_days(found: Differences, before: Index, after: Index, held: Collection[int], most: int) -> None:
     """The totals of buckets that generations do not hold, of the days that the run rewrote: the newest first."""
     changed = [day for day, file in after.days.items() if before.days.get(day) is not file]
     for day in sorted(changed, reverse=True):
@@ -289,7 +291,7 @@ def _check_untold(found: Differences, before: Index, after: Index, held: Collect
             most -= 1
             found.groups += 1
             said, true = ([states[bucket]] if bucket in states else [] for states in (old, new))
-            found.check(Place(bucket, ALL_KEYS, bool(found.view.keys)), said, true)
+            found.check(GroupLocation(bucket, ALL_KEYS, bool(found.view.keys)), said, true)
 
 
 def _states(
@@ -329,7 +331,7 @@ def _chooser(most: int, groups: int, seed: int) -> Callable[[int, bytes], bool]:
     return is_chosen
 
 
-def _state(index: Index, place: Place) -> list[bytes]:
+def _state(index: Index, place: GroupLocation) -> list[bytes]:
     tiles = (
         index.totals(Level.GRAIN, place.bucket, place.bucket + 1)
         if place.is_total or place.key == ALL_KEYS
@@ -353,7 +355,7 @@ def _difference(view: View, said: Sequence[bytes], true: Sequence[bytes]) -> Dif
     names = differing(view.algebras, left, right, pieces)
     off = {name: apart(view.algebras[name], left[name], right[name], [each[name] for each in pieces]) for name in names}
     if not said or not true:
-        return Difference(f"the {'batch' if said else 'speed'} side has nothing of it", off)
+        return Difference(f"the {'batch' if said else 'speed'} view has nothing of it", off)
     if not names:
         return None
     ours, theirs = (view.present(state, names[:1])[names[0]] for state in (left, right))
@@ -361,7 +363,7 @@ def _difference(view: View, said: Sequence[bytes], true: Sequence[bytes]) -> Dif
     return Difference(how, off)
 
 
-def _in_words(view: View, place: Place) -> str:
+def _in_words(view: View, place: GroupLocation) -> str:
     when = f"{datetime.fromtimestamp(place.bucket, UTC):%Y-%m-%dT%H:%M:%S}Z"
     if place.is_total or not view.keys:
         return f"the total of {when}"

@@ -252,8 +252,8 @@ def _is_late(records: Collection[StoredRecord], horizon: timedelta) -> bool:
     """Whether any of them came after the horizon of another, or lies in another partition and says something else."""
     if _is_wide(records, horizon):
         return True
-    told = [(record.event.event_time, record.event.fields) if record.event else None for record in records]
-    return any(each is None or each != told[0] for each in told)
+    payloads = [(record.event.event_time, record.event.fields) if record.event else None for record in records]
+    return any(each is None or each != payloads[0] for each in payloads)
 
 
 def _is_wide(records: Collection[StoredRecord], horizon: timedelta) -> bool:

@@ -92,13 +92,13 @@ class Consistency:
 
     views: Mapping[str, Compared] = field(default_factory=dict)
     """The last comparison of each view, by name."""
-    marks: tuple[Quarantine, ...] = ()
+    quarantines: tuple[Quarantine, ...] = ()
 
     def quarantine_of(self, definition_hash: str, run: int, made: str) -> Quarantine | None:
-        """The mark that keeps readers of a run from the speed view of a view, if one does."""
-        for mark in reversed(self.marks):
-            if mark.hash == definition_hash and mark.made == made and (mark.lifted is None or run < mark.lifted):
-                return mark
+        """The quarantine that keeps readers of a run from the speed view of a view, if one does."""
+        for one in reversed(self.quarantines):
+            if one.hash == definition_hash and one.made == made and (one.lifted is None or run < one.lifted):
+                return one
         return None
 
 
@@ -130,21 +130,23 @@ def record(folder: BatchFolder, made: str, found: Sequence[Compared], threshold:
         try:
             known = read(folder)
         except BatchError:  # whatever was quarantined is so until it was found right once more
-            if not made:  # marks without knowing of which speed views would keep nobody from any
+            if not made:  # a quarantine of unknown speed views would keep nobody from any
                 return []
-            known = Consistency({}, tuple(_quarantine(each, made, "the marks of before were lost") for each in found))
-        new, marks = [], list(known.marks)
+            known = Consistency(
+                {}, tuple(_quarantine(each, made, "the earlier quarantines were lost") for each in found)
+            )
+        new, quarantines = [], list(known.quarantines)
         for each in found:
             if each.is_above(threshold):
                 new.append(_quarantine(each, made, f"{each.in_words}, like {'; '.join(each.examples[:1])}"))
-                marks = [mark for mark in marks if not _is_open(mark, each, made)] + [new[-1]]
+                quarantines = [one for one in quarantines if not _is_open(one, each, made)] + [new[-1]]
             elif each.compared and not each.why_not and not each.not_explained:
-                marks = [_lifted(mark, each) if _is_open(mark, each, made) else mark for mark in marks]
+                quarantines = [_lifted(one, each) if _is_open(one, each, made) else one for one in quarantines]
         views = {**known.views, **{each.view: each for each in found}}
         value = {
             "format": FORMAT,
             "views": {name: asdict(each) for name, each in views.items()},
-            "marks": [asdict(mark) for mark in marks[-MAX_QUARANTINES:]],
+            "marks": [asdict(one) for one in quarantines[-MAX_QUARANTINES:]],
         }
         replace_file(folder.consistency, seal(value, indent=1))
     return new

@@ -106,7 +106,7 @@ def open_file(path: Path) -> IndexFile:
     with _lock:
         is_open = place in _opened
     if not is_open:
-        with _told(place):
+        with _as_batch_error(place):
             _check_seal(place)  # all of the file is read: nobody who opens or closes another one is to wait for that
     with _lock:
         known = _opened.get(place)
@@ -162,7 +162,7 @@ def _checksum(path: Path, size: int) -> bytes:
 
 
 def _open(path: Path) -> IndexFile:
-    with ExitStack() as failed, _told(path):
+    with ExitStack() as failed, _as_batch_error(path):
         _check_seal(path)
         environment = lmdb.open(
             str(path), readonly=True, subdir=False, lock=False, readahead=False, max_readers=512, max_dbs=len(TABLES)
@@ -179,7 +179,7 @@ def _open(path: Path) -> IndexFile:
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
+def _as_batch_error(path: Path) -> Iterator[None]:
     """What is wrong with a file, as BatchError."""
     try:
         yield

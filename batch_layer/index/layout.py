@@ -6,9 +6,9 @@
     keys   <number>                              ->  the key
 
 A section is the day of grain tiles that are shorter than a day, and the month of all others. In it, a key over time is
-one stretch of the file, and so are the keys that begin with some bytes.
+one range of the file, and so are the keys that begin with some bytes.
 
-A file holds whole days. A run that goes on writes a file with the days that it touched, and with the tiles of their
+A file holds whole days. A run that goes on writes a file with the days that it changed, and with the tiles of their
 months: for each day and each month the newest file of the run's list counts. Numbers of keys go on from file to file.
 """
 

@@ -102,7 +102,7 @@ class Index:
         """The tiles of one whole key that begin in [start, end), by bucket."""
         name = short(key)
         with self._held.reading():
-            for parts in self._touched(level, start, end):
+            for parts in self._parts_in(level, start, end):
                 found = [
                     Tile(begin, key, state)
                     for part in parts
@@ -127,7 +127,7 @@ class Index:
             if self.files and not self.files[-1].meta.is_keyed:
                 yield from self.of_key(level, b"", start, end) if not prefix else ()
                 return
-            for parts in self._touched(level, start, end):
+            for parts in self._parts_in(level, start, end):
                 for part in parts:
                     bounds = max(start, part.section), min(end, part.end)
                     few = (
@@ -147,7 +147,7 @@ class Index:
             for begin, state in _of_name(part, Level.GRAIN, short(key), start, end):
                 yield Tile(begin, key, state)
 
-    def _touched(self, level: Level, start: int, end: int) -> Iterator[list[_Part]]:
+    def _parts_in(self, level: Level, start: int, end: int) -> Iterator[list[_Part]]:
         sections, parts = self._sections.get(level, []), self._parts.get(level, {})
         first = max(bisect_right(sections, start) - 1, 0)
         for section in sections[first : bisect_left(sections, end)]:
@@ -183,7 +183,7 @@ class Index:
         end = min(end, end_of(Level.MONTH, begin_of(Level.MONTH, days[-1])))
         with self._held.reading():
             return added(self, self.key_count, (
-                chosen for stretch in cover(self.levels, start, end) for chosen in self._chosen(part, *stretch)
+                chosen for tiles in cover(self.levels, start, end) for chosen in self._chosen(part, *tiles)
             ))  # fmt: skip
 
     def _chosen(self, part: int, level: Level, start: int, end: int) -> Iterator[Chosen | None]:
@@ -240,7 +240,7 @@ def _of_names(
 ) -> Iterator[tuple[int, bytes, bytes]]:
     """Begin, name of the key and state of the tiles of all names that begin with `prefix`.
 
-    Of each name only the stretch of time is looked at: a seek leads to it, and one to the next name.
+    Of each name only the range of time is read: a seek leads to it, and one to the next name.
     """
     section, head = part.section, section_name(part.section)
     last = after(head + prefix)
@@ -268,7 +268,7 @@ def _of_names(
 
 
 def _few_keys(part: _Part, start: int, end: int) -> list[int] | None:
-    """The numbers of the keys with groups in a stretch of a day, where they are few of those of the day; else None.
+    """The numbers of the keys with groups in a part of a day, where they are few of those of the day; else None.
 
     Then each is looked up by itself: passing by all the others would take longer.
     """

@@ -75,7 +75,7 @@ class Chosen(NamedTuple):
 
 def choose(places: bytes, numbers: bytes, start: int, end: int) -> Chosen | None:
     """The numbers of a block whose buckets begin in [start, end), from its period on; None where one is too large."""
-    chosen, ids, buckets = _stretch(places, start, end)
+    chosen, ids, buckets = _range_of(places, start, end)
     (largest,) = HEAD.unpack_from(numbers)
     if largest < 0:
         return None if chosen.start < chosen.stop else Chosen(ids[:0], ids[:0].astype(np.int64), 0)
@@ -86,12 +86,12 @@ def choose(places: bytes, numbers: bytes, start: int, end: int) -> Chosen | None
 
 def chosen_keys(places: bytes, start: int, end: int) -> NDArray[np.uint32]:
     """The keys of the numbers whose buckets begin in [start, end)."""
-    chosen, ids, _ = _stretch(places, start, end)
+    chosen, ids, _ = _range_of(places, start, end)
     return ids[chosen]
 
 
-def _stretch(places: bytes, start: int, end: int) -> tuple[slice, NDArray[np.uint32], int]:
-    """Where in a block the buckets of a stretch are, the keys of the whole block, and how many buckets those are."""
+def _range_of(places: bytes, start: int, end: int) -> tuple[slice, NDArray[np.uint32], int]:
+    """Where in a block the buckets of a range are, the keys of the whole block, and how many buckets those are."""
     (count,) = HEAD.unpack_from(places)
     begins, counts = np.frombuffer(places, "<u4", 2 * count, HEAD.size).reshape(2, count)
     ends = np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
@@ -111,7 +111,7 @@ class Keys(Protocol):
 
 
 class Sums:
-    """The sum of an answer for each key that has groups in a stretch of time. A place counts from 0, in no order."""
+    """The sum of an answer for each key that has groups in a range of time. A place counts from 0, in no order."""
 
     def __init__(self, keys: Keys, numbers: NDArray[np.int64], values: NDArray[np.int64]) -> None:
         self.values = values

@@ -207,9 +207,9 @@ class _Totals:
                 known[begin] = [self._task.shape.merged(of_bucket)]
         self._size += batch["state"].nbytes
         if self._size > TOTALS_BYTES:
-            self._set_aside()
+            self._spill()
 
-    def _set_aside(self) -> None:
+    def _spill(self) -> None:
         """Write what was merged so far to the disk."""
         self._parts.append(self._task.place(f"totals{len(self._parts)}"))
         with scratch.Writer(self._parts[-1], pa.schema({"begin": pa.uint32(), "state": pa.binary()})) as writer:
@@ -225,7 +225,7 @@ class _Totals:
         if not self._parts:
             yield from self._merged()
             return
-        self._set_aside()
+        self._spill()
         shape, by_begin = self._task.shape, itemgetter(0)
         for begin, same in groupby(heapq.merge(*map(scratch.rows, self._parts), key=by_begin), key=by_begin):
             yield begin, shape.merged([split(shape.kinds, state) for _, state in same])

@@ -16,7 +16,7 @@ from typing import Any
 from zlib import crc32
 
 from batch_layer.consistency import quarantine
-from batch_layer.consistency.comparison import Differences, Place, closed_range, explained, tell
+from batch_layer.consistency.comparison import Differences, GroupLocation, closed_range, explained, log_results
 from batch_layer.consistency.late_duplicates import ids_below
 from batch_layer.consistency.quarantine import MAX_EXAMPLES, Compared
 from hand_off import publish_log
@@ -71,7 +71,7 @@ def verify_speed_views(
         if by != made:
             compared = replace(compared, why_not="the speed views were rebuilt meanwhile", mismatched=0, excused=0)
         found.append(compared)
-    tell(folder, found, quarantine.record(folder, made, found, settings.consistency_threshold))
+    log_results(folder, found, quarantine.record(folder, made, found, settings.consistency_threshold))
     return found
 
 
@@ -109,7 +109,7 @@ def _speed_view(settings: Settings, speed_views: SpeedViews, folder: BatchFolder
     )  # fmt: skip
 
 
-def _folded(settings: Settings, view: View, start: Cut, end: Cut) -> dict[Place, bytes]:
+def _folded(settings: Settings, view: View, start: Cut, end: Cut) -> dict[GroupLocation, bytes]:
     """What the events in [start, end) add to a view: those whose id is not below `start` already."""
     table = table_path(settings, view.source.name)
     counted = in_memory.counted(events_below(table, end, start))
@@ -119,14 +119,16 @@ def _folded(settings: Settings, view: View, start: Cut, end: Cut) -> dict[Place,
         Group(view.hash, micros // MICROS, pack_key(key)): pack(view.algebras, state)
         for (micros, key), state in groups.items()
     }
-    found = {Place(group.bucket, group.key): state for group, state in packed.items()}
-    return found | {Place(group.bucket, ALL_KEYS, True): state for group, state in totals(view, packed).items()}
+    found = {GroupLocation(group.bucket, group.key): state for group, state in packed.items()}
+    return found | {GroupLocation(group.bucket, ALL_KEYS, True): state for group, state in totals(view, packed).items()}
 
 
-def _check(differences: Differences, states: Sequence[State], true: dict[Place, bytes], *, is_total: bool) -> None:
-    said: dict[Place, list[bytes]] = {}
+def _check(
+    differences: Differences, states: Sequence[State], true: dict[GroupLocation, bytes], *, is_total: bool
+) -> None:
+    said: dict[GroupLocation, list[bytes]] = {}
     for bucket, key, state in states:
-        said.setdefault(Place(bucket, key, is_total), []).append(state)
+        said.setdefault(GroupLocation(bucket, key, is_total), []).append(state)
     for place in said.keys() | {place for place in true if place.is_total == is_total}:
         differences.check(place, said.get(place, []), [true[place]] if place in true else [])
 

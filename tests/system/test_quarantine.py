@@ -78,7 +78,7 @@ def test_equal_sides_are_found_equal_in_every_group(shop: Compare) -> None:
         assert (found.mismatched, found.why_not) == (0, "")
         assert found.compared == found.groups > 0
     assert (second["sales"].since_run, second["sales"].run) == (1, 3)
-    assert quarantine.read(shop.place.folder).marks == ()
+    assert quarantine.read(shop.place.folder).quarantines == ()
 
 
 @pytest.mark.parametrize("name", [SALES.hash, totals_of(SALES.hash)], ids=["group", "total"])
@@ -225,7 +225,7 @@ def test_damaged_file_quarantines_all_until_a_later_run_found_all_right(shop: Co
     shop.writer.apply(EVENTS, END)
     shop.compared_run(3)
     assert not shop.query().meta.degraded
-    assert {mark.lifted for mark in quarantine.read(shop.place.folder).marks} == {3}
+    assert {one.lifted for one in quarantine.read(shop.place.folder).quarantines} == {3}
 
 
 @pytest.mark.parametrize("base", [1, None], ids=["continued", "full"])

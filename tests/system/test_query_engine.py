@@ -232,7 +232,7 @@ def test_a_run_that_redis_sent_a_reader_to_is_closed_when_another_is_served(shop
     assert shop.query().meta.batch.run == 1
     shop.writer.apply(EVENTS, HALF)
     question = shop.question()
-    with batch._following:  # as if another thread opened the next run just now
+    with batch._refreshing:  # as if another thread opened the next run just now
         shop.run(2)
         shop.retire()
         assert shop.engine.execute(question).meta.batch.run == 2, "Redis says which"

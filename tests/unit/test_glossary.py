@@ -50,7 +50,7 @@ MAYBE = re.compile(
 PATTERNS = {word: re.compile(rf"\b(?:{pattern})\b", re.IGNORECASE) for word, pattern in RETIRED.items()}
 
 NOT_YET = frozenset(
-    {"batch_layer", "tests/browser", "tests/conftest.py", "tests/process", "tests/run.py", "tests/system", "tests/unit"}
+    {"tests/browser", "tests/conftest.py", "tests/process", "tests/run.py", "tests/system", "tests/unit"}
 )
 """Rooms that still use retired words. Take a room out when it is done; none may come in."""
 
@@ -74,6 +74,7 @@ WIRE = {
     r"[\"'`]copies[\"'`]": "a member of manifests",
     r"[\"'`]touched[\"'`]": "a key in Redis",
     r"[\"'`]marks[\"'`]": "a key in Redis",
+    r"mended by commit": "a part of the manifest: another text would cost every installation a full run",
 }
 """Names on the wire and on disk, which stay so that old data is readable. They are not looked at."""
 ALLOWED = {

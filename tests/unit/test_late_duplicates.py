@@ -21,8 +21,8 @@ from batch_layer.consistency.comparison import (
     ClosedRange,
     Comparison,
     Differences,
+    GroupLocation,
     Judged,
-    Place,
     judge,
 )
 from batch_layer.consistency.late_duplicates import LateDuplicates, apart
@@ -168,7 +168,7 @@ def judged(
     found = Differences(TRIES)
     for card, hour in cards:
         said, true = (states.pack(TRIES.algebras, {"attempts": count}) for count in (2, 1))
-        found.check(Place(BUCKET + hour * HOUR, pack_key((card,))), [said], [true])
+        found.check(GroupLocation(BUCKET + hour * HOUR, pack_key((card,))), [said], [true])
     settings = load_settings(consistency_events=most, speed_dedup_horizon_s=HORIZON_S)
     return judge(settings, found, START, end_of(rows), copies)
 
@@ -237,7 +237,7 @@ def test_events_before_in_a_bucket_are_known_by_copies_that_came_in_another(monk
 def test_state_that_cannot_be_read_is_no_copys_doing(monkeypatch: pytest.MonkeyPatch) -> None:
     hold(monkeypatch, rows := [*BEFORE, *SINCE, Row(0, 4, "new", "c", at=LATE)])
     found = Differences(TRIES)
-    found.check(Place(BUCKET, pack_key(("c",))), [b"torn"], [states.pack(TRIES.algebras, {"attempts": 1})])
+    found.check(GroupLocation(BUCKET, pack_key(("c",))), [b"torn"], [states.pack(TRIES.algebras, {"attempts": 1})])
     settings = load_settings(speed_dedup_horizon_s=HORIZON_S)
     assert judge(settings, found, START, end_of(rows)) == (0, 1, "")
 
@@ -285,14 +285,14 @@ def counted(sent: list[Sent], rows: list[Row]) -> list[bool]:
     return found
 
 
-def places(*parts: Iterable[Row]) -> dict[Place, dict[str, Any]]:
+def places(*parts: Iterable[Row]) -> dict[GroupLocation, dict[str, Any]]:
     groups = reduce(
         lambda left, right: in_memory.merge(SPENT, left, right),
         [in_memory.fold(SPENT, [row.event for row in part]) for part in parts],
     )
-    found = {Place(micros // 10**6, pack_key(key)): state for (micros, key), state in groups.items()}
+    found = {GroupLocation(micros // 10**6, pack_key(key)): state for (micros, key), state in groups.items()}
     for place, state in list(found.items()):
-        total = Place(place.bucket, ALL_KEYS, is_total=True)
+        total = GroupLocation(place.bucket, ALL_KEYS, is_total=True)
         found[total] = states.merge(SPENT.algebras, found[total], state) if total in found else state
     return found
 

@@ -514,7 +514,7 @@ def change_the_name_of_a_file(table: Table, version: int) -> None:
 def test_a_repair_plans_by_the_commits_as_they_are(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     change_the_name_of_a_file(table, 2)
 
-    def look(_spark: object, path: Path) -> list[fsck.Finding]:
+    def look(_spark: object, path: Path) -> list[fsck.TableFinding]:
         assert [file.path for file in read_commits(path)[2].added] == ["x"]
         raise Looked
 
