@@ -53,6 +53,7 @@ def test_every_client_gets_the_same_login(settings: Settings) -> None:
     assert 'ScramLoginModule required username="ada" password="h\\"\\\\2";' in options["kafka.sasl.jaas.config"]
 
 
+@pytest.mark.process
 def test_a_broker_that_refuses_the_password_is_named_with_the_user(mute_broker: str) -> None:
     settings = load_settings(
         kafka_security_protocol="SASL_PLAINTEXT",
@@ -69,6 +70,7 @@ def test_a_broker_that_refuses_the_password_is_named_with_the_user(mute_broker: 
     assert kafka_threads() <= before
 
 
+@pytest.mark.process
 def test_a_client_that_could_not_connect_leaves_no_thread(mute_broker: str) -> None:
     before = kafka_threads()
     with pytest.raises(KafkaTimeoutError, match=mute_broker):
