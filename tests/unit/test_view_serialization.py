@@ -184,7 +184,7 @@ def test_a_definition_that_was_never_kept_or_is_damaged_is_refused_with_the_reme
     definitions.keep(folder, USED)
     (declared,) = folder.definitions.glob("*.declared")
     declared.write_text(declared.read_text()[:-20])
-    with pytest.raises(BatchError, match=r"This is no stored declaration .*`tidemark batch run`"):
+    with pytest.raises(BatchError, match=r"This is not a stored declaration .*`tidemark batch run`"):
         definitions.restore(folder, USED.hash, VISITS)
     declared.write_bytes(b"\xff\xfe")
     with pytest.raises(BatchError, match=r"`tidemark batch run`"):
