@@ -504,7 +504,7 @@ def test_a_master_that_holds_less_than_it_promises_is_not_computed(
     assert publish_log.served(unpublished.folder).run == 0
 
 
-def test_an_empty_master_and_an_older_copy_of_it_are_named(shop: Shop) -> None:
+def test_an_empty_master_and_an_older_backup_of_it_are_named(shop: Shop) -> None:
     with pytest.raises(BatchError, match="holds nothing yet"):
         shop.run()
     shop.archive(made(shop, 20, 14))
@@ -513,7 +513,7 @@ def test_an_empty_master_and_an_older_copy_of_it_are_named(shop: Shop) -> None:
     number = publish_log.next_run(shop.folder)
     ahead = {p: offset + 5 for p, offset in shop.cut.items()}
     publish_log.append(shop.folder, publish_log.Entry(number, ahead, log.catalog, log.at))
-    with pytest.raises(BatchError, match="older copy"):
+    with pytest.raises(BatchError, match="older backup"):
         shop.run()
 
 
