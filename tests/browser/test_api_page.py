@@ -211,7 +211,7 @@ def test_get_can_be_tried_and_its_answer_is_shown_with_status_time_and_headers(a
     headers = dict(zip(answer.locator("dt").all_inner_texts(), answer.locator("dd").all_inner_texts(), strict=True))
     assert headers["etag"] == expected.headers["etag"]
     assert headers["content-type"] == "application/json"
-    assert "200" in page.locator("#said").inner_text(), "who listens is told too"
+    assert "200" in page.locator("#announcement").inner_text(), "who listens is told too"
     answer.get_by_role("button", name="Send again with this ETag").click()
     answer.get_by_text(re.compile("^304")).wait_for()
     assert body.count() == 0

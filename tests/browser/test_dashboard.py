@@ -246,7 +246,7 @@ def test_chart_says_of_each_period_what_batch_and_speed_gave(dashboard: Dashboar
     tip = page.locator(".tip")
     tip.get_by_text("batch 0 ⊕ speed").wait_for()
     assert "provisional" in tip.inner_text()
-    assert "batch 0 ⊕ speed" in page.locator("#said").inner_text(), "who listens is told too"
+    assert "batch 0 ⊕ speed" in page.locator("#announcement").inner_text(), "who listens is told too"
     page.goto(dashboard.stack.serving + LATENCY)
     page.locator(".chart .band").first.wait_for(state="attached")
     assert "p50" in page.locator(".total", has_text="ms").first.inner_text()
@@ -313,7 +313,7 @@ def test_cut_moves_at_a_publish_and_no_number_jumps(dashboard: Dashboard) -> Non
     wait_until("the archiver", lambda: coverage.of(table).rows >= dashboard.total, 90)
     numbers, watched = dashboard.page(HITS), dashboard.page("/#/lambda?source=web")
     wait_for_hits(numbers, dashboard.total)
-    watched.get_by_text("No run was made yet").wait_for()
+    watched.get_by_text("No run yet: every answer").wait_for()
     published = watched.get_by_text(re.compile(r"Run 1 was published: the cut moved by"))
     seen: list[int] = []
     is_told = False
@@ -525,7 +525,7 @@ def test_keyboard_alone_signs_in_filters_and_reads_the_chart(dashboard: Dashboar
         """The newest, or the one before it: an hour may have ended since the events were sent."""
         for key in ("End", "ArrowLeft"):
             page.keyboard.press(key)
-            if text in page.locator("#said").inner_text():
+            if text in page.locator("#announcement").inner_text():
                 return True
         return False
 
