@@ -278,7 +278,9 @@ def shared_stack(run_folder: Path, home: str, **overrides: Any) -> Iterator[Stac
         others = _living(users)
         running = start_stack(folder / home, **overrides) if not others else None
         if running is not None:
-            secret.write_text(running.secret)
+            if running.secret:  # a home that was up before has its key already
+                secret.write_text(running.secret)
+            running = running._replace(secret=secret.read_text())
         users.write_text(json.dumps([*others, os.getpid()]))
     try:
         yield running or stack_on(folder / home, secret.read_text(), **overrides)
@@ -292,7 +294,8 @@ def shared_stack(run_folder: Path, home: str, **overrides: Any) -> Iterator[Stac
 
 def _living(users: Path) -> list[int]:
     """The processes that use a shared stack; a worker that crashed is none of them."""
-    return [pid for pid in (json.loads(users.read_text()) if users.exists() else []) if psutil.pid_exists(pid)]
+    pids = json.loads(users.read_text()) if users.exists() else []
+    return [pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE]
 
 
 @pytest.fixture(scope="session")

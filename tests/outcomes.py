@@ -11,6 +11,9 @@ import pytest
 MAX_TEXT = 4_000
 """Characters of a failure that are kept: its end says what was wrong."""
 
+MARKERS = ("in_order", "no_second_try")
+"""Markers that change how a red test is tried again."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--outcomes", metavar="FILE", help="write what became of each test to this file, as JSON")
@@ -43,7 +46,8 @@ class Recorder:
             self.tests.pop(nodeid, None)
             return
         test = self.tests.setdefault(
-            nodeid, {"outcome": "passed", "seconds": 0.0, "in_order": "in_order" in report.keywords}
+            nodeid,
+            {"outcome": "passed", "seconds": 0.0, **{name: name in report.keywords for name in MARKERS}},
         )
         test["seconds"] = round(test["seconds"] + report.duration, 3)
         if report.failed:

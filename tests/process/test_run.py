@@ -84,7 +84,7 @@ def test_test_that_is_red_twice_fails_the_run_beside_a_flaky_one(tmp_path: Path)
     ran = Ran(project(tmp_path, test_it=FAILS_ONCE_IN_CALL + "    def test_broken(): assert False\n"))
     assert ran.exit_code == 1, ran.text
     assert ran.last == "2 passed, 1 failed"
-    assert "FAILED twice test_it.py::test_broken" in ran.text
+    assert "FAILED test_it.py::test_broken" in ran.text
     assert [entry["test"] for entry in ran.flaky] == ["test_it.py::test_red"]
 
 
@@ -114,6 +114,25 @@ def test_test_that_builds_on_others_is_tried_again_with_its_file(tmp_path: Path)
     assert ran.exit_code == 0, ran.text
     assert ran.last == "3 passed, 0 failed"
     assert [entry["test"] for entry in ran.flaky] == ["test_it.py::test_second"]
+
+
+def test_test_that_judges_answers_under_faults_is_not_tried_again(tmp_path: Path) -> None:
+    judging = FAILS_ONCE + (
+        "    import pytest\n    @pytest.mark.no_second_try\n    def test_no_wrong_answer(): fails_once()\n"
+    )
+    ran = Ran(project(tmp_path, test_it=judging), "-W", "ignore")
+    assert ran.exit_code == 1, ran.text
+    assert ran.last == "1 passed, 1 failed"
+    assert ran.flaky == []
+
+
+def test_test_that_is_skipped_at_the_second_try_is_red(tmp_path: Path) -> None:
+    skipping = FAILS_ONCE + (
+        "    import pytest\n    def test_red():\n        fails_once()\n        pytest.skip('not today')\n"
+    )
+    ran = Ran(project(tmp_path, test_it=skipping))
+    assert ran.exit_code == 1, ran.text
+    assert ran.last == "1 passed, 1 failed"
 
 
 def test_green_run_is_run_once_and_forgets_what_was_flaky_before(tmp_path: Path) -> None:

@@ -294,7 +294,11 @@ def change_a_byte(path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("module", "died_at"),
-    [("void_commits", "repair.taken_out"), ("repair", "repair.after_void"), ("repair", "repair.between")],
+    [
+        ("table.checks.void_commits", "repair.taken_out"),
+        ("table.checks.repair", "repair.after_void"),
+        ("table.checks.repair", "repair.between"),
+    ],
 )
 def test_a_repair_that_was_killed_is_finished_by_the_next(
     spark: SparkSession, place: Place, monkeypatch: pytest.MonkeyPatch, module: str, died_at: str
@@ -331,7 +335,8 @@ def test_a_repair_that_was_killed_after_it_took_a_compaction_back_is_finished_by
 
 
 @pytest.mark.parametrize(
-    ("module", "died_at", "files"), [("compaction", "compact.before_commit", 3), ("table", "compact.before_ledger", 1)]
+    ("module", "died_at", "files"),
+    [("table.compaction", "compact.before_commit", 3), ("table.append", "compact.before_ledger", 1)],
 )
 def test_a_compaction_that_was_killed_changed_no_record_and_the_next_one_finishes(
     spark: SparkSession, place: Place, monkeypatch: pytest.MonkeyPatch, module: str, died_at: str, files: int

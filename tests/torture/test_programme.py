@@ -30,6 +30,8 @@ SEED = 20261116
 MINUTES = 3.5
 """No new fault after this time."""
 RUN_EVERY_S = 75.0
+MIN_COMPARISONS, MIN_KINDS = 200, 7
+"""With less than this a green run would prove nothing. A busy machine reaches about six times and one and a half."""
 REPORT = Path(__file__).parents[2] / "artifacts" / "test-faults.html"
 FAULTS = {fault.name: fault for fault in all_faults()}
 
@@ -39,6 +41,7 @@ def test_the_short_programme_has_one_fault_of_each_kind() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.no_second_try
 def test_nothing_that_is_done_to_it_makes_the_platform_lie(tmp_path: Path) -> None:
     result = torture(
         tmp_path,
@@ -55,9 +58,10 @@ def test_nothing_that_is_done_to_it_makes_the_platform_lie(tmp_path: Path) -> No
     print(*remarks(result), *(f"left out: {name}: {reason}" for name, reason in result.left_out.items()), sep="\n")
     assert broken_promises(result) == []
     assert not result.has_broken_promise
-    assert result.comparisons > 0
     assert result.runs >= 1
-    assert any(shot.is_injected for shot in result.shots)
+    assert result.comparisons >= MIN_COMPARISONS
+    injected = {FAULTS[shot.fault].kind for shot in result.shots if shot.is_injected}
+    assert len(injected) >= MIN_KINDS, f"only {sorted(injected)}: too little to prove anything"
 
 
 def _print_shot(number: int, shot: Shot) -> None:
