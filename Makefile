@@ -30,7 +30,7 @@ setup: .venv/.installed  ## Install everything this project needs (about a secon
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-demo: setup  ## Bring everything up, send a day of events, ask, and prove each answer (ONCE=1: end by itself)
+demo: setup  ## Start everything, send events, run a batch, and compare each answer with a recompute (ONCE=1: end by itself)
 	@$(BIN)/tidemark demo $(if $(ONCE),--once)
 
 test: setup browser  ## Run every test but the fault programme, on real Kafka, Redis and Spark, in a real browser (WORKERS=2 at a time)

@@ -1,7 +1,7 @@
-"""What a run asks of the speed layer: its cut, and to follow once the run is published.
+"""The hand-off as batch runs use it: open a cut, publish in Redis, and find the runs that speed views still need.
 
-Redis may be away or empty, or there may be no speed layer: a run then goes by the master dataset alone, and whoever
-writes speed views later begins at its cut.
+Redis may be empty or not reply, or there may be no speed layer. A run then uses the master dataset alone, and the next
+writer of the speed views starts at its cut. The protocol itself is in `hand_off/generations.py`.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""RUN IT: settings, jars, Spark sessions, the local stack, its supervisor and the command line."""
+"""RUN IT: settings, clients, REST basics, Java, Spark sessions, the local stack and its supervisor."""

@@ -1,4 +1,7 @@
-"""The serving layer's application: `create_app(settings, declarations)`."""
+"""The serving layer's application: `create_app(settings, declarations)` connects the query engine with all routes.
+
+The routes are in rest/, push/, alerts/rest.py and dashboard/. rest/openapi/document.py describes them.
+"""
 
 from __future__ import annotations
 

@@ -41,9 +41,10 @@ stack.add_commands(app)
 
 
 class Group(NamedTuple):
-    """Commands that live in a layer. Its module is imported only when one of them is called.
+    """A group of commands, or a single command, by its module, which is imported only when it is called.
 
-    The module has a typer `app`; or, for a group that is one command, the function `command`.
+    The module has a typer `app`, or for a single command the function `command`. Then `help` is the first paragraph of
+    its docstring.
     """
 
     module: str
@@ -62,24 +63,24 @@ GROUPS: dict[str, Group] = {
     ),
     "query": Group(
         "tidemark.commands.query",
-        "Query a view: a table, a bar chart over time, and the provenance of the answer.",
+        "Query a view: a table, bars over time, and the provenance of the result.",
         is_command=True,
     ),
     "verify": Group(
         "tidemark.commands.verify",
-        "Compare the speed views, or every answer, with a recompute. Exit code 1: something differs.",
+        "Compare the speed views, or with --from-scratch every answer, with a recompute from events.",
         is_command=True,
     ),
     "alerts": Group("tidemark.commands.alerts", "List, show, test and mute alerts."),
     "dead": Group("tidemark.commands.dead", "List and show invalid records, and send them again."),
     "demo": Group(
         "tidemark.demo.demo",
-        "Start everything, send a day of events and more, and prove each answer by a recompute from scratch.",
+        "Start everything, send events, run a batch, and compare each answer with a recompute from scratch.",
         is_command=True,
     ),
     "torture": Group(
         "tidemark.commands.torture",
-        "Inject every known fault into an installation of its own, query it all the time, and prove each answer.",
+        "Inject faults into an installation of its own, and compare every answer with the reference interpreter.",
         is_command=True,
     ),
     "import": Group(

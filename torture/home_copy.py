@@ -1,4 +1,7 @@
-"""The declarations and settings of a user's installation, which is only read."""
+"""What the fault programme takes from a user's home (`--copy-of`): declarations, and settings that it can work with.
+
+The home is only read. Its data, addresses, secrets and alerts are not taken.
+"""
 
 from __future__ import annotations
 

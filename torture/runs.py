@@ -1,4 +1,7 @@
-"""A batch run, or another program of ours, that is under way while something is done."""
+"""Batch runs and other programs that faults start: in the background, or stopped at a failpoint while a fault strikes.
+
+Each is a context manager. At the end of the block a run is waited for, and any other program is killed.
+"""
 
 from __future__ import annotations
 

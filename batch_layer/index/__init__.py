@@ -1,4 +1,4 @@
-"""The read index of batch views: LMDB files that processes share without a JVM. A run builds it (`building`)."""
+"""The read index of batch views: LMDB files that processes share without a JVM. A run builds it (`builder.py`)."""
 
 from __future__ import annotations
 

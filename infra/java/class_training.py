@@ -1,6 +1,6 @@
-"""A session of Spark that does a little of what ours do, for a JVM that is to write down which classes that takes.
+"""The Spark session from which the class archive is made: it uses what our jobs use, and its JVM records the classes.
 
-`python -m infra.java.class_training FILE`: the archive is written when its JVM ends. See infra/java/class_archive.py.
+`python -m infra.java.class_training FILE` writes the archive when its JVM ends. infra/java/class_archive.py starts it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Who may use a REST server of ours: every request but the health checks proves a key with the right scope."""
+"""Access control of the REST servers: requests need a key with the right scope, except for `/health` and the like.
+
+A key comes in the Authorization header (`access_keys.py`) or by the cookie of a browser's session (`sessions.py`).
+Without a valid key the response is 401, without the scope 403. `access_required=false` turns the check off.
+"""
 
 from __future__ import annotations
 

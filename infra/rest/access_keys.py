@@ -1,7 +1,8 @@
-"""Who may do what by REST: named keys with scopes, kept hashed in the home's `access_keys.json`.
+"""Access keys: named secrets with scopes, stored as hashes in the home's `access_keys.json`.
 
-A secret is 256 random bits, so nobody can guess it from its hash, however fast the hash: SHA-256 with a salt is enough,
-and a slow password hash would only cost each request milliseconds. The secret itself is shown once and kept nowhere.
+A secret has 256 random bits, so nobody can guess it from its hash, however fast the hash. SHA-256 with a salt is
+enough, and a slow password hash would only cost each request milliseconds. The secret itself is shown once and stored
+nowhere. A change of the file takes effect without a restart.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What our REST servers share: answers written by orjson, query strings read strictly, health, metrics."""
+"""Responses and routes of every REST server: JSON by orjson, strict query strings, `/health`, `/ready`, `/metrics`."""
 
 from __future__ import annotations
 

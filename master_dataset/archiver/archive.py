@@ -1,7 +1,8 @@
-"""Append events from Kafka to the master dataset, each offset exactly once.
+"""The Spark query of one source: appends its records from Kafka to its table, each offset exactly once.
 
-One Spark query a source. The position is the table's own: each start reads it from the proofs of the commits, checks
-that the chain is whole, and gives Spark a fresh checkpoint that begins there. Spark's checkpoint is disposable.
+Rows and offsets are one commit, whose proof records both. Each start takes its position from the proofs, not from
+Spark: it checks that the chain of proofs is complete, and gives Spark a new checkpoint that begins there. Spark's
+checkpoint is disposable.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""The collector's application: `create_app(settings, declarations)`."""
+"""The collector's application: `create_app(settings, declarations)` connects the producer with all routes.
+
+Each router is in a module of its own, here and in kafka_rest/. While it runs, the application also creates the
+declared topics that are missing.
+"""
 
 from __future__ import annotations
 

@@ -15,6 +15,8 @@ from views.source import Source
 
 SAMPLED_LINES = 20
 """A log may begin with a broken line; the first of so many lines that has a known form decides."""
+NAMED = ", ".join(format_ for format_ in ImportFormat if format_ is not ImportFormat.AUTO)
+"""The formats that --format can name."""
 
 
 def make_reader(source: Source, options: Options, head: bytes, name: str) -> FormatReader:
@@ -27,7 +29,9 @@ def make_reader(source: Source, options: Options, head: bytes, name: str) -> For
             return CsvReader(source, options.zone, options.delimiter, ignore_unknown=options.ignore_unknown)
         case ImportFormat.W3C:
             return W3cReader(compile_web_event(source), options.zone)
-    return WebLogReader(format_, compile_web_event(source))
+        case ImportFormat.COMMON | ImportFormat.COMBINED:
+            return WebLogReader(format_, compile_web_event(source))
+    raise UnusableInput(f"{name} is to be read as {str(format_)!r}, for which there is no reader. Formats: {NAMED}.")
 
 
 def detect_format(source: Source, head: bytes, name: str) -> ImportFormat:
@@ -51,5 +55,5 @@ def detect_format(source: Source, head: bytes, name: str) -> ImportFormat:
         return ImportFormat.CSV
     raise UnusableInput(
         f"The format of {name} cannot be detected from its beginning, {candidates[0][:60]!r}. "
-        f"Name it with --format: {', '.join(format_ for format_ in ImportFormat if format_ is not ImportFormat.AUTO)}."
+        f"Name it with --format: {NAMED}."
     )

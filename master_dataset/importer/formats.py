@@ -1,15 +1,17 @@
-"""What every file format has in common, so that the sending loop knows none of them."""
+"""What every file format has in common: its name, the options, and the interface of its reader.
+
+Outside its own module only CSV is known by name: its records may have line breaks (`import_loop.py`), and a file of
+rejects has one header (`rejects.py`). `detect.py` creates the reader for a format.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, tzinfo
 from enum import StrEnum
 from typing import Any, Protocol
 
 from master_dataset.errors import InvalidEvent
-from master_dataset.importer.lines import Line
 
 
 class ImportFormat(StrEnum):
@@ -49,9 +51,6 @@ class FormatReader(Protocol):
     def read(self, raw: bytes) -> dict[str, Any]:
         """The event in a line, or InvalidEvent. Its id is missing where the line has none."""
         ...
-
-
-Regroup = Callable[[Iterator[Line]], Iterator[Line]]
 
 
 def decoded(raw: bytes) -> str:

@@ -1,4 +1,7 @@
-"""What tells whether a line that we wrote beside a table is still as we wrote it."""
+"""A checksum for lines that are written beside a table: the ledger, the commit cache, the note of dead letters sent.
+
+A line whose checksum differs was damaged after it was written.
+"""
 
 from __future__ import annotations
 

@@ -90,9 +90,16 @@ class Query:
     freshness: Freshness = field(default_factory=Freshness)
 
     def without_page(self) -> str:
-        """The same text for every page of a query: what a cursor belongs to."""
+        """The same text for every page of a query: what a cursor belongs to, and a part of the ETag.
+
+        A new field that decides which rows there are, or what is in them, belongs in here.
+        """
         parts = (
             self.view.hash, self.range, self.grain, self.tz, hash(self.windows), self.filters, self.by, self.answers,
             self.quantiles, self.having.sql if self.having else None, self.order, self.previous is not None, self.fill,
         )  # fmt: skip
         return repr(parts)
+
+    def page(self) -> tuple[int, Cursor | None, bool]:
+        """What may differ from page to page: the other part of the ETag."""
+        return self.limit, self.cursor, self.explain

@@ -62,8 +62,7 @@ def etag(query: Query, snapshot: Snapshot) -> str:
 
 def _etag(query: Query, run: OpenRun, cut: Cut, *, is_degraded: bool) -> str:
     parts = (
-        query.view.hash, run.run, cut_to_json(cut), query.without_page(), query.limit, query.cursor, query.explain,
-        is_degraded,
+        query.view.hash, run.run, cut_to_json(cut), query.without_page(), *query.page(), is_degraded,
     )  # fmt: skip
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
 

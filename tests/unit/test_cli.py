@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
@@ -55,6 +56,13 @@ def test_no_command_prints_the_commands(tidemark: Run) -> None:
     said = tidemark()
     for name in ("up", "down", "status", "logs", "doctor", "config", "version"):
         assert f" {name} " in said.out
+
+
+@pytest.mark.parametrize("name", [name for name, group in cli.GROUPS.items() if group.is_command])
+def test_list_of_commands_says_of_a_command_what_its_own_help_begins_with(name: str) -> None:
+    group = cli.GROUPS[name]
+    first_paragraph = str(importlib.import_module(group.module).command.__doc__).split("\n\n")[0]
+    assert group.help == " ".join(first_paragraph.split())
 
 
 @pytest.mark.parametrize(

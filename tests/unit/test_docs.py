@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import typer.main
 
+from serving_layer.query.provenance import exactness
 from tests.conftest import repository_files
 from tidemark import cli, reference_pages
 from views.declarations import load_declarations
@@ -88,6 +90,13 @@ def test_every_link_inside_the_repository_leads_somewhere() -> None:
                 assert ((ROOT / name).parent / target).exists(), f"{name}: {target}"
 
 
+def test_every_picture_in_a_document_exists() -> None:
+    for name, text in documents().items():
+        for target in re.findall(r"""<img\s[^>]*?src=["']([^"']+)""", text):
+            if not re.match(r"[a-z]+:", target):
+                assert ((ROOT / name).parent / target).is_file(), f"{name}: {target}"
+
+
 ROOMS = (
     *("tidemark", "views", "master_dataset", "hand_off", "batch_layer", "speed_layer", "serving_layer", "infra"),
     *("torture", "tests", "benchmarks", "examples", "docs"),
@@ -107,6 +116,9 @@ def test_view_in_the_readme_can_be_copied() -> None:
     declared: dict[str, Any] = {}
     exec(code, declared)  # noqa: S102  # our own page
     assert declared["visits"].hash.startswith("1677e5273d6320ce"), "the answer in the README is of this version"
+    for name in declared["visits"].answers:
+        shown = json.dumps({name: exactness(declared["visits"], name)}, separators=(",", ":")).strip("{}")
+        assert shown in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_example_project_declares_what_its_readme_says() -> None:

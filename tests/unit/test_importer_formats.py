@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from master_dataset.errors import InvalidEvent
 from master_dataset.events.envelope import compile_validator
 from master_dataset.importer.csv_file import CsvReader
-from master_dataset.importer.detect import detect_format
+from master_dataset.importer.detect import detect_format, make_reader
 from master_dataset.importer.errors import UnusableInput
-from master_dataset.importer.formats import ImportFormat
+from master_dataset.importer.formats import ImportFormat, Options
 from master_dataset.importer.ndjson import NdjsonReader
 from master_dataset.importer.w3c_log import W3cReader
 from master_dataset.importer.web_log import WebLogReader
@@ -320,6 +320,17 @@ def test_format_is_detected_from_the_beginning(head: bytes, name: str, expected:
 def test_unknown_beginning_asks_for_the_format() -> None:
     with pytest.raises(UnusableInput, match="Name it with --format: ndjson, csv, w3c, common, combined"):
         detect_format(web, b"hello world\n", "a.txt")
+
+
+@pytest.mark.parametrize("format_", [format_ for format_ in ImportFormat if format_ is not ImportFormat.AUTO])
+def test_every_format_has_a_reader_of_its_own(format_: ImportFormat) -> None:
+    assert make_reader(web, Options(format_), b"", "a").format is format_
+
+
+def test_format_without_a_reader_is_refused() -> None:
+    unknown: Any = "parquet"
+    with pytest.raises(UnusableInput, match="'parquet', for which there is no reader"):
+        make_reader(web, Options(unknown), b"PAR1", "a.parquet")
 
 
 def test_source_without_a_place_for_requests_is_refused() -> None:

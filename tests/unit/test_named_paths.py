@@ -1,4 +1,6 @@
-"""Every path that a problem document of the collector, or the page about it, names is one that the collector has."""
+"""Every path that a problem document of the collector, or its page, names is one that the collector has; and its page
+names every path of the collector.
+"""
 
 from __future__ import annotations
 
@@ -59,12 +61,23 @@ def test_every_path_in_a_problem_document_exists(app: FastAPI) -> None:
     assert [(file, path) for file, path in named if not has(app, path)] == []
 
 
-def test_every_path_on_the_page_about_the_collector_exists(app: FastAPI) -> None:
+def paths_on_the_page() -> set[str]:
+    """Those in the page about the collector."""
     page = (ROOT / "docs" / "collector.md").read_text(encoding="utf-8")
     code = re.findall(r"`([^`]+)`", re.sub(r"```.*?```", "", page, flags=re.DOTALL))
-    named = {path.rstrip("/") for text in code for path in PATH.findall(text)}
+    return {path.rstrip("/") for text in code for path in PATH.findall(text)}
+
+
+def test_every_path_on_the_page_about_the_collector_exists(app: FastAPI) -> None:
+    named = paths_on_the_page()
     assert {"/events/{source}", "/openapi.json", "/consumers"} <= named
     assert sorted(path for path in named if not has(app, path)) == []
+
+
+def test_every_path_of_the_collector_is_on_its_page(app: FastAPI) -> None:
+    described = app.openapi()["paths"]
+    assert {"/events/{source}", "/dead/{source}/replay"} <= described.keys()
+    assert sorted(described.keys() - paths_on_the_page()) == []
 
 
 def test_an_unknown_path_is_answered_with_one_that_exists(app: FastAPI) -> None:

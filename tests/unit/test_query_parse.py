@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from contextlib import suppress
+from dataclasses import fields, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -456,6 +457,44 @@ def test_a_cursor_of_another_question_is_refused(change: tuple[str, str]) -> Non
     error = refused(*{**base, change[0]: change[1], "cursor": cursor}.items())
     assert error.more["parameter"] == "cursor"
     assert "belongs to another query" in error.detail
+
+
+OTHER: dict[str, Any] = {
+    "view": PLAIN, "range": Period(0, HOUR), "grain": "5m", "tz": "Europe/Berlin", "windows": (Period(0, HOUR),),
+    "filters": (Filter("url", "is", ("/a",)),), "by": ("url",), "answers": ("good",), "quantiles": (0.5,),
+    "having": asked(("having", "hits > 5")).having, "order": (Order("hits", True),), "previous": (Period(0, HOUR),),
+    "fill": True,
+}  # fmt: skip
+"""Fields of a query that decide its rows, and for each a value that the query of nothing does not have."""
+ELSEWHERE = {
+    "periods": "follow from range, grain and tz",
+    "limit": "is in page(), which the ETag has too",
+    "cursor": "is in page()",
+    "explain": "is in page(): it adds to the rows and changes none",
+    "freshness": "decides when the views are read; the ETag has the cut that was read",
+}
+"""Fields that are not in without_page(), and why not."""
+
+
+def test_every_field_is_part_of_what_cursors_and_etags_belong_to() -> None:
+    """A field that is missing there would let two different queries share cursors and ETags."""
+    assert {field.name for field in fields(Query)} == {*OTHER, *ELSEWHERE}
+    assert not {*OTHER} & {*ELSEWHERE}
+
+
+@pytest.mark.parametrize("name", OTHER)
+def test_another_value_is_another_query_to_cursors_and_etags(name: str) -> None:
+    base = asked()
+    assert replace(base, **{name: OTHER[name]}).without_page() != base.without_page()
+
+
+@pytest.mark.parametrize("name", ["limit", "cursor", "explain"])
+def test_another_page_is_of_the_same_query(name: str) -> None:
+    base = asked()
+    values: dict[str, Any] = {"limit": 7, "explain": True, "cursor": cursors.read(next_page(base))}
+    other = replace(base, **{name: values[name]})
+    assert other.without_page() == base.without_page()
+    assert other.page() != base.page()
 
 
 # ---- anything ----------------------------------------------------------------

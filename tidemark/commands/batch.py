@@ -22,7 +22,7 @@ app = typer.Typer(no_args_is_help=True)
 SourcesOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--source", "-s", envvar="TIDEMARK_CLI_SOURCE", help="Of this source; repeatable.", show_default="all"
+        "--source", "-s", envvar="TIDEMARK_CLI_SOURCE", help="Only this source. May be repeated.", show_default="all"
     ),
 ]
 SourceOption = Annotated[
@@ -31,7 +31,7 @@ SourceOption = Annotated[
         "--source",
         "-s",
         envvar="TIDEMARK_CLI_SOURCE",
-        help="Of which source; may be left out where only one has runs.",
+        help="The source. It can be omitted if only one source has runs.",
         show_default="the only one",
     ),
 ]

@@ -76,7 +76,7 @@ def command(
         typer.Option(
             "--again",
             envvar="TIDEMARK_CLI_AGAIN",
-            help="Send files from their beginning, though they were sent before.",
+            help="Send the files again from their beginning, even if they were imported before.",
         ),
     ] = False,
     wait: Annotated[

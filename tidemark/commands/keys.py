@@ -13,14 +13,14 @@ app = typer.Typer(no_args_is_help=True)
 
 @app.command()
 def add(
-    name: Annotated[str, typer.Argument(help="Name of the key, the user name of HTTP basic.")],
+    name: Annotated[str, typer.Argument(help="Name of the key. It is the user name in HTTP basic authentication.")],
     scope: Annotated[
         list[str],
         typer.Option(
             "--scope",
             "-s",
             envvar="TIDEMARK_CLI_SCOPE",
-            help="What it may do: produce, consume, query, metrics, admin. May be given several times.",
+            help="What it may do: produce, consume, query, metrics, admin. May be repeated.",
         ),
     ],
     view: Annotated[
@@ -28,7 +28,7 @@ def add(
         typer.Option(
             "--view",
             envvar="TIDEMARK_CLI_VIEW",
-            help="Limit the scope query to this view. May be given several times.",
+            help="Limit the scope query to this view. May be repeated.",
             show_default="all",
         ),
     ] = None,

@@ -55,7 +55,9 @@ def command(
     by: Annotated[str | None, _option("Comma-separated keys: one row for each of their values.", "--by")] = None,
     where: Annotated[
         list[str] | None,
-        _option("Filter on a key: url=/docs, url.not=/, url.prefix=/d, url.null=true. Repeatable.", "--where", "-w"),
+        _option(
+            "Filter on a key: url=/docs, url.not=/, url.prefix=/d, url.null=true. May be repeated.", "--where", "-w"
+        ),
     ] = None,
     answers: Annotated[str | None, _option("Comma-separated answers. Default: all.", "--answers")] = None,
     quantiles: Annotated[str | None, _option("Additional quantiles, like 0.5,0.99.", "--quantiles")] = None,
@@ -91,9 +93,9 @@ def command(
         _option("Its access key as name:secret. Use the variable: other users can see command lines.", "--key"),
     ] = None,
 ) -> None:
-    """Query a view: a table, bars over time, and what the result is made of.
+    """Query a view: a table, bars over time, and the provenance of the result.
 
-    On the machine of a home this needs neither a key nor a running serving layer: it reads the files directly.
+    Without --url this needs neither an access key nor a running serving layer: it reads the home and its Redis.
     """
     given = {
         "from": from_, "to": to, "grain": grain, "tz": tz, "by": by, "answers": answers, "quantiles": quantiles,

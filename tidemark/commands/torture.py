@@ -91,7 +91,7 @@ def command(
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the folder even when nothing was wrong.")] = False,
 ) -> None:
-    """Inject faults into an installation of its own, and check every answer against a reference."""
+    """Inject faults into an installation of its own, and compare every answer with the reference interpreter."""
     options = ProgrammeOptions(_seed(seed), shots, minutes, _kinds(kinds), rate)
     if source and copy_of is None:
         raise typer.BadParameter(

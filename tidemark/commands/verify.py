@@ -37,14 +37,14 @@ def command(
     ] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Compare the speed views with the events of the same offsets.
+    """Compare the speed views, or with --from-scratch every answer, with a recompute from events.
 
-    A wrong speed view is quarantined and a correct one is released, as after a batch run. With --from-scratch nothing
-    changes: all answers are compared with the reference interpreter over the master dataset. That takes time, but
-    memory is bounded (consistency_events).
+    Each speed view is compared with the events of the same offsets. A wrong one is quarantined and a correct one is
+    released, as after a batch run. With --from-scratch nothing changes: all answers are compared with the reference
+    interpreter over the master dataset. That takes time, but memory is bounded (consistency_events).
 
     Exit code 0: equal; 1: a view differs; 3: no view differs, but one was not compared or has unexplained differences.
-    A view that joins at the next batch run counts only if all do.
+    A new view has no answers before the next batch run. It is ignored, unless all views are new: then the code is 3.
     """
     from infra import terminal
     from infra.logs import configure_logging

@@ -58,7 +58,7 @@ EventsOption = Annotated[
     int, typer.Option(min=1, envvar="TIDEMARK_CLI_EVENTS", help="How many events to generate for each view.")
 ]
 SeedOption = Annotated[
-    int, typer.Option(min=0, envvar="TIDEMARK_CLI_SEED", help="Which events: the same number, the same events.")
+    int, typer.Option(min=0, envvar="TIDEMARK_CLI_SEED", help="The same seed gives the same events.")
 ]
 
 

@@ -73,13 +73,13 @@ class DemoFailed(Exception):
 
 def command(
     events: Annotated[
-        int, typer.Option(min=1, envvar="TIDEMARK_CLI_EVENTS", help="How many events the day has.")
+        int, typer.Option(min=1, envvar="TIDEMARK_CLI_EVENTS", help="Number of events before the live ones.")
     ] = 20_000,
     once: Annotated[
         bool, typer.Option("--once", help="End by itself, with an exit code, instead of staying up.")
     ] = False,
 ) -> None:
-    """Start everything, send a day of events and more, query during a batch run, and prove each answer."""
+    """Start everything, send events, run a batch, and compare each answer with a recompute from scratch."""
     settings = demo_settings(load_settings())
     home = Home(settings.home)
     home.check()

@@ -1,4 +1,8 @@
-"""The OpenAPI document, from the declarations: a path for each view, with its filters, answers, rows and examples."""
+"""The OpenAPI document of the serving layer.
+
+The paths of each view come from its declaration, with filters, answers, rows and examples. The other paths are written
+here by hand: a new route has to be added. Schemas are in schemas.py and alerts.py.
+"""
 
 from __future__ import annotations
 
