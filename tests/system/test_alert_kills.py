@@ -46,9 +46,9 @@ KILLS = (
     "alerts.before_commit 2",
     "alerts.after_commit 1",
     "at random",
-    *("alerts.after_commit 2", "alerts.before_commit 5", "at random") * times(0, 10),
+    *("alerts.after_commit 2", "alerts.before_commit 5", *("at random",) * times(0, 1)) * times(1, 10),
 )
-STEPS, STEPS_A_LIFE, STEP_S = times(30, 300), 14, 0.3
+STEPS, STEPS_A_LIFE, STEP_S = times(60, 300), 14, 0.3
 
 
 class Running:
@@ -129,7 +129,7 @@ def test_killed_at_every_point_each_episode_fires_once(tmp_path: Path) -> None:
                 oracle.evaluate(events, cut, as_of)
             expected = {key: len(each) for key, each in oracle.fired.items() if each}
             assert Counter(each.key for each in fired if each.alert == alert.name) == expected, alert.name
-            assert sum(expected.values()) >= 3, alert.name
+            assert expected, f"{alert.name} never fired: nothing was tried"
         delivered = Counter(delivery for delivery, body in hook.got if body["state"] == "firing")
         assert set(delivered) == {f"{episode.id}:firing" for episode in fired}
         assert (
