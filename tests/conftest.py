@@ -272,24 +272,25 @@ def _java_that_starts_quickly() -> Iterator[None]:
 def shared_stack(run_folder: Path, home: str, **overrides: Any) -> Iterator[Stack]:
     """One stack for all processes of a test run: the first that needs it starts it, the last that had it stops it."""
     folder = run_folder / "shared"
-    folder.mkdir(exist_ok=True)
+    (folder / home).mkdir(parents=True, exist_ok=True)
+    path = folder / home / home  # alone in its folder: what a home leaves outside of itself is seen
     secret, users = folder / f"{home}.secret", folder / f"{home}.users"
     with hold(folder / f"{home}.lock"):
         others = _living(users)
-        running = start_stack(folder / home, **overrides) if not others else None
+        running = start_stack(path, **overrides) if not others else None
         if running is not None:
             if running.secret:  # a home that was up before has its key already
                 secret.write_text(running.secret)
             running = running._replace(secret=secret.read_text())
         users.write_text(json.dumps([*others, os.getpid()]))
     try:
-        yield running or stack_on(folder / home, secret.read_text(), **overrides)
+        yield running or stack_on(path, secret.read_text(), **overrides)
     finally:
         with hold(folder / f"{home}.lock"):
             others = [pid for pid in _living(users) if pid != os.getpid()]
             users.write_text(json.dumps(others))
             if not others:
-                stop_stack(stack_on(folder / home, "", **overrides))
+                stop_stack(stack_on(path, "", **overrides))
 
 
 def _living(users: Path) -> list[int]:

@@ -77,7 +77,7 @@ def test_signal_in_the_first_moment_does_not_leave_the_command_alone() -> None:
     """The worst moment: the command is started, and its watcher has not even been given its process."""
     code = """
 import os, signal, subprocess, sys
-from infra import leash
+from infra.stack import leash
 class Popen(subprocess.Popen):
     def __init__(self, command):
         super().__init__(command)

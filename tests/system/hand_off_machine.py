@@ -255,7 +255,7 @@ def _happenings() -> st.SearchStrategy[Happening]:
         (1, "run_crashes", (which,)),
         (1, "retire", (st.integers(1, 3),)),
         (2, "sweep", (st.integers(0, 9),)),
-        (1, "tend", ()),
+        (1, "clean_up", ()),
         (3, "redis_is_saved", ()),
         (2, "redis_falls_back", ()),
         (1, "redis_is_flushed", ()),

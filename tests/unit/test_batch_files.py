@@ -330,7 +330,8 @@ def test_holder_that_has_not_said_who_it_is(folder: BatchFolder) -> None:
 @pytest.mark.process
 def test_what_the_serving_layer_reads_with_needs_no_spark() -> None:
     code = (
-        "import sys\nfrom batch_layer import definitions, errors, folders, lease, manifests, publish_log, pruning\n"
+        "import sys\nfrom batch_layer import lease, pruning\n"
+        "from hand_off import batch_folder, definitions, errors, manifests, publish_log\n"
         "print(*sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
