@@ -249,7 +249,7 @@ def test_run_numbers_are_given_out_once_also_to_many_at_once(folder: BatchFolder
 @pytest.mark.process
 def test_run_numbers_go_on_after_a_process_that_was_killed(folder: BatchFolder) -> None:
     code = (
-        "import pathlib, sys; from batch_layer import publish_log; from hand_off.batch_folder import BatchFolder\n"
+        "import pathlib, sys; from hand_off import publish_log; from hand_off.batch_folder import BatchFolder\n"
         "while True: print(publish_log.next_run(BatchFolder(pathlib.Path(sys.argv[1]))), flush=True)"
     )
     numbers: list[int] = []
