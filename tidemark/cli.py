@@ -40,7 +40,7 @@ def _before_all(
 stack.add_commands(app)
 
 
-class Group(NamedTuple):
+class CommandGroup(NamedTuple):
     """A group of commands, or a single command, by its module, which is imported only when it is called.
 
     The module has a typer `app`, or for a single command the function `command`. Then `help` is the first paragraph of
@@ -52,38 +52,46 @@ class Group(NamedTuple):
     is_command: bool = False
 
 
-GROUPS: dict[str, Group] = {
-    "keys": Group("tidemark.commands.keys", "Create, list and remove the access keys of the REST interfaces."),
-    "topics": Group("tidemark.commands.topics", "Create the declared topics, and compare them with the broker's."),
-    "master": Group("tidemark.commands.master", "Show the master dataset; prove, repair, compact, read and replay it."),
-    "views": Group("tidemark.commands.views", "List, show and check the declared views; create one of your own."),
-    "batch": Group("tidemark.commands.batch", "Compute the batch views; list, show, roll back and prune their runs."),
-    "speed": Group(
+GROUPS: dict[str, CommandGroup] = {
+    "keys": CommandGroup("tidemark.commands.keys", "Create, list and remove the access keys of the REST interfaces."),
+    "topics": CommandGroup(
+        "tidemark.commands.topics", "Create the declared topics, and compare them with the broker's."
+    ),
+    "master": CommandGroup(
+        "tidemark.commands.master", "Show the master dataset; prove, repair, compact, read and replay it."
+    ),
+    "views": CommandGroup(
+        "tidemark.commands.views", "List, show and check the declared views; create one of your own."
+    ),
+    "batch": CommandGroup(
+        "tidemark.commands.batch", "Compute the batch views; list, show, roll back and prune their runs."
+    ),
+    "speed": CommandGroup(
         "tidemark.commands.speed", "Show how far the speed layer is and what Redis holds; rebuild the speed views."
     ),
-    "query": Group(
+    "query": CommandGroup(
         "tidemark.commands.query",
         "Query a view: a table, bars over time, and the provenance of the result.",
         is_command=True,
     ),
-    "verify": Group(
+    "verify": CommandGroup(
         "tidemark.commands.verify",
         "Compare the speed views, or with --from-scratch every answer, with a recompute from events.",
         is_command=True,
     ),
-    "alerts": Group("tidemark.commands.alerts", "List, show, test and mute alerts."),
-    "dead": Group("tidemark.commands.dead", "List and show invalid records, and send them again."),
-    "demo": Group(
+    "alerts": CommandGroup("tidemark.commands.alerts", "List, show, test and mute alerts."),
+    "dead": CommandGroup("tidemark.commands.dead", "List and show invalid records, and send them again."),
+    "demo": CommandGroup(
         "tidemark.demo.demo",
         "Start everything, send events, run a batch, and compare each answer with a recompute from scratch.",
         is_command=True,
     ),
-    "torture": Group(
+    "torture": CommandGroup(
         "tidemark.commands.torture",
         "Inject faults into an installation of its own, and compare every answer with the reference interpreter.",
         is_command=True,
     ),
-    "import": Group(
+    "import": CommandGroup(
         "tidemark.commands.import_files",
         "Send the lines of files as events into a source: NDJSON, CSV, W3C and web-server logs.",
         is_command=True,
@@ -102,12 +110,12 @@ def _add_groups(arguments: list[str]) -> None:
             app.add_typer(typer.Typer(), name=name, help=group.help)
 
 
-def _command_of(group: Group) -> Callable[..., None]:
+def _command_of(group: CommandGroup) -> Callable[..., None]:
     command: Callable[..., None] = importlib.import_module(group.module).command
     return command
 
 
-def _not_called(group: Group) -> Callable[..., None]:
+def _not_called(group: CommandGroup) -> Callable[..., None]:
     """A stand-in for a command that is only listed."""
 
     def command() -> None: ...

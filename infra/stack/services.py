@@ -66,9 +66,7 @@ def archiver_service(settings: Settings, after: tuple[str, ...]) -> Service:
     """The archiver: from Kafka into the master dataset. It starts after the collector, which makes the topics."""
     address = str(settings.master_dir or settings.home / "master")
     # Not needed: a damaged table is repaired from Kafka, which must be up for that.
-    return _worker_service(
-        settings, "archiver", "master_dataset.archiver.__main__", address, check_heartbeat, after, refusals
-    )
+    return _worker_service(settings, "archiver", "master_dataset.archiver", address, check_heartbeat, after, refusals)
 
 
 def speed_service(settings: Settings, after: tuple[str, ...]) -> Service:

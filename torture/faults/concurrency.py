@@ -119,7 +119,7 @@ def another_writer(installation: Installation, chance: random.Random) -> Iterato
 def another_archiver(installation: Installation, chance: random.Random) -> Iterator[None]:
     """A second archiver of the same table: it is refused, or has the table before the first one does."""
     del chance
-    with _beside(installation, "master_dataset.archiver.__main__") as lines:
+    with _beside(installation, "master_dataset.archiver") as lines:
         _wait_for_log(lines, BESIDE_S, TABLE_BUSY, ARCHIVER_OPENED)
         yield
 
