@@ -13,7 +13,6 @@ from contextlib import ExitStack, suppress
 from typing import NamedTuple
 
 from batch_layer.consistency.quarantine import Compared
-from batch_layer.index.layout import DAY_S
 from hand_off.batch_folder import BatchFolder
 from infra.clients.redis import pooled_redis_client
 from infra.settings import Settings
@@ -103,10 +102,8 @@ class QueryEngine:
         view = self.served_view(name)
         readers = self._readers[view.source.name]
         with readers.batch.current() as run:
-            days = run.index(name).days
-            ranges = [(min(days), max(days) + DAY_S)] if days else []
-            if (speed := readers.speed.data_range(view, run.run)) is not None:
-                ranges.append(speed)
+            both = run.data_range(name), readers.speed.data_range(view, run.run)
+        ranges = [each for each in both if each is not None]
         return (min(begin for begin, _ in ranges), max(end for _, end in ranges)) if ranges else None
 
     def status(self, source: str) -> SourceStatus:

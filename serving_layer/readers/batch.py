@@ -136,6 +136,11 @@ class OpenRun:
             for start, end in ranges
         )
 
+    def data_range(self, name: str) -> tuple[int, int] | None:
+        """From the first day of a view to the end of its last, in seconds since 1970; None where it has none."""
+        days = self._open(name).days
+        return (days[0], days[-1] + DAY_S) if days else None
+
     def open_like(self, other: OpenRun) -> None:
         """Open the views that another run has open, before a query waits for them: each new file is read whole once."""
         for name in list(other._opened):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
 
 from redis import Redis
 from redis.exceptions import RedisError
@@ -17,6 +17,7 @@ from serving_layer.query.limits import ExecutionLimits
 from views.grain import parse_grain
 from views.view import View
 
+Reply = TypeVar("Reply")
 RETRY_AFTER_S = 0.5
 """After Redis did not reply, results are made without it for so long, at once."""
 
@@ -81,25 +82,27 @@ class SpeedViewReader:
 
     def status(self) -> SpeedStatus | None:
         """None where Redis does not reply."""
-        if time.monotonic() < self._away[0]:
-            return None
-        try:
-            return SpeedStatus(self._views.snapshot(), self._views.living_writer() is not None)
-        except (RedisError, OSError) as error:
-            self._away = time.monotonic() + RETRY_AFTER_S, f"Redis does not reply ({error})"
-            return None
+        return self._reply(lambda: SpeedStatus(self._views.snapshot(), self._views.living_writer() is not None))
 
     def data_range(self, view: View, run: int) -> tuple[int, int] | None:
         """The times of the states since a run, [begin, end) in seconds; None where there are none or no reply."""
+
+        def buckets_since_run() -> tuple[int, int] | None:
+            gids = [each.gid for each in self._views.snapshot().generations if each.run >= run]
+            return self._views.bucket_range(gids, view.hash)
+
+        buckets = self._reply(buckets_since_run)
+        return None if buckets is None else (buckets[0], buckets[1] + parse_grain(view.grain).seconds)
+
+    def _reply(self, read: Callable[[], Reply]) -> Reply | None:
+        """What Redis replies; None where it does not, and for a moment after that."""
         if time.monotonic() < self._away[0]:
             return None
         try:
-            gids = [each.gid for each in self._views.snapshot().generations if each.run >= run]
-            buckets = self._views.bucket_range(gids, view.hash)
+            return read()
         except (RedisError, OSError) as error:
             self._away = time.monotonic() + RETRY_AFTER_S, f"Redis does not reply ({error})"
             return None
-        return None if buckets is None else (buckets[0], buckets[1] + parse_grain(view.grain).seconds)
 
     def record_cut(self, cut: Cut) -> None:
         """Remember the cut of a result: a later one below it is degraded."""

@@ -106,7 +106,10 @@ def _summary(engine: QueryEngine, declared: View, fresh: dict[str, Any]) -> dict
 
 
 def _data_range(engine: QueryEngine, name: str) -> dict[str, str] | None:
-    data = engine.data_range(name)
+    try:
+        data = engine.data_range(name)
+    except NoBatchView:  # a view with damaged files is listed all the same; its queries give the reason
+        return None
     return None if data is None else {"from": iso_utc(data[0]), "to": iso_utc(data[1])}
 
 

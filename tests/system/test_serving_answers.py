@@ -183,6 +183,17 @@ def test_views_say_what_they_are_and_how_fresh(front: Front) -> None:
     assert {view["freshness"]["run"] for view in listed} == {1}
 
 
+def test_views_are_listed_where_the_files_of_one_are_damaged(front: Front) -> None:
+    front.shop.writer.apply(EVENTS, HALF)
+    front.shop.run(1)
+    indexes = front.shop.place.folder.indexes
+    moved = [file.rename(file.with_suffix(".away")) for file in indexes.rglob("*.mdb")]
+    assert moved
+    listed = front.client.get("/views")
+    assert listed.status_code == 200, listed.text
+    assert [view["data"] for view in listed.json()["views"]] == [None, None]
+
+
 def test_data_range_of_a_view_holds_all_of_its_events(front: Front) -> None:
     """At any moment, and no wider than whole days: the dashboard offers it where a chosen range has no events."""
     assert front.client.get("/views/sales").json()["data"] is None, "no events, no range"
