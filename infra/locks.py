@@ -26,8 +26,8 @@ def lock(file: IO[Any]) -> None:
     fcntl.flock(file, fcntl.LOCK_EX)
 
 
-def try_lock(file: IO[Any], *, shared: bool = False) -> bool:
-    """Lock an open file unless another process holds it. Those who share a lock do not exclude each other."""
+def try_lock(file: IO[Any] | int, *, shared: bool = False) -> bool:
+    """Lock an open file or descriptor unless another holds it. Those who share a lock do not exclude each other."""
     try:
         fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
