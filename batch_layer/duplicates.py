@@ -13,6 +13,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as f
 
+from batch_layer.parquet_files import rows_of_folders
 from batch_layer.verify_totals import values_of
 from hand_off.batch_folder import DUPLICATES, HASHES
 from hand_off.errors import BatchError
@@ -55,17 +56,15 @@ def find_duplicates(
     """Look at the events in [start, end); `earlier` names the hashes of all `known` events below `start`."""
     name = f"{run:08}"
     records, invalid = _write_hashes(records_between(spark, table, start, end), ids / name / HASHES)
+    if (written := rows_of_folders([ids / name / HASHES])) != records - invalid:
+        raise BatchError(f"{written} hashes were written of {records - invalid} events. Check the disk; run again.")
     hashes = spark.read.parquet(str(ids / name / HASHES))
-    if hashes.count() != records - invalid:
-        raise BatchError(
-            f"{hashes.count()} hashes were written of {records - invalid} events. Check the disk; run again."
-        )
     found = _within(records_between(spark, table, start, end), hashes)
     why_all = ""
     if earlier and records > invalid:
-        old = spark.read.parquet(*(str(ids / each / HASHES) for each in earlier))
-        if (count := old.count()) != known:
+        if (count := rows_of_folders(ids / each / HASHES for each in earlier)) != known:
             return Counted(records, invalid, 0, None, name, f"{count} hashes of ids are left of {known}")
+        old = spark.read.parquet(*(str(ids / each / HASHES) for each in earlier))
         across = _across(spark, table, start, end, old, hashes)
         if across is not None:
             if lower := across.where("is_lower").count():
@@ -77,7 +76,8 @@ def find_duplicates(
     if found is not None:
         _write(found, ids / name / DUPLICATES)
         found = all_duplicates(spark, ids, (name,))
-    return Counted(records, invalid, found.count() if found is not None else 0, found, name, why_all)
+    duplicates = rows_of_folders([ids / name / DUPLICATES]) if found is not None else 0
+    return Counted(records, invalid, duplicates, found, name, why_all)
 
 
 def all_duplicates(spark: SparkSession, ids: Path, names: tuple[str, ...]) -> DataFrame | None:
@@ -97,7 +97,7 @@ def merge_ids(spark: SparkSession, ids: Path, names: tuple[str, ...], name: str,
         written = 0
         if rows is not None:
             _write(rows, ids / name / part)
-            written = spark.read.parquet(str(ids / name / part)).count()
+            written = rows_of_folders([ids / name / part])
         if written != wanted[part]:
             raise BatchError(
                 f"{len(names)} folders in {str(ids)!r} have {written} {part} when merged, instead of {wanted[part]}. "

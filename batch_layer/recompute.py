@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 
 from batch_layer import verify_totals
+from batch_layer.parquet_files import count_rows, sample_rows
 from batch_layer.tables import read_files, write_files
 from hand_off.errors import BatchError
 from hand_off.manifests import DataFile, ViewData
@@ -59,9 +60,9 @@ def compute_more(job: Job, events: DataFrame, base: ViewData) -> ViewData:
         _check_files(job, files, fresh)
     else:
         old = read_files(job.spark, job.table, rewritten, like=new)
-        _check_rows(job, old, rewritten)
+        _check_rows(job, rewritten)
         files = write_files(job.spark, job.table, merged(old, new, job.view) if rewritten else new)
-        before = verify_totals.of_rows(old, job.view) if rewritten else _none(job.view)
+        before = verify_totals.of_files(_paths(job, rewritten), job.view) if rewritten else _none(job.view)
         _check_files(
             job, files, verify_totals.added(before, {n: v for n, v in fresh.items() if n != verify_totals.READ})
         )
@@ -97,27 +98,31 @@ def _check_files(job: Job, files: Collection[DataFile], expected: verify_totals.
     if not files:
         verify_totals.check_equal(job.view, dict.fromkeys(wanted, Decimal(0)), wanted)
         return
-    rows = read_files(job.spark, job.table, files)
-    verify_totals.check_equal(job.view, verify_totals.of_rows(rows, job.view), wanted)
-    _check_rows(job, rows, files)
-    for row in rows.limit(SAMPLED_ROWS).collect():
-        found = unpack(job.view.algebras, bytes(row["state"]))
+    paths = _paths(job, files)
+    verify_totals.check_equal(job.view, verify_totals.of_files(paths, job.view), wanted)
+    _check_rows(job, files)
+    for row in sample_rows(paths, ["state", *job.view.algebras], SAMPLED_ROWS):
+        found = unpack(job.view.algebras, row["state"])
         for name, algebra in job.view.algebras.items():
-            if name in rows.columns and isinstance(row[name], int) and algebra.column_value(found[name]) != row[name]:
+            if isinstance(row.get(name), int) and algebra.column_value(found[name]) != row[name]:
                 raise BatchError(
                     f"View {job.view.name!r}: the state of {name!r} says {algebra.column_value(found[name])}, "
                     f"its column {row[name]}. Nothing was published; please report this."
                 )
 
 
-def _check_rows(job: Job, rows: DataFrame, files: Collection[DataFile]) -> None:
+def _check_rows(job: Job, files: Collection[DataFile]) -> None:
     """As many rows are read as were written."""
-    written, found = sum(file.rows for file in files), rows.count()
+    written, found = sum(file.rows for file in files), count_rows(_paths(job, files))
     if found != written:
         raise BatchError(
             f"View {job.view.name!r}: {found} rows are in files that had {written}. Nothing was published. "
             "`tidemark batch run --full` recomputes them."
         )
+
+
+def _paths(job: Job, files: Iterable[DataFile]) -> list[Path]:
+    return [job.table / file.path for file in files]
 
 
 def _view_data(job: Job, kind: str, files: list[DataFile], found: verify_totals.Totals, begin: float) -> ViewData:

@@ -6,14 +6,16 @@ a merge or a disk loses in between makes them differ.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as f
 
+from batch_layer.parquet_files import sum_columns
 from hand_off.errors import BatchError
 from views.aggregates import Count, Sum
 from views.on_spark.states import COUNTED
@@ -67,17 +69,9 @@ def _total(view: View, name: str, value: Column) -> Column:
     return f.coalesce(f.sum(value.cast(f"decimal(38,{scale})")), f.lit(0))
 
 
-def of_rows(rows: DataFrame, view: View) -> Totals:
-    """The totals of rows of a batch view."""
-    columns = [COUNTED, *exact_answers(view)]
-    sums = [f.coalesce(f.sum(f.col(name).cast(_wide(rows, name))), f.lit(0)).alias(name) for name in columns]
-    (found,) = rows.agg(*sums).collect()
-    return {name: Decimal(found[name]) for name in columns}
-
-
-def _wide(rows: DataFrame, name: str) -> str:
-    scale = getattr(rows.schema[name].dataType, "scale", 0)
-    return f"decimal(38,{scale})"
+def of_files(files: Iterable[Path], view: View) -> Totals:
+    """The totals of rows of a batch view, in its files."""
+    return sum_columns(files, [COUNTED, *exact_answers(view)])
 
 
 def of_observation(seen: Observation, view: View) -> Totals | None:
