@@ -13,17 +13,20 @@ from pathlib import Path
 from pyspark.sql import DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as f
 
-from batch_layer.parquet_files import rows_of_folders
+from batch_layer import duplicates_in_memory
+from batch_layer.duplicates_in_memory import across, as_table, read_events, within
+from batch_layer.parquet_files import count_rows, files_of, rows_of_folders, write_table
 from batch_layer.verify_totals import values_of
 from hand_off.batch_folder import DUPLICATES, HASHES
 from hand_off.errors import BatchError
 from infra.disk import sync_file, sync_folder
-from master_dataset.cut import Cut
+from master_dataset.cut import Cut, count_between
 from master_dataset.reading.read_spark import records_between
 
 POSITION = ("partition", "offset")
 BROADCAST_ROWS = 1_000_000
 """Up to so many hashes are sent to every worker whole; more are joined by a shuffle."""
+HASHES_LOST = "{} hashes of ids are left of {}"
 MAX_FOLDERS = 8
 """More folders of hashes than this are merged into one: without a bound, a year of nights would be 365 to open."""
 
@@ -54,6 +57,8 @@ def find_duplicates(
     known: int = 0,
 ) -> Counted:
     """Look at the events in [start, end); `earlier` names the hashes of all `known` events below `start`."""
+    if count_between(start, end) <= duplicates_in_memory.MAX_EVENTS and known <= duplicates_in_memory.MAX_KNOWN:
+        return _find_in_memory(spark, table, start, end, ids, run, earlier, known)
     name = f"{run:08}"
     records, invalid = _write_hashes(records_between(spark, table, start, end), ids / name / HASHES)
     if (written := rows_of_folders([ids / name / HASHES])) != records - invalid:
@@ -63,21 +68,53 @@ def find_duplicates(
     why_all = ""
     if earlier and records > invalid:
         if (count := rows_of_folders(ids / each / HASHES for each in earlier)) != known:
-            return Counted(records, invalid, 0, None, name, f"{count} hashes of ids are left of {known}")
+            return Counted(records, invalid, 0, None, name, HASHES_LOST.format(count, known))
         old = spark.read.parquet(*(str(ids / each / HASHES) for each in earlier))
-        across = _across(spark, table, start, end, old, hashes)
-        if across is not None:
-            if lower := across.where("is_lower").count():
-                why_all = (
-                    f"{lower} duplicates have a lower position, in another partition, than the events that were counted"
-                )
-            across = across.select(*POSITION)
-            found = across if found is None else found.union(across).distinct()
+        again = _across(spark, table, start, end, old, hashes)
+        if again is not None:
+            why_all = _why_all(again.where("is_lower").count())
+            again = again.select(*POSITION)
+            found = again if found is None else found.union(again).distinct()
     if found is not None:
         _write(found, ids / name / DUPLICATES)
         found = all_duplicates(spark, ids, (name,))
     duplicates = rows_of_folders([ids / name / DUPLICATES]) if found is not None else 0
     return Counted(records, invalid, duplicates, found, name, why_all)
+
+
+def _find_in_memory(
+    spark: SparkSession,
+    table: Path,
+    start: Cut,
+    end: Cut,
+    ids: Path,
+    run: int,
+    earlier: tuple[str, ...],
+    known: int,
+) -> Counted:
+    """The same for few events, with one or two Spark jobs instead of a dozen."""
+    name = f"{run:08}"
+    events = read_events(spark, table, start, end)
+    valid = events.hashes.num_rows
+    write_table(events.hashes, ids / name / HASHES)
+    found, why_all = within(events), ""
+    if earlier and valid:
+        files = files_of(ids / each / HASHES for each in earlier)
+        if (count := count_rows(files)) != known:
+            return Counted(events.records, events.records - valid, 0, None, name, HASHES_LOST.format(count, known))
+        met = across(spark, table, start, events, files)
+        why_all = _why_all(sum(met.values()))
+        found |= met.keys()
+    if found:
+        write_table(as_table(found), ids / name / DUPLICATES)
+    where = all_duplicates(spark, ids, (name,)) if found else None
+    return Counted(events.records, events.records - valid, len(found), where, name, why_all)
+
+
+def _why_all(lower: int) -> str:
+    if not lower:
+        return ""
+    return f"{lower} duplicates have a lower position, in another partition, than the events that were counted"
 
 
 def all_duplicates(spark: SparkSession, ids: Path, names: tuple[str, ...]) -> DataFrame | None:

@@ -13,11 +13,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from hand_off.errors import BatchError
+from infra.disk import make_folder, sync_file, sync_folder
 
 T = TypeVar("T")
 DIGITS = 76
@@ -29,9 +31,14 @@ def count_rows(files: Iterable[Path]) -> int:
     return sum(_of_each(files, lambda file: int(file.metadata.num_rows)))
 
 
+def files_of(folders: Iterable[Path]) -> list[Path]:
+    """All files of folders that Spark or `write_table` wrote."""
+    return [path for folder in folders for path in sorted(folder.glob("*.parquet"))]
+
+
 def rows_of_folders(folders: Iterable[Path]) -> int:
-    """How many rows are in all files of folders that Spark wrote."""
-    return count_rows(path for folder in folders for path in sorted(folder.glob("*.parquet")))
+    """How many rows are in them."""
+    return count_rows(files_of(folders))
 
 
 def sum_columns(files: Iterable[Path], columns: Sequence[str]) -> dict[str, Decimal]:
@@ -51,6 +58,23 @@ def sum_columns(files: Iterable[Path], columns: Sequence[str]) -> dict[str, Deci
         for _ in _of_each(files, add):
             pass
     return totals
+
+
+def read_column(files: Iterable[Path], name: str) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """A column of whole numbers without gaps, of all files one after the other."""
+    parts = list(_of_each(files, lambda file: file.read([name])[name].to_numpy()))
+    return np.concatenate([np.array([], np.int64), *parts])
+
+
+def write_table(table: pa.Table, folder: Path) -> None:
+    """Write a table into a folder of its own, on the disk when it returns."""
+    make_folder(folder)
+    for old in folder.glob("*.parquet"):
+        old.unlink()
+    path = folder / "part-00000.parquet"
+    pq.write_table(table, path, compression="zstd")
+    sync_file(path)
+    sync_folder(folder)
 
 
 def sample_rows(files: Iterable[Path], columns: Sequence[str], count: int) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import lmdb
 import pytest
 
-from batch_layer import duplicates
+from batch_layer import duplicates, duplicates_in_memory
 from batch_layer.index import Index, Level, Tile, open_index
 from batch_layer.index.workers import SparkWorkers
 from batch_layer.lease import lease
@@ -371,8 +371,45 @@ def test_a_copy_in_a_lower_partition_that_says_something_else_is_taken(shop: Sho
     assert {group[1] for group in shop.answers("sales")} == {("b",)}
 
 
-def test_hashes_of_many_continued_runs_lie_in_few_folders_and_every_copy_is_found(shop: Shop) -> None:
+def test_few_events_and_many_are_searched_for_duplicates_alike(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process or by Spark: duplicates among new events, and of earlier ones, at lower positions too."""
+    first = made(shop, 60, 30, duplicates=0.2)
+    shop.archive(first, poison=5)
+    middle = dict(shop.cut)
+    moved = [
+        SampleRecord(each.value, replace(each.event, partition=(each.event.partition + 1) % 3)) for each in first[:20]
+    ]
+    shop.archive([*moved, *first[15:30], *made(shop, 20, 31, duplicates=0.2)], poison=2)
+    ids, found = shop.folder.ids, {}
+    for run, max_events in ((10, 0), (20, duplicates_in_memory.MAX_EVENTS)):
+        monkeypatch.setattr(duplicates_in_memory, "MAX_EVENTS", max_events)
+        one = duplicates.find_duplicates(shop.spark, shop.table, {}, middle, ids, run)
+        known = (f"{run:08}",), one.records - one.invalid
+        two = duplicates.find_duplicates(shop.spark, shop.table, middle, shop.cut, ids, run + 1, *known)
+        lost = duplicates.find_duplicates(shop.spark, shop.table, middle, shop.cut, ids, run + 2, known[0], 7)
+        found[run] = [
+            (
+                each.records, each.invalid, each.duplicates, each.why_all,
+                sorted(each.where.collect()) if each.where is not None else None,
+                sorted(shop.spark.read.parquet(str(ids / f"{run + number:08}" / "hashes")).collect()),
+            )
+            for number, each in enumerate((one, two, lost))
+        ]  # fmt: skip
+    assert found[10] == found[20]
+    one, two, lost = found[10]
+    assert one[2] > 0
+    assert two[2] > 20
+    assert "lower position" in two[3]
+    assert "7" in lost[3]
+
+
+@pytest.mark.parametrize("is_in_memory", [True, pytest.param(False, marks=pytest.mark.soak)])
+def test_hashes_of_many_continued_runs_lie_in_few_folders_and_every_copy_is_found(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, is_in_memory: bool
+) -> None:
     """Each run finds a copy of an event of every one before, also where hashes were merged that had been merged."""
+    if not is_in_memory:
+        monkeypatch.setattr(duplicates_in_memory, "MAX_EVENTS", 0)
     most, rounds, ends = 2, [made(shop, 2, seed, duplicates=0) for seed in range(100, 106)], [0]
     for run, fresh in enumerate(rounds):
         ends.append(ends[-1] + len(fresh) + run)

@@ -26,12 +26,24 @@ from tests.conftest import Stack, start_stack, stop_stack, wait_until
 TIDEMARK = str(Path(sys.executable).with_name("tidemark"))
 
 
+DECLARED = """
+from tidemark import Count, Source, Sum, View
+
+web = Source("web", fields="event_id string, event_time timestamp, url string, ms double")
+page_hits = View("page_hits", source=web, keys={"url": "url"}, answers={"hits": Count(), "ms": Sum("ms")})
+"""
+
+
 @pytest.fixture
 def whole(tmp_path: Path) -> Iterator[Stack]:
     """Everything but the scheduler, which the test starts itself; a run is due each night."""
+    views_dir = tmp_path / "views"
+    views_dir.mkdir()
+    (views_dir / "web.py").write_text(DECLARED)
     running = start_stack(
-        tmp_path / "home", archiver_enabled=True, speed_enabled=True, archive_interval_s=1, start_timeout_s=180
-    )
+        tmp_path / "home", views_dir=views_dir, with_examples=False, archiver_enabled=True, speed_enabled=True,
+        archive_interval_s=1, start_timeout_s=180,
+    )  # fmt: skip
     yield running
     stop_stack(running)
 
@@ -78,9 +90,8 @@ def send(stack: Stack, numbers: range) -> Counter[str]:
         {
             "event_id": f"e{number}",
             "event_time": f"2026-03-01T10:{number % 60:02}:00Z",
-            "user_id": f"u{number % 7}",
-            "name": "page_view",
-            "properties": {"url": f"/{number % 5}", "ms": number / 10},
+            "url": f"/{number % 5}",
+            "ms": number / 10,
         }
         for number in numbers
     ]

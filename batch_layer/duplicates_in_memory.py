@@ -1,0 +1,106 @@
+"""Find the duplicates of a few events in this process, from one Spark job: most continued runs have no more.
+
+The same rule as in `duplicates`, which does it by Spark for any number of events. Ids are compared by their SHA-256, so
+that long ones cost no more memory than short ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from batch_layer.parquet_files import read_column
+from master_dataset.cut import Cut
+from master_dataset.reading.read_spark import records_between
+
+MAX_EVENTS = 200_000
+"""A run with more new records than this asks Spark: about 20 MB here."""
+MAX_KNOWN = 20_000_000
+"""And so does one that goes on from more events than this: their hashes are 8 bytes each."""
+Location = tuple[int, int]
+"""Partition and offset."""
+HASHES_SCHEMA = pa.schema([("hash", pa.int64()), ("partition", pa.int32()), ("offset", pa.int64())])
+LOCATIONS_SCHEMA = pa.schema([("partition", pa.int32()), ("offset", pa.int64())])
+
+
+@dataclass(frozen=True)
+class Events:
+    """The records between two cuts, as far as duplicates are concerned."""
+
+    records: int
+    hashes: pa.Table
+    """Hash and location of each valid event, the lowest location first."""
+    digests: list[bytes]
+    """Of their ids, in the same order."""
+
+    @property
+    def locations(self) -> list[Location]:
+        """Of the valid events."""
+        return list(zip(self.hashes["partition"].to_pylist(), self.hashes["offset"].to_pylist(), strict=True))
+
+
+def read_events(spark: SparkSession, table: Path, start: Cut, end: Cut) -> Events:
+    """One job: everything that is needed of the events in [start, end)."""
+    rows = records_between(spark, table, start, end).select(
+        f.xxhash64("event_id").alias("hash"), "partition", "offset", _digest(), f.col("invalid").isNull().alias("valid")
+    )
+    found = rows.toArrow()
+    valid = found.filter(found["valid"]).sort_by([("partition", "ascending"), ("offset", "ascending")])
+    return Events(found.num_rows, valid.select(HASHES_SCHEMA.names).cast(HASHES_SCHEMA), valid["digest"].to_pylist())
+
+
+def within(events: Events) -> set[Location]:
+    """Duplicates of each other: all but the lowest location of each id."""
+    first: set[bytes] = set()
+    found: set[Location] = set()
+    for location, digest in zip(events.locations, events.digests, strict=True):
+        if digest in first:
+            found.add(location)
+        first.add(digest)
+    return found
+
+
+def across(spark: SparkSession, table: Path, start: Cut, events: Events, known: Sequence[Path]) -> dict[Location, bool]:
+    """Duplicates of events below `start`, whose hashes are in the files `known`, and whether theirs is lower.
+
+    Where it is, they should have counted instead, which needs another partition. States have no inverse.
+    """
+    old = read_column(known, "hash")
+    met = np.flatnonzero(np.isin(old, events.hashes["hash"].to_numpy()))
+    if not len(met):
+        return {}
+    columns = [pa.array(read_column(known, name)[met]) for name in LOCATIONS_SCHEMA.names]
+    suspects = spark.createDataFrame(pa.Table.from_arrays(columns, schema=LOCATIONS_SCHEMA))
+    lowest = _lowest(spark, table, start, suspects)
+    return {
+        location: location < lowest[digest]
+        for location, digest in zip(events.locations, events.digests, strict=True)
+        if digest in lowest
+    }
+
+
+def _lowest(spark: SparkSession, table: Path, end: Cut, suspects: DataFrame) -> dict[bytes, Location]:
+    """The lowest location of each id among valid events below `end` at the locations of `suspects`."""
+    before = records_between(spark, table, {}, end).where("invalid IS NULL")
+    rows = before.join(f.broadcast(suspects), list(LOCATIONS_SCHEMA.names), "left_semi")
+    lowest: dict[bytes, Location] = {}
+    for row in rows.select(_digest(), *LOCATIONS_SCHEMA.names).toArrow().to_pylist():
+        location = (row["partition"], row["offset"])
+        lowest[row["digest"]] = min(location, lowest.get(row["digest"], location))
+    return lowest
+
+
+def _digest() -> Column:
+    return f.unhex(f.sha2(f.col("event_id").cast("binary"), 256)).alias("digest")
+
+
+def as_table(locations: set[Location]) -> pa.Table:
+    """The locations, as Spark reads them."""
+    partitions, offsets = zip(*sorted(locations), strict=True)
+    return pa.table([pa.array(partitions, pa.int32()), pa.array(offsets, pa.int64())], schema=LOCATIONS_SCHEMA)
