@@ -1,27 +1,38 @@
-"""Log entries as an event name and values, one line each, on stderr."""
+"""Log entries: an event name and values, one line each; and the files of such lines, which lose none when rotated."""
 
 from __future__ import annotations
 
+import io
+import json
 import os
-import shutil
 import sys
+import threading
+from contextlib import suppress
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import structlog
 
 BLOCK = 65536
+MAX_UNWRITTEN_BYTES = 2**20
+"""What is kept of a log in memory while its disk is full; the rest is counted."""
 
 
-def configure_logging(level: str, stream: TextIO | None = None) -> None:
-    """Write entries of `level` and above, like `2026-11-16T02:40:11Z [info] ready service=kafka seconds=3.1`."""
+def configure_logging(level: str, stream: TextIO | None = None, form: str = "text") -> None:
+    """Write entries of `level` and above, like `2026-11-16T02:40:11Z [info] ready service=kafka seconds=3.1`.
+
+    With the form `json` each is an object: `{"event": "ready", "service": "kafka", ..., "level": "info", ...}`.
+    """
     stream = stream or sys.stderr
+    last: Any = structlog.dev.ConsoleRenderer(colors=stream.isatty(), pad_event_to=0, pad_level=False, sort_keys=False)
+    if form == "json":
+        last = structlog.processors.JSONRenderer(default=str)
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
-            structlog.dev.ConsoleRenderer(colors=stream.isatty(), pad_event_to=0, pad_level=False, sort_keys=False),
+            last,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.PrintLoggerFactory(stream),
@@ -29,20 +40,107 @@ def configure_logging(level: str, stream: TextIO | None = None) -> None:
     )
 
 
-def rotate(log_file: Path, max_bytes: int) -> bool:
-    """Copy a large log to `<name>.1` and empty it in place, because its writer keeps the file open for appending."""
-    if not log_file.exists() or log_file.stat().st_size <= max_bytes:
-        return False
-    shutil.copyfile(log_file, log_file.with_name(f"{log_file.name}.1"))
-    os.truncate(log_file, 0)
-    return True
+class LogFile:
+    """A file that whole lines are appended to, by one process. It is renamed when it has grown: no line is lost.
+
+    `x.log` becomes `x.log.1`, that `x.log.2`, and so on; beyond `keep` the oldest goes. No line is in two files.
+    While its disk is full, `MAX_UNWRITTEN_BYTES` wait in memory; a line then says how many others are missing.
+    """
+
+    def __init__(self, path: Path, max_bytes: int, keep: int, form: str = "text") -> None:
+        self.path, self._max_bytes, self._keep, self._form = path, max_bytes, keep, form
+        self._lock = threading.Lock()
+        self._unwritten = b""
+        self._lost_lines = 0
+        self._ends_line = True
+
+    def append(self, data: bytes) -> None:
+        """Append bytes; the last line may go on with the next call. Never raises: a log must not stop a service."""
+        with self._lock:
+            self._unwritten += data
+            with suppress(OSError):
+                self._write_out()
+            self._drop_surplus()
+
+    def _write_out(self) -> None:
+        """Opened for each piece: somebody may have moved or removed the file, and nobody has to close it."""
+        while self._unwritten:
+            if self._ends_line and self._size() >= self._max_bytes:
+                self._rotate()
+            with self.path.open("ab", buffering=0) as file:
+                if self._lost_lines and self._ends_line:
+                    note = f"{self._lost_lines} lines are missing here: the disk was full"
+                    file.write(f"{json.dumps({'event': note}) if self._form == 'json' else note}\n".encode())
+                    self._lost_lines = 0
+                part = self._next_part()
+                written = file.write(part)
+            self._unwritten = self._unwritten[written:]
+            self._ends_line = part[:written].endswith(b"\n")
+
+    def _next_part(self) -> bytes:
+        """As many whole lines as there is room for, at least one; else the beginning of a line."""
+        waiting, room = self._unwritten, max(1, self._max_bytes - self._size())
+        end = waiting.rfind(b"\n", 0, room) + 1 or waiting.find(b"\n") + 1 or len(waiting)
+        return waiting[:end]
+
+    def _size(self) -> int:
+        try:
+            return self.path.stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def _rotate(self) -> None:
+        # From the oldest on. A crash in between leaves a gap in the numbers, and every line in a file.
+        for number in range(self._keep, 0, -1):
+            older = self._older(number)
+            source = self._older(number - 1) if number > 1 else self.path
+            with suppress(FileNotFoundError):
+                source.replace(older)
+
+    def _older(self, number: int) -> Path:
+        return self.path.with_name(f"{self.path.name}.{number}")
+
+    def _drop_surplus(self) -> None:
+        if len(self._unwritten) > MAX_UNWRITTEN_BYTES:
+            lines = self._unwritten.splitlines(keepends=True)
+            kept: list[bytes] = []
+            size = 0
+            for line in reversed(lines):
+                size += len(line)
+                if size > MAX_UNWRITTEN_BYTES // 2:
+                    break
+                kept.append(line)
+            self._lost_lines += len(lines) - len(kept)
+            self._unwritten = b"".join(reversed(kept))
+            self._ends_line = True
+
+
+class LogStream(io.TextIOBase):
+    """A text stream that ends in a log file, for `configure_logging`."""
+
+    def __init__(self, file: LogFile) -> None:
+        self._log = file
+
+    def write(self, text: str) -> int:
+        """Append a text."""
+        self._log.append(text.encode("utf-8", errors="replace"))
+        return len(text)
 
 
 def last_lines(log_file: Path, count: int) -> list[str]:
-    """The end of a log, read backwards so that a long log costs no more than a short one; [] where there is no file."""
-    if not log_file.exists():
-        return []
-    with log_file.open("rb") as file:
+    """The end of a log, read backwards so that a long log costs no more than a short one; [] where there is no file.
+
+    Where a log was just rotated, its end is in the file before.
+    """
+    found: list[str] = []
+    for path in (log_file, log_file.with_name(f"{log_file.name}.1")):
+        if len(found) < count and path.exists():
+            found = [*_last_lines_of(path, count - len(found)), *found]
+    return found
+
+
+def _last_lines_of(path: Path, count: int) -> list[str]:
+    with path.open("rb") as file:
         position, tail = file.seek(0, os.SEEK_END), b""
         while position > 0 and tail.count(b"\n") <= count:
             start = max(0, position - BLOCK)

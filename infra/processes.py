@@ -100,7 +100,7 @@ def run_worker(name: str, work: Callable[[Worker], None]) -> int:
     Any other is a defect or a broken machine: it is logged with its traceback, and the code is 1.
     """
     settings = load_settings()
-    configure_logging(settings.log_level)
+    configure_logging(settings.log_level, form=settings.log_format)
     worker = Worker(settings, name)
     try:
         Home(settings.home).prepare()

@@ -25,6 +25,7 @@ from rich.progress import (
 from rich.text import Text
 
 from infra.tables import pairs_table, result_table
+from infra.times import readable_utc
 
 if TYPE_CHECKING:
     from infra.settings import Row
@@ -38,6 +39,12 @@ err = Console(stderr=True, markup=False, emoji=False)
 def print_json(value: Any) -> None:
     """A result for programs."""
     sys.stdout.write(json.dumps(value, indent=2) + "\n")
+
+
+def print_json_line(value: Any) -> None:
+    """One of several results for programs, each on a line of its own, at once."""
+    sys.stdout.write(json.dumps(value) + "\n")
+    sys.stdout.flush()
 
 
 def print_first_key(secret: str) -> None:
@@ -103,6 +110,10 @@ def print_status(status: dict[str, Any]) -> None:
         f"supervisor: process {status['pid']}, up for {duration(time.time() - status['began'])}",
         highlight=False,
     )
+    for service in status["services"]:
+        if last := service.get("last_restart"):
+            when = readable_utc(last["at"])
+            out.print(f"{service['name']} was last restarted at {when}: {last['reason']}", highlight=False)
 
 
 def print_result(

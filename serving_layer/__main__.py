@@ -43,7 +43,7 @@ def application() -> FastAPI:
     from serving_layer.app import create_app
 
     settings = load_settings()
-    configure_logging(settings.log_level)
+    configure_logging(settings.log_level, form=settings.log_format)
     app = create_app(settings, declared_by(settings))
     # What is loaded now stays: the cycle collector need not scan it again and again.
     gc.collect()
@@ -81,7 +81,7 @@ def main() -> int:
     """Serve until a signal. Requests in progress are finished first."""
     try:
         settings = load_settings()
-        configure_logging(settings.log_level)
+        configure_logging(settings.log_level, form=settings.log_format)
         views = declared_by(settings).views  # report what is wrong with them here, once
     except (InfraError, DeclarationError) as error:
         sys.stderr.write(f"tidemark serving: {error}\n")

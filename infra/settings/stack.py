@@ -19,10 +19,12 @@ class InstallationSettings(BaseModel):
         validate_default=True,
     )
     log_level: LogLevel = Field(default="INFO", description="Lowest severity that is logged.")
-    log_max_mb: int = Field(
-        default=20,
-        ge=1,
-        description="Size in MB at which a service's log file is rotated; one old file is kept.",
+    log_format: Literal["text", "json"] = Field(
+        default="text", description="How log entries are written: text, or json for one JSON object a line."
+    )
+    log_max_mb: int = Field(default=20, ge=1, description="Size in MB at which a service's log file is rotated.")
+    log_keep_files: int = Field(
+        default=5, ge=1, le=1000, description="Number of rotated log files of each service that are kept."
     )
     min_free_disk_mb: int = Field(
         default=1024, ge=0, description="`up` refuses to start with less free disk than this, in MB."
@@ -39,6 +41,17 @@ class InstallationSettings(BaseModel):
         default=30,
         gt=0,
         description="Maximum pause, in seconds, before a service that keeps failing is restarted.",
+    )
+    hang_timeout_s: float = Field(
+        default=60,
+        ge=0,
+        description=(
+            "Seconds that a running service may show no sign of life (no answer, no heartbeat) before it is killed and "
+            "restarted; five times as long while Kafka, Redis or a worker is busy. 0: never."
+        ),
+    )
+    supervisor_metrics_port: Port = Field(
+        default=0, description="Loopback port of the supervisor's /metrics; 0: chosen once for the home, from 9468 on."
     )
     java_home: Location | None = Field(
         default=None, description="Java installation to use; empty: JAVA_HOME, then java on PATH."

@@ -39,7 +39,7 @@ def wanted_ports(settings: Settings) -> dict[str, int]:
         ports |= {"alerts_metrics_port": settings.alerts_metrics_port}
     if has_scheduler(settings):
         ports |= {"scheduler_metrics_port": settings.scheduler_metrics_port}
-    return ports
+    return ports | {"supervisor_metrics_port": settings.supervisor_metrics_port}
 
 
 def has_scheduler(settings: Settings) -> bool:

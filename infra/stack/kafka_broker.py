@@ -54,6 +54,8 @@ def kafka_service(settings: Settings, home: Home, java: Java, jars: JarSet, port
         environment=UTF8,
         check=lambda: check_kafka(settings, bootstrap),
         prepare=prepare,
+        works_silently=True,
+        recovers_silently=True,  # after a crash it reads the ends of its logs, which takes as long as they are
     )
 
 

@@ -24,6 +24,7 @@ FIRST = {
     "archiver_metrics_port": 9465,
     "speed_metrics_port": 9466,
     "alerts_metrics_port": 9467,
+    "supervisor_metrics_port": 9468,
 }
 """Where the search for a free port starts, for each setting."""
 

@@ -46,6 +46,8 @@ def redis_service(home: Home, port: int, max_memory_mb: int) -> Service:
         address=f"redis://{LOOPBACK}:{port}/0",
         check=lambda: check_redis_port(port),
         prepare=prepare,
+        works_silently=True,  # a long script, a fork or a slow disk
+        recovers_silently=True,  # it reads its append-only file
     )
 
 

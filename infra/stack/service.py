@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 
 class State(StrEnum):
@@ -50,3 +51,11 @@ class Service:
     problems: Callable[[], str] = lambda: ""
     """Which of its parts do not work although it is ready. It keeps running, and the status is not ready."""
     folder: Path | None = None
+    pulse: Callable[[], Any] | None = None
+    """A sign of life: a value that is another each time, None where there is none. Without one, a check that passes is
+    the sign. A service that waits for another one fails its check and still has a pulse: killing it would not help.
+    """
+    works_silently: bool = False
+    """Whether hard work may keep it from giving a sign of life. As long as it works, a hang is assumed later."""
+    recovers_silently: bool = False
+    """Whether its start may take any time as long as it works: a broker reads its logs after a crash."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import http.client
+import json
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
+from infra.disk import file_stamp
 from infra.home import Home
 from infra.java.find import find_java
 from infra.java.jars import cached_jars
@@ -20,6 +23,7 @@ from infra.stack.service import UTF8, Service
 
 OF_SERVERS = ("kafka_port", "kafka_controller_port", "redis_port")
 """The layers' processes have addresses instead."""
+MAX_BODY_BYTES = 65_536
 
 
 def build_services(settings: Settings) -> list[Service]:
@@ -96,13 +100,16 @@ def alerts_service(settings: Settings, after: tuple[str, ...]) -> Service:
 
 def _rest_service(settings: Settings, name: str, module: str, address: str, after: tuple[str, ...]) -> Service:
     """A process that answers by REST, with its readiness at /ready."""
+    server = RestCheck(address)
     return Service(
         name=name,
         command=(sys.executable, "-P", "-m", module),
         address=address,
-        check=lambda: check_http(address, "/ready"),
+        check=server.check,
         after=after,
         environment=child_environment(settings),
+        problems=server.problems,
+        pulse=server.pulse,
     )
 
 
@@ -128,18 +135,61 @@ def _worker_service(
         is_needed=False,
         last_error=lambda: last_error(status_file),
         problems=lambda: problems(status_file),
+        pulse=lambda: file_stamp(status_file),  # not the time in it: the system's clock may be set
+        works_silently=True,  # a large commit, the first look at a long table
     )
+
+
+class RestCheck:
+    """How the supervisor asks a REST server: by `/ready`, whose member `problems` names what does not work."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._has_answered = False
+        self._problems = ""
+
+    def check(self) -> str | None:
+        """None when the server is ready; otherwise what it says instead."""
+        status, body = _get(self._address, "/ready")
+        self._has_answered = status is not None
+        if status != 200:
+            return body if status is None else f"/ready answered {status}: {body[:500]}"
+        self._problems = _problems_in(body)
+        return None
+
+    def problems(self) -> str:
+        """What a ready server says of itself, a line each."""
+        return self._problems
+
+    def pulse(self) -> object | None:
+        """Any answer is a sign of life, also that it is not ready: it may wait for Kafka, and restarting is no help."""
+        return object() if self._has_answered or _get(self._address, "/health")[0] is not None else None
+
+
+def _problems_in(body: str) -> str:
+    with suppress(ValueError, AttributeError):
+        found = json.loads(body).get("problems")
+        if isinstance(found, list):
+            return "\n".join(map(str, found))
+    return ""
 
 
 def check_http(address: str, path: str, timeout_s: float = 5.0) -> str | None:
     """None when the server answers 200; otherwise what it did instead."""
+    status, body = _get(address, path, timeout_s)
+    if status is None:
+        return body
+    return None if status == 200 else f"{path} answered {status}: {body[:500]}"
+
+
+def _get(address: str, path: str, timeout_s: float = 5.0) -> tuple[int | None, str]:
+    """Status and body of an answer; None and the reason where there is none."""
     connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=timeout_s)
     try:
         connection.request("GET", path)
         answer = connection.getresponse()
-        body = answer.read(500).decode("utf-8", errors="replace")
+        return answer.status, answer.read(MAX_BODY_BYTES).decode("utf-8", errors="replace")
     except (OSError, http.client.HTTPException) as error:
-        return f"no answer from {address}: {error}"
+        return None, f"no answer from {address}: {error}"
     finally:
         connection.close()
-    return None if answer.status == 200 else f"{path} answered {answer.status}: {body}"

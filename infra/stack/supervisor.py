@@ -12,81 +12,75 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-import psutil
 import structlog
 
 from infra.backoff import pause_after
 from infra.errors import InfraError, ServiceFailed
-from infra.home import Home, read_json, write_json
-from infra.logs import last_lines, rotate
+from infra.home import Home, write_json
+from infra.logs import LogFile, last_lines
+from infra.settings import Settings
+from infra.stack.child import TRIES_BEFORE_GIVING_UP, Cause, Child, End, exit_text
 from infra.stack.leash import leashed
+from infra.stack.leftovers import created_at
+from infra.stack.log_pipe import LogPipe
+from infra.stack.restart_requests import forget_requests, take_requests
 from infra.stack.service import Service, State
+from infra.stack.vital_signs import Look, Vitality, look_at
 from infra.version import VERSION
 
 TICK_S = 0.05
 CHECK_EVERY_S = {State.STARTING: 0.1, State.READY: 5.0, State.UNRESPONSIVE: 1.0}
 CHECKS_UNTIL_UNRESPONSIVE = 2
-ROTATE_EVERY_S = 30.0
 FIRST_BACKOFF_S = 0.5
-LEFTOVER_GONE_S = 10.0
 STEADY_AFTER_S = 30.0
 """A service that was ready for this long starts its back-off from the beginning when it dies."""
 MAX_DOUBLINGS = 3
 """Of the time to become ready, for a service that was killed because it was not."""
-TRIES_BEFORE_GIVING_UP = 3
-"""Deaths before a service was ever ready, after which `up` fails. A service that was ready is always restarted."""
+WORKING_FACTOR = 5
+"""How much longer than others a service may be silent that works silently, while it works."""
+GONE_S = 5.0
+"""How long we wait for a process after SIGKILL. One that waits for a broken disk may never go."""
+DRAIN_S = 1.0
+"""How long we wait for the last lines of a process that has ended."""
 
 log = structlog.get_logger()
 
 
-@dataclass
-class Child:
-    """A service at run time."""
+@dataclass(frozen=True)
+class Limits:
+    """Times in seconds and sizes that a supervisor keeps to."""
 
-    service: Service
-    state: State = State.WAITING
-    process: subprocess.Popen[bytes] | None = None
-    started_at: float = 0.0
-    ready_at: float = 0.0
-    was_ready: bool = False
-    deaths_in_row: int = 0
-    restarts: int = 0
-    slow_starts: int = 0
-    failed_checks: int = 0
-    message: str = ""
-    problems: str = ""  # of one that is ready
-    check: Future[str | None] | None = None
-    next_at: float = 0.0  # monotonic: of the next check, or of the next start while pausing
+    start_timeout_s: float
+    stop_timeout_s: float
+    backoff_max_s: float
+    hang_timeout_s: float = 0.0
+    """0: nothing is killed because it hangs."""
+    log_max_mb: int = 20
+    log_keep_files: int = 5
+    log_form: str = "text"
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether it is ready with everything that it does."""
-        return self.state is State.READY and not self.problems
+    @classmethod
+    def of(cls, settings: Settings) -> Limits:
+        """As the settings give them."""
+        return cls(
+            start_timeout_s=settings.start_timeout_s,
+            stop_timeout_s=settings.stop_timeout_s,
+            backoff_max_s=settings.restart_backoff_max_s,
+            hang_timeout_s=settings.hang_timeout_s,
+            log_max_mb=settings.log_max_mb,
+            log_keep_files=settings.log_keep_files,
+            log_form=settings.log_format,
+        )
 
-    @property
-    def is_given_up(self) -> bool:
-        """Whether `up` no longer waits for it: it failed again and again, and the others can do without."""
-        is_tried = not self.was_ready and self.deaths_in_row >= TRIES_BEFORE_GIVING_UP
-        return is_tried and not self.service.is_needed
-
-    def describe(self) -> dict[str, Any]:
-        """This child's line in the status file."""
-        pid = self.process.pid if self.process and self.state not in (State.PAUSING, State.STOPPED) else None
-        return {
-            "name": self.service.name,
-            "state": str(self.state),
-            "address": self.service.address,
-            "pid": pid,
-            "created": created_at(pid),
-            "restarts": self.restarts,
-            "message": self.message or self.problems,
-        }
+    def log_file(self, home: Home, service: str) -> LogFile:
+        """The log of a service, or of the supervisor itself."""
+        return LogFile(home.log_file(service), self.log_max_mb * 2**20, self.log_keep_files, self.log_form)
 
 
 class Supervisor:
@@ -96,25 +90,22 @@ class Supervisor:
         self,
         home: Home,
         services: list[Service],
-        *,
-        start_timeout_s: float,
-        stop_timeout_s: float,
-        backoff_max_s: float,
-        log_max_mb: int,
+        limits: Limits,
         on_change: Callable[[dict[str, Any]], None] | None = None,
+        on_tick: Callable[[], None] = lambda: None,
     ) -> None:
         self.home = home
         self.children = [Child(service) for service in services]
-        self.start_timeout_s = start_timeout_s
-        self.stop_timeout_s = stop_timeout_s
-        self.backoff_max_s = backoff_max_s
-        self.log_max_bytes = log_max_mb * 2**20
+        self.limits = limits
         self.on_change = on_change or (lambda _status: None)
+        self.on_tick = on_tick
         self._is_stopping = False
         self._shown: dict[str, Any] = {}
         self._has_warned = False
         self._began = time.time()
-        self._next_rotation = 0.0
+        self._last_tick: float | None = None
+        self._logs = {service.name: limits.log_file(home, service.name) for service in services}
+        self._pipes: dict[str, LogPipe] = {}
         self._checks = ThreadPoolExecutor(max_workers=max(1, len(services)), thread_name_prefix="check")
 
     def stop(self) -> None:
@@ -127,12 +118,16 @@ class Supervisor:
     def run(self) -> None:
         """Start everything and watch it until `stop`. Whatever ends this, no child is left."""
         try:
+            forget_requests(self.home)  # they were for a supervisor before us
             self._publish()  # at once: preparing a new home takes seconds, and `tidemark down` must find us
             while not self._is_stopping:
+                self._pass_time(time.monotonic())
+                for request in take_requests(self.home):
+                    self._restart(request.service, request.id)
                 for child in self.children:
                     self._advance(child, time.monotonic())
-                self._rotate_logs()
                 self._publish()
+                self.on_tick()
                 time.sleep(TICK_S)
         except ServiceFailed as error:
             self._publish(error=str(error))
@@ -158,6 +153,12 @@ class Supervisor:
 
     # ---- one child, one tick -------------------------------------------------
 
+    def _pass_time(self, now: float) -> None:
+        before, self._last_tick = self._last_tick, now
+        for child in self.children:
+            if before is not None:
+                child.life.pass_time(now - before)
+
     def _advance(self, child: Child, now: float) -> None:
         if child.state is State.WAITING:
             if all(other.state is State.READY for other in self.children if other.service.name in child.service.after):
@@ -166,65 +167,96 @@ class Supervisor:
             if now >= child.next_at:
                 self._start(child)
         elif child.process is not None and child.process.poll() is not None:
-            self._bury(child, now, f"ended with {_exit_text(child.process.returncode)}")
-        elif child.state is State.STARTING and now - child.started_at > (patience_s := self._patience_s(child)):
-            self._kill(child)
+            ended = End(Cause.CRASH, f"ended with {exit_text(child.process.returncode)}")
+            self._bury(child, now, child.end or ended)
+        elif child.state is State.STOPPING:
+            if now >= child.kill_at:
+                log.warning("killed", service=child.service.name, after_seconds=self.limits.stop_timeout_s)
+                self._signal_group(child)
+                child.kill_at = float("inf")  # the next ticks see it go
+        elif child.state is State.STARTING and self._is_too_slow(child, now):
+            reason = f"not ready after {self._patience_s(child):g} s: {child.message}"
             child.slow_starts += 1
-            self._bury(child, now, f"not ready after {patience_s:g} s: {child.message}")
+            self._end(child, now, End(Cause.SLOW_START, reason))
+        elif self._is_hung(child):
+            reason = f"no sign of life for {child.life.silent_s:.0f} s ({child.message or 'no new heartbeat'})"
+            self._end(child, now, End(Cause.HANG, f"it hung and was killed: {reason}"))
         else:
             self._check(child, now)
 
     def _patience_s(self, child: Child) -> float:
         """How long a child may take to be ready: twice as long where it was too slow the last time."""
-        return self.start_timeout_s * float(2 ** min(child.slow_starts, MAX_DOUBLINGS))
+        return self.limits.start_timeout_s * float(2 ** min(child.slow_starts, MAX_DOUBLINGS))
+
+    def _is_too_slow(self, child: Child, now: float) -> bool:
+        """One that recovers silently may start for as long as it works: killed, it would have to begin again."""
+        if now - child.started_at <= self._patience_s(child):
+            return False
+        return not (child.service.recovers_silently and child.life.is_working)
+
+    def _is_hung(self, child: Child) -> bool:
+        if not self.limits.hang_timeout_s or child.state not in (State.READY, State.UNRESPONSIVE):
+            return False
+        is_working = child.service.works_silently and child.life.is_working
+        limit_s = self.limits.hang_timeout_s * (WORKING_FACTOR if is_working else 1)
+        return child.life.silent_looks >= CHECKS_UNTIL_UNRESPONSIVE and child.life.silent_s >= limit_s
 
     def _start(self, child: Child) -> None:
         """Start a child. A failure to do so, for example a full disk, counts as its death: it pauses and retries."""
-        child.started_at = time.monotonic()
+        child.started_at, child.ready_at, child.end = time.monotonic(), 0.0, None
         try:
             child.service.prepare()
             child.process = self._spawn(child.service)
         except (OSError, InfraError, subprocess.SubprocessError) as error:
-            self._bury(child, time.monotonic(), f"could not be started: {error}")
+            self._bury(child, time.monotonic(), End(Cause.CRASH, f"could not be started: {error}"))
             return
         child.state, child.started_at = State.STARTING, time.monotonic()
-        child.check, child.next_at, child.failed_checks = None, 0.0, 0
+        child.check, child.next_at, child.failed_checks, child.life = None, 0.0, 0, Vitality()
         log.info("started", service=child.service.name, pid=child.process.pid)
 
     def _spawn(self, service: Service) -> subprocess.Popen[bytes]:
-        with self.home.log_file(service.name).open("ab") as output:
+        pipe = LogPipe(service.name, self._logs[service.name], self.limits.log_form)
+        try:
             return subprocess.Popen(
                 leashed(service.command),
                 stdin=subprocess.DEVNULL,
-                stdout=output,
+                stdout=pipe.writer,
                 stderr=subprocess.STDOUT,
                 cwd=service.folder or self.home.root,
                 env={**os.environ, **service.environment},
                 start_new_session=True,  # Ctrl-C reaches only us: we stop the children in order
             )
+        finally:
+            pipe.begin()
+            self._pipes[service.name] = pipe
 
     def _check(self, child: Child, now: float) -> None:
         if child.check is None:
-            if now >= child.next_at:
-                child.check = self._checks.submit(child.service.check)
+            if now >= child.next_at and child.process is not None:
+                may_work = child.service.works_silently or child.service.recovers_silently
+                asks_work = may_work and child.life.asks_work
+                child.check = self._checks.submit(look_at, child.service, child.process.pid, asks_work=asks_work)
             return
         if not child.check.done():
             return
-        error = child.check.exception()
-        missing = f"{type(error).__name__}: {error}" if error else child.check.result()
+        look = child.check.result()
         child.check = None
-        if missing is None or not child.is_given_up:  # the reason of the failures is more useful than "starting"
-            child.message = missing or ""
-        if missing is None:
-            self._note_ready(child, now)
-            child.problems = child.service.problems()
-        else:
-            child.failed_checks += 1
-            if child.state is State.READY and child.failed_checks >= CHECKS_UNTIL_UNRESPONSIVE:
-                child.state = State.UNRESPONSIVE
-                log.warning("unresponsive", service=child.service.name, missing=missing)
+        child.life.note(look)
+        self._note_check(child, look, now)
         is_doubtful = child.state is State.READY and child.failed_checks
         child.next_at = now + (1.0 if is_doubtful else CHECK_EVERY_S[child.state])
+
+    def _note_check(self, child: Child, look: Look, now: float) -> None:
+        if look.missing is None or not child.is_given_up:  # the reason of the failures is more useful than "starting"
+            child.message = look.missing or ""
+        if look.missing is None:
+            self._note_ready(child, now)
+            child.problems = child.service.problems()
+            return
+        child.failed_checks += 1
+        if child.state is State.READY and child.failed_checks >= CHECKS_UNTIL_UNRESPONSIVE:
+            child.state = State.UNRESPONSIVE
+            log.warning("unresponsive", service=child.service.name, missing=look.missing)
 
     def _note_ready(self, child: Child, now: float) -> None:
         if child.state is not State.READY:
@@ -232,27 +264,66 @@ class Supervisor:
             child.ready_at = now
         child.state, child.was_ready, child.failed_checks = State.READY, True, 0
 
-    def _bury(self, child: Child, now: float, reason: str) -> None:
+    def _restart(self, name: str, request: str) -> None:
+        """What `tidemark restart` asks for. One that is not running is started without a further pause."""
+        for child in self.children:
+            if child.service.name != name:
+                continue
+            child.request = request
+            child.deaths_in_row = 0
+            log.info("restart_requested", service=name)
+            if child.state is State.PAUSING:
+                child.next_at = 0.0
+            elif child.state not in (State.WAITING, State.STOPPING):
+                self._end(child, time.monotonic(), End(Cause.REQUEST, "a restart was requested"))
+
+    def _end(self, child: Child, now: float, end: End) -> None:
+        """Tell a child to end; it is killed when its time is over. A stopped process dies then, too."""
+        assert child.process is not None  # noqa: S101  only a child with a process is ended
+        child.state, child.end, child.message = State.STOPPING, end, end.reason
+        child.kill_at = now + self.limits.stop_timeout_s
+        level = log.info if end.cause is Cause.REQUEST else log.warning
+        level("ending", service=child.service.name, cause=str(end.cause), reason=end.reason)
+        child.process.terminate()
+
+    def _bury(self, child: Child, now: float, end: End) -> None:
         """A child died: kill the rest of its process group, then pause before the next start, longer each time."""
-        reason = f"{reason}. {recorded}" if (recorded := child.service.last_error()) else reason
+        if recorded := child.service.last_error():
+            end = End(end.cause, f"{end.reason}. {recorded}")
         self._kill(child)
         child.process = None  # its number may soon be another process's
-        steady = child.state in (State.READY, State.UNRESPONSIVE) and now - child.ready_at > STEADY_AFTER_S
-        child.deaths_in_row = 1 if steady else child.deaths_in_row + 1
-        log.warning("died", service=child.service.name, reason=reason, deaths_in_row=child.deaths_in_row)
+        is_steady = child.was_ready_for(now) > STEADY_AFTER_S
+        child.check, child.end, child.problems = None, None, ""
+        child.state, child.message = State.PAUSING, end.reason
+        if end.cause is Cause.REQUEST:
+            child.next_at = now
+            child.note_end(end)
+            log.info("ended", service=child.service.name, reason=end.reason)
+            return
+        child.deaths_in_row = 1 if is_steady else child.deaths_in_row + 1
+        log.warning(
+            "died", service=child.service.name, cause=str(end.cause), reason=end.reason,
+            deaths_in_row=child.deaths_in_row,
+        )  # fmt: skip
         if child.service.is_needed and not child.was_ready and child.deaths_in_row >= TRIES_BEFORE_GIVING_UP:
-            raise ServiceFailed(_failure_text(child.service.name, reason, self.home))
-        pause_s = pause_after(child.deaths_in_row, FIRST_BACKOFF_S, self.backoff_max_s)
-        child.state, child.next_at, child.problems = State.PAUSING, now + pause_s, ""
-        child.restarts += 1
-        child.message = reason
-        child.check = None
+            raise ServiceFailed(_failure_text(child.service.name, end.reason, self.home))
+        child.note_end(end)
+        child.next_at = now + pause_after(child.deaths_in_row, FIRST_BACKOFF_S, self.limits.backoff_max_s)
 
     def _kill(self, child: Child) -> None:
         if child.process is not None:
+            self._signal_group(child)
+            try:
+                child.process.wait(GONE_S)
+            except subprocess.TimeoutExpired:
+                log.warning("not_gone", service=child.service.name, pid=child.process.pid, after_seconds=GONE_S)
+            if pipe := self._pipes.pop(child.service.name, None):
+                pipe.drain(DRAIN_S)
+
+    def _signal_group(self, child: Child) -> None:
+        if child.process is not None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(child.process.pid, signal.SIGKILL)
-            child.process.wait()
 
     # ---- all children --------------------------------------------------------
 
@@ -265,9 +336,9 @@ class Supervisor:
                 self._publish_if_possible()
                 child.process.terminate()
                 try:
-                    child.process.wait(self.stop_timeout_s)
+                    child.process.wait(self.limits.stop_timeout_s)
                 except subprocess.TimeoutExpired:
-                    log.warning("killed", service=child.service.name, after_seconds=self.stop_timeout_s)
+                    log.warning("killed", service=child.service.name, after_seconds=self.limits.stop_timeout_s)
             self._kill(child)
             child.state = State.STOPPED
         log.info("stopped")
@@ -293,14 +364,6 @@ class Supervisor:
         self._shown = status
         self.on_change(status)
 
-    def _rotate_logs(self) -> None:
-        if time.monotonic() < self._next_rotation:
-            return
-        self._next_rotation = time.monotonic() + ROTATE_EVERY_S
-        for path in self.home.logs.glob("*.log"):
-            with suppress(OSError):  # a full disk is no reason to stop the services; the next turn tries again
-                rotate(path, self.log_max_bytes)
-
 
 def stop_on_signals(supervisor: Supervisor) -> None:
     """Let SIGINT, SIGTERM and SIGHUP stop the supervisor cleanly."""
@@ -310,70 +373,6 @@ def stop_on_signals(supervisor: Supervisor) -> None:
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, handle)
-
-
-def end_leftovers(home: Home) -> list[str]:
-    """Kill what an earlier supervisor of this home left running, and wait until it is gone.
-
-    Returns the names of the services. The caller holds the home's lock.
-    """
-    status = read_json(home.status_file) or {}
-    ended = []
-    for service in status.get("services", []):
-        for process in _left_of(service["pid"], service.get("created"), home):
-            with suppress(psutil.Error):
-                process.kill()
-            _wait_until_gone(process.pid)
-            ended.append(service["name"])
-            log.warning("ended_leftover", service=service["name"], pid=process.pid)
-    return ended
-
-
-def _left_of(leader: int | None, created: float | None, home: Home) -> list[psutil.Process]:
-    """What still runs of the session that a service led: itself, and a child of it such as Spark's JVM.
-
-    A pid that was given to another process is recognised by its start time. Where the leader is gone, only those
-    processes of its session are ours that were started for this home.
-    """
-    if leader is None or (psutil.pid_exists(leader) and not is_same_process(leader, created)):
-        return []
-    found = []
-    for process in psutil.process_iter():
-        with suppress(OSError, psutil.Error):
-            if process.pid == leader or (os.getsid(process.pid) == leader and _is_of(process, home)):
-                found.append(process)
-    return found
-
-
-def _wait_until_gone(pid: int) -> None:
-    deadline = time.monotonic() + LEFTOVER_GONE_S
-    while created_at(pid) is not None and time.monotonic() < deadline:
-        time.sleep(TICK_S)
-
-
-def _is_of(process: psutil.Process, home: Home) -> bool:
-    return process.environ().get("TIDEMARK_HOME") == str(home.root)
-
-
-def is_same_process(pid: int, created: float | None) -> bool:
-    """Whether `pid` is still the process that was started at `created`, not another one with its number."""
-    now = created_at(pid)
-    return now is not None and created is not None and abs(now - created) < 1
-
-
-def created_at(pid: int | None) -> float | None:
-    """When a process was started, in seconds since 1970; None where none of that number runs."""
-    if pid is None:
-        return None
-    try:
-        process = psutil.Process(pid)
-        return None if process.status() == psutil.STATUS_ZOMBIE else round(process.create_time(), 2)
-    except psutil.Error:
-        return None
-
-
-def _exit_text(code: int) -> str:
-    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
 
 def _failure_text(name: str, reason: str, home: Home) -> str:

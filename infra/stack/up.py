@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, TextIO, cast
 
 import structlog
 
@@ -24,14 +24,16 @@ from infra.errors import InfraError, NotRunning, ServiceFailed
 from infra.home import Home, read_json
 from infra.java.find import find_java
 from infra.java.jars import Progress, fetch_jars
-from infra.logs import configure_logging
+from infra.logs import LogStream, configure_logging
 from infra.rest.access_keys import make_first_key
 from infra.settings import Settings, child_environment, load_settings
 from infra.stack.addresses import wanted_ports
+from infra.stack.leftovers import end_leftovers
 from infra.stack.ports import check_free
 from infra.stack.service import Service
+from infra.stack.service_manager import ServiceManager
 from infra.stack.services import build_services
-from infra.stack.supervisor import Supervisor, end_leftovers, stop_on_signals
+from infra.stack.supervisor import Limits, Supervisor, stop_on_signals
 
 log = structlog.get_logger()
 
@@ -66,20 +68,23 @@ def supervise(settings: Settings, on_status: OnStatus, build: Build = build_serv
     """Run the stack in this process until a signal stops it. `build` gives the services."""
     home = Home(settings.home)
     home.prepare()
-    with home.locked(), home.log_file("supervisor").open("a", encoding="utf-8") as log_file:
-        configure_logging(settings.log_level, log_file)
+    from infra.stack.metrics import served_metrics
+
+    limits = Limits.of(settings)
+    service_manager = ServiceManager()
+    with home.locked():
+        own_log = cast(TextIO, LogStream(limits.log_file(home, "supervisor")))
+        configure_logging(settings.log_level, own_log, settings.log_format)
         end_leftovers(home)  # before the ports are looked at: leftovers may hold them
-        supervisor = Supervisor(
-            home,
-            build(settings),
-            start_timeout_s=settings.start_timeout_s,
-            stop_timeout_s=settings.stop_timeout_s,
-            backoff_max_s=settings.restart_backoff_max_s,
-            log_max_mb=settings.log_max_mb,
-            on_change=on_status,
-        )
+
+        def on_change(status: dict[str, Any]) -> None:
+            service_manager.tell(status)
+            on_status(status)
+
+        supervisor = Supervisor(home, build(settings), limits, on_change, service_manager.tick)
         stop_on_signals(supervisor)
-        supervisor.run()
+        with served_metrics(settings, supervisor.children):
+            supervisor.run()
 
 
 def start_detached(settings: Settings, on_status: OnStatus, program: tuple[str, ...] = PROGRAM) -> dict[str, Any]:

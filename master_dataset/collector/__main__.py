@@ -25,7 +25,7 @@ def main() -> int:
     """Serve until a signal ends it; requests on their way are finished first."""
     try:
         settings = load_settings()
-        configure_logging(settings.log_level)
+        configure_logging(settings.log_level, form=settings.log_format)
         declarations = declared_by(settings)
     except (InfraError, DeclarationError) as error:
         sys.stderr.write(f"tidemark collector: {error}\n")

@@ -13,7 +13,7 @@ import pytest
 
 import infra.stack.leash
 from infra.stack.leash import LEASH
-from infra.stack.supervisor import is_same_process
+from infra.stack.leftovers import is_same_process
 from tests.conftest import wait_until
 
 WATCHING = (

@@ -24,7 +24,10 @@ from infra.rest.access_keys import add_key
 from infra.rest.problems import install_problems
 from infra.rest.responses import add_metrics
 from infra.settings import load_settings
+from infra.stack.child import Cause, Child, End
+from infra.stack.metrics import SupervisorMetrics, served_metrics
 from infra.stack.ports import LOOPBACK, is_free
+from infra.stack.service import Service, State
 from infra.version import VERSION
 from master_dataset.archiver import metrics as archiver_metrics
 from master_dataset.collector.limits import Budget
@@ -35,6 +38,7 @@ from serving_layer.alerts.journal import Journal
 from serving_layer.alerts.metrics import AlertMetrics
 from serving_layer.metrics import ServingMetrics
 from speed_layer import metrics as speed_metrics
+from torture.installation_settings import free_port
 
 
 def test_registry_is_served_as_text_and_read_anew_each_time() -> None:
@@ -94,6 +98,30 @@ def samples(registry: CollectorRegistry) -> dict[tuple[str, ...], float]:
         for sample in family.samples
         if not sample.name.endswith("_created")
     }
+
+
+def test_supervisor_counts_restarts_by_their_cause(tmp_path: Path) -> None:
+    child = Child(Service(name="serving", command=(), address="", check=lambda: None), state=State.READY)
+    child.note_end(End(Cause.HANG, "it hung"))
+    child.life.silent_s = 3.0
+    registry = CollectorRegistry()
+    registry.register(SupervisorMetrics([child]))
+    found = samples(registry)
+    assert found["tidemark_service_restarts_total", "serving", "hang"] == 1
+    assert found["tidemark_service_restarts_total", "serving", "crash"] == 0
+    assert found["tidemark_service_ready", "serving"] == 1
+    assert found["tidemark_service_silent_seconds", "serving"] == 3
+    settings = load_settings(home=tmp_path, supervisor_metrics_port=free_port())
+    with served_metrics(settings, [child]):
+        answer = httpx.get(f"http://{LOOPBACK}:{settings.supervisor_metrics_port}/metrics")
+    assert 'tidemark_service_restarts_total{cause="hang",service="serving"} 1.0' in answer.text.splitlines()
+
+
+def test_taken_port_costs_the_supervisor_its_metrics_and_not_the_stack(tmp_path: Path) -> None:
+    with socket.create_server((LOOPBACK, 0)) as other:
+        settings = load_settings(home=tmp_path, supervisor_metrics_port=other.getsockname()[1])
+        with served_metrics(settings, []):
+            pass
 
 
 ACK = Ack(0, 7, 1)
@@ -182,6 +210,7 @@ def test_page_about_metrics_names_those_that_there_are_and_no_others(tmp_path: P
     }
     own = CollectorRegistry()
     CollectorMetrics(own, Budget(1))
+    own.register(SupervisorMetrics([]))
     ServingMetrics(dict, own)
     there |= {f"tidemark_serving_{name}" for name in serving_metrics.PER_VIEW}
     own.register(AlertMetrics({}, (), {}, (), Journal(tmp_path / "alerts.sqlite")))

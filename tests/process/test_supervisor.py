@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -15,11 +16,18 @@ from typing import Any
 import psutil
 import pytest
 
-from infra.errors import InfraError, ServiceFailed
+from infra.errors import InfraError, NotRunning, ServiceFailed
 from infra.home import Home, read_json, write_json
+from infra.logs import last_lines
+from infra.settings import load_settings
+from infra.stack import restart_requests
 from infra.stack import supervisor as module
+from infra.stack.child import Cause, End
+from infra.stack.leftovers import created_at, end_leftovers, is_same_process
 from infra.stack.service import Service, State
-from infra.stack.supervisor import Supervisor, created_at, end_leftovers, is_same_process
+from infra.stack.supervisor import Limits, Supervisor
+from infra.stack.up import read_status
+from infra.stack.vital_signs import Vitality
 from infra.tables import COLOURS
 from tests.conftest import wait_until
 
@@ -56,7 +64,7 @@ class Watched:
         self.history: list[dict[str, Any]] = []
         self.error: BaseException | None = None
         defaults = {"start_timeout_s": 20, "stop_timeout_s": 10, "backoff_max_s": 0.05, "log_max_mb": 1}
-        self.supervisor = Supervisor(home, services, on_change=self.history.append, **{**defaults, **options})
+        self.supervisor = Supervisor(home, services, Limits(**{**defaults, **options}), self.history.append)
         self.thread = threading.Thread(target=self._run)
 
     def _run(self) -> None:
@@ -238,7 +246,7 @@ def test_backoff_doubles_to_its_limit_and_never_ends(home: Home) -> None:
     pauses = []
     for _ in range(2000):
         child.state = State.STARTING
-        supervisor._bury(child, 0.0, "died")
+        supervisor._bury(child, 0.0, End(Cause.CRASH, "died"))
         pauses.append(child.next_at)
     assert pauses[:8] == [0.5, 1, 2, 4, 8, 16, 30, 30]
     assert set(pauses[8:]) == {30}
@@ -250,7 +258,7 @@ def test_backoff_begins_anew_after_a_steady_time(home: Home) -> None:
     child.was_ready, child.deaths_in_row = True, 5
     for ready_for_s, expected_deaths in ((module.STEADY_AFTER_S - 1, 6), (module.STEADY_AFTER_S + 1, 1)):
         child.state, child.ready_at = State.READY, 100.0
-        supervisor._bury(child, 100.0 + ready_for_s, "died")
+        supervisor._bury(child, 100.0 + ready_for_s, End(Cause.CRASH, "died"))
         assert child.deaths_in_row == expected_deaths
 
 
@@ -350,30 +358,220 @@ def test_service_that_stops_answering_is_called_unresponsive_until_it_answers(ho
     assert watched.history[-1]["services"][0]["restarts"] == 0
 
 
-@pytest.mark.usefixtures("_hurried")
-def test_grown_log_is_rotated_while_it_is_written(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "ROTATE_EVERY_S", 0.02)
-    talker = shell("talker", "while :; do head -c 300000 /dev/zero | tr '\\0' x; echo; sleep 0.02; done")
-    log_file, old = home.log_file("talker"), home.logs / "talker.log.1"
-    with running(home, [talker]):
-        wait_until("a rotation", lambda: old.exists() and old.stat().st_size > 2**20)
-        wait_until("new text", lambda: 0 < log_file.stat().st_size < 2**20)
-    assert b"\0" not in log_file.read_bytes()
+# ---- hanging -----------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("_hurried")
-def test_rotation_that_fails_does_not_stop_the_services(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_arguments: object) -> bool:
-        tries.append(1)
-        raise OSError(28, "No space left on device")
+@pytest.mark.parametrize("how", ["deaf", "stopped"])
+def test_service_that_hangs_is_killed_and_started_again(home: Home, how: str) -> None:
+    """One that ignores SIGTERM, and one that SIGSTOP keeps from hearing it."""
+    is_silent = threading.Event()
+    deaf = shell("one", "trap '' TERM; echo up; while :; do sleep 0.02; done", check=lambda: _silent_if(is_silent))
+    with running(home, [deaf, service("two")], hang_timeout_s=0.5, stop_timeout_s=0.3) as watched:
+        pid = watched.wait_for("one", State.READY)["pid"]
+        wait_until("its trap", lambda: home.log_file("one").read_text() == "up\n")
+        if how == "stopped":
+            os.kill(pid, signal.SIGSTOP)
+        is_silent.set()
+        wait_until("the old one to be gone", lambda: not psutil.pid_exists(pid))
+        is_silent.clear()
+        line = watched.wait_for("one", State.READY, restarts=1)
+        assert line["last_restart"]["cause"] == "hang"
+        assert "it hung and was killed: no sign of life for" in line["last_restart"]["reason"]
+        assert "(silent)" in line["last_restart"]["reason"]
+        assert watched.supervisor.children[0].ends[Cause.HANG] >= 1
+        assert watched.line("two")["restarts"] == 0
+    assert "stopping" in watched.states("one")[:-2]
 
-    tries: list[int] = []
-    monkeypatch.setattr(module, "ROTATE_EVERY_S", 0.0)
-    monkeypatch.setattr(module, "rotate", fail)
+
+def _silent_if(is_silent: threading.Event) -> str | None:
+    return "silent" if is_silent.is_set() else None
+
+
+@pytest.mark.usefixtures("_hurried")
+def test_service_that_answers_that_it_is_not_ready_is_left_alone(home: Home) -> None:
+    """A collector without Kafka: killing it would not bring Kafka back."""
+    looks: list[object] = []
+
+    def pulse() -> object:
+        looks.append(object())
+        return looks[-1]
+
+    is_silent = threading.Event()
+    waiting = service("one", check=lambda: _silent_if(is_silent), pulse=pulse)
+    with running(home, [waiting], hang_timeout_s=0.2) as watched:
+        pid = watched.wait_for("one", State.READY)["pid"]
+        is_silent.set()
+        watched.wait_for("one", State.UNRESPONSIVE)
+        seen = len(looks)
+        wait_until("more looks than the limit needs", lambda: len(looks) > seen + 100)
+        assert (watched.line("one")["pid"], watched.line("one")["restarts"]) == (pid, 0)
+
+
+@pytest.mark.usefixtures("_hurried")
+def test_heartbeat_that_stands_still_is_a_hang_whatever_its_check_says(home: Home) -> None:
+    """After the clock was set back, an old heartbeat looks like one of the future."""
+    beats = [1]
+    with running(home, [service("one", pulse=lambda: beats[0])], hang_timeout_s=0.3) as watched:
+        wait_until("heartbeats", lambda: watched.history and watched.line("one")["state"] == "ready")
+        line = watched.wait_for("one", State.STARTING, restarts=1)
+        assert "no new heartbeat" in line["last_restart"]["reason"]
+
+
+@pytest.mark.usefixtures("_hurried")
+def test_service_that_hangs_again_and_again_pauses_longer_each_time(home: Home) -> None:
+    supervisor = Watched(home, [service("one")], backoff_max_s=30, hang_timeout_s=60).supervisor
+    (child,) = supervisor.children
+    child.was_ready = True
+    pauses = []
+    for _ in range(4):
+        child.state, child.ready_at = State.UNRESPONSIVE, 100.0
+        child.life.silent_s = 61.0
+        supervisor._bury(child, 165.0, End(Cause.HANG, "it hung"))
+        pauses.append(child.next_at - 165.0)
+    assert pauses == pytest.approx([0.01, 0.02, 0.04, 0.08])
+
+
+def test_time_that_nobody_observed_is_no_silence(home: Home) -> None:
+    """A laptop that slept, a stopped supervisor, a clock that jumps: the next tick comes hours later."""
+    supervisor = Watched(home, [service("one")], hang_timeout_s=60).supervisor
+    (child,) = supervisor.children
+    child.state = State.READY
+    child.life.silent_looks = 2
+    for now in (0.0, 7200.0, 14400.0):
+        supervisor._pass_time(now)
+    assert not supervisor._is_hung(child)
+    for second in range(100):
+        supervisor._pass_time(14400.0 + second)
+    assert supervisor._is_hung(child)
+
+
+@pytest.mark.parametrize(
+    ("works_silently", "is_working", "silent_s", "is_hung"),
+    [
+        (True, True, 299, False),  # a broker that reads its logs
+        (True, True, 301, True),  # one that turns in a circle
+        (True, False, 59, False),
+        (True, False, 61, True),  # stopped, or in a deadlock
+        (False, True, 61, True),  # a web server whose event loop is busy answers nobody
+    ],
+)
+def test_service_that_works_silently_gets_more_time(
+    home: Home, works_silently: bool, is_working: bool, silent_s: float, is_hung: bool
+) -> None:
+    supervisor = Watched(home, [service("one", works_silently=works_silently)], hang_timeout_s=60).supervisor
+    (child,) = supervisor.children
+    child.state = State.UNRESPONSIVE
+    child.life = Vitality(silent_s=silent_s, silent_looks=2, is_working=is_working)
+    assert supervisor._is_hung(child) == is_hung
+
+
+@pytest.mark.parametrize(("recovers", "is_working", "is_ended"), [(1, 1, False), (1, 0, True), (0, 1, True)])
+def test_recovery_that_works_is_not_ended_however_long_it_takes(
+    home: Home, recovers: bool, is_working: bool, is_ended: bool
+) -> None:
+    supervisor = Watched(home, [service("broker", recovers_silently=recovers)], start_timeout_s=60).supervisor
+    (child,) = supervisor.children
+    child.state, child.life = State.STARTING, Vitality(is_working=is_working)
+    assert supervisor._is_too_slow(child, 7200.0) == is_ended
+    assert not supervisor._is_too_slow(child, 59.0)
+
+
+# ---- restarts that were asked for ----------------------------------------------
+
+
+@contextmanager
+def asked_stack(home: Home, services: list[Service], **options: Any) -> Iterator[Watched]:
+    with home.locked(), running(home, services, **options) as watched:
+        yield watched
+
+
+def ask(home: Home, name: str) -> dict[str, Any]:
+    settings = load_settings(home=home.root, start_timeout_s=20, stop_timeout_s=10)
+    return restart_requests.restart(settings, name, lambda: read_status(settings), lambda _status: None)
+
+
+@pytest.mark.usefixtures("_hurried")
+def test_restart_gives_the_service_a_new_process_and_no_back_off(home: Home) -> None:
+    with asked_stack(home, [service("one"), service("two")], backoff_max_s=600) as watched:
+        before, other = watched.wait_for("one", State.READY)["pid"], watched.wait_for("two", State.READY)["pid"]
+        for restarts in (1, 2, 3, 4):
+            line = ask(home, "one")
+            assert (line["restarts"], line["state"]) == (restarts, "ready")
+            assert line["pid"] != before
+            assert line["last_restart"]["cause"] == "request"
+            before = line["pid"]
+        assert watched.line("two")["pid"] == other
+    assert not list(home.run.glob("restart-*"))
+
+
+@pytest.mark.usefixtures("_hurried")
+def test_restart_of_a_service_that_pauses_starts_it_at_once(home: Home, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(module, "FIRST_BACKOFF_S", 3600.0)
+    good = tmp_path / "good"
+    flaky = shell(
+        "one", f"test -e {good} && exec sleep 600", is_needed=False, check=lambda: None if good.exists() else ""
+    )
+    with asked_stack(home, [flaky], backoff_max_s=3600) as watched:
+        watched.wait_for("one", State.PAUSING)
+        good.touch()
+        assert ask(home, "one")["state"] == "ready"
+
+
+@pytest.mark.usefixtures("_hurried")
+def test_restart_that_cannot_be_done_says_why(home: Home) -> None:
+    with pytest.raises(NotRunning, match=r"Nothing runs on .*home', so nothing can be restarted"):
+        ask(home, "one")
+    with asked_stack(home, [service("one"), service("two")]) as watched:
+        watched.wait_for("two", State.READY)
+        with pytest.raises(InfraError, match=r"no service 'three' in the stack of .* There are: one, two\."):
+            ask(home, "three")
+
+
+@pytest.mark.usefixtures("_hurried")
+def test_request_that_an_earlier_supervisor_did_not_take_is_forgotten(home: Home) -> None:
+    write_json(home.run / "restart-0.json", {"service": "one"})
     with running(home, [service("one")]) as watched:
-        watched.wait_for("one", State.READY)
-        wait_until("several rotations", lambda: len(tries) > 3)
-        assert watched.error is None
+        assert watched.wait_for("one", State.READY)["restarts"] == 0
+    assert not list(home.run.glob("restart-*"))
+
+
+# ---- logs ----------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("_hurried")
+def test_no_line_is_lost_or_torn_while_a_log_is_rotated(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Written as fast as a shell can, through many rotations; the service ends in the middle of them."""
+    count = 200_000
+    talker = shell("talker", f"seq -f 'line %08.0f of the service that talks' {count}; sleep 600")
+    limits = {"log_max_mb": 1, "log_keep_files": 50}
+    with running(home, [talker], **limits):
+        last = f"line {count:08} of the service that talks"
+        wait_until("the last line", lambda: last in "".join(last_lines(home.log_file("talker"), 1)))
+    files = sorted(home.logs.glob("talker.log*"), key=lambda path: int(path.suffix[1:]) if path.suffix != ".log" else 0)
+    assert len(files) > 5
+    text = b"".join(path.read_bytes() for path in reversed(files))
+    assert text == b"".join(b"line %08d of the service that talks\n" % number for number in range(1, count + 1))
+    assert all(path.stat().st_size <= 2**20 + 100 for path in files)
+
+
+@pytest.mark.usefixtures("_hurried")
+def test_last_words_of_a_service_that_ends_are_in_its_log(home: Home) -> None:
+    with running(home, [shell("one", "seq 5000; exit 3", is_needed=False)]) as watched:
+        watched.wait_for("one", State.PAUSING, restarts=1)
+        assert home.log_file("one").read_text().startswith("".join(f"{number}\n" for number in range(1, 5001)))
+
+
+@pytest.mark.usefixtures("_hurried")
+def test_every_line_of_a_log_is_an_object_where_json_is_asked_for(home: Home) -> None:
+    script = """echo 'plain "text"'; echo '{"event": "ready", "level": "info"}'; printf '\\377 no newline'"""
+    with running(
+        home, [shell("one", f"{script}; exit 1", is_needed=False)], log_form="json", backoff_max_s=60
+    ) as watched:
+        watched.wait_for("one", State.PAUSING, restarts=1)
+    lines = [json.loads(line) for line in home.log_file("one").read_text().splitlines()[:3]]
+    assert [line["event"] for line in lines] == ['plain "text"', "ready", "\ufffd no newline"]
+    assert {line["service"] for line in lines} == {"one"}
 
 
 # ---- what an earlier supervisor left behind ----------------------------------
@@ -420,10 +618,10 @@ STORM = """
 import pathlib, signal, sys
 from infra.home import Home
 from infra.stack.service import Service
-from infra.stack.supervisor import Supervisor
+from infra.stack.supervisor import Limits, Supervisor
 home = Home(pathlib.Path(sys.argv[1]))
 services = [Service(name="one", command=("sleep", "600"), address="", check=lambda: None)]
-supervisor = Supervisor(home, services, start_timeout_s=9, stop_timeout_s=9, backoff_max_s=9, log_max_mb=1)
+supervisor = Supervisor(home, services, Limits(start_timeout_s=9, stop_timeout_s=9, backoff_max_s=9))
 left = 3000
 def handle(number, frame):
     global left

@@ -21,7 +21,7 @@ import psutil
 import pytest
 
 from infra.home import Home, read_json
-from infra.stack.supervisor import is_same_process
+from infra.stack.leftovers import is_same_process
 from tests.conftest import Stack, wait_until
 
 TIDEMARK = str(Path(sys.executable).with_name("tidemark"))

@@ -20,8 +20,8 @@ from infra.clients.redis import redis_client
 from infra.home import Home, read_json, write_json
 from infra.settings import load_settings
 from infra.stack import up
+from infra.stack.leftovers import is_same_process
 from infra.stack.ports import LOOPBACK
-from infra.stack.supervisor import is_same_process
 from tests.conftest import Stack, start_stack, stop_stack, wait_until
 
 TOPIC = "survivors"

@@ -87,6 +87,35 @@ def test_down_where_nothing_runs_is_one_sentence(tidemark: Run, home: Home) -> N
     assert tidemark("down") == ("", f"tidemark: Nothing runs on {str(home.root)!r}.\n", 1)
 
 
+def test_restart_where_nothing_runs_is_one_sentence(tidemark: Run, home: Home) -> None:
+    said = tidemark("restart", "serving", "-o", "json")
+    assert said == (
+        "",
+        f"tidemark: Nothing runs on {str(home.root)!r}, so nothing can be restarted. "
+        "Start everything with `tidemark up`.\n",
+        1,
+    )
+    assert not home.root.exists()
+
+
+def test_logs_as_json_name_the_service_of_each_line(tidemark: Run, home: Home) -> None:
+    home.prepare()
+    home.log_file("kafka").write_text("one\ntwo\n")
+    home.log_file("redis").write_text('{"a": 1}\n')
+    lines = [json.loads(line) for line in tidemark("logs", "-o", "json").out.splitlines()]
+    assert lines == [
+        {"service": "kafka", "line": "one"},
+        {"service": "kafka", "line": "two"},
+        {"service": "redis", "line": '{"a": 1}'},
+    ]
+
+
+def test_systemd_unit_in_words_and_as_json(tidemark: Run, home: Home) -> None:
+    text = tidemark("systemd-unit").out
+    assert f'Environment="TIDEMARK_HOME={home.root}"' in text.splitlines()
+    assert json.loads(tidemark("systemd-unit", "-o", "json").out) == {"name": "tidemark.service", "text": text}
+
+
 def test_logs(tidemark: Run, home: Home) -> None:
     assert tidemark("logs").code == 1
     home.prepare()

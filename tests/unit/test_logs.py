@@ -1,8 +1,10 @@
-"""Logs: one line an entry, rotated in place, read from their end, followed through a rotation."""
+"""Logs: one line an entry, rotated without a loss, read from their end, followed through a rotation."""
 
 from __future__ import annotations
 
 import io
+import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ import structlog
 
 from infra.errors import InfraError
 from infra.home import Home
-from infra.logs import BLOCK, configure_logging, last_lines, rotate
+from infra.logs import BLOCK, MAX_UNWRITTEN_BYTES, LogFile, configure_logging, last_lines
 from infra.stack import log_reader
 from infra.stack.log_reader import follow_logs, print_logs
 
@@ -67,17 +69,71 @@ def test_missing_log_has_no_lines(tmp_path: Path) -> None:
     assert last_lines(tmp_path / "no.log", 5) == []
 
 
-def test_rotation_keeps_the_old_text_and_the_writer_goes_on(tmp_path: Path) -> None:
-    """The writer is a child that holds the file open: it must neither lose its place nor leave a hole."""
-    path = tmp_path / "x.log"
-    with path.open("ab", buffering=0) as writer:
-        writer.write(b"old\n")
-        assert not rotate(path, max_bytes=4)
-        assert rotate(path, max_bytes=3)
-        writer.write(b"new\n")
-    assert path.read_bytes() == b"new\n"
-    assert (tmp_path / "x.log.1").read_bytes() == b"old\n"
-    assert not rotate(tmp_path / "no.log", 1)
+@pytest.mark.parametrize("piece", [1, 3, 7, 64, 10_000])
+def test_rotated_files_have_every_line_once_and_whole(tmp_path: Path, piece: int) -> None:
+    """In whatever pieces the lines arrive."""
+    text = "".join(f"line {number} {'x' * (number % 40)}\n" for number in range(200)).encode()
+    log = LogFile(tmp_path / "x.log", max_bytes=300, keep=100)
+    for start in range(0, len(text), piece):
+        log.append(text[start : start + piece])
+    files = [tmp_path / "x.log", *(tmp_path / f"x.log.{number}" for number in range(1, 100))]
+    parts = [path.read_bytes() for path in files if path.exists()]
+    assert len(parts) > 10
+    assert b"".join(reversed(parts)) == text
+    assert all(part.endswith(b"\n") for part in parts)
+
+
+def test_only_so_many_rotated_files_are_kept(tmp_path: Path) -> None:
+    log = LogFile(tmp_path / "x.log", max_bytes=5, keep=2)
+    for number in range(6):
+        log.append(f"line {number}\n".encode())
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
+        "x.log": "line 5\n", "x.log.1": "line 4\n", "x.log.2": "line 3\n",
+    }  # fmt: skip
+
+
+def test_log_that_somebody_removed_is_made_again(tmp_path: Path) -> None:
+    log = LogFile(tmp_path / "x.log", max_bytes=1000, keep=2)
+    log.append(b"one\n")
+    (tmp_path / "x.log").unlink()
+    log.append(b"two\n")
+    assert (tmp_path / "x.log").read_text() == "two\n"
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_lines_wait_while_the_disk_is_full_and_those_that_are_lost_are_counted(tmp_path: Path, form: str) -> None:
+    folder = tmp_path / "logs"
+    log = LogFile(folder / "x.log", max_bytes=10 * MAX_UNWRITTEN_BYTES, keep=2, form=form)
+    log.append(b"first\n")  # there is no folder: it cannot be written
+    log.append(b"second\n")
+    folder.mkdir()
+    log.append(b"third\n")
+    assert (folder / "x.log").read_text() == "first\nsecond\nthird\n"
+    shutil.rmtree(folder)
+    line = b"y" * 1023 + b"\n"
+    count = MAX_UNWRITTEN_BYTES // len(line) + 1
+    for _ in range(count):
+        log.append(line)
+    folder.mkdir()
+    log.append(b"last\n")
+    note, *lines = (folder / "x.log").read_text().splitlines()
+    lost = count + 1 - len(lines)
+    words = f"{lost} lines are missing here: the disk was full"
+    assert note == (words if form == "text" else json.dumps({"event": words}))
+    assert (lost > 0, lines[-1]) == (True, "last")
+
+
+def test_json_entry_is_one_object_a_line() -> None:
+    stream = io.StringIO()
+    before = structlog.get_config()
+    try:
+        configure_logging("INFO", stream, "json")
+        structlog.get_logger().info("published", view="page_hits", path=Path("/x"), note="two\nlines \ud800")
+    finally:
+        structlog.configure(**before)
+    (line,) = stream.getvalue().splitlines()
+    entry = json.loads(line)
+    assert (entry["event"], entry["view"], entry["path"], entry["level"]) == ("published", "page_hits", "/x", "info")
 
 
 def test_logs_of_all_services_are_printed_under_their_names(home: Home) -> None:
@@ -109,8 +165,8 @@ def test_following_shows_new_lines_also_after_a_rotation(home: Home, monkeypatch
             file.write("appended\n")
 
     def rotate_and_append() -> None:
-        rotate(kafka, 0)
-        kafka.write_text("after rotation\n")
+        append()
+        LogFile(kafka, max_bytes=1, keep=1).append(b"after rotation\n")
         redis.write_text("other\n")
 
     def interrupt() -> None:
@@ -121,4 +177,4 @@ def test_following_shows_new_lines_also_after_a_rotation(home: Home, monkeypatch
     out = io.StringIO()
     with pytest.raises(KeyboardInterrupt):
         follow_logs(home.root, None, out)
-    assert out.getvalue() == "kafka: appended\nkafka: after rotation\nredis: other\n"
+    assert out.getvalue() == "kafka: appended\nkafka: appended\nkafka: after rotation\nredis: other\n"

@@ -69,7 +69,7 @@ def run(
     from infra.settings import load_settings
 
     settings = load_settings()
-    configure_logging(settings.log_level)
+    configure_logging(settings.log_level, form=settings.log_format)
     rows, codes, unforeseen = [], [], None
     for source in sources or sources_to_run(settings) or sources_with_views(settings):
         try:

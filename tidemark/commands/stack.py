@@ -1,20 +1,22 @@
-"""`tidemark up`, `down`, `status`, `logs`, `doctor`, `config`, `jars` and `version`: run an installation."""
+"""`tidemark up`, `down`, `restart`, `status`, `logs`, `doctor`, `config`, `jars` and others: run an installation."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tidemark.commands.options import Output, OutputOption
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from infra.settings import Settings
 
 
 def add_commands(app: typer.Typer) -> None:
     """Register them, in the order of `--help`."""
-    for command in (up, down, status, logs, doctor, config, jars, version):
+    for command in (up, down, restart, status, logs, doctor, config, jars, systemd_unit, version):
         app.command()(command)
 
 
@@ -28,22 +30,36 @@ def up(
             help="Return when everything is ready; keep it running.",
         ),
     ] = False,
+    output: OutputOption = Output.TABLE,
 ) -> None:
-    """Start Kafka, Redis and the layers' processes; keep them running, here or detached."""
+    """Start Kafka, Redis and the layers' processes; keep them running, here or detached.
+
+    With --output json each status is a line, detached only the last; `first_key` is a new home's first access key.
+    """
     from infra import terminal
     from infra.stack import up
 
     settings = _settings()
     with terminal.jar_progress() as progress:
         up.check_and_fetch(settings, progress)
-    if (secret := up.first_access_key(settings)) is not None:
-        terminal.print_first_key(secret)
-    with terminal.live_status() as show:
+    secret = up.first_access_key(settings)
+    if output is Output.JSON:
+        key = {} if secret is None else {"first_key": {"name": "admin", "secret": secret}}
         if detach:
-            status = up.start_detached(settings, show)
+            status = up.start_detached(settings, lambda _status: None)
+            terminal.print_json({**status, **key})
         else:
-            up.supervise(settings, show)
+            up.supervise(settings, lambda status: terminal.print_json_line({**status, **key}))
             return
+    else:
+        if secret is not None:
+            terminal.print_first_key(secret)
+        with terminal.live_status() as show:
+            if detach:
+                status = up.start_detached(settings, show)
+            else:
+                up.supervise(settings, show)
+                return
     broken = [service for service in status["services"] if service["state"] != "ready" or service["message"]]
     for service in broken:
         what = "runs, but" if service["state"] == "ready" else "does not run:"
@@ -53,15 +69,40 @@ def up(
         raise typer.Exit(1)
 
 
-def down() -> None:
+def down(output: OutputOption = Output.TABLE) -> None:
     """Stop what `up` started on this home."""
     from infra import terminal
     from infra.stack import up
 
     settings = _settings()
+    if output is Output.JSON:
+        up.stop(settings, lambda _status: None)
+        terminal.print_json({"home": str(settings.home), "running": False})
+        return
     with terminal.live_status() as show:
         up.stop(settings, show)
     typer.echo(f"Stopped {settings.home}.")
+
+
+def restart(
+    service: Annotated[str, typer.Argument(help="Which service, as `tidemark status` names it.")],
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Restart one service of the running stack, and wait until it is ready. The others keep running."""
+    from infra import terminal
+    from infra.stack import restart_requests, up
+
+    settings = _settings()
+
+    def ask(show: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+        return restart_requests.restart(settings, service, lambda: up.read_status(settings), show)
+
+    if output is Output.JSON:
+        terminal.print_json(ask(lambda _status: None))
+        return
+    with terminal.live_status() as show:
+        line = ask(show)
+    typer.echo(f"Restarted {service} (process {line['pid']}).")
 
 
 def status(output: OutputOption = Output.TABLE) -> None:
@@ -97,14 +138,15 @@ def logs(
             "--follow", "-f", envvar="TIDEMARK_CLI_FOLLOW", help="Print new lines as they arrive, until Ctrl-C."
         ),
     ] = False,
+    output: OutputOption = Output.TABLE,
 ) -> None:
-    """Print the end of the logs."""
+    """Print the end of the logs. With --output json each line is an object with `service` and `line`."""
     from infra.stack.log_reader import follow_logs, print_logs
 
-    home = _settings().home
-    print_logs(home, service, lines)
+    home, as_json = _settings().home, output is Output.JSON
+    print_logs(home, service, lines, as_json=as_json)
     if follow:
-        follow_logs(home, service)
+        follow_logs(home, service, as_json=as_json)
 
 
 def doctor(output: OutputOption = Output.TABLE) -> None:
@@ -149,6 +191,7 @@ def jars(
             help="Print those that Spark needs, separated by commas, as `spark-submit --jars` takes them.",
         ),
     ] = False,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Fetch the jars of Kafka and Spark into the cache, or check them; archive Spark's classes for quicker starts."""
     from infra import terminal
@@ -159,23 +202,50 @@ def jars(
 
     settings = _settings()
     java = find_java(settings.java_home)
+    as_json = output is Output.JSON
     if relock:
-        typer.echo(f"Locked {write_lock(java, settings.jars_dir, settings.ivy_settings)} jars.")
+        locked = write_lock(java, settings.jars_dir, settings.ivy_settings)
+        terminal.print_json({"locked": locked}) if as_json else typer.echo(f"Locked {locked} jars.")
         return
     with terminal.jar_progress() as progress:
         found = fetch_jars(java, settings.jars_dir, settings.ivy_settings, progress)
     if for_spark:
-        typer.echo(",".join(map(str, found.spark)))
+        spark = list(map(str, found.spark))
+        terminal.print_json(spark) if as_json else typer.echo(",".join(spark))
         return
-    typer.echo(f"All jars are in {found.folder}, every hash right.")
-    if not find_archive(java, found):
-        typer.echo("Archiving Spark's classes for quicker starts (a minute, once) ...")
+    if not as_json:
+        typer.echo(f"All jars are in {found.folder}, every hash right.")
+        if not find_archive(java, found):
+            typer.echo("Archiving Spark's classes for quicker starts (a minute, once) ...")
+    archive, problem = None, ""
     try:
         archive = make_archive(java, found)
     except JarsError as error:  # sessions start all the same, only slower
-        typer.echo(f"Spark's classes are not archived for quicker starts: {error}")
+        problem = str(error)
+    if as_json:
+        made = None if archive is None else str(archive)
+        terminal.print_json({"folder": str(found.folder), "class_archive": made, "problem": problem})
+    elif archive is None:
+        typer.echo(f"Spark's classes are not archived for quicker starts: {problem}")
     else:
         typer.echo(f"Spark's classes are archived for quicker starts in {archive}.")
+
+
+def systemd_unit(output: OutputOption = Output.TABLE) -> None:
+    """Print a systemd unit that runs this home as a service, for the user who calls this.
+
+    For example: tidemark systemd-unit | sudo tee /etc/systemd/system/tidemark.service
+    """
+    from infra import terminal
+    from infra.stack.systemd_unit import unit_text, unit_warnings
+
+    settings = _settings()
+    for warning in unit_warnings(settings):
+        typer.echo(f"tidemark: {warning}", err=True)
+    text = unit_text(settings)
+    terminal.print_json({"name": "tidemark.service", "text": text}) if output is Output.JSON else typer.echo(
+        text, nl=False
+    )
 
 
 def version(output: OutputOption = Output.TABLE) -> None:
