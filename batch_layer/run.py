@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from batch_layer import duplicates
 from batch_layer.consistency.comparison import Comparison
 from batch_layer.consistency.quarantine import to_json
+from batch_layer.deadline import deadline
 from batch_layer.delta_log import exposed_run
 from batch_layer.duplicates import Counted, all_duplicates, find_duplicates, merge_ids
 from batch_layer.index import Index, open_index
@@ -73,7 +74,12 @@ def run_batch(
     if not views:
         raise BatchError(f"Source {source!r} has no views. Declare one: `tidemark views new NAME` writes a beginning.")
     folder = BatchFolder.of(settings, source)
-    with lease(folder, f"batch run of {source}"), HandOff.of(settings, folder) as hand_off:
+    limit_s = settings.batch_deadline_s
+    with (
+        lease(folder, f"batch run of {source}"),
+        deadline(source, limit_s, report) as report,
+        HandOff.of(settings, folder) as hand_off,
+    ):
         master = MasterSnapshot(declared.name, table_path(settings, source))
         report("checking the master dataset", 0, 0)
         master.check()

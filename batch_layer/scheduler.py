@@ -14,6 +14,7 @@ from typing import Any
 
 import structlog
 
+from batch_layer.deadline import GRACE_S, kill_below
 from batch_layer.schedule import Attempt, Progress, Schedule, overdue_since, progress_from_json
 from hand_off import publish_log
 from hand_off.batch_folder import BatchFolder
@@ -31,6 +32,8 @@ from master_dataset.table.paths import table_path
 
 HEARTBEAT_S = 1.0
 LOOK_S = 0.2
+HANGS_S = 2 * GRACE_S
+"""After its deadline, for a run to end itself."""
 STOP_S = 10.0
 """How long a run may take to stop when the scheduler is stopped. The supervisor's patience with us is longer."""
 
@@ -223,7 +226,8 @@ class Scheduler:
     def _make_run(self, source: str) -> int:
         log.info("run_started", source=source)
         began = time.monotonic()
-        code = run_child(self._command(source), child_environment(self.settings), self._is_stopping)
+        limit_s = self.settings.batch_deadline_s and self.settings.batch_deadline_s + HANGS_S
+        code = run_child(self._command(source), child_environment(self.settings), self._is_stopping, limit_s)
         log.info("run_ended", source=source, exit_code=code, seconds=round(time.monotonic() - began, 1))
         return code
 
@@ -233,21 +237,28 @@ class Scheduler:
         sync_folder(progress_file(self.settings).parent)
 
 
-def run_child(command: Sequence[str], environment: Mapping[str, str], is_stopping: Callable[[], bool]) -> int:
+def run_child(
+    command: Sequence[str], environment: Mapping[str, str], is_stopping: Callable[[], bool], limit_s: float = 0.0
+) -> int:
     """Run a command until it ends, or until we are to stop; its output goes where ours goes. Returns its exit code.
 
-    It stays in our process group, so that whoever ends that ends it too.
+    It stays in our process group, so that whoever ends that ends it too. After `limit_s` (0: never) it is killed with
+    all that it started: a run has a deadline of its own, and one that is still there hangs or was stopped.
     """
     child = subprocess.Popen(leashed(command), stdin=subprocess.DEVNULL, env=dict(environment))
+    began = time.monotonic()
     while not is_stopping():
         try:
             return child.wait(LOOK_S)
         except subprocess.TimeoutExpired:
-            pass
+            if limit_s and time.monotonic() - began > limit_s:
+                log.warning("run_hung", pid=child.pid, seconds=round(limit_s), setting="batch_deadline_s")
+                break
     child.terminate()
     try:
         return child.wait(STOP_S)
     except subprocess.TimeoutExpired:
+        kill_below(child.pid)  # first: once it is gone, nobody knows what it started
         child.kill()
         return child.wait()
 

@@ -29,6 +29,19 @@ class RunRefused(BatchError):
         self.last_cut = last_cut
 
 
+class RunTimedOut(BatchError):
+    """A run that reached its deadline."""
+
+    def __init__(self, source: str, limit_s: float) -> None:
+        super().__init__(
+            f"The run of source {source!r} did not end within {limit_s:g} s (batch_deadline_s), so it was ended. "
+            "Readers see the newest published run. Its log shows what it waited for; where runs need longer, raise "
+            "TIDEMARK_BATCH_DEADLINE_S."
+        )
+        self.source = source
+        self.limit_s = limit_s
+
+
 class RunsUnknown(BatchError):
     """Redis does not say which runs the speed views still need."""
 

@@ -62,6 +62,12 @@ class LogFile:
                 self._write_out()
             self._drop_surplus()
 
+    def rotate_if_grown(self) -> None:
+        """Rename a file that others write. Who has it open goes on writing there, and no line is lost."""
+        with self._lock, suppress(OSError):
+            if self._size() >= self._max_bytes:
+                self._rotate()
+
     def _write_out(self) -> None:
         """Opened for each piece: somebody may have moved or removed the file, and nobody has to close it."""
         while self._unwritten:

@@ -30,6 +30,7 @@ PLAIN: Mapping[str, Any] = {
     "start_timeout_s": 180,
     "restart_backoff_max_s": 1,  # a process that is killed again and again must not be slow to return
     "min_free_disk_mb": 64,
+    "collector_min_free_disk_mb": 32,  # the disks are small
 }
 OF_LOCATION = (
     "home", "views_dir", "ports_file", "master_dir", "batch_dir", "kafka_", "redis_", "spark_master", "access_",

@@ -23,9 +23,10 @@ REST_TIMEOUT_S = 20.0
 PAUSE_S = 0.05
 RETRY_S = 0.5
 FLUSH_S = 120.0
-CERTAIN = (400, 401, 403, 404, 413, 415, 422, 429)
+CERTAIN = (400, 401, 403, 404, 413, 415, 422, 429, 507)
 """Statuses of the collector after which nothing is stored."""
-BUSY = 429
+LATER = (429, 507)
+"""Those after which the same events are sent again: a full buffer, a disk that is almost full."""
 
 
 @dataclass
@@ -168,11 +169,11 @@ class Producers:
                 )
                 self.fates.note(outcome)
             return []
-        if answer.headers.get("content-type") != "application/problem+json" or answer.status_code not in (429, 503):
+        if answer.headers.get("content-type") != "application/problem+json" or answer.status_code not in (*LATER, 503):
             self.problems.append(f"the collector answered {answer.status_code}: {answer.text[:500]}")
         if answer.status_code in CERTAIN:
             refused = self._all(batch, "refused", str(answer.status_code))
-            return refused if answer.status_code == BUSY else []
+            return refused if answer.status_code in LATER else []
         return self._some(batch, answer)
 
     def _some(self, batch: list[PlannedRecord], answer: httpx.Response) -> list[PlannedRecord]:

@@ -36,6 +36,11 @@ class CollectorSettings(BaseModel):
         gt=0,
         description="MB of unacknowledged events that the collector holds; beyond it, it answers 429.",
     )
+    collector_min_free_disk_mb: float = Field(
+        default=256,
+        ge=0,
+        description="Free disk in MB, of our own Kafka or the master dataset, below which the collector answers 507.",
+    )
     collector_ack_timeout_s: float = Field(
         default=10, ge=1, description="Seconds to wait for Kafka's acknowledgement before the collector answers 503."
     )
@@ -125,6 +130,11 @@ class BatchSettings(BaseModel):
     )
     batch_wait_s: float = Field(
         default=300, gt=0, description="Seconds that a batch run waits for the master dataset to reach its cut."
+    )
+    batch_deadline_s: float = Field(
+        default=43_200,
+        ge=0,
+        description="Seconds after which a batch run of a source that has not ended is ended as failed; 0: never.",
     )
     scheduler_enabled: bool = Field(
         default=True, description="Whether `up` runs the scheduler, which starts a batch run when one is due."

@@ -37,6 +37,8 @@ from infra.version import VERSION
 TICK_S = 0.05
 CHECK_EVERY_S = {State.STARTING: 0.1, State.READY: 5.0, State.UNRESPONSIVE: 1.0}
 CHECKS_UNTIL_UNRESPONSIVE = 2
+ROTATE_EVERY_S = 30.0
+OWN_LOG = "supervisor"
 FIRST_BACKOFF_S = 0.5
 STEADY_AFTER_S = 30.0
 """A service that was ready for this long starts its back-off from the beginning when it dies."""
@@ -104,6 +106,7 @@ class Supervisor:
         self._has_warned = False
         self._began = time.time()
         self._last_tick: float | None = None
+        self._next_rotation = 0.0
         self._logs = {service.name: limits.log_file(home, service.name) for service in services}
         self._pipes: dict[str, LogPipe] = {}
         self._checks = ThreadPoolExecutor(max_workers=max(1, len(services)), thread_name_prefix="check")
@@ -127,6 +130,7 @@ class Supervisor:
                 for child in self.children:
                     self._advance(child, time.monotonic())
                 self._publish()
+                self._rotate_others(time.monotonic())
                 self.on_tick()
                 time.sleep(TICK_S)
         except ServiceFailed as error:
@@ -150,6 +154,14 @@ class Supervisor:
             "error": error,
             "services": [child.describe() for child in self.children],
         }
+
+    def _rotate_others(self, now: float) -> None:
+        """Logs that are not written by us: of commands, such as batch runs, and of services that no longer run."""
+        if now >= self._next_rotation:
+            self._next_rotation = now + ROTATE_EVERY_S
+            for path in self.home.logs.glob("*.log"):
+                if path.stem not in self._logs and path.stem != OWN_LOG:
+                    self.limits.log_file(self.home, path.stem).rotate_if_grown()
 
     # ---- one child, one tick -------------------------------------------------
 

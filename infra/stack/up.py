@@ -33,7 +33,7 @@ from infra.stack.ports import check_free
 from infra.stack.service import Service
 from infra.stack.service_manager import ServiceManager
 from infra.stack.services import build_services
-from infra.stack.supervisor import Limits, Supervisor, stop_on_signals
+from infra.stack.supervisor import OWN_LOG, Limits, Supervisor, stop_on_signals
 
 log = structlog.get_logger()
 
@@ -73,7 +73,7 @@ def supervise(settings: Settings, on_status: OnStatus, build: Build = build_serv
     limits = Limits.of(settings)
     service_manager = ServiceManager()
     with home.locked():
-        own_log = cast(TextIO, LogStream(limits.log_file(home, "supervisor")))
+        own_log = cast(TextIO, LogStream(limits.log_file(home, OWN_LOG)))
         configure_logging(settings.log_level, own_log, settings.log_format)
         end_leftovers(home)  # before the ports are looked at: leftovers may hold them
 

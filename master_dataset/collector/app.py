@@ -28,6 +28,7 @@ from infra.version import VERSION
 from master_dataset.collector.context import Collector
 from master_dataset.collector.dead_letters import dead_routes
 from master_dataset.collector.events import event_routes
+from master_dataset.collector.free_disk import FreeDisk
 from master_dataset.collector.kafka_rest.admin import admin_routes
 from master_dataset.collector.kafka_rest.consume import consuming_routes
 from master_dataset.collector.kafka_rest.consumers import Consumers
@@ -57,6 +58,7 @@ def create_app(settings: Settings, declarations: Declarations) -> FastAPI:
     probe = admin.with_timeout(READY_TIMEOUT_S)
     limits = Limits.of(settings)
     budget, registry, access = Budget(limits.buffer), new_registry("collector"), Access(settings)
+    disk = FreeDisk.of(settings)
     collector = Collector(
         settings=settings,
         declarations=declarations,
@@ -65,11 +67,12 @@ def create_app(settings: Settings, declarations: Declarations) -> FastAPI:
         access=access,
         limits=limits,
         budget=budget,
+        disk=disk,
         producer=AckedProducer(config, settings.collector_ack_timeout_s, limits.buffer),
         topics=TopicCache(admin),
         parsing=Threads("parse", PARSING_THREADS),
         fetching=Threads("fetch", MAX_FETCHES),
-        metrics=CollectorMetrics(registry, budget),
+        metrics=CollectorMetrics(registry, budget, disk),
         validators={source.name: compile_validator(source) for source in declarations.sources.values()},
     )
     consumers = Consumers(
@@ -83,7 +86,9 @@ def create_app(settings: Settings, declarations: Declarations) -> FastAPI:
     @asynccontextmanager
     async def running(_app: FastAPI) -> AsyncIterator[None]:
         collector.producer.start()
-        tasks = [asyncio.create_task(_create_topics(collector, has_topics)), asyncio.create_task(consumers.sweep())]
+        disk.look()  # before the first request
+        jobs = (_create_topics(collector, has_topics), consumers.sweep(), disk.watch())
+        tasks = [asyncio.create_task(job) for job in jobs]
         yield
         for task in tasks:
             task.cancel()
@@ -102,6 +107,7 @@ def create_app(settings: Settings, declarations: Declarations) -> FastAPI:
         docs_url=None,  # FastAPI's pages load from elsewhere; /openapi.json is here
         redoc_url=None,
     )
+    app.state.disk = disk
     install_problems(app)
     for routes in (
         produce_routes(collector),
@@ -112,7 +118,7 @@ def create_app(settings: Settings, declarations: Declarations) -> FastAPI:
         admin_routes(collector),
     ):
         app.include_router(routes)
-    add_health(app, lambda: _ready(probe, has_topics), "/healthz")
+    add_health(app, lambda: _ready(probe, has_topics, disk), "/healthz")
     add_metrics(app, access, lambda: registry)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]  # FastAPI's own way to change it
     return app
@@ -138,15 +144,17 @@ async def _create_topics(collector: Collector, done: asyncio.Event) -> None:
         return
 
 
-async def _ready(probe: KafkaAdmin, has_topics: asyncio.Event) -> dict[str, Any]:
-    """Whether events can be stored: Kafka answers and the declared topics exist."""
+async def _ready(probe: KafkaAdmin, has_topics: asyncio.Event, disk: FreeDisk) -> dict[str, Any]:
+    """Whether events can be stored: Kafka answers and the declared topics exist. `problems` names disks that ran low:
+    not ready, the collector would be restarted or keep others from starting, and neither makes room.
+    """
     if not has_topics.is_set():
         raise Problem(503, "not-ready", "The declared topics are not created yet.", retry_after_s=1)
     try:
         await asyncio.to_thread(existing_topics, probe)
     except MasterDatasetError as error:
         raise Problem(503, "not-ready", f"Kafka does not answer. {error}", retry_after_s=1) from None
-    return {}
+    return {"problems": list(disk.low.values())} if disk.low else {}
 
 
 def _openapi(app: FastAPI) -> dict[str, Any]:

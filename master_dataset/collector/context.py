@@ -15,6 +15,7 @@ from infra.rest.access import Access
 from infra.rest.problems import Problem
 from infra.settings import Settings
 from infra.threads import Threads
+from master_dataset.collector.free_disk import FreeDisk
 from master_dataset.collector.limits import Budget, Limits
 from master_dataset.collector.metrics import CollectorMetrics
 from master_dataset.collector.producer import AckedProducer
@@ -36,6 +37,7 @@ class Collector:
     access: Access
     limits: Limits
     budget: Budget
+    disk: FreeDisk
     producer: AckedProducer
     topics: TopicCache
     parsing: Threads  # of large bodies
@@ -52,8 +54,10 @@ class Collector:
         return source
 
     def allow(self, request: Request, *scopes: str) -> None:
-        """Raise a problem unless the request's key has one of the scopes."""
+        """Raise a problem unless the request's key has one of the scopes, and what it sends can be stored."""
         self.access.check(request, *scopes)
+        if "produce" in scopes:
+            self.disk.check()
 
 
 def get_and_post(routes: APIRouter, path: str, **options: Any) -> Callable[[Handler], Handler]:

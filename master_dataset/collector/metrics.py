@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 
+from master_dataset.collector.free_disk import FreeDisk
 from master_dataset.collector.limits import Budget
 from master_dataset.collector.outcomes import status_of
 from master_dataset.collector.producer import Outcome, Refusal
@@ -17,7 +20,7 @@ INVALID = "invalid-event"
 class CollectorMetrics:
     """Counted by request, not by event. A topic is only named once it was found to exist."""
 
-    def __init__(self, registry: CollectorRegistry, budget: Budget) -> None:
+    def __init__(self, registry: CollectorRegistry, budget: Budget, disk: FreeDisk) -> None:
         self._stored = Counter(
             "tidemark_collector_events", "Events and messages that Kafka acknowledged.", ["topic"], registry=registry
         )
@@ -31,6 +34,7 @@ class CollectorMetrics:
             "tidemark_collector_unacknowledged_bytes", "Bytes that the collector holds and Kafka has not acknowledged.",
             registry=registry,
         ).set_function(lambda: budget.held)  # fmt: skip
+        registry.register(_DiskMetrics(disk))
 
     def count(self, topics: Sequence[str] | str, outcomes: Sequence[Outcome]) -> None:
         """What became of records, each of its topic, or all of one."""
@@ -55,6 +59,26 @@ class CollectorMetrics:
     def _count_stored(self, topic: str, count: int) -> None:
         if count:
             self._stored.labels(topic).inc(count)
+
+
+class _DiskMetrics(Collector):
+    def __init__(self, disk: FreeDisk) -> None:
+        self._disk = disk
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """What the last look found; the registry calls it at each scrape."""
+        free = GaugeMetricFamily(
+            "tidemark_collector_disk_free_bytes", "Free bytes where events are stored.", labels=["disk"]
+        )
+        low = GaugeMetricFamily(
+            "tidemark_collector_disk_low",
+            "1 while events are refused because the disk is almost full.",
+            labels=["disk"],
+        )
+        for disk, size in list(self._disk.free.items()):
+            free.add_metric([disk], size)
+            low.add_metric([disk], float(disk in self._disk.low))
+        yield from (free, low)
 
 
 def _kind(outcome: Outcome) -> str:

@@ -30,6 +30,7 @@ from infra.stack.ports import LOOPBACK, is_free
 from infra.stack.service import Service, State
 from infra.version import VERSION
 from master_dataset.archiver import metrics as archiver_metrics
+from master_dataset.collector.free_disk import FreeDisk
 from master_dataset.collector.limits import Budget
 from master_dataset.collector.metrics import CollectorMetrics
 from master_dataset.collector.producer import UNANSWERED, Ack, Outcome, Refusal
@@ -124,6 +125,7 @@ def test_taken_port_costs_the_supervisor_its_metrics_and_not_the_stack(tmp_path:
             pass
 
 
+NO_DISK = FreeDisk({}, 0)
 ACK = Ack(0, 7, 1)
 TOO_LARGE = Refusal(KafkaError.MSG_SIZE_TOO_LARGE, "too large")
 
@@ -143,7 +145,7 @@ def test_collector_counts_what_became_of_records_by_topic(
     topics: Sequence[str] | str, outcomes: list[Outcome], expected: dict[tuple[str, ...], float]
 ) -> None:
     registry, budget = CollectorRegistry(), Budget(1000)
-    metrics = CollectorMetrics(registry, budget)
+    metrics = CollectorMetrics(registry, budget, NO_DISK)
     metrics.count(topics, outcomes)
     metrics.count_invalid("web", 0)
     with budget.charge() as charge:
@@ -157,7 +159,7 @@ def test_collector_counts_what_became_of_records_by_topic(
 
 def test_collector_counts_events_that_are_not_valid() -> None:
     registry = CollectorRegistry()
-    CollectorMetrics(registry, Budget(1)).count_invalid("web", 3)
+    CollectorMetrics(registry, Budget(1), NO_DISK).count_invalid("web", 3)
     assert samples(registry)["tidemark_collector_refused_total", "web", "invalid-event"] == 3
 
 
@@ -209,7 +211,7 @@ def test_page_about_metrics_names_those_that_there_are_and_no_others(tmp_path: P
         for number in numbers
     }
     own = CollectorRegistry()
-    CollectorMetrics(own, Budget(1))
+    CollectorMetrics(own, Budget(1), NO_DISK)
     own.register(SupervisorMetrics([]))
     ServingMetrics(dict, own)
     there |= {f"tidemark_serving_{name}" for name in serving_metrics.PER_VIEW}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 import structlog
 from prometheus_client import CollectorRegistry
@@ -336,6 +338,32 @@ def test_child_that_does_not_want_to_stop_is_killed(tmp_path: Path, monkeypatch:
         "open(sys.argv[1], 'w'); time.sleep(600)"
     )
     assert run_child([sys.executable, "-S", "-c", code, str(mark)], {}, mark.exists) == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("is_stopped", [False, True], ids=["deaf", "stopped"])
+def test_run_that_hangs_is_killed_with_all_that_it_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_stopped: bool
+) -> None:
+    """Its JVM would otherwise hold memory and files for ever."""
+    monkeypatch.setattr("batch_layer.scheduler.STOP_S", 0.2)
+    mark = tmp_path / "grandchild"
+    code = (
+        "import os, signal, subprocess, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "below = subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
+        "open(sys.argv[1] + '.partial', 'w').write(str(below.pid)); os.rename(sys.argv[1] + '.partial', sys.argv[1])\n"
+        "os.kill(os.getpid(), signal.SIGSTOP) if sys.argv[2] == 'True' else time.sleep(600)"
+    )
+    command = [sys.executable, "-S", "-c", code, str(mark), str(is_stopped)]
+    assert run_child(command, dict(os.environ), lambda: False, limit_s=3) == -signal.SIGKILL
+    below = int(mark.read_text())
+    wait_until("the grandchild to be gone", lambda: not psutil.pid_exists(below) or _is_zombie(below))
+
+
+def _is_zombie(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 # ---- what it says ----------------------------------------------------------------

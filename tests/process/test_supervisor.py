@@ -556,6 +556,20 @@ def test_no_line_is_lost_or_torn_while_a_log_is_rotated(home: Home, monkeypatch:
 
 
 @pytest.mark.usefixtures("_hurried")
+def test_grown_log_of_a_command_is_rotated_and_its_writer_loses_nothing(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ROTATE_EVERY_S", 0.02)
+    path, old = home.log_file("batch"), home.logs / "batch.log.1"
+    with path.open("ab", buffering=0) as writer, running(home, [service("one")]):
+        writer.write(b"x" * 2**20 + b"\n")
+        wait_until("a rotation", old.exists)
+        writer.write(b"more\n")
+    assert old.read_bytes().endswith(b"x\nmore\n")
+    assert not path.exists()
+
+
+@pytest.mark.usefixtures("_hurried")
 def test_last_words_of_a_service_that_ends_are_in_its_log(home: Home) -> None:
     with running(home, [shell("one", "seq 5000; exit 3", is_needed=False)]) as watched:
         watched.wait_for("one", State.PAUSING, restarts=1)

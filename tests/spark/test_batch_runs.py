@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -22,13 +23,13 @@ from batch_layer.pruning import prune
 from batch_layer.run import run_batch
 from hand_off import publish_log
 from hand_off.batch_folder import BatchFolder
-from hand_off.errors import BatchError, LeaseHeld, RunRefused
+from hand_off.errors import BatchError, LeaseHeld, RunRefused, RunTimedOut
 from hand_off.manifests import Manifest, read_manifest
 from infra.settings import Settings, load_settings
 from master_dataset.table.append import append, commit_lock, create_table
 from master_dataset.table.paths import table_path
 from master_dataset.table.proofs import Kind, Proof
-from tests.conftest import Killed, assert_same, dying_at, interpreted
+from tests.conftest import Killed, assert_same, dying_at, interpreted, wait_until
 from views import in_memory
 from views.in_memory import Event
 from views.keys import unpack_key
@@ -442,6 +443,21 @@ def test_a_new_and_a_changed_view_are_computed_over_everything(shop: Shop) -> No
     shop.check()
     third = shop.run()
     assert {view.kind for view in third.views} == {"continued"}
+    shop.check()
+
+
+def test_run_over_its_deadline_fails_and_the_next_one_is_right(shop: Shop) -> None:
+    shop.archive(made(shop, 100, 10))
+    shop.run()
+    shop.archive(made(shop, 60, 11))
+    unlimited = shop.settings
+    shop.settings = unlimited.model_copy(update={"batch_deadline_s": 0.05})
+    with pytest.raises(RunTimedOut, match=r"source 'shop' did not end within 0.05 s \(batch_deadline_s\)"):
+        shop.run()
+    wait_until("the jobs to be cancelled", lambda: all(each.name != "cancel" for each in threading.enumerate()))
+    assert publish_log.served(shop.folder).run == 1
+    shop.settings = unlimited
+    assert publish_log.served(shop.folder).run < shop.run().run
     shop.check()
 
 

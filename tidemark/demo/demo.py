@@ -10,14 +10,16 @@ import base64
 import http.client
 import json
 import shutil
+import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from itertools import islice
+from types import FrameType
 from typing import Annotated, Any
 from urllib.parse import urlencode, urlsplit
 
@@ -25,6 +27,7 @@ import typer
 
 from infra import terminal
 from infra.clients.kafka import librdkafka_config
+from infra.errors import InfraError, NotRunning
 from infra.home import Home
 from infra.settings import Settings, child_environment, load_settings
 from infra.stack import up
@@ -91,19 +94,39 @@ def command(
         up.check_and_fetch(settings, progress)
     secret = up.first_access_key(settings) or ""
     (home.root / MARK).touch()
-    with terminal.live_status() as show:
-        up.start_detached(settings, show)
     is_kept = False
     try:
-        Demo(settings, secret).show(events, stays=not once)
+        with ended_by_signals():
+            with terminal.live_status() as show:
+                up.start_detached(settings, show)
+            Demo(settings, secret).show(events, stays=not once)
     except DemoFailed as error:
         is_kept = True
         raise DemoFailed(f"{error} Its logs are in {str(home.root)!r} until the next demo.") from None
+    except InfraError:
+        is_kept = True  # it did not start, and its logs say why
+        raise
     finally:
-        with terminal.live_status() as show:
+        with terminal.live_status() as show, suppress(NotRunning):
             up.stop(settings, show)
         if not is_kept:
             shutil.rmtree(home.root)
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end the block like Ctrl-C, so that its stack is stopped; without this it would stay up."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        # Once is enough: a second signal must not interrupt the stopping.
+        for number in before:
+            signal.signal(number, signal.SIG_IGN)
 
 
 def demo_settings(users: Settings) -> Settings:
