@@ -61,6 +61,11 @@ class Worker:
         """Tell the supervisor and `tidemark status` how the process is."""
         write_status(self.status_file, status)
 
+    def show_life(self) -> None:
+        """Between long steps of one heartbeat: touch the status, so that the supervisor does not take us for hung."""
+        with suppress(OSError):
+            os.utime(self.status_file)
+
     @contextmanager
     def signals(self) -> Iterator[None]:
         """Stop at SIGTERM and SIGINT while the context lasts. For the main thread."""

@@ -113,7 +113,8 @@ def print_status(status: dict[str, Any]) -> None:
     for service in status["services"]:
         if last := service.get("last_restart"):
             when = readable_utc(last["at"])
-            out.print(f"{service['name']} was last restarted at {when}: {last['reason']}", highlight=False)
+            text = f"{service['name']} was last restarted at {when}: {last['reason']}"
+            out.print(text, highlight=False, soft_wrap=True)
 
 
 def print_result(

@@ -24,6 +24,8 @@ from infra.stack.service import UTF8, Service
 OF_SERVERS = ("kafka_port", "kafka_controller_port", "redis_port")
 """The layers' processes have addresses instead."""
 MAX_BODY_BYTES = 65_536
+ANSWER_S = 5.0
+"""How long a server may take to answer a check."""
 
 
 def build_services(settings: Settings) -> list[Service]:
@@ -174,17 +176,9 @@ def _problems_in(body: str) -> str:
     return ""
 
 
-def check_http(address: str, path: str, timeout_s: float = 5.0) -> str | None:
-    """None when the server answers 200; otherwise what it did instead."""
-    status, body = _get(address, path, timeout_s)
-    if status is None:
-        return body
-    return None if status == 200 else f"{path} answered {status}: {body[:500]}"
-
-
-def _get(address: str, path: str, timeout_s: float = 5.0) -> tuple[int | None, str]:
+def _get(address: str, path: str) -> tuple[int | None, str]:
     """Status and body of an answer; None and the reason where there is none."""
-    connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=timeout_s)
+    connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=ANSWER_S)
     try:
         connection.request("GET", path)
         answer = connection.getresponse()

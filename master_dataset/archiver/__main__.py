@@ -35,6 +35,7 @@ def run_archiver(worker: Worker) -> None:
                 for archiver in archivers:
                     if not worker.is_stopping:
                         archiver.attend()
+                        worker.show_life()  # without Kafka, each source may wait for it in turn
                 check_any_is_archived(archivers)
                 described = {archiver.source.name: archiver.describe() for archiver in archivers}
                 worker.write_status(ProcessStatus(time.time(), sources=described))

@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil
 import pytest
 
@@ -132,6 +133,43 @@ def test_up_status_logs_down(shell: Shell) -> None:
     assert_nothing_runs(shell, status)
     assert shell.run("status").returncode == 1
     assert shell.run("down").returncode == 1
+
+
+def test_up_restart_logs_down_as_json(shell: Shell) -> None:
+    up = json.loads(shell.run("up", "--detach", "-o", "json").stdout)
+    assert (up["ready"], up["first_key"]["name"]) == (True, "admin")
+    before = up["services"][0]
+    line = json.loads(shell.run("restart", "redis", "-o", "json").stdout)
+    assert (line["state"], line["restarts"], line["last_restart"]["cause"]) == ("ready", 1, "request")
+    assert line["pid"] != before["pid"]
+    again = shell.run("restart", "redis")
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.splitlines()[-1].startswith("Restarted redis (process ")
+    unknown = shell.run("restart", "zookeeper")
+    assert (unknown.returncode, unknown.stdout) == (1, "")
+    assert "There is no service 'zookeeper' in the stack of" in unknown.stderr
+    assert "There are: redis." in unknown.stderr
+    assert "redis was last restarted at" in shell.run("status").stdout
+    logs = [json.loads(line) for line in shell.run("logs", "-o", "json").stdout.splitlines()]
+    assert {line["service"] for line in logs} == {"redis", "supervisor"}
+    assert any("Ready to accept connections" in line["line"] for line in logs)
+    assert json.loads(shell.run("down", "-o", "json").stdout) == {"home": str(shell.home.root), "running": False}
+
+
+def test_stopped_service_is_killed_and_restarted(shell: Shell) -> None:
+    shell.environment |= {"TIDEMARK_HANG_TIMEOUT_S": "4", "TIDEMARK_STOP_TIMEOUT_S": "1"}
+    shell.run("up", "--detach")
+    (line,) = shell.wait_for("ready")["services"]
+    os.kill(line["pid"], signal.SIGSTOP)
+    wait_until("the stopped one to be gone", lambda: not is_same_process(line["pid"], line["created"]), 60)
+    wait_until("another one", lambda: (shell.wait_for("ready")["services"][0]["restarts"]) >= 1)
+    (line,) = shell.wait_for("ready")["services"]
+    assert line["last_restart"]["cause"] == "hang"
+    assert "it hung and was killed: no sign of life for" in shell.run("status").stdout
+    assert "cause=hang" in shell.home.log_file("supervisor").read_text()
+    ports = read_json(shell.home.ports_file)
+    metrics = httpx.get(f"http://127.0.0.1:{ports['supervisor_metrics_port']}/metrics").text
+    assert 'tidemark_service_restarts_total{cause="hang",service="redis"} 1.0' in metrics.splitlines()
 
 
 @pytest.mark.parametrize("arguments", [("up",), ("up", "--detach")])
