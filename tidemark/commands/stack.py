@@ -38,6 +38,8 @@ def up(
         up.check_and_fetch(settings, progress)
     if (secret := up.first_access_key(settings)) is not None:
         terminal.print_first_key(secret)
+    for sentence in _changed_sources(settings):
+        typer.echo(f"tidemark: {sentence}", err=True)
     with terminal.live_status() as show:
         if detach:
             status = up.start_detached(settings, show)
@@ -65,9 +67,12 @@ def down() -> None:
 
 
 def status(output: OutputOption = Output.TABLE) -> None:
-    """Show what runs on this home. Exit code 0 only when everything is ready."""
+    """Show what runs on this home, which runs failed, and what a rollback holds back. Exit code 0 only when everything
+    is ready.
+    """
     from infra import terminal
     from infra.stack import up
+    from tidemark.commands.notes import notes
 
     settings = _settings()
     found = up.read_status(settings)
@@ -76,12 +81,16 @@ def status(output: OutputOption = Output.TABLE) -> None:
     else:
         services = [{**each, "memory_mb": terminal.memory_mb(each["pid"])} for each in found["services"]]
         found = {**found, "running": True, "services": services}
+    found["notes"] = notes(settings, "\n".join(each["message"] for each in found["services"]))
     if output is Output.JSON:
         terminal.print_json(found)
-    elif found["running"]:
-        terminal.print_status(found)
     else:
-        typer.echo(f"Nothing runs on {settings.home}. Start it with `tidemark up`.")
+        if found["running"]:
+            terminal.print_status(found)
+        else:
+            typer.echo(f"Nothing runs on {settings.home}. Start it with `tidemark up`.")
+        for note in found["notes"]:
+            typer.echo(note)
     raise typer.Exit(0 if found["ready"] else 1)
 
 
@@ -194,3 +203,17 @@ def _settings() -> Settings:
     from infra.settings import load_settings
 
     return load_settings()
+
+
+def _changed_sources(settings: Settings) -> list[str]:
+    """Which sources declare other fields than their master tables have: said before the archiver refuses them."""
+    from master_dataset.table.fields import changed_sources
+    from views.declarations import declared_by
+
+    if not (settings.master_dir or settings.home / "master").is_dir():
+        return []
+    try:
+        declared = declared_by(settings)
+    except Exception:  # the processes that need them say what is wrong with them
+        return []
+    return list(changed_sources(settings, declared.sources.values()).values())
