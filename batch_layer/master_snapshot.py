@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from batch_layer.progress import Report
-from hand_off.errors import BatchError
+from hand_off.errors import BatchError, NothingArchived
 from hand_off.generations import Opening
 from master_dataset.cut import Cut, count_between, cut_to_json, is_below
 from master_dataset.reading.read_spark import records_between
@@ -29,6 +30,8 @@ class MasterSnapshot:
 
     source: str
     table: Path
+    refusal: Callable[[], str] = lambda: ""
+    """Why the archiver does not archive the source, if it refuses to."""
     proofs: dict[int, Proof] = field(default_factory=dict)
     held: Coverage = field(default_factory=Coverage)
     made_of: str = ""
@@ -38,18 +41,32 @@ class MasterSnapshot:
         """Look at what it holds, proved sound by the quick check. BatchError where that is nothing yet."""
         self._look()
         if not self.held.cut:
-            raise BatchError(
+            raise NothingArchived(
                 f"The master dataset of {self.source!r} holds nothing yet, so there is nothing to compute. Send "
                 "events, and wait for the archiver: `tidemark master status` shows how far it is."
             )
         if damage := [finding for finding in quick_check(self.table) if finding.is_damage]:
             raise TableDamaged(self.source, self.table, damage)
 
+    def wait_for_first(self, has_records: Callable[[], bool], wait_s: float, report: Report) -> None:
+        """Return once the table holds anything, or where nothing is on its way to it.
+
+        After the first events of a source it takes the archiver some seconds to commit them.
+        """
+        deadline = time.monotonic() + wait_s
+        self._look()
+        while not self.held.cut and time.monotonic() < deadline and has_records():
+            self._check_refusal()
+            report("waiting for the archiver's first commit", 0, 0)
+            time.sleep(LOOK_S)
+            self._look()
+
     def wait_for(self, opening: Opening, wait_s: float, report: Report) -> Cut:
         """The cut of the run, once the table holds it: the speed layer's own, or where the table ends."""
         deadline = time.monotonic() + wait_s
         while not is_below(opening.cut, self.held.cut):
             missing = count_between(self.held.cut, opening.cut)
+            self._check_refusal()
             if time.monotonic() > deadline:
                 raise BatchError(
                     f"The master dataset of {self.source!r} did not reach the cut {cut_to_json(opening.cut)} of this "
@@ -77,6 +94,14 @@ class MasterSnapshot:
                 f"commits promise {promised}. Nothing was published. `tidemark master fsck {self.source} --deep` looks "
                 f"for what is wrong; if it finds nothing, `tidemark batch run --full --source {self.source}` "
                 "recomputes everything."
+            )
+
+    def _check_refusal(self) -> None:
+        """Do not wait for an archiver that says it will not come."""
+        if reason := self.refusal():
+            raise BatchError(
+                f"Source {self.source!r}: the archiver does not archive it, so the master dataset does not reach the "
+                f"cut of this run. Nothing was published. The archiver's reason: {reason}"
             )
 
     def _look(self) -> None:

@@ -25,8 +25,19 @@ PER_SOURCE = (
         lambda source, _now: source["overdue_s"],
     ),
     PerSource(
+        "failed_runs",
+        "Runs that failed since the last one that succeeded; 0: the last one succeeded.",
+        lambda source, _now: source["failed_runs"],
+    ),
+    PerSource(
+        "last_success_timestamp_seconds",
+        "When the newest run was published, in seconds since 1970.",
+        lambda source, _now: source["published"],
+    ),
+    PerSource(
         "trouble",
-        "1 where `tidemark status` has something to say of the source: an overdue run, a damaged publish log.",
+        "1 where `tidemark status` has something to say of the source: an overdue or failed run, a damaged publish "
+        "log.",
         lambda source, _now: float(bool(source["trouble"])),
     ),
     PerSource(

@@ -18,12 +18,13 @@ from pathlib import Path
 import structlog
 from pyspark.sql import DataFrame, SparkSession
 
-from batch_layer import duplicates
+from batch_layer import duplicates, upstream
 from batch_layer.consistency.comparison import Comparison
 from batch_layer.consistency.quarantine import to_json
 from batch_layer.deadline import deadline
 from batch_layer.delta_log import exposed_run
 from batch_layer.duplicates import Counted, all_duplicates, find_duplicates, merge_ids
+from batch_layer.failures import noted, reason_of, run_log
 from batch_layer.index import Index, open_index
 from batch_layer.index.builder import MAX_FILES, build
 from batch_layer.index.workers import SparkWorkers
@@ -35,7 +36,7 @@ from batch_layer.run_hand_off import HandOff
 from batch_layer.tables import expose
 from hand_off import definitions, publish_log
 from hand_off.batch_folder import BatchFolder
-from hand_off.errors import BatchError, RunsUnknown
+from hand_off.errors import BatchError, RunsUnknown, TablesBehind
 from hand_off.manifests import Manifest, ViewData, missing_of, read_manifest, write_manifest
 from hand_off.publish_log import Entry
 from infra.failpoints import reach
@@ -43,6 +44,7 @@ from infra.settings import Settings
 from infra.spark.session import spark_session
 from master_dataset.cut import Cut, count_between, cut_to_json, is_below
 from master_dataset.reading.read_spark import records_between, without_duplicates
+from master_dataset.table.fields import check_fields
 from master_dataset.table.paths import table_path
 from views.declarations import declared_by
 from views.view import View
@@ -77,22 +79,33 @@ def run_batch(
     limit_s = settings.batch_deadline_s
     with (
         lease(folder, f"batch run of {source}"),
+        noted(folder),
         deadline(source, limit_s, report) as report,
         HandOff.of(settings, folder) as hand_off,
     ):
-        master = MasterSnapshot(declared.name, table_path(settings, source))
+        table = table_path(settings, source)
+        check_fields(table, declared)
+        master = MasterSnapshot(declared.name, table, lambda: upstream.refusal(settings, source))
         report("checking the master dataset", 0, 0)
+        master.wait_for_first(lambda: upstream.has_records(settings, declared), settings.batch_wait_s, report)
         master.check()
-        session = spark or spark_session(settings, f"tidemark batch {source}")
+        session = spark or spark_session(settings, f"tidemark batch {source}", output=run_log(settings))
         comparison = Comparison(settings, folder, hand_off.speed_views)
         run = _Run(session, folder, master, hand_off, comparison, views, report, failpoint)
         manifest = run.go(full=full, unpin=unpin)
+        if run.has_adopted:  # at the cut of a run that failed: what came since is in this one
+            manifest = run.go(full=False, unpin=unpin)
         try:
             freed = hand_off.prune(max(settings.batch_keep_runs, 2))  # other engines may just be reading the run before
             failpoint("run.after_prune")
             log.info("pruned", source=source, files=len(freed.files), bytes=freed.bytes)
         except RunsUnknown as error:  # the run is published all the same, and the next one prunes
             log.warning("prune_skipped", source=source, reason=str(error))
+        if run.behind:
+            raise TablesBehind(
+                f"Run {manifest.run} of source {source!r} is published, but the Delta tables that other engines read "
+                f"could not be brought to it: {run.behind} Answers are not affected. The next run tries again."
+            )
         return manifest
 
 
@@ -106,6 +119,10 @@ class _Run:
     views: list[View]
     report: Report
     failpoint: Failpoint
+    has_adopted: bool = False
+    """Whether the last run went on with the generation, and so with the cut, of one that failed."""
+    behind: str = ""
+    """Why the tables of other engines are not at the last run."""
 
     def go(self, *, full: bool, unpin: bool) -> Manifest:
         started = time.time()
@@ -116,6 +133,7 @@ class _Run:
         self._finish_last()
         number = publish_log.next_run(self.folder)
         opening = self.hand_off.open(number, self._catalog().values(), self.report)
+        self.has_adopted = opening.is_adopted
         self.failpoint("run.after_open")
         cut = self.master.wait_for(opening, self.hand_off.wait_s, self.report)
         self._check_order(number, cut)
@@ -153,7 +171,7 @@ class _Run:
         self.hand_off.publish(opening, entry)
         self.failpoint("run.after_hand_off")
         # Step 8. Other engines. A crash before or within leaves them on the run before; the next run brings them up.
-        self._expose(manifest)
+        self.behind = self._try_to_expose(manifest)
         self.failpoint("run.after_expose")
         log.info(
             "published",
@@ -173,14 +191,16 @@ class _Run:
     def _finish_last(self) -> None:
         """What a run that was killed after its flip did not come to. Mostly it did: that is seen without Spark."""
         newest = publish_log.last(self.folder)
+        manifest = None
         if newest.run:
             try:
                 manifest = read_manifest(self.folder, newest.run)
                 tables = [self.folder.table(data.name, data.hash) for data in manifest.views]
-                if any(exposed_run(table) != newest.run for table in tables):
-                    self._expose(manifest)
-            except Exception as error:  # what other engines see of an old run must not keep us from the next
-                log.warning("expose_failed", source=self.folder.source, run=newest.run, reason=str(error))
+                is_behind = any(exposed_run(table) != newest.run for table in tables)
+            except BatchError:  # a log that cannot be read is replaced
+                is_behind = manifest is not None
+            if is_behind and manifest is not None:
+                self._try_to_expose(manifest)
 
     def _check_order(self, number: int, cut: Cut) -> None:
         newest = publish_log.last(self.folder)
@@ -356,6 +376,16 @@ class _Run:
             duplicates=base.duplicates + made.duplicates,
             invalid=base.invalid + made.invalid,
         )
+
+    def _try_to_expose(self, manifest: Manifest) -> str:
+        """Bring the tables of other engines to a published run. Returns why that failed: it stops nothing else."""
+        try:
+            self._expose(manifest)
+        except Exception as error:
+            reason = reason_of(error)
+            log.warning("expose_failed", source=self.folder.source, run=manifest.run, reason=reason)
+            return reason
+        return ""
 
     def _expose(self, manifest: Manifest) -> None:
         if publish_log.last(self.folder).run != manifest.run:  # a newer one was published while we slept

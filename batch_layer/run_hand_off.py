@@ -10,11 +10,11 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import structlog
 from redis.exceptions import RedisError
 
-from batch_layer.progress import Report
 from batch_layer.pruning import PrunePlan, prune
 from hand_off import publish_log
 from hand_off.batch_folder import BatchFolder
@@ -26,6 +26,9 @@ from infra.clients.redis import redis_client
 from infra.settings import Settings
 from infra.stack.addresses import addresses
 from master_dataset.cut import cut_to_json, is_below
+
+if TYPE_CHECKING:
+    from batch_layer.progress import Report  # with Spark, which commands that only look do without
 
 LOOK_S = 0.2
 ALONE = Opening("alone", {})
@@ -60,7 +63,10 @@ class HandOff:
             return ALONE
         try:
             self._wait_until_after_last(views, report)
-            return open_cut(views, run, catalog)
+            newest = publish_log.last(self.folder)
+            if newest.run:  # what a run that was killed after its flip did not come to
+                views.runs.publish(newest.run, newest.cut)
+            return open_cut(views, run, catalog, newest.cut)
         except (RedisError, OSError) as error:
             log.warning("without_speed_layer", source=self.folder.source, reason=f"Redis does not answer: {error}")
             return ALONE
@@ -76,6 +82,22 @@ class HandOff:
             clean_up(self.speed_views, self.folder, self.grace_s)
         except (RedisError, OSError) as error:
             log.warning("hand_off_failed", source=self.folder.source, run=entry.run, reason=str(error))
+
+    def continues(self, entry: Entry) -> bool | None:
+        """Whether the speed views go on from a run, so that answers of its readers hold newer events too.
+
+        None where there is no speed layer, or nobody can tell.
+        """
+        if self.speed_views is None:
+            return None
+        try:
+            kept = self.speed_views.reader.snapshot()
+        except (RedisError, OSError):
+            return None
+        if kept.meta is None:
+            return None
+        cut = cut_to_json(entry.cut)
+        return any(each.run == entry.run and cut_to_json(each.start) == cut for each in kept.generations)
 
     def prune(self, keep: int, *, dry_run: bool = False) -> PrunePlan:
         """Delete the data of old runs, none that a reader of the speed views may still ask for."""
@@ -109,3 +131,12 @@ class HandOff:
                 )
             report("waiting for the speed layer", 0, 0)
             time.sleep(LOOK_S)
+
+
+def frozen_by_rollback(source: str, run: int) -> str:
+    """What a rollback to a run means that the speed views no longer continue."""
+    return (
+        f"Answers of source {source!r} stand still at the cut of run {run}: a rollback pins readers to it, and the "
+        "speed view no longer continues it. `tidemark batch rollback --latest` or the next `tidemark batch run` ends "
+        "this; scheduled runs do not."
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import time
@@ -15,7 +16,16 @@ from typing import Any
 import structlog
 
 from batch_layer.deadline import GRACE_S, kill_below
-from batch_layer.schedule import Attempt, Progress, Schedule, overdue_since, progress_from_json
+from batch_layer.failures import note_failure, read_failures
+from batch_layer.schedule import (
+    IS_BUSY,
+    SETTLING_S,
+    Attempt,
+    Progress,
+    Schedule,
+    overdue_since,
+    progress_from_json,
+)
 from hand_off import publish_log
 from hand_off.batch_folder import BatchFolder
 from hand_off.errors import BatchError
@@ -26,6 +36,7 @@ from infra.process_status import ProcessStatus, read_status, status_path, write_
 from infra.processes import Worker, run_worker
 from infra.settings import Settings, child_environment
 from infra.stack.leash import leashed
+from infra.times import readable_utc
 from master_dataset.cut import Cut, count_between, cut_from_json
 from master_dataset.table.ledger import ledger_file
 from master_dataset.table.paths import table_path
@@ -63,6 +74,7 @@ class Newest:
     started: float = 0.0
     seconds: float | None = None
     cut: Cut = field(default_factory=dict)
+    published: float | None = None
 
 
 class Scheduler:
@@ -140,27 +152,35 @@ class Scheduler:
         return ProcessStatus(now, sources=sources, overdue="; ".join(troubles), details=details)
 
     def _state_of(self, source: str, now: float, archived: Cut | None) -> dict[str, Any]:
-        nothing = {"run": None, "data_from": None, "seconds": None, "behind": None, "overdue_s": 0.0}
+        failures = read_failures(BatchFolder.of(self.settings, source))
+        failed = {
+            "failed_runs": 0 if failures is None else failures.count,
+            "failing_since": None if failures is None else failures.since,
+        }
+        nothing = {"run": None, "data_from": None, "published": None, "seconds": None, "behind": None, "overdue_s": 0.0}
         try:
             newest = self._newest_run(source)
         except BatchError as error:
-            return {**nothing, "trouble": str(error)}
+            return {**nothing, **failed, "trouble": str(error)}
         last, data_from = self._progress.last, self._data_from(source, newest)
         since = overdue_since(self.schedule, data_from=data_from, began=self._began, now=now, last=last, source=source)
         trouble = ""
         if since is not None:
             trouble = f"overdue: no run since the one due at {datetime.fromtimestamp(since, UTC):%Y-%m-%d %H:%M} UTC"
             if last is not None and last.started >= since and last.has_failed(source):
-                why = last.error or f"exit code {last.exit_codes.get(source)}"
-                trouble += f", which failed ({why}; see `tidemark logs scheduler`)"
+                trouble += f", which failed{f' ({last.error})' if last.error else ''}"
                 if (next_try := self.next_try()) is not None:
                     trouble += f" and is tried again at {datetime.fromtimestamp(next_try, UTC):%H:%M} UTC"
+        if failures is not None and now >= self._began + SETTLING_S:
+            trouble = "; ".join(filter(None, [trouble, f"{failures} (`tidemark logs scheduler`)"]))
         return {
             "run": newest.run,
             "data_from": newest.started if newest.run else None,
+            "published": newest.published,
             "seconds": newest.seconds,
             "behind": None if archived is None else count_between(newest.cut, archived),
             "overdue_s": 0.0 if since is None else round(now - since, 1),
+            **failed,
             "trouble": trouble,
         }
 
@@ -172,11 +192,11 @@ class Scheduler:
         known, newest = self._newest.get(source, (None, Newest()))
         if version != known:  # a log and a manifest may be long: read when they changed
             entry = publish_log.last(folder)
-            newest = Newest(entry.run, entry.at, None, entry.cut)
+            newest = Newest(entry.run, entry.at, None, entry.cut, entry.at if entry.run else None)
             if entry.run:
                 with suppress(BatchError):
                     made = read_manifest(folder, entry.run)
-                    newest = Newest(entry.run, made.started, made.finished - made.started, entry.cut)
+                    newest = replace(newest, started=made.started, seconds=made.finished - made.started)
             self._newest[source] = (version, newest)
         return newest
 
@@ -225,11 +245,24 @@ class Scheduler:
 
     def _make_run(self, source: str) -> int:
         log.info("run_started", source=source)
-        began = time.monotonic()
+        began, started = time.monotonic(), self._clock()
         limit_s = self.settings.batch_deadline_s and self.settings.batch_deadline_s + HANGS_S
         code = run_child(self._command(source), child_environment(self.settings), self._is_stopping, limit_s)
         log.info("run_ended", source=source, exit_code=code, seconds=round(time.monotonic() - began, 1))
+        if code not in (0, IS_BUSY) and not self._is_stopping():
+            self._report_failure(source, code, started)
         return code
+
+    def _report_failure(self, source: str, code: int, started: float) -> None:
+        """Log it for all to see, with how many there were; and note it if the run could not do so itself."""
+        folder = BatchFolder.of(self.settings, source)
+        noted = read_failures(folder)
+        if noted is None or noted.at < started:
+            ended = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+            noted = note_failure(folder, f"it ended with {ended}", self._clock())
+        log.error(
+            "run_failed", source=source, in_a_row=noted.count, since=readable_utc(noted.since), reason=noted.reason
+        )
 
     def _remember(self, progress: Progress) -> None:
         self._progress = progress

@@ -11,10 +11,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import structlog
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.types import StructType
 
-from batch_layer.delta_log import RUN_TAG
+from batch_layer.delta_log import RUN_TAG, damage_of_log, log_folder
 from hand_off.errors import BatchError
 from hand_off.manifests import DataFile, ViewData
 from infra.disk import make_folder, sync_file, sync_folder
@@ -27,16 +29,24 @@ DAY = "day"
 PROPERTIES = {
     "delta.checkpointInterval": "20",
     "delta.dataSkippingNumIndexedCols": "8",
+    # The log is bounded by these, not by the age of the table. Commits stay for two weeks: another engine that follows
+    # the table, and was away for some days, goes on where it was. Old checkpoints serve nobody. Data files are deleted
+    # by `prune`, so the records of removed files need not stay longer than the commits.
+    "delta.enableExpiredLogCleanup": "true",
+    "delta.logRetentionDuration": "interval 14 days",
+    "delta.deletedFileRetentionDuration": "interval 7 days",
+    "delta.checkpointRetentionDuration": "interval 2 days",
 }
+"""Of every table; one that an older version made gets them with its next run."""
+
+log = structlog.get_logger()
 
 
 def write_files(spark: SparkSession, table: Path, rows: DataFrame) -> list[DataFile]:
     """Write states into a view's table folder, a folder for each day. No reader sees them yet."""
     dated = rows.withColumn(DAY, f.to_date("bucket"))
-    _create(spark, table, dated)
-    log = _log(spark, table)
-    option = _jvm(spark).scala.Option
-    transaction = log.startTransaction(option.empty(), option.empty())
+    _ensure_log(spark, table, dated.schema)
+    transaction = _transaction(spark, table)
     written = transaction.writeFiles(dated._jdf)
     files = [_data_file(json.loads(written.apply(place).json())["add"]) for place in range(written.size())]
     for folder in {(table / file.path).parent for file in files}:
@@ -64,17 +74,21 @@ def expose(spark: SparkSession, table: Path, view: ViewData, run: int) -> bool:
     It comes after the publish log: a crash in between leaves other engines on the run before, and the next run, or the
     next call, brings them up.
     """
-    option = _jvm(spark).scala.Option
-    transaction = _log(spark, table).startTransaction(option.empty(), option.empty())
+    if damage_of_log(table):
+        if not view.files:
+            return False  # there is nothing to show; the run that has something makes the log
+        _ensure_log(spark, table, _dated_schema(spark, table, view.files[0]))
+    transaction = _transaction(spark, table)
     have = {file.path(): file for file in transaction.snapshot().allFiles().collect()}
     want = {file.path: file for file in view.files}
-    if have.keys() == want.keys():
+    is_changed = _set_properties(spark, transaction)
+    if have.keys() == want.keys() and not is_changed:
         return False
     actions = _actions(spark, transaction, have, want)
     operation = getattr(_jvm(spark).org.apache.spark.sql.delta, "DeltaOperations$ManualUpdate$")
     version = int(transaction.commit(actions, getattr(operation, "MODULE$"), _tags(spark, run)))
-    sync_file(table / "_delta_log" / f"{version:020}.json")
-    sync_folder(table / "_delta_log")
+    sync_file(log_folder(table) / f"{version:020}.json")
+    sync_folder(log_folder(table))
     reach("expose.between")  # this table and the next
     return True
 
@@ -82,34 +96,64 @@ def expose(spark: SparkSession, table: Path, view: ViewData, run: int) -> bool:
 def _actions(
     spark: SparkSession, transaction: JavaObject, have: dict[str, JavaObject], want: dict[str, DataFile]
 ) -> JavaObject:
-    jvm = _jvm(spark)
-    parse = getattr(getattr(jvm.org.apache.spark.sql.delta.actions, "Action$"), "MODULE$").fromJson
-    actions = getattr(getattr(jvm.scala.collection.immutable, "Nil$"), "MODULE$")
+    actions = getattr(getattr(_jvm(spark).scala.collection.immutable, "Nil$"), "MODULE$")
     for path, file in want.items():
         if path not in have:
-            actions = actions.appended(parse(file.action))
+            actions = actions.appended(_action(spark, file.action))
     for path, known in have.items():
         if path not in want:
             actions = actions.appended(known.remove())
     return actions
 
 
-def _create(spark: SparkSession, table: Path, rows: DataFrame) -> None:
+def _set_properties(spark: SparkSession, transaction: JavaObject) -> bool:
+    """Give the table ours where it has others; False where it has them. The commit that follows has the change."""
+    known = json.loads(transaction.metadata().json())
+    configuration = known["metaData"]["configuration"]
+    if configuration.items() >= PROPERTIES.items():
+        return False
+    known["metaData"]["configuration"] = {**configuration, **PROPERTIES}
+    transaction.updateMetadata(_action(spark, json.dumps(known)), False)
+    return True
+
+
+def _ensure_log(spark: SparkSession, table: Path, schema: StructType) -> None:
+    """Make the table's log where it has none that can be read. The data files stay: manifests name them.
+
+    All of it can be made again: the log says nothing that a manifest does not.
+    """
     from delta.tables import DeltaTable
 
-    first = table / "_delta_log" / f"{0:020}.json"
-    if first.is_file() and first.stat().st_size:
+    if not (damage := damage_of_log(table)):
         return
-    if first.parent.is_dir():  # left by a crash: Delta would take it for a table that it cannot read
-        shutil.rmtree(first.parent)
-    make_folder(table.parent)
-    builder = DeltaTable.createIfNotExists(spark).location(str(table)).addColumns(rows.schema).partitionedBy(DAY)
+    # Step 1. A log with version 0, in a folder of its own: Delta makes no table where data files lie already.
+    made = table.with_name(f"{table.name}.making")
+    shutil.rmtree(made, ignore_errors=True)
+    make_folder(table)
+    builder = DeltaTable.createIfNotExists(spark).location(str(made)).addColumns(schema).partitionedBy(DAY)
     for name, value in PROPERTIES.items():
         builder = builder.property(name, value)
     builder.execute()
-    sync_file(first)
-    for folder in (first.parent, table, table.parent):
+    sync_file(log_folder(made) / f"{0:020}.json")
+    sync_folder(log_folder(made))
+    # Step 2. Into its place. A crash before leaves a folder that the next call removes; one within, a table without a
+    # log, for which the next call makes another. `prune` deletes the damaged log after a day.
+    if log_folder(table).is_dir():
+        log.warning("table_log_replaced", table=table.name, reason=damage)
+        damaged = log_folder(table).with_suffix(".damaged")
+        shutil.rmtree(damaged, ignore_errors=True)
+        log_folder(table).rename(damaged)
+    log_folder(made).rename(log_folder(table))
+    shutil.rmtree(made, ignore_errors=True)
+    for folder in (table, table.parent):
         sync_folder(folder)
+    _jvm(spark).org.apache.spark.sql.delta.DeltaLog.clearCache()  # which remembers logs by the path of their table
+
+
+def _dated_schema(spark: SparkSession, table: Path, file: DataFile) -> StructType:
+    """The columns of a table, by one of its data files: the day is in the name of the file's folder."""
+    rows = read_files(spark, table, [file]).drop(DAY)
+    return rows.withColumn(DAY, f.lit(None).cast("date")).schema
 
 
 def _data_file(add: dict[str, Any]) -> DataFile:
@@ -122,8 +166,16 @@ def _jvm(spark: SparkSession) -> Any:
     return spark._jvm
 
 
-def _log(spark: SparkSession, table: Path) -> JavaObject:
-    return _jvm(spark).org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, str(table))
+def _transaction(spark: SparkSession, table: Path) -> JavaObject:
+    option = _jvm(spark).scala.Option
+    found = _jvm(spark).org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, str(table))
+    return found.startTransaction(option.empty(), option.empty())
+
+
+def _action(spark: SparkSession, text: str) -> JavaObject:
+    """An action of Delta's, from its JSON."""
+    actions = _jvm(spark).org.apache.spark.sql.delta.actions
+    return getattr(getattr(actions, "Action$"), "MODULE$").fromJson(text)
 
 
 def _tags(spark: SparkSession, run: int) -> JavaObject:

@@ -19,6 +19,7 @@ class BatchFolder:
 
     publish.log  serving.json     which runs readers may see, and which one they shall see
     run.counter  lease.lock       the next run's number; who works here now
+    failures.json                 the failures since the last run that succeeded
     consistency.json              what comparisons with the speed view found, and which views are quarantined
     definitions/<hash>            texts of definitions
     runs/00000007.json            the manifest of run 7: what belongs to it
@@ -57,6 +58,11 @@ class BatchFolder:
     def lease(self) -> Path:
         """Locked by whoever works here."""
         return self.root / "lease.lock"
+
+    @property
+    def failures(self) -> Path:
+        """The runs that failed since the last one that succeeded."""
+        return self.root / "failures.json"
 
     @property
     def consistency(self) -> Path:
@@ -100,6 +106,11 @@ class BatchFolder:
 def folders_with_runs(settings: Settings) -> list[BatchFolder]:
     """Those of every source that has a publish log, declared or not any more."""
     return [BatchFolder(path.parent) for path in sorted(_all_of(settings).glob("*/publish.log"))]
+
+
+def all_folders(settings: Settings) -> list[BatchFolder]:
+    """Those of every source that any run was ever tried for, also where none was published."""
+    return [BatchFolder(path) for path in sorted(_all_of(settings).glob("*")) if path.is_dir()]
 
 
 def _all_of(settings: Settings) -> Path:

@@ -42,6 +42,14 @@ class RunTimedOut(BatchError):
         self.limit_s = limit_s
 
 
+class NothingArchived(BatchError):
+    """The master dataset of a source holds nothing yet: there is nothing to compute, and nothing has failed."""
+
+
+class TablesBehind(BatchError):
+    """A run is published, and the Delta tables that other engines read could not be brought to it."""
+
+
 class RunsUnknown(BatchError):
     """Redis does not say which runs the speed views still need."""
 

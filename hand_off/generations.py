@@ -14,10 +14,13 @@ from hand_off.batch_folder import BatchFolder
 from hand_off.publish_log import Entry
 from hand_off.speed_views import Outcome, SpeedViews
 from infra.failpoints import reach
-from master_dataset.cut import Cut
+from master_dataset.cut import Cut, is_below
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+MAX_UNPUBLISHED = 8
+"""Generations of runs that were not published, beyond which a run adopts the newest of them."""
 
 log = structlog.get_logger()
 
@@ -35,12 +38,25 @@ class Opening:
     mode: str
     cut: Cut
     token: str = ""
+    is_adopted: bool = False
+    """Of `open`: the generation and its cut are those of a run that failed before."""
 
 
-def open_cut(speed_views: SpeedViews, run: int, catalog: Iterable[str]) -> Opening:
-    """The cut of a run, before it reads the master dataset."""
+def open_cut(speed_views: SpeedViews, run: int, catalog: Iterable[str], least: Cut | None = None) -> Opening:
+    """The cut of a run, before it reads the master dataset. `least` is that of the last published run.
+
+    Runs that fail leave their generations. Where those are many, a run adopts the newest: else runs that fail night
+    after night would fill Redis, and each answer would read all of them. One that begins before `least` is not
+    adopted: after a run that went without the speed layer, its run could not be published.
+    """
+    views = list(catalog)
     if speed_views.reader.living_writer() is not None:
-        cut = speed_views.runs.open(run, catalog)
+        kept = speed_views.reader.snapshot().generations
+        if kept and is_below(least or {}, kept[-1].start):
+            adopted = speed_views.runs.adopt(run, views, MAX_UNPUBLISHED)
+            if adopted is not None:
+                return Opening("open", adopted, is_adopted=True)
+        cut = speed_views.runs.open(run, views)
         if cut is not None:
             return Opening("open", cut)
     fenced = speed_views.runs.fence()
@@ -60,8 +76,8 @@ def clean_up(
     """Finish what runs left: publish the last entry of the log, retire generations nobody needs, sweep their states.
 
     A run that fails after it opened a generation leaves that generation, which takes part in every answer. It goes
-    with the generations before the next run that is published. Until then there is one such generation for each run
-    that failed, and each group has at most one state in each of them.
+    with the generations before the next run that is published. Until then there are at most MAX_UNPUBLISHED such
+    generations, and one more for each time that views were changed; each group has at most one state in each of them.
     """
     entries = publish_log.read(folder)
     newest = entries[-1]

@@ -62,6 +62,10 @@ MUTATIONS = {
     "torn_read": "reader reads meta and states in two steps",
     "different_payloads": "duplicates in two partitions differ (producer contract broken)",
     "flip_redis_first": "Redis is flipped before the durable append",
+    # adopt: a run goes on with the generation of one that failed
+    "adopt_published": "adopt takes over the generation of the published run",
+    "adopt_new_views": "adopt does not check that the generation computes the run's views",
+    "adopt_keeps_run": "adopt leaves the failed run its generation: both runs have it",
     # overtake: a run at the master's end while the writer goes on (a backlog of history)
     "overtake_back": "overtake does not check that the speed layer is not past C",
     "overtake_seen_ids": "seen ids are not loaded for what overtake skipped",
@@ -147,6 +151,7 @@ class World(NamedTuple):
     saves: int
     takeovers: int
     overtakes: int
+    adopts: int
     shown: Cut  # ghost: cut of the last run shown by Redis
 
 
@@ -161,6 +166,7 @@ class Scenario(NamedTuple):
     takeovers: int = 0
     overtakes: int = 0
     writers: int = 2
+    adopts: int = 0  # how often a run goes on with the generation of another
     lost_reply: bool = False  # the reply of apply may be lost
     lean: bool = False  # fenced writers exit at once (others: full zombies)
 
@@ -183,6 +189,11 @@ SCENARIOS = (
     Scenario("five events, flush", CROSS5, (OLD, NEW), losses=1, lean=True),
     Scenario("rollback and takeover, one writer", SAME, (OLD, NEW), losses=1, saves=1, takeovers=1, writers=1),
     Scenario("rollback: Redis loses its last second", CROSS, (OLD, NEW), losses=1, saves=1),
+    Scenario("adopt", SAME, (OLD, OLD, OLD), adopts=1, lean=True),
+    Scenario("adopt, new views", SAME, (OLD, OLD, NEW), adopts=1, lean=True, writers=1),
+    Scenario("adopt and flush", CROSS, (OLD, NEW, NEW), losses=1, adopts=1, lean=True, writers=1),
+    Scenario("adopt and rollback", SAME, (OLD, NEW, NEW), losses=1, saves=1, adopts=1, writers=1),
+    Scenario("adopt beside takeover", SAME, (OLD, NEW, NEW), takeovers=1, adopts=1, lean=True, writers=1),
     Scenario("overtake", SAME, (OLD, NEW), overtakes=1, lost_reply=True),
     Scenario("overtake and flush", CROSS, (OLD, NEW), losses=1, overtakes=1),
     Scenario("overtake beside a run", SAME, (OLD, OLD, NEW), overtakes=1, lean=True),
@@ -249,6 +260,7 @@ class Model:
             self.sc.saves,
             self.sc.takeovers,
             self.sc.overtakes,
+            self.sc.adopts,
             (0, 0),
         )
 
@@ -388,6 +400,22 @@ class Model:
         views = union(catalog, *keep)
         gen = Gen(self.fresh(s, "gid"), n, given(r.applied), catalog, tuple((d, ()) for d in views))
         return r._replace(gens=(*r.gens, gen))
+
+    def lua_adopt(self, r: Redis, n: int) -> Redis | None:
+        """Run n goes on with the newest generation, of a run that was not published and never will be: it failed, or
+        its publish is refused from now on. Generations of runs that fail again and again stay few that way.
+
+        The generation keeps its id, its cut, its views and its states; the writer does not notice. None: refused,
+        the run opens its own.
+        """
+        last, catalog = r.gens[-1], self.catalog(n)
+        if given(r.published) == last.run and self.mut != "adopt_published":
+            return None
+        if not set(catalog) <= {d for d, _ in last.states} and self.mut != "adopt_new_views":
+            return None
+        adopted = last._replace(run=last.run if self.mut == "adopt_keeps_run" else n, catalog=catalog)
+        more = (adopted._replace(run=n),) if self.mut == "adopt_keeps_run" else ()
+        return r._replace(gens=(*r.gens[:-1], adopted, *more))
 
     def lua_publish(self, r: Redis, n: int, run: RunState) -> Redis | None:
         """Flip readers to run n; its own process does so, or anyone who finds it in the durable log later.
@@ -530,6 +558,13 @@ class Model:
         if run.pc == "new" and r.applied is not None:
             made = self.lua_open(s, n)
             yield f"opens at {r.applied}", s._replace(redis=made), RunState("open", r.applied)
+            if s.adopts and (adopted := self.lua_adopt(r, n)) is not None:
+                before = r.gens[-1]
+                yield (
+                    f"adopts the generation of run {before.run} at {before.frm}",
+                    s._replace(redis=adopted, adopts=s.adopts - 1),
+                    RunState("open", before.frm),
+                )
             if s.takeovers:
                 token = r.epoch if self.mut == "takeover_no_epoch_bump" else self.fresh(s, "epoch")
                 for cut in self.cuts:  # C = M, any master cut >= applied
@@ -650,7 +685,7 @@ class Model:
 
         All events must be counted by speed, then by batch.
         """
-        s = World(r, r, log, (WriterState(),), (), 0, 0, 0, 0, (0, 0))
+        s = World(r, r, log, (WriterState(),), (), 0, 0, 0, 0, 0, (0, 0))
 
         def writer_until_idle(s: World) -> World:
             for _ in range(12):

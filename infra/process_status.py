@@ -97,10 +97,10 @@ def check_sources(path: Path) -> str | None:
     return failure
 
 
-def check_schedule(path: Path) -> str | None:
-    """As `check_alive`, for the scheduler: an overdue run is a failure too."""
-    failure, status = check_alive(path), read_status(path)
-    return failure or (status.overdue if status is not None else None) or None
+def missing_runs(path: Path) -> str:
+    """What the scheduler says of runs that are overdue or failed; empty if there is nothing to say."""
+    status = read_status(path)
+    return "" if status is None else status.overdue or ""
 
 
 def refusals(path: Path) -> str:

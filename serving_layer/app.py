@@ -127,7 +127,9 @@ async def _ready(serving: Serving) -> dict[str, Any]:
     if by_source and not readable:
         detail = "The batch views of no source can be read. GET /views says why; it needs a key."
         raise Problem(503, "not-ready", detail, retry_after_s=1)
+    frozen = "stand still for some sources, because of a rollback" if any(f["frozen"] for f in readable) else ""
     return {
         "batch": "readable" if len(readable) == len(by_source) else "not of all sources",
         "speed": "degraded" if any(fresh["degraded"] for fresh in readable) else "readable",
+        **({"answers": frozen} if frozen else {}),
     }

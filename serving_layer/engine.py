@@ -28,7 +28,7 @@ from serving_layer.query.plan import QueryPlan, plan
 from serving_layer.query.presentation_cache import PresentationCache
 from serving_layer.query.result import BatchPart, Result, SpeedPart
 from serving_layer.readers.batch import BatchViewReader
-from serving_layer.readers.snapshot import MAX_TRIES, Snapshot, SourceReaders, combine, run_for
+from serving_layer.readers.snapshot import MAX_TRIES, Snapshot, SourceReaders, combine, frozen_reason, run_for
 from serving_layer.readers.speed import SpeedStatus, SpeedViewReader
 from views.declarations import Declarations
 from views.view import View
@@ -40,6 +40,8 @@ class SourceStatus(NamedTuple):
     batch: BatchPart
     speed: SpeedPart | None
     why: str | None
+    is_frozen: bool = False
+    """Whether a rollback pins readers to a run that the speed view no longer continues: results stand still."""
 
 
 class QueryEngine:
@@ -111,6 +113,8 @@ class QueryEngine:
         readers = self._readers[source]
         with readers.batch.current() as run:
             speed = readers.speed.read(run.run, run.cut, ())
+            if speed.is_refused and readers.batch.is_pinned:
+                return SourceStatus(provenance.batch_part(run, read=False), None, frozen_reason(run), is_frozen=True)
             return SourceStatus(
                 provenance.batch_part(run, read=False), provenance.speed_part(speed, read=False), speed.reason
             )

@@ -38,7 +38,7 @@ PER_SOURCE = (
     PerSource("lag_seconds", "How far answers are behind Kafka, in seconds.", lambda source, _now: source["lag_s"]),
     PerSource(
         "degraded",
-        "1 if answers lack the events since the run: Redis does not reply, or holds no speed views.",
+        "1 if answers lack the events since the run: Redis does not reply or holds no speed views, or a rollback.",
         lambda source, _now: float(source["degraded"]),
     ),
 )

@@ -24,6 +24,13 @@ class RunHandle:
         reply = self._scripts.call("open", new_id(), run, catalog_text(catalog))
         return None if reply is None else cut_of(reply)
 
+    def adopt(self, run: int, catalog: Iterable[str], most: int) -> Cut | None:
+        """Go on with the newest generation where `most` or more are of runs that were not published. Its cut, or None:
+        there are fewer, or it lacks a view of `catalog`, and the run opens its own.
+        """
+        reply = self._scripts.call("adopt", run, catalog_text(catalog), most)
+        return None if reply is None else cut_of(reply)
+
     def publish(self, run: int, cut: Cut) -> Outcome:
         """Let readers use a run of the publish log. Anybody may repeat it for its last entry."""
         return self._scripts.outcome("publish", run, cut_text(cut))

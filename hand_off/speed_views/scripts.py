@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).parents[1] / "lua"
 NAMES = (
-    "start", "snapshot", "init", "load", "apply", "open", "publish", "fence", "takeover", "retire", "sweep",
+    "start", "snapshot", "init", "load", "apply", "open", "adopt", "publish", "fence", "takeover", "retire", "sweep",
     "heartbeat", "answer", "forget",
 )  # fmt: skip
 

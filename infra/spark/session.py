@@ -7,12 +7,14 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from infra.errors import InfraError
 from infra.home import Home
 from infra.java.class_archive import find_archive, option, quoted
 from infra.java.find import find_java
 from infra.java.jars import JarSet, fetch_jars
+from infra.logs import last_lines, rotate
 from infra.settings import Settings
 from infra.spark.session_folder import own_folder
 
@@ -29,10 +31,13 @@ BARE_FILE_SYSTEM = {
 """For a session that writes no Delta table: whether Delta's commit stays exclusive on this file system is not known."""
 
 
-def spark_session(settings: Settings, app_name: str, conf: Mapping[str, str] | None = None) -> SparkSession:
+def spark_session(
+    settings: Settings, app_name: str, conf: Mapping[str, str] | None = None, output: Path | None = None
+) -> SparkSession:
     """Start Spark with Delta and the Kafka source.
 
-    `conf` and then settings.spark_conf overrule what is set here, and all of it the arguments of spark-submit.
+    `conf` and then settings.spark_conf overrule what is set here, and all of it the arguments of spark-submit. What the
+    JVM and Spark write goes to the file `output`, or to our own standard error.
     """
     import pyspark
     from pyspark.sql import SparkSession
@@ -51,12 +56,35 @@ def spark_session(settings: Settings, app_name: str, conf: Mapping[str, str] | N
     if settings.spark_master.startswith("local"):
         usual |= _of_process(own_folder(Home(settings.home).spark / "scratch"), find_archive(java, jars))
     merged = usual | dict(conf or {}) | settings.spark_conf
+    whole = merged | spark_submit_arguments()
+    if output is not None:
+        _start_jvm(whole, output, settings.log_max_mb * 2**20)
     builder = SparkSession.builder.appName(app_name)
-    for name, value in (merged | spark_submit_arguments()).items():
+    for name, value in whole.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("WARN")
     return session
+
+
+def _start_jvm(conf: Mapping[str, str], output: Path, max_bytes: int) -> None:
+    """Start the JVM of this process with its output in a file, unless it has one already."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.java_gateway import launch_gateway
+
+    if SparkContext._gateway is not None:
+        return
+    rotate(output, max_bytes)
+    with output.open("ab") as file:  # for appending, so that the file can be emptied when it is rotated
+        try:
+            launch: Any = launch_gateway
+            given = SparkConf(loadDefaults=False).setAll(list(conf.items()))
+            gateway = launch(given, {"stdout": file, "stderr": file})
+        except PySparkRuntimeError:
+            last = "\n".join(f"  | {line}" for line in last_lines(output, 15))
+            raise InfraError(f"Spark's JVM ended before it was ready. The end of {str(output)!r}:\n{last}") from None
+    SparkContext._ensure_initialized(gateway=gateway)
 
 
 def spark_submit_arguments() -> dict[str, str]:

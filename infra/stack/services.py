@@ -13,7 +13,15 @@ from infra.disk import file_stamp
 from infra.home import Home
 from infra.java.find import find_java
 from infra.java.jars import cached_jars
-from infra.process_status import check_heartbeat, check_schedule, check_sources, last_error, refusals, status_path
+from infra.process_status import (
+    check_alive,
+    check_heartbeat,
+    check_sources,
+    last_error,
+    missing_runs,
+    refusals,
+    status_path,
+)
 from infra.settings import Settings, child_environment
 from infra.stack.addresses import addresses, has_scheduler, wanted_ports
 from infra.stack.kafka_broker import kafka_service
@@ -84,8 +92,8 @@ def speed_service(settings: Settings, after: tuple[str, ...]) -> Service:
 def scheduler_service(settings: Settings, after: tuple[str, ...]) -> Service:
     """The scheduler: starts batch runs when they are due. Its address is that of its metrics."""
     address = f"http://{LOOPBACK}:{settings.scheduler_metrics_port}/metrics"
-    # Not needed: answers get older without it, not wrong.
-    return _worker_service(settings, "scheduler", "batch_layer.scheduler", address, check_schedule, after)
+    # Not needed: answers get older without it, not wrong. A run that is missing is no reason to start another process.
+    return _worker_service(settings, "scheduler", "batch_layer.scheduler", address, check_alive, after, missing_runs)
 
 
 def serving_service(settings: Settings, after: tuple[str, ...]) -> Service:

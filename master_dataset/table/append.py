@@ -24,6 +24,7 @@ from infra.failpoints import reach
 from infra.locks import LockHeld, hold, holder_of_lock
 from master_dataset.errors import MasterDatasetError
 from master_dataset.table.delta_log import commit_file, remember_newest
+from master_dataset.table.fields import check_fields
 from master_dataset.table.ledger import append_to_ledger
 from master_dataset.table.paths import own_folder
 from master_dataset.table.proofs import Kind, Proof
@@ -113,6 +114,7 @@ def create_table(spark: SparkSession, path: Path, source: Source) -> None:
         return
     found = spark.read.format("delta").load(str(path)).schema
     if found.simpleString() != declared.simpleString():
+        check_fields(path, source)
         raise MasterDatasetError(
             f"The table {str(path)!r} has the columns {found.simpleString()}, but source {source.name!r} declares "
             f"{declared.simpleString()}. Fields of a source cannot change yet: declare a source of another name."

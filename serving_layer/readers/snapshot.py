@@ -81,10 +81,7 @@ def take_snapshot(
             return combine(readers, plans, run, speed)
         reason = "Redis names another run each time it is read"
         if readers.batch.is_pinned:
-            reason = (
-                f"Readers are pinned to run {run.run} by a rollback, and the speed view no longer continues that run "
-                "(`tidemark batch rollback --latest` unpins them)"
-            )
+            reason = frozen_reason(run)
             break
         if not is_below(run.cut, speed.answer.applied):
             reason = f"The speed view is at {cut_to_json(speed.answer.applied)}, behind run {run.run}"
@@ -99,6 +96,14 @@ def take_snapshot(
             run = run_for(readers, plans, held)
             break
     return Snapshot(run, SpeedSnapshot(None, reason, speed.highest_cut))
+
+
+def frozen_reason(run: OpenRun) -> str:
+    """Why answers stand still while a rollback pins readers to a run that the speed view no longer continues."""
+    return (
+        f"Readers are pinned to run {run.run} by a rollback, and the speed view no longer continues that run "
+        "(`tidemark batch rollback --latest` unpins them)"
+    )
 
 
 def combine(readers: SourceReaders, plans: Iterable[QueryPlan], run: OpenRun, speed: SpeedSnapshot) -> Snapshot:

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from batch_layer.failures import read_failures
 from batch_layer.lease import work
 from hand_off import publish_log
 from hand_off.batch_folder import BatchFolder
@@ -75,6 +76,7 @@ class SourceDescriptions:
             **self._summary(name),
             "views": sorted(seen),
             "pinned": _pinned(folder),
+            "failures": _failures(folder),
             "speed": None
             if status is None
             else {
@@ -155,6 +157,12 @@ def _pinned(folder: BatchFolder) -> int | None:
     except BatchError:
         return None
     return None if pinned is None else pinned.run
+
+
+def _failures(folder: BatchFolder) -> dict[str, Any] | None:
+    """The runs that failed since the last one that succeeded. The reason is for whoever may read the log."""
+    found = read_failures(folder)
+    return None if found is None else {"count": found.count, "since": iso_utc(found.since), "at": iso_utc(found.at)}
 
 
 def archived(settings: Settings, source: str) -> dict[str, Any] | None:

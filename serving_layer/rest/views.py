@@ -27,7 +27,7 @@ def freshness(engine: QueryEngine, source: str) -> dict[str, Any]:
         found = engine.status(source)
     except NoBatchView as error:
         nothing = dict.fromkeys(("run", "cut", "published", "batch_age_s", "applied", "lag_s", "lag_events"))
-        return {**nothing, "degraded": True, "why": error.detail}
+        return {**nothing, "degraded": True, "frozen": False, "why": error.detail}
     batch, speed = found.batch, found.speed
     return {
         "run": batch.run,
@@ -38,6 +38,7 @@ def freshness(engine: QueryEngine, source: str) -> dict[str, Any]:
         "lag_s": None if speed is None else speed.lag_s,
         "lag_events": None if speed is None else speed.lag_events,
         "degraded": found.why is not None,
+        "frozen": found.is_frozen,
         "why": found.why,
     }
 

@@ -10,7 +10,7 @@ SMALL = {scenario.name: scenario for scenario in SCENARIOS}
 """Explored in a second or two each. `python -m hand_off.model` explores all of them."""
 
 
-@pytest.mark.parametrize("name", ["hand-off, lost replies", "takeover"])
+@pytest.mark.parametrize("name", ["hand-off, lost replies", "takeover", "adopt, new views"])
 def test_invariants_hold_in_every_reachable_state(name: str) -> None:
     assert Model(SMALL[name]).explore() > 1_000
 
@@ -21,6 +21,9 @@ def test_invariants_hold_in_every_reachable_state(name: str) -> None:
         ("off_by_one_cut", "hand-off, lost replies", "I1"),
         ("no_gen_check", "hand-off, lost replies", "I1"),
         ("retire_too_early", "hand-off, lost replies", "I6"),
+        ("adopt_published", "adopt, new views", "I6"),
+        ("adopt_new_views", "adopt, new views", "I1"),
+        ("adopt_keeps_run", "adopt, new views", "I1"),
         ("takeover_no_epoch_bump", "takeover", "I2"),
         ("draft_takeover_seen_ids", "takeover", "I1"),
     ],

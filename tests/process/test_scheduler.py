@@ -20,6 +20,7 @@ import pytest
 import structlog
 from prometheus_client import CollectorRegistry
 
+from batch_layer.failures import Failures, note_failure, noted, read_failures
 from batch_layer.metrics import ScheduleMetrics
 from batch_layer.scheduler import (
     Scheduler,
@@ -35,7 +36,7 @@ from hand_off.batch_folder import BatchFolder
 from hand_off.manifests import Manifest, write_manifest
 from hand_off.publish_log import Entry
 from infra.home import Home, read_json, write_json
-from infra.process_status import check_schedule
+from infra.process_status import check_alive, last_error, missing_runs
 from infra.settings import Settings, load_settings
 from infra.stack.services import scheduler_service
 from master_dataset.table.ledger import ledger_file
@@ -369,12 +370,13 @@ def _is_zombie(pid: int) -> bool:
 # ---- what it says ----------------------------------------------------------------
 
 
-def check(here: Settings, ours: Scheduler, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> str | None:
-    """What `tidemark status` would say at this clock."""
+def check(here: Settings, ours: Scheduler, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> str:
+    """What `tidemark status` would say at this clock of a scheduler that is well itself."""
     ours.beat()
     with monkeypatch.context() as patch:
         patch.setattr(time, "time", clock)
-        return check_schedule(status_file(here))
+        assert check_alive(status_file(here)) is None, "no run is missed by starting another process"
+        return missing_runs(status_file(here))
 
 
 def test_overdue_run_is_told_by_the_check_until_there_is_one(
@@ -383,7 +385,7 @@ def test_overdue_run_is_told_by_the_check_until_there_is_one(
     publish(here, "web", 1, MIDNIGHT - 60)
     publish(here, "ads", 1, DUE + 1)
     ours = scheduler(here, runs, clock)
-    assert check(here, ours, monkeypatch, clock) is None
+    assert check(here, ours, monkeypatch, clock) == ""
     clock.now = DUE + HOUR
     assert check(here, ours, monkeypatch, clock) == (
         "source 'web': overdue: no run since the one due at 2026-06-01 03:15 UTC"
@@ -392,14 +394,17 @@ def test_overdue_run_is_told_by_the_check_until_there_is_one(
     assert found["web"] == {
         "run": 1,
         "data_from": MIDNIGHT - 60,
+        "published": MIDNIGHT - 50,
         "seconds": 9.0,
         "behind": None,
         "overdue_s": HOUR,
+        "failed_runs": 0,
+        "failing_since": None,
         "trouble": found["web"]["trouble"],
     }
     assert (found["ads"]["overdue_s"], found["ads"]["trouble"]) == (0.0, "")
     publish(here, "web", 2, DUE + 2)
-    assert check(here, ours, monkeypatch, clock) is None, "whoever made the run"
+    assert check(here, ours, monkeypatch, clock) == "", "whoever made the run"
 
 
 def test_run_that_began_before_it_was_due_does_not_answer_for_it(here: Settings, runs: Runs, clock: Clock) -> None:
@@ -415,10 +420,58 @@ def test_failed_run_is_told_at_once(here: Settings, runs: Runs, clock: Clock, mo
     clock.now = DUE
     ours.fire()
     publish(here, "web", 1, DUE)
+    assert check(here, ours, monkeypatch, clock) == (
+        "source 'ads': overdue: no run since the one due at 2026-06-01 03:15 UTC, which failed and is tried again at "
+        "03:20 UTC; the last run failed, at 2026-06-01 03:15:00 UTC: it ended with exit code 1 "
+        "(`tidemark logs scheduler`)"
+    )
+
+
+def test_schedule_that_fails_is_told_loudly_with_its_count_and_since_when(
+    here: Settings, runs: Runs, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For days, over restarts of the scheduler; until a run succeeds."""
+    runs.codes["web"] = 3
+    publish(here, "ads", 1, MIDNIGHT)
+    with structlog.testing.capture_logs() as logged:
+        for day in range(4):
+            ours = scheduler(here, runs, clock)
+            clock.now = DUE + day * DAY
+            ours.fire()
+    failed = [entry for entry in logged if entry["event"] == "run_failed"]
+    assert [entry["in_a_row"] for entry in failed] == [1, 2, 3, 4]
+    assert failed[-1] == {
+        "event": "run_failed", "log_level": "error", "source": "web", "in_a_row": 4,
+        "since": "2026-06-01 03:15:00 UTC", "reason": "it ended with exit code 3",
+    }  # fmt: skip
+    clock.now += 60
     said = check(here, ours, monkeypatch, clock)
-    assert said is not None
-    assert said.startswith("source 'ads': overdue: no run since the one due at 2026-06-01 03:15 UTC, which failed")
-    assert said.endswith("(exit code 1; see `tidemark logs scheduler`) and is tried again at 03:20 UTC")
+    assert "4 runs in a row failed, since 2026-06-01 03:15:00 UTC. The last one: it ended with exit code 3" in said
+    found = metrics(ours, clock.now)
+    assert (found["failed_runs web"], found["failed_runs ads"]) == (4, 0)
+    assert found["last_success_timestamp_seconds ads"] == MIDNIGHT + 10
+    assert "last_success_timestamp_seconds web" not in found
+    with noted(BatchFolder.of(here, "web")):
+        publish(here, "web", 1, clock.now)
+    assert "web" not in check(here, ours, monkeypatch, clock)
+    assert metrics(ours, clock.now)["failed_runs web"] == 0
+
+
+def test_reason_that_a_run_noted_itself_is_told(here: Settings, runs: Runs, clock: Clock) -> None:
+    """Whoever started the run; a run that could not note anything is counted once."""
+
+    class NotingRuns(Runs):
+        def command(self, source: str) -> list[str]:
+            note_failure(BatchFolder.of(here, source), "The table is torn.", clock.now)
+            return super().command(source)
+
+    runs = NotingRuns(runs.note.parent, {"web": 1})
+    BatchFolder.of(here, "web").root.mkdir(parents=True)
+    ours = scheduler(here, runs, clock)
+    clock.now = DUE
+    ours.fire()
+    assert read_failures(BatchFolder.of(here, "web")) == Failures(1, DUE, DUE, "The table is torn.")
+    assert "The table is torn." in ours.status(DUE).to_json()["overdue"]
 
 
 def test_source_without_any_run_is_overdue_from_its_first_sight_on(here: Settings, runs: Runs, clock: Clock) -> None:
@@ -455,15 +508,18 @@ def test_status_names_the_next_due_time(here: Settings, runs: Runs, clock: Clock
         (None, "it has not written its status yet"),
         ({"at": 0.0, "error": "", "overdue": ""}, "its last heartbeat is"),
         ({"at": 9e9, "error": "no\nwhere", "overdue": ""}, "no"),
-        ({"at": 9e9, "error": "", "overdue": "source 'web': overdue"}, "source 'web': overdue"),
+        ({"at": 9e9, "error": "", "overdue": "source 'web': overdue"}, None),
         ({"at": 9e9, "error": "", "overdue": ""}, None),
     ],
 )
-def test_check_of_the_service(tmp_path: Path, status: dict[str, Any] | None, said: str | None) -> None:
+def test_check_of_the_service(here: Settings, status: dict[str, Any] | None, said: str | None) -> None:
+    """A run that is missing is a problem that the status names; the process is well."""
+    service = scheduler_service(here, ())
     if status is not None:
-        write_json(tmp_path / "scheduler.json", status)
-    found = check_schedule(tmp_path / "scheduler.json")
+        write_json(status_file(here), status)
+    found = service.check()
     assert found is None if said is None else (found or "").startswith(said)
+    assert service.problems() == (status or {}).get("overdue", "")
 
 
 def test_what_an_earlier_scheduler_said_is_no_sign_of_life(here: Settings) -> None:
@@ -495,6 +551,7 @@ def test_overdue_run_is_in_the_metrics_until_there_is_one(here: Settings, runs: 
     assert metrics(ours, MIDNIGHT) == {
         "run web": 5, "run ads": 0, "run_age_seconds web": 60, "run_duration_seconds web": 9,
         "overdue_seconds web": 0, "overdue_seconds ads": 0, "trouble web": 0, "trouble ads": 0, "failed_tries": 0,
+        "failed_runs web": 0, "failed_runs ads": 0, "last_success_timestamp_seconds web": MIDNIGHT - 50,
     }  # fmt: skip
     late = metrics(ours, DUE + 2 * HOUR)
     assert (late["overdue_seconds web"], late["overdue_seconds ads"], late["trouble web"]) == (2 * HOUR, 2 * HOUR, 1)
@@ -568,7 +625,7 @@ def test_process_makes_up_a_missed_run_at_once_and_stops_when_told(
         wait_until("a heartbeat", lambda: read_json(status_file(here))["at"] > first["at"])
         assert runs.started == ["web"]
         assert first["last"]["exit_codes"] == {"web": 0}
-        assert check_schedule(status_file(here)) is None
+        assert (check_alive(status_file(here)), missing_runs(status_file(here))) == (None, "")
         running.send_signal(number)
         assert running.wait(20) == 0, running.stdout and running.stdout.read()
     assert read_json(progress_file(here))["handled"] > time.time() - HOUR
@@ -590,4 +647,4 @@ def test_process_without_a_schedule_says_so(here: Settings, monkeypatch: pytest.
     monkeypatch.setenv("TIDEMARK_HOME", str(here.home))
     monkeypatch.setenv("TIDEMARK_BATCH_SCHEDULE", "")
     assert main() == 1
-    assert "batch_schedule is empty" in (check_schedule(status_file(here)) or "")
+    assert "batch_schedule is empty" in last_error(status_file(here))

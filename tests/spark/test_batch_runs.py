@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import shutil
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -15,18 +18,26 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import lmdb
 import pytest
 
-from batch_layer import duplicates, duplicates_in_memory
+from batch_layer import duplicates, duplicates_in_memory, upstream
+from batch_layer.delta_log import exposed_run
+from batch_layer.failures import read_failures
 from batch_layer.index import Index, Level, Tile, open_index
 from batch_layer.index.workers import SparkWorkers
 from batch_layer.lease import lease
+from batch_layer.master_snapshot import MasterSnapshot
+from batch_layer.progress import quiet
 from batch_layer.pruning import prune
 from batch_layer.run import run_batch
+from batch_layer.tables import PROPERTIES
 from hand_off import publish_log
 from hand_off.batch_folder import BatchFolder
-from hand_off.errors import BatchError, LeaseHeld, RunRefused, RunTimedOut
+from hand_off.errors import BatchError, LeaseHeld, NothingArchived, RunRefused, RunTimedOut, TablesBehind
+from hand_off.generations import Opening
 from hand_off.manifests import Manifest, read_manifest
+from infra.process_status import status_path
 from infra.settings import Settings, load_settings
 from master_dataset.table.append import append, commit_lock, create_table
+from master_dataset.table.fields import SourceChanged
 from master_dataset.table.paths import table_path
 from master_dataset.table.proofs import Kind, Proof
 from tests.conftest import Killed, assert_same, dying_at, interpreted, wait_until
@@ -498,6 +509,97 @@ def rows_of_delta(shop: Shop, view: str) -> int:
     return len(shop.spark.read.format("delta").load(str(table)).collect())  # a count would not look at the files
 
 
+DEFAULTS = {"delta.checkpointInterval": "20", "delta.dataSkippingNumIndexedCols": "8"}
+"""The properties of tables that an older version made."""
+
+
+def grow_old(spark: SparkSession, table: Path, days: int) -> None:
+    """Let a table's log be of some days ago, and Delta clean it up after a checkpoint, as it does in use."""
+    then = datetime.now(UTC) - timedelta(days=days)
+    for checksum in (table / "_delta_log").glob(".*.json.crc"):  # of what commits said before
+        checksum.unlink()
+    for file in (table / "_delta_log").iterdir():
+        if file.suffix == ".json" and file.stem.isdecimal():
+            actions = [json.loads(line) for line in file.read_text().splitlines()]
+            for action in actions:
+                if "commitInfo" in action:
+                    action["commitInfo"]["timestamp"] = int(then.timestamp() * 1000)
+            file.write_text("".join(f"{json.dumps(action)}\n" for action in actions))
+        os.utime(file, (then.timestamp(), then.timestamp()))
+    log = spark._jvm.org.apache.spark.sql.delta.DeltaLog  # type: ignore[union-attr]
+    log.clearCache()
+    log.forTable(spark._jsparkSession, str(table)).checkpoint()
+    log.clearCache()
+
+
+def properties_of(spark: SparkSession, table: Path) -> dict[str, str]:
+    (row,) = spark.sql(f"describe detail delta.`{table}`").collect()
+    return dict(row["properties"])
+
+
+def test_runs_go_on_when_the_log_of_a_table_has_lost_its_beginning(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table of an older version is 40 days old: Delta has removed version 0. Then its whole log is lost, as after the
+    defect that took that for a crash; then its newest commit is emptied, as after a power cut.
+    """
+    shop.archive(made(shop, 40, 50))
+    with monkeypatch.context() as older:
+        older.setattr("batch_layer.tables.PROPERTIES", DEFAULTS)
+        shop.run()
+    table = shop.folder.table("sales", shop.views["sales"].hash)
+    log = table / "_delta_log"
+    grow_old(shop.spark, table, 40)
+    kept = {file.name for file in log.iterdir()}
+    assert f"{0:020}.json" not in kept
+    shop.archive(later(made(shop, 30, 51), 1))
+    shop.run()
+    assert kept <= {file.name for file in log.iterdir()}, "a log that holds a table stays"
+    assert properties_of(shop.spark, table).items() >= PROPERTIES.items(), "healed by its next run"
+    check_other_engines(shop)
+    shutil.rmtree(log)
+    shop.run()  # without news: nothing is written, and the log is made all the same
+    check_other_engines(shop)
+    shutil.rmtree(log)
+    shop.archive(later(made(shop, 30, 52), 2))
+    shop.run()
+    check_other_engines(shop)
+    max(log.glob("*.json")).write_bytes(b"")
+    shop.archive(later(made(shop, 30, 53), 3))
+    shop.run()
+    check_other_engines(shop)
+    assert exposed_run(table) == publish_log.last(shop.folder).run
+
+
+def check_other_engines(shop: Shop) -> None:
+    from deltalake import DeltaTable
+
+    shop.check()
+    table = shop.folder.table("sales", shop.views["sales"].hash)
+    rows = len(shop.answers("sales"))
+    assert (rows_of_delta(shop, "sales"), DeltaTable(str(table)).to_pyarrow_dataset().count_rows()) == (rows, rows)
+
+
+def test_tables_that_cannot_follow_a_run_do_not_undo_it(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run is published, the failure is reported and noted; a run that succeeds forgets it."""
+
+    def refuse(*_: Any) -> None:
+        raise RuntimeError("no space left")
+
+    shop.archive(made(shop, 20, 54))
+    for count in (1, 2):
+        with monkeypatch.context() as full:
+            full.setattr("batch_layer.run.expose", refuse)
+            with pytest.raises(TablesBehind, match=r"is published, .*: no space left"):
+                shop.run()
+        shop.check()
+        failures = read_failures(shop.folder)
+        assert failures is not None
+        assert (failures.count, "no space left" in failures.reason) == (count, True)
+        assert publish_log.served(shop.folder).run == count
+    shop.run()
+    assert read_failures(shop.folder) is None
+    check_other_engines(shop)
+
+
 def test_two_runs_at_once_never_both_publish(shop: Shop) -> None:
     """The lease turns the second away; without a lease the publish log does."""
     shop.archive(made(shop, 50, 12))
@@ -557,11 +659,38 @@ def test_a_master_that_holds_less_than_it_promises_is_not_computed(
     assert publish_log.served(unpublished.folder).run == 0
 
 
+def test_a_changed_source_and_one_that_the_archiver_refuses_are_named_at_once(shop: Shop) -> None:
+    """Without Spark and without waiting, in a few words."""
+    shop.archive(made(shop, 20, 15))
+    path = Path(str(shop.settings.views_dir)) / "shop.py"
+    path.write_text(path.read_text().replace("cents int", "cents bigint"))
+    with pytest.raises(SourceChanged, match="'cents' is int in the table and bigint in the declaration"):
+        run_batch(shop.settings, "shop", spark=None)
+    status = {"at": time.time(), "error": "", "sources": {"shop": {"refused": "The topic was made again."}}}
+    status_file = status_path(shop.settings, "archiver")
+    status_file.parent.mkdir()
+    status_file.write_text(json.dumps(status))
+    snapshot = MasterSnapshot("shop", shop.table, lambda: upstream.refusal(shop.settings, "shop"))
+    snapshot.check()
+    ahead = Opening("open", {partition: offset + 1 for partition, offset in shop.cut.items()})
+    with pytest.raises(BatchError, match=r"does not archive it, .* The topic was made again"):
+        snapshot.wait_for(ahead, 300, quiet)
+    assert snapshot.wait_for(Opening("open", shop.cut), 300, quiet) == shop.cut, "what is there is enough"
+
+
 def test_an_empty_master_and_an_older_backup_of_it_are_named(shop: Shop) -> None:
-    with pytest.raises(BatchError, match="holds nothing yet"):
+    with pytest.raises(NothingArchived, match="holds nothing yet"):
         shop.run()
-    shop.archive(made(shop, 20, 14))
-    shop.run()
+    assert read_failures(shop.folder) is None, "nothing has failed"
+
+    def has_records() -> bool:
+        """Kafka has the first events, and the archiver commits them while a run waits."""
+        shop.archive(made(shop, 20, 14))
+        return True
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("batch_layer.upstream.has_records", lambda *_: has_records())
+        assert shop.run().cut == shop.cut
     log = publish_log.last(shop.folder)
     number = publish_log.next_run(shop.folder)
     ahead = {p: offset + 5 for p, offset in shop.cut.items()}

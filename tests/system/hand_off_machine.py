@@ -248,6 +248,7 @@ def _happenings() -> st.SearchStrategy[Happening]:
         (2, "reply_is_lost", (who,)),
         (1, "writer_crashes", (who,)),
         (7, "run_opens", (catalog,)),
+        (2, "run_adopts", (catalog,)),
         (1, "run_fences", (catalog,)),
         (2, "run_takes_over", (catalog, more)),
         (8, "run_goes_on", (which, more)),
@@ -328,6 +329,13 @@ class HandOff(RuleBasedStateMachine):
         number = publish_log.next_run(self.folder)
         cut = self.speed_views.runs.open(number, CATALOGS[catalog].values())
         self.runs.append(Run(number, Opening("alone", {}) if cut is None else Opening("open", cut), CATALOGS[catalog]))
+
+    def run_adopts(self, catalog: int) -> None:
+        """A run that goes on with the generation of one that failed, if there is any."""
+        number = publish_log.next_run(self.folder)
+        cut = self.speed_views.runs.adopt(number, CATALOGS[catalog].values(), 0)
+        if cut is not None:
+            self.runs.append(Run(number, Opening("open", cut, is_adopted=True), CATALOGS[catalog]))
 
     def run_fences(self, catalog: int) -> None:
         """A run that takes over."""

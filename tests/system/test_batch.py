@@ -19,7 +19,7 @@ from deltalake import DeltaTable
 from hand_off import publish_log
 from hand_off.batch_folder import BatchFolder
 from hand_off.manifests import read_manifest
-from infra.home import read_json, write_json
+from infra.home import Home, read_json, write_json
 from infra.settings import child_environment
 from tests.conftest import Stack, start_stack, stop_stack, wait_until
 
@@ -82,6 +82,7 @@ def test_runs_publish_what_was_sent(whole: Stack) -> None:
     runs = tidemark(whole, "batch", "list")
     assert [each["run"] for each in runs if each["state"] == "served"] == [served(folder)[0]]
     assert tidemark(whole, "batch", "show", str(served(folder)[0]))["duplicates"] == 50
+    assert "WARN" in Home(whole.settings.home).log_file("batch").read_text()
 
 
 def send(stack: Stack, numbers: range) -> Counter[str]:
@@ -149,6 +150,8 @@ def tidemark(stack: Stack, *arguments: str) -> Any:
         env=child_environment(stack.settings), capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+    of_jvm = [line for line in done.stderr.splitlines() if " WARN " in line or line.startswith("WARNING:")]
+    assert not of_jvm, "what Spark and its JVM say belongs into a log"
     return json.loads(done.stdout)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from batch_layer.index import files
+from batch_layer.run_hand_off import HandOff
 from hand_off import generations, publish_log
 from hand_off.lag import KafkaEnd
 from hand_off.speed_views import SpeedViews
@@ -348,15 +349,21 @@ def test_readers_that_are_rolled_back_stay_there(shop: Shop) -> None:
     shop.writer.apply(EVENTS, HALF)
     shop.run(2)
     assert shop.query().meta.batch.run == 2
-    publish_log.serve(shop.place.folder, 1)
+    pinned = publish_log.serve(shop.place.folder, 1)
+    hand_off = HandOff(shop.place.folder, shop.speed_views, wait_s=1)
     shop.writer.apply(EVENTS, END)
     for answer in check_all(shop):
         assert (answer.meta.degraded, answer.meta.batch.run, answer.meta.cut) == (False, 1, END)
+    assert hand_off.continues(pinned) is True
     shop.retire()  # what nobody does while readers are pinned
     for answer in check_all(shop):
         assert (answer.meta.degraded, answer.meta.batch.run, answer.meta.cut) == (True, 1, QUARTER)
         assert "pinned to run 1 by a rollback" in str(answer.meta.why)
+    assert hand_off.continues(pinned) is False, "as the command and `tidemark status` say"
+    said = shop.engine.status("shop")
+    assert (said.is_frozen, said.speed, "pinned to run 1 by a rollback" in str(said.why)) == (True, None, True)
     publish_log.serve(shop.place.folder, None)
+    assert not shop.engine.status("shop").is_frozen
     for answer in check_all(shop):
         assert (answer.meta.degraded, answer.meta.batch.run, answer.meta.cut) == (False, 2, END)
 

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 
+from batch_layer.failures import note_failure
+from hand_off import publish_log
 from infra.rest.access_keys import add_key
 from serving_layer.app import create_app
 from serving_layer.query.model import Query
@@ -181,6 +183,28 @@ def test_views_say_what_they_are_and_how_fresh(front: Front) -> None:
     listed = front.client.get("/views").json()["views"]
     assert [view["name"] for view in listed] == ["sales", "totals"]
     assert {view["freshness"]["run"] for view in listed} == {1}
+
+
+def test_rollback_that_makes_answers_stand_still_is_said(front: Front) -> None:
+    """By /ready, /views and /sources, which also say how many runs failed; the command asks Redis the same."""
+    shop, ready = front.shop, {"status": "ready", "batch": "readable", "speed": "readable"}
+    for run, cut in ((1, QUARTER), (2, HALF)):
+        shop.writer.apply(EVENTS, cut)
+        shop.run(run)
+    publish_log.serve(shop.place.folder, 1)
+    shop.writer.apply(EVENTS, END)
+    assert front.client.get("/ready").json() == ready
+    shop.retire()
+    frozen = "stand still for some sources, because of a rollback"
+    assert front.client.get("/ready").json() == {**ready, "speed": "degraded", "answers": frozen}
+    note_failure(shop.place.folder, "The disk is full.", 5.0)
+    source = front.client.get(f"/sources/{shop.place.folder.source}").json()
+    schema = {"$ref": "#/components/schemas/SourceDetails"}
+    assert [*mistakes(source, schema, document=front.described)] == []
+    assert (source["pinned"], source["freshness"]["frozen"], source["freshness"]["degraded"]) == (1, True, True)
+    assert source["failures"] == {"count": 1, "since": "1970-01-01T00:00:05Z", "at": "1970-01-01T00:00:05Z"}
+    publish_log.serve(shop.place.folder, None)
+    assert front.client.get("/ready").json() == ready
 
 
 def test_views_are_listed_where_the_files_of_one_are_damaged(front: Front) -> None:

@@ -10,6 +10,7 @@ import pytest
 from redis import Redis
 from redis.exceptions import ResponseError
 
+from hand_off.generations import MAX_UNPUBLISHED, open_cut
 from hand_off.lag import KafkaEnd
 from hand_off.speed_views import META, Group, MicroBatch, Outcome, Ranked, SpeedViews, StateRange, cut_of, cut_text
 from master_dataset.cut import Cut
@@ -95,6 +96,7 @@ def test_redis_that_was_lost_has_no_meta(empty: SpeedViews) -> None:
     assert empty.reader.snapshot().epoch == writer.token
     assert empty.reader.answer(0, ZERO, [StateRange(VIEW)]).outcome == Outcome.LOST
     assert empty.runs.open(1, [VIEW]) is None
+    assert empty.runs.adopt(1, [VIEW], 0) is None
     assert empty.runs.fence() is None
     assert empty.reader.snapshot().epoch == writer.token, "a fence without meta fences nobody"
     assert empty.runs.publish(1, ZERO) == Outcome.NO_META
@@ -358,6 +360,43 @@ def test_a_run_is_published_once(owned: Owned) -> None:
     assert owned.speed_views.runs.publish(2, ONE) == Outcome.ALREADY
     assert owned.speed_views.runs.publish(1, ONE) == Outcome.OLD
     assert published(owned.speed_views) == 2
+
+
+def test_a_run_adopts_the_newest_generation_once_there_are_many_of_failed_runs(owned: Owned, redis: Redis) -> None:
+    """It keeps id, cut, views and states; the run that opened it can be published no more."""
+    runs = owned.speed_views.runs
+    assert runs.adopt(9, [VIEW], 0) is None, "that of the published run is never adopted"
+    owned.apply(ZERO, ONE)
+    runs.open(1, [VIEW])
+    runs.open(2, [VIEW])
+    assert runs.adopt(3, [VIEW], 3) is None, "there are only two"
+    assert runs.adopt(3, [VIEW, OTHER], 2) is None, "the generation does not compute this view"
+    first, second, third = owned.speed_views.reader.snapshot().generations
+    assert runs.adopt(3, [VIEW], 2) == ONE
+    assert owned.speed_views.reader.snapshot().generations == (first, second, third._replace(run=3))
+    before = everything(redis)
+    assert runs.adopt(3, [VIEW], 2) == ONE, "the same call again"
+    assert everything(redis) == before
+    assert runs.publish(2, ONE) == Outcome.NO_GENERATION
+    assert runs.publish(3, ONE) == Outcome.OK
+
+
+def test_runs_that_fail_again_and_again_leave_few_generations(owned: Owned) -> None:
+    """Forty nights, each with new events, of which the reader of run 0 misses none; then views are changed."""
+    owned.writer.heartbeat(60)
+    for night in range(1, 41):
+        opening = open_cut(owned.speed_views, night, [VIEW])
+        assert (opening.mode, opening.is_adopted) == ("open", night > MAX_UNPUBLISHED)
+        assert owned.apply({0: night - 1} if night > 1 else ZERO, {0: night}, (night, b"k", b"1")) == Outcome.OK
+    assert len(owned.speed_views.reader.snapshot().generations) == 1 + MAX_UNPUBLISHED
+    assert len(owned.speed_views.reader.answer(0, ZERO, [StateRange(VIEW)]).states) == 40
+    for night in (41, 42):
+        assert open_cut(owned.speed_views, night, [OTHER]).is_adopted == (night == 42), "no generation computes it yet"
+    behind = open_cut(owned.speed_views, 43, [OTHER], least={0: 41})
+    assert not behind.is_adopted, "a run at its cut would be refused by the publish log"
+    assert open_cut(owned.speed_views, 44, [OTHER], least={0: 40}).is_adopted
+    assert owned.speed_views.runs.publish(44, {0: 40}) == Outcome.OK
+    assert not open_cut(owned.speed_views, 45, [OTHER]).is_adopted, "the count begins anew"
 
 
 # ---- takeover ----------------------------------------------------------------

@@ -157,6 +157,13 @@ SABOTAGES = {
         "retire", "generation.run == published", "true",
         [("writer_counts", 0, ONE), ("run_opens", 0), ("retire", 1)],
     ),
+    "a run adopts the generation of the published run": Sabotage(
+        "adopt", "after == 0 or", "", [("writer_counts", 0, ONE), ("run_adopts", 0)]
+    ),
+    "a run adopts a generation that lacks its views": Sabotage(
+        "adopt", "not is_there[hash]", "false",
+        [("writer_counts", 0, ONE), ("run_opens", 0), ("writer_counts", 0, ONE), ("run_adopts", 1), ("run_ends", 0)],
+    ),
     "states of a generation in use are swept": Sabotage(
         "sweep", "cjson.decode(each).gid == ARGV[1]", "false", [("writer_counts", 0, ONE), ("sweep", 0)]
     ),

@@ -78,7 +78,13 @@ def test_wrong_usage_is_exit_code_2(tidemark: Run, arguments: tuple[str, ...]) -
 def test_status_of_a_home_where_nothing_runs(tidemark: Run, home: Home) -> None:
     assert tidemark("status") == (f"Nothing runs on {home.root}. Start it with `tidemark up`.\n", "", 1)
     said = tidemark("status", "-o", "json")
-    assert json.loads(said.out) == {"home": str(home.root), "ready": False, "running": False, "services": []}
+    assert json.loads(said.out) == {
+        "home": str(home.root),
+        "ready": False,
+        "running": False,
+        "services": [],
+        "notes": [],
+    }
     assert said.code == 1
     assert not home.root.exists(), "asking leaves nothing behind"
 
@@ -202,6 +208,23 @@ def test_refused_up_leaves_nothing_behind(tidemark: Run, home: Home, monkeypatch
     assert said.code == 1
     assert "MB free; at least 99999999999 MB are required" in said.err
     assert not home.root.exists()
+
+
+def test_up_names_changed_sources_at_once(tidemark: Run, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the archiver refuses them, in a sentence; everything else is started."""
+    log = home.root / "master" / "web" / "_delta_log"
+    log.mkdir(parents=True)
+    columns = {"fields": [{"name": "event", "type": {"type": "struct", "fields": [{"name": "x", "type": "long"}]}}]}
+    (log / f"{0:020}.json").write_text(json.dumps({"metaData": {"schemaString": json.dumps(columns)}}))
+    begun = []
+    monkeypatch.setattr("infra.stack.up.check_and_fetch", lambda *_: None)
+    monkeypatch.setattr("infra.stack.up.first_access_key", lambda *_: None)
+    monkeypatch.setattr("infra.stack.up.supervise", lambda *_: begun.append(True))
+    said = tidemark("up")
+    assert (said.code, begun) == (0, [True])
+    assert said.err.startswith("tidemark: Source 'web' was changed: ")
+    assert "'x' (bigint) is no longer declared" in said.err
+    assert len(said.err) < 600
 
 
 def test_error_of_a_layer_is_printed_as_its_sentence(tidemark: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -193,6 +193,24 @@ def test_check_of_a_broken_view_says_what_is_broken(views: Views, monkeypatch: p
     assert row["broken"][0].startswith("View 'page_hits', answer 'hits': ")
 
 
+def test_check_of_a_changed_source_says_what_differs_from_its_master_table(
+    views: Views, own_folder: Path, tmp_path: Path
+) -> None:
+    (own_folder / "shop.py").write_text(OWN)
+    event = [("event_id", "string"), ("event_time", "timestamp"), ("item", "string"), ("price", "integer")]
+    fields = [{"name": name, "type": kind} for name, kind in event]
+    schema = {"fields": [{"name": "event", "type": {"type": "struct", "fields": fields}}]}
+    commit = tmp_path / "home" / "master" / "shop" / "_delta_log" / f"{0:020}.json"
+    commit.parent.mkdir(parents=True)
+    commit.write_text(json.dumps({"metaData": {"schemaString": json.dumps(schema)}}))
+    said = views("check", "sales", "--events", "20")
+    assert said.code == 1
+    assert "Source 'shop' was changed" in said.out
+    assert "'price' is int in the table and double in the declaration" in said.out
+    (row,) = json.loads(views("check", "sales", "--events", "20", "-o", "json").out)
+    assert (row["broken"], "'price' is int" in row["source changed"]) == ([], True)
+
+
 def test_check_with_spark_says_where_spark_differs(views: Views, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark itself is asked in tests/spark/test_catalog.py."""
     from tidemark.commands import views as view_commands

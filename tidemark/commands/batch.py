@@ -62,6 +62,7 @@ def run(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Compute and publish the views of each source from the master dataset. Exit code 75: another run is active."""
+    from batch_layer.failures import log_traceback, reason_of
     from batch_layer.run import run_batch
     from batch_layer.scheduler import sources_to_run, sources_with_views
     from infra import terminal
@@ -70,17 +71,20 @@ def run(
 
     settings = load_settings()
     configure_logging(settings.log_level, form=settings.log_format)
-    rows, codes, unforeseen = [], [], None
+    rows, codes = [], []
     for source in sources or sources_to_run(settings) or sources_with_views(settings):
         try:
             with terminal.run_progress(source) as report:
                 made = run_batch(settings, source, full=full, unpin=not keep_pin, report=report)
         except Exception as error:  # the other sources still get their runs
+            codes.append(getattr(error, "exit_code", 1))
+            text = str(error)
             if not hasattr(error, "exit_code"):
-                unforeseen = unforeseen or error
-                continue
-            typer.echo(f"tidemark: {error}", err=True)
-            codes.append(error.exit_code)
+                log_traceback(settings, source, error)
+                text = (
+                    f"The run of source {source!r} failed: {reason_of(error).rstrip('.')}. See `tidemark logs batch`."
+                )
+            typer.echo(f"tidemark: {text}", err=True)
         else:
             rows.append(_row_of(made))
     terminal.print_result(
@@ -90,8 +94,6 @@ def run(
         as_is=("run",),
         optional=("cut", "kind", "views"),
     )
-    if unforeseen is not None:
-        raise unforeseen
     raise typer.Exit(min(codes, default=0))  # 1 before 75: a failure is worth more attention than waiting
 
 
@@ -138,7 +140,11 @@ def rollback(
     source: SourceOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Serve an older run, until the next run is published or --latest is given. Nothing is deleted."""
+    """Serve an older run, until `batch run` publishes the next or --latest is given. Nothing is deleted.
+
+    If the speed view no longer continues that run, answers stand still at its cut, and the command says so.
+    """
+    from batch_layer.run_hand_off import HandOff, frozen_by_rollback
     from hand_off import publish_log
     from infra import terminal
 
@@ -148,7 +154,14 @@ def rollback(
     if run is not None:
         _check_whole(folder, run)
     entry = publish_log.serve(folder, run)
-    terminal.print_result([_listed(folder, entry, "served" if run is None else "pinned")], output, **LISTED)
+    row = _listed(folder, entry, "served" if run is None else "pinned")
+    with HandOff.of(_settings(), folder) as hand_off:
+        is_frozen = run is not None and hand_off.continues(entry) is False
+    if output is Output.JSON:
+        row["frozen"] = is_frozen
+    terminal.print_result([row], output, **LISTED)
+    if is_frozen:
+        typer.echo(f"tidemark: {frozen_by_rollback(folder.source, entry.run)}", err=True)
 
 
 @app.command()
@@ -241,6 +254,7 @@ def _check_whole(folder: BatchFolder, run: int) -> None:
 def _listed(folder: BatchFolder, entry: Entry, state: str) -> dict[str, Any]:
     from hand_off.errors import BatchError
     from hand_off.manifests import read_manifest
+    from master_dataset.cut import cut_to_json
 
     kind, rows, against = "pruned", None, ""
     if folder.manifest(entry.run).is_file():
@@ -252,7 +266,7 @@ def _listed(folder: BatchFolder, entry: Entry, state: str) -> dict[str, Any]:
     return {
         "source": folder.source,
         "run": entry.run,
-        "cut": _cut_text(entry.cut),
+        "cut": cut_to_json(entry.cut),
         "kind": kind,
         "views": len(entry.catalog),
         "rows": "" if rows is None else rows,
@@ -274,10 +288,12 @@ def _against_speed(manifest: Manifest) -> str:
 
 
 def _row_of(manifest: Manifest) -> dict[str, Any]:
+    from master_dataset.cut import cut_to_json
+
     return {
         "source": manifest.source,
         "run": manifest.run,
-        "cut": _cut_text(manifest.cut),
+        "cut": cut_to_json(manifest.cut),
         "kind": manifest.kind,
         "views": len(manifest.views),
         "rows": manifest.rows,
@@ -310,10 +326,6 @@ def _view_row(view: Any) -> dict[str, Any]:
         "against speed": view.compared["in_words"] if view.compared else "not compared",
         "seconds": round(view.seconds, 1),
     }
-
-
-def _cut_text(cut: Any) -> str:
-    return ",".join(f"{partition}:{offset}" for partition, offset in sorted(cut.items()))
 
 
 def _when(at: float) -> str:

@@ -218,7 +218,7 @@ def replay(
 def _status_of(settings: Settings, source: Source) -> dict[str, Any]:
     from infra.stack.addresses import addresses
     from master_dataset.archiver.status import status_text
-    from master_dataset.cut import count_between
+    from master_dataset.cut import count_between, cut_to_json
     from master_dataset.errors import MasterDatasetError
     from master_dataset.kafka.positions import read_positions
     from master_dataset.table import coverage
@@ -236,7 +236,7 @@ def _status_of(settings: Settings, source: Source) -> dict[str, Any]:
         lag = None
     return {
         "source": source.name,
-        "cut": ",".join(f"{p}:{o}" for p, o in sorted(held.cut.items())),
+        "cut": cut_to_json(held.cut),
         "rows": held.rows,
         "commits": len(commits),
         "files": len(files),
@@ -288,6 +288,7 @@ def _declared(source: str | None) -> tuple[Settings, list[Source]]:
 
 
 def _spark(settings: Settings) -> Any:
+    from infra.home import Home
     from infra.spark.session import spark_session
 
-    return spark_session(settings, "tidemark-master")
+    return spark_session(settings, "tidemark-master", output=Home(settings.home).log_file("master"))

@@ -43,6 +43,8 @@ def up(
     with terminal.jar_progress() as progress:
         up.check_and_fetch(settings, progress)
     secret = up.first_access_key(settings)
+    for sentence in _changed_sources(settings):
+        typer.echo(f"tidemark: {sentence}", err=True)
     if output is Output.JSON:
         key = {} if secret is None else {"first_key": {"name": "admin", "secret": secret}}
         if detach:
@@ -106,9 +108,12 @@ def restart(
 
 
 def status(output: OutputOption = Output.TABLE) -> None:
-    """Show what runs on this home. Exit code 0 only when everything is ready."""
+    """Show what runs on this home, which runs failed, and what a rollback holds back. Exit code 0 only when everything
+    is ready.
+    """
     from infra import terminal
     from infra.stack import up
+    from tidemark.commands.notes import notes
 
     settings = _settings()
     found = up.read_status(settings)
@@ -117,12 +122,16 @@ def status(output: OutputOption = Output.TABLE) -> None:
     else:
         services = [{**each, "memory_mb": terminal.memory_mb(each["pid"])} for each in found["services"]]
         found = {**found, "running": True, "services": services}
+    found["notes"] = notes(settings, "\n".join(each["message"] for each in found["services"]))
     if output is Output.JSON:
         terminal.print_json(found)
-    elif found["running"]:
-        terminal.print_status(found)
     else:
-        typer.echo(f"Nothing runs on {settings.home}. Start it with `tidemark up`.")
+        if found["running"]:
+            terminal.print_status(found)
+        else:
+            typer.echo(f"Nothing runs on {settings.home}. Start it with `tidemark up`.")
+        for note in found["notes"]:
+            typer.echo(note)
     raise typer.Exit(0 if found["ready"] else 1)
 
 
@@ -264,3 +273,17 @@ def _settings() -> Settings:
     from infra.settings import load_settings
 
     return load_settings()
+
+
+def _changed_sources(settings: Settings) -> list[str]:
+    """Which sources declare other fields than their master tables have: said before the archiver refuses them."""
+    from master_dataset.table.fields import changed_sources
+    from views.declarations import declared_by
+
+    if not (settings.master_dir or settings.home / "master").is_dir():
+        return []
+    try:
+        declared = declared_by(settings)
+    except Exception:  # the processes that need them say what is wrong with them
+        return []
+    return list(changed_sources(settings, declared.sources.values()).values())

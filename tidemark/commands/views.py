@@ -133,11 +133,16 @@ def check(
     ] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Check the laws of views on generated events: splits, order and duplicates change nothing. Exit code 1 if not."""
+    """Check the laws of views on generated events: splits, order and duplicates change nothing. Exit code 1 if not.
+
+    Also compares the fields of their sources with the master dataset of this home.
+    """
     from infra import terminal
     from views.laws import check_laws, hints
 
-    views = [view for view, _ in _find(names)]
+    found = _find(names)
+    views = [view for view, _ in found]
+    changed = _changed_sources([view for view, is_active in found if is_active])
     rows: list[dict[str, Any]] = []
     with terminal.step_progress("checking") as progress:
         for done, view in enumerate(views):
@@ -149,6 +154,7 @@ def check(
                     "seed": seed,
                     "broken": check_laws(view, seed=seed, events=events),
                     "hints": hints(view, seed=seed, events=events),
+                    "source changed": changed.get(view.source.name),
                 }
             )
         if spark:
@@ -168,9 +174,9 @@ def check(
             for row in rows
         ]
         terminal.print_result(shown, output, "No view is declared.")
-        for sentence in (sentence for row in rows for sentence in row["broken"]):
+        for sentence in (*(sentence for row in rows for sentence in row["broken"]), *changed.values()):
             typer.echo(sentence)
-    raise typer.Exit(1 if any(row["broken"] for row in rows) else 0)
+    raise typer.Exit(1 if changed or any(row["broken"] for row in rows) else 0)
 
 
 @app.command()
@@ -280,16 +286,26 @@ def _answer_row(view: View, name: str) -> dict[str, Any]:
     }
 
 
+def _changed_sources(views: Sequence[View]) -> dict[str, str]:
+    """The sources of views whose fields are not those of their master tables, and what differs."""
+    from infra.settings import load_settings
+    from master_dataset.table.fields import changed_sources
+
+    return changed_sources(load_settings(), {view.source.name: view.source for view in views}.values())
+
+
 def _verdict(row: dict[str, Any], *, with_spark: bool) -> str:
     return "broken" if row["broken"] else "hold, with Spark too" if with_spark else "hold"
 
 
 def _differences_of_spark(views: Sequence[View], events: int, seed: int) -> dict[str, list[str]]:
+    from infra.home import Home
     from infra.settings import load_settings
     from infra.spark.session import spark_session
     from views.on_spark.laws import check_spark
 
-    session = spark_session(load_settings(), "tidemark-views")
+    settings = load_settings()
+    session = spark_session(settings, "tidemark-views", output=Home(settings.home).log_file("views"))
     try:
         return check_spark(session, views, seed=seed, events=events)
     finally:

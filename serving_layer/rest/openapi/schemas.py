@@ -62,6 +62,7 @@ def shared_schemas(views: Sequence[str]) -> Json:
             "published": {**TIME, "type": ["string", "null"]}, "batch_age_s": {"type": ["number", "null"]},
             "applied": {"anyOf": [CUT, {"type": "null"}]}, "lag_s": {"type": ["number", "null"]},
             "lag_events": {"type": ["integer", "null"]}, "degraded": {"type": "boolean"},
+            "frozen": {"type": "boolean", "description": "Whether a rollback makes answers stand still."},
             "why": {"type": ["string", "null"]},
         },
     }  # fmt: skip
@@ -165,6 +166,7 @@ def _watched(freshness: Json) -> Json:
         **summary,
         "views": {"type": "array", "items": {"type": "string"}},
         "pinned": {"type": ["integer", "null"], "description": "The run that readers are pinned to by a rollback."},
+        "failures": {**thing, "description": "How many batch runs failed in a row, and since when; null: none did."},
         "speed": {**thing, "description": "The speed views in Redis: how far they are, and whether a writer is alive."},
         "generations": {"type": "array", "items": {"type": "object", "properties": generation}},
         "runs": {"type": "array", "items": {"type": "object", "properties": run}},

@@ -61,7 +61,9 @@ function published([run, before]) {
 function drawState(element, source) {
   const { freshness, working } = source;
   fill(element, working ? h("strong", { class: "working" }, `A run is under way for ${ago(working.since).replace(" ago", "")}. `) : "",
-    source.pinned ? h("strong", { class: "bad-text" }, `Readers are pinned to run ${source.pinned} by a rollback. `) : "",
+    source.failures ? h("strong", { class: "bad-text" }, source.failures.count === 1 ? `The last run failed ${ago(source.failures.at)}. `
+      : `${number(source.failures.count)} runs in a row failed, the first ${ago(source.failures.since)}. `, "`tidemark status` says why. ") : "",
+    source.pinned && !freshness.frozen ? h("strong", { class: "bad-text" }, `Readers are pinned to run ${source.pinned} by a rollback. `) : "",
     freshness.degraded ? h("strong", { class: "bad-text" }, freshness.why)
       : freshness.run ? `Run ${freshness.run} is served, published ${ago(freshness.published)}.` : "No run yet: every answer comes from the speed layer.");
 }
@@ -84,7 +86,7 @@ function flow() {
     say(batch.value, number(below));
     say(batch.more, freshness.run ? `events below the cut of run ${freshness.run}` : "no run yet");
     say(speed.value, applied === null ? "away" : number(applied - below));
-    say(speed.more, applied === null ? "Redis does not answer" : `events since the cut, ${duration(freshness.lag_s)} behind`);
+    say(speed.more, applied === null ? (freshness.frozen ? "left out: a rollback" : "Redis does not answer") : `events since the cut, ${duration(freshness.lag_s)} behind`);
     say(answer.value, number(applied ?? below));
     say(answer.more, freshness.degraded ? "events; degraded" : "events, each once");
     if (isNew) { batch.element.classList.remove("flash"); void batch.element.offsetWidth; batch.element.classList.add("flash"); }
