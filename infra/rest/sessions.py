@@ -80,18 +80,35 @@ class Sessions:
                 path.unlink(missing_ok=True)
 
 
+def is_from_another_page(connection: HTTPConnection) -> bool:
+    """Whether a browser says that a page of another server made this request. Programs say nothing."""
+    origin, host = connection.headers.get("origin"), connection.headers.get("host", "")
+    if connection.headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
+        return True
+    return origin is not None and origin.partition("://")[2] != host
+
+
+def is_silent_browser(connection: HTTPConnection) -> bool:
+    """Whether a browser made this request and does not say for which page.
+
+    Without encryption, and not on loopback, a GET has no Sec-Fetch-Site and no Origin. Both headers that tell a
+    browser are its own: a page cannot leave them out.
+    """
+    headers = connection.headers
+    is_browser = "accept-language" in headers and "mozilla/" in headers.get("user-agent", "").lower()
+    return is_browser and "origin" not in headers and "sec-fetch-site" not in headers
+
+
 def is_from_our_page(connection: HTTPConnection) -> bool:
     """Whether a request comes from a page of this very server, as a browser tells: others must not use its cookie.
 
     SameSite does not see to that alone: other ports of the same machine are the same site. What changes something, and
     a WebSocket, which no browser keeps from other pages, has to say where it comes from.
     """
-    origin, host = connection.headers.get("origin"), connection.headers.get("host", "")
-    if connection.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+    if is_from_another_page(connection):
         return False
-    if origin is None:
-        return connection.scope["type"] == "http" and connection.scope["method"] in SAFE_METHODS
-    return origin.partition("://")[2] == host
+    is_reading = connection.scope["type"] == "http" and connection.scope["method"] in SAFE_METHODS
+    return is_reading or "origin" in connection.headers
 
 
 def _proof(key: AccessKey) -> str:
