@@ -81,6 +81,7 @@ lock: .venv/.installed  ## For developers: resolve pyproject.toml into the lock 
 	@$(BIN)/python -m pip install --quiet --target .venv/lock-tool 'uv>=0.13,<0.14'
 	@PYTHONPATH=.venv/lock-tool .venv/lock-tool/bin/uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --allow-unsafe requirements-build.in -o requirements-build.lock
 	@PYTHONPATH=.venv/lock-tool .venv/lock-tool/bin/uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --allow-unsafe --extra dev pyproject.toml -o requirements.lock
+	@PYTHONPATH=.venv/lock-tool .venv/lock-tool/bin/uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --allow-unsafe --constraint requirements.lock pyproject.toml -o requirements-run.lock
 
 lock-jars: .venv/.installed  ## For developers: write infra/java/jars.sha256 again from infra/java/ivy.xml
 	@$(BIN)/tidemark jars --relock

@@ -40,12 +40,12 @@ def of_events(events: DataFrame, view: View) -> Totals:
 
 
 def _columns(view: View) -> list[Column]:
-    passes = f.expr(view.condition.sql) if view.condition is not None else f.lit(True)
+    passes = f.expr(view.condition.spark_sql) if view.condition is not None else f.lit(True)
     totals = [f.count(f.lit(1)).alias(READ), f.count(f.when(passes, 1)).alias(COUNTED)]
     for name in exact_answers(view):
         measure = view.measures[name]
-        wanted = passes if measure.where is None else passes & f.expr(measure.where.sql)
-        value = f.lit(1) if measure.of is None else f.expr(measure.of.sql)
+        wanted = passes if measure.where is None else passes & f.expr(measure.where.spark_sql)
+        value = f.lit(1) if measure.of is None else f.expr(measure.of.spark_sql)
         chosen = f.when(wanted, value)
         totals.append(_total(view, name, chosen).alias(name))
     return totals

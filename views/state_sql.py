@@ -19,11 +19,11 @@ class StatePlan(NamedTuple):
     """Those that a plain column can hold."""
 
 
-def _as_declared(expression: TypedExpression) -> str:
-    return expression.sql
+def _for_spark(expression: TypedExpression) -> str:
+    return expression.spark_sql
 
 
-def plan(view: View, text: Callable[[TypedExpression], str] = _as_declared) -> StatePlan:
+def plan(view: View, text: Callable[[TypedExpression], str] = _for_spark) -> StatePlan:
     """In the order of the answers' names, which is that of a state's parts. `text` says what stands for a value."""
     aggregates: dict[str, str] = {}
     parts: list[tuple[str, str]] = []
@@ -45,13 +45,13 @@ def state_sql(view: View) -> str:
     `events` has the columns event_id, event_time, partition, offset and event.
     """
     grouped = [f"{view.bucket.bucket_sql('event_time')} AS bucket"]
-    grouped += [f"{key.sql} AS `{name}`" for name, key in view.key_expressions.items()]
+    grouped += [f"{key.spark_sql} AS `{name}`" for name, key in view.key_expressions.items()]
     by = ", ".join(str(place + 1) for place in range(len(grouped)))
     planned = plan(view)
     grouped += [f"{sql} AS {name}" for name, sql in planned.aggregates.items()]
     lines = ["WITH grouped AS (", *_listed("  SELECT", grouped, 4), "  FROM events"]
     if view.condition is not None:
-        lines.append(f"  WHERE {view.condition.sql}")
+        lines.append(f"  WHERE {view.condition.spark_sql}")
     lines += [f"  GROUP BY {by}", ")"]
     packed = f"{planned.state} AS state"
     return "\n".join(

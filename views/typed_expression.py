@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from views.field_types import FieldType
+from views.like import without_backtracking
 
 Row = Mapping[str, Any]
 """What Python computes on: the fields of an event by name."""
@@ -23,3 +24,8 @@ class TypedExpression:
     value: Any = None  # of a constant
     is_small: bool = False  # a whole number of at most 32 bits: its sums cannot overflow
     is_finite: bool = True  # never NaN or infinite: fields are checked when they come in
+
+    @property
+    def spark_sql(self) -> str:
+        """What Spark is asked to compute: the same as `sql`, in work that grows with the event and no faster."""
+        return without_backtracking(self.sql)

@@ -6,11 +6,13 @@ Without a valid key the response is 401, without the scope 403. `access_required
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from starlette.requests import HTTPConnection
 
 from infra.rest.access_keys import AccessKey, AccessKeyError, AccessKeys
 from infra.rest.problems import Problem
-from infra.rest.sessions import Session, Sessions, is_from_our_page
+from infra.rest.sessions import SAFE_METHODS, Session, Sessions, is_from_another_page, is_silent_browser
 from infra.settings import Settings
 
 CHALLENGE = {"WWW-Authenticate": 'Basic realm="tidemark", charset="UTF-8", Bearer realm="tidemark"'}
@@ -22,6 +24,8 @@ SECURITY_SCHEMES = {
 PAGE_HEADER = "x-requested-with"
 """What scripts of our pages send: at `Basic` a browser would ask for name and secret by a window of its own."""
 PAGE_CHALLENGE = {"WWW-Authenticate": 'Session realm="tidemark"'}
+SCOPES_OF_CHANGES = frozenset({"produce", "consume"})
+"""A request that needs no other scope changes something even by GET: it stores a message, or moves a consumer group."""
 
 
 class Access:
@@ -39,7 +43,8 @@ class Access:
         into logs and histories.
         """
         if not self.is_required:
-            _refuse_other_pages(connection)
+            if connection.scope["type"] == "websocket":
+                _refuse_other_pages(connection, scopes)
             return None
         given = connection.headers.get("authorization", "")
         try:
@@ -64,6 +69,8 @@ class Access:
                 f"{' or '.join(scopes)}.",
                 scopes=sorted(scopes),
             )
+        if given.strip()[:6].lower() != "bearer":  # no browser sends that by itself
+            _refuse_other_pages(connection, scopes)
         return key
 
     def find(self, authorization: str) -> AccessKey | None:
@@ -79,8 +86,22 @@ class Access:
         return None if found is None else found[1]
 
 
-def _refuse_other_pages(connection: HTTPConnection) -> None:
-    """No browser keeps a foreign page from opening a WebSocket, and without keys nothing else would."""
-    is_page = connection.scope["type"] == "websocket" and "origin" in connection.headers
-    if is_page and not is_from_our_page(connection):
-        raise Problem(403, "other-origin", "Only pages of this server may open a WebSocket; programs send no Origin.")
+def _refuse_other_pages(connection: HTTPConnection, scopes: Iterable[str]) -> None:
+    """Raise the problem 403 for a request that a page of another server made and that does more than read.
+
+    A browser adds name and secret, once it has asked for them, to whatever any page requests of this server. It lets
+    a foreign page read no answer, but what a request does is done by then; and it keeps no page from a WebSocket.
+    """
+    if connection.scope["type"] == "http" and connection.scope["method"] in SAFE_METHODS:
+        if not SCOPES_OF_CHANGES.issuperset(scopes):
+            return
+        is_foreign = is_from_another_page(connection) or is_silent_browser(connection)
+    else:
+        is_foreign = is_from_another_page(connection)
+    if is_foreign:
+        raise Problem(
+            403,
+            "other-origin",
+            "Only pages of this server may open a WebSocket or change something with what the browser knows. Programs "
+            "send no Origin, or the secret as `Authorization: Bearer`.",
+        )

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from starlette.requests import Request
 
+from infra.rest.inflate import NotGzip, inflate
 from infra.rest.problems import Problem
+from infra.threads import Threads
 
-GZIP = 16 + zlib.MAX_WBITS
-INFLATE_STEP = 1 << 20
+SMALL_GZIP = 1 << 10
+"""A packed body of this size becomes at most a thousand times as large. Unpacking it takes less than a thread."""
 
 
 @dataclass(frozen=True)
@@ -35,15 +36,25 @@ def _no_charge(_size: int) -> None:
     """The default: the bytes of all requests together are not limited."""
 
 
-async def read_body(request: Request, limits: BodyLimits, charge: Callable[[int], None] = _no_charge) -> bytes:
-    """The whole body, unpacked if Content-Encoding is gzip. `charge` is called with each part, and may refuse it."""
+async def read_body(
+    request: Request,
+    limits: BodyLimits,
+    charge: Callable[[int], None] = _no_charge,
+    unpacking: Threads | None = None,
+) -> bytes:
+    """The whole body, unpacked in a thread of `unpacking` if Content-Encoding is gzip; without threads it is refused.
+
+    `charge` is called with the size of each part, perhaps in that thread, and may refuse it.
+    """
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
-    if encoding not in ("identity", "gzip", "x-gzip", ""):
+    is_packed = encoding in ("gzip", "x-gzip") and unpacking is not None
+    if not is_packed and encoding not in ("identity", ""):
+        allowed, or_packed = ("identity", "") if unpacking is None else ("gzip", " or with gzip")
         raise Problem(
             415,
             "unknown-encoding",
-            f"The body is encoded as {encoding[:40]!r}; send it as it is or with gzip.",
-            headers={"Accept-Encoding": "gzip"},
+            f"The body is encoded as {encoding[:40]!r}; send it as it is{or_packed}.",
+            headers={"Accept-Encoding": allowed},
         )
     try:
         async with asyncio.timeout(limits.timeout_s):
@@ -51,7 +62,11 @@ async def read_body(request: Request, limits: BodyLimits, charge: Callable[[int]
     except TimeoutError:
         detail = f"The body was not complete after {limits.timeout_s:g} s."
         raise limits.refusal(408, "slow-body", detail) from None
-    return _unpack(packed, limits, charge) if "gzip" in encoding else packed
+    if not is_packed or unpacking is None:
+        return packed
+    if len(packed) <= SMALL_GZIP:
+        return _unpack(packed, limits, charge)
+    return await unpacking.run(_unpack, packed, limits, charge)
 
 
 async def _receive(request: Request, limits: BodyLimits, charge: Callable[[int], None]) -> bytes:
@@ -70,27 +85,19 @@ async def _receive(request: Request, limits: BodyLimits, charge: Callable[[int],
 
 
 def _unpack(packed: bytes, limits: BodyLimits, charge: Callable[[int], None]) -> bytes:
-    """Inflate step by step, so that a bomb is refused before it fills the memory."""
-    unpacked = bytearray()
-    rest = packed
-    while rest:
-        inflater = zlib.decompressobj(GZIP)
-        while not inflater.eof:
-            try:
-                step = inflater.decompress(rest, INFLATE_STEP)
-            except zlib.error as error:
-                raise limits.refusal(400, "not-gzip", f"The body is not valid gzip: {error}.") from None
-            rest = inflater.unconsumed_tail
-            if len(unpacked) + len(step) > limits.size:
+    """Unpack piece by piece, so that a bomb is refused before it fills the memory."""
+    pieces = []
+    size = 0
+    try:
+        for piece in inflate(packed):
+            size += len(piece)
+            if size > limits.size:
                 raise _too_large(limits, "unpacked it has more")
-            charge(len(step))
-            unpacked += step
-            if not step and not rest and not inflater.eof:
-                raise limits.refusal(400, "not-gzip", "The body is gzip that ends too early.")
-        rest = inflater.unused_data  # gzip files may follow each other
-    if not unpacked and not packed:
-        return b""
-    return bytes(unpacked)
+            charge(len(piece))
+            pieces.append(piece)
+    except NotGzip as error:
+        raise limits.refusal(400, "not-gzip", f"The body is not valid gzip: {error}.") from None
+    return b"".join(pieces)
 
 
 def _too_large(limits: BodyLimits, found: str) -> Problem:

@@ -17,6 +17,7 @@ from starlette.requests import HTTPConnection
 
 from infra.home import read_json, write_json
 from infra.rest.access_keys import AccessKey
+from infra.rest.problems import Problem
 
 FOLDER = "sessions"
 MOST = 200
@@ -34,20 +35,32 @@ class Session(NamedTuple):
 
 
 class Sessions:
-    """The sessions of a home."""
+    """The sessions of a home, in a folder of the home unless another is given."""
 
-    def __init__(self, home: Path, lasts_s: float, most: int = MOST) -> None:
-        self._folder, self._lasts_s, self._most = home / FOLDER, lasts_s, most
+    def __init__(self, home: Path, lasts_s: float, most: int = MOST, folder: Path | None = None) -> None:
+        self._folder, self._lasts_s, self._most = folder or home / FOLDER, lasts_s, most
         # Cookies know no ports: two homes on one machine would sign each other out.
         self.cookie = f"tidemark_{hashlib.sha256(str(home).encode()).hexdigest()[:8]}"
 
     def begin(self, key: AccessKey) -> tuple[str, Session]:
-        """A new session of a key that was proved: its token, which is kept nowhere, and what is."""
-        self._folder.mkdir(mode=0o700, exist_ok=True)
-        self._make_room()
+        """A new session of a key that was proved: its token, which is kept nowhere, and what is.
+
+        The problem 503 where nothing can be written.
+        """
         token = secrets.token_urlsafe(32)
         session = Session(key.name, _proof(key), time.time() + self._lasts_s)
-        write_json(self._file(token), session._asdict(), mode=0o600)
+        try:
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+            self._make_room()
+            write_json(self._file(token), session._asdict(), mode=0o600)
+        except OSError as error:
+            raise Problem(
+                503,
+                "sessions-unwritable",
+                f"Nobody can sign in: {str(self._folder)!r} cannot be written ({error.strerror}). Name a folder where "
+                "the serving layer may write (serving_sessions_dir), or send the key with each request.",
+                retry_after_s=30,
+            ) from None
         return token, session
 
     def find(self, connection: HTTPConnection, keys: dict[str, AccessKey]) -> tuple[Session, AccessKey] | None:
@@ -80,18 +93,35 @@ class Sessions:
                 path.unlink(missing_ok=True)
 
 
+def is_from_another_page(connection: HTTPConnection) -> bool:
+    """Whether a browser says that a page of another server made this request. Programs say nothing."""
+    origin, host = connection.headers.get("origin"), connection.headers.get("host", "")
+    if connection.headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
+        return True
+    return origin is not None and origin.partition("://")[2] != host
+
+
+def is_silent_browser(connection: HTTPConnection) -> bool:
+    """Whether a browser made this request and does not say for which page.
+
+    Without encryption, and not on loopback, a GET has no Sec-Fetch-Site and no Origin. Both headers that tell a
+    browser are its own: a page cannot leave them out.
+    """
+    headers = connection.headers
+    is_browser = "accept-language" in headers and "mozilla/" in headers.get("user-agent", "").lower()
+    return is_browser and "origin" not in headers and "sec-fetch-site" not in headers
+
+
 def is_from_our_page(connection: HTTPConnection) -> bool:
     """Whether a request comes from a page of this very server, as a browser tells: others must not use its cookie.
 
     SameSite does not see to that alone: other ports of the same machine are the same site. What changes something, and
     a WebSocket, which no browser keeps from other pages, has to say where it comes from.
     """
-    origin, host = connection.headers.get("origin"), connection.headers.get("host", "")
-    if connection.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+    if is_from_another_page(connection):
         return False
-    if origin is None:
-        return connection.scope["type"] == "http" and connection.scope["method"] in SAFE_METHODS
-    return origin.partition("://")[2] == host
+    is_reading = connection.scope["type"] == "http" and connection.scope["method"] in SAFE_METHODS
+    return is_reading or "origin" in connection.headers
 
 
 def _proof(key: AccessKey) -> str:

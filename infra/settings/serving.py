@@ -80,6 +80,11 @@ class ServingSettings(BaseModel):
         le=24 * 365,
         description="Hours after which a user of the dashboard has to sign in again.",
     )
+    serving_sessions_dir: Location | None = Field(
+        default=None,
+        description="Folder that says who is signed in to the dashboard; empty: sessions in the home. "
+        "The serving layer writes nothing else, so with this a home may be read-only for it.",
+    )
     serving_live_subscribers: int = Field(
         default=500, ge=0, description="Maximum number of live connections to each process of the serving layer."
     )

@@ -8,19 +8,23 @@ from typing import Any
 from starlette.requests import Request
 
 from infra.rest import bodies
+from infra.rest.bodies import BodyLimits
 from infra.rest.problems import Problem
 from infra.threads import P, T, Threads
-from master_dataset.collector.limits import BYTES_PER_RECORD, Charge, Limits
+from master_dataset.collector.limits import BYTES_PER_DELIMITER, BYTES_PER_RECORD, Charge, Limits
 from master_dataset.errors import InvalidEvent
 from master_dataset.events.strict_json import parse_json
 
 LARGE_BODY = 1 << 20
 """Bodies of this size and above are parsed in a thread: on the event loop, other requests would wait."""
 
+DELIMITERS = (b",", b":", b"{", b"[")
+"""What JSON has one of for each value, or more. Those in texts are counted too: not to count them takes too long."""
 
-async def read_body(request: Request, limits: Limits, charge: Charge) -> bytes:
-    """The whole body, charged for from its first byte on."""
-    return await bodies.read_body(request, limits.of_body, charge.add)
+
+async def read_body(request: Request, limits: BodyLimits, charge: Charge, threads: Threads) -> bytes:
+    """The whole body, charged for from its first byte on, and unpacked beside the event loop."""
+    return await bodies.read_body(request, limits, charge.add, threads)
 
 
 async def beside_loop(threads: Threads, body: bytes, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
@@ -28,6 +32,12 @@ async def beside_loop(threads: Threads, body: bytes, work: Callable[P, T], *argu
     if len(body) < LARGE_BODY:
         return work(*arguments, **named)
     return await threads.run(work, *arguments, **named)
+
+
+def parse_within(body: bytes, limits: BodyLimits) -> Any:
+    """The JSON in a body, unless it would take far more memory than it has bytes."""
+    check_density(body, limits)
+    return parse_body(body)
 
 
 def parse_body(body: bytes) -> Any:
@@ -38,6 +48,21 @@ def parse_body(body: bytes) -> Any:
         raise invalid_body(error.where, error.reason, status=400) from None
     except ValueError as error:  # nothing known raises it; if something does, the body is at fault
         raise invalid_body("", f"this cannot be read: {error}", status=400) from None
+
+
+def check_density(body: bytes, limits: BodyLimits) -> None:
+    """Refuse JSON such as millions of `{},` before it is parsed: each of them may become an object of 80 bytes."""
+    most = limits.size // BYTES_PER_DELIMITER
+    if len(body) <= most:
+        return
+    delimiters = sum(map(body.count, DELIMITERS))
+    if delimiters > most:
+        raise Problem(
+            413,
+            "too-many-values",
+            f"A body may have {most} commas, colons and opening brackets, one for each {BYTES_PER_DELIMITER} of its "
+            f"{limits.size} bytes ({limits.setting}); this has {delimiters}. {limits.so} Send it in several requests.",
+        )
 
 
 def invalid_body(where: str, reason: str, *, status: int = 422) -> Problem:
@@ -53,8 +78,8 @@ def check_batch(count: int, limits: Limits, charge: Charge) -> None:
         raise Problem(
             413,
             "batch-too-large",
-            f"A request may have {limits.batch} records (collector_max_batch); this has {count}. Nothing was stored. "
-            "Send them in several requests.",
+            f"A request may have {limits.batch} records (collector_max_batch); this has at least {count}. Nothing was "
+            "stored. Send them in several requests.",
         )
     charge.add(count * BYTES_PER_RECORD)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 from fastapi import APIRouter
@@ -12,9 +14,10 @@ from starlette.responses import Response
 from infra.failpoints import reach
 from infra.rest.problems import Problem
 from infra.rest.responses import json_response
-from master_dataset.collector.bodies import beside_loop, check_batch, parse_body, read_body
+from master_dataset.collector.bodies import beside_loop, check_batch, check_density, parse_body, read_body
 from master_dataset.collector.context import Collector
 from master_dataset.collector.kafka_rest.produce import ACKS_PARAMETER
+from master_dataset.collector.limits import Charge, Limits
 from master_dataset.collector.outcomes import describe, problem_of
 from master_dataset.collector.parameters import acks_of, flag, query
 from master_dataset.collector.producer import Acks, Refusal
@@ -61,24 +64,35 @@ def event_routes(collector: Collector) -> APIRouter:
         parameters = query(request)
         acks, is_atomic = acks_of(parameters), flag("atomic", parameters.get("atomic", ""))
         with collector.budget.charge() as charge:
-            body = await read_body(request, collector.limits, charge)
+            body = await read_body(request, collector.limits.of_body, charge, collector.parsing)
             content_type = request.headers.get("content-type", "")
-            parsed = await beside_loop(collector.parsing, body, read_events, body, content_type)
-            check_batch(len(parsed), collector.limits, charge)
-            validate, largest = collector.validators[declared.name], collector.limits.event
-            prepared = await beside_loop(collector.parsing, body, _prepare, declared, validate, parsed, largest)
+            prepared = await beside_loop(
+                collector.parsing, body, _read_and_prepare, collector, declared, body, content_type, charge
+            )
             return await _store(collector, declared, prepared, acks, is_atomic=is_atomic)
 
     return routes
 
 
-def read_events(body: bytes, content_type: str) -> list[Any]:
+def _read_and_prepare(
+    collector: Collector, source: Source, body: bytes, content_type: str, charge: Charge
+) -> list[PreparedEvent | InvalidEvent]:
+    """From bytes to what Kafka gets, in one go: what was parsed is far larger, and lives no longer than this."""
+    events = read_events(body, content_type, collector.limits)
+    check_batch(len(events), collector.limits, charge)
+    return _prepare(source, collector.validators[source.name], events, collector.limits.event)
+
+
+def read_events(body: bytes, content_type: str, limits: Limits) -> list[Any]:
     """The events in a body, parsed; a line of NDJSON that is not JSON is its InvalidEvent.
 
     NDJSON is recognized by its Content-Type, or by a first line that is a complete JSON object and more lines after it.
+    Of too many lines only one too many is read.
     """
+    check_density(body, limits.of_body)
     if "ndjson" in content_type or "jsonl" in content_type or _looks_like_lines(body):
-        return [_read_line(number, line) for number, line in enumerate(body.split(b"\n"), 1) if line.strip()]
+        lines = ((number, line) for number, line in enumerate(io.BytesIO(body), 1) if line.strip())
+        return [_read_line(number, line.rstrip(b"\n")) for number, line in islice(lines, limits.batch + 1)]
     found = parse_body(body)
     return found if isinstance(found, list) else [found]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +13,10 @@ from infra.settings import Settings
 
 BYTES_PER_RECORD = 256
 """The overhead of a record, here and in librdkafka. It keeps many tiny records from evading the limit."""
+BYTES_PER_DELIMITER = 8
+"""A body as large as allowed may have one comma, colon or opening bracket for this many bytes."""
+MAX_SMALL_BODY = 4_000_000
+"""For requests that carry no records, such as ten thousand locations in topics."""
 
 
 @dataclass(frozen=True)
@@ -40,16 +45,23 @@ class Limits:
         """The limits of one body."""
         return BodyLimits(self.body, self.body_timeout_s, "collector_max_body_mb", "Nothing was stored.")
 
+    @property
+    def of_small_body(self) -> BodyLimits:
+        """The limits of a body that has no records."""
+        size = min(self.body, MAX_SMALL_BODY)
+        return BodyLimits(size, self.body_timeout_s, "where it carries no records", "Nothing was done.")
+
 
 class Budget:
     """Bounds what all requests hold together, from the first byte of a body until Kafka acknowledged it.
 
-    Used by the event loop alone, so it needs no lock.
+    The event loop uses it, and the threads that unpack and parse large bodies.
     """
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.held = 0
+        self.lock = threading.Lock()
 
     @contextmanager
     def charge(self) -> Iterator[Charge]:
@@ -58,7 +70,7 @@ class Budget:
         try:
             yield share
         finally:
-            self.held -= share.held
+            share.end()
 
 
 class Charge:
@@ -67,20 +79,33 @@ class Charge:
     def __init__(self, budget: Budget) -> None:
         self.budget = budget
         self.held = 0
+        self._has_ended = False
 
     def add(self, size: int) -> None:
         """Charge more, or raise the problem 429.
 
-        A request that is alone is admitted however large it is: its own limits bound it.
+        A request that is alone is admitted however large it is: its own limits bound it. Once the request has ended, a
+        thread may still work on its body; it must charge nothing that nobody would give back.
         """
         budget = self.budget
-        if budget.held > self.held and budget.held + size > budget.size:
-            raise Problem(
-                429,
-                "buffer-full",
-                f"The collector holds {budget.held} bytes that Kafka has not acknowledged yet; with this request it "
-                f"would be more than {budget.size} (collector_buffer_mb). Nothing was stored. Send it again later.",
-                retry_after_s=1,
-            )
-        budget.held += size
-        self.held += size
+        with budget.lock:
+            if self._has_ended:
+                raise Problem(400, "disconnected", "The connection was closed before the body was read.")
+            if budget.held > self.held and budget.held + size > budget.size:
+                raise Problem(
+                    429,
+                    "buffer-full",
+                    f"The collector holds {budget.held} bytes that Kafka has not acknowledged yet; with this request "
+                    f"it would be more than {budget.size} (collector_buffer_mb). Nothing was stored. Send it again "
+                    "later.",
+                    retry_after_s=1,
+                )
+            budget.held += size
+            self.held += size
+
+    def end(self) -> None:
+        """Give everything back."""
+        with self.budget.lock:
+            self._has_ended = True
+            self.budget.held -= self.held
+            self.held = 0

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from infra.rest.access_keys import AccessKey, AccessKeyError
-from infra.rest.bodies import read_body
+from infra.rest.bodies import BodyLimits, read_body
 from infra.rest.problems import Problem
 from infra.rest.responses import json_response
 from infra.rest.sessions import is_from_our_page
@@ -21,6 +21,8 @@ from serving_layer.rest.access import SCOPES
 from serving_layer.rest.context import Serving
 
 MAX_DEPTH = 2
+MAX_BODY = 4096
+"""Anybody may send one, before any key was checked: so it is small, and never unpacked."""
 PATH = "/session"
 NO_STORE = {"Cache-Control": "no-store"}
 
@@ -30,6 +32,8 @@ def session_routes(serving: Serving) -> list[Route]:
     access = serving.access.keys
     sessions = access.sessions
     assert sessions is not None  # noqa: S101  the serving layer has them; said for the type checker
+
+    body_limits = BodyLimits(MAX_BODY, serving.settings.serving_timeout_s, "a name and a secret need less")
 
     async def session(request: Request) -> Response:
         match request.method:
@@ -41,7 +45,7 @@ def session_routes(serving: Serving) -> list[Route]:
 
     async def sign_in(request: Request) -> Response:
         _refuse_other_pages(request)
-        name, secret = _credentials(await read_body(request, serving.body_limits))
+        name, secret = _credentials(await read_body(request, body_limits))
         proof = base64.b64encode(f"{name}:{secret}".encode()).decode()
         try:
             key = access.find(f"Basic {proof}")

@@ -28,7 +28,8 @@ class ViewAccess:
     def __init__(
         self, settings: Settings, declared: Mapping[str, View], others: Callable[[], Mapping[str, View]]
     ) -> None:
-        self.keys = Access(settings, Sessions(settings.home, settings.serving_session_hours * 3600))
+        lasts_s = settings.serving_session_hours * 3600
+        self.keys = Access(settings, Sessions(settings.home, lasts_s, folder=settings.serving_sessions_dir))
         self._declared, self._others = dict(declared), others
 
     def views(self, connection: HTTPConnection) -> dict[str, View]:

@@ -175,7 +175,7 @@ def is_known(etag: str, if_none_match: str | None) -> bool:
 
 
 async def _json_body(serving: Serving, request: Request) -> Any:
-    body = await read_body(request, serving.body_limits)
+    body = await read_body(request, serving.body_limits, unpacking=serving.answers)
     try:
         return parse_json(body, max_depth=MAX_DEPTH)
     except InvalidEvent as error:

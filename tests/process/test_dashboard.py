@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 import time
 from collections.abc import Iterator
@@ -146,6 +147,12 @@ def test_key_that_may_not_ask_cannot_sign_in(served: Served, browser: httpx.Clie
 )
 def test_body_that_is_no_key_is_refused(browser: httpx.Client, body: bytes, status: int) -> None:
     assert browser.post("/session", content=body).status_code == status
+
+
+def test_nothing_is_unpacked_or_read_at_length_before_a_key_was_checked(browser: httpx.Client) -> None:
+    packed = browser.post("/session", content=gzip.compress(b"{}"), headers={"Content-Encoding": "gzip"})
+    assert (packed.status_code, packed.headers["accept-encoding"]) == (415, "identity")
+    assert browser.post("/session", content=b" " * 5000).status_code == 413
 
 
 def test_session_ends_when_it_is_signed_out_of(served: Served, browser: httpx.Client) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import queue
 import threading
@@ -450,19 +451,23 @@ def test_websocket_is_closed_when_its_key_is_removed(served: Served, monkeypatch
 @pytest.mark.parametrize(
     ("origin", "is_refused"), [(b"https://evil.example", True), (b"null", True), (b"http://test", False), (None, False)]
 )
-def test_without_keys_no_page_of_others_opens_a_websocket(
-    tmp_path: Path, path: str, origin: bytes | None, *, is_refused: bool
+@pytest.mark.parametrize("has_keys", [False, True])
+def test_no_page_of_others_opens_a_websocket(
+    tmp_path: Path, path: str, origin: bytes | None, *, is_refused: bool, has_keys: bool
 ) -> None:
-    headers = [(b"host", b"test"), *([(b"origin", origin)] if origin else [])]
+    """Neither without keys nor with the name and secret that the browser remembers."""
 
     async def talk(served: Served) -> dict[str, Any]:
-        client = Socket(served.app, headers, "", path)
+        remembered = base64.b64encode(":".join(served.key("remembered", ["query"])).encode())
+        headers = [(b"host", b"test"), (b"authorization", b"Basic " + remembered)]
+        headers += [(b"origin", origin)] if origin else []
+        client = Socket(served.app, headers[: None if has_keys else 1] + headers[2:], "", path)
         first = await client.next()
         client.to_app.put_nowait({"type": "websocket.disconnect", "code": 1000})
         await asyncio.wait_for(client.task, PATIENCE_S)
         return first
 
-    with serving(tmp_path / "home", access_required=False) as served:
+    with serving(tmp_path / "home", access_required=has_keys) as served:
         first = asyncio.run(talk(served))
     assert (first.get("status") == 403) is is_refused
     assert (first["type"] == "websocket.accept") is not is_refused

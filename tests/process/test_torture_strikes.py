@@ -32,7 +32,8 @@ from infra.home import write_json
 from infra.logs import configure_logging
 from infra.rest.problems import Problem
 from infra.stack.ports import LOOPBACK
-from master_dataset.collector.bodies import check_batch, parse_body, read_body
+from infra.threads import Threads
+from master_dataset.collector.bodies import check_batch, parse_within, read_body
 from master_dataset.collector.limits import Budget
 from master_dataset.collector.limits import Limits as CollectorLimits
 from master_dataset.table.append import TableBusy
@@ -272,12 +273,13 @@ def test_what_is_asked_for_under_overload_may_be_asked(scripted: Scripted, earli
 def collector(installation: Installation) -> Iterator[tuple[Budget, set[int]]]:
     """What the collector does with bodies, by its own limits, without Kafka: what it holds, and its statuses."""
     limits = CollectorLimits.of(installation.settings)
-    budget, statuses = Budget(limits.buffer), set[int]()
+    budget, threads, statuses = Budget(limits.buffer), Threads("parse", 2), set[int]()
 
     async def store(request: Request) -> Response:
         try:
             with budget.charge() as charge:
-                check_batch(len(parse_body(await read_body(request, limits, charge))), limits, charge)
+                body = await read_body(request, limits.of_body, charge, threads)
+                check_batch(len(parse_within(body, limits.of_body)), limits, charge)
         except Problem as problem:
             statuses.add(problem.response().status_code)
             return problem.response()

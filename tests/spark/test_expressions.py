@@ -149,7 +149,8 @@ BY_NAME = {
     "like": (
         r"text like 'a%'; text like '_'; text like '%'; text like ''; text like 'a\\%b\\_c\\\\d'; "
         "text like 'a%b_c%'; text not like '%x%'; text like '.*'; text like '%e_e%'; text like '__'; "
-        r"text like '%\\%%'"
+        r"text like '%\\%%'; text like '%a%b%c'; text like 'a%_%\\_%d'; text like '%😀%_😀'; text like '%\n%d'; "
+        "text like '%${%p%}'"
     ),
     "concat": (
         "concat(text, other); text || '-' || other; concat(text); concat('a', 'b'); concat(text, '${spark.app.name}')"
@@ -303,7 +304,7 @@ def differences(
     events: DataFrame, records: list[tuple[bytes, Event]], parsed: Mapping[str, TypedExpression]
 ) -> list[str]:
     """Where Spark gives another type, or another value for an event, than Python."""
-    columns = [f.expr(each.sql).alias(f"e{number}") for number, each in enumerate(parsed.values())]
+    columns = [f.expr(each.spark_sql).alias(f"e{number}") for number, each in enumerate(parsed.values())]
     table = events.select("partition", "offset", *columns)
     found = []
     for (text, each), column in zip(parsed.items(), table.schema.fields[2:], strict=True):

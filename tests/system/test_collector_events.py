@@ -137,6 +137,8 @@ def bomb(size: int) -> bytes:
         (b"not gzip", {"Content-Encoding": "gzip"}, 400, "not-gzip"),
         (gzip.compress(b'{"name":"a"}', mtime=0)[:-9], {"Content-Encoding": "gzip"}, 400, "not-gzip"),
         (gzip.compress(b'{"name":"a"}', mtime=0) + b"rest", {"Content-Encoding": "gzip"}, 400, "not-gzip"),
+        (gzip.compress(b"", mtime=0) * 750_000, {"Content-Encoding": "gzip"}, 400, "not-gzip"),
+        (b"[" + b"{}," * 5_000_000 + b"{}]", {}, 413, "too-many-values"),
         (b"", {"Content-Encoding": "gzip"}, 400, "invalid-body"),
         (b"{}", {"Content-Encoding": "br"}, 415, "unknown-encoding"),
     ],

@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
+from collections import Counter
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
+import orjson
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
 from infra.rest.problems import Problem
 from infra.threads import Threads
-from master_dataset.collector.bodies import LARGE_BODY, beside_loop, parse_body
+from master_dataset.collector.bodies import LARGE_BODY, beside_loop, check_density, parse_body, parse_within
 from master_dataset.collector.events import read_events
 from master_dataset.collector.kafka_rest.consumers import Consumers, Instance
 from master_dataset.collector.kafka_rest.fetch import gather
+from master_dataset.collector.limits import Budget, Limits
 from master_dataset.errors import InvalidEvent
 
 # ---- bodies ------------------------------------------------------------------
+
+LIMITS = Limits(body=16_000_000, event=1_000_000, batch=10_000, buffer=128_000_000, body_timeout_s=30)
 
 
 @pytest.mark.parametrize("body", [b'{"ip":"1.2.3.4.5.6.7.8.9.10","x":1.50}', b'{"ip": "1.2.3.4.5.6.7.8.9.10"}'])
 def test_an_address_in_a_body_is_read_and_not_taken_for_a_number(body: bytes) -> None:
     assert parse_body(body)["ip"] == "1.2.3.4.5.6.7.8.9.10"
-    assert [event["ip"] for event in read_events(body + b"\n" + body, "")] == ["1.2.3.4.5.6.7.8.9.10"] * 2
+    assert [event["ip"] for event in read_events(body + b"\n" + body, "", LIMITS)] == ["1.2.3.4.5.6.7.8.9.10"] * 2
 
 
 def test_a_number_that_cannot_be_kept_is_the_clients_error() -> None:
@@ -32,7 +39,7 @@ def test_a_number_that_cannot_be_kept_is_the_clients_error() -> None:
     with pytest.raises(Problem) as refused:
         parse_body(body)
     assert refused.value.status == 400
-    lines = read_events(b"{}\n" + body, "application/x-ndjson")
+    lines = read_events(b"{}\n" + body, "application/x-ndjson", LIMITS)
     assert (lines[0], type(lines[1]), lines[1].where) == ({}, InvalidEvent, "line 2")
 
 
@@ -46,6 +53,70 @@ def test_large_bodies_leave_the_event_loop_and_small_ones_do_not() -> None:
     small, below, large = asyncio.run(used_threads())
     assert small == below == threading.get_ident()
     assert large != threading.get_ident()
+
+
+@pytest.mark.parametrize("unit", [b"{},", b"[],", b'{"a":1},', b'"",', b"1,"], ids=repr)
+def test_a_body_that_would_grow_beyond_bounds_is_refused_before_it_is_parsed(
+    monkeypatch: pytest.MonkeyPatch, unit: bytes
+) -> None:
+    body = b"[" + unit * (15_000_000 // len(unit)) + b"0]"
+    monkeypatch.setattr("orjson.loads", lambda _: pytest.fail("it was parsed"))
+    for refuse in (
+        lambda: parse_within(body, LIMITS.of_body),
+        lambda: read_events(body, "", LIMITS),
+        lambda: read_events(body, "application/x-ndjson", LIMITS),
+        lambda: parse_within(body[: LIMITS.of_small_body.size], LIMITS.of_small_body),
+    ):
+        with pytest.raises(Problem) as refused:
+            refuse()
+        assert (refused.value.status, refused.value.kind) == (413, "too-many-values")
+
+
+def test_a_full_body_of_as_many_wide_events_as_are_taken_is_not_too_dense() -> None:
+    event = json.dumps({"event_id": "0123456789"} | {f"field_{number}": 1234.5 for number in range(80)}).encode() + b","
+    check_density(b"[" + event * LIMITS.batch + b"{}]", LIMITS.of_body)
+
+
+def test_of_too_many_lines_only_one_too_many_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = Counter[str]()
+
+    def count(line: bytes) -> object:
+        read["lines"] += 1
+        return loads(line)
+
+    loads = orjson.loads
+    monkeypatch.setattr("orjson.loads", count)
+    assert len(read_events(b"{}\n" * 600_000, "application/x-ndjson", LIMITS)) == LIMITS.batch + 1
+    assert read["lines"] == LIMITS.batch + 1
+
+
+def test_what_threads_charge_together_stays_within_the_budget_and_is_given_back() -> None:
+    budget = Budget(1000)
+    most = [0]
+
+    def work() -> None:
+        for _ in range(2000):
+            with budget.charge() as share, suppress(Problem):
+                for _ in range(5):
+                    share.add(100)
+                    most[0] = max(most[0], budget.held)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert 0 < most[0] <= 1000
+    assert budget.held == 0
+
+
+def test_a_thread_that_is_left_behind_charges_nothing_once_its_request_ended() -> None:
+    budget = Budget(1000)
+    with budget.charge() as share:
+        share.add(10)
+    with pytest.raises(Problem):
+        share.add(10)
+    assert budget.held == 0
 
 
 # ---- consumer instances ------------------------------------------------------

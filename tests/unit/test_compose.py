@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -89,5 +90,48 @@ def test_serving_layer_gets_settings_that_there_are_and_listens_where_its_port_l
     assert str(settings.home) == service["volumes"][0]["target"]
     assert find_spec(service["command"][-1]) is not None
     assert service["image"] == f"tidemark:{VERSION}"
-    copied = service["build"]["dockerfile_inline"]
-    assert all((ROOT / name).is_file() for name in re.findall(r"-r (\S+)", copied))
+
+
+def test_serving_layer_writes_only_into_a_folder_of_its_own_beside_a_home_that_it_cannot_change() -> None:
+    service = SERVICES["serving"]
+    folder, _, options = service["tmpfs"][0].partition(":")
+    assert folder == service["environment"]["TIDEMARK_SERVING_SESSIONS_DIR"]
+    assert not folder.startswith(service["volumes"][0]["target"])
+    uid, gid = service["user"].split("}:")
+    assert set(options.split(",")) == {"mode=0700", f"uid={uid}}}", f"gid={gid}"}
+
+
+def test_image_is_made_of_the_packages_and_the_locks_alone() -> None:
+    """Everything else in the folder stays outside, such as a home with its keys."""
+    lines = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    rules = [line for line in lines if line and not line.startswith("#")]
+    assert rules[0] == "*", "everything is left out that is not named"
+    named = {rule[1:] for rule in rules if rule.startswith("!")}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    packages = {name.rstrip("*") for name in project["tool"]["setuptools"]["packages"]["find"]["include"]}
+    locks = set(re.findall(r"-r (\S+)", SERVICES["serving"]["build"]["dockerfile_inline"]))
+    described = {"pyproject.toml", project["project"]["readme"], *project["project"]["license-files"]}
+    assert named == packages | locks | described
+    assert all((ROOT / name).exists() for name in named)
+    assert {rule for rule in rules[1:] if not rule.startswith("!")} == {"**/__pycache__", "**/*.egg-info"}
+
+
+def test_image_has_the_locked_packages_that_run_and_none_that_develop() -> None:
+    everything, running = locked("requirements.lock"), locked("requirements-run.lock")
+    assert "requirements-run.lock" in SERVICES["serving"]["build"]["dockerfile_inline"]
+    assert {name: everything.get(name) for name in running} == running
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert {package(each) for each in project["dependencies"]} <= running.keys()
+    assert running.keys().isdisjoint(map(package, project["optional-dependencies"]["dev"]))
+
+
+def locked(name: str) -> dict[str, set[str]]:
+    """The versions and hashes of each package in a lock file."""
+    found: dict[str, set[str]] = {}
+    for entry in re.split(r"\n(?=\S)", (ROOT / name).read_text(encoding="utf-8")):
+        found.setdefault(package(entry), set()).update(re.findall(r"==[^ ]+|sha256:\w+", entry))
+    return found
+
+
+def package(requirement: str) -> str:
+    return re.match(r"[\w.-]+", requirement)[0].lower()  # type: ignore[index]

@@ -75,6 +75,17 @@ def assert_is_command(root: Any, words: list[str], where: str) -> None:
             command = command.commands[word]
 
 
+def test_no_two_pages_create_the_same_key() -> None:
+    """Whoever follows both would be refused by the second."""
+    created = [
+        (name, key)
+        for name, text in documents().items()
+        for key in set(re.findall(r"tidemark keys add ([a-z]\S*)", code_in(text)))
+    ]
+    assert len(created) > 3
+    assert len({key for _, key in created}) == len(created), sorted(created, key=lambda each: each[1])
+
+
 def test_every_variable_named_in_a_document_exists() -> None:
     known = set(re.findall(r"TIDEMARK_[A-Z0-9_]+", (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")))
     known |= set(re.findall(r"TIDEMARK_[A-Z0-9_]+", (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")))

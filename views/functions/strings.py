@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
 from views.errors import ExpressionError
 from views.field_types import FieldType
 from views.functions.registry import ANY_NUMBER, call, check, constant, function
+from views.like import LIKE, LikePattern
 from views.typed_expression import TypedExpression
 from views.types import BIGINT, BOOLEAN, STRING, literal
 
@@ -43,23 +43,8 @@ _of_two_strings("contains", str.__contains__)
 @function("like", 2)
 def _like(text: TypedExpression, pattern: TypedExpression) -> TypedExpression:
     check("like", text, "string")
-    wanted = re.compile(_like_pattern(constant("like", pattern, str, "a text")), re.DOTALL)
-    return call(BOOLEAN, f"({text.sql} LIKE {pattern.sql})", lambda found: wanted.fullmatch(found) is not None, text)
-
-
-def _like_pattern(pattern: str) -> str:
-    r"""`%.html` -> `.*\.html`. A backslash takes the meaning from %, _ and itself."""
-    found, at = [], 0
-    while at < len(pattern):
-        if pattern[at] == "\\":
-            if pattern[at + 1 : at + 2] not in ("%", "_", "\\"):
-                raise ExpressionError(f"like {pattern!r}: a backslash stands before %, _ or a backslash.")
-            at += 1
-            found.append(re.escape(pattern[at]))
-        else:
-            found.append({"%": ".*", "_": "."}.get(pattern[at], re.escape(pattern[at])))
-        at += 1
-    return "".join(found)
+    wanted = LikePattern(constant("like", pattern, str, "a text"))
+    return call(BOOLEAN, f"({text.sql}{LIKE}{pattern.sql})", wanted.matches, text)
 
 
 @function("concat", 1, ANY_NUMBER)

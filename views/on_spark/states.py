@@ -18,8 +18,8 @@ def states(events: DataFrame, view: View) -> DataFrame:
 
     `events` has EVENT_COLUMNS; duplicates were removed. `_events` is how many events went into the row.
     """
-    needed = events if view.condition is None else events.where(view.condition.sql)
-    keys = [f.expr(key.sql).alias(f"_key_{name}") for name, key in view.key_expressions.items()]
+    needed = events if view.condition is None else events.where(view.condition.spark_sql)
+    keys = [f.expr(key.spark_sql).alias(f"_key_{name}") for name, key in view.key_expressions.items()]
     bucket = f.expr(view.bucket.bucket_sql("event_time")).alias("bucket")
     planned = plan(view)
     aggregates = [f.expr(sql).alias(name) for name, sql in planned.aggregates.items()]
@@ -34,7 +34,7 @@ def with_derived(rows: DataFrame, view: View) -> DataFrame:
     """The rows with the view's derived answers beside the stored ones, where plain columns are enough for them."""
     missing = [f"`{name}`" for name in view.measures if name not in rows.columns]
     derived = {
-        name: f.expr(answer.sql)
+        name: f.expr(answer.spark_sql)
         for name, answer in view.derived.items()
         if not any(column in answer.sql for column in missing)
     }

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from infra.rest.problems import Problem
 from infra.rest.responses import json_response
-from master_dataset.collector.bodies import beside_loop, invalid_body, parse_body, read_body
+from master_dataset.collector.bodies import beside_loop, invalid_body, parse_within, read_body
 from master_dataset.collector.context import Collector
 from master_dataset.collector.parameters import flag, query
 from master_dataset.errors import MasterDatasetError
@@ -221,8 +221,8 @@ def _changed_configs(change: AlterTopicBody) -> dict[str, str]:
 async def _read(collector: Collector, request: Request, model: type[Body]) -> Body:
     """The body as `model`. FastAPI would parse it before the key was checked."""
     with collector.budget.charge() as charge:
-        received = await read_body(request, collector.limits, charge)
-        body = await beside_loop(collector.parsing, received, parse_body, received)
+        received = await read_body(request, collector.limits.of_small_body, charge, collector.parsing)
+        body = await beside_loop(collector.parsing, received, parse_within, received, collector.limits.of_small_body)
     try:
         return model.model_validate(body)
     except ValidationError as error:

@@ -8,9 +8,10 @@ from starlette.responses import Response
 
 from infra.rest.problems import Problem
 from infra.rest.responses import json_response, wrong_parameter
-from master_dataset.collector.bodies import beside_loop, check_batch, check_record_size, parse_body, read_body
+from master_dataset.collector.bodies import beside_loop, check_batch, check_record_size, parse_within, read_body
 from master_dataset.collector.context import Collector, get_and_post
 from master_dataset.collector.kafka_rest.messages import read_messages
+from master_dataset.collector.limits import Charge, Limits
 from master_dataset.collector.outcomes import location, problem_of
 from master_dataset.collector.parameters import acks_of, path_parts, query
 from master_dataset.collector.producer import Acks, Outcome
@@ -94,14 +95,19 @@ async def _produce(collector: Collector, request: Request, topic: str | None) ->
     """Everything is checked before anything is sent."""
     acks = acks_of(query(request))
     with collector.budget.charge() as charge:
-        received = await read_body(request, collector.limits, charge)
-        body = await beside_loop(collector.parsing, received, parse_body, received)
-        check_batch(len(body) if isinstance(body, list) else 1, collector.limits, charge)
-        if topic is not None:
-            check_topic_name(topic)
-        records = await beside_loop(collector.parsing, received, read_messages, body, topic)
+        body = await read_body(request, collector.limits.of_body, charge, collector.parsing)
+        records = await beside_loop(collector.parsing, body, _read_records, body, topic, collector.limits, charge)
         outcomes = await send(collector, records, acks)
     return json_response([location(record.topic, outcome) for record, outcome in zip(records, outcomes, strict=True)])
+
+
+def _read_records(body: bytes, topic: str | None, limits: Limits, charge: Charge) -> list[KafkaRecord]:
+    """From bytes to records in one go: what was parsed is far larger, and lives no longer than this."""
+    parsed = parse_within(body, limits.of_body)
+    check_batch(len(parsed) if isinstance(parsed, list) else 1, limits, charge)
+    if topic is not None:
+        check_topic_name(topic)
+    return read_messages(parsed, topic)
 
 
 async def send(collector: Collector, records: list[KafkaRecord], acks: Acks) -> list[Outcome]:

@@ -9,7 +9,7 @@ from confluent_kafka import TopicPartition
 from starlette.requests import Request
 
 from infra.rest.problems import Problem
-from master_dataset.collector.bodies import beside_loop, invalid_body, parse_body, read_body
+from master_dataset.collector.bodies import beside_loop, invalid_body, parse_within, read_body
 from master_dataset.collector.context import Collector
 from master_dataset.collector.parameters import query, whole_number
 
@@ -24,10 +24,12 @@ DEFAULT_LIMIT = 500
 async def parameters_and_body(collector: Collector, request: Request) -> tuple[dict[str, str], Any]:
     """The query string and the parsed body; None where there is no body."""
     with collector.budget.charge() as charge:
-        body = await read_body(request, collector.limits, charge)
+        body = await read_body(request, collector.limits.of_small_body, charge, collector.parsing)
         if not body.strip():
             return query(request), None
-        return query(request), await beside_loop(collector.parsing, body, parse_body, body)
+        return query(request), await beside_loop(
+            collector.parsing, body, parse_within, body, collector.limits.of_small_body
+        )
 
 
 def waiting(parameters: Mapping[str, str], body: Any) -> tuple[float, int]:
