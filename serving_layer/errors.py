@@ -34,14 +34,14 @@ class NotAcceptable(ServingError):
 
 
 class UnknownView(ServingError):
-    """There is no such view, or the key may not see it."""
+    """There is no such view."""
 
     status = 404
     kind = "unknown-view"
 
 
 class UnknownSource(ServingError):
-    """There is no such source, or the key may see no view of it."""
+    """There is no such source, or it has no views."""
 
     status = 404
     kind = "unknown-source"

@@ -14,6 +14,8 @@ from views.field_types import FieldType
 from views.source import Source
 
 Headers = tuple[tuple[str, bytes | None], ...]
+FORGED = "forged by the fault programme"
+"""The reason of dead letters that the programme forges: they are about records that nobody sent."""
 
 
 @dataclass(frozen=True)

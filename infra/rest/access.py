@@ -1,7 +1,8 @@
 """Access control of the REST servers: requests need a key with the right scope, except for `/health` and the like.
 
 A key comes in the Authorization header (`access_keys.py`) or by the cookie of a browser's session (`sessions.py`).
-Without a valid key the response is 401, without the scope 403. `access_required=false` turns the check off.
+Without a valid key the response is 401, without the scope 403, and 403 too where the key is limited to other sources,
+topics or views (`key_limits.py`). `access_required=false` turns the check off.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterable
 
 from starlette.requests import HTTPConnection
 
-from infra.rest.access_keys import AccessKey, AccessKeyError, AccessKeys
+from infra.rest.access_keys import AccessKey, AccessKeyError, AccessKeys, KeyExpired
 from infra.rest.problems import Problem
 from infra.rest.sessions import SAFE_METHODS, Session, Sessions, is_from_another_page, is_silent_browser
 from infra.settings import Settings
@@ -47,12 +48,14 @@ class Access:
                 _refuse_other_pages(connection, scopes)
             return None
         given = connection.headers.get("authorization", "")
+        found = "the access key is not a valid one" if given else "it has no access key"
         try:
             key = self._keys.find(given) if given else self._signed_in(connection)
+        except KeyExpired as expired:
+            key, found = None, str(expired)
         except AccessKeyError as error:
             raise Problem(503, "keys-unreadable", f"No key can be checked: {error}", retry_after_s=30) from None
         if key is None:
-            found = "the access key is not a valid one" if given else "it has no access key"
             raise Problem(
                 401,
                 "not-authorized",
@@ -74,16 +77,27 @@ class Access:
         return key
 
     def find(self, authorization: str) -> AccessKey | None:
-        """The key that an Authorization header proves, else None."""
+        """The key that an Authorization header proves, else None; KeyExpired if it did so once."""
         return self._keys.find(authorization)
 
     def session(self, connection: HTTPConnection) -> tuple[Session, AccessKey] | None:
         """The session of a request, if it has one that is valid."""
-        return None if self.sessions is None else self.sessions.find(connection, self._keys.current())
+        return None if self.sessions is None else self.sessions.find(connection, self._keys)
 
     def _signed_in(self, connection: HTTPConnection) -> AccessKey | None:
         found = self.session(connection)
         return None if found is None else found[1]
+
+
+def not_allowed(key: AccessKey, asked: str, allowed: str) -> Problem:
+    """The problem 403 of a key that is limited to others than what was asked for; it names what the key may use."""
+    return Problem(
+        403,
+        "not-allowed",
+        f"The key {key.name!r} is limited to {allowed}; {asked} is not among them. `tidemark keys add` makes a key "
+        "with other limits.",
+        key=key.name,
+    )
 
 
 def _refuse_other_pages(connection: HTTPConnection, scopes: Iterable[str]) -> None:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from starlette.requests import HTTPConnection
 
 from infra.home import read_json, write_json
-from infra.rest.access_keys import AccessKey
+from infra.rest.access_keys import AccessKey, AccessKeys, Secret
 from infra.rest.problems import Problem
 
 FOLDER = "sessions"
@@ -27,7 +27,7 @@ SAFE_METHODS = ("GET", "HEAD")
 
 
 class Session(NamedTuple):
-    """A session: its key, and when it expires. `proof` distinguishes a key from its successor."""
+    """A session: its key, and when it expires. `proof` is of the secret that it began with: it ends with that one."""
 
     key: str
     proof: str
@@ -48,7 +48,7 @@ class Sessions:
         The problem 503 where nothing can be written.
         """
         token = secrets.token_urlsafe(32)
-        session = Session(key.name, _proof(key), time.time() + self._lasts_s)
+        session = Session(key.name, _proof(key.name, key.proved_by or key.secret), time.time() + self._lasts_s)
         try:
             self._folder.mkdir(mode=0o700, exist_ok=True)
             self._make_room()
@@ -63,14 +63,16 @@ class Sessions:
             ) from None
         return token, session
 
-    def find(self, connection: HTTPConnection, keys: dict[str, AccessKey]) -> tuple[Session, AccessKey] | None:
-        """The session of a request and its key, or None: no session, one that ended, a key that is gone or another."""
+    def find(self, connection: HTTPConnection, keys: AccessKeys) -> tuple[Session, AccessKey] | None:
+        """The session of a request and its key; None without a session, or if it or its secret ended or is gone."""
         token = connection.cookies.get(self.cookie, "")
         if not token or len(token) > LONGEST_TOKEN or not is_from_our_page(connection):
             return None
         session = _read(self._file(token))
-        key = keys.get(session.key) if session is not None else None
-        if session is None or key is None or session.ends < time.time() or session.proof != _proof(key):
+        if session is None or session.ends < time.time():
+            return None
+        key, valid = keys.valid_secrets(session.key)
+        if key is None or session.proof not in [_proof(key.name, secret) for secret in valid]:
             return None
         return session, key
 
@@ -124,9 +126,9 @@ def is_from_our_page(connection: HTTPConnection) -> bool:
     return is_reading or "origin" in connection.headers
 
 
-def _proof(key: AccessKey) -> str:
+def _proof(name: str, secret: Secret) -> str:
     """Of a key and its secret: one that is made again under the same name has another."""
-    return hashlib.sha256(f"{key.name}:{key.hash}".encode()).hexdigest()
+    return hashlib.sha256(f"{name}:{secret.hash}".encode()).hexdigest()
 
 
 def _read(path: Path) -> Session | None:

@@ -12,16 +12,15 @@ from starlette.responses import Response
 
 from infra.clients.kafka_admin import KafkaAdmin
 from infra.rest.access import Access
-from infra.rest.problems import Problem
 from infra.settings import Settings
 from infra.threads import Threads
 from master_dataset.collector.free_disk import FreeDisk
 from master_dataset.collector.limits import Budget, Limits
 from master_dataset.collector.metrics import CollectorMetrics
+from master_dataset.collector.permissions import Permissions
 from master_dataset.collector.producer import AckedProducer
 from master_dataset.collector.topic_cache import TopicCache
 from views.declarations import Declarations
-from views.source import Source
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -45,19 +44,15 @@ class Collector:
     metrics: CollectorMetrics
     validators: dict[str, Callable[[Any], None]]
 
-    def source(self, name: str) -> Source:
-        """A declared source, or a problem that names those there are."""
-        source = self.declarations.sources.get(name)
-        if source is None:
-            known = ", ".join(sorted(self.declarations.sources)) or "none"
-            raise Problem(404, "unknown-source", f"There is no source {name[:100]!r}. There are: {known}.")
-        return source
+    def allow(self, request: Request, *scopes: str) -> Permissions:
+        """What the request's key may use. Raises a problem unless it has one of the scopes.
 
-    def allow(self, request: Request, *scopes: str) -> None:
-        """Raise a problem unless the request's key has one of the scopes, and what it sends can be stored."""
-        self.access.check(request, *scopes)
+        And where events are to be stored, unless there is room for them.
+        """
+        allowed = Permissions(self.declarations, self.access.check(request, *scopes))
         if "produce" in scopes:
             self.disk.check()
+        return allowed
 
 
 def get_and_post(routes: APIRouter, path: str, **options: Any) -> Callable[[Handler], Handler]:

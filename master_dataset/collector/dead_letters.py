@@ -38,8 +38,7 @@ def dead_routes(collector: Collector) -> APIRouter:
 
         429: too many requests read from Kafka already.
         """
-        collector.allow(request, "consume")
-        found = collector.source(source)
+        found = collector.allow(request, "consume").source(source)
         limit = whole_number("limit", query(request).get("limit", DEFAULT_LIMIT), 1, MAX_LIMIT)
         letters = await collector.fetching.run_now(_newest, collector, found, limit)
         return json_response([whole(letter) for letter in letters])
@@ -47,16 +46,14 @@ def dead_routes(collector: Collector) -> APIRouter:
     @routes.get("/{source}/{number}")
     async def one(request: Request, source: str, number: str) -> Response:
         """One invalid record, by its number in the dead-letter topic."""
-        collector.allow(request, "consume")
-        found = collector.source(source)
+        found = collector.allow(request, "consume").source(source)
         wanted = whole_number("number", number, 0, MAX_OFFSET)
         return json_response(whole((await collector.fetching.run_now(_between, collector, found, wanted, wanted))[0]))
 
     @routes.post("/{source}/replay")
     async def again(request: Request, source: str) -> Response:
         """Send the records `first` to `last` (or only `first`) to the source's topic again, as they were."""
-        collector.allow(request, "produce")
-        found, parameters = collector.source(source), query(request)
+        found, parameters = collector.allow(request, "produce").source(source), query(request)
         first = whole_number("first", parameters.get("first", ""), 0, MAX_OFFSET)
         last = whole_number("last", parameters.get("last", first), first, min(MAX_OFFSET, first + MAX_LIMIT - 1))
         sent = await collector.fetching.run_now(_replay, collector, found, first, last)

@@ -21,6 +21,7 @@ from master_dataset.collector.limits import Charge, Limits
 from master_dataset.collector.outcomes import describe, problem_of
 from master_dataset.collector.parameters import acks_of, flag, query
 from master_dataset.collector.producer import Acks, Refusal
+from master_dataset.collector.reserved import check_writable
 from master_dataset.errors import InvalidEvent
 from master_dataset.events.envelope import PreparedEvent, parse_json, prepare_event
 from views.source import Source
@@ -59,8 +60,8 @@ def event_routes(collector: Collector) -> APIRouter:
         200: all are stored. 207: some were not valid and are not stored. 422: none was valid. 503: Kafka did not
         acknowledge in time; they may be stored or not, and a retry with the same ids counts each once.
         """
-        collector.allow(request, "produce")
-        declared = collector.source(source)
+        declared = collector.allow(request, "produce").source(source)
+        check_writable(collector.declarations, declared.topic)
         parameters = query(request)
         acks, is_atomic = acks_of(parameters), flag("atomic", parameters.get("atomic", ""))
         with collector.budget.charge() as charge:

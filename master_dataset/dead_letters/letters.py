@@ -1,11 +1,16 @@
 """Dead letters: invalid records in the source's dead-letter topic, with their location and the reason in headers.
 
-They are read, listed and sent again here; `outbox` sends those of the archiver's commits, each once.
+They are read, listed and sent again here; `outbox` sends those of the archiver's commits. A crash may leave a letter in
+the topic twice. The id of a letter is a digest of the whole message, so that two letters with one id are the same
+letter: whoever reads them here gets it once, and nothing that others write can stand for a letter of ours.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import hashlib
+import time
+from collections.abc import Container, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -24,7 +29,10 @@ PREFIX = "tidemark-"
 TOO_LARGE = f"{PREFIX}too-large"
 """The last header of a dead letter whose value the topic does not take: how many bytes it has."""
 FOREIGN = "not sent by Tidemark"
+NOT_OURS = -1
 READ_TIMEOUT_S = 10.0
+MAX_SEARCHED, SEARCH_TIMEOUT_S = 500_000, 60.0
+"""How far the archiver searches the topic for letters that it may have sent: others may have filled it."""
 FIRST_CHUNK, MAX_CHUNK, CHUNK_BYTES = 20, 500, 8 * 1024 * 1024
 """How many dead letters are read at once: at first, at most, and of about how many bytes."""
 
@@ -37,7 +45,7 @@ class ValueLeftOut(MasterDatasetError):
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """An invalid record in the dead-letter topic. `number` is its offset there.
+    """An invalid record in the dead-letter topic. `number` is its offset there, `id` the same in every duplicate of it.
 
     A message that others sent there has no origin: its partition, offset and version are -1. `left_out_bytes` is the
     size of a value that was too large for the topic.
@@ -53,6 +61,7 @@ class DeadLetter:
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
     left_out_bytes: int | None = None
+    id: str = ""
 
     @property
     def size(self) -> int:
@@ -63,13 +72,16 @@ class DeadLetter:
 
 
 def newest_first(config: dict[str, Any], source: Source) -> Iterator[DeadLetter]:
-    """The dead letters from the last to the first, read in chunks of some MB, judged by the chunk before."""
+    """The dead letters from the last to the first, read in chunks of some MB, judged by the chunk before.
+
+    Of a letter that is there twice, the last one.
+    """
     first, end = watermarks(config, source)
-    chunk = FIRST_CHUNK
+    chunk, known = FIRST_CHUNK, set[str]()
     while end > first:
         start = max(first, end - chunk)
-        letters = list(read_letters(config, source, start, end))
-        yield from reversed(letters)
+        letters = list(_read(config, source, start, end))
+        yield from _without_duplicates(reversed(letters), known)
         mean = sum(letter.size for letter in letters) / max(1, len(letters))
         chunk, end = max(1, min(MAX_CHUNK, int(CHUNK_BYTES / max(1.0, mean)))), start
 
@@ -88,7 +100,22 @@ def watermarks(config: dict[str, Any], source: Source) -> tuple[int, int]:
 
 
 def read_letters(config: dict[str, Any], source: Source, start: int, end_exclusive: int) -> Iterator[DeadLetter]:
-    """The dead letters with numbers from `start` up to `end_exclusive`. The end of a transaction is none."""
+    """The dead letters with numbers from `start` up to `end_exclusive`. The end of a transaction is none.
+
+    Of a letter that is there twice, the first one.
+    """
+    yield from _without_duplicates(_read(config, source, start, end_exclusive), set())
+
+
+def _without_duplicates(letters: Iterable[DeadLetter], known: set[str]) -> Iterator[DeadLetter]:
+    """Letters whose ids are not known yet. What others sent is as it is: nobody gave it an id."""
+    for letter in letters:
+        if letter.version == NOT_OURS or letter.id not in known:
+            known.add(letter.id)
+            yield letter
+
+
+def _read(config: dict[str, Any], source: Source, start: int, end_exclusive: int) -> Iterator[DeadLetter]:
     if start >= end_exclusive:
         return
     consumer = _consumer(config)
@@ -114,10 +141,51 @@ def read_letters(config: dict[str, Any], source: Source, start: int, end_exclusi
         consumer.close()
 
 
+def ids_since(config: dict[str, Any], source: Source, start: int) -> set[str]:
+    """The ids of everything in the topic from an offset on; from its beginning if it is shorter than that.
+
+    Whatever has the id of a letter is that letter, whoever sent it. This search ends also where others fill the topic
+    or keep a transaction open: then a letter may be missing here that is there, and sending it again is harmless.
+    """
+    first, end = watermarks(config, source)
+    at = start if first <= start <= end else first
+    found: set[str] = set()
+    consumer, deadline = _consumer(config), time.monotonic() + SEARCH_TIMEOUT_S
+    with closing(consumer):
+        consumer.assign([TopicPartition(source.dead_topic, 0, at)])
+        while at < end and len(found) < MAX_SEARCHED and time.monotonic() < deadline:
+            message = consumer.poll(READ_TIMEOUT_S)
+            if message is None:
+                log.warning("letters_unreadable", source=source.name, at=at, end=end, remedy="they may be sent twice")
+                break
+            error = message.error()
+            if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                raise MasterDatasetError(f"Topic {source.dead_topic!r} could not be read: {error}.")
+            at = int(message.offset() or 0) + (error is None)
+            if error is None:
+                found.add(_message_id(message))
+    return found
+
+
+def letter_id(key: bytes | None, value: bytes | None, headers: Iterable[tuple[str, bytes | None]]) -> str:
+    """A digest of all that a letter says. None and empty differ, and no byte can move from one part to another."""
+    digest = hashlib.blake2b(digest_size=16)
+    parts = [key, value, *(part for name, of in headers for part in (name.encode("utf-8", "surrogatepass"), of))]
+    for part in parts:
+        digest.update(b"-" if part is None else b"%d:" % len(part) + part)
+    return digest.hexdigest()
+
+
+def _message_id(message: Message) -> str:
+    headers = cast("list[tuple[str, bytes | None]]", message.headers() or [])
+    return letter_id(message.key(), message.value(), headers)
+
+
 def whole(letter: DeadLetter) -> dict[str, Any]:
     """A dead letter as JSON; bytes that are not UTF-8 in base64."""
     return {
         "number": letter.number,
+        "id": letter.id,
         "partition": letter.partition,
         "offset": letter.offset,
         "timestamp": letter.timestamp_ms,
@@ -146,12 +214,21 @@ def replay(config: dict[str, Any], source: Source, letters: Iterable[DeadLetter]
     )
 
 
-def send_letters(config: dict[str, Any], source: Source, version: int, rows: Iterable[dict[str, Any]]) -> int:
-    """Send invalid rows of a commit as dead letters. Returns how many.
+def send_letters(
+    config: dict[str, Any],
+    source: Source,
+    version: int,
+    rows: Iterable[dict[str, Any]],
+    present: Container[str] = frozenset(),
+) -> int:
+    """Send invalid rows of a commit as dead letters, but none with an id that is `present`. Returns how many.
 
-    A record that is too large for the topic is sent without its value, at worst also without key and headers.
+    A record that is too large for the topic is sent without its value, at worst also without key and headers. The same
+    row and version always make the same letter: sent again, it has the same id.
     """
-    count, too_large = send_fitting(config, (_dead_record(source, version, row) for row in rows))
+    records = (_dead_record(source, version, row) for row in rows)
+    unsent = (record for record in records if not any(_record_id(each) in present for each in _shapes(record)))
+    count, too_large = send_fitting(config, unsent)
     for shorten in (_without_value, _without_all):
         if too_large:
             more, too_large = send_fitting(config, [shorten(record) for record in too_large])
@@ -176,6 +253,18 @@ def _dead_record(source: Source, version: int, row: dict[str, Any]) -> KafkaReco
     origin = tuple((f"{PREFIX}{name}", str(value).encode()) for name, value in zip(ORIGIN, values, strict=True))
     record = record_of(row, source.dead_topic)
     return record._replace(headers=record.headers + origin, timestamp_ms=NOW)
+
+
+def _shapes(record: KafkaRecord) -> Iterator[KafkaRecord]:
+    """A letter as it may have been sent: whole, without its value, without everything."""
+    yield record
+    short = _without_value(record)
+    yield short
+    yield _without_all(short)
+
+
+def _record_id(record: KafkaRecord) -> str:
+    return letter_id(record.key, record.value, record.headers)
 
 
 def _without_value(record: KafkaRecord) -> KafkaRecord:
@@ -208,6 +297,7 @@ def _letter(message: Message) -> DeadLetter:
             value=message.value(),
             headers=tuple(kept),
             left_out_bytes=int(headers[-1][1] or b"0") if is_short else None,
+            id=_message_id(message),
         )
     except ValueError:
         return _foreign_letter(message, tuple(headers))
@@ -218,12 +308,13 @@ def _foreign_letter(message: Message, headers: tuple[tuple[str, bytes | None], .
         number=message.offset() or 0,
         partition=-1,
         offset=-1,
-        version=-1,
+        version=NOT_OURS,
         reason=FOREIGN,
         timestamp_ms=max(NOW, message.timestamp()[1]),
         key=message.key(),
         value=message.value(),
         headers=headers,
+        id=_message_id(message),
     )
 
 

@@ -1,14 +1,33 @@
-"""The archiver's outbox of dead letters: the invalid records of each commit, sent once.
+"""The archiver's outbox of dead letters: the invalid records of each commit, sent to the source's dead-letter topic.
 
-They are read from the master table after their commit. A note beside the table says up to which commit they were sent,
-and the headers of the newest dead letter reveal a crash before the note: a restart sends only the rest. The records are
-safe in the table whatever happens here, so no failure here stops the archiver: it is logged, and the next commit or
-start catches up.
+How far they were sent is in a note beside the table, which the archiver alone writes (`sent`). The topic is never asked
+for that: everybody who reaches the broker may write there. The steps, for each commit that has invalid records:
+
+1. The archiver commits the records to the master table. The proof of the commit counts the invalid ones.
+2. Their letters are sent, those of older commits first, and every one is acknowledged. A letter is made of its row and
+   the number of its commit alone, so that it is the same, byte for byte, whenever it is sent. Its id is its digest.
+3. The note is replaced: this commit, and where the topic ended.
+
+After a crash the next start looks for commits beyond the note, and reads what the topic holds since the noted end.
+
+- Between 1 and 2: the topic has none of the letters. All are sent.
+- Within 2: the topic has some. A letter whose id is there is not sent again; the others are.
+- Between 2 and 3: the topic has them all. None is sent, and the note is written.
+- A request that was on its way when the process died may arrive after the topic was read. That letter is there twice,
+  with one id, and readers get it once (`letters`).
+- The note is lost, or the disk changed it: every letter that the topic no longer holds is sent again.
+- The topic was emptied or made again: what was noted stays sent; the search begins at the topic's beginning.
+- Somebody forges letters, with any version they like: their ids are other ones, so nothing is taken for sent. A forgery
+  with the id of a letter is that letter. One in a transaction that is aborted is not read.
+- Somebody fills the topic, or keeps a transaction open: the search ends after a while; what it did not find is sent.
+
+The records are safe in the table whatever happens here, so no failure here stops the archiver: it is logged, and the
+next commit or start catches up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +36,9 @@ import structlog
 from infra.clients.kafka import librdkafka_config
 from infra.failpoints import reach
 from infra.settings import Settings
-from master_dataset.dead_letters.letters import newest_first, send_letters
-from master_dataset.dead_letters.sent import note_sent, read_sent
+from master_dataset.dead_letters.letters import ids_since, send_letters, watermarks
+from master_dataset.dead_letters.sent import Sent, note_sent, read_sent
+from master_dataset.errors import MasterDatasetError
 from master_dataset.table.coverage import effective_proofs
 from master_dataset.table.delta_log import Commit, TableFile, commit_file, live_files, read_commit, read_commits
 from master_dataset.table.ledger import read_ledger
@@ -48,14 +68,14 @@ class DeadLetters:
         return proof.invalid
 
     def catch_up(self, commits: Iterable[Commit]) -> int:
-        """After a crash: send what a commit holds and the topic lacks. Returns how many were sent."""
+        """After a crash: send what commits beyond the note hold and the topic lacks. Returns how many were sent."""
         return self._unless_it_fails(lambda: self._send_missing(list(commits)))
 
     def _unless_it_fails(self, send: Callable[[], int]) -> int:
         try:
             sent = send()
         except Exception as error:  # whatever it is, the records are in the table, and archiving must go on
-            # Later commits must not overtake these: the newest dead letter says up to where all were sent.
+            # Later commits must not overtake these: the note says up to where all were sent.
             self.is_behind = True
             log.warning("dead_letters_delayed", source=self.source.name, reason=str(error))
             return 0
@@ -70,32 +90,34 @@ class DeadLetters:
         noted, proofs = read_sent(self.table), effective_proofs(commits, read_ledger(self.table))
         # A repair or a compaction writes rows again; their dead letters belong to the commit that was first.
         first = {version: proof for version, proof in proofs.items() if proof.kind == Kind.APPEND and proof.invalid}
-        missing = sorted(version for version in first if version > noted)
+        missing = sorted(version for version in first if version > noted.version)
         if not missing:
             return 0
         reach("letters.before_catching_up")
-        # A crash came before the note, or a Tidemark without notes did: the topic may be further.
-        newest, sent = self._newest()
+        present = ids_since(self.config, self.source, noted.end)
+        reach("letters.after_search")
         live, count = live_files(commits).values(), 0
         for version in missing:
-            if version < newest:
-                continue
             rows = self._invalid_rows([file for file in live if file.version >= version], first[version])
-            skipped = sent if version == newest else ()
-            unsent = (row for row in rows if (row["partition"], row["offset"]) not in skipped)
-            count += self._send_and_note(version, unsent)
-        note_sent(self.table, missing[-1])  # also if the topic had them all
+            count += self._send_and_note(version, rows, present)
         return count
 
-    def _send_and_note(self, version: int, rows: Iterable[dict[str, Any]]) -> int:
-        # Step 1. Send. A crash after it: the newest dead letter in the topic says what is not noted yet.
+    def _send_and_note(self, version: int, rows: Iterable[dict[str, Any]], present: Container[str] = ()) -> int:
+        # Step 2. Send, and wait until all are acknowledged.
         reach("letters.before_send")
-        count = send_letters(self.config, self.source, version, rows)
-        # Step 2. Note it, so that a topic that is emptied later is not filled again with everything since the first.
+        count = send_letters(self.config, self.source, version, rows, present)
+        # Step 3. Note it. After a crash before this, the next start finds the letters in the topic.
         reach("letters.after_send")
-        note_sent(self.table, version)
+        note_sent(self.table, Sent(version, self._end()))
         reach("letters.after_note")
         return count
+
+    def _end(self) -> int:
+        """Where the topic ends. An earlier end will do: it only makes the next search longer."""
+        try:
+            return watermarks(self.config, self.source)[1]
+        except MasterDatasetError:
+            return read_sent(self.table).end
 
     def _invalid_rows(self, files: Iterable[TableFile], proof: Proof) -> Iterator[dict[str, Any]]:
         """The invalid rows of a commit's offsets, whichever files hold them by now, in the order of the files."""
@@ -108,16 +130,3 @@ class DeadLetters:
         for file in files:
             for batch in read_file(self.table / file.path, selected, COLUMNS):
                 yield from batch.to_pylist()
-
-    def _newest(self) -> tuple[int, set[tuple[int, int]]]:
-        """The commit that the last dead letter belongs to, and which of its records were sent; (-1, {}) if none."""
-        newest, sent = -1, set()
-        for letter in newest_first(self.config, self.source):
-            if letter.version == -1:
-                continue  # sent by others
-            if newest == -1:
-                newest = letter.version
-            if letter.version != newest:
-                break
-            sent.add((letter.partition, letter.offset))
-        return newest, sent

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -19,7 +20,7 @@ from serving_layer.alerts.journal import Journal, journal_path, open_journal
 from serving_layer.alerts.notifications import episode_json, iso
 from serving_layer.alerts.push_sources import MatchLog, TransitionLog
 from serving_layer.alerts.watches import counts
-from serving_layer.errors import BadParameter, UnknownView
+from serving_layer.errors import BadParameter
 from serving_layer.push.log_channel import LogChannel
 from serving_layer.push.registry import Registry, Subscription
 from serving_layer.push.routes import push_routes
@@ -99,24 +100,16 @@ class AlertReader:
 
     async def subscribe_watch(self, connection: HTTPConnection) -> Subscription:
         """/watches/{name}/live: the matches of a watch."""
-        watch = self.watch(connection, connection.path_params["name"])
+        declared, asked = self.declarations.watches, connection.path_params["name"]
+        watch = self.serving.access.watch(connection, declared, asked)
         _check_no_parameters(connection)
+
+        def check_access() -> Callable[[str], bool]:
+            self.serving.access.watch(connection, declared, asked)
+            return lambda _name: True
+
         name = f"watch {watch.name}"
-        check_access = partial(self.serving.access.seeing, connection)
         return Subscription(name, lambda: LogChannel(name, MatchLog(self.settings, watch)), check_access)
-
-    def watch(self, connection: HTTPConnection, name: str) -> Watch:
-        """A watch that the key may see, or UnknownView."""
-        visible = {each.name: each for each in self.visible_watches(connection)}
-        if name not in visible:
-            known = ", ".join(visible) or "none that this key may see"
-            raise UnknownView(f"There is no watch {name[:100]!r}. There are: {known}.", watch=name[:100])
-        return visible[name]
-
-    def visible_watches(self, connection: HTTPConnection) -> list[Watch]:
-        """The watches that the key may see. A key that is limited to some views must name a watch as well."""
-        may_see = self.serving.access.seeing(connection)
-        return [watch for name, watch in sorted(self.declarations.watches.items()) if may_see(name)]
 
 
 def _alert(alert: Alert, episodes: list[Episode], muted_until: float | None) -> dict[str, Any]:
@@ -169,8 +162,8 @@ def alert_routes(reader: AlertReader, registry: Registry) -> list[BaseRoute]:
         return json_response({"episodes": await serving.run(reader.history, views, limit)})
 
     async def watches(request: Request) -> Response:
-        serving.access.views(request)
-        return json_response({"watches": await serving.run(reader.watches, reader.visible_watches(request))})
+        seen = list(serving.access.watches(request, reader.declarations.watches).values())
+        return json_response({"watches": await serving.run(reader.watches, seen)})
 
     return [
         Route("/alerts", alerts),

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from infra.rest.access_keys import AccessKey, AccessKeyError
+from infra.rest.access_keys import AccessKey, AccessKeyError, KeyExpired
 from infra.rest.bodies import BodyLimits, read_body
 from infra.rest.problems import Problem
 from infra.rest.responses import json_response
@@ -49,6 +49,8 @@ def session_routes(serving: Serving) -> list[Route]:
         proof = base64.b64encode(f"{name}:{secret}".encode()).decode()
         try:
             key = access.find(f"Basic {proof}")
+        except KeyExpired as expired:
+            raise Problem(403, "wrong-key", f"This key is no longer valid: {expired}.") from None
         except AccessKeyError as error:
             raise Problem(503, "keys-unreadable", f"No key can be checked: {error}", retry_after_s=30) from None
         if key is None:

@@ -24,7 +24,6 @@ from infra.times import iso_utc
 from master_dataset.archiver.status import status_file
 from master_dataset.cut import cut_to_json
 from serving_layer.engine import QueryEngine
-from serving_layer.errors import UnknownSource
 from serving_layer.rest.context import Serving
 from serving_layer.rest.views import freshness
 from views.view import View
@@ -44,9 +43,7 @@ def source_routes(serving: Serving) -> list[Route]:
 
     async def source(request: Request) -> Response:
         name = request.path_params["name"]
-        views = [view for view in serving.access.views(request).values() if view.source.name == name]
-        if not views:
-            raise UnknownSource(f"There is no source {name!r}, or this key may see no view of it. /sources lists them.")
+        views = serving.access.views_of(request, name)
         return json_response(await serving.run(descriptions.details, name, views))
 
     return [Route("/sources", sources), Route("/sources/{name}", source)]

@@ -101,9 +101,9 @@ class Served(NamedTuple):
     client: httpx.Client
     stop: Callable[[], None]
 
-    def key(self, name: str, scopes: list[str], views: list[str] | None = None) -> tuple[str, str]:
+    def key(self, name: str, scopes: list[str], views: list[str] | None = None, **limits: list[str]) -> tuple[str, str]:
         """Name and secret of a new key."""
-        return name, add_key(self.home, name, scopes, views)
+        return name, add_key(self.home, name, scopes, views, **limits)  # type: ignore[arg-type]  # patterns
 
 
 @contextmanager

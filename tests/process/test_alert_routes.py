@@ -94,7 +94,7 @@ def test_a_key_sees_the_alerts_of_its_views(served: Served, journal: Journal) ->
     assert [each["name"] for each in alerts] == ["fewer_hits", "no_visits"]
     assert served.client.get("/alerts/history", auth=hits).json() == {"episodes": []}
     assert served.client.get("/watches", auth=hits).json() == {"watches": []}
-    assert served.client.get("/watches/server_errors/live", auth=hits).status_code == 404
+    assert served.client.get("/watches/server_errors/live", auth=hits).status_code == 403
     for path in ("/alerts", "/alerts/history", "/alerts/live", "/watches", "/watches/server_errors/live"):
         assert served.client.get(path, auth=("hits", "wrong")).status_code == 401, path
         assert served.client.get(path, auth=served.key(f"m{len(path)}", ["metrics"])).status_code == 403, path

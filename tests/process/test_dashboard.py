@@ -18,7 +18,7 @@ from hand_off import publish_log
 from hand_off.batch_folder import BatchFolder
 from hand_off.manifests import DataFile, Manifest, ViewData, write_manifest
 from hand_off.publish_log import Entry
-from infra.rest.access_keys import AccessKey, add_key, read_keys, remove_key
+from infra.rest.access_keys import AccessKeys, add_key, read_keys, remove_key
 from infra.rest.sessions import Sessions
 from serving_layer.dashboard.files import STATIC, read_files
 from tests.process.serving_server import Served, serving
@@ -117,7 +117,7 @@ def test_who_signed_in_may_ask_without_sending_the_secret_again(served: Served, 
     assert "Secure" not in cookie
     assert browser.get(HITS).status_code == 200
     assert browser.post("/query", json={"view": "page_hits"}).status_code == 200
-    assert browser.get("/views/page_latency/query").status_code == 404, "a session may no more than its key"
+    assert browser.get("/views/page_latency/query").status_code == 403, "a session may no more than its key"
     assert browser.get("/session").json()["key"] == "ann"
 
 
@@ -212,21 +212,21 @@ def test_where_no_key_is_needed_nobody_has_to_sign_in(tmp_path: Path) -> None:
 
 def test_sessions_are_bounded_and_the_oldest_ends_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     add_key(tmp_path, "ann", ["query"])
-    key = read_keys(tmp_path)["ann"]
+    key, keys = read_keys(tmp_path)["ann"], AccessKeys(tmp_path)
     sessions = Sessions(tmp_path, 3600, most=3)
     tokens = [sessions.begin(key)[0] for _ in range(5)]
     assert len(list((tmp_path / "sessions").iterdir())) == 3
-    assert [is_valid(sessions, token, key) for token in tokens] == [False, False, True, True, True]
+    assert [is_valid(sessions, token, keys) for token in tokens] == [False, False, True, True, True]
     later = time.time() + 3601
     monkeypatch.setattr(time, "time", lambda: later)
     sessions.begin(key)
     assert len(list((tmp_path / "sessions").iterdir())) == 1, "those that ended are forgotten"
 
 
-def is_valid(sessions: Sessions, token: str, key: AccessKey) -> bool:
+def is_valid(sessions: Sessions, token: str, keys: AccessKeys) -> bool:
     cookie = (b"cookie", f"{sessions.cookie}={token}".encode())
     asking = HTTPConnection({"type": "http", "method": "GET", "headers": [cookie]})
-    return sessions.find(asking, {key.name: key}) is not None
+    return sessions.find(asking, keys) is not None
 
 
 def test_secret_and_token_are_written_nowhere(served: Served, browser: httpx.Client) -> None:
@@ -246,10 +246,12 @@ def test_sources_are_told_to_those_who_may_see_a_view_of_them(served: Served) ->
         told = client.get("/sources/web").json()
         assert (told["views"], told["runs"], told["working"]) == (["page_hits"], [], None)
         refused = client.get("/sources/shop")
-        assert (refused.status_code, refused.json()["type"]) == (404, "urn:tidemark:problem:unknown-source")
+        assert (refused.status_code, refused.json()["type"]) == (403, "urn:tidemark:problem:not-allowed")
     with httpx.Client(base_url=served.address, auth=served.key("none", ["query"], [])) as client:
         assert client.get("/sources").json()["sources"] == []
-        assert client.get("/sources/web").status_code == 404
+        assert client.get("/sources/web").status_code == 403
+    unlimited = served.client.get("/sources/shop")
+    assert (unlimited.status_code, unlimited.json()["type"]) == (404, "urn:tidemark:problem:unknown-source")
 
 
 def test_run_that_is_under_way_is_told_and_not_disturbed(served: Served) -> None:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 
-from infra.rest.access_keys import remove_key
+from infra.rest.access_keys import remove_key, rotate_key
 from serving_layer.errors import NoBatchView
 from serving_layer.push import connection, live_queries
 from serving_layer.push.mailbox import NEWEST_ONLY, Mailbox, Message
@@ -269,6 +269,18 @@ def test_key_that_is_removed_ends_its_stream(served: Served, monkeypatch: pytest
         wait_until("the stream to end", lambda: served.app.state.live.subscribers == 1, PATIENCE_S)
         reader.rest()
         other.next("comment")
+
+
+def test_old_secret_ends_its_stream_when_its_grace_ends(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "HEARTBEAT_S", 0.05)
+    with following(served, auth=served.key("passing", ["query"], sources=["web"])) as reader:
+        reader.next("answer")
+        rotate_key(served.home, "passing", 3600)
+        for _ in range(3):
+            reader.next("comment")
+        rotate_key(served.home, "passing", 0)
+        wait_until("the stream to end", lambda: served.app.state.live.subscribers == 0, PATIENCE_S)
+        reader.rest()
 
 
 def test_stream_ends_when_the_server_stops(served: Served) -> None:

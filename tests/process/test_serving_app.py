@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import httpx
 import orjson
@@ -185,15 +186,47 @@ def test_view_of_others_is_like_one_that_does_not_exist(shared: Served) -> None:
             ask("GET", f"/views/{name}/live"),
             ask("POST", "/query", json={"view": name}),
         ):
-            found = problem(answer, 404, "unknown-view")
-            assert found["detail"] == f"There is no view {name!r}. There are: page_latency."
+            found = problem(answer, 403, "not-allowed")
+            limits = f"The key 'limited' is limited to the view page_latency; the view {name!r} is not among them."
+            assert found["detail"].startswith(limits)
     several = ask("POST", "/query", json={"questions": [{"view": "page_latency"}, {"view": "page_hits"}]})
-    assert problem(several, 404, "unknown-view")["question"] == 1
+    assert problem(several, 403, "not-allowed")["question"] == 1
     assert [view["name"] for view in ask("GET", "/views").json()["views"]] == ["page_latency"]
     described = ask("GET", "/openapi.json")
     assert "/views/page_latency/query" in described.json()["paths"]
     assert "page_hits" not in [tag["name"] for tag in described.json()["tags"]]
     assert not any("page_hits" in path for path in described.json()["paths"])
+
+
+@pytest.mark.parametrize(
+    ("limits", "seen"),
+    [
+        ({"views": ["page_*"]}, {"page_hits", "page_latency"}),
+        ({"views": ["page_l?tency", "signups"]}, {"page_latency", "signups"}),
+        ({"sources": ["w*"]}, None),
+        ({"topics": ["web"]}, None),
+        ({"sources": ["shop"]}, set()),
+        ({"sources": ["shop"], "views": ["signups"]}, {"signups"}),
+        ({"sources": ["web"], "views": ["nothing_*"]}, set()),
+    ],
+)
+def test_patterns_decide_which_views_a_key_sees(
+    shared: Served, limits: dict[str, list[str]], seen: set[str] | None
+) -> None:
+    """None: all of them. What a list leaves out is refused, and what is refused is in no list."""
+    auth = shared.key(f"p{uuid4().hex}", ["query"], **limits)
+    every = {view["name"] for view in shared.client.get("/views").json()["views"]}
+    seen = every if seen is None else seen
+    with httpx.Client(base_url=shared.address, auth=auth) as client:
+        assert {view["name"] for view in client.get("/views").json()["views"]} == seen
+        assert [each["name"] for each in client.get("/sources").json()["sources"]] == (["web"] if seen else [])
+        watches = {watch["name"] for watch in client.get("/watches").json()["watches"]}
+        assert watches == ({"server_errors"} if seen == every else set())
+        alerts = client.get("/alerts").json()["alerts"]
+        assert {alert["view"] for alert in alerts} <= seen
+        for name in every:
+            statuses = {client.get(f"/views/{name}{ending}").status_code for ending in ("", "/query")}
+            assert statuses == ({200} if name in seen else {403}), name
 
 
 def test_key_is_checked_before_the_body_is_looked_at(shared: Served) -> None:

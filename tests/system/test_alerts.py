@@ -400,5 +400,5 @@ def test_a_key_sees_the_alerts_of_its_views_alone(after_chaos: Taps) -> None:
         assert client.get("/alerts").json() == {"alerts": []}
         assert client.get("/alerts/history").json() == {"episodes": []}
         assert client.get("/watches").json() == {"watches": []}
-        assert client.get("/watches/large/live").status_code == 404
+        assert client.get("/watches/large/live").status_code == 403
     assert httpx.get(f"{taps.stack.serving}/alerts").status_code == 401

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -25,12 +27,15 @@ from infra.clients.kafka_admin import KafkaAdmin
 from infra.settings import child_environment
 from master_dataset.archiver.archive import Archive, open_archive
 from master_dataset.cut import cut_from_json
+from master_dataset.dead_letters import letters, outbox
 from master_dataset.dead_letters.letters import (
     FOREIGN,
     ORIGIN,
     DeadLetter,
     ValueLeftOut,
+    _dead_record,
     newest_first,
+    read_letters,
     replay,
     send_letters,
     watermarks,
@@ -154,11 +159,13 @@ def test_a_topic_that_was_emptied_is_not_filled_with_old_dead_letters_again(spar
     place.send(POISON)
     place.archive(spark, hold_back)
     assert catch_up(place) == len(POISON)
-    # The topic itself tells where nothing is noted: of an older Tidemark, or when a crash came before the note.
+    # Without the note, the letters that are still in the topic are recognized, and the others are sent again.
     sent_file(place.table).unlink()
+    assert catch_up(place) == 2 * len(POISON)
+    newest = max(commit.version for commit in read_commits(place.table))
+    assert read_sent(place.table) == (newest, watermarks(place.config, place.source)[1])
+    assert len(letters_of(place)) == 3 * len(POISON)
     assert catch_up(place) == 0
-    assert read_sent(place.table) == max(commit.version for commit in read_commits(place.table))
-    assert places_of(place) == sorted(place.sent)
 
 
 def test_dead_letters_behind_an_open_transaction_of_others_are_not_sent_again(
@@ -208,12 +215,128 @@ def test_what_the_topic_does_not_take_is_left_out_and_named(place: Place) -> Non
 def test_messages_of_others_between_ours_hide_nothing_that_was_sent(spark: SparkSession, place: Place) -> None:
     place.send(POISON)
     place.archive(spark, hold_back)
-    (version,) = [commit.version for commit in read_commits(place.table) if commit.proof]
-    for partition, offset in sorted(place.sent)[:2]:
-        send_letters(place.config, place.source, version, [invalid_row(offset, partition=partition)])
+    version, rows = held_back(place)
+    for row in rows[:2]:
+        send_letters(place.config, place.source, version, [row])
         send_records(place.config, [KafkaRecord(place.source.dead_topic, b"by hand")])
     assert catch_up(place) == len(POISON) - 2
     assert [each for each in places_of(place) if each != (-1, -1)] == sorted(place.sent)
+
+
+def held_back(place: Place) -> tuple[int, list[dict[str, Any]]]:
+    """The newest commit, and its invalid rows, as the archiver would send them."""
+    commit = [commit for commit in read_commits(place.table) if commit.proof][-1]
+    assert commit.proof is not None
+    dead_letters = DeadLetters(place.settings, place.bootstrap, place.source, place.table)
+    return commit.version, list(dead_letters._invalid_rows(commit.added, commit.proof))
+
+
+def test_forged_letters_make_the_archiver_pass_over_none_of_its_own(spark: SparkSession, place: Place) -> None:
+    """With the version of this commit and of one far ahead; about its records; also those with other bytes."""
+    place.send(POISON)
+    place.archive(spark)
+    place.send(POISON)
+    place.archive(spark, hold_back)
+    version, rows = held_back(place)
+    for claimed in (version, version + 1, 10**9, 2**63):
+        forged = [{**row, "value": b"forged", "invalid": "forged"} for row in rows]
+        send_letters(place.config, place.source, claimed, forged)
+    assert catch_up(place) == len(POISON)
+    ours = [letter for letter in letters_of(place) if letter.reason != "forged"]
+    assert sorted((letter.partition, letter.offset) for letter in ours) == sorted(place.sent)
+    assert {letter.value for letter in ours} == set(POISON)
+    assert catch_up(place) == 0
+
+
+def test_a_letter_in_a_transaction_that_was_aborted_was_not_sent(spark: SparkSession, place: Place) -> None:
+    """A forger who knows every byte of it could hide it so: nobody who reads would ever get it."""
+    place.send(POISON)
+    place.archive(spark, hold_back)
+    version, rows = held_back(place)
+    transactional = {**place.config, "transactional.id": uuid4().hex}
+    producer = Producer(transactional)
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for row in rows:
+        record = _dead_record(place.source, version, row)
+        producer.produce(record.topic, record.value, record.key, headers=list(record.headers))
+    producer.flush(30)
+    producer.abort_transaction(30)
+    assert catch_up(place) == len(POISON)
+    assert places_of(place) == sorted(place.sent)
+
+
+def test_a_letter_that_arrives_after_the_search_is_read_once(spark: SparkSession, place: Place) -> None:
+    """A request was on its way when the archiver was killed: the topic gets the letter twice."""
+    place.send(POISON)
+    place.archive(spark)
+    version, rows = held_back(place)
+    send_letters(place.config, place.source, version, rows[1:3])
+    first, end = watermarks(place.config, place.source)
+    assert end - first == len(POISON) + 2
+    assert places_of(place) == sorted(place.sent)
+    forward = list(read_letters(place.config, place.source, first, end))
+    assert [letter.number for letter in forward] == list(range(first, first + len(POISON)))
+    assert {letter.id for letter in forward} == {letter.id for letter in letters_of(place)}
+    assert replay(place.config, place.source, forward) == len(POISON)
+
+
+def test_a_crash_at_any_point_leaves_each_letter_once(
+    spark: SparkSession, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, point in enumerate(
+        ["before_catching_up", "after_search", "before_send", "after_send", "after_note"], 1
+    ):
+        place.send(POISON)
+        place.archive(spark, hold_back)
+        with monkeypatch.context() as patched:
+            patched.setattr(outbox, "reach", partial(crash_at, f"letters.{point}"))
+            crashed = DeadLetters(place.settings, place.bootstrap, place.source, place.table)
+            crashed.catch_up(read_commits(place.table))
+            assert crashed.is_behind, point
+        catch_up(place)
+        first, end = watermarks(place.config, place.source)
+        assert end - first == number * len(POISON), f"{point}: each is even in the topic once"
+        assert places_of(place) == sorted(place.sent), point
+
+
+def crash_at(point: str, name: str) -> None:
+    if name == point:
+        raise Crashed(name)
+
+
+class Crashed(Exception):
+    """As if the process had been killed there."""
+
+
+def test_a_topic_that_others_fill_delays_the_archiver_for_a_while_at_most(
+    spark: SparkSession, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.send(POISON)
+    place.archive(spark, hold_back)
+    version, rows = held_back(place)
+    send_records(place.config, [KafkaRecord(place.source.dead_topic, b"%d" % n) for n in range(30)])
+    send_letters(place.config, place.source, version, rows)
+    monkeypatch.setattr(letters, "MAX_SEARCHED", 20)
+    assert catch_up(place) == len(POISON), "the search ended before it came to them"
+    assert [each for each in places_of(place) if each != (-1, -1)] == sorted(place.sent), "and who reads gets one each"
+
+
+def test_an_open_transaction_of_others_holds_no_letter_back(
+    spark: SparkSession, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(letters, "READ_TIMEOUT_S", 2.0)
+    producer = Producer({**place.config, "transactional.id": uuid4().hex})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(place.source.dead_topic, b"by hand")
+    producer.flush(30)
+    place.send(POISON)
+    place.archive(spark, hold_back)
+    assert catch_up(place) == len(POISON)
+    producer.abort_transaction(30)
+    wait_until("the end of the transaction", lambda: letters_of(place))
+    assert places_of(place) == sorted(place.sent)
 
 
 def test_a_message_of_others_is_shown_as_such_and_sent_again_as_it_is(place: Place) -> None:
@@ -420,6 +543,7 @@ def test_dead_letters_by_rest(client: httpx.Client, web_letters: tuple[dict[str,
     )
     assert bytes_only["value_base64"].startswith("////")
     one = client.get(f"/dead/web/{first}").json()
+    assert re.fullmatch("[0-9a-f]{32}", one.pop("id"))
     assert one == {
         "number": first,
         "partition": 0,

@@ -60,6 +60,7 @@ from views.view import View
 
 TIDEMARK = str(Path(sys.executable).with_name("tidemark"))
 FUZZED = int(os.environ.get("FUZZ_REQUESTS", times(150, 10_000)))
+LIMITED_FUZZED = max(20, FUZZED // 5)
 THREADS = 4
 OPEN = {"/health", "/healthz", "/ready"}
 """What needs no key: it says nothing of anybody's data."""
@@ -301,7 +302,7 @@ def test_view_of_another_key_is_like_one_that_is_not_there(attacked: Stack) -> N
         assert [view["name"] for view in client.get("/views").json()["views"]] == ["signups"]
         for ending in ("", "/query", "/live", "/query?by=url&having=hits%20%3E%201"):
             theirs, none = (client.get(f"/views/{name}{ending}") for name in ("page_hits", "page_hats"))
-            assert theirs.status_code == none.status_code == 404
+            assert theirs.status_code == none.status_code == 403
             assert theirs.text.replace("page_hits", "X") == none.text.replace("page_hats", "X")
         several = client.post("/query", json={"questions": [{"view": "signups"}, {"view": "page_hits"}]})
         assert several.status_code >= 400
@@ -312,7 +313,7 @@ def test_view_of_another_key_is_like_one_that_is_not_there(attacked: Stack) -> N
         url = attacked.serving.replace("http", "ws") + "/views/page_hits/live"
         with pytest.raises(InvalidStatus) as refused, connect(url, additional_headers=dict(client.headers)):
             pass
-        assert refused.value.response.status_code == 404
+        assert refused.value.response.status_code == 403
 
 
 @pytest.mark.parametrize("seen", ["signups", "page_latency"])
@@ -339,12 +340,12 @@ def test_key_for_one_view_is_told_nothing_of_others_by_sources_alerts_and_watche
         assert [each["alert"] for each in answers["/alerts/history"]["episodes"]] == alerts
         assert answers["/watches"] == {"watches": []}
         theirs, none = (client.get(f"/watches/{name}/live") for name in ("server_errors", "server_arrows"))
-        assert theirs.status_code == none.status_code == 404
+        assert theirs.status_code == none.status_code == 403
         assert theirs.text.replace("server_errors", "X") == none.text.replace("server_arrows", "X")
         url = attacked.serving.replace("http", "ws") + "/watches/server_errors/live"
         with pytest.raises(InvalidStatus) as refused, connect(url, additional_headers=dict(client.headers)):
             pass
-        assert refused.value.response.status_code == 404
+        assert refused.value.response.status_code == 403
 
 
 def test_alerts_of_another_view_are_not_pushed(attacked: Stack) -> None:
@@ -371,7 +372,7 @@ def test_key_without_any_view_that_is_there_sees_no_source_and_one_that_names_a_
         assert client.get("/alerts").json() == {"alerts": []}
         assert client.get("/alerts/history").json() == {"episodes": []}
         theirs, none = (client.get(f"/sources/{name}") for name in ("web", "wob"))
-        assert theirs.status_code == none.status_code == 404
+        assert theirs.status_code == none.status_code == 403
         assert theirs.text.replace("web", "X") == none.text.replace("wob", "X")
     watching = add_key(attacked.settings.home, "watching", ["query"], views=["signups", "server_errors"])
     with httpx.Client(base_url=attacked.serving, headers={"Authorization": f"Bearer {watching}"}, timeout=30) as client:
@@ -731,6 +732,17 @@ def _signing_in(chance: random.Random) -> Request:
     return "POST", "/session", _dumps(given), _headers(chance)
 
 
+def _forging(chance: random.Random) -> Request:
+    """What only Tidemark writes: dead letters, alerts, feeds, and the headers of dead letters."""
+    topic = chance.choice(["web.dead", "tidemark.alerts", "tidemark.feed.x", "web", "any.dead", "__consumer_offsets"])
+    names = [chance.choice(["tidemark-version", "Tidemark-Reason", "trace", "tidemark-too-large"]) for _ in range(3)]
+    headers = [{"key": name, "value": chance.choice(["1", "9" * 30, "x", "-1"])} for name in names]
+    message = {"topic": topic, "value": "forged", "headers": headers}
+    if chance.random() < 0.5:
+        return "POST", "/produce", _dumps(chance.choice([message, [{"topic": "web", "value": "x"}, message]])), {}
+    return "POST", f"/produce/{topic}", _dumps({"value": "forged", "headers": headers}), {}
+
+
 def _out_of_the_dashboard(chance: random.Random) -> Request:
     """Upwards, in every spelling, to files that are there."""
     steps = "".join(chance.choice(UPWARDS) for _ in range(chance.randrange(1, 9)))
@@ -766,7 +778,7 @@ def _several(chance: random.Random) -> Request:
 GROUPS: dict[str, list[Maker]] = {
     "collector produce": [
         _of("POST", "/produce"), _of("GET", "/produce"), _of("POST", "/produce/{t}"), _of("GET", "/produce/{t}"),
-        _of("GET", "/produce/{t}/{v}"),
+        _of("GET", "/produce/{t}/{v}"), _forging,
     ],
     "collector events": [_of("POST", "/events/web"), _of("POST", "/events/{s}")],
     "collector read": [
@@ -926,10 +938,10 @@ def named_in(request: Request) -> frozenset[str]:
     return frozenset(name for name in PARAMETERS if name in query or f'"{name}":'.encode() in (body or b""))
 
 
-def heard(netloc: str, request: Request, secret: str) -> Heard:
-    """Send one request, and look at what comes back."""
+def heard(netloc: str, request: Request, secret: str, name: str = "admin", hidden: Iterable[bytes] = ()) -> Heard:
+    """Send one request with a key, and look at what comes back. `hidden`: what no answer to this key may say."""
     method, path, body, headers = request
-    login = base64.b64encode(f"admin:{secret}".encode())
+    login = base64.b64encode(f"{name}:{secret}".encode())
     sent = {name: value.encode() for name, value in headers.items()}
     with closing(http.client.HTTPConnection(netloc, timeout=60)) as connection:
         connection.request(method, path, body, {"Authorization": b"Basic " + login, **sent})
@@ -943,6 +955,7 @@ def heard(netloc: str, request: Request, secret: str) -> Heard:
         "failed": status >= 500 and not is_excused(said, request),
         "tells how it is made": status >= 400 and TELLTALE.search(said.decode(errors="replace")) is not None,
         "tells the secret": secret.encode() in whole or login in whole,
+        "tells of others": status < 400 and any(each in said for each in hidden),
     }
     wrong = [reason for reason, is_so in reasons.items() if is_so]
     has_rows = status < 300 and ROWS.search(said) is not None
@@ -983,6 +996,33 @@ def test_fuzzed_requests_are_answered_or_refused(attacked: Stack, pages: list[di
         missing = WITH_ROWS[group].difference(*(each.named for each in rows))
         assert not missing or FUZZED < 150, f"no rows where these were asked for: {missing}"
     assert httpx.get(f"{address(attacked, group.partition(' ')[0])}/health").status_code == 200
+
+
+LIMITED = {
+    "nothing": {"sources": ["none_such"], "topics": ["none_*"], "views": ["none_*"]},
+    "one topic": {"topics": ["any.thing"]},
+}
+"""Keys that are limited to what is not there."""
+OF_OTHERS = (b"page_hits", b"page_latency", b"top_pages", b"signups", b"server_errors", b'"web"', b'"rows":[{')
+
+
+@pytest.mark.parametrize("group", [group for group in GROUPS if group != "serving dashboard"])
+@pytest.mark.parametrize("limits", LIMITED)
+def test_fuzzed_requests_with_a_limited_key_read_and_write_nothing_of_others(
+    attacked: Stack, limits: str, group: str
+) -> None:
+    """Whatever is asked by whatever door, in whatever order: a limited key gets nothing that others have."""
+    chance, name = random.Random(f"{limits} {group}"), f"limited-{limits}-{group}".replace(" ", "-")  # noqa: S311
+    scopes = [scope for scope in SCOPES if scope not in ("metrics", "admin")]  # those measure and manage everything
+    secret = add_key(attacked.settings.home, name, scopes, **LIMITED[limits])  # type: ignore[arg-type]
+    asked = [chance.choice(GROUPS[group])(chance) for _ in range(LIMITED_FUZZED)]
+    netloc, hidden = urlsplit(address(attacked, group.partition(" ")[0])).netloc, OF_OTHERS
+    with ThreadPoolExecutor(THREADS) as threads:
+        answers = [*threads.map(lambda request: heard(netloc, request, secret, name, hidden), asked)]
+    wrong = [each.wrong for each in answers if each.wrong]
+    assert wrong == [], (len(wrong), wrong[:3])
+    if group == "collector produce":
+        assert [status for status in Counter(each.status for each in answers) if status < 400] == []
 
 
 @pytest.mark.parametrize(

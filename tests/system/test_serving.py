@@ -407,5 +407,5 @@ def test_it_ends_at_once_although_somebody_follows_live(whole: Stack, workers: i
 def test_keys_of_others_see_no_view_of_ours(whole: Stack) -> None:
     limited = "limited", add_key(whole.settings.home, "limited", ["query"], ["page_latency"])
     for path in ("/views/page_hits/query", "/views/page_hits", "/views/page_hits/live"):
-        assert httpx.get(whole.serving + path, auth=limited, timeout=30).status_code == 404
+        assert httpx.get(whole.serving + path, auth=limited, timeout=30).status_code == 403
     assert httpx.get(f"{whole.serving}/views/page_latency/query", auth=limited, timeout=30).status_code == 200

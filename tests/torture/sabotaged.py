@@ -25,6 +25,7 @@ from torture.commands import CommandResult
 from torture.errors import BrokenPromise
 from torture.fault import Fault, Strike
 from torture.faults.damage import any_commit, empty
+from torture.faults.forgery import strike_forged_letters
 from torture.installation import Installation
 from torture.programme import Programme, ProgrammeOptions
 from torture.result import ProgrammeResult
@@ -243,6 +244,7 @@ SABOTAGES = [
     Sabotage("auto-commit on", ("archiver",), lost_or_refused, kill_behind),
     Sabotage("failOnDataLoss off", ("archiver",), something_lost, forget),
     Sabotage("dead letters dropped", ("archiver",), poison_missed, wait),
+    Sabotage("dead letters believed", ("archiver",), poison_missed, strike_forged_letters),
     Sabotage("fsck off", ("archiver", "batch"), a_wrong_answer, run_from_damaged),
     Sabotage("publish before verify", ("batch",), a_wrong_answer, run_ahead),
     Sabotage("batch cut off by one", ("batch",), wrong_or_refused, run_now),

@@ -16,7 +16,8 @@ KIND: Kind = "failpoint"
 IN_SERVICES = (
     "archiver.opened", "archiver.before_commit", "archiver.files_written", "archiver.before_ledger",
     "archiver.after_commit", "letters.before_send", "letters.after_send", "letters.after_note",
-    "letters.before_catching_up", "speed.before_start", "speed.after_start", "speed.after_init", "speed.before_load",
+    "letters.before_catching_up", "letters.after_search", "speed.before_start", "speed.after_start",
+    "speed.after_init", "speed.before_load",
     "speed.after_load", "speed.before_read", "speed.before_apply", "speed.after_apply", "clean_up.before_publish",
     "clean_up.before_retire", "clean_up.before_sweep", "clean_up.after_sweep", "collector.before_produce",
     "collector.before_answer", "serving.before_switch", "serving.after_switch", "alerts.before_commit",
@@ -44,7 +45,10 @@ AT_START = {
     "serving.after_switch": "serving",
 }
 """Failpoints that a process reaches when it starts: it is killed, and again on its way back."""
-AFTER = {"letters.before_catching_up": ("letters.after_send",)}
+AFTER = {
+    "letters.before_catching_up": ("letters.after_send",),
+    "letters.after_search": ("letters.after_send",),
+}
 """Failpoints that are reached only after a crash at others."""
 AFTER_RUNS = ("clean_up.before_retire", "clean_up.before_sweep", "clean_up.after_sweep")
 COMES_S = 25.0

@@ -15,6 +15,7 @@ from infra.rest.responses import json_response
 from master_dataset.collector.bodies import beside_loop, invalid_body, parse_within, read_body
 from master_dataset.collector.context import Collector
 from master_dataset.collector.parameters import flag, query
+from master_dataset.collector.permissions import Permissions
 from master_dataset.errors import MasterDatasetError
 from master_dataset.kafka.errors import KafkaUnreachable
 from master_dataset.kafka.groups import delete_group, describe_group, list_groups
@@ -65,14 +66,16 @@ def admin_routes(collector: Collector) -> APIRouter:
     @routes.get("/topics")
     async def topics(request: Request) -> Response:
         """All topics with their partitions, and where the broker differs from a declared source."""
-        collector.allow(request, "produce", "consume", "admin")
-        return json_response(await _run(_topics, collector))
+        allowed = collector.allow(request, "produce", "consume", "admin")
+        found = await _run(_topics, collector)
+        return json_response([each for each in found if allowed.allows_topic(each["topic"])])
 
     @routes.post("/admin/topics", status_code=201, openapi_extra=_body(NewTopicBody))
     async def create(request: Request) -> Response:
         """Create a topic."""
-        collector.allow(request, "admin")
+        allowed = collector.allow(request, "admin")
         topic = await _read(collector, request, NewTopicBody)
+        allowed.check_topics([topic.name])
         _check_name(topic.name)
         _check_retention(topic.retention_hours, topic.retention_bytes)
         configs = _configs(topic.retention_hours, topic.retention_bytes, compacted=topic.compacted)
@@ -84,14 +87,14 @@ def admin_routes(collector: Collector) -> APIRouter:
     @routes.get("/admin/topics/{topic}")
     async def describe(request: Request, topic: str) -> Response:
         """Partitions with their first and next offsets, and the configuration."""
-        collector.allow(request, "admin")
+        collector.allow(request, "admin").check_topics([topic])
         await collector.topics.partitions(topic)
         return json_response(await _run(describe_topic, collector.admin, topic))
 
     @routes.patch("/admin/topics/{topic}", openapi_extra=_body(AlterTopicBody))
     async def alter(request: Request, topic: str) -> Response:
         """Change partitions, retention or compaction. A source's declaration is not changed by this."""
-        collector.allow(request, "admin")
+        collector.allow(request, "admin").check_topics([topic])
         change = await _read(collector, request, AlterTopicBody)
         _check_name(topic)
         _check_retention(change.retention_hours, change.retention_bytes)
@@ -111,7 +114,7 @@ def admin_routes(collector: Collector) -> APIRouter:
     @routes.delete("/admin/topics/{topic}")
     async def delete(request: Request, topic: str) -> Response:
         """Delete a topic and its records. The topics of a declared source need `?force=true`."""
-        collector.allow(request, "admin")
+        collector.allow(request, "admin").check_topics([topic])
         _check_name(topic)
         await collector.topics.partitions(topic)
         source = collector.declarations.source_of_topic(topic)
@@ -133,25 +136,19 @@ def admin_routes(collector: Collector) -> APIRouter:
 
     @routes.get("/admin/groups")
     async def groups(request: Request) -> Response:
-        """All consumer groups and their states."""
-        collector.allow(request, "admin", "consume")
+        """All consumer groups and their states. Not for a key that is limited to some sources or topics."""
+        collector.allow(request, "admin", "consume").check_unlimited("the list of all consumer groups")
         return json_response(await _run(list_groups, collector.admin))
 
     @routes.get("/admin/groups/{group}")
     async def group(request: Request, group: str) -> Response:
         """A group's members, and for each partition the committed offset, the end and the lag."""
-        collector.allow(request, "admin", "consume")
-        found = await _run(describe_group, collector.admin, group)
-        if found is None:
-            raise Problem(404, "unknown-group", f"There is no consumer group {group[:200]!r}. See GET /admin/groups.")
-        return json_response(found)
+        return json_response(await _group(collector, collector.allow(request, "admin", "consume"), group))
 
     @routes.delete("/admin/groups/{group}")
     async def remove_group(request: Request, group: str) -> Response:
         """Forget a group and what it committed. It must have no members."""
-        collector.allow(request, "admin")
-        if await _run(describe_group, collector.admin, group) is None:
-            raise Problem(404, "unknown-group", f"There is no consumer group {group[:200]!r}. See GET /admin/groups.")
+        await _group(collector, collector.allow(request, "admin"), group)
         await _run(delete_group, collector.admin, group)
         return json_response({"deleted": group})
 
@@ -166,6 +163,16 @@ async def _run(do: Any, *arguments: Any) -> Any:
         raise Problem(503, "kafka-unreachable", str(error), retry_after_s=2) from None
     except MasterDatasetError as error:
         raise Problem(409, "refused-by-kafka", str(error)) from None
+
+
+async def _group(collector: Collector, allowed: Permissions, group: str) -> Any:
+    """A group as it is described, or the problem 404; 403 where the key may not use one of its topics."""
+    found = await _run(describe_group, collector.admin, group)
+    if found is None:
+        raise Problem(404, "unknown-group", f"There is no consumer group {group[:200]!r}. See GET /admin/groups.")
+    held = [each for member in found["members"] for each in member["partitions"]]
+    allowed.check_topics({each["topic"] for each in (*found["partitions"], *held)})
+    return found
 
 
 def _topics(collector: Collector) -> list[dict[str, Any]]:

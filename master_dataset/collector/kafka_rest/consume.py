@@ -42,7 +42,7 @@ def consuming_routes(collector: Collector, consumers: Consumers) -> APIRouter:
         fewer where they are as large as a body may be. An error that came with records is raised by the next call.
         Several topics: leave the topic out of the path and send `{"topics": [...]}`.
         """
-        collector.allow(request, "consume")
+        allowed = collector.allow(request, "consume")
         group, name, *in_path = path_parts(request, b"/consume/", 3, at_least=2)
         check_names(group, name)
         parameters, body = await parameters_and_body(collector, request)
@@ -51,8 +51,10 @@ def consuming_routes(collector: Collector, consumers: Consumers) -> APIRouter:
         given = request.headers.get("kafka-auto-offset-reset")
         reset = None if given is None else one_of("Kafka-Auto-Offset-Reset", given, RESETS)
         auto_commit = flag("Kafka-Enable-Auto-Commit", request.headers.get("kafka-enable-auto-commit", "false"))
+        allowed.check_topics(topics)
         for topic in topics:
             await collector.topics.partitions(topic)
+        allowed.check_topics(consumers.topics_of(group, name))
         instance = consumers.get(group, name, "error" if reset == "none" else reset)
         records = await consumers.use(instance, instance.consume, topics, timeout_s, limit, auto_commit=auto_commit)
         return json_response(records)
@@ -63,40 +65,42 @@ def consuming_routes(collector: Collector, consumers: Consumers) -> APIRouter:
 
         The offset is that of the next record to read.
         """
-        collector.allow(request, "consume")
+        allowed = collector.allow(request, "consume")
         group, name = _names(request, b"/commit/")
         parameters, body = await parameters_and_body(collector, request)
         instance = consumers.known(group, name)
+        allowed.check_topics(consumers.topics_of(group, name))
         locations = None
         if body is not None or "topic" in parameters:
             locations = requested_locations(parameters, body, with_offset=True, list_name="topicPartitionOffsets")
-            await check_locations(collector, locations)
+            await check_locations(collector, allowed, locations)
         return json_response(await consumers.use(instance, instance.commit, locations))
 
     @get_and_post(routes, "/committed/{group}/{instance}")
     async def committed(request: Request) -> Response:
         """The committed offset of `{topic, partition}` or an array of them; null where there is none."""
-        collector.allow(request, "consume")
+        allowed = collector.allow(request, "consume")
         group, name = _names(request, b"/committed/")
         parameters, body = await parameters_and_body(collector, request)
         locations = requested_locations(parameters, body, with_offset=False, list_name="topicPartitions")
-        await check_locations(collector, locations)
+        await check_locations(collector, allowed, locations)
         return json_response(await consumers.committed(group, name, locations))
 
     @routes.delete("/delete-consumer/{group}/{instance}")
     @get_and_post(routes, "/delete-consumer/{group}/{instance}")
     async def delete_consumer(request: Request) -> Response:
         """Let the instance leave its group. What it has not committed is read again by others."""
-        collector.allow(request, "consume")
+        allowed = collector.allow(request, "consume")
         group, name = _names(request, b"/delete-consumer/")
+        allowed.check_topics(consumers.topics_of(group, name))
         await consumers.delete(group, name)
         return json_response({"deleted": {"group": group, "instance": name}})
 
     @routes.get("/consumers")
     async def list_consumers(request: Request) -> Response:
         """The consumer instances that the collector keeps, by group."""
-        collector.allow(request, "consume", "admin")
-        return json_response(consumers.by_group())
+        allowed = collector.allow(request, "consume", "admin")
+        return json_response(consumers.by_group(allowed.allows_topic))
 
     return routes
 

@@ -191,11 +191,17 @@ class Consumers:
                 )
             return await self.threads.run(work, *arguments, **named)
 
-    def by_group(self) -> list[dict[str, Any]]:
-        """For `/consumers`."""
+    def topics_of(self, group: str, name: str) -> set[str]:
+        """The topics that an instance reads, or has read and not committed; none where there is no instance."""
+        instance = self._instances.get((group, name))
+        return set() if instance is None else {*instance.topics, *(topic for topic, _ in list(instance.uncommitted))}
+
+    def by_group(self, may_see: Callable[[str], bool]) -> list[dict[str, Any]]:
+        """For `/consumers`: the instances of which the key may see every topic."""
         groups: dict[str, list[dict[str, Any]]] = {}
-        for (group, _), instance in sorted(self._instances.items()):
-            groups.setdefault(group, []).append(instance.describe())
+        for (group, name), instance in sorted(self._instances.items()):
+            if all(map(may_see, self.topics_of(group, name))):
+                groups.setdefault(group, []).append(instance.describe())
         return [{"name": group, "instances": instances} for group, instances in groups.items()]
 
     async def delete(self, group: str, name: str) -> None:

@@ -55,21 +55,21 @@ def reading_routes(collector: Collector) -> APIRouter:
         where they are as large as a body may be.
         429: too many wait already.
         """
-        collector.allow(request, "consume")
+        allowed = collector.allow(request, "consume")
         parameters, body = await parameters_and_body(collector, request)
         locations = requested_locations(parameters, body, with_offset=True, list_name="topicPartitionOffsets")
         timeout_s, limit = waiting(parameters, body)
-        await check_locations(collector, locations)
+        await check_locations(collector, allowed, locations)
         return json_response(await collector.fetching.run_now(fetch_from, collector, locations, timeout_s, limit))
 
     @get_and_post(routes, "/offsets/{at}")
     async def offsets(request: Request) -> Response:
         """The first offset at or after a time, or the `earliest` or `latest`, of `{topic, partition}` or a list."""
-        collector.allow(request, "consume")
+        allowed = collector.allow(request, "consume")
         parameters, body = await parameters_and_body(collector, request)
         locations = requested_locations(parameters, body, with_offset=False, list_name="topicPartitions")
         at = read_time(path_parts(request, b"/offsets/", 1)[0])
-        await check_locations(collector, locations)
+        await check_locations(collector, allowed, locations)
         return json_response(await asyncio.to_thread(offsets_at, admin, locations, at))
 
     return routes

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from master_dataset.collector.bodies import invalid_body
+from master_dataset.collector.reserved import check_header
 from master_dataset.events.strict_json import dump_json
 from master_dataset.kafka.record import ANY_PARTITION, NOW, Headers, KafkaRecord
 
@@ -104,6 +105,7 @@ def _headers(given: object, where: str) -> Headers:
             or "\0" in header["key"]
         ):
             raise invalid_body(f"{path}[{index}]", 'a header is an object like {"key": "trace", "value": "abc"}')
+        check_header(header["key"], f"{path}[{index}]")
         value = header["value"]
         headers.append((header["key"], None if value is None else stored_bytes(value)))
     return tuple(headers)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from infra.rest.problems import Problem
 from infra.rest.responses import json_response, wrong_parameter
 from master_dataset.collector.bodies import beside_loop, check_batch, check_record_size, parse_within, read_body
 from master_dataset.collector.context import Collector, get_and_post
@@ -14,7 +15,9 @@ from master_dataset.collector.kafka_rest.messages import read_messages
 from master_dataset.collector.limits import Charge, Limits
 from master_dataset.collector.outcomes import location, problem_of
 from master_dataset.collector.parameters import acks_of, path_parts, query
+from master_dataset.collector.permissions import Permissions
 from master_dataset.collector.producer import Acks, Outcome
+from master_dataset.collector.reserved import check_writable
 from master_dataset.kafka.record import ANY_PARTITION, KafkaRecord
 
 ACKS_TEXT = """
@@ -64,8 +67,9 @@ def produce_routes(collector: Collector) -> APIRouter:
     )
     async def produce_one(request: Request) -> Response:
         """Store one message, given in the path."""
-        collector.allow(request, "produce")
+        allowed = collector.allow(request, "produce")
         topic, message = path_parts(request, b"/produce/", 2)
+        check_topics(allowed, [topic])
         if not message:
             raise wrong_parameter("message", "a text that is not empty; send empty values in a body", message)
         parameters = query(request)
@@ -73,31 +77,39 @@ def produce_routes(collector: Collector) -> APIRouter:
         record = KafkaRecord(topic, message.encode(), None if key is None else key.encode())
         with collector.budget.charge() as charge:
             charge.add(record.size)
-            outcomes = await send(collector, [record], acks_of(parameters))
+            outcomes = await _send(collector, [record], acks_of(parameters))
         return json_response(location(topic, outcomes[0]))
 
     @get_and_post(routes, "/produce/{topic}", openapi_extra=BODY)
     async def produce_to_topic(request: Request) -> Response:
-        """Store one message or an array of them in one topic. Any Content-Type will do."""
-        collector.allow(request, "produce")
-        return await _produce(collector, request, path_parts(request, b"/produce/", 1)[0])
+        """Store one message or an array of them in one topic. Any Content-Type will do.
+
+        403: the topic is reserved, or the key is limited to others. 422: a header begins with `tidemark-`, for example.
+        """
+        allowed = collector.allow(request, "produce")
+        return await _produce(collector, request, allowed, path_parts(request, b"/produce/", 1)[0])
 
     @get_and_post(routes, "/produce", openapi_extra=BODY)
     async def produce_to_many(request: Request) -> Response:
-        """Store one message or an array of them, each naming its topic. Any Content-Type will do."""
-        collector.allow(request, "produce")
-        return await _produce(collector, request, None)
+        """Store one message or an array of them, each naming its topic. Any Content-Type will do.
+
+        403 and 422 as for one topic; nothing is stored then.
+        """
+        return await _produce(collector, request, collector.allow(request, "produce"), None)
 
     return routes
 
 
-async def _produce(collector: Collector, request: Request, topic: str | None) -> Response:
+async def _produce(collector: Collector, request: Request, allowed: Permissions, topic: str | None) -> Response:
     """Everything is checked before anything is sent."""
+    if topic is not None:
+        check_topics(allowed, [topic])
     acks = acks_of(query(request))
     with collector.budget.charge() as charge:
         body = await read_body(request, collector.limits.of_body, charge, collector.parsing)
         records = await beside_loop(collector.parsing, body, _read_records, body, topic, collector.limits, charge)
-        outcomes = await send(collector, records, acks)
+        check_topics(allowed, {record.topic for record in records})
+        outcomes = await _send(collector, records, acks)
     return json_response([location(record.topic, outcome) for record, outcome in zip(records, outcomes, strict=True)])
 
 
@@ -105,17 +117,14 @@ def _read_records(body: bytes, topic: str | None, limits: Limits, charge: Charge
     """From bytes to records in one go: what was parsed is far larger, and lives no longer than this."""
     parsed = parse_within(body, limits.of_body)
     check_batch(len(parsed) if isinstance(parsed, list) else 1, limits, charge)
-    if topic is not None:
-        check_topic_name(topic)
     return read_messages(parsed, topic)
 
 
-async def send(collector: Collector, records: list[KafkaRecord], acks: Acks) -> list[Outcome]:
+async def _send(collector: Collector, records: list[KafkaRecord], acks: Acks) -> list[Outcome]:
     """Send what can be sent. Raises the problem that fits where a record was not stored for certain."""
     for index, record in enumerate(records):
         check_record_size(f"[{index}]", record.size, collector.limits)
     for topic in {record.topic for record in records}:
-        check_topic_name(topic)
         await collector.topics.partitions(topic)
     for topic, partition in {(record.topic, record.partition) for record in records}:
         if partition != ANY_PARTITION:
@@ -130,7 +139,8 @@ async def send(collector: Collector, records: list[KafkaRecord], acks: Acks) -> 
     return outcomes
 
 
-def check_topic_name(topic: str) -> None:
-    """Kafka's own topics are not for clients."""
-    if topic.startswith("__"):
-        raise Problem(403, "internal-topic", f"{topic[:260]!r} is one of Kafka's own topics; nobody else writes there.")
+def check_topics(allowed: Permissions, topics: Collection[str]) -> None:
+    """Raise the problem 403 for a topic that nobody may write, or not this key."""
+    for topic in topics:
+        check_writable(allowed.declarations, topic)
+    allowed.check_topics(topics)

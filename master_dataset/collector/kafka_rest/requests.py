@@ -12,6 +12,7 @@ from infra.rest.problems import Problem
 from master_dataset.collector.bodies import beside_loop, invalid_body, parse_within, read_body
 from master_dataset.collector.context import Collector
 from master_dataset.collector.parameters import query, whole_number
+from master_dataset.collector.permissions import Permissions
 
 MAX_PARTITION = 2**31 - 1
 MAX_OFFSET = 2**63 - 1
@@ -77,8 +78,9 @@ def _location(given: Any, index: int, *, with_offset: bool) -> TopicPartition:
     return TopicPartition(topic, partition, whole_number("offset", given["offset"], 0, MAX_OFFSET))
 
 
-async def check_locations(collector: Collector, locations: list[TopicPartition]) -> None:
-    """Raise the problem 404 for a topic or partition that does not exist, 400 for one named twice."""
+async def check_locations(collector: Collector, allowed: Permissions, locations: list[TopicPartition]) -> None:
+    """Raise the problem 403 for a topic that the key may not use, 404 for what does not exist, 400 for a repetition."""
+    allowed.check_topics(location.topic for location in locations)
     named = [(location.topic, location.partition) for location in locations]
     if len(set(named)) != len(named):
         raise Problem(400, "invalid-parameter", "A partition is named twice. Name each one once.")
