@@ -15,6 +15,7 @@ import httpx
 import structlog
 from redis import Redis
 
+from infra.clients.redis import redis_client
 from infra.home import Home
 from infra.rest.access_keys import add_key, read_keys, remove_key
 from infra.settings import Settings, child_environment
@@ -191,7 +192,7 @@ class Installation:
 
     def redis(self, timeout_s: float = 10) -> Redis:
         """Redis itself, with nothing between."""
-        return Redis.from_url(self.addresses.redis, socket_timeout=timeout_s)
+        return redis_client(self.settings, self.addresses.redis, timeout_s)
 
     def _command_environment(self) -> dict[str, str]:
         addressed = {"kafka_bootstrap": self.address(BATCH, "kafka"), "redis_url": self.address(BATCH, "redis")}

@@ -93,7 +93,7 @@ class RedisSettings(BaseModel):
 
     redis_url: Annotated[Text, AfterValidator(redis_address)] = Field(
         default="",
-        description="Redis to use, as redis://host:port/db; empty: a server of our own is started.",
+        description="Redis to use, as redis://user@host:port/db; empty: a server of our own is started.",
     )
     redis_port: Port = Field(default=0, description="Port of our own Redis; 0: chosen once for the home, from 6379 on.")
     redis_max_memory_mb: int = Field(

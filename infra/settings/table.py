@@ -70,7 +70,7 @@ class Settings(
             )
         if self.redis_password and not self.redis_url:
             raise ValueError(
-                "redis_password is set, but redis_url names no Redis, and our own has no password. "
+                "redis_password is set, but redis_url names no Redis, and our own has its password in the home. "
                 "Set redis_url, or leave the password out."
             )
         return self

