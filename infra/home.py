@@ -35,6 +35,7 @@ class Home:
         self.status_file = root / "run" / "status.json"
         self.ports_file = root / "ports.json"
         self.redis_secret = root / "secrets" / "redis"
+        self.kafka_secret = root / "secrets" / "kafka"
         self._marker = root / "home.json"
         self._lock = root / "run" / "supervisor.lock"
 

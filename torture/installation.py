@@ -20,7 +20,7 @@ from infra.home import Home
 from infra.rest.access_keys import add_key, read_keys, remove_key
 from infra.settings import Settings, child_environment
 from infra.stack import up
-from infra.stack.addresses import Addresses, addresses
+from infra.stack.addresses import Addresses, addresses, with_addresses
 from torture import shop, supervised
 from torture.commands import Commands, RunTurn
 from torture.disks import Disks
@@ -196,7 +196,10 @@ class Installation:
 
     def _command_environment(self) -> dict[str, str]:
         addressed = {"kafka_bootstrap": self.address(BATCH, "kafka"), "redis_url": self.address(BATCH, "redis")}
-        return {**child_environment(self.settings.model_copy(update=addressed)), **self.environments.of(BATCH)}
+        return {
+            **child_environment(with_addresses(self.settings).model_copy(update=addressed)),
+            **self.environments.of(BATCH),
+        }
 
 
 def _copy_declarations(origin: Path, target: Path) -> None:

@@ -61,7 +61,7 @@ class Settings(
         if self.kafka_security_protocol != "PLAINTEXT" and not self.kafka_bootstrap:
             raise ValueError(
                 f"kafka_security_protocol is {self.kafka_security_protocol!r}, but kafka_bootstrap names no cluster, "
-                "and our own broker speaks PLAINTEXT on loopback. Set kafka_bootstrap, or leave the protocol out."
+                "and our own broker has a protocol of its own (kafka_auth). Set kafka_bootstrap, or leave it out."
             )
         if self.kafka_security_protocol.startswith("SASL") and not (self.kafka_username and self.kafka_password):
             raise ValueError(

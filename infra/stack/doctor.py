@@ -152,7 +152,7 @@ def _ports(settings: Settings) -> Finding:
 
 def _broker(settings: Settings) -> Finding:
     if not settings.kafka_bootstrap and read_status(settings) is None:
-        return Finding("broker", Verdict.OK, "not running; `tidemark up` starts it")
+        return _judge_broker(settings, "not running; `tidemark up` starts it")
     address = addresses(settings).kafka
     if missing := check_kafka(settings, address):
         return Finding(
@@ -161,7 +161,19 @@ def _broker(settings: Settings) -> Finding:
             missing,
             "`tidemark logs kafka` for our own; else check kafka_bootstrap.",
         )
-    return Finding("broker", Verdict.OK, f"answers on {address}")
+    return _judge_broker(settings, f"answers on {address}")
+
+
+def _judge_broker(settings: Settings, found: str) -> Finding:
+    """A warning for our own broker where every user of the machine may use it."""
+    if settings.kafka_bootstrap or settings.kafka_auth:
+        return Finding("broker", Verdict.OK, found)
+    return Finding(
+        "broker",
+        Verdict.WARNING,
+        f"{found}; every user of this machine can read and write its topics",
+        "Set kafka_auth where others have accounts here; docs/security.md says what changes.",
+    )
 
 
 def _redis(settings: Settings) -> Finding:

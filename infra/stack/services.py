@@ -12,7 +12,7 @@ from infra.java.find import find_java
 from infra.java.jars import cached_jars
 from infra.process_status import check_heartbeat, check_schedule, check_sources, last_error, refusals, status_path
 from infra.settings import Settings, child_environment
-from infra.stack.addresses import addresses, has_scheduler, wanted_ports
+from infra.stack.addresses import addresses, has_scheduler, wanted_ports, with_addresses
 from infra.stack.kafka_broker import kafka_service
 from infra.stack.ports import LOOPBACK, choose_ports
 from infra.stack.redis_server import redis_service
@@ -35,12 +35,8 @@ def build_services(settings: Settings) -> list[Service]:
         services.append(kafka_service(settings, home, java, jars, ports))
     after = tuple(service.name for service in services)
     # Every layer's process gets the chosen ports and addresses, so that it need not look for them.
-    actual = settings.model_copy(
-        update={
-            "kafka_bootstrap": addresses(settings).kafka,
-            "redis_url": addresses(settings).redis,
-            **{name: port for name, port in ports.items() if name not in OF_SERVERS},
-        }
+    actual = with_addresses(settings).model_copy(
+        update={name: port for name, port in ports.items() if name not in OF_SERVERS}
     )
     if settings.collector_enabled:
         services.append(collector_service(actual, after))

@@ -82,6 +82,14 @@ def test_remembered_port_that_another_process_holds_is_found(settings: Settings)
     assert f"{port} (kafka_port) is taken by" in finding.found
 
 
+def test_broker_that_every_user_of_the_machine_can_use_is_a_warning(settings: Settings) -> None:
+    finding = findings(settings)["broker"]
+    assert finding.verdict is Verdict.WARNING
+    assert "every user of this machine can read and write its topics" in finding.found
+    assert "kafka_auth" in finding.fix
+    assert findings(settings.model_copy(update={"kafka_auth": True}))["broker"].verdict is Verdict.OK
+
+
 @pytest.mark.parametrize(("release", "verdict"), [("6.2.14", Verdict.WARNING), ("7.2.11", Verdict.OK)])
 def test_redis_with_known_holes_is_a_warning_that_says_what_to_install(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, release: str, verdict: Verdict
