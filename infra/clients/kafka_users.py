@@ -15,6 +15,8 @@ ITERATIONS = 4096
 """Kafka's minimum. Passwords have 256 random bits: nobody guesses one, however fast the hash."""
 TIMEOUT_S = 10.0
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+RESERVED = ("tidemark", "controller", "setup")
+"""Super users of our own broker (`infra/stack/kafka_access.py`)."""
 TOPIC = re.compile(r"[A-Za-z0-9_.-]{1,249}\*?|\*")
 
 
@@ -51,6 +53,8 @@ class KafkaUsers:
                 f"{name!r} is no name for a user: "
                 "letters, digits, '.', '_' and '-', at most 64, a letter or digit first."
             )
+        if name in RESERVED:
+            raise KafkaUserError(f"{name!r} is a user of the broker itself. Choose another name.")
         if wrong := [topic for topic in (*written, *read) if not TOPIC.fullmatch(topic)]:
             raise KafkaUserError(f"{wrong[0]!r} is no topic. Write its name, or a beginning and a star, like web*.")
         if not written and not read:
@@ -59,6 +63,8 @@ class KafkaUsers:
             raise KafkaUserError(f"There is a user {name!r} already. Remove it first, or choose another name.")
         password = secrets.token_urlsafe(32)
         # The rights come first: a crash in between leaves rights of nobody, and the command can be repeated.
+        # Rights that a crash left, here or in `remove`, are not inherited.
+        _finish(self._admin.delete_acls([_filter(name)], request_timeout=TIMEOUT_S))
         _finish(self._admin.create_acls(_rights(name, written, read), request_timeout=TIMEOUT_S))
         self.put(name, password)
         return password

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from infra.clients.kafka import kafka_login, librdkafka_config, spark_kafka_options
-from infra.clients.kafka_users import KafkaUserError, KafkaUsers
+from infra.clients.kafka_users import RESERVED, KafkaUserError, KafkaUsers
 from infra.home import Home
 from infra.secret_files import ensure_secret
 from infra.settings import Settings, child_environment, load_settings
@@ -77,6 +77,12 @@ def test_nothing_of_the_guarded_broker_is_open(settings: Settings) -> None:
     assert "PLAINTEXT://" not in found["listeners"]
 
 
+def test_no_user_can_have_the_name_of_a_super_user(settings: Settings) -> None:
+    formatted(Home(settings.home), "one")
+    supers = properties(Home(settings.home))["super.users"].replace("User:", "").split(";")
+    assert set(supers) == set(RESERVED)
+
+
 def test_the_user_that_makes_ours_exists_until_it_has_done_so(settings: Settings) -> None:
     home = Home(settings.home)
     formatted(home, "one")
@@ -100,6 +106,9 @@ def test_the_user_that_makes_ours_exists_until_it_has_done_so(settings: Settings
         ("", ["web"], [], "is no name for a user"),
         ("a b", ["web"], [], "is no name for a user"),
         ("User:x", ["web"], [], "is no name for a user"),
+        ("controller", ["web"], [], "a user of the broker itself"),
+        ("setup", ["web"], [], "a user of the broker itself"),
+        ("tidemark", ["web"], [], "a user of the broker itself"),
         ("shop", [], [], "at least one topic"),
         ("shop", ["we b"], [], "is no topic"),
         ("shop", [], ["*web"], "is no topic"),
