@@ -27,12 +27,12 @@ import orjson
 import report
 from confluent_kafka import Producer
 from plain_job import APPLIED
-from redis import Redis
 from reference_view import DECLARED
 
 from hand_off.speed_views import SpeedViews
 from infra.clients.kafka import librdkafka_config
 from infra.clients.kafka_admin import KafkaAdmin
+from infra.clients.redis import redis_client
 from infra.settings import Settings, child_environment, load_settings
 from infra.stack import up
 from infra.stack.addresses import addresses
@@ -94,7 +94,7 @@ class Bench:
         up.start_detached(self.settings, lambda _status: None)
         where = addresses(self.settings)
         self.kafka, self.redis_url, self.log = where.kafka, where.redis, place / "jobs.log"
-        self.client = Redis.from_url(self.redis_url)
+        self.client = redis_client(self.settings, self.redis_url)
         self.speed_views = SpeedViews(self.client, "hits")
         self.source = declared_by(self.settings).source("hits")
         config = librdkafka_config(self.settings, self.kafka)

@@ -24,6 +24,7 @@ from infra.clients.kafka_admin import check_kafka
 from infra.home import Home, read_json
 from infra.java.find import find_java
 from infra.java.jars import cached_jars
+from infra.secret_files import ensure_secret
 from infra.settings import Settings, load_settings
 from infra.stack import up
 from infra.stack.kafka_broker import kafka_service
@@ -138,7 +139,7 @@ def floor_up(settings: Settings) -> float:
     broker = kafka_service(settings, home, java, jars, ports)
     began = time.perf_counter()
     with running(broker.command), running((str(find_redis_server()), str(home.redis / "redis.conf"))):
-        until(lambda: check_redis_port(ports["redis_port"]))
+        until(lambda: check_redis_port(ports["redis_port"], ensure_secret(home.redis_secret)))
         until(lambda: check_kafka(settings, broker.address))
         return time.perf_counter() - began
 

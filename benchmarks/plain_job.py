@@ -12,9 +12,9 @@ import sys
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
-from redis import Redis
 
 from infra.clients.kafka import spark_kafka_options
+from infra.clients.redis import redis_client
 from infra.home import Home
 from infra.settings import load_settings
 from infra.spark.session import planned_end, spark_session
@@ -28,7 +28,7 @@ def main() -> None:
     """Follow the topic until killed."""
     bootstrap, url, starting = sys.argv[1:]
     settings = load_settings()
-    client = Redis.from_url(url)
+    client = redis_client(settings, url)
     spark = spark_session(settings, "plain", session_conf(settings))
     checkpoint = Home(settings.home).spark / "checkpoints" / "plain"
     shutil.rmtree(checkpoint, ignore_errors=True)

@@ -31,8 +31,11 @@ class Home:
         self.kafka = root / "kafka"
         self.redis = root / "redis"
         self.spark = root / "spark"
+        self.secrets = root / "secrets"
         self.status_file = root / "run" / "status.json"
         self.ports_file = root / "ports.json"
+        self.redis_secret = root / "secrets" / "redis"
+        self.kafka_secret = root / "secrets" / "kafka"
         self._marker = root / "home.json"
         self._lock = root / "run" / "supervisor.lock"
 
@@ -78,7 +81,7 @@ class Home:
             if not self.exists:
                 write_json(self._marker, {"layout": LAYOUT, "version": VERSION})
             # Step 2. The folders. The next call completes what a crash left.
-            for folder in (self.logs, self.run, self.kafka, self.redis, self.spark):
+            for folder in (self.logs, self.run, self.kafka, self.redis, self.spark, self.secrets):
                 folder.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise HomeError(

@@ -54,6 +54,9 @@ class CommandGroup(NamedTuple):
 
 GROUPS: dict[str, CommandGroup] = {
     "keys": CommandGroup("tidemark.commands.keys", "Create, list and remove the access keys of the REST interfaces."),
+    "kafka-users": CommandGroup(
+        "tidemark.commands.kafka_users", "Create, list and remove users of our own Kafka broker (`kafka_auth`)."
+    ),
     "topics": CommandGroup(
         "tidemark.commands.topics", "Create the declared topics, and compare them with the broker's."
     ),

@@ -15,11 +15,12 @@ import httpx
 import structlog
 from redis import Redis
 
+from infra.clients.redis import redis_client
 from infra.home import Home
 from infra.rest.access_keys import add_key, read_keys, remove_key
 from infra.settings import Settings, child_environment
 from infra.stack import up
-from infra.stack.addresses import Addresses, addresses
+from infra.stack.addresses import Addresses, addresses, with_addresses
 from torture import shop, supervised
 from torture.commands import Commands, RunTurn
 from torture.disks import Disks
@@ -191,11 +192,14 @@ class Installation:
 
     def redis(self, timeout_s: float = 10) -> Redis:
         """Redis itself, with nothing between."""
-        return Redis.from_url(self.addresses.redis, socket_timeout=timeout_s)
+        return redis_client(self.settings, self.addresses.redis, timeout_s)
 
     def _command_environment(self) -> dict[str, str]:
         addressed = {"kafka_bootstrap": self.address(BATCH, "kafka"), "redis_url": self.address(BATCH, "redis")}
-        return {**child_environment(self.settings.model_copy(update=addressed)), **self.environments.of(BATCH)}
+        return {
+            **child_environment(with_addresses(self.settings).model_copy(update=addressed)),
+            **self.environments.of(BATCH),
+        }
 
 
 def _copy_declarations(origin: Path, target: Path) -> None:

@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from infra.home import Home, read_json
+from infra.secret_files import write_private
 from infra.settings import Settings
 from infra.stack import up
+from infra.stack.kafka_access import listener_properties
 from infra.stack.ports import LOOPBACK
 from infra.stack.service import Service
 from infra.stack.services import build_services
@@ -51,13 +53,14 @@ def bent_services(settings: Settings, bent_file: Path) -> list[Service]:
     for service in build_services(settings):
         made = replace(service, environment=LiveEnvironment(service.environment, service.name, bent_file))
         if service.name == "kafka" and bent["listeners"]:
-            made = replace(made, prepare=_with_listeners(service, Home(settings.home), bent["listeners"]))
+            made = replace(made, prepare=_with_listeners(service, settings, bent["listeners"]))
         services.append(made)
     return services
 
 
-def _with_listeners(service: Service, home: Home, listeners: dict[str, dict[str, int]]) -> Any:
-    config = home.kafka / "server.properties"
+def _with_listeners(service: Service, settings: Settings, listeners: dict[str, dict[str, int]]) -> Any:
+    config = Home(settings.home).kafka / "server.properties"
+    protocol = "SASL_PLAINTEXT" if settings.kafka_auth else "PLAINTEXT"
 
     def prepare() -> None:
         service.prepare()
@@ -65,8 +68,12 @@ def _with_listeners(service: Service, home: Home, listeners: dict[str, dict[str,
         for name, ports in listeners.items():
             text = _appended(text, "listeners", f"{name}://{LOOPBACK}:{ports['upstream_port']}")
             text = _appended(text, "advertised.listeners", f"{name}://{LOOPBACK}:{ports['port']}")
-            text = _appended(text, "listener.security.protocol.map", f"{name}:PLAINTEXT")
-        config.write_text(text + "inter.broker.listener.name=PLAINTEXT\n", encoding="utf-8")
+            text = _appended(text, "listener.security.protocol.map", f"{name}:{protocol}")
+            if settings.kafka_auth:
+                text += "".join(f"{key}={value}\n" for key, value in listener_properties(name).items())
+        if not settings.kafka_auth:
+            text += "inter.broker.listener.name=PLAINTEXT\n"
+        write_private(config, text)
 
     return prepare
 

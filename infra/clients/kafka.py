@@ -9,8 +9,13 @@ from __future__ import annotations
 import socket
 from typing import Any, NamedTuple
 
+from infra.home import Home
+from infra.secret_files import read_secret
 from infra.settings import Settings
 
+OWN_USER = "tidemark"
+"""Of our services, in our own broker. Its password is in the home (`Home.kafka_secret`)."""
+OWN_MECHANISM = "SCRAM-SHA-512"
 FETCH_WAIT_MS = "10"
 """How long a broker may delay its reply to a consumer at the end of a partition. Spark asks for the end offsets over
 the same connection right after a fetch and waits behind it: by default half a second, each time."""
@@ -27,7 +32,14 @@ class KafkaLogin(NamedTuple):
 
 
 def kafka_login(settings: Settings) -> KafkaLogin:
-    """The login that the settings give: a certificate authority for SSL, a user and password for SASL."""
+    """The login that the settings give: a certificate authority for SSL, a user and password for SASL.
+
+    For our own broker with `kafka_auth`: our user, with the password of the home.
+    """
+    if settings.kafka_auth and not settings.kafka_bootstrap:
+        own_password = read_secret(Home(settings.home).kafka_secret)
+        if own_password is not None:  # else it was never started since kafka_auth was set
+            return KafkaLogin("SASL_PLAINTEXT", None, OWN_MECHANISM, OWN_USER, own_password)
     protocol, password = settings.kafka_security_protocol, settings.kafka_password
     ca_file = str(settings.kafka_ca_file) if protocol.endswith("SSL") and settings.kafka_ca_file else None
     if not protocol.startswith("SASL") or password is None:

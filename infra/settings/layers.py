@@ -56,6 +56,13 @@ class CollectorSettings(BaseModel):
     access_required: bool = Field(
         default=True, description="Whether REST requests need an access key (`tidemark keys`)."
     )
+    access_open_network: bool = Field(
+        default=False,
+        description=(
+            "Whether other machines may reach the REST interfaces without a key: needed to listen beyond loopback "
+            "where access_required is false."
+        ),
+    )
 
 
 class ArchiverSettings(BaseModel):

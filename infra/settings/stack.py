@@ -87,6 +87,13 @@ class KafkaSettings(BaseModel):
         description="Port of our own broker's controller; 0: chosen once for the home, from 9192 on.",
     )
     kafka_heap_mb: int = Field(default=512, ge=128, description="Heap of our own broker in MB.")
+    kafka_auth: bool = Field(
+        default=False,
+        description=(
+            "Whether our own broker asks its clients for a user and password (`tidemark kafka-users`). "
+            "Otherwise every user of this machine can read and write its topics."
+        ),
+    )
     kafka_security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
         default="PLAINTEXT", description="Security protocol of the cluster named by kafka_bootstrap."
     )
@@ -106,7 +113,7 @@ class RedisSettings(BaseModel):
 
     redis_url: Annotated[Text, AfterValidator(redis_address)] = Field(
         default="",
-        description="Redis to use, as redis://host:port/db; empty: a server of our own is started.",
+        description="Redis to use, as redis://user@host:port/db; empty: a server of our own is started.",
     )
     redis_port: Port = Field(default=0, description="Port of our own Redis; 0: chosen once for the home, from 6379 on.")
     redis_max_memory_mb: int = Field(

@@ -25,7 +25,7 @@ from infra.settings.layers import (
 )
 from infra.settings.serving import AlertsSettings, ServingSettings
 from infra.settings.stack import InstallationSettings, KafkaSettings, RedisSettings, SparkSettings
-from infra.settings.types import absolute
+from infra.settings.types import absolute, is_loopback
 
 PREFIX = "TIDEMARK_"
 CONFIG_VARIABLE = "TIDEMARK_CONFIG"
@@ -61,7 +61,7 @@ class Settings(
         if self.kafka_security_protocol != "PLAINTEXT" and not self.kafka_bootstrap:
             raise ValueError(
                 f"kafka_security_protocol is {self.kafka_security_protocol!r}, but kafka_bootstrap names no cluster, "
-                "and our own broker speaks PLAINTEXT on loopback. Set kafka_bootstrap, or leave the protocol out."
+                "and our own broker has a protocol of its own (kafka_auth). Set kafka_bootstrap, or leave it out."
             )
         if self.kafka_security_protocol.startswith("SASL") and not (self.kafka_username and self.kafka_password):
             raise ValueError(
@@ -70,10 +70,24 @@ class Settings(
             )
         if self.redis_password and not self.redis_url:
             raise ValueError(
-                "redis_password is set, but redis_url names no Redis, and our own has no password. "
+                "redis_password is set, but redis_url names no Redis, and our own has its password in the home. "
                 "Set redis_url, or leave the password out."
             )
+        self._refuse_open_network()
         return self
+
+    def _refuse_open_network(self) -> None:
+        """Access without a key beyond this machine must be asked for in so many words."""
+        if self.access_required or self.access_open_network:
+            return
+        for server in ("collector", "serving"):
+            host = getattr(self, f"{server}_host")
+            if getattr(self, f"{server}_enabled") and not is_loopback(host):
+                raise ValueError(
+                    f"{server}_host is {host!r}, which other machines can reach, and access_required is false: "
+                    "everybody there could use it without a key. Leave access_required out, listen on 127.0.0.1, or "
+                    "set access_open_network to true if something else guards it."
+                )
 
     @classmethod
     def settings_customise_sources(

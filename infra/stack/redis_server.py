@@ -1,7 +1,13 @@
-"""Our own Redis server as a service: the program, its configuration and its check."""
+"""Our own Redis server as a service: the program, its configuration, who may sign in, and its check.
+
+It listens on loopback, where every user of the machine can connect. So nobody may do anything before signing in, and
+the one user that there is may not touch files, other servers or the configuration (`WITHHELD`). A server that anybody
+may configure writes a file of any content anywhere: `CONFIG SET dir`, then `SAVE`.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shutil
 import socket
@@ -9,11 +15,18 @@ import subprocess
 from importlib.util import find_spec
 from pathlib import Path
 
-from infra.clients.redis import OLDEST
+from infra.clients.redis import OLDEST, OWN_USER
 from infra.errors import InfraError
 from infra.home import Home
+from infra.secret_files import ensure_secret, write_private
+from infra.stack.addresses import own_redis
 from infra.stack.ports import LOOPBACK
 from infra.stack.service import Service
+
+WITHHELD = "-@dangerous"
+"""CONFIG, MODULE, DEBUG, SAVE, REPLICAOF, MIGRATE, SHUTDOWN, ACL and the like: nothing that we do needs them."""
+GIVEN_BACK = ("info", "keys", "flushall", "flushdb", "client", "slowlog", "latency", "role", "lastsave", "monitor")
+"""Of those, what only looks, or forgets speed views, which can be rebuilt."""
 
 
 def redis_service(home: Home, port: int, max_memory_mb: int) -> Service:
@@ -25,6 +38,8 @@ def redis_service(home: Home, port: int, max_memory_mb: int) -> Service:
             f"{str(home.redis)!r} was written by Redis 7 or newer, and {server} is older: it would start empty. "
             "Put the newer redis-server on PATH again."
         )
+
+    password = ensure_secret(home.redis_secret)
 
     def prepare() -> None:
         values = {
@@ -38,16 +53,27 @@ def redis_service(home: Home, port: int, max_memory_mb: int) -> Service:
             "maxmemory": f"{max_memory_mb}mb",
             "maxmemory-policy": "noeviction",
         }
-        config.write_text("".join(f"{name} {value}\n" for name, value in values.items()), encoding="utf-8")
+        lines = [*(f"{name} {value}" for name, value in values.items()), *_users(password)]
+        write_private(config, "".join(f"{line}\n" for line in lines))
 
     return Service(
         name="redis",
         command=(str(server), str(config)),
-        address=f"redis://{LOOPBACK}:{port}/0",
-        check=lambda: check_redis_port(port),
+        address=own_redis(port),
+        check=lambda: check_redis_port(port, password),
         prepare=prepare,
         works_silently=True,  # a long script, a fork or a slow disk
         recovers_silently=True,  # it reads its append-only file
+    )
+
+
+def _users(password: str) -> tuple[str, ...]:
+    """Who may sign in: only our user. The file holds the hash of its password, which has 256 random bits."""
+    digest = hashlib.sha256(password.encode()).hexdigest()
+    given_back = " ".join(f"+{command}" for command in GIVEN_BACK)
+    return (
+        "user default off resetpass resetkeys resetchannels -@all",
+        f"user {OWN_USER} on #{digest} ~* &* +@all {WITHHELD} {given_back}",
     )
 
 
@@ -67,25 +93,27 @@ def find_redis_server() -> Path:
     return bundled
 
 
-def redis_version(server: Path) -> tuple[int, int]:
-    """(7, 0) for `Redis server v=7.0.15 ...`; (0, 0) for a program that does not print one."""
+def redis_version(server: Path) -> tuple[int, ...]:
+    """(7, 0, 15) for `Redis server v=7.0.15 ...`; (0, 0, 0) for a program that does not print one."""
     try:
         output = subprocess.run([server, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):
-        return (0, 0)
-    found = re.search(r"v=(\d+)\.(\d+)", output)
-    return (int(found[1]), int(found[2])) if found else (0, 0)
+        return (0, 0, 0)
+    found = re.search(r"v=(\d+)\.(\d+)\.(\d+)", output)
+    return tuple(map(int, found.groups())) if found else (0, 0, 0)
 
 
-def check_redis_port(port: int, timeout_s: float = 2.0) -> str | None:
-    """None when the Redis on this loopback port answers PING; otherwise what it did instead."""
+def check_redis_port(port: int, password: str | None = None, timeout_s: float = 2.0) -> str | None:
+    """None when the Redis on this loopback port answers PING, after signing in; otherwise what it did instead."""
+    sign_in = f"AUTH {OWN_USER} {password}\r\n" if password else ""
     try:
         with socket.create_connection((LOOPBACK, port), timeout_s) as connection:
-            connection.sendall(b"PING\r\n")
-            answer = connection.recv(64)
+            connection.sendall(f"{sign_in}PING\r\n".encode())
+            with connection.makefile("rb") as answers:
+                answer = b"".join(answers.readline(200) for _ in range(2 if password else 1))
     except OSError as error:
         return f"no answer on port {port}: {error}"
-    return None if answer.startswith(b"+PONG") else f"answered {answer[:60]!r}"
+    return None if answer.endswith(b"+PONG\r\n") else f"answered {answer[:200]!r}"
 
 
 def _quote(path: Path) -> str:

@@ -23,7 +23,7 @@ from infra.process_status import (
     status_path,
 )
 from infra.settings import Settings, child_environment
-from infra.stack.addresses import addresses, has_scheduler, wanted_ports
+from infra.stack.addresses import addresses, has_scheduler, wanted_ports, with_addresses
 from infra.stack.kafka_broker import kafka_service
 from infra.stack.ports import LOOPBACK, choose_ports
 from infra.stack.redis_server import redis_service
@@ -49,12 +49,8 @@ def build_services(settings: Settings) -> list[Service]:
         services.append(kafka_service(settings, home, java, jars, ports))
     after = tuple(service.name for service in services)
     # Every layer's process gets the chosen ports and addresses, so that it need not look for them.
-    actual = settings.model_copy(
-        update={
-            "kafka_bootstrap": addresses(settings).kafka,
-            "redis_url": addresses(settings).redis,
-            **{name: port for name, port in ports.items() if name not in OF_SERVERS},
-        }
+    actual = with_addresses(settings).model_copy(
+        update={name: port for name, port in ports.items() if name not in OF_SERVERS}
     )
     if settings.collector_enabled:
         services.append(collector_service(actual, after))

@@ -6,9 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from redis import asyncio as redis_asyncio
-
 from hand_off.change_log import entries_of
+from infra.clients.redis import async_redis_client
 from infra.settings import Settings
 from infra.stack.addresses import addresses
 from serving_layer.alerts.journal import Journal
@@ -62,10 +61,7 @@ class MatchLog:
     """The matches of one watch."""
 
     def __init__(self, settings: Settings, watch: Watch) -> None:
-        password = settings.redis_password
-        self._client = redis_asyncio.from_url(
-            addresses(settings).redis, password=password.get_secret_value() if password else None
-        )
+        self._client = async_redis_client(settings, addresses(settings).redis)
         self._watch, self._stream = watch.name, redis_names(watch.source.name)[1] + watch.name
 
     async def newest_id(self) -> str:

@@ -82,6 +82,29 @@ def test_remembered_port_that_another_process_holds_is_found(settings: Settings)
     assert f"{port} (kafka_port) is taken by" in finding.found
 
 
+def test_broker_that_every_user_of_the_machine_can_use_is_a_warning(settings: Settings) -> None:
+    finding = findings(settings)["broker"]
+    assert finding.verdict is Verdict.WARNING
+    assert "every user of this machine can read and write its topics" in finding.found
+    assert "kafka_auth" in finding.fix
+    assert findings(settings.model_copy(update={"kafka_auth": True}))["broker"].verdict is Verdict.OK
+
+
+@pytest.mark.parametrize(("release", "verdict"), [("6.2.14", Verdict.WARNING), ("7.2.11", Verdict.OK)])
+def test_redis_with_known_holes_is_a_warning_that_says_what_to_install(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, release: str, verdict: Verdict
+) -> None:
+    program = tmp_path / "redis-server"
+    program.write_text(f"#!/bin/sh\necho 'Redis server v={release} sha=00000000:0'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    finding = findings(settings)["Redis"]
+    assert finding.verdict is verdict
+    if verdict is Verdict.WARNING:
+        assert f"it is Redis {release}, which has CVE-2025-49844" in finding.found
+        assert "6.2.20, 7.2.11, 7.4.6, 8.0.4 or 8.2.2" in finding.fix
+
+
 def test_password_of_an_unreachable_cluster_is_not_told() -> None:
     settings = load_settings(
         kafka_bootstrap="127.0.0.1:1",

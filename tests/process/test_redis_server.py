@@ -27,14 +27,14 @@ def pretend(program: Path, said: str) -> None:
 @pytest.mark.parametrize(
     ("said", "version", "is_taken"),
     [
-        ("Redis server v=7.0.15 sha=00000000:0 malloc=jemalloc-5.2.1 bits=64", (7, 0), True),
-        ("Redis server v=6.2.14 sha=00000000:0", (6, 2), True),
-        ("Redis server v=5.0.7 sha=00000000:0", (5, 0), False),
-        ("something else", (0, 0), False),
+        ("Redis server v=7.0.15 sha=00000000:0 malloc=jemalloc-5.2.1 bits=64", (7, 0, 15), True),
+        ("Redis server v=6.2.14 sha=00000000:0", (6, 2, 14), True),
+        ("Redis server v=5.0.7 sha=00000000:0", (5, 0, 7), False),
+        ("something else", (0, 0, 0), False),
     ],
 )
 def test_server_on_path_is_taken_if_it_is_new_enough(
-    on_path: Path, said: str, version: tuple[int, int], is_taken: bool
+    on_path: Path, said: str, version: tuple[int, ...], is_taken: bool
 ) -> None:
     pretend(on_path, said)
     assert redis_version(on_path) == version

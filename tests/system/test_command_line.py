@@ -108,7 +108,7 @@ def assert_nothing_runs(shell: Shell, *statuses: dict[str, Any]) -> None:
 def test_up_status_logs_down(shell: Shell) -> None:
     up = shell.run("up", "--detach")
     assert up.returncode == 0, up.stderr
-    assert "redis ready redis://127.0.0.1:" in up.stdout
+    assert "redis ready redis://tidemark@127.0.0.1:" in up.stdout
     assert up.stderr == ""
 
     table = shell.run("status")
@@ -125,7 +125,11 @@ def test_up_status_logs_down(shell: Shell) -> None:
     everything = shell.run("logs").stdout
     assert "==> redis <==" in everything
     assert "==> supervisor <==" in everything
-    assert f"answers on {line['address']}" in shell.run("doctor", "-o", "json").stdout
+    doctor = shell.run("doctor", "-o", "json").stdout
+    assert f"answers on {line['address']}" in doctor
+    secret = shell.home.redis_secret.read_text().strip()
+    config = shell.run("config", "-o", "json").stdout
+    assert secret not in "".join((up.stdout, table.stdout, json.dumps(status), everything, doctor, config))
 
     down = shell.run("down")
     assert (down.returncode, down.stderr) == (0, "")

@@ -355,6 +355,15 @@ def test_it_runs_no_jvm(whole: Stack) -> None:
     assert not any("pyspark" in mapped.path for mapped in process.memory_maps())
 
 
+def test_no_process_listens_beyond_loopback(whole: Stack) -> None:
+    """docs/security.md lists the ports. Spark's are its JVM's, a child of the process that uses it."""
+    for service in whole.status()["services"]:
+        process = psutil.Process(service["pid"])
+        for each in (process, *process.children(recursive=True)):
+            listening = [c.laddr.ip for c in each.net_connections("inet") if c.status == psutil.CONN_LISTEN]
+            assert {ip.removeprefix("::ffff:") for ip in listening} <= {LOOPBACK, "::1"}, service["name"]
+
+
 def test_several_processes_share_port_and_metrics_and_end_with_their_parent(whole: Stack) -> None:
     with served_by(whole, serving_workers=2) as (process, address):
         workers = wait_until("two workers", lambda: len(found := workers_of(process)) == 2 and found)

@@ -66,7 +66,7 @@ def test_containers_redis_is_set_up_like_our_own(tmp_path: Path) -> None:
     words = SERVICES["redis"]["command"][1:]
     theirs = dict(zip([word.removeprefix("--") for word in words[::2]], words[1::2], strict=True))
     assert theirs == {name: ours[name].strip('"') for name in theirs}
-    assert theirs.keys() == ours.keys() - {"bind", "port", "dir", "daemonize"}
+    assert theirs.keys() == ours.keys() - {"bind", "port", "dir", "daemonize", "user"}
 
 
 def test_the_addresses_in_its_heading_are_valid_settings(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -173,6 +173,32 @@ def test_values_that_do_not_fit_together_are_refused(
     assert "hunter2" not in refusal()
 
 
+OPEN = {"TIDEMARK_ACCESS_REQUIRED": "false"}
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "tidemark.example", "::ffff:192.0.2.7"])
+@pytest.mark.parametrize("server", ["SERVING", "COLLECTOR"])
+def test_access_without_a_key_beyond_loopback_must_be_asked_for(
+    monkeypatch: pytest.MonkeyPatch, server: str, host: str
+) -> None:
+    set_all(monkeypatch, {f"TIDEMARK_{server}_HOST": host})
+    load_settings()  # with keys it may listen anywhere
+    set_all(monkeypatch, OPEN)
+    said = refusal()
+    assert f"{server.lower()}_host is {host!r}, which other machines can reach" in said
+    assert "access_open_network" in said
+    monkeypatch.setenv("TIDEMARK_ACCESS_OPEN_NETWORK", "true")
+    assert load_settings().access_open_network
+    set_all(monkeypatch, {"TIDEMARK_ACCESS_OPEN_NETWORK": "false", f"TIDEMARK_{server}_ENABLED": "false"})
+    load_settings()  # nothing listens there
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
+def test_access_without_a_key_on_loopback_is_a_choice(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    set_all(monkeypatch, {**OPEN, "TIDEMARK_SERVING_HOST": host, "TIDEMARK_COLLECTOR_HOST": host})
+    assert not load_settings().access_required
+
+
 # ---- secrets -----------------------------------------------------------------
 
 

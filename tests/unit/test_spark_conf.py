@@ -34,13 +34,20 @@ def test_local_session_is_tuned_for_a_small_machine(jars: JarSet, tmp_path: Path
     assert conf["spark.driver.extraClassPath"] == f"{tmp_path}/spark/a.jar:{tmp_path}/spark/b.jar"
     assert "spark.local.dir" not in conf, "each process has one of its own"
     assert "spark.jars" not in conf
+    assert conf["spark.authenticate"] == "true", "every user of the machine can connect to its ports"
 
 
 def test_cluster_session_ships_its_jars_and_keeps_the_clusters_tuning(jars: JarSet, tmp_path: Path) -> None:
     conf = spark_conf(load_settings(spark_master="spark://one.example:7077"), jars)
     assert conf["spark.master"] == "spark://one.example:7077"
     assert conf["spark.jars"] == f"file://{tmp_path}/spark/a.jar,file://{tmp_path}/spark/b.jar"
-    local_only = {"spark.driver.host", "spark.driver.extraClassPath", "spark.local.dir", "spark.sql.shuffle.partitions"}
+    local_only = {
+        "spark.driver.host",
+        "spark.authenticate",
+        "spark.driver.extraClassPath",
+        "spark.local.dir",
+        "spark.sql.shuffle.partitions",
+    }
     assert not local_only & conf.keys()
 
 

@@ -130,7 +130,7 @@ def test_programs_get_every_member(narrow: Console, capsys: pytest.CaptureFixtur
 def test_status_is_readable_in_80_columns(narrow: Console, capsys: pytest.CaptureFixture[str]) -> None:
     home = "/var/lib/tidemark/a/rather/long/path/to/the/home"
     addresses = {
-        "redis": "redis://127.0.0.1:6379/0", "kafka": "127.0.0.1:9092", "collector": "http://127.0.0.1:8080",
+        "redis": "redis://tidemark@127.0.0.1:6379/0", "kafka": "127.0.0.1:9092", "collector": "http://127.0.0.1:8080",
         "archiver": f"{home}/master", "scheduler": "http://127.0.0.1:9464/metrics",
     }  # fmt: skip
     services = [

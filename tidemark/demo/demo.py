@@ -31,7 +31,7 @@ from infra.errors import InfraError, NotRunning
 from infra.home import Home
 from infra.settings import Settings, child_environment, load_settings
 from infra.stack import up
-from infra.stack.addresses import addresses
+from infra.stack.addresses import addresses, with_addresses
 from master_dataset.cut import cut_from_json, is_below
 from master_dataset.dead_letters.letters import watermarks
 from master_dataset.kafka.record import KafkaRecord
@@ -227,7 +227,7 @@ class Demo:
 
     def batch_run(self) -> None:
         """`tidemark batch run`; queries are answered meanwhile."""
-        environment = child_environment(self.settings.model_copy(update={"kafka_bootstrap": self.where.kafka}))
+        environment = child_environment(with_addresses(self.settings))
         command = [sys.executable, "-m", "tidemark", "batch", "run", "--source", web.name]
         with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as run:
             while run.poll() is None:

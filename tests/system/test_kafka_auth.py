@@ -1,0 +1,153 @@
+"""Our own broker with `kafka_auth`: who has no password reads and writes nothing, and users have only their topics."""
+
+from __future__ import annotations
+
+import json
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from infra.clients.kafka import check_connection, kafka_login, kafka_python_config, librdkafka_config
+from infra.clients.kafka_admin import connect_admin
+from infra.clients.kafka_users import KafkaUserError, KafkaUsers
+from infra.home import Home, read_json
+from infra.settings import load_settings
+from infra.stack.ports import LOOPBACK
+from tests.conftest import Stack, start_stack, stop_stack
+
+BEFORE = "before"
+"""A topic from before `kafka_auth`."""
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """A home that was up without passwords, as 0.1.0 runs it, and then with them."""
+    home = tmp_path_factory.mktemp("guarded") / "home"
+    plain = start_stack(home, collector_enabled=False)
+    config = librdkafka_config(plain.settings, plain.kafka)
+    for future in AdminClient(config).create_topics([NewTopic(BEFORE, 1, 1)]).values():
+        future.result(30)
+    assert send(config, BEFORE, b"kept") is None
+    stop_stack(plain)
+    stack = start_stack(home, kafka_auth=True)
+    yield stack
+    stop_stack(stack)
+
+
+def send(config: dict[str, Any], topic: str, value: bytes) -> str | None:
+    """None once it is acknowledged; else why not."""
+    producer = Producer({**config, "message.timeout.ms": 15_000, "acks": "all"})
+    said: list[str | None] = []
+    producer.produce(topic, value, on_delivery=lambda error, _: said.append(error.name() if error else None))
+    producer.flush(30)
+    return said[0] if said else "no answer"
+
+
+def first_value(config: dict[str, Any], topic: str, group: str = "unused") -> bytes | None:
+    consumer = Consumer({**config, "group.id": group, "enable.auto.commit": False})
+    try:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        message = consumer.poll(15)
+        if message is not None and message.error():
+            raise KafkaException(message.error())
+        return message.value() if message is not None else None
+    finally:
+        consumer.close()
+
+
+def stranger(stack: Stack) -> dict[str, Any]:
+    return {"bootstrap.servers": stack.kafka, "security.protocol": "PLAINTEXT", "log_level": 0}
+
+
+def guesser(stack: Stack, user: str, password: str = "guess") -> dict[str, Any]:  # noqa: S107  a wrong one
+    mechanism = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-512"}
+    return {**stranger(stack), **mechanism, "sasl.username": user, "sasl.password": password}
+
+
+def test_what_was_written_before_is_kept_and_our_own_clients_read_it(guarded: Stack) -> None:
+    assert first_value(librdkafka_config(guarded.settings, guarded.kafka), BEFORE) == b"kept"
+    admin = connect_admin(guarded.settings, guarded.kafka, 15, 15)
+    assert BEFORE in admin.list_topics()
+    admin.close()
+    assert kafka_python_config(guarded.settings, guarded.kafka)["security_protocol"] == "SASL_PLAINTEXT"
+
+
+@pytest.mark.parametrize("who", ["nobody", "tidemark", "setup", "controller", "admin"])
+def test_a_stranger_sees_and_writes_nothing(guarded: Stack, who: str) -> None:
+    config = stranger(guarded) if who == "nobody" else guesser(guarded, who)
+    with pytest.raises(KafkaException):
+        AdminClient(config).list_topics(timeout=3)
+    assert send({**config, "socket.timeout.ms": 2000} | {"message.timeout.ms": 3000}, BEFORE, b"forged") is not None
+
+
+def test_the_controller_asks_too(guarded: Stack) -> None:
+    port = (read_json(Home(guarded.settings.home).ports_file) or {})["kafka_controller_port"]
+    assert check_connection(f"{LOOPBACK}:{port}", 5) is None, "it listens"
+    with pytest.raises(KafkaException):
+        AdminClient({**stranger(guarded), "bootstrap.servers": f"{LOOPBACK}:{port}"}).list_topics(timeout=3)
+
+
+def test_events_go_through_the_collector_into_the_guarded_broker(guarded: Stack) -> None:
+    with guarded.client() as client:
+        answer = client.post("/events/web", json={"event_id": "1", "user_id": "ada", "url": "/"})
+    assert answer.status_code < 300, answer.text
+    where = answer.json()
+    assert "offset" in json.dumps(where)
+
+
+def test_a_user_has_its_topics_and_no_others(guarded: Stack) -> None:
+    own = librdkafka_config(guarded.settings, guarded.kafka)
+    made = AdminClient(own).create_topics([NewTopic(name, 1, 1) for name in ("orders.eu", "orders.us", "payroll")])
+    for future in made.values():
+        future.result(30)
+    users = KafkaUsers(own)
+    password = users.add("shop", produce=["orders.*"], consume=["orders.eu"])
+    shop = guesser(guarded, "shop", password)
+    assert send(shop, "orders.eu", b"1") is None
+    assert send(shop, "orders.us", b"2") is None
+    assert send(shop, "payroll", b"3") == "TOPIC_AUTHORIZATION_FAILED"
+    assert first_value(shop, "orders.eu", "shop-reports") == b"1"
+    with pytest.raises(KafkaException, match="uthorization"):
+        first_value(shop, BEFORE, "shop-reports")
+    assert ("shop", ["orders.*"], ["orders.eu"]) in users.read()
+    with pytest.raises(KafkaUserError, match="already"):
+        users.add("shop", ["payroll"], [])
+    users.remove("shop")
+    assert send(shop, "orders.eu", b"4") is not None
+    assert "shop" not in [user.name for user in users.read()]
+
+
+def test_the_password_is_seen_nowhere(guarded: Stack) -> None:
+    home = Home(guarded.settings.home)
+    secret = kafka_login(guarded.settings).password
+    assert secret
+    assert stat.S_IMODE(home.kafka_secret.stat().st_mode) == 0o600
+    assert stat.S_IMODE((home.kafka / "server.properties").stat().st_mode) == 0o600
+    commands = [" ".join(p.info["cmdline"] or ()) for p in psutil.process_iter(["cmdline"])]
+    assert not [command for command in commands if secret in command]
+    assert secret not in json.dumps(guarded.status())
+    logs = b"".join(path.read_bytes() for path in home.logs.iterdir())
+    assert secret.encode() not in logs
+
+
+def test_after_a_restart_only_scram_is_left(guarded: Stack) -> None:
+    """The user `setup`, who made ours at the first start, is gone."""
+    stop_stack(guarded)
+    start_stack(guarded.settings.home, kafka_auth=True)
+    properties = (Home(guarded.settings.home).kafka / "server.properties").read_text()
+    assert "setup" not in properties
+    assert first_value(librdkafka_config(guarded.settings, guarded.kafka), BEFORE) == b"kept"
+
+
+def test_users_are_made_only_where_the_broker_asks(tmp_path: Path) -> None:
+    from tidemark.commands.kafka_users import _users
+
+    assert not load_settings(home=tmp_path).kafka_auth
+    with pytest.raises(KafkaUserError, match="kafka_auth is false"):
+        _users()
