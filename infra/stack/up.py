@@ -32,6 +32,7 @@ from infra.stack.ports import check_free
 from infra.stack.service import Service
 from infra.stack.services import build_services
 from infra.stack.supervisor import Supervisor, end_leftovers, stop_on_signals
+from infra.store_probe import probe_folder, shared_folders
 
 log = structlog.get_logger()
 
@@ -69,6 +70,9 @@ def supervise(settings: Settings, on_status: OnStatus, build: Build = build_serv
     with home.locked(), home.log_file("supervisor").open("a", encoding="utf-8") as log_file:
         configure_logging(settings.log_level, log_file)
         end_leftovers(home)  # before the ports are looked at: leftovers may hold them
+        for folder in shared_folders(settings):
+            with suppress(OSError):  # a folder that cannot be written: whoever needs it says so
+                probe_folder(folder)
         supervisor = Supervisor(
             home,
             build(settings),
