@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batch_layer.lease import lease
-from hand_off import definitions
+from hand_off import definitions, publish_log
 from hand_off.batch_folder import BatchFolder, folders_with_runs
 from hand_off.checksums import seal, unseal
 from hand_off.errors import BatchError, LeaseHeld
@@ -63,8 +64,8 @@ def test_sources_with_runs_are_found_on_the_disk(tmp_path: Path) -> None:
     assert folders_with_runs(settings) == []
     for source in ("web", "ads", "empty"):
         BatchFolder.of(settings, source).root.mkdir(parents=True)
-    for source in ("web", "ads"):
-        BatchFolder.of(settings, source).publish_log.touch()
+    publish_log.begin(BatchFolder.of(settings, "web"), {}, 1.0)
+    BatchFolder.of(settings, "ads").publish_log.touch()  # of Tidemark 0.1
     assert [found.source for found in folders_with_runs(settings)] == ["ads", "web"]
 
 
@@ -285,7 +286,8 @@ def test_second_holder_of_the_lease_is_refused_and_told_the_first(folder: BatchF
     with lease(folder, "batch run"):
         with (
             pytest.raises(
-                LeaseHeld, match=rf"'web' is worked on by process {os.getpid()} \(batch run\) since 20.* UTC"
+                LeaseHeld,
+                match=rf"worked on by process {os.getpid()} on {socket.gethostname()} \(batch run\) since 20.* UTC",
             ) as error,
             lease(folder, "batch prune"),
         ):

@@ -25,7 +25,7 @@ IN_SERVICES = (
 IN_RUNS = (
     "run.after_open", "run.after_number", "run.after_duplicates", "run.after_data", "run.after_index",
     "run.after_views", "run.after_comparison", "run.before_publish", "publish_log.before_line",
-    "publish_log.before_sync", "run.after_publish", "run.after_hand_off", "expose.between", "run.after_expose",
+    "publish_log.after_line", "run.after_publish", "run.after_hand_off", "expose.between", "run.after_expose",
     "prune.after_manifests", "run.after_prune",
 )  # fmt: skip
 IN_COMMANDS = (
