@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -276,6 +277,27 @@ def test_migration_killed_at_any_point_loses_nothing(old: BatchFolder, tmp_path:
     publish_log.append(old, Entry(8, {0: 80, 1: 3}, {}))
     assert publish_log.read(old) == [*LOG, Entry(8, {0: 80, 1: 3}, {})]
     assert not old.publish_log.exists()
+
+
+def test_many_writers_migrate_at_once_and_the_log_takes_an_ordered_few(old: BatchFolder) -> None:
+    damaged = old.publish_log.read_bytes().replace(b'"run":4', b'"run":5')
+    old.publish_log.write_bytes(damaged)
+
+    def write(run: int) -> bool:
+        publish_log.begin(old, {}, 9.0)
+        try:
+            publish_log.append(old, Entry(run, {0: 80 + run, 1: 3}, {}))
+        except RunRefused:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        taken = list(pool.map(write, range(8, 24)))
+    found = publish_log.read(old)
+    assert found[: len(LOG)] == LOG
+    assert [each.run for each in found] == sorted({each.run for each in found})
+    assert len(found) == len(LOG) + sum(taken)
+    assert found[-1].run == 23
 
 
 def test_old_log_cut_at_any_byte_has_exactly_the_lines_that_are_whole(tmp_path: Path) -> None:
