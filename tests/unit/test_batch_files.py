@@ -8,7 +8,6 @@ import os
 import socket
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -30,7 +29,7 @@ from hand_off.manifests import (
     read_manifest,
     write_manifest,
 )
-from infra.disk import make_folder, replace_file, write_once
+from infra.disk import make_folder, replace_file
 from infra.settings import load_settings
 
 HASH = "ab12" * 16
@@ -102,31 +101,16 @@ def test_what_was_never_sealed_is_nothing(text: str | bytes) -> None:
 # ---- files that are written whole ------------------------------------------------
 
 
-def test_file_is_written_once(tmp_path: Path) -> None:
-    assert write_once(tmp_path / "x", "first")
-    assert not write_once(tmp_path / "x", "second")
-    assert (tmp_path / "x").read_text() == "first"
-    assert [path.name for path in tmp_path.iterdir()] == ["x"]
-
-
-def test_of_many_who_write_a_file_once_one_does(tmp_path: Path) -> None:
-    with ThreadPoolExecutor(8) as pool:
-        wrote = list(pool.map(lambda number: write_once(tmp_path / "x", str(number) * 1000), range(50)))
-    assert sum(wrote) == 1
-    assert (tmp_path / "x").read_text() == str(wrote.index(True)) * 1000
-
-
-@pytest.mark.parametrize("write", [write_once, replace_file])
-def test_crash_before_the_end_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: object) -> None:
+def test_crash_before_the_end_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def crash(_descriptor: int) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", crash)
         with pytest.raises(KeyboardInterrupt):
-            write(tmp_path / "x", "text")  # type: ignore[operator]
+            replace_file(tmp_path / "x", "text")
     assert not (tmp_path / "x").exists(), "visible before it was on the disk"
-    write(tmp_path / "x", "text")  # type: ignore[operator]
+    replace_file(tmp_path / "x", "text")
     assert (tmp_path / "x").read_text() == "text"
 
 
