@@ -20,8 +20,7 @@ from batch_layer.delta_log import exposed_run
 from hand_off import publish_log
 from hand_off.batch_folder import BatchFolder
 from hand_off.errors import BatchError
-from hand_off.manifests import Manifest, paths_of, read_manifest
-from infra.disk import sync_folder
+from hand_off.manifests import Manifest, manifest_name, paths_of, read_manifest
 from infra.failpoints import reach
 
 ORPHAN_AGE_S = 24 * 3600.0
@@ -142,18 +141,22 @@ def prune(
     folder: BatchFolder, keep: int, *, also: Collection[int] = (), dry_run: bool = False, now: float | None = None
 ) -> PrunePlan:
     """Delete what `plan` allows, and return it. The caller holds the lease, so that no run is at work here."""
-    # Step 1. Decide and take the manifests away while nobody can publish or roll back to one of them. A crash later
-    # leaves files of no run, which a call deletes when they are old enough for that.
-    with publish_log.log_lock(folder):
+    while True:
+        # Step 1. Decide, and name the runs that go where a rollback looks. Where somebody rolled back since the pin was
+        # read, decide again. A crash after it leaves runs that are whole and that no rollback goes to.
+        pin = publish_log.read_pin(folder)
         found = _look(folder, keep, also, time.time() if now is None else now)
         if dry_run:
             return found
-        for run in found.dropped:
-            folder.manifest(run).unlink()
-        if found.dropped:
-            sync_folder(folder.runs)
+        if not found.dropped or publish_log.announce_drop(folder, pin, found.dropped):
+            break
+    # Step 2. Take their manifests away. A crash later leaves files of no run, which a call deletes when they are old
+    # enough for that.
+    for run in found.dropped:
+        folder.store.delete(manifest_name(run))
     reach("prune.after_manifests")
-    # Step 2. The files, which nobody can find any more.
+    # Step 3. The files, which nobody can find any more, and what writers left that were killed.
+    folder.store.sweep()
     for file in found.files:
         file.path.unlink(missing_ok=True)
         _remove_empty(file.path.parent, folder)

@@ -1,4 +1,4 @@
-"""A run: recompute every view of a source below a cut, verify, and publish by one line in the publish log.
+"""A run: recompute every view of a source below a cut, verify, and publish by one entry in the publish log.
 
     number -> cut, from the speed layer -> master dataset holds it -> duplicates -> views, verified, with read indexes
     -> comparison with the speed views -> manifest
@@ -36,9 +36,9 @@ from batch_layer.run_hand_off import HandOff
 from batch_layer.tables import expose
 from hand_off import definitions, publish_log
 from hand_off.batch_folder import BatchFolder
+from hand_off.entries import entry_of
 from hand_off.errors import BatchError, RunsUnknown, TablesBehind
 from hand_off.manifests import Manifest, ViewData, missing_of, read_manifest, write_manifest
-from hand_off.publish_log import Entry
 from infra.failpoints import reach
 from infra.settings import Settings
 from infra.spark.session import spark_session
@@ -160,12 +160,11 @@ class _Run:
         computed = self._compared(number, cut, computed)
         self.failpoint("run.after_comparison")
         # Step 5. What belongs to the run, on the disk before anything can point to it.
-        manifest = self._manifest(number, cut, base, found, computed, ids, started)
+        manifest = replace(self._manifest(number, cut, base, found, computed, ids, started), unpin=unpin)
         write_manifest(self.folder, manifest)
         self.failpoint("run.before_publish")
         # Step 6. The flip. Before it, readers see the run before; after it, this one.
-        entry = Entry(number, cut, self._catalog(), time.time())
-        publish_log.append(self.folder, entry, unpin=unpin)
+        entry = publish_log.append(self.folder, entry_of(manifest), unpin=unpin)
         self.failpoint("run.after_publish")
         # Step 7. The speed layer. A crash before leaves it on the run before, still right; the next to look does it.
         self.hand_off.publish(opening, entry)

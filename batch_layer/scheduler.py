@@ -30,7 +30,8 @@ from hand_off import publish_log
 from hand_off.batch_folder import BatchFolder
 from hand_off.errors import BatchError
 from hand_off.manifests import read_manifest
-from infra.disk import file_stamp, sync_folder
+from hand_off.publish_log import LogStamp
+from infra.disk import sync_folder
 from infra.home import read_json, write_json
 from infra.process_status import ProcessStatus, read_status, status_path, write_status
 from infra.processes import Worker, run_worker
@@ -99,7 +100,7 @@ class Scheduler:
         self._clock = clock
         self._began = clock()
         self._running: tuple[str, float] | None = None
-        self._newest: dict[str, tuple[object, Newest]] = {}
+        self._newest: dict[str, tuple[LogStamp | None, Newest]] = {}
         remembered = progress_from_json(read_json(progress_file(settings)), self._began)
         self._remember(remembered.with_sources(find_sources(), self._began))
 
@@ -186,10 +187,10 @@ class Scheduler:
 
     def _newest_run(self, source: str) -> Newest:
         folder = BatchFolder.of(self.settings, source)
-        version = file_stamp(folder.publish_log)
+        known, newest = self._newest.get(source, (None, Newest()))
+        version = publish_log.stamp(folder, known)
         if version is None:
             return Newest()
-        known, newest = self._newest.get(source, (None, Newest()))
         if version != known:  # a log and a manifest may be long: read when they changed
             entry = publish_log.last(folder)
             newest = Newest(entry.run, entry.at, None, entry.cut, entry.at if entry.run else None)

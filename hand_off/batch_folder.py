@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from infra.store import PosixStore, Store
+
 if TYPE_CHECKING:
     from infra.settings import Settings
 
@@ -17,7 +19,9 @@ HASHES, DUPLICATES = "hashes", "copies"
 class BatchFolder:
     """Paths of one source's batch data. Making the object touches nothing.
 
-    publish.log  serving.json     which runs readers may see, and which one they shall see
+    publish/00000003.json         the publish log, an object for each entry: which runs readers may see
+    publish.log                   the same, as Tidemark 0.1 wrote it
+    serving.json                  which run readers shall see, if not the newest
     run.counter  lease.lock       the next run's number; who works here now
     failures.json                 the failures since the last run that succeeded
     consistency.json              what comparisons with the speed view found, and which views are quarantined
@@ -40,8 +44,13 @@ class BatchFolder:
         return self.root.name
 
     @property
+    def store(self) -> Store:
+        """What processes share: the publish log, manifests, definitions and small files that are replaced."""
+        return PosixStore(self.root)
+
+    @property
     def publish_log(self) -> Path:
-        """One line for each published run."""
+        """The publish log of Tidemark 0.1, one line for each published run."""
         return self.root / "publish.log"
 
     @property
@@ -105,7 +114,9 @@ class BatchFolder:
 
 def folders_with_runs(settings: Settings) -> list[BatchFolder]:
     """Those of every source that has a publish log, declared or not any more."""
-    return [BatchFolder(path.parent) for path in sorted(_all_of(settings).glob("*/publish.log"))]
+    all_of = _all_of(settings)
+    found = {path.parent for pattern in ("*/publish.log", "*/publish") for path in all_of.glob(pattern)}
+    return [BatchFolder(path) for path in sorted(found)]
 
 
 def all_folders(settings: Settings) -> list[BatchFolder]:

@@ -7,12 +7,11 @@ definitions/<hash>.declared    how it was declared: from it the view can be made
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hand_off.batch_folder import BatchFolder
 from hand_off.errors import BatchError
-from infra.disk import make_folder, write_once
+from infra.store import BadName, ObjectMissing, StoreError
 from views.errors import DeclarationError
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ def keep(folder: BatchFolder, view: View) -> None:
     from views import serialization  # which reads declarations: readers of batch views need no part of that
 
     store(folder, view.hash, view.definition())
-    write_once(_declared(folder, view.hash), serialization.to_text(view))
+    folder.store.put_if_absent(_declared(view.hash), serialization.to_text(view).encode())
 
 
 def restore(folder: BatchFolder, definition_hash: str, source: Source) -> View:
@@ -38,16 +37,21 @@ def restore(folder: BatchFolder, definition_hash: str, source: Source) -> View:
     from views import serialization
 
     try:
-        view = serialization.from_text(_declared(folder, definition_hash).read_text(encoding="utf-8"), source)
-    except (OSError, UnicodeDecodeError, DeclarationError) as error:
+        text = folder.store.get(_declared(definition_hash)).decode("utf-8")
+        view = serialization.from_text(text, source)
+    except (OSError, StoreError, UnicodeDecodeError, DeclarationError) as error:
         raise BatchError(_not_restored(definition_hash, source, str(error))) from None
     if view.hash != definition_hash:
         raise BatchError(_not_restored(definition_hash, source, f"view {view.name!r} means something else over it"))
     return view
 
 
-def _declared(folder: BatchFolder, definition_hash: str) -> Path:
-    return folder.definitions / f"{definition_hash}.declared"
+def _name(definition_hash: str) -> str:
+    return f"definitions/{definition_hash}"
+
+
+def _declared(definition_hash: str) -> str:
+    return f"definitions/{definition_hash}.declared"
 
 
 def _not_restored(definition_hash: str, source: Source, why: str) -> str:
@@ -61,8 +65,7 @@ def store(folder: BatchFolder, definition_hash: str, text: str) -> None:
     """Keep a definition's text; it is on the disk when this returns. Storing it again changes nothing."""
     if not HASH.fullmatch(definition_hash):
         raise BatchError(f"{definition_hash!r} is no definition hash: it should be letters and digits.")
-    make_folder(folder.definitions)
-    if not write_once(folder.definitions / definition_hash, text) and load(folder, definition_hash) != text:
+    if not folder.store.put_if_absent(_name(definition_hash), text.encode()) and load(folder, definition_hash) != text:
         raise BatchError(
             f"{str(folder.definitions / definition_hash)!r} holds another text than the definition of that hash. "
             "It was damaged: remove it, and `tidemark batch run` rewrites it."
@@ -71,15 +74,15 @@ def store(folder: BatchFolder, definition_hash: str, text: str) -> None:
 
 def load(folder: BatchFolder, definition_hash: str) -> str:
     """The text that was stored under a hash."""
-    path = folder.definitions / definition_hash
     try:
-        return path.read_bytes().decode("utf-8")  # byte for byte: read_text would change line ends
-    except FileNotFoundError:
+        return folder.store.get(_name(definition_hash)).decode("utf-8")
+    except (ObjectMissing, BadName):
         raise BatchError(
             f"There is no definition {definition_hash!r} in {str(folder.definitions)!r}. "
             "`tidemark batch run --full` stores those of the views that are declared now."
         ) from None
     except UnicodeDecodeError:
         raise BatchError(
-            f"{str(path)!r} is damaged: it is not UTF-8. Remove it, and run `tidemark batch run`."
+            f"{str(folder.definitions / definition_hash)!r} is damaged: it is not UTF-8. Remove it, and run "
+            "`tidemark batch run`."
         ) from None

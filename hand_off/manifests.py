@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,11 +12,12 @@ from typing import Any, Literal
 from hand_off.batch_folder import BatchFolder
 from hand_off.checksums import seal, unseal
 from hand_off.errors import BatchError
-from infra.disk import make_folder, write_once
+from infra.store import ObjectMissing
 from infra.version import VERSION
 from master_dataset.cut import Cut, cut_from_json, cut_to_json
 
 FORMAT = 1
+MANIFEST = re.compile(r"runs/(\d{8,})\.json")
 Kind = Literal["full", "continued"]
 
 
@@ -67,6 +69,8 @@ class Manifest:
     master: str = ""
     """Of which master dataset it was made: another text, and what was counted may have changed since."""
     app: str = VERSION
+    unpin: bool = False
+    """Whether its publication ends a rollback. With it the entry of the publish log can be made from the manifest."""
 
     def view(self, name: str) -> ViewData:
         """One view's data, or a BatchError that names those there are."""
@@ -112,20 +116,30 @@ def _view_from_json(value: dict[str, Any]) -> ViewData:
 
 def write_manifest(folder: BatchFolder, manifest: Manifest) -> None:
     """Write it, durably; a run has one manifest for ever. What it names is on the disk before: see to that first."""
-    make_folder(folder.runs)
-    if not write_once(folder.manifest(manifest.run), seal(manifest.to_json(), indent=1)):
+    if not folder.store.put_if_absent(manifest_name(manifest.run), seal(manifest.to_json(), indent=1).encode()):
         raise BatchError(
             f"Run {manifest.run} of source {folder.source!r} has a manifest already. A number is given out once: "
             "begin a new run with `tidemark batch run`."
         )
 
 
+def manifest_name(run: int) -> str:
+    """The object that holds the manifest of a run: 7 -> `runs/00000007.json`."""
+    return f"runs/{run:08}.json"
+
+
+def runs_with_manifests(folder: BatchFolder) -> list[int]:
+    """The runs that have a manifest, published or not, readable or not."""
+    found = (MANIFEST.fullmatch(name) for name in folder.store.list("runs/"))
+    return sorted(int(name[1]) for name in found if name)
+
+
 def read_manifest(folder: BatchFolder, run: int) -> Manifest:
     """The manifest of a run, or a BatchError that says what is missing or damaged."""
     path = folder.manifest(run)
     try:
-        text = path.read_bytes()
-    except FileNotFoundError:
+        text = folder.store.get(manifest_name(run))
+    except ObjectMissing:
         raise BatchError(
             f"Run {run} of source {folder.source!r} has no manifest ({str(path)!r}): it was pruned, or never finished. "
             f"`tidemark batch run --full --source {folder.source}` recomputes everything."

@@ -66,6 +66,7 @@ MUTATIONS = {
     "adopt_published": "adopt takes over the generation of the published run",
     "adopt_new_views": "adopt does not check that the generation computes the run's views",
     "adopt_keeps_run": "adopt leaves the failed run its generation: both runs have it",
+    "append_unconditional": "a run compares with the last entry, and appends later whatever came meanwhile",
     # overtake: a run at the master's end while the writer goes on (a backlog of history)
     "overtake_back": "overtake does not check that the speed layer is not past C",
     "overtake_seen_ids": "seen ids are not loaded for what overtake skipped",
@@ -133,7 +134,7 @@ class WriterState(NamedTuple):
 class RunState(NamedTuple):
     """A batch run; `pc` is its next step."""
 
-    pc: str = "new"  # new, open, durable, end
+    pc: str = "new"  # new, open, (compared, with append_unconditional), durable, end
     cut: Cut | None = None
     token: int | None = None  # a takeover owns the epoch; OVERTAKE needs none
     content: Payloads = ()
@@ -468,7 +469,11 @@ class Model:
             yield " half, unverified", ()
 
     def append(self, log: tuple[LogEntry, ...], n: int, run: RunState) -> tuple[LogEntry, ...] | None:
-        """Durable publish: compare-and-append, ordered by run number AND cut."""
+        """Durable publish: compare-and-append, ordered by run number AND cut.
+
+        Entry n is created if it is absent, by a run that compared itself with entry n - 1. Who compared with an older
+        end of the log finds entry n taken: so comparing and creating are one step here.
+        """
         last, cut = log[-1], given(run.cut)
         if not (n > last.run and leq(last.cut, cut)) and self.mut != "draft_manifest":
             return None
@@ -588,12 +593,17 @@ class Model:
                 log = self.append(s.log, n, done)
                 if log is None:
                     yield f"computes{kind}, durable append refused", s, end
+                elif self.mut == "append_unconditional":
+                    yield f"computes{kind}, compares with the last entry", s, done._replace(pc="compared")
                 elif self.mut == "flip_redis_first" and run.token is None:
                     redis = self.lua_publish(r, n, run)
                     if redis is not None:
                         yield "flips Redis first", s._replace(redis=redis), done._replace(pc="late")
                 else:
                     yield f"computes{kind}, durable append", s._replace(log=log), run._replace(pc="durable")
+        elif run.pc == "compared":
+            appended = (*s.log, LogEntry(n, given(run.cut), self.catalog(n), run.content))
+            yield "appends", s._replace(log=appended), run._replace(pc="durable")
         elif run.pc == "late":
             log = self.append(s.log, n, run)
             yield "durable append, late", s._replace(log=log or s.log), end

@@ -62,22 +62,6 @@ def replace_file(path: Path, text: str) -> None:
     sync_folder(path.parent)
 
 
-def write_once(path: Path, text: str) -> bool:
-    """Write a file that nothing ever replaces; False, and nothing is changed, where there is one of that name.
-
-    A reader sees no file or the whole one, also after a crash. The folder must exist.
-    """
-    partial = _write_partial(path, text)
-    try:
-        os.link(partial, path)  # unlike a rename, it refuses a name that is taken
-    except FileExistsError:
-        return False
-    finally:
-        partial.unlink()
-        sync_folder(path.parent)
-    return True
-
-
 def _write_partial(path: Path, text: str) -> Path:
     partial = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}.partial")
     with partial.open("w", encoding="utf-8") as file:

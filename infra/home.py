@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from infra.errors import HomeError, HomeInUse
-from infra.locks import LockHeld, hold, holder_of_lock
+from infra.lease import LeaseHeld, PosixLeases, parse_holder
+from infra.locks import holder_of_lock
 from infra.version import VERSION
 
+LEASE_TTL_S = 60.0
 LOCK_CHECK_S = 0.3
 """A check whether a home is locked holds the lock for a moment; a supervisor waits this long for that to pass."""
 LAYOUT = 1
@@ -106,14 +108,18 @@ class Home:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold this home. The lock ends with the process, however that ends."""
+        leases = PosixLeases(self.run)
         try:
-            with hold(self._lock, wait_s=LOCK_CHECK_S, holder=str(os.getpid())):
-                yield
-        except LockHeld as held_by:
+            lease = leases.acquire("supervisor", LEASE_TTL_S, doing="tidemark up", wait_s=LOCK_CHECK_S)
+        except LeaseHeld as held:
             raise HomeInUse(
-                f"{str(self.root)!r} is in use by process {held_by.holder or 'unknown'}. "
+                f"{str(self.root)!r} is in use by {held.holder or 'process unknown'}. "
                 "`tidemark status` shows it, `tidemark down` stops it; TIDEMARK_HOME names another home."
             ) from None
+        try:
+            yield
+        finally:
+            leases.release(lease)
 
     def is_locked(self) -> bool:
         """Whether a supervisor holds this home now."""
@@ -121,8 +127,11 @@ class Home:
 
     def holder(self) -> int | None:
         """The process id of the supervisor that holds this home now."""
-        text = holder_of_lock(self._lock)
-        return int(text) if text and text.isdecimal() else None
+        text = holder_of_lock(self._lock) or ""
+        if text.isdecimal():  # a supervisor of Tidemark 0.1
+            return int(text)
+        found = parse_holder(text)
+        return None if found is None else found.pid_here
 
     def _is_partial_marker(self, path: Path) -> bool:
         return path.name.startswith(self._marker.name) and path.name.endswith(".partial")

@@ -40,7 +40,14 @@ class Holder:
 
     def __str__(self) -> str:
         doing = f" ({self.doing})" if self.doing else ""
-        return f"{self.holder} on {self.host}{doing} since {readable_utc(self.since)}, lease {self.number}"
+        return f"{self.holder} on {self.host}{doing} since {readable_utc(self.since)}"
+
+    @property
+    def pid_here(self) -> int | None:
+        """The holder's process id, where it runs on this host."""
+        word, _, number = self.holder.partition(" ")
+        is_here = self.host == socket.gethostname() and word == "process" and number.isdecimal()
+        return int(number) if is_here else None
 
 
 @dataclass(frozen=True)
@@ -112,6 +119,7 @@ class PosixLeases:
     """
 
     def __init__(self, folder: Path) -> None:
+        """Making it touches nothing; the folder is made by the first lease."""
         self.folder = folder
         self._descriptors: dict[Lease, int] = {}
         """Not as file objects: those are closed, and their locks with them, when nobody refers to them any more."""
@@ -196,14 +204,21 @@ def _to_json(lease: Lease) -> str:
 
 
 def _read_holder(path: Path) -> Holder | None:
+    try:
+        return parse_holder(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def parse_holder(text: str) -> Holder | None:
     """What a lock file says; None where it says nothing that can be read. Files of Tidemark 0.1 have no host."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(text)
         holder = value.get("holder") or f"process {value['pid']}"
         host, number = value.get("host", "this host"), int(value.get("number", 0))
         found = Holder(str(holder), str(host), number, float(value["since"]), str(value.get("doing", "")))
         readable_utc(found.since)  # raises where it is no time
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None
     return found
 

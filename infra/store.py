@@ -88,6 +88,9 @@ class Store(Protocol):
     def read(self, name: str) -> Stored:
         """The whole object with its version. ObjectMissing where there is none."""
 
+    def exists(self, name: str) -> bool:
+        """Whether there is an object of this name."""
+
     def list(self, prefix: str = "", after: str | None = None) -> Iterator[str]:
         """The names that begin with `prefix` and are greater than `after`, in the order of their characters."""
 
@@ -257,6 +260,10 @@ class PosixStore:
             data = _read_range(descriptor, 0, size)
         return Stored(data, _version(data, nonce))
 
+    def exists(self, name: str) -> bool:
+        """Whether there is an object of this name."""
+        return self._path(name).is_file()
+
     def _version_now(self, name: str) -> Version | None:
         try:
             return self.read(name).version
@@ -271,12 +278,15 @@ class PosixStore:
         yield from self._names(f"{folder}/" if folder else "", prefix, after or "")
 
     def settle(self, prefix: str = "") -> None:
-        """Wait until the names below a folder are on the disk."""
+        """Wait until the names below a folder are on the disk, and those of the folders above it."""
         folder = self.root / check_name(prefix.rstrip("/")) if prefix else self.root
-        if folder.is_dir():
-            self._settle(folder)
-            for path in (folder, *(each for each in folder.rglob("*") if each.is_dir())):
-                sync_folder(path)
+        if not folder.is_dir():
+            return
+        for path, _folders, _files in os.walk(folder):
+            sync_folder(Path(path))
+        while folder != self.root:
+            folder = folder.parent
+            sync_folder(folder)
 
     def _names(self, folder: str, prefix: str, after: str) -> Iterator[str]:
         try:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import secrets
+import shutil
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
-from infra.store import Store, StoreUnsafe
+from infra.store import PosixStore, Store, StoreUnsafe
+
+if TYPE_CHECKING:
+    from infra.settings import Settings
 
 T = TypeVar("T")
 RACERS = 4
@@ -16,13 +21,28 @@ ROUNDS = 5
 FOLDER = "probe"
 
 
-def probe(store: Store) -> None:
+def shared_folders(settings: Settings) -> list[Path]:
+    """The folders whose files several processes share, as far as they exist."""
+    named = (settings.home, settings.master_dir, settings.batch_dir)
+    return [folder for folder in named if folder is not None and folder.is_dir()]
+
+
+def probe_folder(folder: Path, rounds: int = 1) -> None:
+    """Raise StoreUnsafe where a store in this folder would break a promise. It leaves nothing behind."""
+    own = folder / f".probe-{secrets.token_hex(8)}"
+    try:
+        probe(PosixStore(own), rounds)
+    finally:
+        shutil.rmtree(own, ignore_errors=True)
+
+
+def probe(store: Store, rounds: int = ROUNDS) -> None:
     """Raise StoreUnsafe where a promise is broken: one creator wins, one replacement of a version wins, losers change
-    nothing, and what was written is read, listed and deleted. It leaves nothing behind.
+    nothing, and what was written is read, listed and deleted. It leaves no object behind.
     """
     run = secrets.token_hex(8)
     try:
-        for number in range(ROUNDS):
+        for number in range(rounds):
             _probe_object(store, f"{FOLDER}/{run}.{number}")
     finally:
         for name in [*store.list(f"{FOLDER}/{run}")]:

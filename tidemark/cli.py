@@ -67,7 +67,7 @@ GROUPS: dict[str, CommandGroup] = {
         "tidemark.commands.views", "List, show and check the declared views; create one of your own."
     ),
     "batch": CommandGroup(
-        "tidemark.commands.batch", "Compute the batch views; list, show, roll back and prune their runs."
+        "tidemark.commands.batch", "Compute the batch views; list, show, roll back, prune and repair their runs."
     ),
     "speed": CommandGroup(
         "tidemark.commands.speed", "Show how far the speed layer is and what Redis holds; rebuild the speed views."

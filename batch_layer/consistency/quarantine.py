@@ -18,10 +18,10 @@ from typing import Any
 from hand_off.batch_folder import BatchFolder
 from hand_off.checksums import seal, unseal
 from hand_off.errors import BatchError
-from hand_off.publish_log import log_lock
-from infra.disk import replace_file
+from infra.store import ObjectMissing, Stored
 
 FORMAT = 1
+NAME = "consistency.json"
 MAX_QUARANTINES = 200
 MAX_EXAMPLES = 5
 
@@ -107,11 +107,20 @@ NOTHING = Consistency()
 
 def read(folder: BatchFolder) -> Consistency:
     """What is known. BatchError where the file is damaged: then no speed view of the source is to be trusted."""
+    return _parse(folder, _read(folder))
+
+
+def _read(folder: BatchFolder) -> Stored | None:
     try:
-        text = folder.consistency.read_bytes()
-    except FileNotFoundError:
+        return folder.store.read(NAME)
+    except ObjectMissing:
+        return None
+
+
+def _parse(folder: BatchFolder, stored: Stored | None) -> Consistency:
+    if stored is None:
         return NOTHING
-    value = unseal(text)
+    value = unseal(stored.data)
     if value is None or value.get("format") != FORMAT:
         raise BatchError(
             f"{str(folder.consistency)!r} is damaged, so it is not known which views are quarantined. The next batch "
@@ -126,9 +135,10 @@ def record(folder: BatchFolder, made: str, found: Sequence[Compared], threshold:
 
     `made`: the generation that the compared speed views were created with. Returns the new quarantines.
     """
-    with log_lock(folder):  # readers see the old file or the new one; writers come one after the other
+    while True:  # whoever replaces the file meanwhile is taken into account
+        stored = _read(folder)
         try:
-            known = read(folder)
+            known = _parse(folder, stored)
         except BatchError:  # whatever was quarantined is so until it was found right once more
             if not made:  # a quarantine of unknown speed views would keep nobody from any
                 return []
@@ -148,8 +158,9 @@ def record(folder: BatchFolder, made: str, found: Sequence[Compared], threshold:
             "views": {name: asdict(each) for name, each in views.items()},
             "marks": [asdict(one) for one in quarantines[-MAX_QUARANTINES:]],
         }
-        replace_file(folder.consistency, seal(value, indent=1))
-    return new
+        text = seal(value, indent=1).encode()
+        if folder.store.replace_if(NAME, None if stored is None else stored.version, text) is not None:
+            return new
 
 
 def _quarantine(found: Compared, made: str, why: str) -> Quarantine:

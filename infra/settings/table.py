@@ -48,7 +48,11 @@ class Settings(
         for name in SECRETS:
             path = values.get(f"{name}_file")
             if isinstance(path, str | Path) and path and not values.get(name):
-                values[name] = _read_secret(name, absolute(Path(path)))
+                try:
+                    found = absolute(Path(path))
+                except ValueError:  # the setting itself says what is wrong with it
+                    continue
+                values[name] = _read_secret(name, found)
         return values
 
     @model_validator(mode="after")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
@@ -12,9 +13,19 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from infra.cron import parse_cron, parse_zone
 
+SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
+"""How an address begins. Of `s3a://bucket` a Path keeps one slash."""
+
 
 def absolute(path: Path) -> Path:
-    """The path from the root, with ~ replaced; links stay as they are."""
+    """The path from the root, with ~ replaced; links stay as they are. An address is refused: it would become a local
+    folder of that name.
+    """
+    if found := SCHEME.match(str(path)):
+        raise ValueError(
+            f"a path of this machine: addresses like {found[1]}://... are not supported. Use a local folder or file, "
+            "or one that is mounted here"
+        )
     try:
         return Path(os.path.abspath(path.expanduser()))  # noqa: PTH100  resolve() would follow the user's links
     except RuntimeError:

@@ -25,6 +25,7 @@ from infra.stack.ports import holder_of, is_free
 from infra.stack.redis_releases import fixed_releases, known_holes
 from infra.stack.redis_server import find_redis_server, redis_version
 from infra.stack.up import read_status
+from infra.store_probe import probe_folder, shared_folders
 
 NEEDED_MEMORY_MB = 3000
 """The broker, Redis and one Spark session at their default sizes."""
@@ -55,6 +56,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
         ("memory", _memory),
         ("home", _home),
         ("disk", _disk),
+        ("shared files", _shared_files),
         ("clock", _clock),
         ("jars", _jars),
         ("ports", _ports),
@@ -106,6 +108,18 @@ def _disk(settings: Settings) -> Finding:
     home = Home(settings.home)
     home.check_disk(settings.min_free_disk_mb)
     return Finding("disk", Verdict.OK, f"{home.free_mb():,} MB free")
+
+
+def _shared_files(settings: Settings) -> Finding:
+    """Of two processes that create one file, one must win: publishing depends on it."""
+    folders = shared_folders(settings)
+    for folder in folders:
+        probe_folder(folder, rounds=5)
+    return Finding(
+        "shared files",
+        Verdict.OK,
+        f"one creator wins in {', '.join(map(str, folders))}" if folders else "no folder yet",
+    )
 
 
 def _clock(_settings: Settings) -> Finding:

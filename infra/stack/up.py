@@ -34,6 +34,7 @@ from infra.stack.service import Service
 from infra.stack.service_manager import ServiceManager
 from infra.stack.services import build_services
 from infra.stack.supervisor import OWN_LOG, Limits, Supervisor, stop_on_signals
+from infra.store_probe import probe_folder, shared_folders
 
 log = structlog.get_logger()
 
@@ -76,6 +77,9 @@ def supervise(settings: Settings, on_status: OnStatus, build: Build = build_serv
         own_log = cast(TextIO, LogStream(limits.log_file(home, OWN_LOG)))
         configure_logging(settings.log_level, own_log, settings.log_format)
         end_leftovers(home)  # before the ports are looked at: leftovers may hold them
+        for folder in shared_folders(settings):
+            with suppress(OSError):  # a folder that cannot be written: whoever needs it says so
+                probe_folder(folder)
 
         def on_change(status: dict[str, Any]) -> None:
             service_manager.tell(status)

@@ -21,7 +21,7 @@ def without_archiver(table: Path) -> Iterator[None]:
     asked: set[int] = set()
     while True:
         try:
-            with archiver_lock(table):
+            with archiver_lock(table, "upkeep"):
                 yield
                 return
         except TableBusy:

@@ -13,13 +13,14 @@ from hashlib import blake2b
 from pathlib import Path
 
 from infra.home import read_json, write_json
-from infra.locks import LockHeld, hold
+from infra.lease import LeaseHeld, PosixLeases
 from master_dataset.importer.errors import ImportRunning
 from master_dataset.importer.formats import ImportFormat, Options
 from master_dataset.importer.inputs import Input, begins_with
 from master_dataset.importer.tally import Tally
 
 VERSION = 1
+LEASE_TTL_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -67,13 +68,18 @@ class ImportJournal:
     def locked(self) -> Iterator[None]:
         """Let nobody else import this file meanwhile. The lock ends with the process, however that ends."""
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        leases = PosixLeases(self._path.parent)
         try:
-            with hold(self._path.with_suffix(".lock"), wait_s=0):
-                yield
-        except LockHeld:
+            lease = leases.acquire(self._path.stem, LEASE_TTL_S, doing="import")
+        except LeaseHeld as held:
             raise ImportRunning(
-                "Another process is importing this file into this source. Wait for it; importing again is harmless."
+                f"Another process is importing this file into this source: {held.holder or 'it is just starting'}. "
+                "Wait for it; importing again is harmless."
             ) from None
+        try:
+            yield
+        finally:
+            leases.release(lease)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,8 @@ from pyspark.sql import functions as f
 
 from infra.disk import sync_file, sync_folder
 from infra.failpoints import reach
-from infra.locks import LockHeld, hold, holder_of_lock
+from infra.lease import LeaseHeld, PosixLeases, parse_holder
+from infra.locks import hold, holder_of_lock
 from master_dataset.errors import MasterDatasetError
 from master_dataset.table.delta_log import commit_file, remember_newest
 from master_dataset.table.fields import check_fields
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from py4j.java_gateway import JavaObject
 
 APP_ID = "tidemark-master"
+LEASE_TTL_S = 60.0
 PROPERTIES = {
     # The log is the proof: it is never shortened.
     "delta.enableExpiredLogCleanup": "false",
@@ -239,31 +241,29 @@ def _operation(jvm: Any, sequence: int, proof: Proof) -> JavaObject:
 
 
 @contextmanager
-def archiver_lock(path: Path) -> Iterator[None]:
+def archiver_lock(path: Path, doing: str = "archiver") -> Iterator[None]:
     """Held by the process that archives into this table, for as long as it runs: the archiver, or a repair."""
-    with _locked(path, "archiver.lock", wait=False):
+    leases = PosixLeases(own_folder(path))
+    try:
+        lease = leases.acquire("archiver", LEASE_TTL_S, doing=doing)
+    except LeaseHeld as held:
+        raise TableBusy(f"The table {str(path)!r} is written by {held.holder or 'process unknown'}.") from None
+    try:
         yield
+    finally:
+        leases.release(lease)
 
 
 @contextmanager
 def commit_lock(path: Path) -> Iterator[None]:
     """Held around each commit, so that appending and compacting take turns. Waits for its turn."""
-    with _locked(path, "commit.lock", wait=True):
+    folder = own_folder(path)
+    folder.mkdir(parents=True, exist_ok=True)
+    with hold(folder / "commit.lock", holder=str(os.getpid())):
         yield
 
 
-@contextmanager
-def _locked(path: Path, name: str, *, wait: bool) -> Iterator[None]:
-    folder = own_folder(path)
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        with hold(folder / name, wait_s=None if wait else 0, holder=str(os.getpid())):
-            yield
-    except LockHeld as held:
-        raise TableBusy(f"The table {str(path)!r} is written by process {held.holder or 'unknown'}.") from None
-
-
 def lock_holder(path: Path) -> int | None:
-    """The process that archives into this table now, if there is one."""
-    text = holder_of_lock(own_folder(path) / "archiver.lock")
-    return int(text) if text and text.isdigit() else None
+    """The process of this host that archives into this table now, if there is one."""
+    holder = parse_holder(holder_of_lock(own_folder(path) / "archiver.lock") or "")
+    return None if holder is None else holder.pid_here

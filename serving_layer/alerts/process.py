@@ -12,7 +12,7 @@ from typing import Any
 
 from infra.clients.redis import redis_client
 from infra.errors import HomeInUse
-from infra.locks import LockHeld, hold
+from infra.lease import LeaseHeld, PosixLeases
 from infra.process_status import ProcessStatus
 from infra.processes import Worker, run_worker
 from infra.settings import Settings
@@ -33,6 +33,7 @@ from serving_layer.query.limits import execution_limits
 from views.declarations import Declarations, declared_by
 
 HEARTBEAT_S = 0.5
+LEASE_TTL_S = 60.0
 LASTING_S = 30.0
 """`tidemark status` shows errors that last longer than this."""
 
@@ -108,7 +109,7 @@ def run_alerts(worker: Worker) -> None:
     with ExitStack() as held:
         journal = open_journal(settings)
         held.callback(journal.close)
-        held.enter_context(_locked(journal.path.with_name("lock")))
+        held.enter_context(_leased(journal.path.parent))
         engine = QueryEngine(settings, declarations, execution_limits(settings))
         held.callback(engine.close)
         process = _assemble(settings, declarations, webhooks, journal, engine, worker.stopping)
@@ -170,14 +171,18 @@ def _redis(settings: Settings) -> Any:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold the lock: two processes with the same alerts would notify of everything twice."""
+def _leased(folder: Path) -> Iterator[None]:
+    """Hold the lease: two processes with the same alerts would notify of everything twice."""
+    leases = PosixLeases(folder)
     try:
-        with hold(path, wait_s=0):
-            yield
-    except LockHeld:
-        message = f"Another process evaluates the alerts of this home: it holds {path}. Stop it first."
+        lease = leases.acquire("alerts", LEASE_TTL_S, doing="alerts")
+    except LeaseHeld as held:
+        message = f"The alerts of this home are evaluated by {held.holder or 'another process'}. Stop it first."
         raise HomeInUse(message) from None
+    try:
+        yield
+    finally:
+        leases.release(lease)
 
 
 def main() -> int:

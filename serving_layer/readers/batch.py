@@ -26,8 +26,8 @@ from hand_off import definitions, publish_log
 from hand_off.batch_folder import BatchFolder
 from hand_off.errors import BatchError
 from hand_off.manifests import Manifest, read_manifest
-from hand_off.publish_log import Entry
-from infra.disk import file_stamp
+from hand_off.publish_log import Entry, LogStamp
+from infra.disk import FileStamp, file_stamp
 from infra.failpoints import reach
 from infra.settings import Settings
 from master_dataset.cut import cut_to_json
@@ -207,7 +207,7 @@ class BatchViewReader:
         self._current: OpenRun | None = None
         self._other: OpenRun | None = None
         """A run that is not served, for queries that Redis sent to it."""
-        self._stamp: tuple[object, ...] = ()
+        self._stamp: tuple[LogStamp | None, FileStamp | None] | None = None
         self._refreshing = threading.Lock()
         self._lock = threading.Lock()
         self.is_pinned = False
@@ -295,7 +295,7 @@ class BatchViewReader:
     def close(self) -> None:
         """Close everything that no query reads."""
         with self._lock:
-            runs, self._current, self._other, self._stamp = (self._current, self._other), None, None, ()
+            runs, self._current, self._other, self._stamp = (self._current, self._other), None, None, None
         for run in runs:
             if run is not None:
                 run.retire()
@@ -304,7 +304,8 @@ class BatchViewReader:
 
     def _refresh(self) -> None:
         """Switch to the run that the publish log names. The log is read only when its stamp has changed."""
-        stamp = (file_stamp(self.folder.publish_log), file_stamp(self.folder.serving))
+        known = self._stamp[0] if self._stamp else None
+        stamp = (publish_log.stamp(self.folder, known), file_stamp(self.folder.serving))
         if stamp == self._stamp:
             return
         # While one thread opens the new run, the others go on with the old one, if there is one.

@@ -26,6 +26,7 @@ def test_invariants_hold_in_every_reachable_state(name: str) -> None:
         ("adopt_keeps_run", "adopt, new views", "I1"),
         ("takeover_no_epoch_bump", "takeover", "I2"),
         ("draft_takeover_seen_ids", "takeover", "I1"),
+        ("append_unconditional", "two runs, new views", "I3"),
     ],
 )
 def test_broken_rule_is_caught(mutation: str, scenario: str, invariant: str) -> None:

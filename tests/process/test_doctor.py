@@ -26,7 +26,19 @@ def findings(settings: Settings) -> dict[str, Finding]:
 
 def test_everything_that_the_issue_names_is_examined(settings: Settings) -> None:
     found = findings(settings)
-    assert list(found) == ["Python", "Java", "memory", "home", "disk", "clock", "jars", "ports", "broker", "Redis"]
+    assert list(found) == [
+        "Python",
+        "Java",
+        "memory",
+        "home",
+        "disk",
+        "shared files",
+        "clock",
+        "jars",
+        "ports",
+        "broker",
+        "Redis",
+    ]
     assert all(finding.found for finding in found.values())
 
 
@@ -50,6 +62,22 @@ def test_every_failure_and_warning_has_a_fix(tmp_path: Path) -> None:
     assert "tidemark jars" in found["jars"].fix
     assert f"process {os.getpid()}" in found["ports"].found
     assert "TIDEMARK_REDIS_PORT" in found["ports"].fix
+
+
+def test_folder_where_two_creators_win_is_found(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("home", "master"):
+        (tmp_path / name).mkdir()
+    shared = load_settings(home=settings.home, master_dir=tmp_path / "master")
+    assert findings(shared)["shared files"].found == f"one creator wins in {shared.home}, {shared.master_dir}"
+    monkeypatch.setattr(os, "link", lambda old, new: Path(new).write_bytes(Path(old).read_bytes()))
+    monkeypatch.setattr(Path, "is_file", lambda _path: False)
+    found = findings(shared)["shared files"]
+    assert found.verdict is Verdict.FAILED
+    assert "of 4 creators of one object win" in found.found
+    assert found.fix
+    assert [*(tmp_path / "master").iterdir()] == [], "nothing is left behind"
 
 
 def test_untested_java_is_a_warning(tmp_path: Path, settings: Settings) -> None:

@@ -107,6 +107,12 @@ def publish(here: Settings, source: str, run: int, started: float, at: float | N
     publish_log.append(folder, Entry(run, {0: run}, {}, started + 10 if at is None else at))
 
 
+def damage_newest(folder: BatchFolder) -> None:
+    """The newest entry and its manifest: nothing is left to rebuild the publish log from."""
+    for path in (max((folder.root / "publish").iterdir()), max(folder.runs.iterdir())):
+        path.write_bytes(b"x")
+
+
 # ---- which runs are started ------------------------------------------------------
 
 
@@ -491,9 +497,9 @@ def test_damaged_log_of_a_source_is_told_and_the_scheduler_goes_on(here: Setting
     ours = scheduler(here, runs, clock)
     folder = BatchFolder.of(here, "web")
     publish(here, "web", 1, MIDNIGHT)
-    folder.publish_log.write_bytes(b"x\n" + folder.publish_log.read_bytes())
+    damage_newest(folder)
     status = ours.status(MIDNIGHT).to_json()
-    assert "Line 1 of" in status["overdue"]
+    assert "Entry 1 of the publish log" in status["overdue"]
     assert status["sources"]["ads"]["trouble"] == ""
 
 
@@ -567,7 +573,7 @@ def test_failed_tries_and_a_damaged_log_are_in_the_metrics(here: Settings, runs:
         ours.fire()
     folder = BatchFolder.of(here, "ads")
     publish(here, "ads", 1, DUE)
-    folder.publish_log.write_bytes(b"x\n" + folder.publish_log.read_bytes())
+    damage_newest(folder)
     found = metrics(ours, clock.now)
     assert (found["failed_tries"], found["overdue_seconds web"], found["trouble ads"]) == (2, 300, 1)
     assert "run ads" not in found, "a number that is not known is left out"

@@ -157,7 +157,7 @@ def test_only_what_is_said_of_the_source_since_the_start_is_heard(tmp_path: Path
     [
         ("waiting", {"reason": "another writer lives"}, "another writer lives"),
         ("started", {"applied": {}}, "started"),
-        ("refused", {"reason": str(TableBusy("The table '/x' is written by process 7."))}, "is written by process"),
+        ("refused", {"reason": str(TableBusy("The table '/x' is written by process 7."))}, "is written by"),
         ("opened", {"cut": {0: 1}}, "opened"),
     ],
 )

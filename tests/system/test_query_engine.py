@@ -586,8 +586,13 @@ def test_a_batch_view_that_is_damaged_is_never_half_an_answer(shop: Shop) -> Non
         shop.engine.execute(question)
     shop.run(3)
     check_all(shop)
-    shop.place.folder.publish_log.write_bytes(b"damaged\n" * 3)
-    with pytest.raises(NoBatchView, match=r"publish\.log"):
+    shop.run(4)
+    (shop.place.folder.root / "publish" / "00000004.json").write_bytes(b"damaged")
+    check_all(shop)  # its manifest says what it was
+    shop.run(5)
+    for path in (shop.place.folder.root / "publish" / "00000005.json", shop.place.folder.manifest(5)):
+        path.write_bytes(b"damaged")
+    with pytest.raises(NoBatchView, match="Entry 5 of the publish log"):
         shop.engine.execute(question)
 
 

@@ -302,3 +302,43 @@ def test_prune_waits_for_nobody(tidemark: Tidemark, web: BatchFolder) -> None:
 
 def test_prune_that_keeps_nothing_is_wrong_usage(tidemark: Tidemark, web: BatchFolder) -> None:
     assert tidemark("prune", "--keep", "0")[2] == 2
+
+
+# ---- repair --------------------------------------------------------------------
+
+
+def damage(folder: BatchFolder, number: int) -> None:
+    (folder.root / "publish" / f"{number:08}.json").write_bytes(b"\x00" * 300)
+
+
+def test_repair_of_a_whole_log_does_nothing(tidemark: Tidemark, web: BatchFolder) -> None:
+    before = publish_log.read(web)
+    assert tidemark("repair") == ("No entry of a publish log is damaged.\n", "", 0)
+    assert publish_log.read(web) == before
+
+
+def test_repair_rebuilds_damaged_entries_and_says_from_what(tidemark: Tidemark, web: BatchFolder) -> None:
+    before = [entry.run for entry in publish_log.read(web)]
+    damage(web, 1)
+    damage(web, 3)
+    out, err, code = tidemark("repair", "-o", "json")
+    assert code == 0
+    assert json.loads(out) == [
+        {"source": "web", "entry": 1, "run": 1, "taken from": "entry 2"},
+        {"source": "web", "entry": 3, "run": 3, "taken from": "the manifest of run 3"},
+    ]
+    assert "publish_log_rebuilt" in err
+    assert [entry.run for entry in publish_log.read(web)] == before
+    assert tidemark("repair") == ("No entry of a publish log is damaged.\n", "", 0)
+
+
+def test_repair_asks_where_more_than_one_run_may_be_meant(tidemark: Tidemark, web: BatchFolder) -> None:
+    write_manifest(web, manifest(4))
+    damage(web, 3)
+    for command in (("repair",), ("list",)):
+        _out, err, code = tidemark(*command)
+        assert code == 1
+        assert "more than one run may be meant: 3, 4." in err
+        assert "`tidemark batch repair --newest --source web`" in err
+    assert tidemark("repair", "--newest")[2] == 0
+    assert states(tidemark) == {4: "served", 2: "published", 1: "published"}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import socket
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batch_layer.lease import lease
-from hand_off import definitions
+from hand_off import definitions, publish_log
 from hand_off.batch_folder import BatchFolder, folders_with_runs
 from hand_off.checksums import seal, unseal
 from hand_off.errors import BatchError, LeaseHeld
@@ -29,7 +29,7 @@ from hand_off.manifests import (
     read_manifest,
     write_manifest,
 )
-from infra.disk import make_folder, replace_file, write_once
+from infra.disk import make_folder, replace_file
 from infra.settings import load_settings
 
 HASH = "ab12" * 16
@@ -63,8 +63,8 @@ def test_sources_with_runs_are_found_on_the_disk(tmp_path: Path) -> None:
     assert folders_with_runs(settings) == []
     for source in ("web", "ads", "empty"):
         BatchFolder.of(settings, source).root.mkdir(parents=True)
-    for source in ("web", "ads"):
-        BatchFolder.of(settings, source).publish_log.touch()
+    publish_log.begin(BatchFolder.of(settings, "web"), {}, 1.0)
+    BatchFolder.of(settings, "ads").publish_log.touch()  # of Tidemark 0.1
     assert [found.source for found in folders_with_runs(settings)] == ["ads", "web"]
 
 
@@ -101,31 +101,16 @@ def test_what_was_never_sealed_is_nothing(text: str | bytes) -> None:
 # ---- files that are written whole ------------------------------------------------
 
 
-def test_file_is_written_once(tmp_path: Path) -> None:
-    assert write_once(tmp_path / "x", "first")
-    assert not write_once(tmp_path / "x", "second")
-    assert (tmp_path / "x").read_text() == "first"
-    assert [path.name for path in tmp_path.iterdir()] == ["x"]
-
-
-def test_of_many_who_write_a_file_once_one_does(tmp_path: Path) -> None:
-    with ThreadPoolExecutor(8) as pool:
-        wrote = list(pool.map(lambda number: write_once(tmp_path / "x", str(number) * 1000), range(50)))
-    assert sum(wrote) == 1
-    assert (tmp_path / "x").read_text() == str(wrote.index(True)) * 1000
-
-
-@pytest.mark.parametrize("write", [write_once, replace_file])
-def test_crash_before_the_end_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: object) -> None:
+def test_crash_before_the_end_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def crash(_descriptor: int) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", crash)
         with pytest.raises(KeyboardInterrupt):
-            write(tmp_path / "x", "text")  # type: ignore[operator]
+            replace_file(tmp_path / "x", "text")
     assert not (tmp_path / "x").exists(), "visible before it was on the disk"
-    write(tmp_path / "x", "text")  # type: ignore[operator]
+    replace_file(tmp_path / "x", "text")
     assert (tmp_path / "x").read_text() == "text"
 
 
@@ -285,7 +270,8 @@ def test_second_holder_of_the_lease_is_refused_and_told_the_first(folder: BatchF
     with lease(folder, "batch run"):
         with (
             pytest.raises(
-                LeaseHeld, match=rf"'web' is worked on by process {os.getpid()} \(batch run\) since 20.* UTC"
+                LeaseHeld,
+                match=rf"worked on by process {os.getpid()} on {socket.gethostname()} \(batch run\) since 20.* UTC",
             ) as error,
             lease(folder, "batch prune"),
         ):

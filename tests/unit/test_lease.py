@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,9 +21,16 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from batch_layer.lease import lease as batch_lease
+from hand_off.batch_folder import BatchFolder
 from infra.failpoints import VARIABLE
+from infra.home import Home
 from infra.lease import Lease, LeaseHeld, LeaseLost, PosixLeases, held
+from infra.locks import hold
 from infra.store import BadName
+from master_dataset.importer.formats import ImportFormat, Options
+from master_dataset.importer.inputs import find_input
+from master_dataset.importer.journal import ImportJournal
 from tests.tiers import times
 
 TTL_S = 10.0
@@ -240,3 +248,69 @@ class LeaseMachine(RuleBasedStateMachine):
 
 LeaseMachine.TestCase.settings = settings(max_examples=times(20, 400), stateful_step_count=15, deadline=None)
 TestLeaseMachine = LeaseMachine.TestCase
+
+
+# ---- who takes leases ------------------------------------------------------------
+
+
+def _home(folder: Path) -> AbstractContextManager[None]:
+    home = Home(folder / "home")
+    home.prepare()
+    return home.locked()
+
+
+def _batch(folder: Path) -> AbstractContextManager[None]:
+    return batch_lease(BatchFolder(folder / "web"), "batch run")
+
+
+def _archiver(folder: Path) -> AbstractContextManager[None]:
+    from master_dataset.table.append import archiver_lock
+
+    return archiver_lock(folder / "web")
+
+
+def _alerts(folder: Path) -> AbstractContextManager[None]:
+    from serving_layer.alerts.process import _leased
+
+    return _leased(folder / "alerts")
+
+
+def _import(folder: Path) -> AbstractContextManager[None]:
+    file = folder / "events.jsonl"
+    file.write_text("{}")
+    return ImportJournal(folder / "imports", find_input(str(file)), "web", ImportFormat.NDJSON, Options()).locked()
+
+
+@pytest.mark.parametrize("take", [_home, _batch, _archiver, _alerts, _import])
+def test_who_finds_a_lease_held_learns_of_its_holder_host_and_since_when(
+    tmp_path: Path, take: Callable[[Path], AbstractContextManager[None]]
+) -> None:
+    with take(tmp_path):
+        with pytest.raises(Exception, match="process") as refused, take(tmp_path):
+            pass
+        assert refused.value.exit_code == 75  # type: ignore[attr-defined]
+        holder = rf"process {os.getpid()} on {socket.gethostname()} \(.*\) since 20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC"
+        assert re.search(holder, str(refused.value))
+    with take(tmp_path):
+        pass
+
+
+def test_holder_of_a_home_is_known_by_its_process_also_where_an_older_version_holds_it(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    home.prepare()
+    assert home.holder() is None
+    with home.locked():
+        assert home.holder() == os.getpid()
+    with hold(home.run / "supervisor.lock", holder="4711"):
+        assert home.holder() == 4711
+
+
+def test_process_on_another_host_is_not_taken_for_one_of_this(tmp_path: Path) -> None:
+    """A command that stops the archiver would kill a stranger."""
+    from master_dataset.table.append import archiver_lock, lock_holder
+
+    with archiver_lock(tmp_path / "web"):
+        assert lock_holder(tmp_path / "web") == os.getpid()
+        (path,) = tmp_path.rglob("archiver.lock")
+        path.write_text(path.read_text().replace(socket.gethostname(), "elsewhere"))
+        assert lock_holder(tmp_path / "web") is None

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from batch_layer import pruning
 from batch_layer.pruning import ORPHAN_AGE_S, DiskFile, PrunePlan, kept_runs, plan, prune
 from hand_off import publish_log
 from hand_off.batch_folder import BatchFolder
@@ -265,6 +267,26 @@ def test_crash_while_pruning_leaves_what_the_next_call_deletes(
         f"{TABLE}/day=1/c", f"{TABLE}/d", "ids/2", "ids/3", "indexes/page_hits-3/part", "runs/00000003.json"
     }  # fmt: skip
     assert calls > 3, "the crash was hardly reached"
+
+
+def test_rollback_while_it_is_decided_what_goes_keeps_its_run(
+    folder: BatchFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without any lock: the plan is made again, with the run that readers are on now."""
+    real, looked = pruning._look, []
+
+    def look(*arguments: Any) -> PrunePlan:
+        plan = real(*arguments)
+        if not looked:
+            publish_log.serve(folder, 1)
+        looked.append(plan.dropped)
+        return plan
+
+    monkeypatch.setattr(pruning, "_look", look)
+    assert run_prune(folder, 1).dropped == (2,)
+    assert looked == [(1, 2), (2,)]
+    assert publish_log.served(folder).run == 1
+    assert not list(missing_of(folder, read_manifest(folder, 1)))
 
 
 @pytest.mark.parametrize("pin", [None, 1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -12,10 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hand_off import publish_log
+from hand_off import entries, publish_log
 from hand_off.batch_folder import BatchFolder
+from hand_off.checksums import seal
 from hand_off.errors import BatchError, RunRefused
 from hand_off.publish_log import GENESIS, Entry
+from infra.failpoints import VARIABLE
+from infra.store import PosixStore
 from master_dataset.cut import is_below
 from tests.tiers import times
 
@@ -148,80 +152,132 @@ def test_of_many_who_append_at_once_the_log_takes_an_ordered_few(folder: BatchFo
 # ---- crashes -------------------------------------------------------------------
 
 
-def test_log_cut_at_any_byte_has_exactly_the_lines_that_are_whole(tmp_path: Path) -> None:
-    """A crash while writing leaves any beginning of the line, or the line with blocks that were never written."""
-    whole = BatchFolder(tmp_path / "whole")
-    fill(whole, entry(1, 5), entry(2, 6))
-    text = whole.publish_log.read_bytes()
-    ends = [position + 1 for position, byte in enumerate(text) if byte == ord("\n")]
-    for length in range(len(text) + 1):
-        for ballast in (b"", b"\x00" * 7, b"\x00\n") if length not in (0, *ends) else (b"",):
-            folder = BatchFolder(tmp_path / f"cut{length}-{len(ballast)}")
-            folder.root.mkdir()
-            folder.publish_log.write_bytes(text[:length] + ballast)
-            expected = [GENESIS, entry(1, 5), entry(2, 6)][: max(1, sum(end <= length for end in ends))]
-            assert publish_log.read(folder) == expected, (length, ballast)
-            publish_log.append(folder, entry(3, 7))
-            assert publish_log.read(folder) == [*expected, entry(3, 7)], (length, ballast)
+APPEND = """
+import pathlib, sys
+from hand_off import publish_log
+from hand_off.batch_folder import BatchFolder
+publish_log.append(BatchFolder(pathlib.Path(sys.argv[1])), publish_log.Entry(2, {0: 6}, {}, 2.0), unpin=True)
+"""
 
 
-def test_torn_line_is_cut_off_by_the_next_append(folder: BatchFolder) -> None:
-    """Also one that is longer than the line that takes its place."""
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("point", "is_published"),
+    [("publish_log.before_line", False), ("store.before_sync", False), ("store.before_link", False),
+     ("store.after_link", True), ("publish_log.after_line", True)],
+)  # fmt: skip
+def test_run_killed_while_it_publishes_is_published_whole_or_not_at_all(
+    folder: BatchFolder, tmp_path: Path, point: str, is_published: bool
+) -> None:
     fill(folder, entry(1, 5))
-    with folder.publish_log.open("ab") as file:
-        file.write(b'{"format":1,"run":2,"catalog":{' + b"x" * 5000)
+    armed = tmp_path / "armed"
+    armed.mkdir()
+    (armed / point).touch()
+    killed = subprocess.run(
+        [sys.executable, "-c", APPEND, str(folder.root)], env={**os.environ, VARIABLE: str(armed)}, check=False
+    )
+    assert killed.returncode == -signal.SIGKILL
+    before = [GENESIS, entry(1, 5), *([Entry(2, {0: 6}, {}, 2.0, unpin=True)] if is_published else [])]
+    assert publish_log.read(folder) == before
+    assert publish_log.last(folder) == before[-1]
     publish_log.append(folder, entry(3, 7))
-    text = folder.publish_log.read_bytes()
-    assert (text.count(b"\n"), text[-1:], b"xx" in text) == (3, b"\n", False)
+    assert publish_log.read(folder) == [*before, entry(3, 7)]
 
 
-@pytest.mark.parametrize("rest", [b"", b'{"format":1,"ru'], ids=["before a line", "before a torn line"])
-def test_damaged_line_in_the_middle_is_named_and_nothing_is_appended(folder: BatchFolder, rest: bytes) -> None:
-    fill(folder, entry(1, 5), *([] if rest else [entry(2, 6)]))
-    text = folder.publish_log.read_bytes() + rest
-    damaged = text.replace(b'"run":1', b'"run":9')
-    assert damaged != text
-    folder.publish_log.write_bytes(damaged)
-    for act in (publish_log.read, publish_log.served, publish_log.next_run, lambda it: fill(it, entry(7, 7))):
-        with pytest.raises(BatchError, match=r"Line 2 of .*publish\.log' is damaged"):
-            act(folder)
-    assert folder.publish_log.read_bytes() == damaged
+@pytest.mark.process
+def test_writer_that_slept_before_its_entry_looks_again(folder: BatchFolder, tmp_path: Path) -> None:
+    """It had checked its run against an older end of the log."""
+    fill(folder, entry(1, 5))
+    armed = tmp_path / "armed"
+    armed.mkdir()
+    (armed / "publish_log.before_line").write_text("stop")
+    with subprocess.Popen(
+        [sys.executable, "-c", APPEND, str(folder.root)],
+        env={**os.environ, VARIABLE: str(armed)},
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as sleeper:
+        os.waitid(os.P_PID, sleeper.pid, os.WSTOPPED | os.WNOWAIT)
+        publish_log.append(folder, entry(3, 7))
+        sleeper.send_signal(signal.SIGCONT)
+        _out, error = sleeper.communicate()
+    assert "RunRefused: Run 2 at cut {0: 6} is not published" in error
+    assert publish_log.read(folder) == [GENESIS, entry(1, 5), entry(3, 7)]
 
 
-def test_line_of_a_later_version_is_not_guessed_at(folder: BatchFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entry_of_a_later_version_is_not_guessed_at(folder: BatchFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(publish_log, "FORMAT", 2)
+        patch.setattr(entries, "FORMAT", 3)
         fill(folder, entry(1, 5))
-    with pytest.raises(BatchError, match="has format 2; this version of Tidemark knows 1"):
-        publish_log.read(folder)
+    for act in (publish_log.read, publish_log.last, lambda it: fill(it, entry(2, 6))):
+        with pytest.raises(BatchError, match="has format 3; this version of Tidemark knows 2"):
+            act(folder)
+
+
+def test_other_files_beside_the_entries_are_no_entries(folder: BatchFolder) -> None:
+    fill(folder, entry(1, 5))
+    for name in ("README", "00000007.json.bak", "7.json", "00000009.json.1.2.partial", ".00000009.json"):
+        (folder.root / "publish" / name).write_text("x")
+    assert publish_log.read(folder) == [GENESIS, entry(1, 5)]
+    fill(folder, entry(2, 6))
+    assert publish_log.last(folder) == entry(2, 6)
+
+
+def test_newest_entry_costs_the_same_however_long_the_log_is(
+    folder: BatchFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(folder, *(entry(run, run) for run in range(1, 40)))
+    opened: list[str] = []
+    real = PosixStore.get
+    monkeypatch.setattr(PosixStore, "get", lambda self, name: opened.append(name) or real(self, name))  # type: ignore[func-returns-value]
+    assert publish_log.last(folder) == publish_log.served(folder) == entry(39, 39)
+    assert opened == ["publish/00000039.json"] * 2
+
+
+def test_stamp_changes_with_every_entry_and_with_nothing_else(folder: BatchFolder) -> None:
+    assert publish_log.stamp(folder) is None
+    known, seen = None, set()
+    for run in range(1, 6):
+        fill(folder, entry(run, run))
+        assert publish_log.stamp(folder, known) == publish_log.stamp(folder)
+        known = publish_log.stamp(folder, known)
+        assert known not in seen
+        seen.add(known)
+        assert publish_log.stamp(folder, known) == known
+    (folder.root / "publish" / "00000003.json").unlink()
+    fill(folder, entry(9, 9))
+    assert publish_log.stamp(folder, known) not in seen, "though an entry is missing"
+    for path in (folder.root / "publish").iterdir():
+        path.unlink()
+    assert publish_log.stamp(folder, known) is None
 
 
 def test_entry_is_on_the_disk_before_append_returns(folder: BatchFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every write to the log is followed by fsync of the log; its folder's name is synced before the first."""
+    """The content is synced before its name, the folders above it before the first entry."""
     calls = []
     real = os.fsync
 
     def fsync(descriptor: int) -> None:
         path = Path(f"/proc/self/fd/{descriptor}").readlink()
-        calls.append((path.name, path.stat().st_size if path.is_file() else None))
+        calls.append("content" if path.is_file() else path.name)
         real(descriptor)
 
     if not Path("/proc/self/fd").is_dir():
         pytest.skip("needs /proc to tell which file is synced")
     monkeypatch.setattr(os, "fsync", fsync)
     fill(folder, entry(1, 5))
-    assert calls[-1] == ("publish.log", folder.publish_log.stat().st_size)
-    names = [name for name, _size in calls]
-    assert names.index("deep") < names.index("web") < names.index("publish.log")
+    assert calls[-2:] == ["content", "publish"]
+    assert calls.index("deep") < calls.index("web") < calls.index("content")
 
 
 def test_entry_that_is_read_is_on_the_disk(folder: BatchFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its writer may have been killed before it synced; what a reader passes on must not be lost with the power."""
     fill(folder, entry(1, 5))
-    synced: list[int] = []
-    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.fstat(descriptor).st_ino))
-    assert publish_log.last(folder) == entry(1, 5)
-    assert synced == [folder.publish_log.stat().st_ino]
+    for read in (publish_log.last, publish_log.read):
+        synced: list[int] = []
+        monkeypatch.setattr(os, "fsync", lambda descriptor, into=synced: into.append(os.fstat(descriptor).st_ino))
+        read(folder)
+        assert (folder.root / "publish").stat().st_ino in synced
 
 
 def test_full_disk_publishes_nothing(folder: BatchFolder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -305,7 +361,7 @@ def three(folder: BatchFolder) -> BatchFolder:
 
 
 def test_rollback_pins_readers_and_changes_nothing_in_the_log(three: BatchFolder) -> None:
-    text = three.publish_log.read_bytes()
+    before = publish_log.read(three)
     assert (publish_log.pinned(three), publish_log.served(three)) == (None, entry(3, 7))
     assert publish_log.serve(three, 1) == entry(1, 5)
     assert publish_log.pinned(three) == publish_log.served(three) == entry(1, 5)
@@ -313,7 +369,7 @@ def test_rollback_pins_readers_and_changes_nothing_in_the_log(three: BatchFolder
     assert publish_log.serve(three, 2) == publish_log.served(three) == entry(2, 6)
     assert publish_log.serve(three, None) == publish_log.served(three) == entry(3, 7)
     assert publish_log.serve(three, None) == entry(3, 7), "unpinning twice is harmless"
-    assert three.publish_log.read_bytes() == text
+    assert publish_log.read(three) == before
 
 
 def test_new_run_frees_the_readers_only_if_it_says_so(three: BatchFolder) -> None:
@@ -350,6 +406,30 @@ def test_pin_to_a_run_that_the_log_does_not_have_is_no_pin(three: BatchFolder, t
     fill(other, entry(1, 5))
     other.serving.write_bytes(three.serving.read_bytes())
     assert publish_log.served(other) == entry(1, 5)
+
+
+def test_rollback_does_not_go_to_a_run_that_is_being_pruned(three: BatchFolder) -> None:
+    """Pruning has read the pin, decided, and named run 1; its manifest is still there."""
+    assert publish_log.announce_drop(three, publish_log.read_pin(three), {1})
+    with pytest.raises(BatchError, match="cannot serve run 1: its data was pruned"):
+        publish_log.serve(three, 1)
+    assert publish_log.serve(three, 2) == publish_log.served(three) == entry(2, 6)
+    publish_log.serve(three, None)
+    with pytest.raises(BatchError, match="was pruned"):
+        publish_log.serve(three, 1)
+
+
+def test_pruning_learns_of_a_rollback_that_came_while_it_decided(three: BatchFolder) -> None:
+    pin = publish_log.read_pin(three)
+    publish_log.serve(three, 1)
+    assert not publish_log.announce_drop(three, pin, {1})
+    assert publish_log.served(three) == entry(1, 5)
+
+
+def test_pin_as_the_first_version_wrote_it_is_in_force(three: BatchFolder) -> None:
+    three.serving.write_text(seal({"format": 1, "run": 2, "after": 3}, indent=1))
+    assert publish_log.served(three) == entry(2, 6)
+    assert publish_log.serve(three, None) == publish_log.served(three) == entry(3, 7)
 
 
 def test_damaged_pin_is_not_taken_for_no_pin(three: BatchFolder) -> None:

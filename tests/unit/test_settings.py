@@ -90,6 +90,41 @@ def test_paths_are_absolute_and_know_the_user(monkeypatch: pytest.MonkeyPatch, t
 
 # ---- what is refused ---------------------------------------------------------
 
+PATHS = sorted(name for name, field in Settings.model_fields.items() if "Path" in str(field.annotation))
+
+
+def test_every_setting_that_names_a_path_is_known_as_one() -> None:
+    named = {name for name in Settings.model_fields if name.endswith(("_dir", "_file", "home"))}
+    assert named <= set(PATHS)
+
+
+@pytest.mark.parametrize("name", PATHS)
+@pytest.mark.parametrize(
+    "address", ["s3a://bucket/master", "file:///data", "hdfs://name:8020/x", "gs:/b", "abfss://c@a/x"]
+)
+def test_address_of_an_object_store_is_no_path(
+    name: str, address: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, toml: Path
+) -> None:
+    """It used to become a local folder of that name."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(f"TIDEMARK_{name.upper()}", raising=False)
+    scheme = address.partition(":")[0]
+    with monkeypatch.context() as patch:
+        patch.setenv(f"TIDEMARK_{name.upper()}", address)
+        said = refusal()
+    assert said.startswith(f"TIDEMARK_{name.upper()} is ")
+    assert f"should be a path of this machine: addresses like {scheme}://... are not supported" in said
+    for given in (address, Path(address)):
+        assert f"addresses like {scheme}://... are not supported" in refusal(**{name: given})
+    toml.write_text(f"{name} = '{address}'\n")
+    assert f"addresses like {scheme}://... are not supported" in refusal()
+    assert [path.name for path in tmp_path.iterdir()] == ["tidemark.toml"]
+
+
+def test_path_with_a_colon_is_a_path(tmp_path: Path) -> None:
+    folder = tmp_path / "2026-11-18T04:00" / "s3a:" / "x"
+    assert load_settings(master_dir=folder, batch_dir="a:b").master_dir == folder
+
 
 @pytest.mark.parametrize(
     ("variable", "value", "words"),

@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from infra.failpoints import VARIABLE
 from infra.store import BadName, ObjectMissing, PosixStore, Stored, StoreError, StoreUnsafe, Version, check_name
-from infra.store_probe import probe
+from infra.store_probe import probe, probe_folder
 from tests.tiers import times
 
 LOOKS_REPLACED = b'{}\n{"nonce":"' + b"0" * 32 + b'"}\n'
@@ -506,3 +506,8 @@ def test_file_system_without_hard_links_is_refused(store: PosixStore, monkeypatc
     monkeypatch.setattr(os, "link", refuse)
     with pytest.raises(StoreUnsafe, match="has no hard links"):
         probe(store)
+
+
+def test_folder_is_probed_without_a_trace(tmp_path: Path) -> None:
+    probe_folder(tmp_path)
+    assert [*tmp_path.iterdir()] == []

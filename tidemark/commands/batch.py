@@ -1,4 +1,4 @@
-"""`tidemark batch`: compute the batch views; list, show, roll back and prune their runs."""
+"""`tidemark batch`: compute the batch views; list, show, roll back, prune and repair their runs."""
 
 from __future__ import annotations
 
@@ -204,6 +204,41 @@ def prune(
             }
         )
     terminal.print_result(rows, output, "There are no runs yet.")
+
+
+@app.command()
+def repair(
+    sources: SourcesOption = None,
+    newest: Annotated[
+        bool,
+        typer.Option(
+            "--newest",
+            envvar="TIDEMARK_CLI_NEWEST",
+            help="Where more than one run may have been published by a damaged entry, take the newest.",
+        ),
+    ] = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Rebuild damaged entries of the publish log from their neighbours and from the manifests of the runs.
+
+    The next run does so by itself wherever it is certain which run was published.
+    """
+    from hand_off import publish_log
+    from infra import terminal
+    from infra.logs import configure_logging
+
+    configure_logging(_settings().log_level)
+    rows = [
+        {
+            "source": folder.source,
+            "entry": done.number,
+            "run": "lost" if done.entry is None else done.entry.run,
+            "taken from": done.taken_from,
+        }
+        for folder in _folders(sources)
+        for done in publish_log.repair(folder, newest_of_several=newest)
+    ]
+    terminal.print_result(rows, output, "No entry of a publish log is damaged.")
 
 
 # ---- what the commands share ---------------------------------------------------

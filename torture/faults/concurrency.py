@@ -26,7 +26,7 @@ TAKES_S = 20.0
 REFUSED_S = 60.0
 LEASE_HELD = 75
 WAITS_FOR_WRITER, WRITER_STARTED = "another writer lives", "started"
-TABLE_BUSY, ARCHIVER_OPENED = "is written by process", "opened"
+TABLE_BUSY, ARCHIVER_OPENED = "is written by", "opened"
 LOG_TEXTS = {
     WAITS_FOR_WRITER: "speed_layer.writer",
     WRITER_STARTED: "speed_layer.writer",

@@ -26,14 +26,19 @@ IN_SERVICES = (
 IN_RUNS = (
     "run.after_open", "run.after_number", "run.after_duplicates", "run.after_data", "run.after_index",
     "run.after_views", "run.after_comparison", "run.before_publish", "publish_log.before_line",
-    "publish_log.before_sync", "run.after_publish", "run.after_hand_off", "expose.between", "run.after_expose",
-    "prune.after_manifests", "run.after_prune",
+    "publish_log.after_line", "run.after_publish", "run.after_hand_off", "expose.between", "run.after_expose",
+    "prune.after_manifests", "run.after_prune", "store.before_link", "store.after_link", "lease.after_number",
 )  # fmt: skip
 IN_COMMANDS = (
     "repair.taken_out", "repair.after_void", "repair.after_take_back", "repair.between", "compact.before_commit",
     "compact.before_ledger", "prune.between", "rollback.before_pin", "rollback.after_unpin",
 )  # fmt: skip
 """Failpoints of commands: the faults of upkeep.py run the command and kill it there."""
+IN_STORES = (
+    "store.before_write", "store.before_sync", "store.after_unlink", "store.before_replace", "store.after_replace",
+    "store.before_delete", "store.after_delete", "publish_log.between_entries",
+)  # fmt: skip
+"""Failpoints within single steps of the store and of a migration: unit tests of these kill a process at each."""
 AT_START = {
     "archiver.opened": "archiver",
     "speed.before_start": "speed",
