@@ -14,12 +14,9 @@ from hand_off.generations import Opening
 from master_dataset.cut import Cut, count_between, cut_to_json, is_below
 from master_dataset.reading.read_spark import records_between
 from master_dataset.table.checks.fsck import TableDamaged, quick_check
-from master_dataset.table.coverage import Coverage, effective_proofs, follow
-from master_dataset.table.delta_log import read_commits
-from master_dataset.table.ledger import read_ledger
-from master_dataset.table.proofs import Kind, Proof
+from master_dataset.table.coverage import Coverage, below, of_history
+from master_dataset.table.history import History, read_history
 
-REPAIRS = (Kind.REPAIR, Kind.LOST)
 LOOK_S = 0.5
 
 
@@ -29,7 +26,7 @@ class MasterSnapshot:
 
     source: str
     table: Path
-    proofs: dict[int, Proof] = field(default_factory=dict)
+    history: History | None = None
     held: Coverage = field(default_factory=Coverage)
     made_of: str = ""
     """A text that changes when old records do."""
@@ -67,7 +64,7 @@ class MasterSnapshot:
 
         Of a commit that the cut goes through, the records below it are counted by themselves.
         """
-        whole = follow({version: proof for version, proof in self.proofs.items() if is_below(proof.end, cut)})
+        whole = below(self.history or read_history(self.table), cut)
         promised = whole.rows
         if count_between(whole.cut, cut):
             promised += records_between(spark, self.table, whole.cut, cut).count()
@@ -80,8 +77,6 @@ class MasterSnapshot:
             )
 
     def _look(self) -> None:
-        ledger = read_ledger(self.table)  # first: a commit made in between is then ahead of it, not missing
-        self.proofs = effective_proofs(read_commits(self.table), ledger)
-        self.held = follow(self.proofs)
-        repaired = max((version for version, proof in self.proofs.items() if proof.kind in REPAIRS), default=None)
-        self.made_of = f"topic {self.held.topic_id}, mended by commit {repaired}"
+        self.history = read_history(self.table)
+        self.held = of_history(self.history)
+        self.made_of = f"topic {self.held.topic_id}, mended by commit {self.held.mended}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,11 +35,12 @@ from master_dataset.kafka.positions import (
     read_positions,
 )
 from master_dataset.kafka.topics import read_topic_id
+from master_dataset.table import coverage
 from master_dataset.table.append import append, archiver_lock, commit_lock, create_table
 from master_dataset.table.checks.fsck import TableDamaged, refuse_damage
 from master_dataset.table.checks.void_commits import take_out_unsynced
-from master_dataset.table.coverage import effective_proofs, follow
 from master_dataset.table.delta_log import remember
+from master_dataset.table.history import read_history
 from master_dataset.table.ledger import complete_ledger
 from master_dataset.table.paths import table_path
 from master_dataset.table.proofs import Kind, Proof
@@ -188,15 +189,17 @@ def open_archive(settings: Settings, bootstrap: str, source: Source, spark: Spar
         )
         refuse_damage(source.name, path)
     create_table(spark, path, source)
-    commits, ledger = complete_ledger(path)
-    remember(path, commits)
-    proofs = effective_proofs(commits, ledger)
-    held = follow(proofs)
+    with commit_lock(path):
+        newest = read_history(path).in_log
+        complete_ledger(path, newest)
+        remember(path, newest)
+        history = read_history(path)
+    held = coverage.of_history(history)
     positions = read_positions(settings, bootstrap, source)
     cut = check_positions(source, positions, held.cut, held.topic_id)
     log.info("opened", source=source.name, cut=cut, rows=held.rows)
     dead_letters = DeadLetters(settings, bootstrap, source, path)
-    dead_letters.catch_up(commits)
+    dead_letters.catch_up(history)
     reach("archiver.opened")
     return Archive(
         settings=settings,
@@ -209,11 +212,5 @@ def open_archive(settings: Settings, bootstrap: str, source: Source, spark: Spar
         dead_letters=dead_letters,
         checkpoint=checkpoint_folder(settings, source.name),
         admin=KafkaAdmin(settings, bootstrap),
-        last=last_with_rows(proofs),
+        last=held.last_with_rows or Proof(Kind.APPEND),
     )
-
-
-def last_with_rows(proofs: Mapping[int, Proof]) -> Proof:
-    """The proof of the newest append that has rows: commits without rows say nothing about the size of records."""
-    found = [version for version, proof in proofs.items() if proof.kind == Kind.APPEND and proof.rows]
-    return proofs[max(found)] if found else Proof(Kind.APPEND)

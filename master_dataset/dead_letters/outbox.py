@@ -19,10 +19,10 @@ from infra.failpoints import reach
 from infra.settings import Settings
 from master_dataset.dead_letters.letters import newest_first, send_letters
 from master_dataset.dead_letters.sent import note_sent, read_sent
-from master_dataset.table.coverage import effective_proofs
-from master_dataset.table.delta_log import Commit, TableFile, commit_file, live_files, read_commit, read_commits
-from master_dataset.table.ledger import read_ledger
-from master_dataset.table.proofs import Kind, Proof
+from master_dataset.table.coverage import invalid_after
+from master_dataset.table.delta_log import TableFile, commit_file, read_commit
+from master_dataset.table.history import History, read_history
+from master_dataset.table.proofs import Proof
 from views.source import Source
 
 COLUMNS = ["partition", "offset", "timestamp", "key", "headers", "value", "invalid"]
@@ -42,14 +42,14 @@ class DeadLetters:
     def send(self, version: int, proof: Proof) -> int:
         """Send the invalid records of one commit, and before them those that could not be sent. Returns its own."""
         if self.is_behind:
-            self.catch_up(read_commits(self.table))
+            self.catch_up(read_history(self.table))
         elif proof.invalid:
             self._unless_it_fails(lambda: self._send_new(version, proof))
         return proof.invalid
 
-    def catch_up(self, commits: Iterable[Commit]) -> int:
+    def catch_up(self, history: History) -> int:
         """After a crash: send what a commit holds and the topic lacks. Returns how many were sent."""
-        return self._unless_it_fails(lambda: self._send_missing(list(commits)))
+        return self._unless_it_fails(lambda: self._send_missing(history))
 
     def _unless_it_fails(self, send: Callable[[], int]) -> int:
         try:
@@ -66,17 +66,15 @@ class DeadLetters:
         added = read_commit(commit_file(self.table, version)).added
         return self._send_and_note(version, self._invalid_rows(added, proof))
 
-    def _send_missing(self, commits: list[Commit]) -> int:
-        noted, proofs = read_sent(self.table), effective_proofs(commits, read_ledger(self.table))
-        # A repair or a compaction writes rows again; their dead letters belong to the commit that was first.
-        first = {version: proof for version, proof in proofs.items() if proof.kind == Kind.APPEND and proof.invalid}
-        missing = sorted(version for version in first if version > noted)
+    def _send_missing(self, history: History) -> int:
+        first = invalid_after(history, read_sent(self.table))
+        missing = sorted(first)
         if not missing:
             return 0
         reach("letters.before_catching_up")
         # A crash came before the note, or a Tidemark without notes did: the topic may be further.
         newest, sent = self._newest()
-        live, count = live_files(commits).values(), 0
+        live, count = history.files.live.values(), 0
         for version in missing:
             if version < newest:
                 continue

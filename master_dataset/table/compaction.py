@@ -12,7 +12,8 @@ from infra.failpoints import reach
 from master_dataset.errors import MasterDatasetError
 from master_dataset.table.append import append, commit_lock
 from master_dataset.table.checks.fsck import Measurement, hash_files, refuse_damage
-from master_dataset.table.delta_log import TableFile, live_files, read_commits
+from master_dataset.table.delta_log import TableFile
+from master_dataset.table.history import read_live_files
 from master_dataset.table.proofs import Kind, Proof
 
 LARGE_BYTES = 256 * 2**20
@@ -38,7 +39,7 @@ def compact(spark: SparkSession, table: Path) -> Compacted:
     """
     with commit_lock(table):
         refuse_damage(table.name, table)
-        live = live_files(read_commits(table))
+        live = read_live_files(table)
         small = [file for file in live.values() if file.size < LARGE_BYTES]
         files = ceil(sum(file.size for file in small) / LARGE_BYTES)
         if len(small) > files:
@@ -56,7 +57,7 @@ def compact(spark: SparkSession, table: Path) -> Compacted:
             rows = spark.read.parquet(*(str(table / file.path) for file in small))
             old = [file.path for file in small]
             append(spark, table, rows, Proof(Kind.COMPACT), files=files, instead_of=old, check=check)
-        now = live_files(read_commits(table))
+        now = read_live_files(table)
     return Compacted(len(live), len(now), sum(file.rows for file in now.values()))
 
 

@@ -222,12 +222,12 @@ def _status_of(settings: Settings, source: Source) -> dict[str, Any]:
     from master_dataset.errors import MasterDatasetError
     from master_dataset.kafka.positions import read_positions
     from master_dataset.table import coverage
-    from master_dataset.table.delta_log import live_files, read_commits
+    from master_dataset.table.history import read_history
     from master_dataset.table.paths import table_path
 
     path = table_path(settings, source.name)
-    commits = read_commits(path)
-    held, files = coverage.of(path, commits), live_files(commits)
+    history = read_history(path)
+    held, files = coverage.of_history(history), history.files.live
     try:
         positions = read_positions(settings, addresses(settings).kafka, source, timeout_s=5)
         start = {p: max(held.cut.get(p, 0), positions.earliest[p]) for p in positions.latest}
@@ -238,7 +238,7 @@ def _status_of(settings: Settings, source: Source) -> dict[str, Any]:
         "source": source.name,
         "cut": ",".join(f"{p}:{o}" for p, o in sorted(held.cut.items())),
         "rows": held.rows,
-        "commits": len(commits),
+        "commits": history.newest + 1,
         "files": len(files),
         "bytes": sum(file.size for file in files.values()),
         "lost offsets": sum(each.size for each in held.lost),

@@ -2,6 +2,7 @@
 
 The steps, in this order, each safe to repeat after a crash. Kafka is asked before the first one.
 
+0. What is sealed in segments cannot be repaired here; a damaged segment stops the repair.
 1. Files that confuse Delta (corrupt checkpoints, stray data files) are moved out of the table. A commit and its
    line of the ledger that differ are made to agree: whichever can be proved wins.
 2. Delta's summaries of damaged commits are moved out too. Then a commit that is empty, torn or missing is replaced by a
@@ -43,14 +44,17 @@ from master_dataset.table.checks.salvage import (
 from master_dataset.table.checks.void_commits import (
     DAMAGED_COMMITS,
     forget_summaries,
+    restore_log,
     restore_proofs,
     take_out_strays,
     void_commits,
 )
 from master_dataset.table.coverage import effective_proofs, follow, replacements
-from master_dataset.table.delta_log import Commit, TableFile, commit_file, live_files, read_commits, remembered_file
+from master_dataset.table.delta_log import Commit, TableFile, commit_text, live_files, read_commits, remembered_file
+from master_dataset.table.history import read_history
 from master_dataset.table.ledger import append_to_ledger, complete_ledger, read_ledger
 from master_dataset.table.proofs import Kind, Proof
+from master_dataset.table.segments import sealed_until
 from views.source import Source
 
 DAMAGED_FILES = (Trouble.MISSING_FILE, Trouble.TRUNCATED_FILE, Trouble.WRONG_ROWS)
@@ -62,6 +66,7 @@ class Report:
 
     moved: list[str] = field(default_factory=list)
     agreed: list[int] = field(default_factory=list)  # commits that differed from the ledger's line
+    brought_back: list[str] = field(default_factory=list)  # sealed commits that Delta needs in its log again
     voided: list[int] = field(default_factory=list)
     restored_rows: int = 0
     lost: list[OffsetRange] = field(default_factory=list)
@@ -75,6 +80,8 @@ def repair(spark: SparkSession, settings: Settings, bootstrap: str, source: Sour
         # The cache may hold a commit as it was before the disk changed it: a repair reads the commits themselves.
         remembered_file(table).unlink(missing_ok=True)
         findings = deep_check(spark, table)
+        if any(finding.trouble is Trouble.DAMAGED_SEGMENT for finding in findings):
+            return Report(remaining=findings)
         kafka = KafkaRows(settings, bootstrap, source, None)
         if any(finding.is_damage and finding.trouble is not Trouble.CORRUPT_CHECKPOINT for finding in findings):
             positions = read_positions(settings, bootstrap, source)
@@ -86,9 +93,12 @@ def repair(spark: SparkSession, settings: Settings, bootstrap: str, source: Sour
             findings = deep_check(spark, table)
         # A file that is not there may be one whose name was changed in the commit: Delta's summary has the right one.
         doubtful = (*DAMAGED_COMMITS, Trouble.WRONG_ROWS, Trouble.MISSING_FILE)
-        suspect = [f.version for f in findings if f.trouble in doubtful and f.version]
+        # What is sealed was compared with Delta's checkpoint.
+        sealed = sealed_until(table)
+        suspect = [f.version for f in findings if f.trouble in doubtful and f.version and f.version > sealed]
         if suspect:
             forget_summaries(table, min(suspect))  # first: beside a void commit nothing would show that they are wrong
+        report.brought_back = restore_log(table)
         report.voided = void_commits(table, findings)
         reach("repair.after_void")
         _clear_cache(spark)
@@ -99,7 +109,7 @@ def repair(spark: SparkSession, settings: Settings, bootstrap: str, source: Sour
         for version in bad:
             _restore(spark, kafka, table, version, bad, report)
             reach("repair.between")
-        complete_ledger(table)
+        complete_ledger(table, read_history(table).in_log)
         _clear_cache(spark)
         damage = [finding for finding in deep_check(spark, table) if finding.is_damage]
         report.remaining += damage or _compare_with_delta(spark, table)
@@ -180,8 +190,7 @@ def compactions_to_undo(
 
 def _add_line(table: Path, file: TableFile) -> str:
     """The line by which a commit added a file."""
-    text = commit_file(table, file.version).read_text(encoding="utf-8")
-    for line in text.splitlines():
+    for line in commit_text(table, file.version).splitlines():
         if unquote(json.loads(line).get("add", {}).get("path", "")) == file.path:
             return line
     raise ValueError(f"commit {file.version} does not add {file.path}")
