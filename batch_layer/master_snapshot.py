@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from batch_layer.progress import Report
 from hand_off.errors import BatchError
 from hand_off.generations import Opening
+from master_dataset.archiver.commit_request import ask_for_commit
 from master_dataset.cut import Cut, count_between, cut_to_json, is_below
 from master_dataset.reading.read_spark import records_between
 from master_dataset.table.checks.fsck import TableDamaged, quick_check
@@ -45,6 +46,7 @@ class MasterSnapshot:
     def wait_for(self, opening: Opening, wait_s: float, report: Report) -> Cut:
         """The cut of the run, once the table holds it: the speed layer's own, or where the table ends."""
         deadline = time.monotonic() + wait_s
+        ask_for_commit(self.table)
         while not is_below(opening.cut, self.held.cut):
             missing = count_between(self.held.cut, opening.cut)
             if time.monotonic() > deadline:

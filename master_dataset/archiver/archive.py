@@ -25,6 +25,7 @@ from infra.home import Home
 from infra.settings import Settings
 from infra.spark.session import planned_end
 from master_dataset.archiver.commit_size import next_end
+from master_dataset.archiver.pace import Pace
 from master_dataset.cut import count_between, cut_to_json, ranges
 from master_dataset.dead_letters.outbox import DeadLetters
 from master_dataset.kafka.positions import (
@@ -34,7 +35,7 @@ from master_dataset.kafka.positions import (
     check_topic_id,
     read_positions,
 )
-from master_dataset.kafka.topics import read_topic_id
+from master_dataset.kafka.topics import LATEST, read_offsets, read_topic_id
 from master_dataset.table import coverage
 from master_dataset.table.append import append, archiver_lock, commit_lock, create_table
 from master_dataset.table.checks.fsck import TableDamaged, refuse_damage
@@ -78,10 +79,12 @@ class Archive:
     invalid: int = 0
     """Invalid records among those that were archived since it was opened."""
     failpoint: Callable[[str], None] = field(default=reach)
+    pace: Pace | None = None
 
     def start(self, spark: SparkSession, *, once: bool = False) -> StreamingQuery:
         """Start the query at the table's own position; with `once` it ends at what Kafka holds now."""
-        pace = {"availableNow": True} if once else {"processingTime": f"{self.settings.archive_interval_s} seconds"}
+        self.pace = None if once else Pace(self.settings, self.path, self._pending)
+        pace = {"processingTime": f"{self.pace.trigger_s} seconds"} if self.pace else {"availableNow": True}
         shutil.rmtree(self.checkpoint, ignore_errors=True)
         records = (
             spark.readStream.format("kafka")
@@ -98,7 +101,8 @@ class Archive:
         )
 
     def append_batch(self, records: DataFrame, batch_id: int) -> None:
-        """One micro-batch: one commit, or several if it is too many bytes for one."""
+        """One micro-batch: one commit, or several if it is too many bytes for one. Then a pause."""
+        began = time.monotonic()
         begin, end = self.cut, planned_end(self.checkpoint, batch_id, self.source.topic)
         if set(end) != set(self.cut):
             raise PartitionsDiffer(
@@ -113,6 +117,13 @@ class Archive:
         while end != self.cut:
             step = next_end(self.cut, end, max_bytes, self.last)
             self._commit(records if self.cut == begin and step == end else self._read_until(records, step), step)
+        if self.pace is not None:
+            self.pace.wait(began)
+
+    def stop_waiting(self) -> None:
+        """End the pause between two commits: Spark cannot interrupt it."""
+        if self.pace is not None:
+            self.pace.stopping.set()
 
     def _commit(self, records: DataFrame, end: dict[int, int]) -> None:
         """Append the records from the table's end up to the cut `end`."""
@@ -147,6 +158,12 @@ class Archive:
     def check_topic(self) -> None:
         """Before each commit: a topic that was recreated meanwhile starts at 0, and may soon reach our offsets."""
         check_topic_id(self.source, read_topic_id(self.admin, self.source.topic), self.topic_id)
+
+    def _pending(self) -> int:
+        """How many offsets Kafka has that no commit holds. Those of an open transaction do not count."""
+        locations = [(self.source.topic, partition) for partition in self.cut]
+        latest = read_offsets(self.admin, locations, LATEST, committed=True)
+        return count_between(self.cut, {partition: offset for (_, partition), offset in latest.items()})
 
     def _reading_options(self, spark: SparkSession) -> dict[str, str]:
         """How Spark reads Kafka from the end of the table. It fails where records are gone."""

@@ -169,10 +169,8 @@ def trim_log(table: Path, *, grace_s: float = GRACE_S) -> int:
             sync_file(_checkpoint_file(table, version))
         sync_folder(table / "_delta_log")
     reach("seal.before_removal")
-    for number, path in enumerate(old):
+    for path in old:
         path.unlink(missing_ok=True)
-        if number == len(old) // 2:
-            reach("seal.within_removal")
     if old:
         sync_folder(table / "_delta_log")
     return len(old)

@@ -18,16 +18,17 @@ from master_dataset.archiver.archive import Archive
 from master_dataset.cut import OffsetRange
 from master_dataset.errors import MasterDatasetError
 from master_dataset.kafka.positions import KafkaBehind, OffsetsGone, Positions, TopicReplaced, check_positions
-from master_dataset.table import delta_log, history
+from master_dataset.table import coverage, delta_log, history
 from master_dataset.table import ledger as ledger_module
 from master_dataset.table.append import _files_named
 from master_dataset.table.checks import fsck, repair
 from master_dataset.table.checks.fsck import Measurement, Trouble, quick_check
+from master_dataset.table.checks.promises import promise_of, rows_of_compaction
 from master_dataset.table.checks.repair import _is_unproved
 from master_dataset.table.checks.salvage import outside
 from master_dataset.table.checks.void_commits import forget_summaries, taken_out
 from master_dataset.table.commit_cache import CachedCommit, add_entries, read_entries
-from master_dataset.table.coverage import follow, replacements
+from master_dataset.table.coverage import effective_proofs, follow, replacements
 from master_dataset.table.delta_log import Commit, live_files, read_commits, read_log, remember, remembered_file
 from master_dataset.table.ledger import (
     append_to_ledger,
@@ -528,3 +529,24 @@ def test_a_micro_batch_that_ends_before_the_table_does_is_refused(tmp_path: Path
     with pytest.raises(KafkaBehind, match=r"partition 1: 7\.\.8"):
         archive.append_batch(None, 3)  # type: ignore[arg-type]
     assert asked
+
+
+def test_a_compaction_whose_originals_are_gone_is_restored_with_all_commits_between(table: Table) -> None:
+    table.commit(3, append(20, 30), ["c"])
+    table.commit(4, Proof(Kind.COMPACT, rows=20), ["k"], ["a", "c"])
+    table.commit(5, append(30, 40), ["e"])
+    table.commit(6, Proof(Kind.COMPACT, rows=30), ["l"], ["k", "e"])
+    table.commit(7, append(40, 50), ["f"])
+    commits = read_commits(table.path)
+    proofs = effective_proofs(commits, read_ledger(table.path))
+    assert rows_of_compaction(6, commits, proofs) == [1, 2, 3, 5], "2 was not compacted, but its offsets lie between"
+    assert rows_of_compaction(4, commits, proofs) == [1, 2, 3]
+    promise = promise_of([6, 1, 2, 3, 5], proofs)
+    assert (promise.start, promise.end, promise.rows) == ({0: 0}, {0: 40}, 40)
+    # One repair with all that they hold: 30 rows again, 10 of the file that is still good.
+    for name in ("a", "c", "k", "e", "l"):
+        (table.path / name).unlink()
+    assert table.troubles() == [Trouble.MISSING_FILE]
+    table.commit(8, repaired(0, 40, 6, 1, 2, 3, 5, rows=30, kept_rows=10), ["n"], ["l"])
+    assert table.troubles() == []
+    assert coverage.of(table.path).rows == 50

@@ -170,7 +170,7 @@ class Killed(Exception):
 @pytest.mark.parametrize("times", [1, 3])
 @pytest.mark.parametrize(
     "point",
-    ["seal.before_segment", "seal.after_segment", "seal.after_summary", "seal.before_removal", "seal.within_removal"],
+    ["seal.before_segment", "seal.after_segment", "seal.after_summary", "seal.before_removal"],
 )
 def test_a_crash_while_sealing_loses_nothing_and_the_next_time_finishes(
     table: Table, monkeypatch: pytest.MonkeyPatch, point: str, times: int

@@ -132,14 +132,28 @@ def repair(
 
 @app.command()
 def compact(source: SourceArgument, output: OutputOption = Output.TABLE) -> None:
-    """Rewrite many small files into few large ones; the records stay the same, proved by their hash."""
+    """Rewrite many small files into few large ones, and seal old commits; the records stay the same.
+
+    The archiver does this by itself, see the settings that begin with master_.
+    """
     from infra import terminal
+    from master_dataset.table.append import commit_lock
     from master_dataset.table.compaction import compact as rewrite
+    from master_dataset.table.compaction import remove_replaced
     from master_dataset.table.paths import table_path
+    from master_dataset.table.sealing import tidy
 
     settings, (declared,) = _declared(source)
-    done = rewrite(_spark(settings), table_path(settings, declared.name))
-    terminal.print_result([{"source": declared.name, **done._asdict()}], output)
+    table = table_path(settings, declared.name)
+    done = rewrite(_spark(settings), table, large_bytes=settings.master_file_mb * 2**20)
+    with commit_lock(table):
+        tidied = tidy(table, segment_commits=1)
+    more = {
+        "commits_sealed": tidied.sealed,
+        "log_files_removed": tidied.removed,
+        "replaced_files_removed": remove_replaced(table, settings.master_keep_replaced_hours * 3600),
+    }
+    terminal.print_result([{"source": declared.name, **done._asdict(), **more}], output)
 
 
 @app.command()
