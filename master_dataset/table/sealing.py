@@ -55,20 +55,23 @@ class Tidied(NamedTuple):
     removed: int = 0
 
 
-def tidy(table: Path, *, segment_commits: int = SEGMENT_COMMITS, grace_s: float = GRACE_S) -> Tidied:
+def tidy(
+    table: Path, *, segment_commits: int = SEGMENT_COMMITS, min_commits: int | None = None, grace_s: float = GRACE_S
+) -> Tidied:
     """Seal what is old and remove what it replaces. The caller holds `commit_lock`."""
-    sealed = seal(table, segment_commits=segment_commits)
+    sealed = seal(table, segment_commits=segment_commits, min_commits=min_commits)
     return Tidied(sealed, trim_log(table, grace_s=grace_s))
 
 
-def seal(table: Path, *, segment_commits: int = SEGMENT_COMMITS) -> int:
-    """Seal the commits up to Delta's checkpoint before the newest, if that fills a segment. Returns how many.
+def seal(table: Path, *, segment_commits: int = SEGMENT_COMMITS, min_commits: int | None = None) -> int:
+    """Seal the commits up to Delta's checkpoint before the newest, if they fill a segment. Returns how many.
 
-    The caller holds `commit_lock`.
+    With `min_commits`, so many are enough. The caller holds `commit_lock`.
     """
+    enough = segment_commits if min_commits is None else min_commits
     checkpoints = list_checkpoints(table)
     before = sealed_until(table)
-    if len(checkpoints) < 2 or checkpoints[-2] - before < max(1, segment_commits):
+    if len(checkpoints) < 2 or checkpoints[-2] - before < max(1, enough):
         if read_history(table).first <= before:  # a crash came before the summary
             _sum_up(table)
         forget_sealed_lines(table)
@@ -85,8 +88,8 @@ def seal(table: Path, *, segment_commits: int = SEGMENT_COMMITS) -> int:
     _compare_with_checkpoint(table, last, history)
     # Step 1. The segments. A crash leaves some of them; the next time goes on after those.
     reach("seal.before_segment")
-    for begin in range(0, len(commits), max(1, segment_commits)):
-        chunk = commits[begin : begin + max(1, segment_commits)]
+    for begin in range(0, len(commits), segment_commits):
+        chunk = commits[begin : begin + segment_commits]
         write_segment(table, [_sealed(table, commit, history.ledger.get(commit.version)) for commit in chunk])
         reach("seal.after_segment")
     # Step 2. Their summary. Step 3. Nothing of them in the ledger's file and in the cache.

@@ -412,7 +412,7 @@ def test_position_and_quick_check_cost_the_same_after_many_commits_as_after_few(
     """All files of the table were compacted into one from time to time, as the archiver does."""
     costs = []
     table = Table(tmp_path / "web")
-    for until in (80, 400):
+    for until in (80, 240):
         while (newest := read_history(table.path).newest) < until:
             grow(table, newest + 40, compact_every=20)
             for path in [path for path in table.path.iterdir() if path.name[0] in "cf"]:
@@ -430,7 +430,7 @@ def test_position_and_quick_check_cost_the_same_after_many_commits_as_after_few(
 def test_without_sealing_it_costs_more(tmp_path: Path) -> None:
     """That the test above measures what it should."""
     table = Table(tmp_path / "web")
-    grow(table, 60)
+    grow(table, 40)
     few = cost(table)
-    grow(table, 180)
+    grow(table, 120)
     assert cost(table)["position"][0] > 2 * few["position"][0]

@@ -147,7 +147,7 @@ def compact(source: SourceArgument, output: OutputOption = Output.TABLE) -> None
     table = table_path(settings, declared.name)
     done = rewrite(_spark(settings), table, large_bytes=settings.master_file_mb * 2**20)
     with commit_lock(table):
-        tidied = tidy(table, segment_commits=1)
+        tidied = tidy(table, min_commits=1)
     more = {
         "commits_sealed": tidied.sealed,
         "log_files_removed": tidied.removed,
