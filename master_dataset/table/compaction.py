@@ -25,7 +25,7 @@ from master_dataset.table.proofs import Kind, Proof
 
 LARGE_BYTES = 256 * 2**20
 """Files become about so large; those of half of it stay as they are."""
-MOST_FILES = 5_000
+MAX_FILES = 5_000
 """So many files at most are merged at once: the archiver waits meanwhile."""
 
 
@@ -89,7 +89,7 @@ def choose(files: Iterable[TableFile], large_bytes: int) -> list[TableFile]:
     total = 0
     for file in sorted(files, key=lambda file: (file.size, file.version)):
         is_too_large = file.size >= large_bytes or total + file.size > large_bytes
-        if is_too_large or (len(chosen) > 1 and file.size > total) or len(chosen) == MOST_FILES:
+        if is_too_large or (len(chosen) > 1 and file.size > total) or len(chosen) == MAX_FILES:
             break
         chosen.append(file)
         total += file.size

@@ -17,7 +17,7 @@ from master_dataset.table.ledger import read_ledger
 from master_dataset.table.proofs import Kind, Proof, proof_from_json
 from master_dataset.table.segments import sealed_commit
 
-MENDING = (Kind.REPAIR, Kind.LOST)
+REPAIRING = (Kind.REPAIR, Kind.LOST)
 
 
 @dataclass
@@ -38,7 +38,7 @@ class Coverage:
     """The offsets that commits hold; a range that goes on where one ends is part of it."""
     replaced: list[int] = field(default_factory=list)
     """The commits whose rows are those of a repair now."""
-    mended: int | None = None
+    last_repair: int | None = None
     """The newest commit that changed which old records there are: a repair, or a loss that was accepted."""
     last_invalid: int = -1
     """The newest append with invalid records."""
@@ -62,7 +62,7 @@ class Coverage:
             "unproved": {str(version): rows for version, rows in self.unproved.items()},
             "held": [list(each) for each in self.held],
             "replaced": self.replaced,
-            "mended": self.mended,
+            "last_repair": self.last_repair,
             "last_invalid": self.last_invalid,
             "last_with_rows": self.last_with_rows.to_json() if self.last_with_rows else "",
         }
@@ -80,7 +80,7 @@ def coverage_from_json(value: Mapping[str, Any]) -> Coverage:
         unproved={int(version): rows for version, rows in value["unproved"].items()},
         held=[OffsetRange(*each) for each in value["held"]],
         replaced=value["replaced"],
-        mended=value["mended"],
+        last_repair=value["last_repair"],
         last_invalid=value["last_invalid"],
         last_with_rows=proof_from_json(value["last_with_rows"]),
     )
@@ -197,7 +197,7 @@ def follow(proofs: Mapping[int, Proof], before: Coverage | None = None) -> Cover
         if proof.kind not in Kind.COVERING:
             continue
         found.topic_id = proof.topic_id or found.topic_id
-        found.mended = version if proof.kind in MENDING else found.mended
+        found.last_repair = version if proof.kind in REPAIRING else found.last_repair
         span = list(ranges(proof.start, proof.end))
         if proof.kind == Kind.APPEND:
             found.gaps += _gaps_before(cut, proof)

@@ -59,13 +59,13 @@ class History:
         return known.apply(self.commits)
 
 
-def read_history(table: Path, *, afresh: bool = False) -> History:
-    """The history of a table. With `afresh`, every commit is read again, and no cache or summary is believed."""
+def read_history(table: Path, *, afresh: bool = False, whole: bool = False) -> History:
+    """The history of a table. With `afresh`, no cache is believed; with `whole`, no summary."""
     for _ in range(TRIES):
         # The ledger first: a commit made between the two readings is then ahead of it, not missing.
         ledger = read_ledger_file(table)
         sealed = sealed_until(table)
-        summary = None if afresh else read_summary(table, sealed)
+        summary = None if whole else read_summary(table, sealed)
         known = NOTHING if summary is None else summary.last
         commits = []
         for each in sealed_commits(table, known) if sealed > known else ():

@@ -92,10 +92,10 @@ def read_segment(table: Path, segment: Segment) -> list[SealedCommit]:
     """The commits of a segment. SegmentDamaged if a single byte of it changed."""
     try:
         head, _, body = store_of(table).get(segment.name).partition(b"\n")
-        told = orjson.loads(head)
-        if told["tidemark_segment"] != FORMAT:
-            raise SegmentDamaged(table, segment.name, f"its format is {told['tidemark_segment']!r}, not {FORMAT}")
-        if told["digest"] != _digest(segment, body):
+        header = orjson.loads(head)
+        if header["tidemark_segment"] != FORMAT:
+            raise SegmentDamaged(table, segment.name, f"its format is {header['tidemark_segment']!r}, not {FORMAT}")
+        if header["digest"] != _digest(segment, body):
             raise SegmentDamaged(table, segment.name, "its digest is wrong")
         commits = [SealedCommit(*orjson.loads(line)) for line in zlib.decompress(body).split(b"\n")]
     except ObjectMissing:

@@ -9,7 +9,7 @@ import pytest
 
 from master_dataset.table import coverage
 from master_dataset.table.checks.fsck import TableDamaged, Trouble, quick_check
-from master_dataset.table.compaction import MOST_FILES, choose, remove_replaced
+from master_dataset.table.compaction import MAX_FILES, choose, remove_replaced
 from master_dataset.table.delta_log import TableFile
 from master_dataset.table.proofs import Kind, Proof
 from tests.hand_made_table import Table, append, repaired
@@ -39,7 +39,7 @@ def test_files_are_merged_with_files_of_about_their_size(sizes: list[int], chose
 
 
 def test_so_many_files_at_most_are_merged_at_once() -> None:
-    assert len(choose(files(*[1] * (2 * MOST_FILES)), 256 * MB)) == MOST_FILES
+    assert len(choose(files(*[1] * (2 * MAX_FILES)), 256 * MB)) == MAX_FILES
 
 
 def test_many_commits_leave_few_files_and_write_each_record_few_times() -> None:

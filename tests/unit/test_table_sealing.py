@@ -15,7 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from master_dataset.table import coverage, sealing
-from master_dataset.table.checks.fsck import Trouble, deep_check, quick_check
+from master_dataset.table.checks import fsck
+from master_dataset.table.checks.fsck import Trouble, quick_check
 from master_dataset.table.checks.void_commits import restore_log, take_out_unsynced
 from master_dataset.table.delta_log import live_files, read_commits, remember, remembered_file
 from master_dataset.table.digest import digest_of
@@ -254,19 +255,42 @@ def test_a_changed_byte_in_a_segment_is_found_by_the_deep_check(table: Table) ->
     content = bytearray(path.read_bytes())
     content[-3] ^= 1
     path.write_bytes(content)
-    assert [finding.trouble for finding in deep_check(None, table.path)] == [Trouble.DAMAGED_SEGMENT]  # type: ignore[arg-type]
+    assert quick_check(table.path) == [], "it does not read them"
+    assert [finding.trouble for finding in fsck._check(table.path, afresh=True)] == [Trouble.DAMAGED_HISTORY]
     with pytest.raises(SegmentDamaged, match="its digest is wrong"):
         read_segment(table.path, second)
 
 
-@pytest.mark.parametrize("number", [0, 2, -1])
-@pytest.mark.parametrize("harm", [lambda path: path.unlink(), lambda path: path.write_bytes(b"")])
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+@pytest.mark.parametrize(
+    ("number", "harm", "trouble"),
+    [
+        (0, remove, Trouble.DAMAGED_HISTORY),
+        (2, remove, Trouble.DAMAGED_HISTORY),
+        (2, empty, Trouble.DAMAGED_HISTORY),
+        (-1, empty, Trouble.DAMAGED_HISTORY),
+        (-1, remove, Trouble.DAMAGED_SEGMENT),  # now even the position would be wrong
+    ],
+)
 def test_a_segment_that_is_gone_or_empty_is_found_by_the_quick_check(
-    table: Table, number: int, harm: Callable[[Path], None]
+    table: Table, number: int, harm: Callable[[Path], None], trouble: Trouble
 ) -> None:
     tidy(table.path, segment_commits=7, grace_s=0)
+    held = coverage.of(table.path)
     harm(own_folder(table.path) / list_segments(table.path)[number].name)
-    assert table.troubles() == [Trouble.DAMAGED_SEGMENT]
+    assert table.troubles() == [trouble]
+    if trouble is Trouble.DAMAGED_HISTORY:
+        assert coverage.of(table.path) == held
+    for path in (own_folder(table.path) / "summaries").iterdir():
+        path.write_bytes(b"")
+    assert table.troubles() == [Trouble.DAMAGED_SEGMENT], "without a summary it has to be read"
 
 
 @pytest.mark.parametrize("harm", [lambda _: b"", lambda c: c[:-9], lambda c: c[:30] + b"9" + c[31:], lambda _: b"\n\n"])
@@ -317,7 +341,7 @@ def test_a_sealed_commit_can_be_repaired(table: Table) -> None:
     assert table.to_restore() == [12]
     table.commit(46, repaired(11, 12, 12, rows=0, lost=(coverage.OffsetRange(0, 11, 12),)), [], ["f12"])
     held = coverage.of(table.path)
-    assert (held.rows, held.lost, held.mended, held.is_sound) == (44, [coverage.OffsetRange(0, 11, 12)], 46, True)
+    assert (held.rows, held.lost, held.last_repair, held.is_sound) == (44, [coverage.OffsetRange(0, 11, 12)], 46, True)
     assert table.troubles() == [Trouble.LOST]
     everything(table.path)
     grow(table, 75)

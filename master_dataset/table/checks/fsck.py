@@ -11,7 +11,7 @@ import os
 import re
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -21,14 +21,14 @@ import pyarrow.parquet as pq
 
 from master_dataset.cut import ranges
 from master_dataset.errors import MasterDatasetError
-from master_dataset.table.coverage import Coverage, effective_proofs, follow, of_history, replacements
-from master_dataset.table.delta_log import Commit, TableFile, live_files, read_commits
+from master_dataset.table.coverage import Coverage, effective_proofs, of_history, replacements
+from master_dataset.table.delta_log import Commit, TableFile
 from master_dataset.table.history import History, read_history
-from master_dataset.table.ledger import read_ledger, read_ledger_file
+from master_dataset.table.ledger import read_ledger_file
 from master_dataset.table.paths import own_folder
 from master_dataset.table.proofs import Kind, Proof
-from master_dataset.table.segments import Segment, SegmentDamaged, list_segments, read_segment
-from master_dataset.table.summary import Files, summed_up
+from master_dataset.table.segments import Segment, SegmentDamaged, list_segments, read_segment, sealed_until
+from master_dataset.table.summary import Files, read_summary, summed_up
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,14 +51,18 @@ class Trouble(StrEnum):
     CORRUPT_CHECKPOINT = "corrupt checkpoint"
     MISSING_CHECKPOINT = "missing checkpoint"
     DAMAGED_SEGMENT = "damaged segment"
+    DAMAGED_HISTORY = "damaged history"
     STRAY_FILE = "stray file"
     LOST = "lost offsets"
     UNPROVED_ROWS = "unproved rows"
     DELTA_DIFFERS = "Delta differs"
 
 
-HARMLESS = (Trouble.STRAY_FILE, Trouble.LOST, Trouble.UNPROVED_ROWS)
-"""No record is at risk: a crash leaves stray files; what is lost or unproved is beyond repair, and recorded."""
+HARMLESS = (Trouble.STRAY_FILE, Trouble.LOST, Trouble.UNPROVED_ROWS, Trouble.DAMAGED_HISTORY)
+"""No record is at risk: a crash leaves stray files; what is lost or unproved is beyond repair, and recorded.
+
+Where a segment is damaged that the summary has, all records are still proved, but together and not commit by commit.
+"""
 
 
 @dataclass(frozen=True)
@@ -127,15 +131,17 @@ def check_readable(source: str, table: Path) -> None:
 
 def _check(table: Path, *, afresh: bool) -> list[TableFinding]:
     segments = [*_check_segments(table, all_of_them=afresh)]
-    if segments:
-        return segments  # what is wrong with the commits themselves cannot be said
+    summary = read_summary(table, sealed_until(table))
+    if segments and (summary is None or summary.last < summed_up(table)):
+        return segments  # what else is wrong cannot be said
     try:
-        history = read_history(table, afresh=afresh)
+        history = read_history(table, afresh=afresh, whole=afresh and not segments)
         held, files = of_history(history), history.files
     except SegmentDamaged as damaged:
         return [TableFinding(Trouble.DAMAGED_SEGMENT, damaged.name, str(damaged))]
     replaced = replacements(effective_proofs(history.commits, history.ledger))
     findings = [
+        *(replace(finding, trouble=Trouble.DAMAGED_HISTORY) for finding in segments),
         *_check_commits(table, history),
         *_check_chain(history.commits, history.ledger, held, replaced),
         *_check_files(table, history.commits, files, replaced),
@@ -287,17 +293,16 @@ def check_checkpoints(table: Path, *, all_of_them: bool, above: int = 0) -> Iter
 def deep_check(spark: SparkSession, table: Path) -> list[TableFinding]:
     """The quick check, and then every row: each commit's files hold the rows and the hash that its proof says."""
     findings = _check(table, afresh=True)
-    if any(finding.trouble is Trouble.DAMAGED_SEGMENT for finding in findings):
+    troubles = {finding.trouble for finding in findings}
+    if Trouble.DAMAGED_SEGMENT in troubles:
         return findings
-    ledger = read_ledger(table)
-    commits = read_commits(table, afresh=True)
-    live = live_files(commits)
+    history = read_history(table, afresh=True, whole=Trouble.DAMAGED_HISTORY not in troubles)
+    commits, live = history.commits, history.files.live
     bad = {finding.where for finding in findings}
     found = hash_files(spark, table, [file for file in live.values() if file.path not in bad])
-    proofs = effective_proofs(commits, ledger)
-    findings += _compare(commits, proofs, live, found)
+    findings += _compare(commits, effective_proofs(commits, history.ledger), live, found)
     if not any(finding.is_damage for finding in findings):
-        findings += _differences(_sum(found, live), follow(proofs), "the table", None)
+        findings += _differences(_sum(found, live), of_history(history), "the table", None)
     return findings
 
 

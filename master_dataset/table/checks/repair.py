@@ -81,7 +81,7 @@ def repair(spark: SparkSession, settings: Settings, bootstrap: str, source: Sour
         # The cache may hold a commit as it was before the disk changed it: a repair reads the commits themselves.
         remembered_file(table).unlink(missing_ok=True)
         findings = deep_check(spark, table)
-        if any(finding.trouble is Trouble.DAMAGED_SEGMENT for finding in findings):
+        if any(finding.trouble in (Trouble.DAMAGED_SEGMENT, Trouble.DAMAGED_HISTORY) for finding in findings):
             return Report(remaining=findings)
         kafka = KafkaRows(settings, bootstrap, source, None)
         if any(finding.is_damage and finding.trouble is not Trouble.CORRUPT_CHECKPOINT for finding in findings):
