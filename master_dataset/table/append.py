@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 APP_ID = "tidemark-master"
 PROPERTIES = {
-    # The log is the proof: it is never shortened.
+    # The log is the proof: Delta shortens nothing. `sealing` does, once the commits are in segments.
     "delta.enableExpiredLogCleanup": "false",
     "delta.logRetentionDuration": "interval 36500 days",
     "delta.deletedFileRetentionDuration": "interval 36500 days",

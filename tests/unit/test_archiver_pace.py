@@ -8,11 +8,16 @@ from typing import Any
 
 import pytest
 
+from batch_layer.master_snapshot import MasterSnapshot
+from batch_layer.progress import quiet
+from hand_off.generations import Opening
 from infra.settings import load_settings
 from master_dataset.archiver.commit_request import ask_for_commit, request_file
 from master_dataset.archiver.pace import Pace
 from master_dataset.errors import MasterDatasetError
 from master_dataset.table.paths import own_folder
+from tests.conftest import wait_until
+from tests.hand_made_table import Table, append
 
 
 class Clock(threading.Event):
@@ -120,3 +125,20 @@ def test_kafka_that_does_not_answer_changes_nothing(waiting: Waiting) -> None:
 def test_whoever_may_not_write_beside_the_table_asks_in_vain(tmp_path: Path) -> None:
     ask_for_commit(tmp_path / "none" / "web")
     assert not request_file(tmp_path / "none" / "web").exists()
+
+
+def test_a_run_that_waits_for_the_master_dataset_asks_for_the_commit(tmp_path: Path) -> None:
+    table = Table(tmp_path / "web")
+    table.commit(1, append(0, 5), ["a"])
+
+    def archive() -> None:
+        """The archiver, as far as the run sees it: it commits when it is asked, and not before."""
+        wait_until("a request", request_file(table.path).exists)
+        table.commit(2, append(5, 9), ["b"])
+
+    archiver = threading.Thread(target=archive)
+    archiver.start()
+    snapshot = MasterSnapshot("web", table.path)
+    snapshot.check()
+    assert snapshot.wait_for(Opening("open", {0: 9}), 60, quiet) == {0: 9}
+    archiver.join()
