@@ -109,7 +109,6 @@ def remove_replaced(table: Path, keep_s: float) -> int:
         if not old:
             return 0
         refuse_damage(table.name, table)  # while the table is not sound, a repair may need them
-        reach("compact.before_removal")
         for path in old:
             path.unlink(missing_ok=True)
             path.with_name(f".{path.name}.crc").unlink(missing_ok=True)

@@ -58,7 +58,8 @@ def test_delta_reads_and_writes_a_table_whose_log_was_shortened(
 ) -> None:
     table = tmp_path / "web"
     properties = append_module.PROPERTIES | {"delta.checkpointInterval": "3"}
-    monkeypatch.setattr(append_module, "PROPERTIES", properties)
+    of_older_versions = properties | {"delta.deletedFileRetentionDuration": "interval 36500 days"}
+    monkeypatch.setattr(append_module, "PROPERTIES", of_older_versions)
     create_table(spark, table, WEB)
     commit(spark, table, 10)
     assert len(list_checkpoints(table)) == 3
@@ -93,4 +94,10 @@ def test_delta_reads_and_writes_a_table_whose_log_was_shortened(
     assert counted(spark, table) == 50
     assert len(read_live_files(table)) == 13
     assert read_history(table).newest == 26
+    monkeypatch.setattr(append_module, "PROPERTIES", properties)
+    for _ in range(2):
+        create_table(spark, table, WEB)
+        assert read_history(table).newest == 27, "the properties of this version, in one commit"
+    commit(spark, table, 1)
+    assert (counted(spark, table), read_history(table).newest) == (52, 28)
     assert deep_check(spark, table) == []
