@@ -56,6 +56,8 @@ if TYPE_CHECKING:
 SMALL_COMMIT = 50_000
 """Up to this many records a commit is one file; larger ones are written in parallel."""
 
+PROBE_TIMEOUT_S = 2.0
+
 log = structlog.get_logger()
 
 
@@ -83,7 +85,8 @@ class Archive:
 
     def start(self, spark: SparkSession, *, once: bool = False) -> StreamingQuery:
         """Start the query at the table's own position; with `once` it ends at what Kafka holds now."""
-        self.pace = None if once else Pace(self.settings, self.path, self._pending)
+        probe = self.admin.with_timeout(PROBE_TIMEOUT_S)  # a pause has to end in time, also while Kafka is away
+        self.pace = None if once else Pace(self.settings, self.path, lambda: self._pending(probe))
         pace = {"processingTime": f"{self.pace.trigger_s} seconds"} if self.pace else {"availableNow": True}
         shutil.rmtree(self.checkpoint, ignore_errors=True)
         records = (
@@ -159,10 +162,10 @@ class Archive:
         """Before each commit: a topic that was recreated meanwhile starts at 0, and may soon reach our offsets."""
         check_topic_id(self.source, read_topic_id(self.admin, self.source.topic), self.topic_id)
 
-    def _pending(self) -> int:
+    def _pending(self, admin: KafkaAdmin) -> int:
         """How many offsets Kafka has that no commit holds. Those of an open transaction do not count."""
         locations = [(self.source.topic, partition) for partition in self.cut]
-        latest = read_offsets(self.admin, locations, LATEST, committed=True)
+        latest = read_offsets(admin, locations, LATEST, committed=True)
         return count_between(self.cut, {partition: offset for (_, partition), offset in latest.items()})
 
     def _reading_options(self, spark: SparkSession) -> dict[str, str]:
