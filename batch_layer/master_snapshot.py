@@ -12,15 +12,13 @@ from pyspark.sql import SparkSession
 from batch_layer.progress import Report
 from hand_off.errors import BatchError, NothingArchived
 from hand_off.generations import Opening
+from master_dataset.archiver.commit_request import ask_for_commit
 from master_dataset.cut import Cut, count_between, cut_to_json, is_below
 from master_dataset.reading.read_spark import records_between
 from master_dataset.table.checks.fsck import TableDamaged, quick_check
-from master_dataset.table.coverage import Coverage, effective_proofs, follow
-from master_dataset.table.delta_log import read_commits
-from master_dataset.table.ledger import read_ledger
-from master_dataset.table.proofs import Kind, Proof
+from master_dataset.table.coverage import Coverage, below, of_history
+from master_dataset.table.history import History, read_history
 
-REPAIRS = (Kind.REPAIR, Kind.LOST)
 LOOK_S = 0.5
 
 
@@ -32,7 +30,7 @@ class MasterSnapshot:
     table: Path
     refusal: Callable[[], str] = lambda: ""
     """Why the archiver does not archive the source, if it refuses to."""
-    proofs: dict[int, Proof] = field(default_factory=dict)
+    history: History | None = None
     held: Coverage = field(default_factory=Coverage)
     made_of: str = ""
     """A text that changes when old records do."""
@@ -64,6 +62,7 @@ class MasterSnapshot:
     def wait_for(self, opening: Opening, wait_s: float, report: Report) -> Cut:
         """The cut of the run, once the table holds it: the speed layer's own, or where the table ends."""
         deadline = time.monotonic() + wait_s
+        ask_for_commit(self.table)
         while not is_below(opening.cut, self.held.cut):
             missing = count_between(self.held.cut, opening.cut)
             self._check_refusal()
@@ -84,7 +83,7 @@ class MasterSnapshot:
 
         Of a commit that the cut goes through, the records below it are counted by themselves.
         """
-        whole = follow({version: proof for version, proof in self.proofs.items() if is_below(proof.end, cut)})
+        whole = below(self.history or read_history(self.table), cut)
         promised = whole.rows
         if count_between(whole.cut, cut):
             promised += records_between(spark, self.table, whole.cut, cut).count()
@@ -105,8 +104,6 @@ class MasterSnapshot:
             )
 
     def _look(self) -> None:
-        ledger = read_ledger(self.table)  # first: a commit made in between is then ahead of it, not missing
-        self.proofs = effective_proofs(read_commits(self.table), ledger)
-        self.held = follow(self.proofs)
-        repaired = max((version for version, proof in self.proofs.items() if proof.kind in REPAIRS), default=None)
-        self.made_of = f"topic {self.held.topic_id}, mended by commit {repaired}"
+        self.history = read_history(self.table)
+        self.held = of_history(self.history)
+        self.made_of = f"topic {self.held.topic_id}, mended by commit {self.held.last_repair}"

@@ -33,6 +33,7 @@ from infra.failpoints import reach
 from infra.home import Home
 from infra.settings import Settings
 from infra.stack.addresses import addresses
+from master_dataset.archiver.commit_request import ask_for_commit
 from master_dataset.cut import Cut, count_between, cut_to_json, join, ranges
 from master_dataset.errors import MasterDatasetError
 from master_dataset.kafka.positions import Positions, check_topic_id, read_end, read_positions
@@ -218,6 +219,7 @@ class SourceWriter:
         check_topic_id(self.source, positions.topic_id, meta.topic_id)
         self._begin(meta.applied, positions)
         if is_lacking(meta, self.horizon_ms) and (lacking := list(ranges(held.cut, meta.applied))):
+            ask_for_commit(self.table)
             raise SpeedError(
                 f"Source {self.source.name!r}: the speed views lack seen ids for a speed_dedup_horizon_s of "
                 f"{self.horizon_ms / 1000:g} (theirs reach back {meta.horizon_ms / 1000:g} s), and the master dataset, "

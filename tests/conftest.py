@@ -210,6 +210,7 @@ def stack_on(home: Path, secret: str, **overrides: Any) -> Stack:
 def _stack_settings(home: Path, **overrides: Any) -> Settings:
     layers = ("archiver", "scheduler", "speed", "serving", "alerts")
     usual: dict[str, Any] = {f"{layer}_enabled": False for layer in layers} | {"spark_conf": INTERPRETED}
+    usual["archive_max_interval_s"] = 1  # tests wait for commits of few events
     return load_settings(**(usual | overrides | {"home": home}))
 
 

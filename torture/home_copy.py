@@ -21,6 +21,7 @@ OWN: Mapping[str, Callable[[Any, Any], Any]] = {
     "start_timeout_s": max,
     "batch_wait_s": max,
     "archive_interval_s": min,
+    "archive_max_interval_s": min,
     "restart_backoff_max_s": min,
     "min_free_disk_mb": min,  # its disks are small
 }

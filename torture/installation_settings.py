@@ -26,6 +26,7 @@ PLAIN: Mapping[str, Any] = {
     "speed_grace_s": 2,
     "batch_wait_s": 60,
     "archive_interval_s": 1,
+    "archive_max_interval_s": 1,
     "speed_dedup_horizon_s": 4 * 24 * 3600,  # duplicates come an hour later, and clocks are set wrong meanwhile
     "start_timeout_s": 180,
     "restart_backoff_max_s": 1,  # a process that is killed again and again must not be slow to return

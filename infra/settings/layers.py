@@ -74,7 +74,22 @@ class ArchiverSettings(BaseModel):
     master_dir: Location | None = Field(
         default=None, description="Folder of the master dataset; empty: master in the home."
     )
-    archive_interval_s: float = Field(default=5, gt=0, description="Seconds between two commits to the master dataset.")
+    archive_interval_s: float = Field(
+        default=5, gt=0, description="Seconds between two commits to the master dataset while many events arrive."
+    )
+    archive_max_interval_s: float = Field(
+        default=60,
+        gt=0,
+        description=(
+            "Seconds between two commits to the master dataset while few events arrive. A batch run, or whoever else "
+            "waits for events in the master dataset, has them committed at once."
+        ),
+    )
+    archive_min_events: int = Field(
+        default=1_000,
+        ge=1,
+        description="Number of events that is worth a commit before archive_max_interval_s is over.",
+    )
     archive_max_events: int = Field(
         default=500_000, ge=1, description="Maximum number of events in one commit to the master dataset."
     )
@@ -84,6 +99,25 @@ class ArchiverSettings(BaseModel):
         description=(
             "Approximate maximum of keys and values in one commit to the master dataset, in MB, estimated from the "
             "previous commit. On disk they take about a fifth."
+        ),
+    )
+    master_compact_files: int = Field(
+        default=500,
+        ge=0,
+        description=(
+            "Number of small files in a source's master table at which the archiver merges them into one; 0: only "
+            "`tidemark master compact` does."
+        ),
+    )
+    master_file_mb: int = Field(
+        default=256, ge=1, description="Approximate maximum size of merged files in the master dataset, in MB."
+    )
+    master_keep_replaced_hours: float = Field(
+        default=48,
+        ge=1,
+        description=(
+            "Hours for which files of the master dataset stay on disk after they were merged. Until then a damaged "
+            "merged file is restored from them, and whoever began to read before the merge can finish."
         ),
     )
     archiver_metrics_port: Port = Field(

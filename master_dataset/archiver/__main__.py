@@ -13,6 +13,7 @@ from infra.spark.session import spark_session
 from infra.stack.addresses import addresses
 from master_dataset.archiver.metrics import archiver_metrics
 from master_dataset.archiver.source_archiver import SourceArchiver, check_any_is_archived
+from master_dataset.archiver.upkeep import Upkeep
 from master_dataset.kafka.topics import existing_topics
 from views.declarations import declared_by
 
@@ -29,6 +30,8 @@ def run_archiver(worker: Worker) -> None:
     worker.write_status(ProcessStatus(time.time()))
     spark = spark_session(settings, "tidemark-archiver")
     archivers = [SourceArchiver(settings, bootstrap, spark, source) for source in sources]
+    upkeep = Upkeep(settings, spark, lambda: [each.archive.path for each in archivers if each.query and each.archive])
+    upkeep.start()
     try:
         with worker.metrics(settings.archiver_metrics_port, archiver_metrics(archivers, admin)):
             while not worker.is_stopping:
@@ -42,8 +45,10 @@ def run_archiver(worker: Worker) -> None:
                 worker.wait(HEARTBEAT_S)
     finally:
         with suppress(Exception):  # whatever state Spark is in now, the table has its own position
+            upkeep.stopping.set()
             for archiver in archivers:
                 archiver.stop()
+            upkeep.stop()
             spark.stop()
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +25,7 @@ from infra.home import Home
 from infra.settings import Settings
 from infra.spark.session import planned_end
 from master_dataset.archiver.commit_size import next_end
+from master_dataset.archiver.pace import Pace
 from master_dataset.cut import count_between, cut_to_json, ranges
 from master_dataset.dead_letters.outbox import DeadLetters
 from master_dataset.kafka.positions import (
@@ -34,12 +35,13 @@ from master_dataset.kafka.positions import (
     check_topic_id,
     read_positions,
 )
-from master_dataset.kafka.topics import read_topic_id
+from master_dataset.kafka.topics import LATEST, read_offsets, read_topic_id
+from master_dataset.table import coverage
 from master_dataset.table.append import append, archiver_lock, commit_lock, create_table
 from master_dataset.table.checks.fsck import TableDamaged, refuse_damage
 from master_dataset.table.checks.void_commits import take_out_unsynced
-from master_dataset.table.coverage import effective_proofs, follow
 from master_dataset.table.delta_log import remember
+from master_dataset.table.history import read_history
 from master_dataset.table.ledger import complete_ledger
 from master_dataset.table.paths import table_path
 from master_dataset.table.proofs import Kind, Proof
@@ -53,6 +55,8 @@ if TYPE_CHECKING:
 
 SMALL_COMMIT = 50_000
 """Up to this many records a commit is one file; larger ones are written in parallel."""
+
+PROBE_TIMEOUT_S = 2.0
 
 log = structlog.get_logger()
 
@@ -77,10 +81,13 @@ class Archive:
     invalid: int = 0
     """Invalid records among those that were archived since it was opened."""
     failpoint: Callable[[str], None] = field(default=reach)
+    pace: Pace | None = None
 
     def start(self, spark: SparkSession, *, once: bool = False) -> StreamingQuery:
         """Start the query at the table's own position; with `once` it ends at what Kafka holds now."""
-        pace = {"availableNow": True} if once else {"processingTime": f"{self.settings.archive_interval_s} seconds"}
+        probe = self.admin.with_timeout(PROBE_TIMEOUT_S)  # a pause has to end in time, also while Kafka is away
+        self.pace = None if once else Pace(self.settings, self.path, lambda: self._pending(probe))
+        pace = {"processingTime": f"{self.pace.trigger_s} seconds"} if self.pace else {"availableNow": True}
         shutil.rmtree(self.checkpoint, ignore_errors=True)
         records = (
             spark.readStream.format("kafka")
@@ -97,7 +104,8 @@ class Archive:
         )
 
     def append_batch(self, records: DataFrame, batch_id: int) -> None:
-        """One micro-batch: one commit, or several if it is too many bytes for one."""
+        """One micro-batch: one commit, or several if it is too many bytes for one. Then a pause."""
+        began = time.monotonic()
         begin, end = self.cut, planned_end(self.checkpoint, batch_id, self.source.topic)
         if set(end) != set(self.cut):
             raise PartitionsDiffer(
@@ -112,6 +120,13 @@ class Archive:
         while end != self.cut:
             step = next_end(self.cut, end, max_bytes, self.last)
             self._commit(records if self.cut == begin and step == end else self._read_until(records, step), step)
+        if self.pace is not None:
+            self.pace.wait(began)
+
+    def stop_waiting(self) -> None:
+        """End the pause between two commits: Spark cannot interrupt it."""
+        if self.pace is not None:
+            self.pace.stopping.set()
 
     def _commit(self, records: DataFrame, end: dict[int, int]) -> None:
         """Append the records from the table's end up to the cut `end`."""
@@ -146,6 +161,12 @@ class Archive:
     def check_topic(self) -> None:
         """Before each commit: a topic that was recreated meanwhile starts at 0, and may soon reach our offsets."""
         check_topic_id(self.source, read_topic_id(self.admin, self.source.topic), self.topic_id)
+
+    def _pending(self, admin: KafkaAdmin) -> int:
+        """How many offsets Kafka has that no commit holds. Those of an open transaction do not count."""
+        locations = [(self.source.topic, partition) for partition in self.cut]
+        latest = read_offsets(admin, locations, LATEST, committed=True)
+        return count_between(self.cut, {partition: offset for (_, partition), offset in latest.items()})
 
     def _reading_options(self, spark: SparkSession) -> dict[str, str]:
         """How Spark reads Kafka from the end of the table. It fails where records are gone."""
@@ -188,15 +209,17 @@ def open_archive(settings: Settings, bootstrap: str, source: Source, spark: Spar
         )
         refuse_damage(source.name, path)
     create_table(spark, path, source)
-    commits, ledger = complete_ledger(path)
-    remember(path, commits)
-    proofs = effective_proofs(commits, ledger)
-    held = follow(proofs)
+    with commit_lock(path):
+        newest = read_history(path).in_log
+        complete_ledger(path, newest)
+        remember(path, newest)
+        history = read_history(path)
+    held = coverage.of_history(history)
     positions = read_positions(settings, bootstrap, source)
     cut = check_positions(source, positions, held.cut, held.topic_id)
     log.info("opened", source=source.name, cut=cut, rows=held.rows)
     dead_letters = DeadLetters(settings, bootstrap, source, path)
-    dead_letters.catch_up(commits)
+    dead_letters.catch_up(history)
     reach("archiver.opened")
     return Archive(
         settings=settings,
@@ -209,11 +232,5 @@ def open_archive(settings: Settings, bootstrap: str, source: Source, spark: Spar
         dead_letters=dead_letters,
         checkpoint=checkpoint_folder(settings, source.name),
         admin=KafkaAdmin(settings, bootstrap),
-        last=last_with_rows(proofs),
+        last=held.last_with_rows or Proof(Kind.APPEND),
     )
-
-
-def last_with_rows(proofs: Mapping[int, Proof]) -> Proof:
-    """The proof of the newest append that has rows: commits without rows say nothing about the size of records."""
-    found = [version for version, proof in proofs.items() if proof.kind == Kind.APPEND and proof.rows]
-    return proofs[max(found)] if found else Proof(Kind.APPEND)

@@ -88,7 +88,8 @@ class SourceArchiver:
 
     def stop(self) -> None:
         """Stop its query and release its table."""
-        if self.query is not None:
+        if self.query is not None and self.archive is not None:
+            self.archive.stop_waiting()
             self.query.stop()
         self.locks.close()
 

@@ -39,10 +39,10 @@ from infra.settings import Settings
 from master_dataset.dead_letters.letters import ids_since, send_letters, watermarks
 from master_dataset.dead_letters.sent import Sent, note_sent, read_sent
 from master_dataset.errors import MasterDatasetError
-from master_dataset.table.coverage import effective_proofs
-from master_dataset.table.delta_log import Commit, TableFile, commit_file, live_files, read_commit, read_commits
-from master_dataset.table.ledger import read_ledger
-from master_dataset.table.proofs import Kind, Proof
+from master_dataset.table.coverage import invalid_after
+from master_dataset.table.delta_log import TableFile, commit_file, read_commit
+from master_dataset.table.history import History, read_history
+from master_dataset.table.proofs import Proof
 from views.source import Source
 
 COLUMNS = ["partition", "offset", "timestamp", "key", "headers", "value", "invalid"]
@@ -62,14 +62,14 @@ class DeadLetters:
     def send(self, version: int, proof: Proof) -> int:
         """Send the invalid records of one commit, and before them those that could not be sent. Returns its own."""
         if self.is_behind:
-            self.catch_up(read_commits(self.table))
+            self.catch_up(read_history(self.table))
         elif proof.invalid:
             self._unless_it_fails(lambda: self._send_new(version, proof))
         return proof.invalid
 
-    def catch_up(self, commits: Iterable[Commit]) -> int:
+    def catch_up(self, history: History) -> int:
         """After a crash: send what commits beyond the note hold and the topic lacks. Returns how many were sent."""
-        return self._unless_it_fails(lambda: self._send_missing(list(commits)))
+        return self._unless_it_fails(lambda: self._send_missing(history))
 
     def _unless_it_fails(self, send: Callable[[], int]) -> int:
         try:
@@ -86,17 +86,16 @@ class DeadLetters:
         added = read_commit(commit_file(self.table, version)).added
         return self._send_and_note(version, self._invalid_rows(added, proof))
 
-    def _send_missing(self, commits: list[Commit]) -> int:
-        noted, proofs = read_sent(self.table), effective_proofs(commits, read_ledger(self.table))
-        # A repair or a compaction writes rows again; their dead letters belong to the commit that was first.
-        first = {version: proof for version, proof in proofs.items() if proof.kind == Kind.APPEND and proof.invalid}
-        missing = sorted(version for version in first if version > noted.version)
+    def _send_missing(self, history: History) -> int:
+        noted = read_sent(self.table)
+        first = invalid_after(history, noted.version)
+        missing = sorted(first)
         if not missing:
             return 0
         reach("letters.before_catching_up")
         present = ids_since(self.config, self.source, noted.end)
         reach("letters.after_search")
-        live, count = live_files(commits).values(), 0
+        live, count = history.files.live.values(), 0
         for version in missing:
             rows = self._invalid_rows([file for file in live if file.version >= version], first[version])
             count += self._send_and_note(version, rows, present)

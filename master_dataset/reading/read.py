@@ -15,7 +15,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from master_dataset.cut import Cut
-from master_dataset.table.delta_log import live_files, read_commits
+from master_dataset.table.history import read_live_files
 
 RECORD_COLUMNS = ["topic", "partition", "offset", "timestamp", "key", "headers", "value"]
 FILTER_COLUMNS = ["partition", "offset", "event_time", "invalid"]
@@ -60,7 +60,7 @@ def read_records(table: Path, selected: RecordFilter, columns: list[str] | None 
     That need not be the order of their offsets, especially after a compaction or a repair. Some MB are in memory at a
     time, however large a file is.
     """
-    for file in sorted(live_files(read_commits(table)).values(), key=lambda each: each.version):
+    for file in sorted(read_live_files(table).values(), key=lambda each: each.version):
         yield from read_file(table / file.path, selected.filter(), columns)
 
 

@@ -38,10 +38,11 @@ if TYPE_CHECKING:
 APP_ID = "tidemark-master"
 LEASE_TTL_S = 60.0
 PROPERTIES = {
-    # The log is the proof: it is never shortened.
+    # The log is the proof: Delta shortens nothing. `sealing` does, once the commits are in segments.
     "delta.enableExpiredLogCleanup": "false",
     "delta.logRetentionDuration": "interval 36500 days",
-    "delta.deletedFileRetentionDuration": "interval 36500 days",
+    # Each checkpoint lists the files that left the table within this time. We remove those files ourselves.
+    "delta.deletedFileRetentionDuration": "interval 7 days",
     "delta.appendOnly": "false",  # a repair must be able to remove a damaged file; nothing else removes records
     "delta.checkpointInterval": "50",
     # Statistics of partition, offset, timestamp and event_time: the columns that reads skip by. Those of all 32 columns
@@ -121,6 +122,26 @@ def create_table(spark: SparkSession, path: Path, source: Source) -> None:
             f"The table {str(path)!r} has the columns {found.simpleString()}, but source {source.name!r} declares "
             f"{declared.simpleString()}. Fields of a source cannot change yet: declare a source of another name."
         )
+    _set_properties(spark, path)
+
+
+def _set_properties(spark: SparkSession, path: Path) -> None:
+    """Give a table of an older version the properties that it would get today, in a commit without records."""
+    found = _snapshot(spark, path).metadata().configuration()
+    known = {name: found.get(name).get() for name in PROPERTIES if found.contains(name)}
+    changed = [f"'{name}' = '{value}'" for name, value in PROPERTIES.items() if known.get(name) != value]
+    if changed:
+        with commit_lock(path):
+            quoted = str(path).replace("`", "``")
+            spark.sql(f"ALTER TABLE delta.`{quoted}` SET TBLPROPERTIES ({', '.join(changed)})")
+            sync_file(commit_file(path, _snapshot(spark, path).version()))
+            sync_folder(path / "_delta_log")
+
+
+def _snapshot(spark: SparkSession, path: Path) -> JavaObject:
+    """The newest version of the table that Delta has seen in this process."""
+    jvm: Any = spark._jvm
+    return jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, str(path)).unsafeVolatileSnapshot()
 
 
 class Committed(NamedTuple):

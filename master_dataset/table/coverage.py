@@ -1,15 +1,23 @@
-"""Which offsets a master table holds, by the proofs of its commits: the chain without gap or overlap."""
+"""Which offsets a master table holds, by the proofs of its commits: the chain without gap or overlap.
+
+The chain of sealed commits was followed when they were sealed; only what came after is followed again.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from master_dataset.cut import OffsetRange, ranges
-from master_dataset.table.delta_log import Commit, read_commits
+from master_dataset.cut import Cut, OffsetRange, cut_from_json, cut_to_json, is_below, ranges
+from master_dataset.table.delta_log import Commit, parse_commit, read_commits
+from master_dataset.table.history import History, read_history
 from master_dataset.table.ledger import read_ledger
-from master_dataset.table.proofs import Kind, Proof
+from master_dataset.table.proofs import Kind, Proof, proof_from_json
+from master_dataset.table.segments import sealed_commit
+
+REPAIRING = (Kind.REPAIR, Kind.LOST)
 
 
 @dataclass
@@ -26,13 +34,134 @@ class Coverage:
     lost: list[OffsetRange] = field(default_factory=list)
     unproved: dict[int, int] = field(default_factory=dict)
     """Repairs that could only save rows from a changed file -> how many."""
+    held: list[OffsetRange] = field(default_factory=list)
+    """The offsets that commits hold; a range that goes on where one ends is part of it."""
+    replaced: list[int] = field(default_factory=list)
+    """The commits whose rows are those of a repair now."""
+    last_repair: int | None = None
+    """The newest commit that changed which old records there are: a repair, or a loss that was accepted."""
+    last_invalid: int = -1
+    """The newest append with invalid records."""
+    last_with_rows: Proof | None = None
+    """The proof of the newest append that has rows: commits without rows say nothing about the size of records."""
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether the chain is complete."""
+        return not self.gaps and not self.overlaps
+
+    def to_json(self) -> dict[str, Any]:
+        """What a summary keeps of a sound chain."""
+        return {
+            "cut": cut_to_json(self.cut),
+            "rows": self.rows,
+            "hash": self.hash,
+            "parsed_hash": self.parsed_hash,
+            "topic_id": self.topic_id,
+            "lost": [list(each) for each in self.lost],
+            "unproved": {str(version): rows for version, rows in self.unproved.items()},
+            "held": [list(each) for each in self.held],
+            "replaced": self.replaced,
+            "last_repair": self.last_repair,
+            "last_invalid": self.last_invalid,
+            "last_with_rows": self.last_with_rows.to_json() if self.last_with_rows else "",
+        }
 
 
-def of(table: Path, commits: Iterable[Commit] | None = None) -> Coverage:
-    """What a table holds, by its proofs and the ledger. `commits` are its own, if they were read already."""
-    # The ledger first: a commit made between the two readings is then ahead of it, not missing.
-    ledger = read_ledger(table)
-    return follow(effective_proofs(read_commits(table) if commits is None else commits, ledger))
+def coverage_from_json(value: Mapping[str, Any]) -> Coverage:
+    """The inverse of `Coverage.to_json`."""
+    return Coverage(
+        cut=cut_from_json(value["cut"]),
+        rows=value["rows"],
+        hash=value["hash"],
+        parsed_hash=value["parsed_hash"],
+        topic_id=value["topic_id"],
+        lost=[OffsetRange(*each) for each in value["lost"]],
+        unproved={int(version): rows for version, rows in value["unproved"].items()},
+        held=[OffsetRange(*each) for each in value["held"]],
+        replaced=value["replaced"],
+        last_repair=value["last_repair"],
+        last_invalid=value["last_invalid"],
+        last_with_rows=proof_from_json(value["last_with_rows"]),
+    )
+
+
+def of(table: Path) -> Coverage:
+    """What a table holds, by its proofs and the ledger."""
+    return of_history(read_history(table))
+
+
+def of_history(history: History) -> Coverage:
+    """What the commits of a history hold."""
+    return follow(*_links(history))
+
+
+def below(history: History, cut: Cut) -> Coverage:
+    """What those commits hold that end at or below a cut."""
+    newest, before = _links(history)
+    if not is_below(before.cut, cut):
+        newest, before = _all_proofs(history), Coverage()
+    return follow({version: proof for version, proof in newest.items() if is_below(proof.end, cut)}, before)
+
+
+def invalid_after(history: History, version: int) -> dict[int, Proof]:
+    """The proofs of the appends above a version that have invalid records.
+
+    A repair or a compaction writes rows again; they belong to the append that was first.
+    """
+    sealed = -1 if history.summary is None else coverage_from_json(history.summary.held).last_invalid
+    proofs = _all_proofs(history) if sealed > version else effective_proofs(history.commits, history.ledger)
+    return {each: p for each, p in proofs.items() if each > version and p.kind == Kind.APPEND and p.invalid}
+
+
+def _links(history: History) -> tuple[dict[int, Proof], Coverage]:
+    """The proofs to follow, and what was held before them. The rows of a sealed commit may be those of a repair now."""
+    proofs = effective_proofs(history.commits, history.ledger)
+    if history.summary is None:
+        return proofs, Coverage()
+    before = coverage_from_json(history.summary.held)
+    repaired = {old for proof in proofs.values() for old in proof.replaces if old < history.first}
+    for version in sorted(repaired.difference(before.replaced)):
+        _take_back(before, version, _sealed_proof(history.table, version))
+    return proofs, before
+
+
+def _sealed_proof(table: Path, version: int) -> Proof | None:
+    sealed = sealed_commit(table, version)
+    if sealed is None:
+        return None
+    own = parse_commit(version, sealed.text.encode(), None).proof
+    return proof_from_json(sealed.proof) if own is None or own.kind == Kind.VOID else own
+
+
+def _take_back(held: Coverage, version: int, proof: Proof | None) -> None:
+    """Take away what one commit holds, whatever `follow` added for it but the cut."""
+    if proof is None or proof.kind not in Kind.COVERING:
+        return
+    span = list(ranges(proof.start, proof.end))
+    for each in span if proof.kind == Kind.LOST else proof.lost:
+        held.lost.remove(each)
+    held.rows -= proof.rows + proof.kept_rows
+    held.hash ^= proof.hash ^ proof.kept_hash
+    held.parsed_hash ^= proof.parsed_hash ^ proof.kept_parsed_hash
+    held.unproved.pop(version, None)
+    held.held = [part for each in held.held for part in _without(each, span)]
+
+
+def _without(held: OffsetRange, span: Iterable[OffsetRange]) -> Iterable[OffsetRange]:
+    """What is left of a range that holds no, or one whole, range of a commit. A commit has one range per partition."""
+    for each in span:
+        if each.partition == held.partition and held.start <= each.start and each.end_exclusive <= held.end_exclusive:
+            parts = (held._replace(end_exclusive=each.start), held._replace(start=each.end_exclusive))
+            return [part for part in parts if part.size]
+    return [held]
+
+
+def _all_proofs(history: History) -> dict[int, Proof]:
+    ledger = {**read_ledger(history.table), **history.ledger}
+    newest = max([history.newest, *history.ledger])
+    proofs = effective_proofs(read_commits(history.table), ledger)
+    return {version: proof for version, proof in proofs.items() if version <= newest}
 
 
 def effective_proofs(commits: Iterable[Commit], ledger: Mapping[int, Proof]) -> dict[int, Proof]:
@@ -53,26 +182,33 @@ def replacements(proofs: Mapping[int, Proof]) -> dict[int, int]:
     return found
 
 
-def follow(proofs: Mapping[int, Proof]) -> Coverage:
-    """Follow the proofs in the order of their versions. The rows of a commit that was repaired are its repair's."""
+def follow(proofs: Mapping[int, Proof], before: Coverage | None = None) -> Coverage:
+    """Follow the proofs in the order of their versions. The rows of a commit that was repaired are its repair's.
+
+    `before` is what the commits before them hold, without those that one of these repaired. It is changed.
+    """
     replaced = replacements(proofs)
-    found, cut = Coverage(), dict[int, int]()
+    found = before or Coverage()
+    found.replaced = sorted({*found.replaced, *replaced})
+    cut = found.cut
     filled: list[OffsetRange] = []
-    held: list[OffsetRange] = []
     for version in sorted(proofs):
         proof = proofs[version]
         if proof.kind not in Kind.COVERING:
             continue
         found.topic_id = proof.topic_id or found.topic_id
+        found.last_repair = version if proof.kind in REPAIRING else found.last_repair
         span = list(ranges(proof.start, proof.end))
         if proof.kind == Kind.APPEND:
             found.gaps += _gaps_before(cut, proof)
+            found.last_invalid = version if proof.invalid else found.last_invalid
+            found.last_with_rows = proof if proof.rows else found.last_with_rows
         else:
             filled += span
         for partition, offset in proof.end.items():
             cut[partition] = max(cut.get(partition, 0), offset)
         if version not in replaced:
-            held += span
+            _hold(found.held, span)
             found.lost += span if proof.kind == Kind.LOST else proof.lost
             found.rows += proof.rows + proof.kept_rows
             if proof.unproved:
@@ -81,8 +217,21 @@ def follow(proofs: Mapping[int, Proof]) -> Coverage:
             found.parsed_hash ^= proof.parsed_hash ^ proof.kept_parsed_hash
     found.cut = dict(sorted(cut.items()))
     found.gaps = [gap for gap in found.gaps if not _is_within(gap, filled)]
-    found.overlaps = list(_overlaps(held))
+    found.overlaps = list(_overlaps(found.held))
+    in_order: list[OffsetRange] = []
+    _hold(in_order, sorted(found.held))
+    found.held = in_order
     return found
+
+
+def _hold(held: list[OffsetRange], span: Iterable[OffsetRange]) -> None:
+    """Add ranges. One that goes on where the newest of its partition ends makes that one longer."""
+    for each in span:
+        at = next((i for i in reversed(range(len(held))) if held[i].partition == each.partition), None)
+        if at is not None and held[at].end_exclusive == each.start:
+            held[at] = held[at]._replace(end_exclusive=each.end_exclusive)
+        else:
+            held.append(each)
 
 
 def _gaps_before(cut: Mapping[int, int], proof: Proof) -> Iterable[OffsetRange]:

@@ -25,6 +25,7 @@ from hand_off.bucket_totals import totals
 from hand_off.speed_views import ALL_KEYS, Group, Outcome, SpeedViews, State, StateRange, totals_of
 from infra.settings import Settings
 from infra.times import iso_utc
+from master_dataset.archiver.commit_request import ask_for_commit
 from master_dataset.cut import Cut, count_between, cut_to_json, is_below
 from master_dataset.table import coverage
 from master_dataset.table.paths import table_path
@@ -250,6 +251,7 @@ def _not_archived(settings: Settings, source: Source, cut: Cut) -> str:
     """Wait until the master dataset holds all events below a cut; the reason if it does not in time."""
     deadline = time.monotonic() + settings.batch_wait_s
     table = table_path(settings, source.name)
+    ask_for_commit(table)
     while any(cut.values()):
         if table.is_dir() and is_below(cut, coverage.of(table).cut):
             break

@@ -57,6 +57,7 @@ from master_dataset.kafka.topics import (
 from master_dataset.table.checks.repair import repair
 from master_dataset.table.compaction import compact
 from master_dataset.table.delta_log import live_files, read_commits
+from master_dataset.table.history import read_history
 from master_dataset.table.proofs import Kind, Proof
 from tests.conftest import Stack, wait_until
 from tests.system.master_source import FIELDS, POISON, Place, make_topic_again, remove_topic
@@ -87,7 +88,7 @@ def invalid_row(offset: int, **values: Any) -> dict[str, Any]:
 def catch_up(place: Place) -> int:
     """What the next start of the archiver does. Returns how many dead letters it sends."""
     dead_letters = DeadLetters(place.settings, place.bootstrap, place.source, place.table)
-    sent = dead_letters.catch_up(read_commits(place.table))
+    sent = dead_letters.catch_up(read_history(place.table))
     assert not dead_letters.is_behind
     return sent
 

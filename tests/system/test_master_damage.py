@@ -11,12 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from master_dataset.errors import MasterDatasetError
+from master_dataset.table import append as append_module
 from master_dataset.table.checks.fsck import TableDamaged, Trouble, deep_check, quick_check
 from master_dataset.table.checks.repair import repair
 from master_dataset.table.checks.void_commits import void_commits
-from master_dataset.table.compaction import compact
+from master_dataset.table.compaction import compact, remove_replaced
 from master_dataset.table.delta_log import live_files, read_commits
 from master_dataset.table.ledger import ledger_file, read_ledger
+from master_dataset.table.sealing import tidy
 from tests.conftest import Killed, dying_at
 from tests.system.master_source import (
     Place,
@@ -263,6 +265,58 @@ def test_a_damaged_compaction_is_taken_back_without_kafka(spark: SparkSession, p
         assert place.rows() == place.sent
     assert compact(spark, place.table).files_after == 1
     assert place.rows() == place.sent
+
+
+def test_a_damaged_compaction_whose_originals_were_removed_is_restored_from_kafka(
+    spark: SparkSession, place: Place
+) -> None:
+    three_commits(spark, place)
+    compact(spark, place.table)
+    assert remove_replaced(place.table, 0) == 3
+    place.send_events(5)
+    place.archive(spark)
+    (large,) = [file.path for file in live_files(read_commits(place.table)).values() if file.rows > 5]
+    tear(place.table / large)
+    report = repair_table(spark, place)
+    assert (report.restored_rows, report.lost) == (96, [])
+    assert place.rows() == place.sent
+    compact(spark, place.table)
+    assert place.rows() == place.sent
+
+
+def test_a_damaged_compaction_that_nothing_can_restore_is_named_and_the_rest_goes_on(
+    spark: SparkSession, place: Place
+) -> None:
+    three_commits(spark, place)
+    compact(spark, place.table)
+    remove_replaced(place.table, 0)
+    forget_records(place)
+    (large,) = live_files(read_commits(place.table))
+    (place.table / large).unlink()
+    report = repair(spark, place.settings, place.bootstrap, place.source, place.table)
+    assert (report.restored_rows, sum(each.size for each in report.lost), report.remaining) == (0, 96, [])
+    place.send_events(5)
+    place.archive(spark)
+    assert len(place.rows()) == 5
+    assert place.damage() == {Trouble.LOST}
+
+
+def test_a_file_of_a_sealed_commit_is_restored_though_its_commit_is_not_in_the_log(
+    spark: SparkSession, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(append_module, "PROPERTIES", append_module.PROPERTIES | {"delta.checkpointInterval": "1"})
+    first, *_ = three_commits(spark, place)
+    assert tidy(place.table, segment_commits=1, grace_s=0).sealed == 3
+    assert not place.log_file(first).exists()
+    tear(place.table / next(file.path for file in read_commits(place.table)[first].added))
+    assert place.damage() == {Trouble.TRUNCATED_FILE}
+    assert repair_table(spark, place).restored_rows == 32
+    assert place.rows() == place.sent
+    place.send_events(5)
+    place.archive(spark)
+    assert tidy(place.table, segment_commits=1, grace_s=0).sealed > 0
+    assert place.rows() == place.sent
+    assert deep_check(spark, place.table) == []
 
 
 def test_rows_saved_from_a_changed_file_are_not_called_good(spark: SparkSession, place: Place) -> None:

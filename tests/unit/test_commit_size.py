@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from master_dataset.archiver.archive import last_with_rows
 from master_dataset.archiver.commit_size import FIRST_RECORDS, TRUST, next_end
 from master_dataset.cut import Cut, count_between, is_below
+from master_dataset.table.coverage import follow
 from master_dataset.table.proofs import Kind, Proof
 
 cuts = st.fixed_dictionaries({0: st.integers(0, 10**7), 1: st.integers(0, 10**7)})
@@ -43,8 +43,8 @@ def test_a_commit_holds_about_so_many_bytes(last: Proof, end: Cut, expected: Cut
 def test_the_last_commit_that_has_records_speaks_for_what_comes() -> None:
     some, none = proof(10, 100), proof(0, 0, offsets=50)
     others = {3: none, 4: Proof(Kind.COMPACT, rows=10), 5: Proof(Kind.REPAIR, rows=3), 6: Proof(Kind.LOST, end={0: 9})}
-    assert last_with_rows({1: proof(5, 5), 2: some, **others}) == some
-    assert last_with_rows(others) == last_with_rows({}) == Proof(Kind.APPEND)
+    assert follow({1: proof(5, 5), 2: some, **others}).last_with_rows == some
+    assert follow(others).last_with_rows is follow({}).last_with_rows is None
 
 
 @given(start=cuts, size=cuts, rows=st.integers(0, 10**6), raw_bytes=st.integers(0, 10**9))

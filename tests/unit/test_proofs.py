@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from master_dataset.cut import OffsetRange, count_between, cut_from_json, cut_to_json, is_below, join, ranges
 from master_dataset.table.coverage import effective_proofs, follow
-from master_dataset.table.delta_log import Commit, TableFile, live_files, read_commit
+from master_dataset.table.delta_log import Commit, TableFile, live_files, read_commit, read_commits
 from master_dataset.table.ledger import append_to_ledger, complete_ledger, ledger_file, missing_from_ledger, read_ledger
 from master_dataset.table.proofs import Kind, Proof, proof_from_json
 
@@ -217,7 +217,7 @@ def test_a_ledger_line_that_cannot_be_read_is_added_again(tmp_path: Path, harm: 
     lines = ledger_file(table).read_bytes().splitlines()
     ledger_file(table).write_bytes(b"\n".join([lines[0], harm(lines[1]), lines[2], b""]))
     assert sorted(read_ledger(table)) == [1, 3]
-    complete_ledger(table)
+    complete_ledger(table, read_commits(table))
     assert read_ledger(table) == chain
 
 
@@ -228,7 +228,7 @@ def test_lines_of_an_older_ledger_without_a_digest_are_read(tmp_path: Path) -> N
         file.write(f"2 {append(5, 9).to_json()}\n")
     append_to_ledger(table, [(3, append(9, 10))])
     assert read_ledger(table) == {1: append(0, 5), 2: append(5, 9), 3: append(9, 10)}
-    assert sorted(read_ledger(table, sealed_only=True)) == [1, 3]
+    assert sorted(read_ledger(table, digest_only=True)) == [1, 3]
 
 
 def test_what_a_crash_kept_out_of_the_ledger_is_found() -> None:

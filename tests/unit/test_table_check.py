@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,73 +18,27 @@ from master_dataset.archiver.archive import Archive
 from master_dataset.cut import OffsetRange
 from master_dataset.errors import MasterDatasetError
 from master_dataset.kafka.positions import KafkaBehind, OffsetsGone, Positions, TopicReplaced, check_positions
-from master_dataset.table import delta_log
+from master_dataset.table import coverage, delta_log, history
 from master_dataset.table import ledger as ledger_module
 from master_dataset.table.append import _files_named
 from master_dataset.table.checks import fsck, repair
 from master_dataset.table.checks.fsck import Measurement, Trouble, quick_check
-from master_dataset.table.checks.repair import _is_unproved, commits_to_restore, compactions_to_undo
+from master_dataset.table.checks.promises import promise_of, rows_of_compaction
+from master_dataset.table.checks.repair import _is_unproved
 from master_dataset.table.checks.salvage import outside
-from master_dataset.table.checks.void_commits import forget_summaries, take_out_strays, taken_out, void_commits
+from master_dataset.table.checks.void_commits import forget_summaries, taken_out
 from master_dataset.table.commit_cache import CachedCommit, add_entries, read_entries
-from master_dataset.table.coverage import follow, replacements
-from master_dataset.table.delta_log import Commit, live_files, read_commits, remember, remembered_file
-from master_dataset.table.ledger import append_to_ledger, ledger_file, missing_from_ledger, read_ledger
+from master_dataset.table.coverage import effective_proofs, follow, replacements
+from master_dataset.table.delta_log import Commit, live_files, read_commits, read_log, remember, remembered_file
+from master_dataset.table.ledger import (
+    append_to_ledger,
+    ledger_file,
+    read_ledger,
+    read_ledger_file,
+)
 from master_dataset.table.proofs import Kind, Proof
+from tests.hand_made_table import Table, append, repaired
 from views.source import Source
-
-
-class Table:
-    """A table with a log, a ledger and files that are just long enough to have a size."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        (path / "_delta_log").mkdir(parents=True)
-        self.log_file(0).write_text('{"commitInfo":{"operation":"CREATE TABLE"}}\n')
-
-    def log_file(self, version: int) -> Path:
-        return self.path / "_delta_log" / f"{version:020}.json"
-
-    def commit(
-        self, version: int, proof: Proof, add: Iterable[str] = (), remove: Iterable[str] = (), *, ledger: bool = True
-    ) -> None:
-        """Every file holds an equal share of the proof's rows."""
-        names = list(add)
-        actions: list[dict[str, object]] = [{"commitInfo": {"userMetadata": proof.to_json()}}]
-        for name in names:
-            (self.path / name).write_bytes(b"PAR1")
-            stats = json.dumps({"numRecords": proof.rows // len(names)})
-            actions.append({"add": {"path": name, "size": 4, "stats": stats}})
-        actions += [{"remove": {"path": name}} for name in remove]
-        self.log_file(version).write_text("".join(json.dumps(action) + "\n" for action in actions))
-        if ledger:
-            append_to_ledger(self.path, [(version, proof)])
-
-    def troubles(self) -> list[Trouble]:
-        return [finding.trouble for finding in quick_check(self.path)]
-
-    def void(self) -> list[int]:
-        """The first half of a repair: all that needs neither Spark nor Kafka."""
-        findings = quick_check(self.path)
-        take_out_strays(self.path, findings)
-        voided = void_commits(self.path, findings)
-        append_to_ledger(self.path, missing_from_ledger(read_commits(self.path), read_ledger(self.path)))
-        return voided
-
-    def to_restore(self) -> list[int]:
-        return commits_to_restore(read_commits(self.path), read_ledger(self.path), quick_check(self.path))
-
-    def to_undo(self) -> set[int]:
-        return compactions_to_undo(read_commits(self.path), read_ledger(self.path), quick_check(self.path))
-
-
-def append(start: int, end: int, **more: object) -> Proof:
-    return Proof(Kind.APPEND, "t", "id", {0: start}, {0: end}, rows=end - start, **more)  # type: ignore[arg-type]
-
-
-def repaired(start: int, end: int, *replaces: int, **more: object) -> Proof:
-    fields = {"rows": end - start, **more}
-    return Proof(Kind.REPAIR, "t", "id", {0: start}, {0: end}, replaces=replaces, **fields)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -326,20 +279,20 @@ def test_holes_inside_what_kafka_still_has_are_no_loss() -> None:
 
 
 def test_a_commit_made_while_the_check_reads_is_not_missing(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    def commit_in_between(path: Path, *, afresh: bool) -> list[Commit]:
-        found = read_commits(path, afresh=afresh)
+    def commit_in_between(path: Path, *, after: int, afresh: bool) -> list[Commit]:
+        found = read_log(path, after=after, afresh=afresh)
         if not table.log_file(3).exists():
             table.commit(3, append(20, 30), ["c"])
         return found
 
     def ledger_in_between(path: Path) -> dict[int, Proof]:
-        found = read_ledger(path)
+        found = read_ledger_file(path)
         if not table.log_file(3).exists():
             table.commit(3, append(20, 30), ["c"])
         return found
 
-    monkeypatch.setattr(fsck, "read_commits", commit_in_between)
-    monkeypatch.setattr(fsck, "read_ledger", ledger_in_between)
+    monkeypatch.setattr(history, "read_log", commit_in_between)
+    monkeypatch.setattr(history, "read_ledger_file", ledger_in_between)
     assert table.troubles() == []
 
 
@@ -487,9 +440,9 @@ def test_a_commit_that_a_crash_kept_out_of_the_ledger_is_synced_before_it_is_pro
     for name in ("sync_file", "sync_folder"):
         monkeypatch.setattr(ledger_module, name, synced.append)
     monkeypatch.setattr(ledger_module, "append_to_ledger", lambda path, _missing: synced.append(ledger_file(path)))
-    found, ledger = ledger_module.complete_ledger(table.path)
+    ledger = ledger_module.complete_ledger(table.path, read_commits(table.path))
     assert synced == [table.log_file(3), table.path / "_delta_log", ledger_file(table.path)]
-    assert (len(found), sorted(ledger)) == (4, [1, 2, 3])
+    assert sorted(ledger) == [1, 2, 3]
 
 
 def test_a_new_ledger_has_its_name_on_the_disk_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -576,3 +529,24 @@ def test_a_micro_batch_that_ends_before_the_table_does_is_refused(tmp_path: Path
     with pytest.raises(KafkaBehind, match=r"partition 1: 7\.\.8"):
         archive.append_batch(None, 3)  # type: ignore[arg-type]
     assert asked
+
+
+def test_a_compaction_whose_originals_are_gone_is_restored_with_all_commits_between(table: Table) -> None:
+    table.commit(3, append(20, 30), ["c"])
+    table.commit(4, Proof(Kind.COMPACT, rows=20), ["k"], ["a", "c"])
+    table.commit(5, append(30, 40), ["e"])
+    table.commit(6, Proof(Kind.COMPACT, rows=30), ["l"], ["k", "e"])
+    table.commit(7, append(40, 50), ["f"])
+    commits = read_commits(table.path)
+    proofs = effective_proofs(commits, read_ledger(table.path))
+    assert rows_of_compaction(6, commits, proofs) == [1, 2, 3, 5], "2 was not compacted, but its offsets lie between"
+    assert rows_of_compaction(4, commits, proofs) == [1, 2, 3]
+    promise = promise_of([6, 1, 2, 3, 5], proofs)
+    assert (promise.start, promise.end, promise.rows) == ({0: 0}, {0: 40}, 40)
+    # One repair with all that they hold: 30 rows again, 10 of the file that is still good.
+    for name in ("a", "c", "k", "e", "l"):
+        (table.path / name).unlink()
+    assert table.troubles() == [Trouble.MISSING_FILE]
+    table.commit(8, repaired(0, 40, 6, 1, 2, 3, 5, rows=30, kept_rows=10), ["n"], ["l"])
+    assert table.troubles() == []
+    assert coverage.of(table.path).rows == 50

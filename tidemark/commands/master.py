@@ -132,14 +132,28 @@ def repair(
 
 @app.command()
 def compact(source: SourceArgument, output: OutputOption = Output.TABLE) -> None:
-    """Rewrite many small files into few large ones; the records stay the same, proved by their hash."""
+    """Rewrite many small files into few large ones, and seal old commits; the records stay the same.
+
+    The archiver does this by itself, see the settings that begin with master_.
+    """
     from infra import terminal
+    from master_dataset.table.append import commit_lock
     from master_dataset.table.compaction import compact as rewrite
+    from master_dataset.table.compaction import remove_replaced
     from master_dataset.table.paths import table_path
+    from master_dataset.table.sealing import tidy
 
     settings, (declared,) = _declared(source)
-    done = rewrite(_spark(settings), table_path(settings, declared.name))
-    terminal.print_result([{"source": declared.name, **done._asdict()}], output)
+    table = table_path(settings, declared.name)
+    done = rewrite(_spark(settings), table, large_bytes=settings.master_file_mb * 2**20)
+    with commit_lock(table):
+        tidied = tidy(table, min_commits=1)
+    more = {
+        "commits_sealed": tidied.sealed,
+        "log_files_removed": tidied.removed,
+        "replaced_files_removed": remove_replaced(table, settings.master_keep_replaced_hours * 3600),
+    }
+    terminal.print_result([{"source": declared.name, **done._asdict(), **more}], output)
 
 
 @app.command()
@@ -222,12 +236,12 @@ def _status_of(settings: Settings, source: Source) -> dict[str, Any]:
     from master_dataset.errors import MasterDatasetError
     from master_dataset.kafka.positions import read_positions
     from master_dataset.table import coverage
-    from master_dataset.table.delta_log import live_files, read_commits
+    from master_dataset.table.history import read_history
     from master_dataset.table.paths import table_path
 
     path = table_path(settings, source.name)
-    commits = read_commits(path)
-    held, files = coverage.of(path, commits), live_files(commits)
+    history = read_history(path)
+    held, files = coverage.of_history(history), history.files.live
     try:
         positions = read_positions(settings, addresses(settings).kafka, source, timeout_s=5)
         start = {p: max(held.cut.get(p, 0), positions.earliest[p]) for p in positions.latest}
@@ -238,7 +252,7 @@ def _status_of(settings: Settings, source: Source) -> dict[str, Any]:
         "source": source.name,
         "cut": cut_to_json(held.cut),
         "rows": held.rows,
-        "commits": len(commits),
+        "commits": history.newest + 1,
         "files": len(files),
         "bytes": sum(file.size for file in files.values()),
         "lost offsets": sum(each.size for each in held.lost),

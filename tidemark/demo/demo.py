@@ -32,6 +32,7 @@ from infra.home import Home
 from infra.settings import Settings, child_environment, load_settings
 from infra.stack import up
 from infra.stack.addresses import addresses, with_addresses
+from master_dataset.archiver.commit_request import ask_for_commit
 from master_dataset.cut import cut_from_json, is_below
 from master_dataset.dead_letters.letters import watermarks
 from master_dataset.kafka.record import KafkaRecord
@@ -271,6 +272,7 @@ class Demo:
     def recomputed(self, view: View, parameters: dict[str, str], cut: dict[str, int]) -> dict[Any, dict[str, Any]]:
         """The same query from scratch, over everything in the master dataset below the cut."""
         end = cut_from_json(cut)
+        ask_for_commit(self.table)
         _wait_for("the master dataset", lambda: is_below(end, coverage.of(self.table).cut))
         self.events += events_below(self.table, end, self.read_until)
         self.read_until = {**self.read_until, **{p: max(o, self.read_until.get(p, 0)) for p, o in end.items()}}

@@ -18,6 +18,7 @@ from hand_off.batch_folder import BatchFolder
 from hand_off.manifests import read_manifest
 from infra.home import read_json
 from master_dataset.table.delta_log import live_files, read_commits
+from master_dataset.table.history import read_history
 from master_dataset.table.paths import table_path
 from torture.commands import kill_group
 from torture.errors import BrokenPromise, NotInTime, TortureError
@@ -65,7 +66,7 @@ def remove(path: Path, chance: random.Random) -> None:
 def any_commit(installation: Installation, chance: random.Random) -> Path:
     """A commit of the master dataset that added records."""
     table = table_path(installation.settings, installation.source_name)
-    versions = [commit.version for commit in read_commits(table) if commit.proof and commit.added]
+    versions = [commit.version for commit in read_history(table).in_log if commit.proof and commit.added]
     if not versions:
         raise TortureError(f"{table} has no commit with records yet. Let the load run for some seconds first.")
     return table / "_delta_log" / f"{chance.choice(versions[-20:]):020}.json"

@@ -31,7 +31,8 @@ IN_RUNS = (
 )  # fmt: skip
 IN_COMMANDS = (
     "repair.taken_out", "repair.after_void", "repair.after_take_back", "repair.between", "compact.before_commit",
-    "compact.before_ledger", "prune.between", "rollback.before_pin", "rollback.after_unpin",
+    "compact.before_ledger", "seal.before_segment", "seal.after_segment",
+    "seal.after_summary", "seal.before_removal", "prune.between", "rollback.before_pin", "rollback.after_unpin",
 )  # fmt: skip
 """Failpoints of commands: the faults of upkeep.py run the command and kill it there."""
 IN_STORES = (

@@ -20,8 +20,11 @@ from hand_off.batch_folder import BatchFolder
 from hand_off.publish_log import Entry
 from master_dataset.table.checks.fsck import CHECKPOINT_FILE, TableFinding, quick_check
 from master_dataset.table.delta_log import live_files, read_commits
+from master_dataset.table.history import read_history, read_live_files
 from master_dataset.table.paths import table_path
 from master_dataset.table.proofs import Kind
+from master_dataset.table.sealing import list_checkpoints
+from master_dataset.table.segments import sealed_until
 from torture.commands import output_of
 from torture.errors import BrokenPromise, NotInTime, TortureError
 from torture.fault import RUN_S, Fault, Strike
@@ -35,6 +38,8 @@ SWITCH_S = 30.0
 MAX_RUNS = 3
 """Maximum of runs to make before there are enough to roll back or to prune."""
 OLD_RUNS = 3
+SEAL_S = 150.0
+"""Within so long the archiver makes a hundred commits, and Delta two checkpoints."""
 
 TableHarm = Callable[[Installation, random.Random], None]
 
@@ -68,9 +73,24 @@ def compaction_killed(name: str, installation: Installation, chance: random.Rand
     if damage := _damage(table):
         raise BrokenPromise(f"A compaction was killed at {name}, and the table is damaged: {damage[0].text}")
     yield
-    before = len(live_files(read_commits(table)))
+    before = len(read_live_files(table))
     command(installation, *compact, tries=1)
-    installation.notes.append(f"{before} files became {len(live_files(read_commits(table)))}")
+    installation.notes.append(f"{before} files became {len(read_live_files(table))}")
+
+
+@contextmanager
+def sealing_killed(name: str, installation: Installation, chance: random.Random) -> Iterator[None]:
+    """Kill the sealing of old commits, while the archiver and runs continue; the next one finishes it."""
+    table = table_path(installation.settings, installation.source_name)
+
+    def is_due() -> bool:
+        return max([-1, *list_checkpoints(table)[:-1]]) > sealed_until(table)
+
+    wait_for("two checkpoints of the master table", is_due, SEAL_S)
+    with compaction_killed(name, installation, chance):
+        yield
+    if is_due() and sealed_until(table) < 0:
+        raise BrokenPromise(f"Sealing was killed at {name}, and the next compaction sealed nothing")
 
 
 @contextmanager
@@ -100,7 +120,8 @@ def one_commit(installation: Installation, chance: random.Random) -> None:
     newest = max(
         (int(found[1]) for path in log.iterdir() if (found := CHECKPOINT_FILE.fullmatch(path.name))), default=0
     )
-    appended = [c.version for c in read_commits(log.parent) if c.proof and c.proof.kind == Kind.APPEND and c.added]
+    commits = read_history(log.parent).in_log  # the others are sealed, and their files may be gone
+    appended = [c.version for c in commits if c.proof and c.proof.kind == Kind.APPEND and c.added]
     below = [version for version in appended if version <= newest]
     path = log / f"{chance.choice(below[-20:]):020}.json" if below else any_commit(installation, chance)
     installation.notes.append(f"{path.name} emptied, the newest checkpoint is of {newest}")
@@ -243,6 +264,10 @@ FAULTS = [
     *(
         Fault(f"a compaction killed at {name}", "concurrency", partial(compaction_killed, name), 2, cost_s=RUN_S)
         for name in ("compact.before_commit", "compact.before_ledger")
+    ),
+    *(
+        Fault(f"sealing killed at {name}", "concurrency", partial(sealing_killed, name), 2, cost_s=RUN_S + SEAL_S)
+        for name in ("seal.before_segment", "seal.after_segment", "seal.after_summary", "seal.before_removal")
     ),
     *(
         Fault(f"a repair killed at {name}", "damage", _of_repair(name, harm), 3, recovery_s=150, cost_s=RUN_S)

@@ -1,7 +1,7 @@
 """Prove that a master table lost nothing, or name what it lost.
 
-The quick check reads the log, the ledger and the sizes of files; it runs at each start of the archiver. The deep one
-reads every row and compares its hash with the proofs.
+The quick check reads the log, the ledger and the sizes of files; it runs at each start of the archiver. Of sealed
+commits it reads the summary. The deep one reads every segment and every row, and compares their hash with the proofs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import re
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -21,10 +21,14 @@ import pyarrow.parquet as pq
 
 from master_dataset.cut import ranges
 from master_dataset.errors import MasterDatasetError
-from master_dataset.table.coverage import Coverage, effective_proofs, follow, replacements
-from master_dataset.table.delta_log import Commit, TableFile, live_files, read_commits
-from master_dataset.table.ledger import read_ledger
+from master_dataset.table.coverage import Coverage, effective_proofs, of_history, replacements
+from master_dataset.table.delta_log import Commit, TableFile
+from master_dataset.table.history import History, read_history
+from master_dataset.table.ledger import read_ledger_file
+from master_dataset.table.paths import own_folder
 from master_dataset.table.proofs import Kind, Proof
+from master_dataset.table.segments import Segment, SegmentDamaged, list_segments, read_segment, sealed_until
+from master_dataset.table.summary import Files, read_summary, summed_up
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,14 +49,20 @@ class Trouble(StrEnum):
     TRUNCATED_FILE = "truncated file"
     WRONG_ROWS = "wrong rows"
     CORRUPT_CHECKPOINT = "corrupt checkpoint"
+    MISSING_CHECKPOINT = "missing checkpoint"
+    DAMAGED_SEGMENT = "damaged segment"
+    DAMAGED_HISTORY = "damaged history"
     STRAY_FILE = "stray file"
     LOST = "lost offsets"
     UNPROVED_ROWS = "unproved rows"
     DELTA_DIFFERS = "Delta differs"
 
 
-HARMLESS = (Trouble.STRAY_FILE, Trouble.LOST, Trouble.UNPROVED_ROWS)
-"""No record is at risk: a crash leaves stray files; what is lost or unproved is beyond repair, and recorded."""
+HARMLESS = (Trouble.STRAY_FILE, Trouble.LOST, Trouble.UNPROVED_ROWS, Trouble.DAMAGED_HISTORY)
+"""No record is at risk: a crash leaves stray files; what is lost or unproved is beyond repair, and recorded.
+
+Where a segment is damaged that the summary has, all records are still proved, but together and not commit by commit.
+"""
 
 
 @dataclass(frozen=True)
@@ -120,25 +130,67 @@ def check_readable(source: str, table: Path) -> None:
 
 
 def _check(table: Path, *, afresh: bool) -> list[TableFinding]:
-    # The ledger first: a commit made between the two readings is then ahead of it, not missing.
-    ledger = read_ledger(table)
-    commits = read_commits(table, afresh=afresh)
-    proofs = effective_proofs(commits, ledger)
-    replaced, held = replacements(proofs), follow(proofs)
+    segments = [*_check_segments(table, all_of_them=afresh)]
+    summary = read_summary(table, sealed_until(table))
+    if segments and (summary is None or summary.last < summed_up(table)):
+        return segments  # what else is wrong cannot be said
+    try:
+        history = read_history(table, afresh=afresh, whole=afresh and not segments)
+        held, files = of_history(history), history.files
+    except SegmentDamaged as damaged:
+        return [TableFinding(Trouble.DAMAGED_SEGMENT, damaged.name, str(damaged))]
+    replaced = replacements(effective_proofs(history.commits, history.ledger))
     findings = [
-        *_check_commits(table, commits, ledger),
-        *_check_chain(commits, ledger, held, replaced),
-        *_check_files(table, commits, replaced),
+        *(replace(finding, trouble=Trouble.DAMAGED_HISTORY) for finding in segments),
+        *_check_commits(table, history),
+        *_check_chain(history.commits, history.ledger, held, replaced),
+        *_check_files(table, history.commits, files, replaced),
         *check_checkpoints(table, all_of_them=afresh),
+        *_check_beginning(table, history),
     ]
     if not any(finding.is_damage for finding in findings):
-        findings += _check_total(commits, held)
+        findings += _check_total(files, held)
     return findings
 
 
-def _check_commits(table: Path, commits: list[Commit], ledger: dict[int, Proof]) -> Iterator[TableFinding]:
-    there = {commit.version: commit for commit in commits}
-    for version in range(max([*there, *ledger], default=-1) + 1):
+def _check_segments(table: Path, *, all_of_them: bool) -> Iterator[TableFinding]:
+    """Each segment follows the one before. Only the deep check reads them all, which takes its time in an old table."""
+    begin, until = 0, summed_up(table)
+    for segment in list_segments(table):
+        if segment.first != begin:
+            missing = Segment(begin, segment.first - 1).name
+            text = f"no segment holds the commits {begin} to {segment.first - 1}; bring it back from a backup."
+            yield TableFinding(Trouble.DAMAGED_SEGMENT, missing, text)
+        begin = segment.last + 1
+        try:
+            size = (own_folder(table) / segment.name).stat().st_size
+            if all_of_them or not size:
+                read_segment(table, segment)
+        except (SegmentDamaged, OSError) as error:
+            yield TableFinding(Trouble.DAMAGED_SEGMENT, segment.name, str(error))
+    if begin <= until:
+        text = f"the commits {begin} to {until} were sealed, and no segment holds them; bring it back from a backup."
+        yield TableFinding(Trouble.DAMAGED_SEGMENT, Segment(begin, until).name, text)
+
+
+def _check_beginning(table: Path, history: History) -> Iterator[TableFinding]:
+    """Delta begins at a checkpoint or at commit 0. Behind that, no commit may be missing."""
+    if missing := missing_from_log(table, history.sealed):
+        text = f"Delta cannot begin: there is no checkpoint, and {len(missing)} sealed commits are not in the log."
+        yield TableFinding(Trouble.MISSING_CHECKPOINT, "_delta_log", text)
+
+
+def missing_from_log(table: Path, sealed: int) -> list[int]:
+    """The sealed commits that Delta needs and the log lacks: none, while there is a checkpoint above them."""
+    log = table / "_delta_log"
+    names = {entry.name for entry in os.scandir(log)} if log.is_dir() else set()
+    begin = max((int(found[1]) + 1 for name in names if (found := CHECKPOINT_FILE.fullmatch(name))), default=0)
+    return [version for version in range(begin, sealed + 1) if f"{version:020}.json" not in names]
+
+
+def _check_commits(table: Path, history: History) -> Iterator[TableFinding]:
+    there, ledger = {commit.version: commit for commit in history.commits}, history.ledger
+    for version in range(history.first, max([*there, *ledger], default=-1) + 1):
         where, commit = f"{version:020}.json", there.get(version)
         if commit is None:
             known = f" It held {_held(ledger[version])}." if version in ledger else ""
@@ -150,8 +202,8 @@ def _check_commits(table: Path, commits: list[Commit], ledger: dict[int, Proof])
         elif version in ledger and commit.proof != ledger[version] and not _is_void(commit):
             # Without a digest, the line of the ledger may be the one that was altered: no commit is to blame.
             text = f"commit {version} and the ledger differ."
-            is_sealed = version in read_ledger(table, sealed_only=True)
-            yield TableFinding(Trouble.ALTERED_COMMIT, where, text, version if is_sealed else None)
+            is_certain = version in read_ledger_file(table, digest_only=True)
+            yield TableFinding(Trouble.ALTERED_COMMIT, where, text, version if is_certain else None)
 
 
 def _check_chain(
@@ -173,10 +225,10 @@ def _check_chain(
             yield TableFinding(Trouble.GAP, f"{commit.version:020}.json", text, commit.version)
 
 
-def _check_files(table: Path, commits: list[Commit], replaced: Collection[int]) -> Iterator[TableFinding]:
+def _check_files(table: Path, commits: list[Commit], files: Files, replaced: Collection[int]) -> Iterator[TableFinding]:
     # Listed after the log was read: a file that is committed meanwhile is there, and may look like a stray one.
     there = {entry.name: entry for entry in os.scandir(table) if entry.is_file()} if table.is_dir() else {}
-    for file in live_files(commits).values():
+    for file in files.live.values():
         if file.path not in there:
             text = f"{file.path} of commit {file.version} is not there; it held {file.rows} rows."
             yield TableFinding(Trouble.MISSING_FILE, file.path, text, file.version)
@@ -189,25 +241,26 @@ def _check_files(table: Path, commits: list[Commit], replaced: Collection[int]) 
         if proof and proof.kind in WITH_FILES and rows != proof.rows and commit.version not in replaced:
             text = f"commit {commit.version} names files with {rows} rows, its proof has {proof.rows}."
             yield TableFinding(Trouble.WRONG_ROWS, f"{commit.version:020}.json", text, commit.version)
-    known = {file.path for commit in commits for file in commit.added}
+    known = files.known
     for name in sorted(there):
         if not name.startswith(".") and name not in known:
             yield TableFinding(Trouble.STRAY_FILE, name, f"{name} is named by no commit.")
 
 
-def _check_total(commits: list[Commit], held: Coverage) -> Iterator[TableFinding]:
+def _check_total(files: Files, held: Coverage) -> Iterator[TableFinding]:
     """The files that a reader would read hold as many rows as the proofs say, by what the log says of the files."""
-    rows, proved = sum(file.rows for file in live_files(commits).values()), held.rows
+    rows, proved = sum(file.rows for file in files.live.values()), held.rows
     if rows != proved:
         yield TableFinding(
             Trouble.WRONG_ROWS, "the table", f"the table's files hold {rows} rows, the proofs have {proved}."
         )
 
 
-def check_checkpoints(table: Path, *, all_of_them: bool) -> Iterator[TableFinding]:
+def check_checkpoints(table: Path, *, all_of_them: bool, above: int = 0) -> Iterator[TableFinding]:
     """Delta checkpoints are a cache of the log; a bad one makes the table unreadable until it is out of the way.
 
-    Delta reads the newest alone. Each is about as large as the whole table's list of files, and they are kept for ever.
+    Delta reads the newest alone. Each is about as large as the whole table's list of files. Those of versions below
+    `above` are left out.
     """
     log = table / "_delta_log"
     if not log.is_dir():
@@ -215,7 +268,7 @@ def check_checkpoints(table: Path, *, all_of_them: bool) -> Iterator[TableFindin
     names = {entry.name: found for entry in os.scandir(log) if (found := CHECKPOINT_FILE.fullmatch(entry.name))}
     newest = max((int(found[1]) for found in names.values()), default=-1)
     for name in sorted(names):
-        if all_of_them or int(names[name][1]) == newest:
+        if int(names[name][1]) == newest or (all_of_them and int(names[name][1]) >= above):
             try:
                 with pq.ParquetFile(log / name) as file:
                     deque(file.iter_batches(), maxlen=0)  # all of it: any page may be the bad one
@@ -240,15 +293,16 @@ def check_checkpoints(table: Path, *, all_of_them: bool) -> Iterator[TableFindin
 def deep_check(spark: SparkSession, table: Path) -> list[TableFinding]:
     """The quick check, and then every row: each commit's files hold the rows and the hash that its proof says."""
     findings = _check(table, afresh=True)
-    ledger = read_ledger(table)
-    commits = read_commits(table, afresh=True)
-    live = live_files(commits)
+    troubles = {finding.trouble for finding in findings}
+    if Trouble.DAMAGED_SEGMENT in troubles:
+        return findings
+    history = read_history(table, afresh=True, whole=Trouble.DAMAGED_HISTORY not in troubles)
+    commits, live = history.commits, history.files.live
     bad = {finding.where for finding in findings}
     found = hash_files(spark, table, [file for file in live.values() if file.path not in bad])
-    proofs = effective_proofs(commits, ledger)
-    findings += _compare(commits, proofs, live, found)
+    findings += _compare(commits, effective_proofs(commits, history.ledger), live, found)
     if not any(finding.is_damage for finding in findings):
-        findings += _differences(_sum(found, live), follow(proofs), "the table", None)
+        findings += _differences(_sum(found, live), of_history(history), "the table", None)
     return findings
 
 

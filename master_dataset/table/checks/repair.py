@@ -2,11 +2,12 @@
 
 The steps, in this order, each safe to repeat after a crash. Kafka is asked before the first one.
 
+0. What is sealed in segments cannot be repaired here; a damaged segment stops the repair.
 1. Files that confuse Delta (corrupt checkpoints, stray data files) are moved out of the table. A commit and its
    line of the ledger that differ are made to agree: whichever can be proved wins.
 2. Delta's summaries of damaged commits are moved out too. Then a commit that is empty, torn or missing is replaced by a
    void one, so that Delta can read the table again.
-3. A damaged compaction is undone, and later ones with it: the files that they rewrote are still on the disk.
+3. A damaged compaction is undone, and later ones with it, while the files that they rewrote are still on the disk.
 4. The rows of void commits and of damaged files are read again. One commit for each names what it replaces, and what
    nothing holds any more.
 """
@@ -25,11 +26,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from infra.failpoints import reach
 from infra.settings import Settings
-from master_dataset.cut import Cut, OffsetRange, join, ranges
+from master_dataset.cut import OffsetRange, join, ranges
 from master_dataset.kafka.positions import Positions, check_topic_id, read_positions
 from master_dataset.table import coverage
 from master_dataset.table.append import append, commit_lock
 from master_dataset.table.checks.fsck import Measurement, TableFinding, Trouble, deep_check
+from master_dataset.table.checks.promises import promise_of, rows_of_compaction
 from master_dataset.table.checks.salvage import (
     LOCATION,
     KafkaRows,
@@ -43,14 +45,17 @@ from master_dataset.table.checks.salvage import (
 from master_dataset.table.checks.void_commits import (
     DAMAGED_COMMITS,
     forget_summaries,
+    restore_log,
     restore_proofs,
     take_out_strays,
     void_commits,
 )
 from master_dataset.table.coverage import effective_proofs, follow, replacements
-from master_dataset.table.delta_log import Commit, TableFile, commit_file, live_files, read_commits, remembered_file
+from master_dataset.table.delta_log import Commit, TableFile, commit_text, live_files, read_commits, remembered_file
+from master_dataset.table.history import read_history
 from master_dataset.table.ledger import append_to_ledger, complete_ledger, read_ledger
 from master_dataset.table.proofs import Kind, Proof
+from master_dataset.table.segments import sealed_until
 from views.source import Source
 
 DAMAGED_FILES = (Trouble.MISSING_FILE, Trouble.TRUNCATED_FILE, Trouble.WRONG_ROWS)
@@ -62,6 +67,7 @@ class Report:
 
     moved: list[str] = field(default_factory=list)
     agreed: list[int] = field(default_factory=list)  # commits that differed from the ledger's line
+    brought_back: list[str] = field(default_factory=list)  # sealed commits that Delta needs in its log again
     voided: list[int] = field(default_factory=list)
     restored_rows: int = 0
     lost: list[OffsetRange] = field(default_factory=list)
@@ -75,6 +81,8 @@ def repair(spark: SparkSession, settings: Settings, bootstrap: str, source: Sour
         # The cache may hold a commit as it was before the disk changed it: a repair reads the commits themselves.
         remembered_file(table).unlink(missing_ok=True)
         findings = deep_check(spark, table)
+        if any(finding.trouble in (Trouble.DAMAGED_SEGMENT, Trouble.DAMAGED_HISTORY) for finding in findings):
+            return Report(remaining=findings)
         kafka = KafkaRows(settings, bootstrap, source, None)
         if any(finding.is_damage and finding.trouble is not Trouble.CORRUPT_CHECKPOINT for finding in findings):
             positions = read_positions(settings, bootstrap, source)
@@ -86,9 +94,12 @@ def repair(spark: SparkSession, settings: Settings, bootstrap: str, source: Sour
             findings = deep_check(spark, table)
         # A file that is not there may be one whose name was changed in the commit: Delta's summary has the right one.
         doubtful = (*DAMAGED_COMMITS, Trouble.WRONG_ROWS, Trouble.MISSING_FILE)
-        suspect = [f.version for f in findings if f.trouble in doubtful and f.version]
+        # What is sealed was compared with Delta's checkpoint.
+        sealed = sealed_until(table)
+        suspect = [f.version for f in findings if f.trouble in doubtful and f.version and f.version > sealed]
         if suspect:
             forget_summaries(table, min(suspect))  # first: beside a void commit nothing would show that they are wrong
+        report.brought_back = restore_log(table)
         report.voided = void_commits(table, findings)
         reach("repair.after_void")
         _clear_cache(spark)
@@ -96,10 +107,12 @@ def repair(spark: SparkSession, settings: Settings, bootstrap: str, source: Sour
             reach("repair.after_take_back")
             findings = deep_check(spark, table)
         bad = _to_restore(table, findings)
-        for version in bad:
-            _restore(spark, kafka, table, version, bad, report)
+        compacted = _compacted_to_restore(table, findings)
+        alone = [[version] for version in bad if not any(version in versions for versions in compacted)]
+        for versions in compacted + alone:
+            _restore(spark, kafka, table, versions, bad, report)
             reach("repair.between")
-        complete_ledger(table)
+        complete_ledger(table, read_history(table).in_log)
         _clear_cache(spark)
         damage = [finding for finding in deep_check(spark, table) if finding.is_damage]
         report.remaining += damage or _compare_with_delta(spark, table)
@@ -148,14 +161,14 @@ def _make_agree(table: Path, findings: Iterable[TableFinding]) -> list[int]:
 
 
 def undo_compactions(spark: SparkSession, table: Path, findings: Iterable[TableFinding]) -> bool:
-    """Undo damaged compactions and those after them. Returns whether there were any."""
+    """Undo damaged compactions and those after them. Returns whether there were any, and it could be done."""
     ledger = read_ledger(table)
     commits = read_commits(table)
     undone = compactions_to_undo(commits, ledger, findings)
-    if not undone:
-        return False
     live = live_files(commits)
     target = live_files(commit for commit in commits if commit.version not in undone)
+    if not undone or not all((table / path).is_file() for path in target.keys() - live.keys()):
+        return False  # what a compaction rewrote is removed after a time; its rows are restored like others
     lines = [_add_line(table, file) for path, file in target.items() if path not in live]
     proof = Proof(Kind.UNCOMPACT, replaces=tuple(sorted(undone)))
     append(spark, table, None, proof, instead_of=live.keys() - target.keys(), bring_back=lines)
@@ -180,8 +193,7 @@ def compactions_to_undo(
 
 def _add_line(table: Path, file: TableFile) -> str:
     """The line by which a commit added a file."""
-    text = commit_file(table, file.version).read_text(encoding="utf-8")
-    for line in text.splitlines():
+    for line in commit_text(table, file.version).splitlines():
         if unquote(json.loads(line).get("add", {}).get("path", "")) == file.path:
             return line
     raise ValueError(f"commit {file.version} does not add {file.path}")
@@ -212,28 +224,36 @@ def commits_to_restore(
     return sorted(version for version in targets if version not in proofs or proofs[version].kind in Kind.COVERING)
 
 
+def _compacted_to_restore(table: Path, findings: Iterable[TableFinding]) -> list[list[int]]:
+    """Each damaged compaction that could not be undone, followed by the commits whose rows are in its files."""
+    commits, proofs = read_commits(table), effective_proofs(read_commits(table), read_ledger(table))
+    damaged = {f.version for f in findings if f.trouble in DAMAGED_FILES and f.version is not None}
+    bad = sorted(version for version in damaged if version in proofs and proofs[version].kind == Kind.COMPACT)
+    return [[version, *rows_of_compaction(version, commits, proofs)] for version in bad]
+
+
 def _restore(
-    spark: SparkSession, kafka: KafkaRows, table: Path, version: int, bad: Collection[int], report: Report
+    spark: SparkSession, kafka: KafkaRows, table: Path, versions: list[int], bad: Collection[int], report: Report
 ) -> None:
-    """Read the rows of one commit again, and commit them as its replacement."""
+    """Read the rows of one commit, or of a compaction with its commits, again, and commit them as a replacement."""
     ledger = read_ledger(table)
     commits = read_commits(table)
     proofs = effective_proofs(commits, ledger)
-    start, end = _span(version, proofs)
+    version, expected = versions[0], promise_of(versions, proofs)
+    start, end = expected.start, expected.end
     if not any(ranges(start, end)):
         return
-    expected = proofs.get(version, Proof(Kind.VOID))
     topic_id = follow(proofs).topic_id or (kafka.positions.topic_id if kafka.positions else "")
     kind = Kind.LOST if expected.kind == Kind.LOST else Kind.REPAIR
-    proof = Proof(kind, kafka.source.topic, topic_id, start, end, replaces=(version,))
+    proof = Proof(kind, kafka.source.topic, topic_id, start, end, replaces=tuple(versions))
     if kind == Kind.LOST:
         append(spark, table, None, proof)
         return
     # Its own files leave, and those of commits that it replaced itself. Other files may hold some of its rows.
     replaced, live = replacements(proofs), live_files(commits)
     owners = {path: replaced.get(file.version, file.version) for path, file in live.items()}
-    own = {path for path, owner in owners.items() if owner == version}
-    good = [str(table / path) for path, owner in owners.items() if owner not in bad]
+    own = {path for path, owner in owners.items() if owner == version or (owner in versions and owner in bad)}
+    good = [str(table / path) for path, owner in owners.items() if owner not in bad and owner != version]
     kept = within(spark.read.parquet(*good), start, end) if good else None
     old = {file.path for commit in commits for file in commit.added} - live.keys()
     rows = _rows(spark, kafka, table, proof, expected, own, old)
@@ -242,7 +262,7 @@ def _restore(
         rows = rows.persist(StorageLevel.DISK_ONLY)  # what is counted here is what is written below
     there = measure(kept)
     both = there.plus(measure(rows))
-    unproved = _is_unproved(version, proofs, both)
+    unproved = _is_unproved(version, proofs, both) if len(versions) == 1 else _is_other(expected, both)
     lost = _lost(kafka, proof, expected, both, [frame for frame in (rows, kept) if frame is not None])
     proof = replace(
         proof,
@@ -260,6 +280,11 @@ def _restore(
         report.remaining.append(TableFinding(Trouble.UNPROVED_ROWS, f"commit {version}", text, done.version))
 
 
+def _is_other(expected: Proof, found: Measurement) -> bool:
+    """Whether as many rows were restored as were proved, but others."""
+    return expected.unproved or (found.rows == expected.rows and found.hash != expected.hash)
+
+
 def _is_unproved(version: int, proofs: Mapping[int, Proof], found: Measurement) -> bool:
     """Whether as many rows were restored as were proved, but others. Each repair on the way proved the same rows."""
     replaced = replacements(proofs)
@@ -268,15 +293,6 @@ def _is_unproved(version: int, proofs: Mapping[int, Proof], found: Measurement) 
     if expected is None or found.rows != expected.rows + expected.kept_rows:
         return expected is not None and expected.unproved
     return found.hash not in {proof.hash ^ proof.kept_hash for proof in promises}
-
-
-def _span(version: int, proofs: Mapping[int, Proof]) -> tuple[Cut, Cut]:
-    """The offsets of a commit: by its own proof or the ledger, else between its neighbours."""
-    if version in proofs:
-        return proofs[version].start, proofs[version].end
-    before = follow({v: proof for v, proof in proofs.items() if v < version}).cut
-    later = [proof for v, proof in sorted(proofs.items()) if v > version and proof.kind == Kind.APPEND]
-    return before, dict(later[0].start) if later else before
 
 
 def _rows(

@@ -15,11 +15,13 @@ from typing import Any
 from infra.disk import sync_file, sync_folder
 from infra.failpoints import reach
 from master_dataset.errors import MasterDatasetError
-from master_dataset.table.checks.fsck import TableFinding, Trouble, check_checkpoints
-from master_dataset.table.delta_log import commit_file, read_commits
-from master_dataset.table.ledger import read_ledger
+from master_dataset.table.checks.fsck import TableFinding, Trouble, check_checkpoints, missing_from_log
+from master_dataset.table.delta_log import commit_file
+from master_dataset.table.history import read_history
+from master_dataset.table.ledger import read_ledger_file
 from master_dataset.table.paths import own_folder
 from master_dataset.table.proofs import Kind, Proof
+from master_dataset.table.segments import sealed_commits, sealed_until
 
 DAMAGED_COMMITS = (Trouble.EMPTY_COMMIT, Trouble.TORN_COMMIT, Trouble.MISSING_COMMIT)
 
@@ -51,7 +53,8 @@ def take_out_unsynced(table: Path) -> list[str]:
     perhaps not synced yet; its records are archived again, from where the commits before it end.
     """
     taken: list[str] = []
-    commits, ledger = read_commits(table), read_ledger(table)
+    history = read_history(table)
+    commits, ledger = history.in_log, history.ledger
     if commits and commits[-1].damage and commits[-1].version > max(ledger, default=0):
         version = commits[-1].version
         _take_out(table, commit_file(table, version))
@@ -59,7 +62,21 @@ def take_out_unsynced(table: Path) -> list[str]:
         taken.append(f"{version:020}.json")
     while bad := list(check_checkpoints(table, all_of_them=False)):  # below the newest there may be another
         taken += take_out_strays(table, bad)
-    return taken
+    return taken + restore_log(table)
+
+
+def restore_log(table: Path) -> list[str]:
+    """Write sealed commits back into the log where Delta needs them, because its checkpoints are gone. Returns names.
+
+    A crash leaves some of them; the next repair writes the rest.
+    """
+    needed = set(missing_from_log(table, sealed_until(table)))
+    for sealed in sealed_commits(table, min(needed) - 1) if needed else ():
+        if sealed.version in needed:
+            _write_commit(commit_file(table, sealed.version), sealed.text)
+    if needed:
+        sync_folder(table / "_delta_log")
+    return [f"{version:020}.json" for version in sorted(needed)]
 
 
 def void_commits(table: Path, findings: Iterable[TableFinding]) -> list[int]:
@@ -90,7 +107,7 @@ def restore_proofs(table: Path, findings: Iterable[TableFinding]) -> list[int]:
 
     The next check compares their files with that proof.
     """
-    ledger, restored = read_ledger(table, sealed_only=True), []
+    ledger, restored = read_ledger_file(table, digest_only=True), []
     for finding in findings:
         if finding.trouble is Trouble.ALTERED_COMMIT and finding.version is not None:
             lines = commit_file(table, finding.version).read_bytes().splitlines()
@@ -106,13 +123,19 @@ def restore_proofs(table: Path, findings: Iterable[TableFinding]) -> list[int]:
 def _replace_commit(table: Path, version: int, actions: Iterable[Any]) -> None:
     """Take a commit's file out and write another one. A crash in between leaves a missing commit."""
     path = commit_file(table, version)
-    partial = path.with_name(f".{path.name}.partial")
     _take_out(table, path)
     reach("repair.taken_out")
-    partial.write_text("".join(json.dumps(action) + "\n" for action in actions), encoding="utf-8")
+    _write_commit(path, "".join(json.dumps(action) + "\n" for action in actions))
+    sync_folder(path.parent)
+
+
+def _write_commit(path: Path, text: str) -> None:
+    partial = path.with_name(f".{path.name}.partial")
+    path.parent.mkdir(exist_ok=True)
+    partial.write_text(text, encoding="utf-8")
     sync_file(partial)
     partial.rename(path)
-    sync_folder(path.parent)
+    path.with_name(f".{path.name}.crc").unlink(missing_ok=True)  # Hadoop's checksum of the file that was there before
 
 
 def forget_summaries(table: Path, version: int) -> None:
