@@ -247,6 +247,13 @@ class SourceWriter:
         writer, snapshot = self.speed_views.start_writer()
         self._writer = writer
         self.failpoint("speed.after_start")
+        if snapshot.meta is not None and self.speed_views.reader.has_long_keys():
+            log.warning(
+                "rebuilding", source=self.source.name, reason="an older version wrote keys that are too long now"
+            )
+            self.speed_views.runs.forget()
+            writer, snapshot = self.speed_views.start_writer()
+            self._writer = writer
         newest = publish_log.last(self.folder)
         if snapshot.meta is None:
             log.warning("redis_empty", source=self.source.name, cut=cut_to_json(newest.cut), run=newest.run)

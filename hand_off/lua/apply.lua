@@ -27,7 +27,7 @@ if not newest or cjson.decode(newest).gid ~= ARGV[4] then
   return 'RETRY'
 end
 -- The first write is one that Redis refuses when its memory is full; after it, none is refused.
-redis.call('HSET', KEYS[2], 'applied', ARGV[3], 'marked', ARGV[3], 'horizon', ARGV[7])
+redis.call('HSET', KEYS[2], 'applied', ARGV[3], 'marked', ARGV[3], 'horizon', ARGV[7], 'short_keys', 1)
 if wanted == 0 then
   redis.call('UNLINK', KEYS[4])
 end

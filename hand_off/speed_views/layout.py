@@ -2,7 +2,8 @@
 
     tidemark:{web}:epoch                        token of whoever may change what is applied
     tidemark:{web}:meta.2                       applied and marked (cuts), published (a run), horizon of the seen ids,
-                                                the topic's id, the generation that the speed views were created with;
+                                                the topic's id, the generation that the speed views were created with,
+                                                whether all keys are in short form (views/short_texts.py);
                                                 missing: Redis was lost, or has another layout
     tidemark:{web}:gens                         the generations in order, as JSON; the last one is written
     tidemark:{web}:seen                         name -> seen ids: 64-bit hashes of the ids of counted events

@@ -21,6 +21,7 @@ from hand_off.speed_views.layout import (
 )
 from hand_off.speed_views.scripts import Outcome, Scripts
 from master_dataset.cut import Cut, count_between
+from views.keys import has_long_text
 
 CLOCK_SKEW_MS = 1_000
 """How far a time may be ahead of the clock and still count as now."""
@@ -171,6 +172,17 @@ class SpeedReader:
     def states_of(self, gid: str, view: str, bucket: int) -> Iterator[tuple[bytes, bytes]]:
         """Key and state of each group of a bucket, some at a time; of one moment only if nobody writes there."""
         yield from self._client.hscan_iter(self._layout.data(gid, view, bucket), count=500)
+
+    def has_long_keys(self) -> bool:
+        """Whether states have keys that are stored in short form now. Reads all of them unless a newer writer wrote."""
+        if self._client.hexists(self._layout.meta, "short_keys"):
+            return False
+        return any(
+            has_long_text(key)
+            for gid in self.known_generations()
+            for view, bucket in self.all_buckets(gid)
+            for key, _ in self.states_of(gid, view, bucket)
+        )
 
     def size(self) -> tuple[int, int]:
         """How many states there are, and an estimate of the bytes they take in Redis, from samples."""

@@ -16,6 +16,7 @@ from serving_layer.errors import NotAcceptable
 from serving_layer.query.parameters import one_of, shown
 from serving_layer.query.result import Provenance, Result, ResultRow
 from serving_layer.query.times import iso, parse_zone
+from views.short_texts import MAX_BYTES
 
 Format = Literal["json", "ndjson", "csv"]
 MEDIA_TYPES: dict[Format, str] = {
@@ -137,6 +138,8 @@ def meta(of: Provenance) -> dict[str, Any]:
         "degraded": of.degraded,
         "why": of.why,
         "answers": of.answers,
+        "shortened_keys": of.shortened_keys,
+        "max_key_bytes": MAX_BYTES,
     }
 
 

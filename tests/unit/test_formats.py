@@ -55,6 +55,8 @@ META_JSON = {
     "degraded": False,
     "why": None,
     "answers": {"hits": {"kind": "count", "exact": True}, "visitors": {"exact": False, "error": "usually within 1.6%"}},
+    "shortened_keys": False,
+    "max_key_bytes": 1024,
 }
 ROWS_JSON = [
     {"bucket": "2026-03-01T00:00:00Z", "url": "/docs", "status": 200, "hits": 3, "visitors": 2},
