@@ -24,7 +24,7 @@ from hand_off.bucket_totals import by_name
 from hand_off.change_log import MAX_ENTRIES, entry_of
 from hand_off.errors import SpeedError
 from hand_off.ranks import numbers, ranked
-from hand_off.speed_views import Group, MicroBatch, Outcome, SpeedWriter, cut_text, new_id
+from hand_off.speed_views import Group, MicroBatch, Outcome, SpeedWriter, cut_text, memory_of, new_id
 from infra.clients.kafka import spark_kafka_options
 from infra.failpoints import reach
 from infra.settings import Settings
@@ -151,6 +151,8 @@ class Stream:
     cached_bytes: int = 0
     followed: frozenset[str] = frozenset()
     """Names of the views whose changes somebody follows."""
+    on_applied: Callable[[], None] = lambda: None
+    """Called after each micro-batch that Redis took."""
     failpoint: Callable[[str], None] = field(default=reach)
     _query: StreamingQuery | None = field(default=None, init=False)
     _refused: Outcome | None = field(default=None, init=False)
@@ -261,13 +263,18 @@ class Stream:
         pace.newest_ms = max(pace.newest_ms, delta.newest_ms)
         pace.seconds = time.monotonic() - began
         pace.all_seconds += pace.seconds
+        self.on_applied()
 
     def _apply(self, delta: Delta, end: Cut) -> None:
         name = new_id()
         while True:
             began = time.monotonic()
-            states = {group: delta.add(group, known) for group, known in self._known(delta.groups)}
+            states, grown = {}, 0
+            for group, known, size in self._known(delta.groups):
+                states[group] = delta.add(group, known)
+                grown -= 0 if known is None else self._memory_of(group, size)
             packed = {group: pack(self._views[group.view].algebras, state) for group, state in states.items()}
+            grown += sum(self._memory_of(group, len(state)) for group, state in packed.items())
             ranks = {
                 group: numbers(self._ranked[group.view], state)
                 for group, state in states.items()
@@ -275,7 +282,7 @@ class Stream:
             }
             changes = entry_of(delta.groups, self._followed_hashes)
             seen_ids = self._seen_ids_of(name, delta)
-            batch = MicroBatch(self.applied, end, self.gid, packed, *seen_ids, ranks, changes, MAX_ENTRIES)
+            batch = MicroBatch(self.applied, end, self.gid, packed, *seen_ids, ranks, changes, MAX_ENTRIES, grown)
             was_merged = time.monotonic()
             with self._applying:
                 outcome = self.writer.apply(batch)
@@ -306,21 +313,25 @@ class Stream:
             if len(delta.hashes):
                 self.seen_ids.add(SeenBatch(name, self._until(delta), delta.hashes))
 
-    def _known(self, groups: list[Group]) -> Iterator[tuple[Group, dict[str, Any] | None]]:
-        """The states of groups as Redis has them: those that we wrote lately are taken out of the cache."""
+    def _memory_of(self, group: Group, size: int) -> int:
+        return memory_of(group, size, len(self._ranked.get(group.view, ())))
+
+    def _known(self, groups: list[Group]) -> Iterator[tuple[Group, dict[str, Any] | None, int]]:
+        """The states of groups as Redis has them, and their packed sizes: the cache is emptied of what it has."""
         missing = [group for group in groups if group not in self.states]
         read = dict(zip(missing, self.writer.reader.read_states(self.gid, missing), strict=True))
         for group in groups:
             if group in read:
                 state = read[group]
-                yield group, None if state is None else unpack(self._views[group.view].algebras, state)
+                known = None if state is None else unpack(self._views[group.view].algebras, state)
+                yield group, known, len(state or b"")
             else:
-                yield group, self._take_out(group)
+                yield group, *self._take_out(group)
 
-    def _take_out(self, group: Group) -> dict[str, Any]:
+    def _take_out(self, group: Group) -> tuple[dict[str, Any], int]:
         state, size = self.states.pop(group)
         self.cached_bytes -= size
-        return state
+        return state, size
 
     def _seen_ids_of(self, name: str, delta: Delta) -> tuple[str, bytes, int, tuple[str, ...]]:
         if self.seen_ids is None:

@@ -106,6 +106,7 @@ class SourceWriter:
                 raise
             except Exception as error:  # Redis, Kafka, Spark, the disk: whatever it is, Redis knows where to go on
                 self.error = _one_line(error)
+                self._report_problem()
                 if _has_ended(self.spark):
                     raise SparkEnded(f"Spark ended under the speed layer: {self.error}") from error
                 log.warning("retrying", source=self.source.name, reason=self.error, failures=failures + 1)
@@ -137,12 +138,28 @@ class SourceWriter:
         stream = Stream(
             self.settings, self.source, Columns(views), writer, meta.applied, gid, seen_ids, checkpoint, self.limit,
             self.pace, failpoint=self.failpoint, followed=self.declarations.followed_views(self.source.name),
+            on_applied=self._clear_error,
         )  # fmt: skip
         stream.start(self.spark, self.bootstrap, begin)
         self.stream, self.starts = stream, self.starts + 1
         log.info("started", source=self.source.name, applied=cut_to_json(meta.applied), views=[v.name for v in views])
+        return stream.run(self.stopping, self._between)
+
+    def _between(self) -> None:
+        """Now and then, while a stream runs. An error is over when a micro-batch was applied, or nothing waits."""
+        stream = self.stream
+        if self.error and stream is not None and self.ends.has_read and not count_between(stream.applied, self.latest):
+            self._clear_error()
+        self._clean_up()
+
+    def _clear_error(self) -> None:
         self.error = ""
-        return stream.run(self.stopping, self._clean_up)
+
+    def _report_problem(self) -> None:
+        """Answers say why they are behind. Where Redis cannot be reached, they know that by themselves."""
+        if self._writer is not None:
+            with suppress(RedisError, OSError):
+                self._writer.report_problem(self.error)
 
     @contextmanager
     def _heartbeat(self, writer: SpeedWriter) -> Iterator[None]:
@@ -152,7 +169,7 @@ class SourceWriter:
         def beat() -> None:
             while not done.wait(HEARTBEAT_S):
                 with suppress(RedisError, OSError):
-                    writer.heartbeat(ALIVE_S, self._kafka_end(writer))
+                    writer.heartbeat(ALIVE_S, self._kafka_end(writer), self.error)
 
         thread = threading.Thread(target=beat, name=f"heartbeat-{self.source.name}", daemon=True)
         thread.start()
@@ -174,7 +191,7 @@ class SourceWriter:
         """Read where Kafka ends, from a thread of its own: a slow Kafka must stop neither heartbeat nor stream."""
         done, topic = threading.Event(), self.source.topic
         admin = KafkaAdmin(self.settings, self.bootstrap, KAFKA_TIMEOUT_S)
-        ends = self.ends = EndHistory()
+        ends = self.ends
 
         def read() -> None:
             count, counted = partitions, time.monotonic()
@@ -183,8 +200,10 @@ class SourceWriter:
                 with suppress(MasterDatasetError):  # it is asked again; until then the last end only gets older
                     if at - counted > CLEAN_UP_S:  # some may have been added
                         count, counted = existing_topics(admin).get(topic, count), at
-                    self.latest = read_end(admin, topic, count)
-                    ends.add(self.latest, at)
+                    end = read_end(admin, topic, count)
+                    if not done.is_set():
+                        self.latest = end
+                        ends.add(end, at)
 
         threading.Thread(target=read, name=f"kafka-end-{self.source.name}", daemon=True).start()
         try:

@@ -12,7 +12,7 @@ from serving_layer.query.plan import QueryPlan
 from serving_layer.query.result import BatchPart, Provenance, ResultRow, SpeedPart
 from serving_layer.readers.batch import OpenRun
 from serving_layer.readers.snapshot import Snapshot
-from serving_layer.readers.speed import SpeedSnapshot, behind
+from serving_layer.readers.speed import SpeedSnapshot, behind, why_behind
 from views.short_texts import is_short_form
 from views.view import View
 
@@ -84,7 +84,7 @@ def _degraded_reason(query: Query, snapshot: Snapshot) -> str | None:
         return behind(cut, speed.highest_cut)
     if query.cursor is not None and not is_below(query.cursor.applied, cut):
         return f"{behind(cut, query.cursor.applied)} Begin again with the first page."
-    return None
+    return None if speed.answer is None else why_behind(speed.answer)
 
 
 def exactness(view: View, name: str) -> dict[str, Any]:

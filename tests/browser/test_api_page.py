@@ -105,9 +105,10 @@ def test_a_view_that_cannot_be_answered_leaves_the_other_cards_of_the_overview(a
     card.get_by_text("The query needs too many states.").wait_for()
     others = page.locator(".card:not(.is-degraded)")
     wait_until("the other cards", lambda: others.count() == page.locator(".card").count() - 1, 60)
-    wait_until("their answers", lambda: {*others.locator(".headline").all_inner_texts()} == {"1"}, 60)
+    labels = others.locator(".headline-label")
+    wait_until("their answers", lambda: all(" in " in label for label in labels.all_inner_texts()), 60)
     api_page.served.engine.failures = {}
-    wait_until("its answer", lambda: card.locator(".headline").inner_text() == "1", 60)
+    card.get_by_text("hits in 24h").wait_for()
     page.close()
 
 

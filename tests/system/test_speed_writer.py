@@ -23,6 +23,7 @@ from tests.tiers import times
 from views import states
 from views.aggregates import Count, Distinct
 from views.columns import Columns, zero
+from views.keys import pack_key
 from views.source import Source
 from views.view import View
 
@@ -195,3 +196,43 @@ def test_whatever_happens_what_is_known_is_what_redis_has(
                 case "deaf":
                     writer.writer.is_deaf = bool(given_)
             writer.check()
+
+
+@pytest.mark.parametrize("key_bytes", [10, 300, 1_000])
+def test_the_size_of_states_is_about_what_redis_takes(writer: Writer, redis: Redis, key_bytes: int) -> None:
+    """However different the buckets are: one group in most of them, thousands in one, and states that grow."""
+    before = redis.info("memory")["used_memory"]
+    groups = [
+        *(Group(VIEW.hash, 0, pack_key(("x" * (key_bytes - 5) + str(number).zfill(5),))) for number in range(4_000)),
+        *(Group(VIEW.hash, 3600 * number, b"k") for number in range(1, 300)),
+    ]
+
+    def add(group: Group, known: dict[str, object] | None) -> dict[str, object]:
+        found = zero(VIEW) if known is None else known
+        found["hits"] = VIEW.algebras["hits"].add_all(found["hits"], [1], ())
+        return found
+
+    for end in (1, 2, 3):
+        hashes = np.arange(end, end + 1, dtype=np.int64)
+        writer.stream._apply(Delta(groups, add, hashes, 1, 1, 1, 0), {0: end})
+    taken = redis.info("memory")["used_memory"] - before
+    states, size = writer.speed_views.reader.size()
+    assert states == len(groups)
+    assert 0.5 < size / taken < 2, (size, taken)
+    writer.stream.states.clear()
+    writer.stream.cached_bytes = 0
+    writer.stream._apply(Delta(groups, add, np.empty(0, dtype=np.int64), 1, 1, 1, 0), {0: 4})
+    assert writer.speed_views.reader.size() == (states, size), "states that are as long as before take no more"
+
+
+def test_keys_of_an_older_version_are_found_until_a_new_writer_wrote(writer: Writer, redis: Redis) -> None:
+    reader, layout = writer.speed_views.reader, writer.speed_views.layout
+    assert not reader.has_long_keys()
+    writer.write("aab")
+    assert not reader.has_long_keys()
+    redis.hdel(layout.meta, "short_keys")
+    assert not reader.has_long_keys(), "it has none"
+    redis.hset(layout.data(writer.stream.gid, VIEW.hash, 0), pack_key(("x" * 2_000,)), b"state")
+    assert reader.has_long_keys()
+    writer.write("ab")
+    assert not reader.has_long_keys(), "whoever writes now has looked"
