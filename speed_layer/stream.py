@@ -31,6 +31,7 @@ from infra.settings import Settings
 from infra.spark.session import BARE_FILE_SYSTEM, planned_end
 from master_dataset.cut import Cut, count_between, cut_to_json, is_below
 from speed_layer.micro_batch import Delta, delta_of
+from speed_layer.redis_share import RedisShare
 from speed_layer.seen_ids import SeenBatch, SeenIds, to_bytes
 from views.columns import Columns
 from views.on_spark.columns import evaluated
@@ -153,6 +154,8 @@ class Stream:
     """Names of the views whose changes somebody follows."""
     on_applied: Callable[[], None] = lambda: None
     """Called after each micro-batch that Redis took."""
+    share: RedisShare | None = None
+    """What the source may take of Redis; None: all of it."""
     failpoint: Callable[[str], None] = field(default=reach)
     _query: StreamingQuery | None = field(default=None, init=False)
     _refused: Outcome | None = field(default=None, init=False)
@@ -284,6 +287,8 @@ class Stream:
             seen_ids = self._seen_ids_of(name, delta)
             batch = MicroBatch(self.applied, end, self.gid, packed, *seen_ids, ranks, changes, MAX_ENTRIES, grown)
             was_merged = time.monotonic()
+            if self.share is not None:
+                self.share.check(grown)
             with self._applying:
                 outcome = self.writer.apply(batch)
                 if outcome in (Outcome.OK, Outcome.ALREADY):

@@ -39,6 +39,7 @@ from master_dataset.kafka.positions import Positions, check_topic_id, read_end, 
 from master_dataset.kafka.topics import existing_topics
 from master_dataset.table import coverage
 from master_dataset.table.paths import table_path
+from speed_layer.redis_share import RedisShare
 from speed_layer.seen_id_loader import first_time_ms, is_lacking, load_seen_ids
 from speed_layer.seen_ids import SeenIds, from_bytes
 from speed_layer.stream import Ended, EndReason, Pace, Stream
@@ -87,6 +88,8 @@ class SourceWriter:
         self.table = table_path(self.settings, self.source.name)
         self.horizon_ms = int(self.settings.speed_dedup_horizon_s * 1000)
         self.speed_views = SpeedViews(redis_client(self.settings, where.redis, timeout_s=30), self.source.name)
+        sources = sorted({view.source.name for view in self.declarations.views.values()})
+        self._share = RedisShare.of(self.speed_views.client, self.source.name, sources)
         self._writer: SpeedWriter | None = None
         self._cleaned_up = 0.0
 
@@ -138,7 +141,7 @@ class SourceWriter:
         stream = Stream(
             self.settings, self.source, Columns(views), writer, meta.applied, gid, seen_ids, checkpoint, self.limit,
             self.pace, failpoint=self.failpoint, followed=self.declarations.followed_views(self.source.name),
-            on_applied=self._clear_error,
+            on_applied=self._clear_error, share=self._share,
         )  # fmt: skip
         stream.start(self.spark, self.bootstrap, begin)
         self.stream, self.starts = stream, self.starts + 1
