@@ -30,6 +30,7 @@ from infra.failpoints import reach
 from infra.settings import Settings
 from infra.spark.session import BARE_FILE_SYSTEM, planned_end
 from master_dataset.cut import Cut, count_between, cut_to_json, is_below
+from speed_layer.batch_size import BatchSize
 from speed_layer.micro_batch import Delta, delta_of
 from speed_layer.redis_share import RedisShare
 from speed_layer.seen_ids import SeenBatch, SeenIds, to_bytes
@@ -96,7 +97,8 @@ class EndReason(StrEnum):
     FENCED = "fenced"
     """Somebody else owns the epoch."""
     MOVED = "moved"
-    """Redis is at another cut than ours, or refused a micro-batch: a new stream starts at what Redis says."""
+    """Redis is at another cut than ours, or refused a micro-batch, or micro-batches should have another size: a new
+    stream starts at what Redis says."""
     FAILED = "failed"
 
 
@@ -143,6 +145,8 @@ class Stream:
     checkpoint: Path
     limit: int
     """Maximum of events in a micro-batch."""
+    batch_size: BatchSize | None = None
+    """What the limit should be, by the size of events; None: it is left as it is."""
     pace: Pace = field(default_factory=Pace)
     size: int = 0
     """Of the micro-batch that was tried last."""
@@ -161,6 +165,8 @@ class Stream:
     _refused: Outcome | None = field(default=None, init=False)
     _failure: Exception | None = field(default=None, init=False)
     _micro_batches: int = field(default=0, init=False)
+    _suits: bool = field(default=True, init=False)
+    """Whether the limit is still right."""
     _applying: threading.Lock = field(default_factory=threading.Lock, init=False)
     """Held while `applied` may differ from Redis's."""
 
@@ -226,6 +232,8 @@ class Stream:
 
     def _check_redis(self) -> EndReason | None:
         """None while Redis is at our epoch and our cut; else it was lost, rolled back or taken over."""
+        if not self._suits:
+            return EndReason.MOVED
         with self._applying:
             snapshot = self.writer.reader.snapshot()
             if snapshot.epoch != self.writer.token:
@@ -260,6 +268,9 @@ class Stream:
         self.failpoint("speed.after_apply")
         pace = self.pace
         self._micro_batches += 1
+        if self.batch_size is not None:
+            self.batch_size.record(size, delta.size)
+            self._suits = self.batch_size.suits(self.limit, size, delta.size, self._micro_batches)
         pace.micro_batches += 1
         pace.events += delta.events
         pace.duplicates += delta.duplicates

@@ -39,6 +39,7 @@ from master_dataset.kafka.positions import Positions, check_topic_id, read_end, 
 from master_dataset.kafka.topics import existing_topics
 from master_dataset.table import coverage
 from master_dataset.table.paths import table_path
+from speed_layer.batch_size import BatchSize
 from speed_layer.redis_share import RedisShare
 from speed_layer.seen_id_loader import first_time_ms, is_lacking, load_seen_ids
 from speed_layer.seen_ids import SeenIds, from_bytes
@@ -54,9 +55,6 @@ ALIVE_S = 4.0
 CLEAN_UP_S = 5.0
 KAFKA_TIMEOUT_S = 2.0
 MIN_PAUSE_S, MAX_PAUSE_S = 0.2, 10.0
-MIN_LIMIT = 1_000
-ENOUGH = 20
-"""After a stream applied more micro-batches than this, the limit is that of the settings again."""
 
 log = structlog.get_logger()
 
@@ -77,11 +75,9 @@ class SourceWriter:
     latest: Cut = field(default_factory=dict)
     ends: EndHistory = field(default_factory=EndHistory)
     starts: int = 0
-    limit: int = 0
-    """Maximum of events in a micro-batch."""
 
     def __post_init__(self) -> None:
-        self.limit = self.limit or self.settings.speed_max_events
+        self.batch_size = BatchSize(self.settings.speed_max_events, self.settings.speed_max_mb * 1_000_000)
         where = addresses(self.settings)
         self.bootstrap = where.kafka
         self.folder = BatchFolder.of(self.settings, self.source.name)
@@ -126,7 +122,8 @@ class SourceWriter:
         writer, meta, views, gid = self._become_writer(positions)
         with self._reading_kafka_end(len(positions.latest)), self._heartbeat(writer):
             ended = self._stream(writer, meta, views, gid, positions)
-        self._adapt_limit(ended)
+        if self.batch_size.adapt(ended.applied, ended.tried):
+            log.warning("limit_reduced", source=self.source.name, max_events=self.batch_size.allowed)
         if ended.reason == EndReason.FENCED:
             self._check_fence()
         if ended.failure is not None:
@@ -137,11 +134,12 @@ class SourceWriter:
     ) -> Ended:
         begin = self._begin(meta.applied, positions)
         seen_ids = self._seen_ids(writer, meta, positions)
+        limit = self.batch_size.limit(count_between(begin, positions.latest))
         checkpoint = Home(self.settings.home).spark / "checkpoints" / f"speed-{self.source.name}"
         stream = Stream(
-            self.settings, self.source, Columns(views), writer, meta.applied, gid, seen_ids, checkpoint, self.limit,
-            self.pace, failpoint=self.failpoint, followed=self.declarations.followed_views(self.source.name),
-            on_applied=self._clear_error, share=self._share,
+            self.settings, self.source, Columns(views), writer, meta.applied, gid, seen_ids, checkpoint, limit,
+            self.batch_size, self.pace, followed=self.declarations.followed_views(self.source.name),
+            on_applied=self._clear_error, share=self._share, failpoint=self.failpoint,
         )  # fmt: skip
         stream.start(self.spark, self.bootstrap, begin)
         self.stream, self.starts = stream, self.starts + 1
@@ -213,14 +211,6 @@ class SourceWriter:
             yield
         finally:
             done.set()  # and no waiting for it: Kafka may be why we start again
-
-    def _adapt_limit(self, ended: Ended) -> None:
-        """A large micro-batch that failed may have been too large: the next are smaller, until enough succeeded."""
-        if ended.applied > ENOUGH:
-            self.limit = max(self.limit, self.settings.speed_max_events)
-        if ended.tried > MIN_LIMIT:
-            self.limit = max(min(self.limit, ended.tried) // 2, MIN_LIMIT)
-            log.warning("limit_reduced", source=self.source.name, max_events=self.limit)
 
     def _wait_for_others(self) -> None:
         """Two writers would be safe, but each would stop the other for ever."""
