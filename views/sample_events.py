@@ -27,7 +27,7 @@ from views.view import View
 
 START = datetime(2026, 3, 1, 22, tzinfo=UTC)
 SPAN_S = 4 * 3600
-LONG = ("é✓𝄞" * 500, "é✓𝄞" * 500 + "/", "x" * 1_024, "x" * 1_025)
+LONG = ("é✓𝄞" * 114, "é✓𝄞" * 114 + "/", "x" * 1_024, "x" * 1_025)
 """Around the length at which texts are shortened, with characters of one to four bytes. Most begin alike."""
 STRINGS = (
     "", "a", "b", "/", "/docs/a.html", "Ünï ✓", "it's", 'q"\\', "line\nend", "x" * 40, " padded ", "12", "-7", *LONG,
