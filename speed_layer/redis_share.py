@@ -52,10 +52,11 @@ class RedisShare:
         is_own = own + grown <= guaranteed and used + grown <= maximum
         if not is_own and used + grown + kept > maximum * GIVEN_OUT:
             name = self.speed_views.source
+            what = f"Source {name!r} has taken its share of Redis" if kept else "Redis is full"
             raise OutOfShare(
-                f"Source {name!r} has taken its share of Redis: its states take {own / MB:,.0f} MB, and the next "
-                f"micro-batch needs {grown / MB:,.1f} MB more. Redis has {used / MB:,.0f} of {maximum / MB:,.0f} MB in "
-                f"use, and {kept / MB:,.0f} MB are kept for other sources. Nothing was written. A batch run frees what "
+                f"{what}: the states of {name!r} take {own / MB:,.1f} MB, and the next micro-batch needs "
+                f"{grown / MB:,.1f} MB more. Redis has {used / MB:,.1f} of {maximum / MB:,.1f} MB in use, and "
+                f"{kept / MB:,.1f} MB are kept for other sources. Nothing was written. A batch run frees what "
                 f"it takes over (`tidemark batch run --source {name}`), or give Redis more: redis_max_memory_mb, or "
                 "maxmemory of your own."
             )

@@ -273,7 +273,7 @@ class SourceWriter:
             self.failpoint("speed.after_init")
         elif newest.run > snapshot.meta.published:
             self.speed_views.runs.publish(newest.run, newest.cut)
-        writer.heartbeat(ALIVE_S)
+        writer.heartbeat(ALIVE_S, problem=self.error)
         snapshot = self.speed_views.reader.snapshot()
         if snapshot.epoch != writer.token or snapshot.meta is None:
             raise SpeedError(f"Source {self.source.name!r}: another writer started at the same moment.")
