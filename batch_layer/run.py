@@ -47,6 +47,7 @@ from master_dataset.reading.read_spark import records_between, without_duplicate
 from master_dataset.table.fields import check_fields
 from master_dataset.table.paths import table_path
 from views.declarations import declared_by
+from views.short_texts import MAX_BYTES
 from views.view import View
 
 log = structlog.get_logger()
@@ -261,7 +262,7 @@ class _Run:
             return (merge_ids(self.spark, self.folder.ids, names, name, hashes, base.duplicates + found.duplicates),)
 
     def _compute(self, number: int, view: View, cut: Cut, base: Manifest | None, found: Counted) -> ViewData:
-        known = next((data for data in base.views if data.hash == view.hash), None) if base is not None else None
+        known = self._known(view, base) if base is not None else None
         if known is not None and found.ids is None:
             return self._indexed(number, view, replace(known, kind="continued", seconds=0.0), known)
         table = self.folder.table(view.name, view.hash)
@@ -281,6 +282,17 @@ class _Run:
         data = self._indexed(number, view, data, known)
         log.info("view_computed", view=view.name, kind=data.kind, events=count, rows=data.rows, seconds=data.seconds)
         return data
+
+    def _known(self, view: View, base: Manifest) -> ViewData | None:
+        """What the base has of a view; None where the view is new, or an older Tidemark wrote keys too long for now."""
+        known = next((data for data in base.views if data.hash == view.hash), None)
+        if known is None or known.max_key_bytes:
+            return known
+        with closing(open_index(self.folder.indexes / name for name in known.index)) as index:
+            if index.has_long_keys():
+                log.warning("recomputing_view", view=view.name, reason=f"run {base.run} has keys that are too long now")
+                return None
+        return known
 
     def _compared(self, number: int, cut: Cut, computed: tuple[ViewData, ...]) -> tuple[ViewData, ...]:
         """The views, each with what the comparison with the speed view found."""
@@ -303,7 +315,7 @@ class _Run:
         finally:
             if before is not None:
                 before.close()
-        return replace(data, index=names)
+        return replace(data, index=names, max_key_bytes=MAX_BYTES)
 
     def _index_before(self, known: ViewData | None) -> Index | None:
         """The index of the run before, if it can be gone on from; else all days are indexed again, from their files."""

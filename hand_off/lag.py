@@ -42,6 +42,11 @@ class EndHistory:
     ends: list[tuple[Cut, float]] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
+    @property
+    def has_read(self) -> bool:
+        """Whether an end was read."""
+        return bool(self.ends)
+
     def add(self, end: Cut, at: float) -> None:
         """Kafka ended there. Times are of one clock, in seconds."""
         with self._lock:

@@ -46,6 +46,8 @@ class ViewData:
     seconds: float
     compared: dict[str, Any] | None = None
     """What the comparison with the speed view found (`consistency.to_json`)."""
+    max_key_bytes: int = 0
+    """The longest text in its keys (views/short_texts.py). 0: an older Tidemark wrote it, without a limit."""
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from serving_layer.query.presentation_cache import PresentationCache
 from serving_layer.query.result import BatchPart, Result, SpeedPart
 from serving_layer.readers.batch import BatchViewReader
 from serving_layer.readers.snapshot import MAX_TRIES, Snapshot, SourceReaders, combine, frozen_reason, run_for
-from serving_layer.readers.speed import SpeedStatus, SpeedViewReader
+from serving_layer.readers.speed import SpeedStatus, SpeedViewReader, why_behind
 from views.declarations import Declarations
 from views.view import View
 
@@ -115,9 +115,8 @@ class QueryEngine:
             speed = readers.speed.read(run.run, run.cut, ())
             if speed.is_refused and readers.batch.is_pinned:
                 return SourceStatus(provenance.batch_part(run, read=False), None, frozen_reason(run), is_frozen=True)
-            return SourceStatus(
-                provenance.batch_part(run, read=False), provenance.speed_part(speed, read=False), speed.reason
-            )
+            why = speed.reason if speed.answer is None else why_behind(speed.answer)
+            return SourceStatus(provenance.batch_part(run, read=False), provenance.speed_part(speed, read=False), why)
 
     def folder(self, source: str) -> BatchFolder:
         """The folder with the batch data of a source."""

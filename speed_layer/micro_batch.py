@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
@@ -21,7 +22,7 @@ from hand_off.bucket_totals import by_name, totals
 from hand_off.speed_views import ALL_KEYS, Group, totals_of
 from speed_layer.seen_ids import Hashes, SeenIds
 from views import states
-from views.columns import ID, KAFKA, OFFSET, PARTITION, VALID, Columns, add_rows, groups_of, zero
+from views.columns import ID, KAFKA, OFFSET, PARTITION, SIZE, VALID, Columns, add_rows, groups_of, zero
 from views.keys import pack_key
 from views.on_spark.columns import states_of, without_rows
 from views.view import View
@@ -47,6 +48,8 @@ class Delta(NamedTuple):
     events: int
     """How many count."""
     duplicates: int
+    size: int = 0
+    """Bytes of all records, and of what was collected of them."""
 
 
 @dataclass(frozen=True)
@@ -68,9 +71,10 @@ def delta_of(rows: DataFrame, columns: Columns, seen_ids: SeenIds | None, *, is_
 
 def _folded(rows: DataFrame, columns: Columns, seen_ids: SeenIds | None) -> Delta:
     found = rows.toArrow()
+    size = int(pc.sum(found.column(SIZE)).as_py() or 0) + found.nbytes
     found = found.filter(found.column(VALID))
     counted = _count(found, seen_ids)
-    table = {name: _listed(found.column(name)) for name in found.column_names if name not in (VALID, ID, KAFKA)}
+    table = {name: _listed(found.column(name)) for name in found.column_names if name not in (VALID, ID, KAFKA, SIZE)}
     wanted = np.flatnonzero(counted.keep).tolist()
     views = by_name(columns.views)
     rows_of: dict[Group, list[int]] = {}
@@ -87,14 +91,15 @@ def _folded(rows: DataFrame, columns: Columns, seen_ids: SeenIds | None) -> Delt
         add_rows(view, columns, table, states_, rows_of[group])
         return states_
 
-    return _delta(list(rows_of), add, counted)
+    return _delta(list(rows_of), add, counted, size)
 
 
 def _aggregated(rows: DataFrame, columns: Columns, seen_ids: SeenIds | None) -> Delta:
     kept = rows.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         valid = kept.where(VALID)
-        found = valid.select(ID, PARTITION, OFFSET, KAFKA).toArrow()
+        found = valid.select(ID, PARTITION, OFFSET, KAFKA, SIZE).toArrow()
+        size = int(pc.sum(found.column(SIZE)).as_py() or 0) + found.nbytes
         counted = _count(found, seen_ids)
         dropped = np.flatnonzero(~counted.keep)
         locations = zip(_numbers(found, PARTITION)[dropped], _numbers(found, OFFSET)[dropped], strict=True)
@@ -112,7 +117,7 @@ def _aggregated(rows: DataFrame, columns: Columns, seen_ids: SeenIds | None) -> 
         more = states.unpack(algebras, packed[group])
         return more if known is None else states.merge(algebras, known, more)
 
-    return _delta(list(packed), add, counted)
+    return _delta(list(packed), add, counted, size)
 
 
 def _packed(view: View, found: pa.Table) -> dict[Group, bytes]:
@@ -161,6 +166,6 @@ def _numbers(found: pa.Table, name: str) -> Hashes:
     return numbers
 
 
-def _delta(groups: list[Group], add: Adding, counted: _Counted) -> Delta:
+def _delta(groups: list[Group], add: Adding, counted: _Counted, size: int) -> Delta:
     duplicates = len(counted.keep) - counted.events
-    return Delta(groups, add, counted.hashes, counted.oldest_ms, counted.newest_ms, counted.events, duplicates)
+    return Delta(groups, add, counted.hashes, counted.oldest_ms, counted.newest_ms, counted.events, duplicates, size)

@@ -24,13 +24,15 @@ from hand_off.bucket_totals import by_name
 from hand_off.change_log import MAX_ENTRIES, entry_of
 from hand_off.errors import SpeedError
 from hand_off.ranks import numbers, ranked
-from hand_off.speed_views import Group, MicroBatch, Outcome, SpeedWriter, cut_text, new_id
+from hand_off.speed_views import Group, MicroBatch, Outcome, SpeedWriter, cut_text, memory_of, new_id
 from infra.clients.kafka import spark_kafka_options
 from infra.failpoints import reach
 from infra.settings import Settings
 from infra.spark.session import BARE_FILE_SYSTEM, planned_end
 from master_dataset.cut import Cut, count_between, cut_to_json, is_below
+from speed_layer.batch_size import BatchSize
 from speed_layer.micro_batch import Delta, delta_of
+from speed_layer.redis_share import RedisShare
 from speed_layer.seen_ids import SeenBatch, SeenIds, to_bytes
 from views.columns import Columns
 from views.on_spark.columns import evaluated
@@ -95,7 +97,8 @@ class EndReason(StrEnum):
     FENCED = "fenced"
     """Somebody else owns the epoch."""
     MOVED = "moved"
-    """Redis is at another cut than ours, or refused a micro-batch: a new stream starts at what Redis says."""
+    """Redis is at another cut than ours, or refused a micro-batch, or micro-batches should have another size: a new
+    stream starts at what Redis says."""
     FAILED = "failed"
 
 
@@ -142,6 +145,8 @@ class Stream:
     checkpoint: Path
     limit: int
     """Maximum of events in a micro-batch."""
+    batch_size: BatchSize | None = None
+    """What the limit should be, by the size of events; None: it is left as it is."""
     pace: Pace = field(default_factory=Pace)
     size: int = 0
     """Of the micro-batch that was tried last."""
@@ -151,11 +156,17 @@ class Stream:
     cached_bytes: int = 0
     followed: frozenset[str] = frozenset()
     """Names of the views whose changes somebody follows."""
+    on_applied: Callable[[], None] = lambda: None
+    """Called after each micro-batch that Redis took."""
+    share: RedisShare | None = None
+    """What the source may take of Redis; None: all of it."""
     failpoint: Callable[[str], None] = field(default=reach)
     _query: StreamingQuery | None = field(default=None, init=False)
     _refused: Outcome | None = field(default=None, init=False)
     _failure: Exception | None = field(default=None, init=False)
     _micro_batches: int = field(default=0, init=False)
+    _suits: bool = field(default=True, init=False)
+    """Whether the limit is still right."""
     _applying: threading.Lock = field(default_factory=threading.Lock, init=False)
     """Held while `applied` may differ from Redis's."""
 
@@ -221,6 +232,8 @@ class Stream:
 
     def _check_redis(self) -> EndReason | None:
         """None while Redis is at our epoch and our cut; else it was lost, rolled back or taken over."""
+        if not self._suits:
+            return EndReason.MOVED
         with self._applying:
             snapshot = self.writer.reader.snapshot()
             if snapshot.epoch != self.writer.token:
@@ -255,19 +268,27 @@ class Stream:
         self.failpoint("speed.after_apply")
         pace = self.pace
         self._micro_batches += 1
+        if self.batch_size is not None:
+            self.batch_size.record(size, delta.size)
+            self._suits = self.batch_size.suits(self.limit, size, delta.size, self._micro_batches)
         pace.micro_batches += 1
         pace.events += delta.events
         pace.duplicates += delta.duplicates
         pace.newest_ms = max(pace.newest_ms, delta.newest_ms)
         pace.seconds = time.monotonic() - began
         pace.all_seconds += pace.seconds
+        self.on_applied()
 
     def _apply(self, delta: Delta, end: Cut) -> None:
         name = new_id()
         while True:
             began = time.monotonic()
-            states = {group: delta.add(group, known) for group, known in self._known(delta.groups)}
+            states, grown = {}, 0
+            for group, known, size in self._known(delta.groups):
+                states[group] = delta.add(group, known)
+                grown -= 0 if known is None else self._memory_of(group, size)
             packed = {group: pack(self._views[group.view].algebras, state) for group, state in states.items()}
+            grown += sum(self._memory_of(group, len(state)) for group, state in packed.items())
             ranks = {
                 group: numbers(self._ranked[group.view], state)
                 for group, state in states.items()
@@ -275,8 +296,10 @@ class Stream:
             }
             changes = entry_of(delta.groups, self._followed_hashes)
             seen_ids = self._seen_ids_of(name, delta)
-            batch = MicroBatch(self.applied, end, self.gid, packed, *seen_ids, ranks, changes, MAX_ENTRIES)
+            batch = MicroBatch(self.applied, end, self.gid, packed, *seen_ids, ranks, changes, MAX_ENTRIES, grown)
             was_merged = time.monotonic()
+            if self.share is not None:
+                self.share.check(grown)
             with self._applying:
                 outcome = self.writer.apply(batch)
                 if outcome in (Outcome.OK, Outcome.ALREADY):
@@ -306,21 +329,25 @@ class Stream:
             if len(delta.hashes):
                 self.seen_ids.add(SeenBatch(name, self._until(delta), delta.hashes))
 
-    def _known(self, groups: list[Group]) -> Iterator[tuple[Group, dict[str, Any] | None]]:
-        """The states of groups as Redis has them: those that we wrote lately are taken out of the cache."""
+    def _memory_of(self, group: Group, size: int) -> int:
+        return memory_of(group, size, len(self._ranked.get(group.view, ())))
+
+    def _known(self, groups: list[Group]) -> Iterator[tuple[Group, dict[str, Any] | None, int]]:
+        """The states of groups as Redis has them, and their packed sizes: the cache is emptied of what it has."""
         missing = [group for group in groups if group not in self.states]
         read = dict(zip(missing, self.writer.reader.read_states(self.gid, missing), strict=True))
         for group in groups:
             if group in read:
                 state = read[group]
-                yield group, None if state is None else unpack(self._views[group.view].algebras, state)
+                known = None if state is None else unpack(self._views[group.view].algebras, state)
+                yield group, known, len(state or b"")
             else:
-                yield group, self._take_out(group)
+                yield group, *self._take_out(group)
 
-    def _take_out(self, group: Group) -> dict[str, Any]:
+    def _take_out(self, group: Group) -> tuple[dict[str, Any], int]:
         state, size = self.states.pop(group)
         self.cached_bytes -= size
-        return state
+        return state, size
 
     def _seen_ids_of(self, name: str, delta: Delta) -> tuple[str, bytes, int, tuple[str, ...]]:
         if self.seen_ids is None:

@@ -40,6 +40,8 @@ from master_dataset.kafka.positions import Positions, check_topic_id, read_end, 
 from master_dataset.kafka.topics import existing_topics
 from master_dataset.table import coverage
 from master_dataset.table.paths import table_path
+from speed_layer.batch_size import BatchSize
+from speed_layer.redis_share import RedisShare
 from speed_layer.seen_id_loader import first_time_ms, is_lacking, load_seen_ids
 from speed_layer.seen_ids import SeenIds, from_bytes
 from speed_layer.stream import Ended, EndReason, Pace, Stream
@@ -54,9 +56,6 @@ ALIVE_S = 4.0
 CLEAN_UP_S = 5.0
 KAFKA_TIMEOUT_S = 2.0
 MIN_PAUSE_S, MAX_PAUSE_S = 0.2, 10.0
-MIN_LIMIT = 1_000
-ENOUGH = 20
-"""After a stream applied more micro-batches than this, the limit is that of the settings again."""
 
 log = structlog.get_logger()
 
@@ -77,17 +76,17 @@ class SourceWriter:
     latest: Cut = field(default_factory=dict)
     ends: EndHistory = field(default_factory=EndHistory)
     starts: int = 0
-    limit: int = 0
-    """Maximum of events in a micro-batch."""
 
     def __post_init__(self) -> None:
-        self.limit = self.limit or self.settings.speed_max_events
+        self.batch_size = BatchSize(self.settings.speed_max_events, self.settings.speed_max_mb * 1_000_000)
         where = addresses(self.settings)
         self.bootstrap = where.kafka
         self.folder = BatchFolder.of(self.settings, self.source.name)
         self.table = table_path(self.settings, self.source.name)
         self.horizon_ms = int(self.settings.speed_dedup_horizon_s * 1000)
         self.speed_views = SpeedViews(redis_client(self.settings, where.redis, timeout_s=30), self.source.name)
+        sources = sorted({view.source.name for view in self.declarations.views.values()})
+        self._share = RedisShare.of(self.speed_views.client, self.source.name, sources)
         self._writer: SpeedWriter | None = None
         self._cleaned_up = 0.0
 
@@ -107,6 +106,7 @@ class SourceWriter:
                 raise
             except Exception as error:  # Redis, Kafka, Spark, the disk: whatever it is, Redis knows where to go on
                 self.error = _one_line(error)
+                self._report_problem()
                 if _has_ended(self.spark):
                     raise SparkEnded(f"Spark ended under the speed layer: {self.error}") from error
                 log.warning("retrying", source=self.source.name, reason=self.error, failures=failures + 1)
@@ -123,7 +123,8 @@ class SourceWriter:
         writer, meta, views, gid = self._become_writer(positions)
         with self._reading_kafka_end(len(positions.latest)), self._heartbeat(writer):
             ended = self._stream(writer, meta, views, gid, positions)
-        self._adapt_limit(ended)
+        if self.batch_size.adapt(ended.applied, ended.tried):
+            log.warning("limit_reduced", source=self.source.name, max_events=self.batch_size.allowed)
         if ended.reason == EndReason.FENCED:
             self._check_fence()
         if ended.failure is not None:
@@ -134,16 +135,33 @@ class SourceWriter:
     ) -> Ended:
         begin = self._begin(meta.applied, positions)
         seen_ids = self._seen_ids(writer, meta, positions)
+        limit = self.batch_size.limit(count_between(begin, positions.latest))
         checkpoint = Home(self.settings.home).spark / "checkpoints" / f"speed-{self.source.name}"
         stream = Stream(
-            self.settings, self.source, Columns(views), writer, meta.applied, gid, seen_ids, checkpoint, self.limit,
-            self.pace, failpoint=self.failpoint, followed=self.declarations.followed_views(self.source.name),
+            self.settings, self.source, Columns(views), writer, meta.applied, gid, seen_ids, checkpoint, limit,
+            self.batch_size, self.pace, followed=self.declarations.followed_views(self.source.name),
+            on_applied=self._clear_error, share=self._share, failpoint=self.failpoint,
         )  # fmt: skip
         stream.start(self.spark, self.bootstrap, begin)
         self.stream, self.starts = stream, self.starts + 1
         log.info("started", source=self.source.name, applied=cut_to_json(meta.applied), views=[v.name for v in views])
+        return stream.run(self.stopping, self._between)
+
+    def _between(self) -> None:
+        """Now and then, while a stream runs. An error is over when a micro-batch was applied, or nothing waits."""
+        stream = self.stream
+        if self.error and stream is not None and self.ends.has_read and not count_between(stream.applied, self.latest):
+            self._clear_error()
+        self._clean_up()
+
+    def _clear_error(self) -> None:
         self.error = ""
-        return stream.run(self.stopping, self._clean_up)
+
+    def _report_problem(self) -> None:
+        """Answers say why they are behind. Where Redis cannot be reached, they know that by themselves."""
+        if self._writer is not None:
+            with suppress(RedisError, OSError):
+                self._writer.report_problem(self.error)
 
     @contextmanager
     def _heartbeat(self, writer: SpeedWriter) -> Iterator[None]:
@@ -153,7 +171,7 @@ class SourceWriter:
         def beat() -> None:
             while not done.wait(HEARTBEAT_S):
                 with suppress(RedisError, OSError):
-                    writer.heartbeat(ALIVE_S, self._kafka_end(writer))
+                    writer.heartbeat(ALIVE_S, self._kafka_end(writer), self.error)
 
         thread = threading.Thread(target=beat, name=f"heartbeat-{self.source.name}", daemon=True)
         thread.start()
@@ -175,7 +193,7 @@ class SourceWriter:
         """Read where Kafka ends, from a thread of its own: a slow Kafka must stop neither heartbeat nor stream."""
         done, topic = threading.Event(), self.source.topic
         admin = KafkaAdmin(self.settings, self.bootstrap, KAFKA_TIMEOUT_S)
-        ends = self.ends = EndHistory()
+        ends = self.ends
 
         def read() -> None:
             count, counted = partitions, time.monotonic()
@@ -184,22 +202,16 @@ class SourceWriter:
                 with suppress(MasterDatasetError):  # it is asked again; until then the last end only gets older
                     if at - counted > CLEAN_UP_S:  # some may have been added
                         count, counted = existing_topics(admin).get(topic, count), at
-                    self.latest = read_end(admin, topic, count)
-                    ends.add(self.latest, at)
+                    end = read_end(admin, topic, count)
+                    if not done.is_set():
+                        self.latest = end
+                        ends.add(end, at)
 
         threading.Thread(target=read, name=f"kafka-end-{self.source.name}", daemon=True).start()
         try:
             yield
         finally:
             done.set()  # and no waiting for it: Kafka may be why we start again
-
-    def _adapt_limit(self, ended: Ended) -> None:
-        """A large micro-batch that failed may have been too large: the next are smaller, until enough succeeded."""
-        if ended.applied > ENOUGH:
-            self.limit = max(self.limit, self.settings.speed_max_events)
-        if ended.tried > MIN_LIMIT:
-            self.limit = max(min(self.limit, ended.tried) // 2, MIN_LIMIT)
-            log.warning("limit_reduced", source=self.source.name, max_events=self.limit)
 
     def _wait_for_others(self) -> None:
         """Two writers would be safe, but each would stop the other for ever."""
@@ -249,6 +261,13 @@ class SourceWriter:
         writer, snapshot = self.speed_views.start_writer()
         self._writer = writer
         self.failpoint("speed.after_start")
+        if snapshot.meta is not None and self.speed_views.reader.has_long_keys():
+            log.warning(
+                "rebuilding", source=self.source.name, reason="an older version wrote keys that are too long now"
+            )
+            self.speed_views.runs.forget()
+            writer, snapshot = self.speed_views.start_writer()
+            self._writer = writer
         newest = publish_log.last(self.folder)
         if snapshot.meta is None:
             log.warning("redis_empty", source=self.source.name, cut=cut_to_json(newest.cut), run=newest.run)
@@ -256,7 +275,7 @@ class SourceWriter:
             self.failpoint("speed.after_init")
         elif newest.run > snapshot.meta.published:
             self.speed_views.runs.publish(newest.run, newest.cut)
-        writer.heartbeat(ALIVE_S)
+        writer.heartbeat(ALIVE_S, problem=self.error)
         snapshot = self.speed_views.reader.snapshot()
         if snapshot.epoch != writer.token or snapshot.meta is None:
             raise SpeedError(f"Source {self.source.name!r}: another writer started at the same moment.")

@@ -34,6 +34,7 @@ from views.derived import Derived, Ratio
 from views.in_memory import Event
 from views.keys import pack_key
 from views.sample_events import generate
+from views.short_texts import MAX_BYTES
 from views.source import Source
 from views.states import merge, pack, unpack
 from views.view import View
@@ -173,6 +174,8 @@ class Place:
     home: Path
     views: Sequence[View] = VIEWS
     redis_url: str = "redis://127.0.0.1:1/0"
+    is_older: bool = False
+    """Whether a Tidemark that did not limit the length of texts wrote it."""
     settings: Settings = field(init=False)
 
     def __post_init__(self) -> None:
@@ -217,7 +220,7 @@ class Place:
         self, run: int, view: View, counted: list[Event], known: ViewData | None, changed_days: set[str] | None
     ) -> ViewData:
         by_day: dict[str, list[tuple[int, tuple[Any, ...], bytes]]] = {}
-        for (bucket, key), state in in_memory.fold(view, counted).items():
+        for (bucket, key), state in in_memory.fold(without_limit(view) if self.is_older else view, counted).items():
             by_day.setdefault(_day(bucket), []).append((bucket, key, pack(view.algebras, state)))
         table = self.folder.table(view.name, view.hash)
         files: dict[str, list[Path]] = {}
@@ -238,7 +241,26 @@ class Place:
             DataFile(day, str(path.relative_to(table)), 1, path.stat().st_size) for day in files for path in files[day]
         ]
         kept = [file for file in known.files if file.day not in files] if known else []
-        return ViewData(view.name, view.hash, "full", (*kept, *listed), len(counted), {}, names, 0.1)
+        return ViewData(
+            view.name,
+            view.hash,
+            "full",
+            (*kept, *listed),
+            len(counted),
+            {},
+            names,
+            0.1,
+            max_key_bytes=0 if self.is_older else MAX_BYTES,
+        )
+
+
+def without_limit(view: View) -> View:
+    """The view as an older Tidemark computed it: long texts are stored as they are."""
+    found = replace(view)
+    found.__dict__["key_expressions"] = found._declared_keys
+    found.__dict__["measures"] = {name: replace(each, of=each.declared) for name, each in view.measures.items()}
+    assert found.hash == view.hash
+    return found
 
 
 def _day(micros: int) -> str:

@@ -17,8 +17,8 @@ from views.keys import pack_key
 from views.typed_expression import TypedExpression
 from views.view import View
 
-VALID, ID, PARTITION, OFFSET, KAFKA, AT = "_valid", "_id", "partition", "offset", "_kafka", "_at"
-"""Whether a record is valid, the hash of its event's id, where it stands, Kafka's time (ms) and its own (µs)."""
+VALID, ID, PARTITION, OFFSET, KAFKA, AT, SIZE = "_valid", "_id", "partition", "offset", "_kafka", "_at", "_size"
+"""Whether a record is valid, the hash of its event's id, where it is, Kafka's time (ms), its own (µs), its bytes."""
 
 
 @dataclass(frozen=True)

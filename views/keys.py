@@ -13,6 +13,7 @@ from typing import Any
 
 from views.aggregates.numbers import FIRST_DAY
 from views.errors import StateError
+from views.short_texts import MAX_BYTES, is_long, shorten_value
 
 NULL, FALSE, TRUE, NUMBER, DAY, TEXT = range(1, 7)
 END, ESCAPED = b"\x00\x01", b"\x00\xff"
@@ -42,6 +43,16 @@ def _pack(value: Any) -> bytes:
         case date():
             return struct.pack(">BI", DAY, (value - FIRST_DAY).days + 2**31)
     raise StateError(f"{value!r} cannot be part of a key.")
+
+
+def shorten_key(packed: bytes) -> bytes:
+    """A key as it is stored: with its long texts in short form. An older Tidemark also wrote long ones."""
+    return pack_key([*map(shorten_value, unpack_key(packed))]) if has_long_text(packed) else packed
+
+
+def has_long_text(packed: bytes) -> bool:
+    """Whether a key has a text that is stored in short form now."""
+    return len(packed) > MAX_BYTES and any(isinstance(value, str) and is_long(value) for value in unpack_key(packed))
 
 
 def unpack_key(packed: bytes) -> tuple[Any, ...]:

@@ -27,7 +27,11 @@ from views.view import View
 
 START = datetime(2026, 3, 1, 22, tzinfo=UTC)
 SPAN_S = 4 * 3600
-STRINGS = ("", "a", "b", "/", "/docs/a.html", "Ünï ✓", "it's", 'q"\\', "line\nend", "x" * 40, " padded ", "12", "-7")
+LONG = ("é✓𝄞" * 114, "é✓𝄞" * 114 + "/", "x" * 1_024, "x" * 1_025)
+"""Around the length at which texts are shortened, with characters of one to four bytes. Most begin alike."""
+STRINGS = (
+    "", "a", "b", "/", "/docs/a.html", "Ünï ✓", "it's", 'q"\\', "line\nend", "x" * 40, " padded ", "12", "-7", *LONG,
+)  # fmt: skip
 NUMBERS = (0, 1, -1, 2, 10, 99, 500, 3)
 FLOATS = (0.0, 1.5, -2.25, 0.1, 1e-12, 1e9, 123.456, 1e300)
 ABSENT, NULL = 0.08, 0.06

@@ -17,6 +17,7 @@ from views.expressions import Scope, parse, parse_condition
 from views.field_types import Field, FieldType
 from views.functions import cast_to, field_at, finite
 from views.grain import Grain, parse_grain
+from views.short_texts import shortened
 from views.source import NAME, Source
 from views.typed_expression import TypedExpression
 from views.types import BIGINT, DOUBLE, fit
@@ -36,6 +37,8 @@ class Measure:
     of: TypedExpression | None
     where: TypedExpression | None
     algebra: Algebra
+    declared: TypedExpression | None = None
+    """`of` as it was declared. Where states hold many texts, `of` is the short form of long ones."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,8 @@ class View:
         )
 
     Keys, `where` and what aggregates look at are Spark SQL over the source's fields. An event whose key is null is
-    counted under the key null. Everything is checked here: a view that can be declared can be computed.
+    counted under the key null; a text of more than 1,024 bytes under its short form (short_texts.py). Everything is
+    checked here: a view that can be declared can be computed.
     """
 
     name: str
@@ -89,7 +93,11 @@ class View:
 
     @cached_property
     def key_expressions(self) -> dict[str, TypedExpression]:
-        """Its keys, in the order in which they were declared."""
+        """Its keys as they are stored, with long texts in short form, in the order in which they were declared."""
+        return {name: shortened(key) for name, key in self._declared_keys.items()}
+
+    @cached_property
+    def _declared_keys(self) -> dict[str, TypedExpression]:
         found = {name: self._parsed(f"key {name!r}", text) for name, text in self.keys.items()}
         for name, key in found.items():
             if key.type.kind not in KEY_KINDS:
@@ -181,7 +189,10 @@ class View:
         return {".".join(path): _declared(self.source.schema, path).ddl() for path in self.scope.used}
 
     def definition(self) -> str:
-        """What the view means, as JSON text: its expressions as they are computed, not as they were typed in."""
+        """What the view means, as JSON text: its expressions as they are computed, not as they were typed in.
+
+        That long texts are shortened is left out: it is the same for all views, and began after some were computed.
+        """
         meaning = {
             "format": FORMAT,
             "name": self.name,
@@ -189,12 +200,12 @@ class View:
             "id": self.source.id_field,
             "time": self.source.time_field,
             "grain_s": self._grain.seconds,
-            "keys": {name: _meaning(key) for name, key in self.key_expressions.items()},
+            "keys": {name: _meaning(key) for name, key in self._declared_keys.items()},
             "where": _meaning(self.condition),
             "answers": {
                 name: {
                     "aggregate": type(self.answers[name]).__name__,
-                    "of": _meaning(measure.of),
+                    "of": _meaning(measure.declared),
                     "where": _meaning(measure.where),
                     **self._aggregate(name).meaning(),
                 }
@@ -278,7 +289,8 @@ class View:
             algebra = answer.algebra(of)
         except ExpressionError as error:
             raise ViewError(f"View {self.name!r}, {place}: {text!r}: {error}") from None
-        return Measure(of, self._condition(f"{place}, where", answer.where), algebra)
+        stored = shortened(of) if of is not None and algebra.stores_texts else of
+        return Measure(stored, self._condition(f"{place}, where", answer.where), algebra, declared=of)
 
     def _parsed(self, place: str, text: str, scope: Scope | None = None) -> TypedExpression:
         try:

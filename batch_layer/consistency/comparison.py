@@ -153,6 +153,8 @@ class Comparison:
         if closed.before.run and closed.before.catalog.get(view.name) != view.hash:
             return _not(about, f"run {closed.before.run} does not have it in this version")
         with closing(self._index_of(closed.before, view)) as before, closing(self._open(names)) as after:
+            if self._has_long_keys(closed.before, view, before):
+                return _not(about, f"run {closed.before.run} has keys that are stored in short form now")
             found = differences(
                 view, speed_views, closed.generations, before, after, self.settings.consistency_groups, run
             )
@@ -172,6 +174,11 @@ class Comparison:
 
     def _index_of(self, entry: Entry, view: View) -> Index:
         return self._open(read_manifest(self.folder, entry.run).view(view.name).index if entry.run else ())
+
+    def _has_long_keys(self, entry: Entry, view: View, index: Index) -> bool:
+        """Whether an older Tidemark computed the run, with keys that are too long now."""
+        is_limited = not entry.run or read_manifest(self.folder, entry.run).view(view.name).max_key_bytes > 0
+        return not is_limited and index.has_long_keys()
 
     def _open(self, names: Iterable[str]) -> Index:
         return open_index(self.folder.indexes / name for name in names)

@@ -36,6 +36,7 @@ from batch_layer.index.layout import (
 )
 from batch_layer.index.sums import Chosen, Sums, added, choose, chosen_keys
 from hand_off.errors import BatchError
+from views.keys import has_long_text
 
 LAST = b"\xff" * NUMBER.size
 CHECK_EVERY = 1_000
@@ -212,6 +213,11 @@ class Index:
                 if number is not None:
                     return int(NUMBER.unpack(number)[0])
         return None
+
+    def has_long_keys(self) -> bool:
+        """Whether a key has a text that is stored in short form now: an older Tidemark wrote it. Reads all keys."""
+        with self._held.reading():
+            return any(has_long_text(key) for file in self.files for _, key in file.entries(KEYS))
 
     def _whole(self, name: bytes) -> bytes:
         number = self.number_of(name)

@@ -4,7 +4,7 @@
 -- all of one moment. How many keys is -1: all that begin so.
 -- In the place of the 1 may stand rank:depth:whole. Then these are the keys, and in each bucket the `depth` keys beside
 -- them that have the largest numbers; the states of the first `whole` keys are whole, of the others come the headers.
--- Returns OK, applied, published, now in ms, the writer's last report of Kafka's end, the generation that the speed
+-- Returns OK, applied, published, now in ms, the writer's last report of Kafka's end and of its problem, the generation that the speed
 -- views were created with, then for each range
 -- {bucket, {key, state, ...}, bucket, ...}, and for each range the most that a key that is not among these
 -- can have in all buckets together; -1: the range was not read, because its keys are not ranked or its buckets are too many.
@@ -14,7 +14,7 @@ if not applied or redis.call('EXISTS', KEYS[3]) == 0 then
 end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local looked = redis.call('HMGET', KEYS[7], 'end', 'at', 'applied', 'applied_at')
+local looked = redis.call('HMGET', KEYS[7], 'end', 'at', 'applied', 'applied_at', 'problem')
 local found, gids = false, {}
 for _, each in ipairs(redis.call('LRANGE', KEYS[3], 0, -1)) do
   local generation = cjson.decode(each)

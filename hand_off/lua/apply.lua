@@ -1,5 +1,5 @@
 -- apply(token, from, to, gid, name of the seen ids, seen ids, horizon, entry of the change log, how many entries are kept,
---       how many seen ids to forget, their names...,
+--       by how many bytes the states grow, how many seen ids to forget, their names...,
 --       then for each bucket: its time in seconds, how many states, key, state, key, state..., by how many numbers its keys
 --       are ranked, and for each of these: number, key, number, key...)
 -- KEYS: epoch, meta, gens, seen, gids, change log, then for each bucket the index of its view and its data.
@@ -27,7 +27,8 @@ if not newest or cjson.decode(newest).gid ~= ARGV[4] then
   return 'RETRY'
 end
 -- The first write is one that Redis refuses when its memory is full; after it, none is refused.
-redis.call('HSET', KEYS[2], 'applied', ARGV[3], 'marked', ARGV[3], 'horizon', ARGV[7])
+redis.call('HSET', KEYS[2], 'applied', ARGV[3], 'marked', ARGV[3], 'horizon', ARGV[7], 'short_keys', 1)
+redis.call('HINCRBY', KEYS[2], 'bytes:' .. ARGV[4], ARGV[10])
 if wanted == 0 then
   redis.call('UNLINK', KEYS[4])
 end
@@ -38,8 +39,8 @@ end
 if ARGV[8] ~= '' then
   redis.call('XADD', KEYS[6], 'MAXLEN', '~', ARGV[9], '*', 'from', ARGV[2], 'to', ARGV[3], 'groups', ARGV[8])
 end
-local at = 11
-for _ = 1, tonumber(ARGV[10]) do
+local at = 12
+for _ = 1, tonumber(ARGV[11]) do
   redis.call('HDEL', KEYS[4], ARGV[at])
   at = at + 1
 end

@@ -15,5 +15,6 @@ for place = 6, #KEYS, 2 do
 end
 if ARGV[2] == '1' then
   redis.call('HDEL', KEYS[5], ARGV[1])
+  redis.call('HDEL', KEYS[2], 'bytes:' .. ARGV[1])
 end
 return 'OK'

@@ -22,6 +22,7 @@ from hand_off.speed_views.layout import (
     cut_of,
     cut_text,
     generations_of,
+    memory_of,
     meta_of,
     new_id,
     totals_of,
@@ -56,6 +57,7 @@ __all__ = [
     "StateRange",
     "cut_of",
     "cut_text",
+    "memory_of",
     "new_id",
     "totals_of",
 ]  # fmt: skip

@@ -2,13 +2,16 @@
 
     tidemark:{web}:epoch                        token of whoever may change what is applied
     tidemark:{web}:meta.2                       applied and marked (cuts), published (a run), horizon of the seen ids,
-                                                the topic's id, the generation that the speed views were created with;
+                                                the topic's id, the generation that the speed views were created with,
+                                                whether all keys are in short form (views/short_texts.py), and for each
+                                                generation about how many bytes its states take;
                                                 missing: Redis was lost, or has another layout
     tidemark:{web}:gens                         the generations in order, as JSON; the last one is written
     tidemark:{web}:seen                         name -> seen ids: 64-bit hashes of the ids of counted events
     tidemark:{web}:gids                         generation -> its views, until its states are swept
     tidemark:{web}:alive                        token of the living writer, and for how many ms its heartbeat is valid
-    tidemark:{web}:looked                       Kafka's end when the writer last read it, and when all of it was applied
+    tidemark:{web}:looked                       Kafka's end when the writer last read it, when all of it was applied,
+                                                and why the writer cannot go on
     tidemark:{web}:touched                      the change log: what the newest micro-batches changed (change_log.py)
     tidemark:{web}:v:<gid>:<view>               buckets of a view that have states, by time
     tidemark:{web}:v:<gid>:<view>:<bucket>      key -> state
@@ -101,6 +104,15 @@ class Group(NamedTuple):
     view: str
     bucket: int
     key: bytes
+
+
+STATE_BYTES, RANK_BYTES = 80, 110
+"""What Redis takes for a state beside key and state, and for each of its ranks beside the key."""
+
+
+def memory_of(group: Group, state_bytes: int, ranks: int) -> int:
+    """About how many bytes of Redis a state takes, with so many ranks."""
+    return STATE_BYTES + len(group.key) + state_bytes + ranks * (RANK_BYTES + len(group.key))
 
 
 State = tuple[int, bytes, bytes]

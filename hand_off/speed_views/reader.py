@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from hand_off import ranks
 from hand_off.lag import KafkaEnd, Lag, lag
 from hand_off.speed_views.layout import (
     VIEW_HASH,
@@ -21,11 +20,10 @@ from hand_off.speed_views.layout import (
 )
 from hand_off.speed_views.scripts import Outcome, Scripts
 from master_dataset.cut import Cut, count_between
+from views.keys import has_long_text
 
 CLOCK_SKEW_MS = 1_000
 """How far a time may be ahead of the clock and still count as now."""
-SAMPLES = 20
-"""How many buckets of a generation, and states of a bucket, are measured to estimate the size of all."""
 
 
 class Ranked(NamedTuple):
@@ -67,6 +65,8 @@ class SpeedAnswer:
     published: int
     lag: Lag | None = None
     made: str = ""
+    problem: str = ""
+    """Why the writer cannot go on; empty where it can."""
     ranges: tuple[list[State], ...] = ()
     rests: tuple[float, ...] = ()
     """For each `ranked` range: the most that a key outside its states can have. -1: unknown."""
@@ -113,8 +113,8 @@ class SpeedReader:
         applied, published, now_ms, reported, made, *states = reply
         applied = cut_of(applied)
         return SpeedAnswer(
-            Outcome(outcome.decode()), applied, int(published), _lag(applied, now_ms, *reported),
-            (made or b"").decode(), tuple(map(_states, states[0])) if states else (),
+            Outcome(outcome.decode()), applied, int(published), _lag(applied, now_ms, *reported[:4]),
+            (made or b"").decode(), (reported[4] or b"").decode(), tuple(map(_states, states[0])) if states else (),
             tuple(map(float, states[1])) if states else (),
         )  # fmt: skip
 
@@ -124,7 +124,8 @@ class SpeedReader:
         A heartbeat that would be valid for longer than its writer asked was written under another clock: Redis stores
         when a key expires, and its clock was set back since. A writer that lives repeats its heartbeat soon.
         """
-        with self._client.pipeline(transaction=True) as pipe:
+        # Two reads and no transaction: a Redis whose memory is full refuses transactions, even those that only read.
+        with self._client.pipeline(transaction=False) as pipe:
             pipe.get(self._layout.alive)
             pipe.pttl(self._layout.alive)
             reply, left_ms = pipe.execute()
@@ -172,24 +173,32 @@ class SpeedReader:
         """Key and state of each group of a bucket, some at a time; of one moment only if nobody writes there."""
         yield from self._client.hscan_iter(self._layout.data(gid, view, bucket), count=500)
 
+    def has_long_keys(self) -> bool:
+        """Whether states have keys that are stored in short form now. Reads all of them unless a newer writer wrote."""
+        if self._client.hexists(self._layout.meta, "short_keys"):
+            return False
+        return any(
+            has_long_text(key)
+            for gid in self.known_generations()
+            for view, bucket in self.all_buckets(gid)
+            for key, _ in self.states_of(gid, view, bucket)
+        )
+
     def size(self) -> tuple[int, int]:
-        """How many states there are, and an estimate of the bytes they take in Redis, from samples."""
-        states = measured = measured_states = 0
+        """How many states there are, and about how many bytes they take in Redis, as the writer counted them."""
+        states = 0
         for gid in self.known_generations():
             keys = [self._layout.data(gid, view, bucket) for view, bucket in self.all_buckets(gid)]
             with self._client.pipeline(transaction=False) as pipe:
                 for key in keys:
                     pipe.hlen(key)
-                counts = pipe.execute()
-            step = max(len(keys) // SAMPLES, 1)
-            with self._client.pipeline(transaction=False) as pipe:
-                for key in keys[::step]:
-                    for part in (key, *(f"{key}:{rank}" for rank in range(1, ranks.MAX_RANKS + 1))):
-                        pipe.memory_usage(part, samples=SAMPLES)
-                measured += sum(filter(None, pipe.execute()))
-            measured_states += sum(counts[::step])
-            states += sum(counts)
-        return states, measured * states // measured_states if measured_states else 0
+                states += sum(pipe.execute())
+        return states, self.state_bytes()
+
+    def state_bytes(self) -> int:
+        """About how many bytes of Redis the states of all generations take. One read."""
+        reply: Any = self._client.hgetall(self._layout.meta)
+        return sum(max(int(value), 0) for name, value in reply.items() if name.startswith(b"bytes:"))
 
     def known_generations(self) -> dict[str, tuple[str, ...]]:
         """Every generation whose states are not all swept -> its views."""
@@ -215,8 +224,10 @@ def _states(flat: Sequence[Any]) -> list[State]:
     ]
 
 
-def _lag(applied: Cut, now_ms: int, end: bytes | None, at: bytes, then: bytes, then_at: bytes) -> Lag | None:
-    if end is None:
+def _lag(
+    applied: Cut, now_ms: int, end: bytes | None, at: bytes | None, then: bytes | None, then_at: bytes | None
+) -> Lag | None:
+    if end is None or then is None:
         return None
     age_s, then_age_s = (_age_s(now_ms, int(ms)) if ms else None for ms in (at, then_at))
     if age_s is None:

@@ -34,6 +34,8 @@ class MicroBatch:
     """The entry for the change log (change_log.py); empty where nobody follows a view."""
     changes_kept: int = 0
     """How many entries the change log keeps."""
+    grown: int = 0
+    """By about how many bytes the states of the generation grow (`memory_of`)."""
 
 
 class SpeedWriter:
@@ -57,7 +59,7 @@ class SpeedWriter:
         keys: list[str] = [layout.change_log]
         arguments: list[Any] = [self.token, cut_text(batch.start), cut_text(batch.end), batch.gid]
         arguments += [batch.seen_ids_name, batch.seen_ids, batch.horizon_ms, batch.changes, batch.changes_kept]
-        arguments += [len(batch.forget), *batch.forget]
+        arguments += [batch.grown, len(batch.forget), *batch.forget]
         by_bucket: dict[tuple[str, int], list[Group]] = {}
         for group in batch.states:
             by_bucket.setdefault((group.view, group.bucket), []).append(group)
@@ -73,14 +75,18 @@ class SpeedWriter:
                     arguments += [number, group.key]
         return self._scripts.write_states("apply", keys, arguments)
 
-    def heartbeat(self, seconds: float, kafka_end: KafkaEnd | None = None) -> Outcome:
-        """Report that the writer lives, and how far it is. The report is valid for so many seconds."""
+    def report_problem(self, problem: str) -> Outcome:
+        """Report why the writer cannot go on, for answers. It does not live meanwhile: a batch run may take over."""
+        return self._scripts.outcome("heartbeat", self.token, 0, *[""] * 4, problem)
+
+    def heartbeat(self, seconds: float, kafka_end: KafkaEnd | None = None, problem: str = "") -> Outcome:
+        """Report that the writer lives, how far it is, and its problem. It lives for so many seconds."""
         report = (
             [cut_text(kafka_end.end), _ms(kafka_end.age_s), cut_text(kafka_end.applied), _ms(kafka_end.applied_age_s)]
             if kafka_end
             else [""] * 4
         )
-        return self._scripts.outcome("heartbeat", self.token, int(seconds * 1000), *report)
+        return self._scripts.outcome("heartbeat", self.token, int(seconds * 1000), *report, problem)
 
 
 def _ms(seconds: float | None) -> int | str:

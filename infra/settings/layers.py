@@ -136,6 +136,14 @@ class SpeedSettings(BaseModel):
         ge=1,
         description="Maximum number of events in one micro-batch of the speed layer; matters while it catches up.",
     )
+    speed_max_mb: float = Field(
+        default=128,
+        gt=0,
+        description=(
+            "Approximate maximum size of the events in one micro-batch of the speed layer, in MB, estimated from the "
+            "previous ones."
+        ),
+    )
     speed_fold_events: int = Field(
         default=100_000,
         ge=0,

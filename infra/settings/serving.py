@@ -45,6 +45,12 @@ class ServingSettings(BaseModel):
         default=30, gt=0, description="Seconds after which an unfinished query ends with 503."
     )
     serving_max_rows: int = Field(default=10_000, ge=1, description="Maximum number of rows in one page of an answer.")
+    serving_max_answer_mb: float = Field(
+        default=16,
+        gt=0,
+        description="Maximum size of the body of an answer, in MB; of POST /query that of all answers together. A "
+        "larger one is refused with status 422 and the `limit` that would do.",
+    )
     serving_max_periods: int = Field(
         default=20_000, ge=1, description="Maximum number of periods (of its grain) in the range of one query."
     )

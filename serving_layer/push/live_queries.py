@@ -193,7 +193,8 @@ class LiveQueries:
         if tag == known_tag:
             return None
         document = formats.document(answer)
-        message = Message("answer", formats.dumps(document).decode(), tag)
+        written = formats.to_json(answer, self._serving.limits.max_answer_mb).decode()
+        message = Message("answer", written, tag)
         return QueryOutcome(message, ("answer", tag), _content_digest(document))
 
 

@@ -35,7 +35,8 @@ def execute(
                 break
     first_run, first_cut = (query.cursor.run, query.cursor.applied) if query.cursor else (run.run, snapshot.cut)
     following = cursors.write(query, page[-1], first_run, first_cut) if has_more else None
-    return Result(query.by, page, provenance.provenance(plan, snapshot, is_speed_read=bool(speed)), following)
+    meta = provenance.provenance(plan, snapshot, is_speed_read=bool(speed), page=page)
+    return Result(query.by, page, meta, following)
 
 
 def _read(plan: QueryPlan, part: PlanPart, run: OpenRun, speed: Sequence[State], budget: QueryBudget) -> PackedStates:

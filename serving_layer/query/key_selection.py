@@ -10,6 +10,7 @@ from typing import Any
 
 from serving_layer.query.model import Filter
 from views.keys import pack_key, pack_prefix
+from views.short_texts import shorten_value
 from views.view import View
 
 Test = Callable[[Any], bool]
@@ -43,7 +44,12 @@ def select_keys(view: View, filters: Iterable[Filter], max_listed: int) -> KeySe
     if any(values == [] for values in fixed):
         keys = ()  # no key passes, whatever the others are
     elif all(values is not None for values in fixed) and prod(len(values or ()) for values in fixed) <= max_listed:
-        keys = tuple(sorted(pack_key(key) for key in product(*(values or () for values in fixed))))
+        long_texts = [[text for one in given[name] if one.kind == "is" for text in one.long_texts] for name in given]
+        stored = (
+            [*(values or ()), *(text for text in texts if shorten_value(text) in (values or ()))]
+            for values, texts in zip(fixed, long_texts, strict=True)
+        )
+        keys = tuple(sorted(pack_key(key) for key in product(*stored)))
     by_index = tuple((index, tests[name]) for index, name in enumerate(view.keys) if name in tests)
     return KeySelection(keys, _prefix([*given.values()], fixed), by_index)
 
@@ -78,6 +84,8 @@ def _prefix(filters: Sequence[Sequence[Filter]], fixed: Sequence[list[Any] | Non
         if values is None:
             texts = [text for one in each if one.kind == "prefix" for text in one.values]
             return found + _common([pack_prefix((), text) for text in texts])
+        if any(one.long_texts for one in each):
+            break  # a run of an older Tidemark has them as they are
         found += _common([pack_key((value,)) for value in values])
         if len(values) != 1:
             break

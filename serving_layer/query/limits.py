@@ -23,6 +23,8 @@ class QueryLimits:
     """Periods that a range is cut into."""
     max_values: int = 1_000
     """Values that the filters name, all together."""
+    max_answer_mb: float = 16
+    """Size of the body of an answer. Refused when it is written."""
     max_wait_s: float = 30.0
     """Seconds that a query may wait for the views to be fresh enough."""
 
@@ -53,6 +55,7 @@ def query_limits(settings: Settings) -> QueryLimits:
         max_rows=settings.serving_max_rows,
         max_periods=settings.serving_max_periods,
         max_values=settings.serving_max_values,
+        max_answer_mb=settings.serving_max_answer_mb,
         max_wait_s=settings.serving_max_wait_s,
     )
 

@@ -24,12 +24,14 @@ class Period(NamedTuple):
 class Filter:
     """Which values of one key pass: one of `values`, none of them, or strings that begin with one of them.
 
-    A value is as the view's keys have it (str, int, bool, date, or None).
+    A value is as the view's keys have it (str, int, bool, date, or None), a long text in its short form.
     """
 
     key: str
     kind: Literal["is", "not", "prefix"]
     values: tuple[Any, ...]
+    long_texts: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    """Texts whose short form is among the values. A run of an older Tidemark has them as they are."""
 
 
 class Order(NamedTuple):

@@ -6,7 +6,8 @@
     url.null=true           the null key            {"url": null}
     key.limit=5             the key `limit`: `limit` alone is the parameter
 
-Null is a value like any other: `url.not=/a` keeps it, `url.null=false` does not. Several filters must all hold.
+Null is a value like any other: `url.not=/a` keeps it, `url.null=false` does not. Several filters must all hold. A text
+that is too long to be stored finds the key that it is stored as (views/short_texts.py).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any, Literal, NamedTuple, cast
 from serving_layer.errors import BadParameter, TooLarge
 from serving_layer.query.model import Filter
 from serving_layer.query.parameters import did_you_mean, flag, shown, whole_number, wrong
+from views.short_texts import KEPT, is_long, shorten_value
 from views.types import LARGEST, SMALLEST
 from views.view import View
 
@@ -96,9 +98,12 @@ def filters(terms: Iterable[FilterTerm], view: View, max_values: int) -> tuple[F
         with_null |= {term.key} if term.kind == "null" else set()
         kind, value = _kind_and_value(term, view)
         found.setdefault((term.key, kind), {})[value] = None
-    return tuple(
-        Filter(key, kind, tuple(found[key, kind])) for key in view.keys for kind in KINDS if (key, kind) in found
-    )
+    return tuple(_filter(key, kind, found[key, kind]) for key in view.keys for kind in KINDS if (key, kind) in found)
+
+
+def _filter(key: str, kind: Kind, given: Iterable[Any]) -> Filter:
+    long_texts = tuple(value for value in given if isinstance(value, str) and is_long(value))
+    return Filter(key, kind, tuple(dict.fromkeys(map(shorten_value, given))), long_texts)
 
 
 def _kind_and_value(term: FilterTerm, view: View) -> tuple[Kind, Any]:
@@ -113,7 +118,15 @@ def _kind_and_value(term: FilterTerm, view: View) -> tuple[Kind, Any]:
     kind = cast(Kind, term.kind)
     if term.value is None and kind != "prefix":
         return kind, None
-    return kind, parse_value(term.parameter, term.value, type_of_key)
+    value = parse_value(term.parameter, term.value, type_of_key)
+    if kind == "prefix" and len(value) > KEPT:
+        raise BadParameter(
+            term.parameter, term.value,
+            f"A prefix has at most {KEPT} characters, and this one has {len(value)}: of a long key no more than that "
+            f"is stored. Shorten the prefix, or name the whole key.",
+            f"up to {KEPT} characters",
+        )  # fmt: skip
+    return kind, value
 
 
 def parse_value(name: str, given: Any, kind: str) -> Any:

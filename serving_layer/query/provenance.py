@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from typing import Any
 
 from master_dataset.cut import Cut, cut_to_json, is_below
 from serving_layer.query.model import Query
 from serving_layer.query.plan import QueryPlan
-from serving_layer.query.result import BatchPart, Provenance, SpeedPart
+from serving_layer.query.result import BatchPart, Provenance, ResultRow, SpeedPart
 from serving_layer.readers.batch import OpenRun
 from serving_layer.readers.snapshot import Snapshot
-from serving_layer.readers.speed import SpeedSnapshot, behind
+from serving_layer.readers.speed import SpeedSnapshot, behind, why_behind
+from views.short_texts import is_short_form
 from views.view import View
 
 
-def provenance(plan: QueryPlan, snapshot: Snapshot, *, is_speed_read: bool) -> Provenance:
+def provenance(
+    plan: QueryPlan, snapshot: Snapshot, *, is_speed_read: bool, page: Iterable[ResultRow] = ()
+) -> Provenance:
     """What the result of a plan on a snapshot is made of. `is_speed_read`: whether the speed view had states for it."""
     query, run = plan.query, snapshot.run
     view, cut = query.view, snapshot.cut
@@ -35,6 +39,8 @@ def provenance(plan: QueryPlan, snapshot: Snapshot, *, is_speed_read: bool) -> P
         why=reason,
         answers={name: exactness(view, name) for name in query.answers},
         etag=_etag(query, run, cut, is_degraded=reason is not None),
+        shortened_keys=any(each.long_texts for each in query.filters)
+        or any(is_short_form(value) for row in page for value in row.key),
     )
 
 
@@ -78,7 +84,7 @@ def _degraded_reason(query: Query, snapshot: Snapshot) -> str | None:
         return behind(cut, speed.highest_cut)
     if query.cursor is not None and not is_below(query.cursor.applied, cut):
         return f"{behind(cut, query.cursor.applied)} Begin again with the first page."
-    return None
+    return None if speed.answer is None else why_behind(speed.answer)
 
 
 def exactness(view: View, name: str) -> dict[str, Any]:

@@ -61,6 +61,8 @@ class Provenance:
     answers: dict[str, dict[str, Any]]
     """For each answer: {"exact": true}, or {"exact": false, "error": "usually within 1.6%"}."""
     etag: str
+    shortened_keys: bool = False
+    """Whether a key of its rows or filters is the short form of a long text (views/short_texts.py)."""
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,10 @@ def _is_prefix(query: Query) -> bool:
     names = list(query.view.keys)
     filters = sorted(query.filters, key=lambda each: names.index(each.key))
     return [each.key for each in filters] == names[: len(filters)] and all(
-        len(each.values) == 1 and each.kind == ("is" if place < len(filters) - 1 else each.kind) and each.kind != "not"
+        len(each.values) == 1
+        and not each.long_texts
+        and each.kind == ("is" if place < len(filters) - 1 else each.kind)
+        and each.kind != "not"
         for place, each in enumerate(filters)
     )
 

@@ -87,7 +87,7 @@ class Ranking:
 def batch_numbers(plan: QueryPlan, run: OpenRun) -> Numbers | None:
     """What the batch view has of the answer that a plan ranks by; None where it cannot be compared as numbers."""
     name = plan.query.view.name
-    if plan.rank is None or not plan.ranges:
+    if plan.rank is None or not plan.ranges or run.has_long_keys(name):
         return None
     return run.sums(name, plan.rank, plan.ranges[0]) if run.has_days(name, plan.ranges) else NO_NUMBERS
 

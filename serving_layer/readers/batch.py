@@ -64,6 +64,7 @@ class OpenRun:
         self._views: dict[str, View] = {}
         self._opened: dict[str, _Opened] = {}
         self._sums: dict[tuple[str, str, Period], Sums] = {}
+        self._long_keys: dict[str, bool] = {}
         self._lock = threading.Lock()
         self._users, self._is_retired = 0, False
 
@@ -127,6 +128,14 @@ class OpenRun:
     def index(self, name: str) -> Index:
         """The states of a view; run 0 has none."""
         return self._open(name).index
+
+    def has_long_keys(self, name: str) -> bool:
+        """Whether a view has keys that are stored in short form now: an older Tidemark computed it."""
+        found = self._long_keys.get(name)
+        if found is None:
+            is_limited = self._manifest is None or self._manifest.view(name).max_key_bytes > 0
+            found = self._long_keys[name] = not is_limited and self.index(name).has_long_keys()
+        return found
 
     def has_days(self, name: str, ranges: Iterable[Period]) -> bool:
         """Whether it has a day of a view in these ranges."""

@@ -111,6 +111,21 @@ class SpeedViewReader:
                 self._highest = join(self._highest, cut)
 
 
+def why_behind(answer: SpeedAnswer) -> str | None:
+    """Why a speed view lacks events for longer than a moment, and how many; None where it keeps up, or nobody writes.
+
+    A writer that is merely busy is no reason: the lag of an answer says how far it is.
+    """
+    events = None if answer.lag is None else answer.lag.events
+    seconds = None if answer.lag is None else answer.lag.seconds
+    if not answer.problem and (not events or seconds is not None):
+        return None
+    count = f"At least {events:,} events" if events else "An unknown number of events"
+    age = f"is {seconds:,.0f} s old" if seconds is not None else "is of an unknown age"
+    problem = f"The speed layer cannot go on: {answer.problem.rstrip('.')}" if answer.problem else "It is catching up"
+    return f"{problem}. {count} of Kafka are not in this answer, which {age}."
+
+
 def behind(cut: Cut, before: Cut) -> str:
     """Why a result at a cut is degraded after one that held more."""
     return (

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import islice
+from math import inf
 from typing import Any, Literal
 
 import orjson
 
 from infra.times import iso_utc
 from master_dataset.cut import cut_to_json
-from serving_layer.errors import NotAcceptable
+from serving_layer.errors import NotAcceptable, TooLarge
 from serving_layer.query.parameters import one_of, shown
 from serving_layer.query.result import Provenance, Result, ResultRow
 from serving_layer.query.times import iso, parse_zone
+from views.short_texts import MAX_BYTES
 
 Format = Literal["json", "ndjson", "csv"]
 MEDIA_TYPES: dict[Format, str] = {
@@ -29,6 +32,10 @@ ACCEPTED: dict[Format, tuple[str, ...]] = {
     "csv": ("text/csv",),
 }
 """Their names in an Accept header. Of equally acceptable formats the first is used."""
+WRITTEN_AT_ONCE = 500
+"""So many rows are written before their size is checked."""
+Row = dict[str, Any]
+"""A row as a JSON object."""
 LARGEST = 2**64 - 1
 """The largest integer that orjson writes; the smallest is -2^63."""
 QUALITY = re.compile(r"(?:0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)")
@@ -70,20 +77,48 @@ def _quality(of: Format, accept: str) -> float:
 # ---- JSON --------------------------------------------------------------------
 
 
-def body(result: Result, as_format: Format) -> bytes:
-    """The body of a response."""
-    return {"json": to_json, "ndjson": to_ndjson, "csv": to_csv}[as_format](result)
+def body(result: Result, as_format: Format, max_mb: float = inf) -> bytes:
+    """The body of a response. TooLarge where it has more than `max_mb`."""
+    return {"json": to_json, "ndjson": to_ndjson, "csv": to_csv}[as_format](result, max_mb)
 
 
-def to_json(result: Result) -> bytes:
+def to_json(result: Result, max_mb: float = inf) -> bytes:
     """`{"rows": [...], "next": ..., "meta": {...}}`."""
-    return dumps(document(result))
+    written = b",".join(_written(result, rows(result), lambda some: dumps(some)[1:-1], max_mb))
+    return b'{"rows":[%b],"next":%b,"meta":%b}' % (written, dumps(result.next), dumps(meta(result.meta)))
 
 
-def to_ndjson(result: Result) -> bytes:
+def to_ndjson(result: Result, max_mb: float = inf) -> bytes:
     """A line for each row, then `{"meta": {...}, "next": ...}`: without the last line the result is incomplete."""
-    lines = [*rows(result), {"meta": meta(result.meta), "next": result.next}]
-    return b"".join(dumps(line) + b"\n" for line in lines)
+    lines = _written(result, rows(result), lambda some: b"".join(dumps(row) + b"\n" for row in some), max_mb)
+    return b"".join([*lines, dumps({"meta": meta(result.meta), "next": result.next}) + b"\n"])
+
+
+def _written(
+    result: Result, given: Iterator[Row], write: Callable[[list[Row]], bytes], max_mb: float
+) -> Iterator[bytes]:
+    """The rows as bytes, some at a time. TooLarge as soon as they are too many: the rest is not written."""
+    size = count = 0
+    while some := list(islice(given, WRITTEN_AT_ONCE)):
+        part = write(some)
+        size, count = size + len(part), count + len(some)
+        if size > max_mb * 1_000_000:
+            raise too_large(max_mb, int(count * max_mb * 1_000_000 / size), len(result.rows))
+        yield part
+
+
+def too_large(max_mb: float, rows_that_fit: int, row_count: int) -> TooLarge:
+    """The error of an answer whose body would be too large."""
+    limit = max(min(rows_that_fit, row_count - 1), 1)
+    how = (
+        f"Ask for smaller pages, for example limit={limit}, and go on with `next` (cursor)"
+        if row_count > 1
+        else "Ask for fewer answers (answers)"
+    )
+    return TooLarge(
+        f"The answer is larger than {max_mb:g} MB (serving_max_answer_mb). {how}, or ask for fewer keys or answers.",
+        limit="serving_max_answer_mb", parameter="limit", allowed=limit,
+    )  # fmt: skip
 
 
 def document(result: Result) -> dict[str, Any]:
@@ -137,6 +172,8 @@ def meta(of: Provenance) -> dict[str, Any]:
         "degraded": of.degraded,
         "why": of.why,
         "answers": of.answers,
+        "shortened_keys": of.shortened_keys,
+        "max_key_bytes": MAX_BYTES,
     }
 
 
@@ -161,7 +198,7 @@ def _with_large_numbers(value: Any) -> Any:
 # ---- CSV ---------------------------------------------------------------------
 
 
-def to_csv(result: Result) -> bytes:
+def to_csv(result: Result, max_mb: float = inf) -> bytes:
     """A header and a line for each row (RFC 4180). Null is an empty field, an empty string is `""`.
 
     Lists and objects are JSON. `meta` and `next` do not fit in: see `meta_headers`.
@@ -170,8 +207,12 @@ def to_csv(result: Result) -> bytes:
     written = [*rows(result)]
     for row in written:
         columns |= dict.fromkeys(row)
-    lines = [",".join(map(_field, columns)), *(",".join(_field(row.get(name)) for name in columns) for row in written)]
-    return "".join(f"{line}\r\n" for line in lines).encode()
+
+    def lines(some: list[Row]) -> bytes:
+        return "".join(f"{','.join(_field(row.get(name)) for name in columns)}\r\n" for row in some).encode()
+
+    header = f"{','.join(map(_field, columns))}\r\n".encode()
+    return b"".join([header, *_written(result, iter(written), lines, max_mb)])
 
 
 def _field(value: Any) -> str:

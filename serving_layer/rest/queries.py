@@ -16,7 +16,7 @@ from infra.rest.problems import Problem
 from infra.rest.responses import json_response, query_pairs
 from master_dataset.errors import InvalidEvent
 from master_dataset.events.strict_json import parse_json
-from serving_layer.errors import NotAcceptable, ServingError
+from serving_layer.errors import NotAcceptable, ServingError, TooLarge
 from serving_layer.query.model import Freshness
 from serving_layer.query.parse import parse_query, parse_query_json
 from serving_layer.query.result import Result
@@ -106,7 +106,7 @@ def _execute(
         etag = _tag(serving.engine.etag(query) or "", as_format)  # far cheaper than the result
         if is_known(etag, if_none_match):
             return EncodedResult(None, formats.MEDIA_TYPES[as_format], {"ETag": etag})
-    return _write(serving.engine.execute(query), as_format, if_none_match)
+    return _write(serving, serving.engine.execute(query), as_format, if_none_match)
 
 
 def _execute_all(
@@ -122,14 +122,30 @@ def _execute_all(
             )
     if not is_list:
         as_format = formats.choose_format(bodies[0].get("format"), accept)
-        return _write(serving.engine.execute(queries[0]), as_format)
+        return _write(serving, serving.engine.execute(queries[0]), as_format)
     for number, body in enumerate(bodies):
         with _at(number):
             _only_json(body.get("format"), accept)
     results = serving.engine.execute_all(queries)
-    written = b'{"answers":[' + b",".join(map(formats.to_json, results)) + b"]}"
+    written = b'{"answers":[' + b",".join(_encoded(results, serving.limits.max_answer_mb)) + b"]}"
     degraded = tuple(result.meta.view for result in results if result.meta.degraded)
     return EncodedResult(written, formats.MEDIA_TYPES["json"], {}, degraded)
+
+
+def _encoded(results: Sequence[Result], max_mb: float) -> Iterator[bytes]:
+    """Each result as JSON. TooLarge where one of them, or all together, are too large."""
+    left = max_mb
+    for number, result in enumerate(results):
+        with _at(number):
+            body = formats.to_json(result, max_mb)
+        left -= len(body) / 1_000_000
+        if left < 0:
+            raise TooLarge(
+                f"The answers to the first {number + 1} questions are larger than {max_mb:g} MB "
+                "(serving_max_answer_mb). Send them in several requests, or ask for smaller pages (limit).",
+                limit="serving_max_answer_mb", parameter="questions", allowed=number,
+            )  # fmt: skip
+        yield body
 
 
 def _only_json(given: str | None, accept: str | None) -> None:
@@ -141,10 +157,11 @@ def _only_json(given: str | None, accept: str | None) -> None:
         )  # fmt: skip
 
 
-def _write(result: Result, as_format: Format, if_none_match: str | None = None) -> EncodedResult:
+def _write(serving: Serving, result: Result, as_format: Format, if_none_match: str | None = None) -> EncodedResult:
     etag = _tag(result.meta.etag, as_format)
     degraded = (result.meta.view,) if result.meta.degraded else ()
-    body = None if is_known(etag, if_none_match) else formats.body(result, as_format)
+    is_sent = not is_known(etag, if_none_match)
+    body = formats.body(result, as_format, serving.limits.max_answer_mb) if is_sent else None
     headers = formats.meta_headers(result.meta, result.next) if as_format == "csv" else {}
     return EncodedResult(body, formats.MEDIA_TYPES[as_format], {**headers, "ETag": etag}, degraded)
 

@@ -17,6 +17,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, Route
 
 from infra.rest.access_keys import add_key
+from serving_layer.errors import TooLarge
 from serving_layer.push.live_queries import QueryChannel
 from tests.browser.page_checks import (
     DESKTOP,
@@ -94,6 +95,21 @@ def _nothing_wrong(api_page: ApiPage) -> Iterator[None]:
     assert api_page.wrongs == []
     assert [url for url in api_page.urls if not url.startswith((f"{api_page.served.address}/", "blob:"))] == []
     assert [url for url in api_page.urls if api_page.secret in url] == []
+
+
+def test_a_view_that_cannot_be_answered_leaves_the_other_cards_of_the_overview(api_page: ApiPage) -> None:
+    """Its card says why. It is asked again, and shows its answer as soon as there is one."""
+    api_page.served.engine.failures = {"page_hits": TooLarge("The query needs too many states.")}
+    page = api_page.page("/")
+    card = page.locator(".card", has_text="page_hits")
+    card.get_by_text("The query needs too many states.").wait_for()
+    others = page.locator(".card:not(.is-degraded)")
+    wait_until("the other cards", lambda: others.count() == page.locator(".card").count() - 1, 60)
+    labels = others.locator(".headline-label")
+    wait_until("their answers", lambda: all(" in " in label for label in labels.all_inner_texts()), 60)
+    api_page.served.engine.failures = {}
+    card.get_by_text("hits in 24h").wait_for()
+    page.close()
 
 
 def opened(page: Page, operation: str) -> Locator:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -54,6 +55,8 @@ from tests.serving_data import (
     zero,
 )
 from views.in_memory import Event
+from views.sample_events import LONG
+from views.short_texts import shorten
 from views.states import head_of, merge_packed, pack
 from views.view import View
 
@@ -74,6 +77,8 @@ class World:
 
     events: list[Event]
     run: OpenRun
+    is_older: bool
+    """Whether a Tidemark that did not limit the length of texts computed the run."""
     speed: dict[str, list[list[tuple[int, bytes, bytes]]]]
 
     def read(self, view: View) -> tuple[Snapshot, list[tuple[int, bytes, bytes]]]:
@@ -110,16 +115,17 @@ def _inside(each: QueryPlan, states: list[State]) -> list[State]:
     ]
 
 
-@pytest.fixture(scope="module", params=[(0, 0.5), (1, 0.0), (2, 1.0), (3, 0.8)], ids=str)
+@pytest.fixture(scope="module", params=[(0, 0.5), (1, 0.0), (2, 1.0), (3, 0.8), (4, -0.6)], ids=str)
 def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     seed, share = request.param
+    is_older, share = share < 0, abs(share)
     made = events(260, seed)
     chance = Random(seed)  # noqa: S311
     end = end_of(made)
     cut = {p: round(offset * share * chance.uniform(0.8, 1.2)) if 0 < share < 1 else round(offset * share)
            for p, offset in end.items()}  # fmt: skip
     middle = {p: chance.randint(cut[p], max(end[p], cut[p])) for p in end}
-    place = Place(tmp_path_factory.mktemp("home"))
+    place = Place(tmp_path_factory.mktemp("home"), is_older=is_older)
     place.begin()
     if any(cut.values()):
         place.publish(1, {p: offset // 2 for p, offset in cut.items()}, made)
@@ -129,13 +135,13 @@ def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     speed = {view.name: [speed_states(view, part) for part in parts] for view in VIEWS}
     side = BatchViewReader(place.settings, place.source, place.declarations.views)
     with side.current() as run:
-        yield World(made, run, speed)
+        yield World(made, run, is_older, speed)
     side.close()
 
 
 # ---- questions -----------------------------------------------------------------
 
-ITEMS = [None, "a", "/docs/a.html", "Ünï ✓", "", "nowhere"]
+ITEMS = [None, "a", "/docs/a.html", "Ünï ✓", "", "nowhere", *LONG, shorten(LONG[0]), "é" * 5_000]
 SIZES = [None, 0, 1, 99, -(2**31), 7777]
 
 
@@ -185,7 +191,7 @@ def filters(draw: st.DrawFn, view: View) -> list[tuple[str, str]]:
         kind = draw(st.sampled_from(["", "", "", "is", "not", "prefix"]))
         values = draw(st.lists(st.sampled_from(ITEMS), min_size=1, max_size=3, unique=True))
         if kind == "prefix":
-            found += [("item.prefix", draw(st.sampled_from(["", "/", "/docs", "a", "x"])))]
+            found += [("item.prefix", draw(st.sampled_from(["", "/", "/docs", "a", "x", LONG[0][:200]])))]
         elif kind:
             found += [("item" if kind == "is" else "item.not", value) for value in values if value is not None]
         if draw(st.sampled_from([True, False, False])):
@@ -284,6 +290,40 @@ def test_an_answer_is_that_of_every_event_looked_at(world: World, view: View, da
     check(world, data.draw(questions(view)))
 
 
+def test_only_a_run_of_an_older_version_has_long_keys(world: World) -> None:
+    assert world.run.has_long_keys("sales") == world.is_older
+
+
+@pytest.mark.parametrize("text", [*LONG[:2], LONG[3], "é" * 5_000])
+def test_a_filter_by_a_long_text_finds_its_short_form_and_the_answer_says_so(world: World, text: str) -> None:
+    given = [("from", "0"), ("to", "2199-01-01"), ("by", "item"), ("item", text), ("fill", "zero")]
+    query = parse_query(SALES, given, now=NOW, limits=LIMITS)
+    found = world.answer(query)
+    assert [row.key for row in found.rows] == [(shorten(text),)]
+    assert found.meta.shortened_keys
+    check(world, query)
+
+
+@pytest.mark.parametrize("is_older", [True, False])
+def test_the_first_key_is_right_though_a_run_of_an_older_version_has_it_as_it_is(
+    tmp_path: Path, is_older: bool
+) -> None:
+    """Each view alone has another key first. In a run of an older version the key has other bytes."""
+    items = ["a"] * 7 + ["b"] * 6 + [LONG[0]] * 5 + ["a"] + [LONG[0]] * 5
+    fields = {"size": 1, "cents": 5}
+    made = [Event(0, n, f"e{n}", FIRST, {"item": item, **fields}) for n, item in enumerate(items)]
+    place = Place(tmp_path, is_older=is_older)
+    place.begin()
+    place.publish(1, {0: 18}, made)
+    side = BatchViewReader(place.settings, place.source, place.declarations.views)
+    given = [("from", "0"), ("to", "2199-01-01"), ("by", "item,size"), ("order", "-orders"), ("limit", "1")]
+    with side.current() as run:
+        world = World(made, run, is_older, {"sales": [speed_states(SALES, made[18:])]})
+        (row,) = world.answer(parse_query(SALES, given, now=NOW, limits=LIMITS)).rows
+    side.close()
+    assert (row.key, row.answers["orders"]) == ((shorten(LONG[0]), 1), 10)
+
+
 # ---- pages ---------------------------------------------------------------------
 
 
@@ -323,7 +363,7 @@ def test_the_first_by_a_number_are_found_without_reading_all(world: World, view:
     question = parse_query(view, given, now=NOW, limits=LIMITS)
     assert top_keys.rank_by(question, plan(question).selection) == question.order[0].name
     with pytest.MonkeyPatch.context() as patch:
-        if world.run.run:
+        if world.run.run and not world.run.has_long_keys(view.name):
             patch.setattr(Index, "of_prefix", _must_not_be_read)
         check(world, question)
         found = all_pages(world, question)

@@ -39,6 +39,8 @@ class Directed(QueryEngine):
         """How often the cuts moved on, and no row changed."""
         self.is_degraded = False
         self.failure: Exception | None = None
+        self.failures: dict[str, Exception] = {}
+        """By name of a view."""
         self.too_old = False
         """Whether answers are older than any question wants that says how old they may be."""
         self.status_failure: Exception | None = None
@@ -65,8 +67,9 @@ class Directed(QueryEngine):
     def etag(self, question: Query) -> str:
         self.asked.append(question)
         self.may_answer.wait(30)
-        if self.failure is not None:
-            raise self.failure
+        failure = self.failure or self.failures.get(question.view.name)
+        if failure is not None:
+            raise failure
         return f"{self.number}-{self.moved}-{question.range.start}-{question.range.end}"
 
     def execute(self, question: Query) -> Result:

@@ -327,6 +327,22 @@ def test_large_body_is_refused(tmp_path: Path) -> None:
 # ---- what holds up whom --------------------------------------------------------
 
 
+def test_an_answer_that_is_too_large_is_refused_and_smaller_pages_are_not(tmp_path: Path) -> None:
+    range_ = {"from": "2026-03-01", "to": "2026-03-21", "grain": "hour", "by": "url"}
+    with serving(tmp_path / "home", serving_max_answer_mb=0.02) as served:
+        found = problem(served.client.get(HITS, params=range_), 422, "too-large")
+        assert (found["parameter"], found["limit"]) == ("limit", "serving_max_answer_mb")
+        assert "0.02 MB (serving_max_answer_mb)" in found["detail"]
+        assert "next" in found["detail"]
+        small = {**range_, "to": "2026-03-02"}
+        assert served.client.get(HITS, params=small).status_code == 200
+        question = {"view": "page_hits", **small}
+        found = problem(served.client.post("/query", json={"questions": [question] * 20}), 422, "too-large")
+        assert found["parameter"] == "questions"
+        count = found["allowed"]
+        assert served.client.post("/query", json={"questions": [question] * count}).status_code == 200
+
+
 def test_more_queries_than_allowed_are_sent_away_and_health_is_answered_meanwhile(tmp_path: Path) -> None:
     with serving(tmp_path / "home", serving_threads=1, serving_max_queries=2) as served, ThreadPoolExecutor() as pool:
         served.engine.may_answer.clear()

@@ -364,6 +364,28 @@ def test_a_run_does_not_go_on_from_what_is_no_longer_so(shop: Shop) -> None:
     shop.check()
 
 
+def test_keys_of_an_older_version_that_are_too_long_now_are_recomputed_once(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next run computes such a view from all events; a view whose keys are short goes on."""
+    shop.archive(made(shop, 120, 31))
+    with monkeypatch.context() as older:
+        older.setattr("views.view.shortened", lambda expression: expression)
+        older.setattr("batch_layer.run.MAX_BYTES", 0)
+        shop.run()
+    with closing(shop.open_index("sales")) as before:
+        assert before.has_long_keys()
+    shop.archive(made(shop, 10, 32))
+    data = shop.run().view("sales")
+    assert (data.kind, data.max_key_bytes) == ("full", 1_024)
+    shop.check()
+    with closing(shop.open_index("sales")) as after:
+        assert not after.has_long_keys()
+    shop.archive(made(shop, 10, 33))
+    assert shop.run().view("sales").kind == "continued"
+    shop.check()
+
+
 def test_a_copy_in_a_lower_partition_that_says_something_else_is_taken(shop: Shop) -> None:
     """Of all duplicates the lowest position counts, whichever came first: a continued run then computes everything."""
     (record,) = made(shop, 1, 7, duplicates=0)

@@ -245,13 +245,13 @@ def test_a_micro_batch_that_fails_is_tried_smaller(speed: SpeedPlace) -> None:
     def fail(name: str) -> None:
         if name == "speed.before_apply":
             tried.append(writer.stream.size)
-            if tried[-1] > 2_000:
+            if tried[-1] > 600:
                 raise MemoryError("too much at once")
 
     with speed.keeping(failpoint=fail) as writer:
         speed.caught_up()
-        assert tried[0] > 2_000
-        assert max(tried[1:]) <= tried[0] // 2 == writer.limit
+        assert tried[0] > 600
+        assert max(tried[1:]) <= tried[0] // 2 == writer.batch_size.allowed
         assert writer.starts == 2
 
 

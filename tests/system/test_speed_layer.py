@@ -17,12 +17,14 @@ from confluent_kafka.admin import AdminClient
 from hand_off import publish_log
 from hand_off.lag import Lag
 from hand_off.speed_views import StateRange, cut_text
+from serving_layer.readers.speed import why_behind
 from tests.conftest import Killed, Stack, dying_at, start_stack, stop_stack, wait_until
 from tests.tiers import times
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from speed_layer.writer import SourceWriter
     from tests.system.speed_source import RedisServer, SpeedPlace
 
 KILLED = -signal.SIGKILL
@@ -146,9 +148,26 @@ def test_a_full_redis_takes_nothing_until_it_has_room(speed: SpeedPlace, redis: 
             speed.send()
             wait_until("the keeper to say so", lambda: "redis_max_memory_mb" in keeper.error, 30)
             assert 0 < speed.check() < len(speed.events)
+            starts = keeper.starts
+            wait_until("two more attempts", lambda: said_each_time(keeper, "redis_max_memory_mb", starts + 2), 60)
+            answer = speed.speed_views.reader.answer(0, {}, ())
+            assert "Redis is full" in answer.problem
+            assert answer.lag is not None
+            assert answer.lag.events == len(speed.events) - speed.check()
+            assert answer.lag.seconds is not None
+            assert "cannot go on: Redis is full" in (why_behind(answer) or "")
         finally:
             redis.client.config_set("maxmemory", "0")
         speed.caught_up()
+        wait_until("answers to say that it is over", lambda: not speed.speed_views.reader.answer(0, {}, ()).problem, 30)
+        assert keeper.error == ""
+
+
+def said_each_time(keeper: SourceWriter, words: str, starts: int) -> bool:
+    """Whether it started so often. It says its problem until that is over, while it tries again too."""
+    assert words in keeper.error
+    assert words in keeper.status()["refused"]
+    return keeper.starts >= starts
 
 
 def test_a_run_while_nobody_writes_takes_over(speed: SpeedPlace) -> None:

@@ -312,6 +312,37 @@ def test_memory_that_is_full_takes_no_marks(unmarked: Owned, redis: Redis) -> No
     assert load(unmarked, 1, is_last=True) == Outcome.OK
 
 
+def test_a_problem_is_reported_while_memory_is_full_and_over_when_the_writer_says_so(
+    owned: Owned, redis: Redis
+) -> None:
+    """Answers say why they are behind. The report does not make the writer look alive: a run may take over."""
+    reader = owned.speed_views.reader
+    assert owned.writer.heartbeat(60, KafkaEnd(ZERO, 0.0, ZERO, 0.0)) == Outcome.OK
+    redis.delete(owned.speed_views.layout.alive)
+    with full_memory(redis):
+        assert owned.writer.report_problem("Redis is full.") == Outcome.OK
+        assert reader.answer(0, ZERO, ()).problem == "Redis is full."
+        assert reader.living_writer() is None
+        # It starts again, and knows only where Kafka ends.
+        assert owned.writer.heartbeat(60, KafkaEnd(TWO, 0.0, ZERO, None), "Redis is full.") == Outcome.OK
+        found = reader.answer(0, ZERO, ())
+    assert found.problem == "Redis is full."
+    assert found.lag is not None
+    assert found.lag.events == 2
+    assert found.lag.seconds is not None, "what was reported of the same cut before is still true"
+    assert owned.writer.heartbeat(60, KafkaEnd(TWO, 0.0, ZERO, None)) == Outcome.OK
+    assert reader.answer(0, ZERO, ()).problem == ""
+    assert owned.speed_views.writer("somebody").report_problem("No.") == Outcome.FENCED
+
+
+def test_a_takeover_ends_the_problem_of_the_writer_before(owned: Owned) -> None:
+    owned.writer.report_problem("Kafka no longer holds offsets 0 to 1.")
+    fenced = owned.speed_views.runs.fence()
+    assert fenced is not None
+    assert owned.speed_views.runs.takeover(fenced[0], 1, TWO, [VIEW]) == Outcome.OK
+    assert owned.speed_views.reader.answer(1, TWO, ()).problem == ""
+
+
 def test_a_run_frees_memory_that_is_full(owned: Owned, redis: Redis) -> None:
     """Else nothing could ever be freed again: a hand-off is how states of the speed layer go."""
     old = owned.gid
@@ -494,6 +525,7 @@ def test_all_of_a_retired_generation_is_swept(owned: Owned, redis: Redis, bucket
     assert owned.speed_views.reader.size()[0] == buckets + 1
     assert owned.speed_views.runs.sweep(old) == buckets
     assert owned.speed_views.runs.unswept() == []
+    assert not redis.hexists(owned.speed_views.layout.meta, f"bytes:{old}")
     assert redis.keys(f"*{old}*") == []
     assert owned.speed_views.reader.answer(1, ONE, [StateRange(VIEW)]).states == [(0, b"k", b"2")]
     assert owned.speed_views.runs.sweep(old) == 0

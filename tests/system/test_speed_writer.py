@@ -16,6 +16,7 @@ from hand_off.speed_views import Group, MicroBatch, Outcome, SpeedViews, SpeedWr
 from infra.settings import load_settings
 from speed_layer import stream
 from speed_layer.micro_batch import Delta
+from speed_layer.redis_share import OutOfShare, RedisShare
 from speed_layer.seen_ids import SeenIds
 from speed_layer.stream import Refused, Stream
 from tests.system.redis_server import redis_server
@@ -23,6 +24,7 @@ from tests.tiers import times
 from views import states
 from views.aggregates import Count, Distinct
 from views.columns import Columns, zero
+from views.keys import pack_key
 from views.source import Source
 from views.view import View
 
@@ -45,9 +47,8 @@ class DeafWriter(SpeedWriter):
 class Writer:
     """A stream without a query: micro-batches are given to it as counted groups."""
 
-    def __init__(self, client: Redis, folder: Path) -> None:
-        client.flushdb()
-        self.speed_views = SpeedViews(client, "web")
+    def __init__(self, client: Redis, folder: Path, source: str = "web", share: RedisShare | None = None) -> None:
+        self.speed_views = SpeedViews(client, source)
         writer, _ = self.speed_views.start_writer()
         writer.init(0, {}, [VIEW.hash])
         writer.load(1, is_last=True, name="none", seen_ids=b"", horizon_ms=HORIZON_MS)
@@ -63,6 +64,7 @@ class Writer:
             SeenIds(HORIZON_MS),
             folder,
             1_000,
+            share=share,
         )
         self.expected: Counter[bytes] = Counter()
         self.end = self.run = 0
@@ -109,6 +111,7 @@ def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
 
 @pytest.fixture
 def writer(redis: Redis, tmp_path: Path) -> Writer:
+    redis.flushdb()
     return Writer(redis, tmp_path)
 
 
@@ -183,6 +186,7 @@ STEPS = st.one_of(
 def test_whatever_happens_what_is_known_is_what_redis_has(
     redis: Redis, tmp_path: Path, steps: list[tuple[str, object]], max_bytes: int
 ) -> None:
+    redis.flushdb()
     writer = Writer(redis, tmp_path)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stream, "MAX_CACHED_BYTES", max_bytes)
@@ -195,3 +199,105 @@ def test_whatever_happens_what_is_known_is_what_redis_has(
                 case "deaf":
                     writer.writer.is_deaf = bool(given_)
             writer.check()
+
+
+@pytest.mark.parametrize("key_bytes", [10, 300, 1_000])
+def test_the_size_of_states_is_about_what_redis_takes(writer: Writer, redis: Redis, key_bytes: int) -> None:
+    """However different the buckets are: one group in most of them, thousands in one, and states that grow."""
+    before = redis.info("memory")["used_memory"]
+    groups = [
+        *(Group(VIEW.hash, 0, pack_key(("x" * (key_bytes - 5) + str(number).zfill(5),))) for number in range(4_000)),
+        *(Group(VIEW.hash, 3600 * number, b"k") for number in range(1, 300)),
+    ]
+
+    def add(group: Group, known: dict[str, object] | None) -> dict[str, object]:
+        found = zero(VIEW) if known is None else known
+        found["hits"] = VIEW.algebras["hits"].add_all(found["hits"], [1], ())
+        return found
+
+    for end in (1, 2, 3):
+        hashes = np.arange(end, end + 1, dtype=np.int64)
+        writer.stream._apply(Delta(groups, add, hashes, 1, 1, 1, 0), {0: end})
+    taken = redis.info("memory")["used_memory"] - before
+    states, size = writer.speed_views.reader.size()
+    assert states == len(groups)
+    assert 0.5 < size / taken < 2, (size, taken)
+    writer.stream.states.clear()
+    writer.stream.cached_bytes = 0
+    writer.stream._apply(Delta(groups, add, np.empty(0, dtype=np.int64), 1, 1, 1, 0), {0: 4})
+    assert writer.speed_views.reader.size() == (states, size), "states that are as long as before take no more"
+
+
+def test_keys_of_an_older_version_are_found_until_a_new_writer_wrote(writer: Writer, redis: Redis) -> None:
+    reader, layout = writer.speed_views.reader, writer.speed_views.layout
+    assert not reader.has_long_keys()
+    writer.write("aab")
+    assert not reader.has_long_keys()
+    redis.hdel(layout.meta, "short_keys")
+    assert not reader.has_long_keys(), "it has none"
+    redis.hset(layout.data(writer.stream.gid, VIEW.hash, 0), pack_key(("x" * 2_000,)), b"state")
+    assert reader.has_long_keys()
+    writer.write("ab")
+    assert not reader.has_long_keys(), "whoever writes now has looked"
+
+
+def fill(writer: Writer, rows: int, first: int = 0) -> None:
+    """One micro-batch with so many new groups, of about 3 kB each."""
+    groups = [Group(VIEW.hash, 0, pack_key((str(number).zfill(1_000),))) for number in range(first, first + rows)]
+    writer.end += 1
+    delta = Delta(groups, lambda _group, known: known or zero(VIEW), np.empty(0, dtype=np.int64), 1, 1, rows, 0)
+    writer.stream._apply(delta, {0: writer.end})
+
+
+def fill_up(writer: Writer, rows: int = 200) -> int:
+    """Micro-batches until the source has taken its share. Returns how many it took."""
+    for count in range(200):
+        try:
+            fill(writer, rows, first=count * rows)
+        except OutOfShare:
+            writer.end -= 1
+            return count
+    pytest.fail("it took all that there is")
+
+
+def test_a_source_that_has_taken_its_share_stops_at_an_exact_cut_and_stops_no_other(
+    redis: Redis, tmp_path: Path
+) -> None:
+    redis.flushdb()
+    maximum = int(redis.info("memory")["used_memory"]) + 40_000_000
+    redis.config_set("maxmemory", maximum)
+    try:
+        names = ["web", "shop", "cards"]
+        web, shop, cards = (Writer(redis, tmp_path, name, RedisShare.of(redis, name, names)) for name in names)
+        taken = fill_up(web)
+        assert taken > 10, "more than its part, because nobody else needs it yet"
+        applied = web.speed_views.reader.snapshot().meta
+        assert applied is not None
+        assert applied.applied == {0: web.end} == {0: taken}
+        with pytest.raises(
+            OutOfShare, match=r"Source 'web' has taken its share of Redis: the states of 'web' take [\d.]+ MB"
+        ):
+            fill(web, 200, first=1_000_000)
+        web.end -= 1
+        assert fill_up(shop) >= 5, "what was kept for it is there"
+        assert fill_up(cards) >= 5
+        assert redis.info("memory")["used_memory"] < maximum
+        redis.config_set("maxmemory", maximum + 10_000_000)
+        fill(web, 200, first=1_000_000)  # there is room again, and it goes on where it stopped
+    finally:
+        redis.config_set("maxmemory", 0)
+
+
+def test_a_micro_batch_that_alone_is_too_large_is_refused_before_redis_is_over(redis: Redis, tmp_path: Path) -> None:
+    redis.flushdb()
+    maximum = int(redis.info("memory")["used_memory"]) + 5_000_000
+    redis.config_set("maxmemory", maximum)
+    try:
+        alone = Writer(redis, tmp_path, "web", RedisShare.of(redis, "web", ["web"]))
+        with pytest.raises(OutOfShare):
+            fill(alone, 3_000)
+        alone.end -= 1
+        assert redis.info("memory")["used_memory"] < maximum
+        fill(alone, 300)
+    finally:
+        redis.config_set("maxmemory", 0)

@@ -10,15 +10,16 @@ from dataclasses import replace
 from datetime import date
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving_layer.errors import BadParameter, NotAcceptable
+from serving_layer.errors import BadParameter, NotAcceptable, TooLarge
 from serving_layer.query.model import Period
 from serving_layer.query.result import BatchPart, Provenance, Result, ResultRow, SpeedPart
 from serving_layer.rest import formats
-from serving_layer.rest.formats import choose_format, meta_headers, to_csv, to_json, to_ndjson
+from serving_layer.rest.formats import MEDIA_TYPES, choose_format, meta_headers, to_csv, to_json, to_ndjson
 
 START = 1_772_323_200  # 2026-03-01T00:00:00Z
 DAY = 86400
@@ -55,6 +56,8 @@ META_JSON = {
     "degraded": False,
     "why": None,
     "answers": {"hits": {"kind": "count", "exact": True}, "visitors": {"exact": False, "error": "usually within 1.6%"}},
+    "shortened_keys": False,
+    "max_key_bytes": 1024,
 }
 ROWS_JSON = [
     {"bucket": "2026-03-01T00:00:00Z", "url": "/docs", "status": 200, "hits": 3, "visitors": 2},
@@ -265,3 +268,40 @@ def test_another_format_is_refused(asked: str) -> None:
 def test_every_format_has_its_media_type_and_is_accepted_by_it() -> None:
     for each, media in formats.MEDIA_TYPES.items():
         assert choose_format(None, media) == each
+
+
+# ---- size ----------------------------------------------------------------------
+
+
+def many(count: int, size: int) -> Result:
+    """An answer of so many rows with keys of so many bytes."""
+    found = [ResultRow(Period(START, START + DAY), ("x" * size, number), {"hits": number}) for number in range(count)]
+    return Result(("url", "status"), found, META, "abc")
+
+
+@pytest.mark.parametrize("as_format", MEDIA_TYPES)
+def test_an_answer_that_is_too_large_is_refused_with_the_limit_that_would_do(as_format: formats.Format) -> None:
+    answer = many(3_000, 1_000)
+    assert len(formats.body(answer, as_format)) > 3_000_000
+    with pytest.raises(TooLarge) as error:
+        formats.body(answer, as_format, 2)
+    found = error.value
+    assert (found.status, found.more["parameter"], found.more["limit"]) == (422, "limit", "serving_max_answer_mb")
+    assert f"limit={found.more['allowed']}, and go on with `next`" in found.detail
+    assert len(formats.body(many(found.more["allowed"], 1_000), as_format, 2)) < 2_100_000
+
+
+@pytest.mark.parametrize("as_format", MEDIA_TYPES)
+@pytest.mark.parametrize("count", [0, 1, 499, 500, 501, 1_700])
+def test_rows_are_the_same_however_many_are_written_at_once(as_format: formats.Format, count: int) -> None:
+    answer = many(count, 3)
+    written = formats.body(answer, as_format, 1)
+    if as_format == "json":
+        assert json.loads(written) == json.loads(orjson.dumps(formats.document(answer)))
+    else:
+        assert len(written.splitlines()) == count + 1
+
+
+def test_one_row_that_is_too_large_is_refused_too() -> None:
+    with pytest.raises(TooLarge, match="Ask for fewer answers"):
+        formats.to_json(many(1, 2_000_000), 1)

@@ -25,6 +25,7 @@ from tests.tiers import times
 from views.aggregates import Count, Distinct, Max, Quantiles, Sum, TopK
 from views.catalog.page_hits import page_hits
 from views.derived import Ratio
+from views.short_texts import shorten
 from views.source import Source
 from views.view import View
 
@@ -185,6 +186,23 @@ def test_filters_are_read_by_the_type_of_their_key(items: list[tuple[str, str]],
 )  # fmt: skip
 def test_filters_in_json(filters: Any, expected: list[Filter]) -> None:
     assert [*asked_json({"filters": filters}).filters] == expected
+
+
+def test_a_filter_by_a_long_text_is_one_by_its_short_form() -> None:
+    """Whichever of both somebody asks for. A cursor of one is good for the other."""
+    text = "/" + "é" * 600
+    by_text, by_short = asked(("url", text)), asked(("url", shorten(text)))
+    assert by_text.filters == by_short.filters == (Filter("url", "is", (shorten(text),)),)
+    assert by_text.without_page() == by_short.without_page()
+    assert (by_text.filters[0].long_texts, by_short.filters[0].long_texts) == ((text,), ())
+    assert asked(("url.not", text), ("url.not", "/a")).filters == (Filter("url", "not", (shorten(text), "/a")),)
+
+
+def test_a_prefix_of_a_long_text_is_refused_where_it_is_longer_than_what_is_stored() -> None:
+    assert asked(("url.prefix", "x" * 200)).filters == (Filter("url", "prefix", ("x" * 200,)),)
+    error = refused(("url.prefix", "x" * 201))
+    assert (error.status, error.more["parameter"]) == (422, "url.prefix")
+    assert "at most 200 characters, and this one has 201" in error.detail
 
 
 def test_a_key_that_is_called_like_a_parameter_has_key_before_it() -> None:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from hand_off.batch_folder import BatchFolder
     from hand_off.speed_views import RedisSnapshot, SpeedViews
 
+KEEPS_UP_S = 10.0
+"""A source whose newest applied event is no older than this keeps up, though events wait."""
 app = typer.Typer(no_args_is_help=True)
 OLD_S = 10.0
 
@@ -106,6 +108,17 @@ def _against_batch(folder: BatchFolder, snapshot: RedisSnapshot) -> str:
     return "; ".join(results)
 
 
+def _state(problem: str, behind: int | None, behind_s: float | None, *, is_written: bool) -> str:
+    """Whether the source keeps up, in words."""
+    events = "an unknown number of events" if behind is None else f"{behind:,} events"
+    if problem:
+        return f"{events} behind: {problem}" if behind != 0 else problem
+    if not is_written:
+        return "no writer" if not behind else f"no writer, {events} behind"
+    is_close = behind == 0 or (behind is not None and behind_s is not None and behind_s <= KEEPS_UP_S)
+    return "keeps up" if is_close else f"{events} behind"
+
+
 def _row(name: str, speed_views: SpeedViews, snapshot: RedisSnapshot, status: Mapping[str, Any]) -> dict[str, Any]:
     from master_dataset.cut import cut_to_json
 
@@ -113,15 +126,19 @@ def _row(name: str, speed_views: SpeedViews, snapshot: RedisSnapshot, status: Ma
     if snapshot.meta is None:
         return {"source": name, "state": "nothing in Redis yet" if living is None else "starting"}
     counts, bytes_ = speed_views.reader.size()
-    state = status.get("refused") or ("keeps up" if living == snapshot.epoch else "no writer")
+    report = speed_views.reader.answer(snapshot.meta.published, {}, ())  # of another machine's writer too
+    behind = status.get("behind_events", report.lag and report.lag.events)
+    behind_s = status.get("behind_s", report.lag and report.lag.seconds)
+    problem = status.get("refused") or report.problem
+    state = _state(problem, behind, behind_s, is_written=living == snapshot.epoch)
     return {
         "source": name,
         "state": state,
         "applied": cut_to_json(snapshot.meta.applied),
         "run": snapshot.meta.published,
         "generations": len(snapshot.generations),
-        "behind_events": status.get("behind_events"),
-        "behind_s": status.get("behind_s"),
+        "behind_events": behind,
+        "behind_s": behind_s,
         "last_micro_batch_s": status.get("last_micro_batch_s"),
         "states": counts,
         "state_bytes": bytes_,

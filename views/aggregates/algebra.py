@@ -62,6 +62,8 @@ class Algebra(ABC):
     """How far the answer may be off, in words; None: it is exact."""
     by_position = False
     """Whether the position of an event matters."""
+    stores_texts = False
+    """Whether a state holds many values of an event: long texts among them are stored in short form."""
     type: FieldType | None = None
     """The type of the answer, where it is one value; None: a list or an object. Decimals and times become texts."""
 

@@ -147,6 +147,7 @@ class ExactDistinct(Algebra):
     """
 
     kinds = "tb"
+    stores_texts = True
     type = BIGINT
 
     def __init__(self, kind: FieldType, at_most: int) -> None:

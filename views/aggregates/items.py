@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from views.errors import StateError
+from views.short_texts import MAX_BYTES, shorten
 
 Item = str | int
 FAMILY, VERSION, EMPTY = 10, 1, 5
@@ -131,7 +132,12 @@ def from_bytes(image: bytes | None, *, is_text: bool) -> Items:
     counts = struct.unpack_from(f"<{count}q", image, HEAD.size)
     at = HEAD.size + 8 * count
     names = _texts(image, at, count) if is_text else _numbers(image, at, count)
-    return Items(dict(zip(names, counts, strict=True)), offset)
+    found = dict(zip(names, counts, strict=True))
+    if len(found) < count:  # an older Tidemark stored a long text as it is, and a newer one its short form
+        found = dict.fromkeys(names, 0)
+        for name, number in zip(names, counts, strict=True):
+            found[name] += number
+    return Items(found, offset)
 
 
 def _numbers(image: bytes, at: int, count: int) -> list[Item]:
@@ -145,7 +151,8 @@ def _texts(image: bytes, at: int, count: int) -> list[Item]:
     found: list[Item] = []
     for _ in range(count):
         (size,) = struct.unpack_from("<i", image, at)
-        found.append(image[at + 4 : at + 4 + size].decode())
+        text = image[at + 4 : at + 4 + size].decode()
+        found.append(shorten(text) if size > MAX_BYTES else text)
         at += 4 + size
     return found
 

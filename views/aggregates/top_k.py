@@ -44,6 +44,7 @@ class TopKAlgebra(Algebra):
     """The state: how many values there were, and the table of those that are kept."""
 
     kinds = "tb"
+    stores_texts = True
 
     def __init__(self, k: int, room: int) -> None:
         self.k, self.room, self.table = k, Room(room), Room(SPARE * room)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from views.columns import AT, ID, KAFKA, OFFSET, PARTITION, VALID, Columns
+from views.columns import AT, ID, KAFKA, OFFSET, PARTITION, SIZE, VALID, Columns
 from views.like import without_backtracking
 from views.on_spark.states import COUNTED
 from views.state_sql import plan
@@ -29,6 +29,7 @@ def evaluated(events: DataFrame, columns: Columns) -> DataFrame:
         f.col("offset").alias(OFFSET),
         f.unix_millis("timestamp").alias(KAFKA),
         f.unix_micros("event_time").alias(AT),
+        f.coalesce(f.length("value"), f.lit(0)).alias(SIZE),
         *(f.expr(without_backtracking(sql)).alias(name) for sql, name in columns.names.items()),
     )
 

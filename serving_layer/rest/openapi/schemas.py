@@ -10,6 +10,7 @@ from serving_layer.query.parse import PARAMETERS
 from serving_layer.query.provenance import exactness
 from serving_layer.rest.views import SHOWN_HASH
 from views.aggregates import Histogram, Quantiles, TopK
+from views.short_texts import MAX_BYTES
 from views.view import View
 
 Json = dict[str, Any]
@@ -207,6 +208,11 @@ def _meta(exactness: Json) -> Json:
             "degraded": {"type": "boolean"},
             "why": {"type": ["string", "null"]},
             "answers": {"type": "object", "additionalProperties": exactness},
+            "shortened_keys": {
+                "type": "boolean",
+                "description": "Whether a key is the short form of a text of more than `max_key_bytes`.",
+            },
+            "max_key_bytes": {"type": "integer"},
         },
     }
 
@@ -303,6 +309,8 @@ def example(view: View) -> Json:
             "degraded": False,
             "why": None,
             "answers": {name: exactness(view, name) for name in view.answers},
+            "shortened_keys": False,
+            "max_key_bytes": MAX_BYTES,
         },
     }
 

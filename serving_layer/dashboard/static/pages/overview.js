@@ -1,7 +1,7 @@
 // Every view with its headline, its last hours and how fresh it is; above them the pulse of the platform.
 
 import { every, fill, h, say } from "../dom.js";
-import { Offline, get, post } from "../api.js";
+import { Offline, Problem, get, post } from "../api.js";
 import { ago, day, duration, eventsBelow, number } from "../format.js";
 import { seconds } from "../query.js";
 import { failure } from "../tables.js";
@@ -17,14 +17,14 @@ export async function show(main) {
   const pulse = h("dl", { class: "pulse", "aria-label": "Pulse of the platform" });
   const cards = h("div", { class: "cards" });
   const problem = h("div", {});
-  const known = new Map(), rate = rates();
+  const known = new Map(), rate = rates(), alone = new Set();
   fill(main, h("h1", { class: "only-read" }, "Overview"), pulse, problem, cards);
 
   async function refresh() {
     try {
       const [{ views }, status] = await Promise.all([get("/views"), get("/sources")]);
       drawPulse(pulse, status, rate(status.sources));
-      const answers = await answersOf(views.filter((view) => view.version !== null));
+      const answers = await answersOf(views.filter((view) => view.version !== null), alone);
       fill(problem);
       if (!views.length) fill(cards, h("p", { class: "empty" }, "There is no view that this key may see. ", h("code", {}, "tidemark views new NAME --dir my_views"), " begins one."));
       const elements = views.map((view) => {
@@ -41,25 +41,43 @@ export async function show(main) {
   return every(REFRESH_MS, refresh);
 }
 
-/** Two queries for each view, all of one source at one cut: the headline, and its periods. A view without recent
- * events shows its newest ones. */
-async function answersOf(views) {
-  const found = new Map();
-  for (let first = 0; first < views.length; first += AT_ONCE) {
-    const some = views.slice(first, first + AT_ONCE);
-    const questions = some.flatMap((view) => {
-      const own = seconds(view.grain), range = own >= DAY ? "14d" : "24h", newest = newestOf(view, range);
-      const names = numbersOf(view).slice(0, 3);
-      const one = { view: view.name, ...(newest ?? { from: `-${range}` }), ...(names.length && { answers: names }) };
-      return [one, { ...one, grain: own >= DAY ? "day" : own >= 3_600 ? view.grain : "hour", fill: "zero", explain: true }];
-    });
-    const { answers } = await post("/query", { questions });
-    some.forEach((view, index) => {
-      const { from, to } = questions[2 * index];
-      found.set(view.name, { total: answers[2 * index], series: answers[2 * index + 1], range: to ? `the ${span(from, to)} until ${day(to)}` : from.slice(1) });
-    });
+/** The answers of views by name, or the problem of a view. A view with a problem is asked `alone` from then on, so that
+ * the others have their answers. */
+async function answersOf(views, alone) {
+  const found = new Map(), together = views.filter((view) => !alone.has(view.name));
+  const some = Array.from({ length: Math.ceil(together.length / AT_ONCE) }, (_, number) => together.slice(AT_ONCE * number, AT_ONCE * (number + 1)));
+  for (const each of [...some, ...views.filter((view) => alone.has(view.name)).map((view) => [view])]) {
+    try {
+      await ask(each, found);
+      each.forEach((view) => alone.delete(view.name));
+    } catch (problem) {
+      if (!(problem instanceof Problem)) throw problem;
+      for (const view of each) {
+        alone.add(view.name);
+        await ask([view], found).catch((own) => {
+          if (!(own instanceof Problem)) throw own;
+          found.set(view.name, { problem: own });
+        });
+      }
+    }
   }
   return found;
+}
+
+/** Two queries for each view, all of one source at one cut: the headline, and its periods. A view without recent
+ * events shows its newest ones. */
+async function ask(views, found) {
+  const questions = views.flatMap((view) => {
+    const own = seconds(view.grain), range = own >= DAY ? "14d" : "24h", newest = newestOf(view, range);
+    const names = numbersOf(view).slice(0, 3);
+    const one = { view: view.name, ...(newest ?? { from: `-${range}` }), ...(names.length && { answers: names }) };
+    return [one, { ...one, grain: own >= DAY ? "day" : own >= 3_600 ? view.grain : "hour", fill: "zero", explain: true }];
+  });
+  const { answers } = await post("/query", { questions });
+  views.forEach((view, index) => {
+    const { from, to } = questions[2 * index];
+    found.set(view.name, { total: answers[2 * index], series: answers[2 * index + 1], range: to ? `the ${span(from, to)} until ${day(to)}` : from.slice(1) });
+  });
 }
 
 // The range at the end of the data, if all of it is older than a range that ends now.
@@ -86,6 +104,14 @@ function newCard(view) {
       say(headline, "–");
       say(label, "not computed yet: it joins at the next run");
       return fill(fresh, freshness.degraded && freshness.why);
+    }
+    if (answer.problem) {
+      element.classList.add("is-degraded");
+      say(headline, "–");
+      say(label, "no answer");
+      fill(others);
+      fill(picture);
+      return fill(fresh, h("span", { class: "dot-state bad", "aria-hidden": "true" }), answer.problem.message);
     }
     const [first, ...rest] = numbersOf(now), row = answer.total.rows[0] ?? {};
     const about = (name) => errorOf(now.answers[name]) ? "≈ " : "";
