@@ -14,7 +14,7 @@ from infra.home import Home
 from infra.java.class_archive import find_archive, option, quoted
 from infra.java.find import find_java
 from infra.java.jars import JarSet, fetch_jars
-from infra.logs import last_lines, rotate
+from infra.logs import LogFile, last_lines
 from infra.settings import Settings
 from infra.spark.callbacks import require_secret
 from infra.spark.session_folder import own_folder
@@ -59,7 +59,7 @@ def spark_session(
     merged = usual | dict(conf or {}) | settings.spark_conf
     whole = merged | spark_submit_arguments()
     if output is not None:
-        _start_jvm(whole, output, settings.log_max_mb * 2**20)
+        _start_jvm(whole, LogFile(output, settings.log_max_mb * 2**20, settings.log_keep_files))
     builder = SparkSession.builder.appName(app_name)
     for name, value in whole.items():
         builder = builder.config(name, value)
@@ -69,7 +69,7 @@ def spark_session(
     return session
 
 
-def _start_jvm(conf: Mapping[str, str], output: Path, max_bytes: int) -> None:
+def _start_jvm(conf: Mapping[str, str], log_file: LogFile) -> None:
     """Start the JVM of this process with its output in a file, unless it has one already."""
     from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkRuntimeError
@@ -77,8 +77,9 @@ def _start_jvm(conf: Mapping[str, str], output: Path, max_bytes: int) -> None:
 
     if SparkContext._gateway is not None:
         return
-    rotate(output, max_bytes)
-    with output.open("ab") as file:  # for appending, so that the file can be emptied when it is rotated
+    log_file.rotate_if_grown()
+    output = log_file.path
+    with output.open("ab") as file:  # for appending: other runs may write there too
         try:
             launch: Any = launch_gateway
             given = SparkConf(loadDefaults=False).setAll(list(conf.items()))
