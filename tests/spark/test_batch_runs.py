@@ -437,13 +437,18 @@ def test_few_events_and_many_are_searched_for_duplicates_alike(shop: Shop, monke
     assert "7" in lost[3]
 
 
-@pytest.mark.parametrize("is_in_memory", [True, pytest.param(False, marks=pytest.mark.soak)])
-def test_hashes_of_many_continued_runs_lie_in_few_folders_and_every_copy_is_found(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch, is_in_memory: bool
-) -> None:
+def test_hashes_of_many_continued_runs_lie_in_few_folders_and_every_copy_is_found(shop: Shop) -> None:
     """Each run finds a copy of an event of every one before, also where hashes were merged that had been merged."""
-    if not is_in_memory:
-        monkeypatch.setattr(duplicates_in_memory, "MAX_EVENTS", 0)
+    check_many_continued_runs(shop)
+
+
+@pytest.mark.soak  # the gate compares both ways over two runs
+def test_hashes_of_many_continued_runs_are_searched_by_spark_alike(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(duplicates_in_memory, "MAX_EVENTS", 0)
+    check_many_continued_runs(shop)
+
+
+def check_many_continued_runs(shop: Shop) -> None:
     most, rounds, ends = 2, [made(shop, 2, seed, duplicates=0) for seed in range(100, 106)], [0]
     for run, fresh in enumerate(rounds):
         ends.append(ends[-1] + len(fresh) + run)
