@@ -81,7 +81,9 @@ def run(
             text = str(error)
             if not hasattr(error, "exit_code"):
                 log_traceback(settings, source, error)
-                text = f"The run of source {source!r} failed: {reason_of(error).rstrip('.')}. See `tidemark logs batch`."
+                text = (
+                    f"The run of source {source!r} failed: {reason_of(error).rstrip('.')}. See `tidemark logs batch`."
+                )
             typer.echo(f"tidemark: {text}", err=True)
         else:
             rows.append(_row_of(made))
