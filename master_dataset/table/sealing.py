@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote
@@ -80,12 +81,13 @@ def seal(table: Path, *, segment_commits: int = SEGMENT_COMMITS, min_commits: in
     refuse_damage(table.name, table)
     history = read_history(table)
     complete_ledger(table, history.in_log)
-    history = read_history(table)
-    held = of_history(history)
-    if not held.is_sound:
-        raise CannotSeal(f"The chain of {str(table)!r} has gaps, so its commits cannot be sealed.")
-    commits = [commit for commit in history.in_log if commit.version <= last]
-    _compare_with_checkpoint(table, last, history)
+    history = _until(read_history(table), last)
+    if not of_history(history).is_sound:
+        raise CannotSeal(
+            f"The commits of {str(table)!r} up to {last} are not sealed yet: a later repair fills a gap among them."
+        )
+    _compare_with_checkpoint(history, last)
+    commits = history.in_log
     # Step 1. The segments. A crash leaves some of them; the next time goes on after those.
     reach("seal.before_segment")
     for begin in range(0, len(commits), segment_commits):
@@ -117,22 +119,23 @@ def _sealed(table: Path, commit: Commit, proof: Proof | None) -> SealedCommit:
 def _sum_up(table: Path) -> None:
     """Write the summary of everything that is sealed."""
     history = read_history(table)
-    sealed = [commit for commit in history.commits if commit.version <= history.sealed]
-    until = History(table, history.summary, history.sealed, sealed, _up_to(history.ledger, history.sealed))
-    files = until.files
+    history = _until(history, history.sealed)
+    files = history.files
     there = {entry.name for entry in os.scandir(table)}
     files.replaced = {path: each for path, each in files.replaced.items() if path in there}
-    write_summary(table, Summary(history.sealed, of_history(until).to_json()), files)
+    write_summary(table, Summary(history.sealed, of_history(history).to_json()), files)
 
 
-def _up_to(ledger: dict[int, Proof], version: int) -> dict[int, Proof]:
-    return {each: proof for each, proof in ledger.items() if each <= version}
+def _until(history: History, version: int) -> History:
+    """The history as it was at a version."""
+    commits = [commit for commit in history.commits if commit.version <= version]
+    return replace(history, commits=commits, ledger={each: p for each, p in history.ledger.items() if each <= version})
 
 
-def _compare_with_checkpoint(table: Path, version: int, history: History) -> None:
+def _compare_with_checkpoint(history: History, version: int) -> None:
     """Delta's checkpoint must have exactly the files that our commits up to it leave: soon nothing else has them."""
-    until = [commit for commit in history.commits if commit.version <= version]
-    ours = {file.path: file.size for file in History(table, history.summary, history.sealed, until).files.live.values()}
+    table = history.table
+    ours = {file.path: file.size for file in history.files.live.values()}
     if (theirs := _files_of_checkpoint(table, version)) != ours:
         raise CannotSeal(
             f"Delta's checkpoint {version} of {str(table)!r} has {len(theirs)} files, our commits up to it have "
