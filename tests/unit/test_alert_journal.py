@@ -12,6 +12,7 @@ from serving_layer.alerts.episodes import Episode, EpisodeState
 from serving_layer.alerts.journal import PRUNE_EVERY, Evaluation, Journal, Transitions
 from serving_layer.alerts.notifications import Notification
 from serving_layer.alerts.tables.positions import FollowerPosition
+from views.short_texts import shorten
 
 OVER = Episode("", "many", "tries", ("card",), ("a",), EpisodeState.RESOLVED, 0, 0, 0.0, 0.0, 0.0, {})
 MAX = 10
@@ -41,6 +42,13 @@ def test_episodes_that_evaluations_may_join_stay_however_many_there_are(journal:
     assert [episode.last for episode in journal.episodes.all()] == list(range(49, 19, -1))
     prune(journal, horizons={"many": 1000.0})
     assert len(journal.episodes.all()) == MAX
+
+
+def test_an_episode_of_an_older_version_with_a_long_key_is_one_of_its_short_form(journal: Journal) -> None:
+    """Else it would be resolved by an upgrade, and fire again."""
+    journal.commit(evaluation(changed=(replace(OVER, id="e1", key=("x" * 2_000,)),)))
+    (found,) = journal.episodes.all()
+    assert found.key == (shorten("x" * 2_000),)
 
 
 def test_episodes_of_an_alert_that_is_gone_are_bounded(journal: Journal) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from serving_layer.alerts.episodes import Episode, EpisodeState
 from serving_layer.alerts.tables.database import Database
-from views.keys import pack_key, unpack_key
+from views.keys import pack_key, shorten_key, unpack_key
 
 EXCESS = (
     "delete from episodes where state = 'resolved' and id in "
@@ -87,6 +87,6 @@ def _row(episode: Episode) -> tuple[Any, ...]:
 def _episode(row: tuple[Any, ...]) -> Episode:
     id_, alert, view, names, key, state, first, last, pending_at, fired_at, resolved_at, value = row
     return Episode(
-        id_, alert, view, tuple(json.loads(names)), unpack_key(key), EpisodeState(state), first, last, pending_at,
-        fired_at, resolved_at, json.loads(value),
+        id_, alert, view, tuple(json.loads(names)), unpack_key(shorten_key(key)), EpisodeState(state), first, last,
+        pending_at, fired_at, resolved_at, json.loads(value),
     )  # fmt: skip

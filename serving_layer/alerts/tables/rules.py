@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from serving_layer.alerts.tables.database import Database
-from views.keys import pack_key, unpack_key
+from views.keys import pack_key, shorten_key, unpack_key
 
 PER_ALERT = ("rules", "seen", "behind", "new")
 
@@ -39,7 +39,7 @@ class RuleTable:
     def last_events(self, alert: str) -> dict[tuple[Any, ...], int]:
         """By key: the end of the last bucket with an event."""
         rows = self._database.rows("select key, last from seen where alert = ?", alert)
-        return {unpack_key(key): last for key, last in rows}
+        return {unpack_key(shorten_key(key)): last for key, last in rows}
 
     def replace(
         self, transaction: sqlite3.Connection, changed: list[str], hashes: Mapping[str, str], now: float
