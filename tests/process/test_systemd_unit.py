@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 from infra.settings import load_settings
 from infra.stack.service_manager import ServiceManager
 from infra.stack.systemd_unit import unit_text, unit_warnings
+from tests.conftest import wait_until
 
 
 @pytest.fixture
@@ -120,3 +122,29 @@ def test_service_manager_that_is_gone_does_not_stop_us(told: socket.socket, tmp_
     (tmp_path / "notify").unlink()
     manager.tell(status("ready"))
     manager.tick()
+
+
+SERVICES = """
+import sys
+from infra.stack import up
+from infra.stack.service import Service
+command = ("sh", "-c", "echo notify=$NOTIFY_SOCKET; exec sleep 600")
+sys.exit(up.main(lambda _settings: [Service(name="one", command=command, address="", check=lambda: None)]))
+"""
+
+
+def test_supervisor_tells_systemd_that_it_is_ready_and_lives_and_stops(told: socket.socket, tmp_path: Path) -> None:
+    program, lines = tmp_path / "services.py", list[str]()
+    program.write_text(SERVICES)
+    environment = {**os.environ, "TIDEMARK_HOME": str(tmp_path / "home")}
+
+    def has_heard(*expected: str) -> bool:
+        lines.extend(heard(told))
+        return set(expected) <= set(lines)
+
+    with subprocess.Popen([sys.executable, str(program)], env=environment, stdout=subprocess.PIPE) as supervisor:
+        wait_until("ready", lambda: has_heard("READY=1", "WATCHDOG=1", "STATUS=1 of 1 services are ready"), 60)
+        supervisor.terminate()
+        wait_until("stopping", lambda: has_heard("STOPPING=1"), 60)
+        assert supervisor.wait(60) == 0
+    assert (tmp_path / "home" / "logs" / "one.log").read_text() == "notify=\n"
