@@ -19,10 +19,16 @@ from infra.clients.kafka_users import KafkaUserError, KafkaUsers
 from infra.home import Home, read_json
 from infra.settings import load_settings
 from infra.stack.ports import LOOPBACK
-from tests.conftest import Stack, start_stack, stop_stack
+from tests.conftest import Stack, start_stack, stop_stack, wait_until
 
 BEFORE = "before"
 """A topic from before `kafka_auth`."""
+SOON = {"message.timeout.ms": 3000}
+"""For what is refused: a client that cannot sign in tries again and again."""
+EVENT = {
+    "event_id": "1", "event_time": "2026-03-01T01:10:00Z", "user_id": "u", "name": "page_view",
+    "properties": {"url": "/", "ms": 1.0},
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -30,19 +36,26 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """A home that was up without passwords, as 0.1.0 runs it, and then with them."""
     home = tmp_path_factory.mktemp("guarded") / "home"
     plain = start_stack(home, collector_enabled=False)
-    config = librdkafka_config(plain.settings, plain.kafka)
-    for future in AdminClient(config).create_topics([NewTopic(BEFORE, 1, 1)]).values():
-        future.result(30)
-    assert send(config, BEFORE, b"kept") is None
-    stop_stack(plain)
+    try:
+        config = librdkafka_config(plain.settings, plain.kafka)
+        create(config, BEFORE)
+        assert send(config, BEFORE, b"kept") is None
+    finally:
+        stop_stack(plain)
     stack = start_stack(home, kafka_auth=True)
     yield stack
     stop_stack(stack)
 
 
+def create(config: dict[str, Any], *topics: str) -> None:
+    admin = AdminClient(config)
+    for future in admin.create_topics([NewTopic(topic, 1, 1) for topic in topics]).values():
+        future.result(30)
+
+
 def send(config: dict[str, Any], topic: str, value: bytes) -> str | None:
     """None once it is acknowledged; else why not."""
-    producer = Producer({**config, "message.timeout.ms": 15_000, "acks": "all"})
+    producer = Producer({"message.timeout.ms": 15_000, **config, "acks": "all"})
     said: list[str | None] = []
     producer.produce(topic, value, on_delivery=lambda error, _: said.append(error.name() if error else None))
     producer.flush(30)
@@ -78,12 +91,12 @@ def test_what_was_written_before_is_kept_and_our_own_clients_read_it(guarded: St
     assert kafka_python_config(guarded.settings, guarded.kafka)["security_protocol"] == "SASL_PLAINTEXT"
 
 
-@pytest.mark.parametrize("who", ["nobody", "tidemark", "setup", "controller", "admin"])
+@pytest.mark.parametrize("who", ["nobody", "tidemark", "setup"])
 def test_a_stranger_sees_and_writes_nothing(guarded: Stack, who: str) -> None:
     config = stranger(guarded) if who == "nobody" else guesser(guarded, who)
     with pytest.raises(KafkaException):
         AdminClient(config).list_topics(timeout=3)
-    assert send({**config, "socket.timeout.ms": 2000} | {"message.timeout.ms": 3000}, BEFORE, b"forged") is not None
+    assert send(config | SOON, BEFORE, b"forged") is not None
 
 
 def test_the_controller_asks_too(guarded: Stack) -> None:
@@ -95,21 +108,18 @@ def test_the_controller_asks_too(guarded: Stack) -> None:
 
 def test_events_go_through_the_collector_into_the_guarded_broker(guarded: Stack) -> None:
     with guarded.client() as client:
-        answer = client.post("/events/web", json={"event_id": "1", "user_id": "ada", "url": "/"})
-    assert answer.status_code < 300, answer.text
-    where = answer.json()
-    assert "offset" in json.dumps(where)
+        answer = client.post("/events/web", json=EVENT)
+    assert answer.status_code == 200, answer.text
+    assert answer.json()[0]["offset"] == 0
 
 
 def test_a_user_has_its_topics_and_no_others(guarded: Stack) -> None:
     own = librdkafka_config(guarded.settings, guarded.kafka)
-    made = AdminClient(own).create_topics([NewTopic(name, 1, 1) for name in ("orders.eu", "orders.us", "payroll")])
-    for future in made.values():
-        future.result(30)
+    create(own, "orders.eu", "orders.us", "payroll")
     users = KafkaUsers(own)
     password = users.add("shop", produce=["orders.*"], consume=["orders.eu"])
     shop = guesser(guarded, "shop", password)
-    assert send(shop, "orders.eu", b"1") is None
+    wait_until("the broker to know the user", lambda: send(shop, "orders.eu", b"1") is None)
     assert send(shop, "orders.us", b"2") is None
     assert send(shop, "payroll", b"3") == "TOPIC_AUTHORIZATION_FAILED"
     assert first_value(shop, "orders.eu", "shop-reports") == b"1"
@@ -119,8 +129,8 @@ def test_a_user_has_its_topics_and_no_others(guarded: Stack) -> None:
     with pytest.raises(KafkaUserError, match="already"):
         users.add("shop", ["payroll"], [])
     users.remove("shop")
-    assert send(shop, "orders.eu", b"4") is not None
-    assert "shop" not in [user.name for user in users.read()]
+    wait_until("the broker to refuse the user", lambda: send(shop | SOON, "orders.eu", b"4") is not None)
+    wait_until("the user to be gone", lambda: "shop" not in [user.name for user in users.read()])
 
 
 def test_the_password_is_seen_nowhere(guarded: Stack) -> None:
