@@ -25,7 +25,7 @@ export function keyValue(value) {
 export function failure(error) {
   if (error instanceof Offline) return h("div", { class: "failure", role: "alert" }, h("strong", {}, "No answer. "), "The server cannot be reached.");
   if (!(error instanceof Problem)) throw error;
-  const heads = { "not-computed-yet": "Not computed yet. ", "too-large": "The query is too large. ", "bad-parameter": "Invalid parameter. ", "unknown-view": "No such view. " };
+  const heads = { "not-computed-yet": "Not computed yet. ", "too-large": "The query is too large. ", "bad-parameter": "Invalid parameter. ", "unknown-view": "No such view. ", "not-allowed": "Not for this key. " };
   return h("div", { class: "failure", role: "alert" }, h("strong", {}, heads[error.kind] ?? "No answer. "), error.message);
 }
 
