@@ -679,8 +679,8 @@ def test_a_master_that_holds_less_than_it_promises_is_not_computed(
 ) -> None:
     from batch_layer import master_snapshot
 
-    known: Callable[..., Any] = master_snapshot.follow
-    monkeypatch.setattr(master_snapshot, "follow", lambda proofs: replace(known(proofs), rows=99))
+    known: Callable[..., Any] = master_snapshot.below
+    monkeypatch.setattr(master_snapshot, "below", lambda history, cut: replace(known(history, cut), rows=99))
     with pytest.raises(BatchError, match="its commits promise 99"):
         unpublished.run()
     assert publish_log.served(unpublished.folder).run == 0

@@ -65,7 +65,7 @@ def test_a_stranger_calls_nothing_in_the_jvm(spark: SparkSession) -> None:
 def test_a_stranger_calls_nothing_in_python(spark: SparkSession, command: bytes) -> None:
     """Neither a function of ours, nor the removal of one, nor with a guessed secret."""
     answer = reply(gateway(spark)._callback_server.port, command)
-    assert answer in (b"", b"!x\n")
+    assert answer == b"" or answer.startswith(b"!x"), "an error, if anything"
 
 
 def test_our_own_jvm_calls_the_function_of_a_micro_batch(spark: SparkSession, tmp_path: Path) -> None:
