@@ -33,6 +33,8 @@ PAGES = (
     "docs/speed.md",
     "docs/batch.md",
     "docs/catalog.md",
+    "docs/operations.md",
+    "docs/security.md",
     "docs/torture.md",
     "CONTRIBUTING.md",
 )
@@ -57,6 +59,14 @@ NOT_RUN = {
     "TIDEMARK_SPARK_MASTER=spark://host:7077 python -m speed_layer": "needs a Spark cluster",
     'PYSPARK_PYTHON="$(command -v python)" spark-submit --master spark://host:7077 '
     '--jars "$(tidemark jars --for-spark)" speed_layer/__main__.py': "needs a Spark cluster",
+    "tidemark up --detach && tidemark down": "the stack runs already",
+    "tidemark systemd-unit | sudo tee /etc/systemd/system/tidemark.service": "needs systemd; tests/process runs the unit",
+    "sudo systemctl daemon-reload": "as above",
+    "sudo systemctl enable --now tidemark": "as above",
+    'REDISCLI_AUTH="$(cat .tidemark/secrets/redis)" redis-cli -p 6379 --user tidemark': "asks for input; not all have it",
+    "tidemark kafka-users add shop --produce 'orders*' --consume payments": (
+        "needs kafka_auth, which tests/system/test_kafka_auth.py turns on"
+    ),
     "tidemark torture --shots 90 --minutes 15": "takes a quarter of an hour; tests/torture runs shorter ones",
     "tidemark torture --seed 4711 --kinds kill,redis": "as above",
     "tidemark torture --copy-of .tidemark --source web": "as above",
