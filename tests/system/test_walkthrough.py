@@ -60,10 +60,10 @@ NOT_RUN = {
     'PYSPARK_PYTHON="$(command -v python)" spark-submit --master spark://host:7077 '
     '--jars "$(tidemark jars --for-spark)" speed_layer/__main__.py': "needs a Spark cluster",
     "tidemark up --detach && tidemark down": "the stack runs already",
-    "tidemark systemd-unit | sudo tee /etc/systemd/system/tidemark.service": "needs systemd; tests/process runs the unit",
+    "tidemark systemd-unit | sudo tee /etc/systemd/system/tidemark.service": "needs systemd",
     "sudo systemctl daemon-reload": "as above",
     "sudo systemctl enable --now tidemark": "as above",
-    'REDISCLI_AUTH="$(cat .tidemark/secrets/redis)" redis-cli -p 6379 --user tidemark': "asks for input; not all have it",
+    'REDISCLI_AUTH="$(cat .tidemark/secrets/redis)" redis-cli -p 6379 --user tidemark': "asks for input",
     "tidemark kafka-users add shop --produce 'orders*' --consume payments": (
         "needs kafka_auth, which tests/system/test_kafka_auth.py turns on"
     ),
