@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -19,8 +20,11 @@ from infra.version import VERSION
 LEASE_TTL_S = 60.0
 LOCK_CHECK_S = 0.3
 """A check whether a home is locked holds the lock for a moment; a supervisor waits this long for that to pass."""
-LAYOUT = 1
-"""Number of the folder's layout; it grows when an older Tidemark could no longer read the folder."""
+LAYOUT = 2
+"""Number of the folder's layout; it grows when an older Tidemark could no longer read the folder.
+
+1: Tidemark 0.1.0. 2: the publish log as objects, the ledger in segments.
+"""
 
 
 class Home:
@@ -38,6 +42,7 @@ class Home:
         self.ports_file = root / "ports.json"
         self.redis_secret = root / "secrets" / "redis"
         self.kafka_secret = root / "secrets" / "kafka"
+        self.restore_file = root / "restore.json"
         self._marker = root / "home.json"
         self._lock = root / "run" / "supervisor.lock"
 
@@ -63,19 +68,60 @@ class Home:
                     "Name an empty folder or one that does not exist yet."
                 )
             return
-        marker = read_json(self._marker)
-        if not isinstance(marker, dict) or not isinstance(marker.get("layout"), int):
-            raise HomeError(f'{str(self._marker)!r} is damaged: {marker!r}. Expected {{"layout": {LAYOUT}, ...}}.')
-        if marker["layout"] != LAYOUT:
+        marker = self._read_marker()
+        if marker["layout"] > LAYOUT:
             raise HomeError(
-                f"{str(self.root)!r} was made by Tidemark {marker.get('version', '?')} with layout {marker['layout']}; "
-                f"this is Tidemark {VERSION}, which knows layout {LAYOUT}. "
-                f"Run that version, or name another folder with TIDEMARK_HOME."
+                f"{str(self.root)!r} was last written by Tidemark {marker.get('version', '?')} with layout "
+                f"{marker['layout']}; this is Tidemark {VERSION}, which knows layouts up to {LAYOUT} and would damage "
+                "it. Run that version or a newer one, restore a backup from before the upgrade into another home, or "
+                "name another folder with TIDEMARK_HOME."
             )
 
-    def prepare(self) -> None:
-        """Make the folders. Only this user may read them."""
+    def claim(self) -> None:
+        """Record that this version writes here. Raises HomeError where it must not; a folder that is no home stays so.
+
+        Whoever changes anything in a home calls this first, or `prepare`.
+        """
+        if not self.exists:
+            return
         self.check()
+        if self.restore_file.exists():
+            restored = read_json(self.restore_file) or {}
+            raise HomeError(
+                f"A restore into {str(self.root)!r} was not completed. Complete it first: "
+                f"`tidemark restore {restored.get('source', 'SRC')} --backup {restored.get('backup', 'N')}`."
+            )
+        self._record_version()
+
+    def _read_marker(self) -> dict[str, Any]:
+        marker = read_json(self._marker)
+        layout = marker.get("layout") if isinstance(marker, dict) else None
+        if not isinstance(layout, int) or isinstance(layout, bool) or layout < 1:
+            raise HomeError(f'{str(self._marker)!r} is damaged: {marker!r}. Expected {{"layout": {LAYOUT}, ...}}.')
+        return dict(marker)
+
+    def _record_version(self) -> None:
+        """Let `home.json` say that this version was the last that wrote."""
+        marker = self._read_marker()
+        if (marker["layout"], marker.get("version")) == (LAYOUT, VERSION):
+            return
+        try:
+            write_json(self._marker, {**marker, "layout": LAYOUT, "version": VERSION})
+        except OSError as error:
+            if error.errno not in (errno.EROFS, errno.EACCES, errno.EPERM):  # else this process can write nothing here
+                raise HomeError(
+                    f"{str(self._marker)!r} cannot be written: {error.strerror}. It records which version of Tidemark "
+                    "last wrote here, so nothing else was written."
+                ) from None
+
+    def prepare(self) -> None:
+        """Make the folders, and record the version. Only this user may read them."""
+        self.check()
+        self.claim()
+        self.make_folders()
+
+    def make_folders(self) -> None:
+        """Make the marker and the folders where they are missing."""
         try:
             # Step 1. The marker. A crash before it leaves an empty folder, or a partial marker: `check` accepts both.
             # Written last, a crash would leave folders that `check` refuses as foreign.

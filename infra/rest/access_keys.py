@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from infra.disk import FileStamp, file_stamp
 from infra.errors import InfraError
-from infra.home import read_json, write_json
+from infra.home import Home, read_json, write_json
 from infra.locks import hold
 from infra.rest.key_clock import TOLERANCE_S, KeyClock, clock_file, latest_seen
 from infra.rest.key_limits import MAX_PATTERNS, NO_LIMITS, KeyLimits, Patterns, without_wildcards, wrong_pattern
@@ -298,6 +298,7 @@ def _changing(home: Path) -> Iterator[dict[str, AccessKey]]:
     """The keys, to be changed by one process at a time; written back so that only this user can read them."""
     if not home.is_dir():
         raise AccessKeyError(f"There is no home at {str(home)!r} yet. `tidemark up` makes it, and the first key.")
+    Home(home).claim()
     path = keys_file(home)
     with hold(path.with_suffix(".lock"), mode=0o600):
         keys = read_keys(home)

@@ -35,6 +35,7 @@ def restart(
 ) -> dict[str, Any]:
     """Restart a service of the running stack, and wait until it is ready. Returns its line of the status."""
     home = Home(settings.home)
+    home.claim()
     before = _line_of(service, _running(read_status(), home), home)
     request = Request(service, uuid.uuid4().hex)
     path = _file_of(home, request)

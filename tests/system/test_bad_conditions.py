@@ -77,8 +77,8 @@ def test_almost_full_disk_is_told_with_the_figures(tmp_path: Path) -> None:
 
 
 def test_home_of_another_version_is_refused_and_left_alone(tmp_path: Path) -> None:
-    write_json(tmp_path / "home.json", {"layout": 2, "version": "9.0.0"})
-    assert_refused(tidemark("up", home=str(tmp_path)), "made by Tidemark 9.0.0 with layout 2")
+    write_json(tmp_path / "home.json", {"layout": 99, "version": "9.0.0"})
+    assert_refused(tidemark("up", home=str(tmp_path)), "written by Tidemark 9.0.0 with layout 99")
     assert [path.name for path in tmp_path.iterdir()] == ["home.json"]
 
 

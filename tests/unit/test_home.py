@@ -14,6 +14,7 @@ import pytest
 
 from infra.errors import HomeError, HomeInUse
 from infra.home import LAYOUT, Home, read_json, write_json
+from infra.version import VERSION
 from tests.conftest import wait_until
 
 
@@ -58,16 +59,44 @@ def test_place_where_nothing_can_be_made_is_refused(tmp_path: Path) -> None:
         Home(tmp_path / "file" / "home").prepare()
 
 
-def test_home_of_another_version_is_refused_with_both_versions(tmp_path: Path) -> None:
+def test_home_of_a_newer_version_is_refused_with_both_versions(tmp_path: Path) -> None:
     home = Home(tmp_path)
     home.prepare()
-    write_json(tmp_path / "home.json", {"layout": 99, "version": "42.0.0"})
+    newer = {"layout": 99, "version": "42.0.0"}
+    write_json(tmp_path / "home.json", newer)
     said = refusal(home)
-    for word in ("made by Tidemark 42.0.0 with layout 99", f"knows layout {LAYOUT}", "TIDEMARK_HOME"):
+    for word in ("written by Tidemark 42.0.0 with layout 99", f"knows layouts up to {LAYOUT}", "TIDEMARK_HOME"):
         assert word in said
+    for act in (home.prepare, home.claim):
+        with pytest.raises(HomeError, match="layout 99"):
+            act()
+    assert read_json(tmp_path / "home.json") == newer, "it is as the newer version left it"
 
 
-@pytest.mark.parametrize("mark", ["", "[]", "{}", '{"layout": "1"}', "{"])
+def test_home_of_an_older_version_says_from_the_first_write_on_that_this_one_wrote(tmp_path: Path) -> None:
+    """Tidemark 0.1.0 refuses every layout but 1, so it cannot damage the home afterwards."""
+    home = Home(tmp_path)
+    write_json(tmp_path / "home.json", {"layout": 1, "version": "0.1.0", "remark": "stays"})
+    home.check()
+    assert read_json(tmp_path / "home.json")["layout"] == 1, "a check touches nothing"
+    home.claim()
+    assert read_json(tmp_path / "home.json") == {"layout": LAYOUT, "version": VERSION, "remark": "stays"}
+
+
+def test_claiming_what_is_no_home_makes_none(tmp_path: Path) -> None:
+    Home(tmp_path / "none").claim()
+    assert not (tmp_path / "none").exists()
+
+
+def test_home_with_a_restore_that_was_not_completed_is_not_used(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.prepare()
+    write_json(home.restore_file, {"backup": 7, "source": "/backups", "id": "x"})
+    with pytest.raises(HomeError, match="`tidemark restore /backups --backup 7`"):
+        home.prepare()
+
+
+@pytest.mark.parametrize("mark", ["", "[]", "{}", '{"layout": "1"}', '{"layout": true}', '{"layout": 0}', "{"])
 def test_damaged_mark_is_refused(tmp_path: Path, mark: str) -> None:
     (tmp_path / "home.json").write_text(mark)
     assert "is damaged" in refusal(Home(tmp_path))

@@ -150,6 +150,7 @@ def rollback(
 
     if (run is None) == (not latest):
         raise typer.BadParameter("name the run to serve, or give --latest.")
+    _claim_home()
     folder = _folder(source)
     if run is not None:
         _check_whole(folder, run)
@@ -190,6 +191,7 @@ def prune(
     from infra import terminal
 
     settings = _settings()
+    _claim_home()
     rows = []
     for folder in _folders(sources):
         with lease(folder, "batch prune"), HandOff.of(settings, folder) as hand_off:
@@ -228,6 +230,7 @@ def repair(
     from infra.logs import configure_logging
 
     configure_logging(_settings().log_level)
+    _claim_home()
     rows = [
         {
             "source": folder.source,
@@ -248,6 +251,13 @@ def _settings() -> Settings:
     from infra.settings import load_settings
 
     return load_settings()
+
+
+def _claim_home() -> None:
+    """Refuse to change what a newer Tidemark wrote."""
+    from infra.home import Home
+
+    Home(_settings().home).claim()
 
 
 def _folders(sources: Sequence[str] | None) -> list[BatchFolder]:
