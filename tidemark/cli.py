@@ -84,6 +84,16 @@ GROUPS: dict[str, CommandGroup] = {
     ),
     "alerts": CommandGroup("tidemark.commands.alerts", "List, show, test and mute alerts."),
     "dead": CommandGroup("tidemark.commands.dead", "List and show invalid records, and send them again."),
+    "backup": CommandGroup(
+        "tidemark.commands.backup",
+        "Back up a home into a folder, while it runs or not. What is in an earlier backup is not copied again.",
+        is_command=True,
+    ),
+    "restore": CommandGroup(
+        "tidemark.commands.restore",
+        "Restore a backup into a home that has no data, and check it. Nothing may run on the home.",
+        is_command=True,
+    ),
     "demo": CommandGroup(
         "tidemark.demo.demo",
         "Start everything, send events, run a batch, and compare each answer with a recompute from scratch.",

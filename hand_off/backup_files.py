@@ -1,0 +1,60 @@
+"""The files of a source's batch data that a backup needs: the publish log, and all of the newest and the served run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from hand_off import publish_log
+from hand_off.batch_folder import BatchFolder
+from hand_off.errors import BatchError
+from hand_off.manifests import paths_of, read_manifest
+from master_dataset.cut import cut_to_json
+
+Add = Callable[[Path, bool], None]
+"""Takes a file, and whether files of that name never change. FileNotFoundError where it is gone."""
+TRIES = 10
+
+
+def back_up(folder: BatchFolder, add: Add, forget: Callable[[], None]) -> dict[str, Any]:
+    """Give every file to `add`, and say which run is served. If the runs change meanwhile, `forget` and repeat."""
+    for _ in range(TRIES):
+        before = publish_log.stamp(folder), publish_log.read_pin(folder)
+        try:
+            said = _collect(folder, add)
+        except FileNotFoundError:  # pruned meanwhile
+            said = None
+        if said is not None and (publish_log.stamp(folder), publish_log.read_pin(folder)) == before:
+            return said
+        forget()
+    raise BatchError(
+        f"The runs of source {folder.source!r} changed {TRIES} times while they were backed up. Try again when fewer "
+        "runs are published: `tidemark batch list` shows them."
+    )
+
+
+def _collect(folder: BatchFolder, add: Add) -> dict[str, Any]:
+    served, newest = publish_log.served(folder), publish_log.last(folder)
+    for run in sorted({served.run, newest.run} - {0}):
+        for path in paths_of(folder, read_manifest(folder, run)):
+            for file in _files_of(path):
+                add(file, True)
+        add(folder.manifest(run), True)
+    for place in (folder.definitions, folder.root / "publish"):
+        for file in _files_of(place):
+            add(file, False)
+    for path in (folder.publish_log, folder.serving, folder.counter, folder.failures, folder.consistency):
+        if path.is_file():
+            add(path, False)
+    return {"run": served.run, "cut": cut_to_json(served.cut), "newest_run": newest.run}
+
+
+def _files_of(path: Path) -> Iterator[Path]:
+    """A file, or those in a folder; without checksums of Hadoop, locks, and what a crash left."""
+    if path.is_dir():
+        for each in sorted(path.iterdir()):
+            if not each.name.startswith(".") and each.suffix != ".partial" and not each.name.endswith("-lock"):
+                yield from _files_of(each)
+    else:
+        yield path

@@ -1,0 +1,1 @@
+"""Back up an installation into a folder, and restore it from there."""
