@@ -141,7 +141,7 @@ def _advice(settings: Settings, home: Home, manifest: BackupManifest) -> list[st
         said.append(
             "The Kafka of this home is new: it has none of the events after the backup, and its offsets begin at 0. "
             "Queries answer from the backup; the archiver takes no new events of "
-            f"{', '.join(archived)} until each was told of the new Kafka: `tidemark master rebase SOURCE`."
+            f"{', '.join(archived)} until each is moved to the new Kafka: `tidemark master rebase SOURCE`."
         )
     elif archived:
         said.append(
