@@ -19,18 +19,19 @@ TRIES = 10
 
 def back_up(folder: BatchFolder, add: Add, forget: Callable[[], None]) -> dict[str, Any]:
     """Give every file to `add`, and say which run is served. If the runs change meanwhile, `forget` and repeat."""
+    missing = ""
     for _ in range(TRIES):
         before = publish_log.stamp(folder), publish_log.read_pin(folder)
         try:
             said = _collect(folder, add)
-        except FileNotFoundError:  # pruned meanwhile
-            said = None
+        except FileNotFoundError as error:  # pruned meanwhile, or lost
+            said, missing = None, f" {error.filename!r} was not there."
         if said is not None and (publish_log.stamp(folder), publish_log.read_pin(folder)) == before:
             return said
         forget()
     raise BatchError(
-        f"The runs of source {folder.source!r} changed {TRIES} times while they were backed up. Try again when fewer "
-        "runs are published: `tidemark batch list` shows them."
+        f"The runs of source {folder.source!r} could not be backed up whole in {TRIES} attempts.{missing} Try again "
+        "when no run is published; if a file is lost, `tidemark batch run --full` computes everything again."
     )
 
 
@@ -42,7 +43,7 @@ def _collect(folder: BatchFolder, add: Add) -> dict[str, Any]:
                 add(file, True)
         add(folder.manifest(run), True)
     for place in (folder.definitions, folder.root / "publish"):
-        for file in _files_of(place):
+        for file in _files_of(place) if place.is_dir() else ():  # a log of Tidemark 0.1 is one file
             add(file, False)
     for path in (folder.publish_log, folder.serving, folder.counter, folder.failures, folder.consistency):
         if path.is_file():
