@@ -140,8 +140,8 @@ def _advice(settings: Settings, home: Home, manifest: BackupManifest) -> list[st
     if archived and is_new:
         said.append(
             "The Kafka of this home is new: it has none of the events after the backup, and its offsets begin at 0. "
-            "Queries answer from the backup; the archiver takes no new events of "
-            f"{', '.join(archived)} until each is moved to the new Kafka: `tidemark master rebase SOURCE`."
+            f"Queries answer from the backup. The archiver takes no new events of {', '.join(archived)}. A source "
+            "cannot be moved to a new Kafka yet: declare a source of another name for new events."
         )
     elif archived:
         said.append(
