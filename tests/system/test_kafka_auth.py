@@ -75,7 +75,7 @@ def first_value(config: dict[str, Any], topic: str, group: str = "unused") -> by
 
 
 def value_or_refusal(config: dict[str, Any], topic: str, group: str) -> bytes | str | None:
-    """librdkafka says in some releases that a topic is refused, and in others it only waits for ever."""
+    """What it gets. Where a topic is refused librdkafka says so, or only waits."""
     try:
         return first_value(config, topic, group)
     except KafkaException:
