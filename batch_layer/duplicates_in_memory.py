@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +24,8 @@ MAX_EVENTS = 200_000
 """A run with more new records than this asks Spark: about 20 MB here."""
 MAX_KNOWN = 20_000_000
 """And so does one that goes on from more events than this: their hashes are 8 bytes each."""
+SLICE = 1_000_000
+Integers = np.ndarray[Any, np.dtype[np.int64]]
 Location = tuple[int, int]
 """Partition and offset."""
 HASHES_SCHEMA = pa.schema([("hash", pa.int64()), ("partition", pa.int32()), ("offset", pa.int64())])
@@ -71,8 +74,7 @@ def across(spark: SparkSession, table: Path, start: Cut, events: Events, known: 
 
     Where it is, they should have counted instead, which needs another partition. States have no inverse.
     """
-    old = read_column(known, "hash")
-    met = np.flatnonzero(np.isin(old, events.hashes["hash"].to_numpy()))
+    met = _places(read_column(known, "hash"), np.sort(events.hashes["hash"].to_numpy()))
     if not len(met):
         return {}
     columns = [pa.array(read_column(known, name)[met]) for name in LOCATIONS_SCHEMA.names]
@@ -83,6 +85,16 @@ def across(spark: SparkSession, table: Path, start: Cut, events: Events, known: 
         for location, digest in zip(events.locations, events.digests, strict=True)
         if digest in lowest
     }
+
+
+def _places(values: Integers, wanted: Integers) -> Integers:
+    """Where `values` are among `wanted`, which are sorted. By slices: a few bytes beside each value are gigabytes."""
+    found = []
+    for begin in range(0, len(values), SLICE):
+        part = values[begin : begin + SLICE]
+        at = np.searchsorted(wanted, part).clip(max=len(wanted) - 1)
+        found.append(begin + np.flatnonzero(wanted[at] == part))
+    return np.concatenate([np.array([], np.int64), *found])
 
 
 def _lowest(spark: SparkSession, table: Path, end: Cut, suspects: DataFrame) -> dict[bytes, Location]:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Protocol
 
@@ -37,6 +38,8 @@ class Holder:
     since: float
     """Seconds since 1970, by the holder's clock."""
     doing: str = ""
+    processes: str = ""
+    """Names the process ids that the holder's is one of: those of this start of this machine, or of a container."""
 
     def __str__(self) -> str:
         doing = f" ({self.doing})" if self.doing else ""
@@ -46,8 +49,19 @@ class Holder:
     def pid_here(self) -> int | None:
         """The holder's process id, where it runs on this host."""
         word, _, number = self.holder.partition(" ")
-        is_here = self.host == socket.gethostname() and word == "process" and number.isdecimal()
-        return int(number) if is_here else None
+        # A machine may get another name while it runs.
+        is_here = self.processes == own_processes() if self.processes else self.host == socket.gethostname()
+        return int(number) if is_here and word == "process" and number.isdecimal() else None
+
+
+@cache
+def own_processes() -> str:
+    """The name of the process ids that this process sees; empty where the system does not tell."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return ""
 
 
 @dataclass(frozen=True)
@@ -140,7 +154,10 @@ class PosixLeases:
             replace_file(path.with_suffix(".number"), f"{number}\n")
             reach("lease.after_number")
             # Step 2. Who holds it, for people. A crash within leaves a free lease whose file says nothing.
-            lease = Lease(f"process {os.getpid()}", socket.gethostname(), number, time.time(), doing, name, ttl_s)
+            holder = f"process {os.getpid()}"
+            lease = Lease(
+                holder, socket.gethostname(), number, time.time(), doing, own_processes(), name=name, ttl_s=ttl_s
+            )
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, _to_json(lease).encode(), 0)
         except BaseException:
@@ -216,7 +233,8 @@ def parse_holder(text: str) -> Holder | None:
         value = json.loads(text)
         holder = value.get("holder") or f"process {value['pid']}"
         host, number = value.get("host", "this host"), int(value.get("number", 0))
-        found = Holder(str(holder), str(host), number, float(value["since"]), str(value.get("doing", "")))
+        doing, processes = str(value.get("doing", "")), str(value.get("processes", ""))
+        found = Holder(str(holder), str(host), number, float(value["since"]), doing, processes)
         readable_utc(found.since)  # raises where it is no time
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None

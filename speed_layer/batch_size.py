@@ -45,6 +45,8 @@ class BatchSize:
 
     def suits(self, limit: int, events: int, size: int, applied: int) -> bool:
         """Whether a query may go on with its limit after a micro-batch of so many events and bytes, its n-th."""
+        if applied > ENOUGH:  # what failed before was not too large, or is gone
+            self.allowed = self.max_events
         wanted = self.limit(0)
         is_slow = events >= limit and wanted >= 2 * limit and (limit == FIRST_EVENTS or applied > ENOUGH)
         is_too_large = wanted < limit and size > self.max_bytes / 2

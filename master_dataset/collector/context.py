@@ -50,7 +50,7 @@ class Collector:
         And where events are to be stored, unless there is room for them.
         """
         allowed = Permissions(self.declarations, self.access.check(request, *scopes))
-        if "produce" in scopes:
+        if scopes == ("produce",):
             self.disk.check()
         return allowed
 

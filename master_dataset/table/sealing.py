@@ -33,7 +33,7 @@ from master_dataset.table.delta_log import Commit, commit_file, parse_commit, re
 from master_dataset.table.history import History, read_history
 from master_dataset.table.ledger import complete_ledger, forget_sealed_lines
 from master_dataset.table.proofs import Kind, Proof
-from master_dataset.table.segments import SealedCommit, sealed_until, write_segment
+from master_dataset.table.segments import SealedCommit, sealed_until, store_of, write_segment
 from master_dataset.table.summary import Summary, write_summary
 
 SEGMENT_COMMITS = 500
@@ -60,6 +60,7 @@ def tidy(
     table: Path, *, segment_commits: int = SEGMENT_COMMITS, min_commits: int | None = None, grace_s: float = GRACE_S
 ) -> Tidied:
     """Seal what is old and remove what it replaces. The caller holds `commit_lock`."""
+    store_of(table).sweep()  # what a kill left of a segment or a summary
     sealed = seal(table, segment_commits=segment_commits, min_commits=min_commits)
     return Tidied(sealed, trim_log(table, grace_s=grace_s))
 

@@ -53,6 +53,20 @@ def test_one_that_failed_is_tried_with_fewer_until_enough_succeeded() -> None:
     assert sizes.limit(0) == 100_000
 
 
+def test_a_query_with_few_events_since_failures_ends_once_enough_succeeded_and_more_wait() -> None:
+    """A healthy query never ends by itself: nothing else would let it take more again."""
+    sizes = BatchSize(100_000, 128 * MB)
+    for _ in range(20):
+        sizes.adapt(applied=0, tried=sizes.limit(0))
+    limit = sizes.limit(0)
+    assert limit == MIN_EVENTS
+    sizes.record(limit, limit * 300)
+    assert sizes.suits(limit, limit, limit * 300, applied=20)
+    assert sizes.suits(limit, limit - 1, limit * 300, applied=21), "it keeps up"
+    assert not sizes.suits(limit, limit, limit * 300, applied=22)
+    assert sizes.limit(0) == 100_000
+
+
 @given(st.lists(st.tuples(st.integers(1, 10**5), st.integers(0, 10**6)), max_size=20), st.integers(0, 10**7))
 def test_a_limit_keeps_to_events_and_bytes(batches: list[tuple[int, int]], waiting: int) -> None:
     sizes = BatchSize(50_000, 64 * MB)

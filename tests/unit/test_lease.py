@@ -25,7 +25,7 @@ from batch_layer.lease import lease as batch_lease
 from hand_off.batch_folder import BatchFolder
 from infra.failpoints import VARIABLE
 from infra.home import Home
-from infra.lease import Lease, LeaseHeld, LeaseLost, PosixLeases, held
+from infra.lease import Lease, LeaseHeld, LeaseLost, PosixLeases, held, own_processes
 from infra.locks import hold
 from infra.store import BadName
 from master_dataset.importer.formats import ImportFormat, Options
@@ -312,5 +312,9 @@ def test_process_on_another_host_is_not_taken_for_one_of_this(tmp_path: Path) ->
     with archiver_lock(tmp_path / "web"):
         assert lock_holder(tmp_path / "web") == os.getpid()
         (path,) = tmp_path.rglob("archiver.lock")
-        path.write_text(path.read_text().replace(socket.gethostname(), "elsewhere"))
+        text = path.read_text()
+        path.write_text(text.replace(socket.gethostname(), "renamed"))
+        assert lock_holder(tmp_path / "web") == os.getpid(), "this machine got another name"
+        assert own_processes()
+        path.write_text(text.replace(own_processes(), "those of another machine"))
         assert lock_holder(tmp_path / "web") is None
