@@ -14,6 +14,7 @@ import psutil
 from redis.exceptions import RedisError
 
 from hand_off.speed_views import SpeedViews
+from infra.errors import InfraError
 from master_dataset.cut import count_between
 from torture.checker import Checker
 from torture.disks import FILLER, FOLDERS, ROOT
@@ -90,7 +91,7 @@ class Sampler:
                 if found:
                     memory[name] = sum(process.memory_info().rss for process in found)
                     files[name] = sum(process.num_fds() for process in found)
-        with suppress(RedisError, OSError, ValueError), self._installation.redis(2) as redis:
+        with suppress(RedisError, OSError, ValueError, InfraError), self._installation.redis(2) as redis:
             info: dict[str, int] = redis.info("memory")
             memory["redis.used"] = info["used_memory"]
             files["generations"] = len(SpeedViews(redis, self._installation.source_name).reader.snapshot().generations)
