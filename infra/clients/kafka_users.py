@@ -86,14 +86,6 @@ class KafkaUsers:
             for name in sorted(self._names())
         ]
 
-    def remove(self, name: str) -> None:
-        """Remove a user with its rights. Connections that it has are refused their next request."""
-        if name not in self._names():
-            raise KafkaUserError(f"There is no user {name!r}. `tidemark kafka-users list` shows them.")
-        change = self._api.UserScramCredentialDeletion(name, self._api.ScramMechanism.SCRAM_SHA_512)
-        _finish(self._admin.alter_user_scram_credentials([change], request_timeout=TIMEOUT_S))
-        _finish(self._admin.delete_acls([_filter(name)], request_timeout=TIMEOUT_S))
-
     def _names(self) -> set[str]:
         with _translated():
             return set(self._admin.describe_user_scram_credentials(request_timeout=TIMEOUT_S).result(2 * TIMEOUT_S))

@@ -67,22 +67,6 @@ def list_users(output: OutputOption = Output.TABLE) -> None:
     terminal.print_result(rows, output, "There are no users but our own. `tidemark kafka-users add` creates one.")
 
 
-@app.command()
-def remove(name: Annotated[str, typer.Argument(help="Name of the user.")], output: OutputOption = Output.TABLE) -> None:
-    """Remove a user with its rights."""
-    from infra import terminal
-    from infra.clients.kafka import OWN_USER
-    from infra.clients.kafka_users import KafkaUserError
-
-    if name == OWN_USER:
-        raise KafkaUserError(f"{name!r} is the user of Tidemark's own services, which cannot work without it.")
-    _users().remove(name)
-    if output is Output.JSON:
-        terminal.print_json({"removed": name})
-    else:
-        typer.echo(f"Removed the user {name}.")
-
-
 def _users() -> KafkaUsers:
     from infra.clients.kafka import librdkafka_config
     from infra.clients.kafka_users import KafkaUserError, KafkaUsers
