@@ -10,7 +10,7 @@ SPREAD := --dist loadgroup --no-loadscope-reorder
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test browser test-quick test-faults faketime check format soak bench docs lock lock-jars clean
+.PHONY: help setup demo test browser test-quick test-faults faketime check format soak age bench docs lock lock-jars clean
 
 help:  ## Print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -64,12 +64,16 @@ format: setup  ## Format the code and fix what ruff can fix
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-soak: setup faketime browser  ## Hours, before a release: soak tests, fuzzed requests, all broken builds, the long fault programme (SHOTS=700, MINUTES=180, SEED=)
+soak: setup faketime browser  ## Hours, before a release: soak tests, fuzzed requests, all broken builds, the long fault programme, 60 simulated nights (SHOTS=700, MINUTES=180, SEED=)
 	@mkdir -p artifacts; rm -f artifacts/sabotages/sabotages.json; failed=; \
 	SOAK=1 $(RUN) --name soak --again=-m --again= -- -m '' -n $(WORKERS) $(SPREAD) --ignore tests/torture || failed+=" tests-at-length"; \
 	$(BIN)/python -m tests.torture.all_sabotages artifacts/sabotages || failed+=" broken-builds"; \
 	$(BIN)/tidemark torture --shots $(or $(SHOTS),700) --minutes $(or $(MINUTES),180) $(if $(SEED),--seed $(SEED)) --report artifacts/torture.html --sabotages artifacts/sabotages/sabotages.json || failed+=" fault-programme"; \
+	$(BIN)/python -m torture.age --nights 60 --minutes 15 --report artifacts/age-60.md || failed+=" ageing"; \
 	[ -z "$$failed" ] || { echo "Failed:$$failed"; exit 1; }
+
+age: setup  ## Two years of nightly operation in one process, and whether anything grows (NIGHTS=730, LIMIT=90 minutes)
+	@$(BIN)/python -m torture.age --nights $(or $(NIGHTS),730) --minutes $(or $(LIMIT),90)
 
 bench: setup  ## Measure, and write the figures into benchmarks/results
 	@for each in benchmarks/bench_*.py; do $(BIN)/python $$each; done

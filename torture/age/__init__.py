@@ -1,0 +1,1 @@
+"""Ageing: years of nightly operation of one installation in minutes, and whether anything grows that should not."""

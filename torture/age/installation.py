@@ -1,0 +1,367 @@
+"""An installation that ages in one process: the real parts, driven by hand, without Kafka and HTTP.
+
+Real are the master table with its appends, sealing and compaction, batch runs, the writer's start and micro-batches,
+Redis, and the query engine. Made up are the records, which Kafka would have brought, and most of the archiver's
+commits: those hold offsets without records, as after an aborted transaction, and are written without Spark.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import subprocess
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from batch_layer.run import run_batch
+from hand_off.batch_folder import BatchFolder
+from hand_off.generations import clean_up
+from hand_off.manifests import Manifest
+from infra.disk import sync_folder
+from infra.settings import Settings, load_settings
+from infra.stack.ports import LOOPBACK
+from infra.stack.redis_server import check_redis_port, find_redis_server
+from master_dataset.archiver.upkeep import Upkeep
+from master_dataset.kafka.positions import Positions
+from master_dataset.table import coverage
+from master_dataset.table.append import APP_ID, append, commit_lock, create_table
+from master_dataset.table.checks.fsck import refuse_damage
+from master_dataset.table.delta_log import commit_file
+from master_dataset.table.history import read_history
+from master_dataset.table.ledger import append_to_ledger
+from master_dataset.table.paths import table_path
+from master_dataset.table.proofs import Kind, Proof
+from serving_layer.engine import QueryEngine
+from serving_layer.query.limits import QueryLimits
+from serving_layer.query.parse import parse_query
+from serving_layer.verification.from_scratch import is_same, recompute
+from speed_layer.seen_id_loader import is_lacking, load_seen_ids
+from speed_layer.seen_ids import from_bytes
+from speed_layer.stream import Refused, Stream
+from speed_layer.writer import SourceWriter
+from torture.age.clock import DAY_S, SimulatedClock
+from torture.installation_settings import free_port
+from torture.wait import wait_for
+from views.columns import Columns
+from views.declarations import declared_by
+from views.in_memory import Event
+from views.on_spark.columns import evaluated
+from views.on_spark.events import with_event
+
+Part = TypeVar("Part")
+STEP = 50
+"""Commits between two checkpoints of the master table."""
+COMMITS = 150
+"""Of the archiver in a night."""
+EVENTS = 12
+"""That a night brings."""
+ALIVE_S = 3600.0
+"""For how long a heartbeat of the writer is valid: nobody beats while a night is simulated."""
+TOPIC_ID = "u6Lh3yKzRWyAgeing0000A"
+RECORD = pa.schema({
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestampType": pa.int32(),
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "headers": pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()})),
+})  # fmt: skip
+DECLARED = """
+from views.aggregates import Count, Distinct, Sum
+from views.source import Source
+from views.view import View
+
+shop = Source("shop", fields="event_id string, event_time timestamp, user_id string, item string, cents int")
+sales = View(
+    "sales", source=shop, grain="1h", keys={{"item": "item"}}, where="cents >= {least}",
+    answers={{"orders": Count(), "cents": Sum("cents"), "users": Distinct("user_id")}},
+)
+totals = View("totals", source=shop, grain="1d", answers={{"events": Count(), "cents": Sum("cents")}})
+"""
+INTERPRETED = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.ui.enabled": "false",
+    "spark.databricks.delta.snapshotPartitions": "1",
+}
+"""Let Spark interpret its plans: compiling one takes longer than a night's events."""
+
+
+class WrongAnswer(Exception):
+    """An answer differs from the reference interpreter's at the same cut."""
+
+
+class _RunKilled(Exception):
+    """The end of a run, as far as one process can have it."""
+
+
+def started(part: Part | None) -> Part:
+    """The part, which must have been started."""
+    if part is None:
+        raise RuntimeError("This part of the installation was not started yet.")
+    return part
+
+
+@contextmanager
+def redis_server(folder: Path) -> Iterator[tuple[str, str]]:
+    """A Redis server on loopback that ends with the block: its address and password."""
+    folder.mkdir(parents=True, exist_ok=True)
+    port, password = free_port(), secrets.token_hex(16)
+    config = folder / "redis.conf"
+    config.touch(mode=0o600)
+    config.write_text(f'bind {LOOPBACK}\nport {port}\nrequirepass {password}\nsave ""\ndir {folder}\n')
+    with (folder / "redis.log").open("wb") as log:
+        server = subprocess.Popen([str(find_redis_server()), str(config)], stdout=log, stderr=subprocess.STDOUT)
+    try:
+        wait_for("Redis to listen", lambda: "no answer" not in (check_redis_port(port) or ""), 20)
+        yield f"redis://{LOOPBACK}:{port}/0", password
+    finally:
+        server.kill()
+        server.wait(timeout=20)
+
+
+class AgeingInstallation:
+    """One source with two views, from its first night on."""
+
+    def __init__(self, place: Path, redis: tuple[str, str], clock: SimulatedClock) -> None:
+        self.clock, self.chance = clock, Random(17)  # noqa: S311  made-up events
+        (place / "views").mkdir(parents=True)
+        self.views_dir, self.changes = place / "views", 0
+        self._declare()
+        self.settings: Settings = load_settings(
+            home=place / "home", views_dir=self.views_dir, with_examples=False, redis_url=redis[0],
+            redis_password=redis[1], spark_conf=INTERPRETED, master_compact_files=10,
+            batch_keep_runs=3, speed_grace_s=0,
+            speed_dedup_horizon_s=2.0 * DAY_S,
+        )  # fmt: skip
+        from infra.spark.session import spark_session
+
+        self.spark: SparkSession = spark_session(self.settings, "tidemark age", output=place / "spark.log")
+        self.folder, self.table = BatchFolder.of(self.settings, "shop"), table_path(self.settings, "shop")
+        self.source = declared_by(self.settings).source("shop")
+        self.clock.give_to_delta(self.spark, self.table)
+        create_table(self.spark, self.table, self.source)
+        self.cut, self.commits = {0: 0, 1: 0}, 0
+        self._archived = dict(self.cut)
+        self.events: list[Event] = []
+        self.number = 0
+        self.compared = 0
+        self.upkeep = Upkeep(self.settings, self.spark, lambda: [self.table])
+        self.writer: SourceWriter | None = None
+        self.stream: Stream | None = None
+        self.engine: QueryEngine | None = None
+
+    def close(self) -> None:
+        """End all parts."""
+        self._stop_writer()
+        if self.engine is not None:
+            self.engine.close()
+        self.spark.stop()
+
+    # ---- the parts -------------------------------------------------------
+
+    def start_writer(self) -> None:
+        """The speed layer starts: as `SourceWriter` does it, but with made-up positions of Kafka."""
+        self._stop_writer()
+        declarations = declared_by(self.settings)
+        writer = self.writer = SourceWriter(self.settings, self.spark, declarations, self.source, threading.Event())
+        positions = Positions(TOPIC_ID, dict.fromkeys(self.cut, 0), dict(self.cut))
+        writer._check_start(positions)
+        own, meta, views, gid = writer._become_writer(positions)
+        if is_lacking(meta, writer.horizon_ms):
+            load_seen_ids(self.spark, own, meta, self.table, writer.horizon_ms, lambda: int(self.clock.now() * 1000))
+        seen_ids = from_bytes(writer.speed_views.reader.seen_ids(), writer.horizon_ms)
+        checkpoint = self.settings.home / "spark" / "checkpoints" / "speed-shop"
+        (checkpoint / "offsets").mkdir(parents=True, exist_ok=True)
+        self.stream = Stream(
+            self.settings, self.source, Columns(views), own, meta.applied, gid, seen_ids, checkpoint, 10_000,
+            share=writer._share,
+        )  # fmt: skip
+        own.heartbeat(ALIVE_S)
+
+    def _stop_writer(self) -> None:
+        if self.writer is not None:
+            self.writer.speed_views.client.close()
+
+    def start_serving(self) -> None:
+        """The serving layer starts, up to its first answer."""
+        if self.engine is not None:
+            self.engine.close()
+        self.engine = QueryEngine(self.settings, declared_by(self.settings))
+        self._ask("totals", {})
+
+    def start_archiver(self) -> None:
+        """What the archiver reads of its table when it starts."""
+        refuse_damage("shop", self.table)
+        coverage.of_history(read_history(self.table))
+
+    def lose_redis(self) -> None:
+        """Redis forgets everything; the writer starts again."""
+        started(self.writer).speed_views.client.flushall()
+        self.start_writer()
+
+    def change_view(self) -> None:
+        """The definition of a view changes; it joins with the next run, and the services start again."""
+        self.changes += 1
+        self._declare()
+        self.start_writer()
+        self.start_serving()
+
+    def _declare(self) -> None:
+        (self.views_dir / "shop.py").write_text(DECLARED.format(least=self.changes))
+
+    # ---- a night ---------------------------------------------------------
+
+    def archive(self) -> DataFrame:
+        """A day's commits of the archiver; the last one has a few records, which are returned."""
+        with commit_lock(self.table):
+            newest = read_history(self.table).newest
+            self._commit_markers(newest, COMMITS - 1 - newest % STEP)
+            columns = zip(*self._records(), strict=True)
+            rows = pa.table(
+                [pa.array(column, kind) for column, kind in zip(columns, RECORD.types, strict=True)], schema=RECORD
+            )
+            frame = self.spark.createDataFrame(rows).coalesce(1).cache()
+            proof = Proof(Kind.APPEND, "shop", TOPIC_ID, start=self._archived, end=dict(self.cut))
+            append(self.spark, self.table, with_event(frame, self.source), proof)
+        self.commits += 1
+        self._archived = dict(self.cut)
+        return frame
+
+    def _commit_markers(self, newest: int, count: int) -> None:
+        proofs, sequence = [], self._sequence()
+        for version in range(newest + 1, newest + count + 1):
+            end = {**self._archived, 0: self._archived[0] + 1}
+            proof = Proof(Kind.APPEND, "shop", TOPIC_ID, start=self._archived, end=end)
+            sequence += 1
+            self._write_commit(version, sequence, proof)
+            proofs.append((version, proof))
+            self._archived = end
+        sync_folder(self.table / "_delta_log")
+        append_to_ledger(self.table, proofs)
+        self.cut, self.commits = dict(self._archived), self.commits + count
+
+    def _sequence(self) -> int:
+        """The newest sequence number of the table, as Delta has it."""
+        jvm: Any = self.spark._jvm
+        log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self.spark._jsparkSession, str(self.table))
+        nothing = jvm.scala.Option.empty()
+        return int(log.startTransaction(nothing, nothing).txnVersion(APP_ID))
+
+    def _write_commit(self, version: int, sequence: int, proof: Proof) -> None:
+        info = {
+            "timestamp": int(self.clock.now() * 1000),
+            "operation": "STREAMING UPDATE",
+            "operationParameters": {"outputMode": "Append", "queryId": APP_ID, "epochId": str(sequence)},
+            "readVersion": version - 1,
+            "isolationLevel": "Serializable",
+            "isBlindAppend": True,
+            "operationMetrics": {"numRemovedFiles": "0", "numOutputRows": "0", "numAddedFiles": "0"},
+            "userMetadata": proof.to_json(),
+            "txnId": str(uuid.UUID(int=version)),
+        }
+        actions = [{"commitInfo": info}, {"txn": {"appId": APP_ID, "version": sequence}}]
+        commit_file(self.table, version).write_text("".join(json.dumps(action) + "\n" for action in actions))
+
+    def _records(self) -> Iterator[tuple[Any, ...]]:
+        """Late events and duplicates among them."""
+        now = datetime.fromtimestamp(int(self.clock.now()), UTC)
+        for _ in range(EVENTS):
+            partition = self.chance.randrange(2)
+            if self.events and self.chance.random() < 0.1:
+                known = self.chance.choice(self.events[-EVENTS:])
+                partition = known.partition  # producers choose it by a key of the event
+                event_id, at, fields = known.event_id, known.event_time, known.fields
+            else:
+                self.number += 1
+                late_s = self.chance.randrange(12 * 3600) + (2 * DAY_S if self.chance.random() < 0.1 else 0)
+                event_id, at = f"e{self.number}", now - timedelta(seconds=late_s)
+                fields = {
+                    "event_id": event_id, "event_time": at, "user_id": f"u{self.chance.randrange(50)}",
+                    "item": self.chance.choice("abc"), "cents": self.chance.randrange(500),
+                }  # fmt: skip
+            offset = self.cut[partition]
+            self.cut[partition] += 1
+            self.events.append(Event(partition, offset, event_id, at, fields))
+            value = json.dumps({**fields, "event_time": at.isoformat()}).encode()
+            yield ("shop", partition, offset, now, 0, None, value, None)
+
+    def count(self, records: DataFrame, night: int) -> None:
+        """The speed layer takes the records of the night, as one micro-batch."""
+        for _ in range(2):
+            stream = started(self.stream)
+            planned = stream.checkpoint / "offsets" / str(night)
+            planned.write_text(json.dumps({"shop": {str(partition): offset for partition, offset in self.cut.items()}}))
+            try:
+                stream.take(evaluated(with_event(records, self.source, reasons=False), stream.columns), night)
+                break
+            except Refused:  # a run has opened a generation of other views: the writer starts again
+                self.start_writer()
+            finally:
+                planned.unlink()
+        records.unpersist()
+        started(self.stream).writer.heartbeat(ALIVE_S)
+
+    def run(self) -> Manifest:
+        """The nightly batch run."""
+        for view in declared_by(self.settings).views_of("shop"):
+            self.clock.give_to_delta(self.spark, self.folder.table(view.name, view.hash))
+        return run_batch(self.settings, "shop", spark=self.spark)
+
+    def run_and_die(self, step: str) -> None:
+        """A run that ends in the middle."""
+
+        def die(passed: str) -> None:
+            if passed == step:
+                raise _RunKilled(step)
+
+        try:
+            run_batch(self.settings, "shop", spark=self.spark, failpoint=die)
+        except _RunKilled:
+            return
+        raise AssertionError(f"the run did not come to {step}")
+
+    def keep_up(self) -> None:
+        """What the archiver and the speed layer do now and then."""
+        self.upkeep.attend(self.table)
+        if self.upkeep.reasons:
+            raise RuntimeError(f"The upkeep of the master table failed: {self.upkeep.reasons[self.table]}")
+        clean_up(started(self.writer).speed_views, self.folder, self.settings.speed_grace_s, now=self.clock.now)
+
+    # ---- answers -----------------------------------------------------------
+
+    def compare(self, *, whole: bool) -> None:
+        """Ask, and compare each answer with the reference interpreter at its cut. `whole`: over all time."""
+        first = self.events[0].event_time - timedelta(days=3) if whole else self._ago(4)
+        span = {"from": first.strftime("%Y-%m-%dT00:00:00Z"), "to": self._ago(-1).strftime("%Y-%m-%dT00:00:00Z")}
+        for view, asked in (("totals", {}), ("totals", {"grain": "day"}), ("sales", {"by": "item"})):
+            self._ask(view, asked | span)
+
+    def _ago(self, days: int) -> datetime:
+        return datetime.fromtimestamp(self.clock.now() - days * DAY_S, UTC)
+
+    def _ask(self, view: str, asked: dict[str, str]) -> None:
+        engine = started(self.engine)
+        served = engine.served_view(view)
+        query = parse_query(served, list(asked.items()), now=time.time(), limits=QueryLimits())
+        result = engine.execute(query)
+        below = [event for event in self.events if event.offset < result.meta.cut.get(event.partition, 0)]
+        expected = recompute(query, below)
+        found = {(row.period, row.key): row.answers for row in result.rows}
+        if result.meta.why or not is_same(found, expected):
+            raise WrongAnswer(f"{view} {asked}: {result.meta.why or ''} found {found}, expected {expected}")
+        self.compared += sum(len(answers) for answers in found.values())
