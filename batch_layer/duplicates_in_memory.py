@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ class Events:
     digests: list[bytes]
     """Of their ids, in the same order."""
 
-    @property
+    @cached_property
     def locations(self) -> list[Location]:
         """Of the valid events."""
         return list(zip(self.hashes["partition"].to_pylist(), self.hashes["offset"].to_pylist(), strict=True))

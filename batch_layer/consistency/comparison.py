@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-import pyarrow.parquet as pq
 import structlog
 
 from batch_layer.consistency import quarantine
@@ -26,6 +25,7 @@ from batch_layer.consistency.late_duplicates import LateDuplicates, Off, apart
 from batch_layer.consistency.quarantine import MAX_EXAMPLES, Compared, Quarantine
 from batch_layer.index import Index, Level, open_index
 from batch_layer.index.layout import DAY_S
+from batch_layer.parquet_files import rows_of_folders
 from hand_off import publish_log
 from hand_off.batch_folder import DUPLICATES, HASHES, BatchFolder
 from hand_off.errors import BatchError
@@ -170,7 +170,7 @@ class Comparison:
         folder = self.folder.ids / f"{run:08}"
         if not (folder / HASHES).is_dir() or closed.before.run != publish_log.last(self.folder).run:
             return None
-        return sum(int(pq.read_metadata(path).num_rows) for path in (folder / DUPLICATES).glob("*.parquet"))
+        return rows_of_folders([folder / DUPLICATES])
 
     def _index_of(self, entry: Entry, view: View) -> Index:
         return self._open(read_manifest(self.folder, entry.run).view(view.name).index if entry.run else ())
