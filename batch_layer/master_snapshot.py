@@ -10,6 +10,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from batch_layer.progress import Report
+from batch_layer.upstream import Refusal
 from hand_off.errors import BatchError, NothingArchived
 from hand_off.generations import Opening
 from master_dataset.archiver.commit_request import ask_for_commit
@@ -28,8 +29,8 @@ class MasterSnapshot:
 
     source: str
     table: Path
-    refusal: Callable[[], str] = lambda: ""
-    """Why the archiver does not archive the source, if it refuses to."""
+    refusal: Callable[[], Refusal | None] = lambda: None
+    """Why the archiver does not archive the source now."""
     history: History | None = None
     held: Coverage = field(default_factory=Coverage)
     made_of: str = ""
@@ -65,12 +66,13 @@ class MasterSnapshot:
         ask_for_commit(self.table)
         while not is_below(opening.cut, self.held.cut):
             missing = count_between(self.held.cut, opening.cut)
-            self._check_refusal()
+            refused = self._check_refusal()
             if time.monotonic() > deadline:
                 raise BatchError(
                     f"The master dataset of {self.source!r} did not reach the cut {cut_to_json(opening.cut)} of this "
                     f"run within {wait_s:g} s: it is at {cut_to_json(self.held.cut)}, {missing} records before it. "
                     "Is the archiver running? `tidemark master status` shows how far it is. Nothing was published."
+                    + (f" The archiver's reason now: {refused.reason}" if refused else "")
                 )
             report("waiting for the master dataset", 0, missing)
             time.sleep(LOOK_S)
@@ -95,13 +97,15 @@ class MasterSnapshot:
                 "recomputes everything."
             )
 
-    def _check_refusal(self) -> None:
-        """Do not wait for an archiver that says it will not come."""
-        if reason := self.refusal():
+    def _check_refusal(self) -> Refusal | None:
+        """Fail where the archiver waits for a person. Returns a refusal that its next attempt may end."""
+        refused = self.refusal()
+        if refused is not None and not refused.is_temporary:
             raise BatchError(
                 f"Source {self.source!r}: the archiver does not archive it, so the master dataset does not reach the "
-                f"cut of this run. Nothing was published. The archiver's reason: {reason}"
+                f"cut of this run. Nothing was published. The archiver's reason: {refused.reason}"
             )
+        return refused
 
     def _look(self) -> None:
         self.history = read_history(self.table)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import NamedTuple
 
 from infra.errors import InfraError
 from infra.process_status import MAX_AGE_S, read_status, status_path
@@ -15,12 +16,23 @@ from views.source import Source
 TIMEOUT_S = 5.0
 
 
-def refusal(settings: Settings, source: str) -> str:
-    """Why the archiver of this home does not archive a source; empty where it does, or does not run here."""
+class Refusal(NamedTuple):
+    """Why the archiver does not archive a source now."""
+
+    reason: str
+    is_temporary: bool
+    """Whether its next attempt, within seconds, may succeed without anybody's help."""
+
+
+def refusal(settings: Settings, source: str) -> Refusal | None:
+    """The archiver's refusal of a source in this home; None where it archives it, or does not run here."""
     status = read_status(status_path(settings, "archiver"))
     if status is None or time.time() - status.at > MAX_AGE_S:
-        return ""
-    return status.error or str(status.sources.get(source, {}).get("refused") or "")
+        return None
+    if status.error:
+        return Refusal(status.error, status.is_temporary)
+    found = status.sources.get(source, {})
+    return Refusal(str(found["refused"]), bool(found.get("is_temporary"))) if found.get("refused") else None
 
 
 def has_records(settings: Settings, source: Source) -> bool:

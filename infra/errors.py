@@ -3,6 +3,15 @@
 from __future__ import annotations
 
 
+def is_temporary(error: Exception) -> bool:
+    """Whether another attempt may succeed without anybody's help.
+
+    An error for a person has an `exit_code`, and stays until somebody acts, unless it says otherwise itself. Any other
+    (a disk that failed once, a query that died) is worth another attempt.
+    """
+    return bool(getattr(error, "is_temporary", not hasattr(error, "exit_code")))
+
+
 class InfraError(Exception):
     """Base of every error a person can cause or fix. The command line prints its text and exits with `exit_code`."""
 

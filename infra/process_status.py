@@ -13,6 +13,7 @@ from infra.settings import Settings
 
 MAX_AGE_S = 15.0
 """A status older than this belongs to a process that hangs."""
+MEMBERS = ("at", "error", "is_temporary", "sources", "couriers", "overdue")
 NO_STATUS = "it has not written its status yet"
 
 
@@ -27,8 +28,10 @@ class ProcessStatus:
     """Seconds since 1970: the heartbeat."""
     error: str = ""
     """Why the process ended, or cannot do anything."""
+    is_temporary: bool = False
+    """Of `error`: whether the next start may succeed without anybody's help."""
     sources: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """By source; a member `refused` says why a source is not followed now."""
+    """By source; a member `refused` says why a source is not followed now. The archiver adds `is_temporary`."""
     couriers: Mapping[str, Mapping[str, Any]] | None = None
     """By target, of the alert process; a member `refused` says why notifications do not arrive."""
     overdue: str | None = None
@@ -38,6 +41,7 @@ class ProcessStatus:
     def to_json(self) -> dict[str, Any]:
         """The content of the file."""
         own: dict[str, Any] = {"at": self.at, "error": self.error, "sources": self.sources}
+        own |= {"is_temporary": True} if self.is_temporary else {}
         own |= {} if self.couriers is None else {"couriers": self.couriers}
         own |= {} if self.overdue is None else {"overdue": self.overdue}
         return {**own, **self.details}
@@ -70,7 +74,7 @@ def read_status(path: Path) -> ProcessStatus | None:
     found = read_json(path)
     if not isinstance(found, dict) or not isinstance(found.get("at"), int | float):
         return None
-    known = {name: found.pop(name) for name in ("at", "error", "sources", "couriers", "overdue") if name in found}
+    known = {name: found.pop(name) for name in MEMBERS if name in found}
     return ProcessStatus(**known, details=found)
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from infra.errors import is_temporary
 from infra.home import Home
 from infra.logs import configure_logging
 from infra.process_status import ProcessStatus, status_path, write_status
@@ -113,7 +114,7 @@ def run_worker(name: str, work: Callable[[Worker], None]) -> int:
             work(worker)
     except Exception as error:
         with suppress(OSError):  # a full disk: the log has the error
-            worker.write_status(ProcessStatus(time.time(), error=str(error)))
+            worker.write_status(ProcessStatus(time.time(), str(error), is_temporary(error)))
         if (exit_code := getattr(error, "exit_code", None)) is None:
             log.exception("failed")
             return 1

@@ -7,6 +7,8 @@ class MasterDatasetError(Exception):
     """Base of this package's errors. The command line prints the text and exits with `exit_code`."""
 
     exit_code = 1
+    is_temporary = False
+    """Whether another attempt may succeed without anybody's help."""
 
 
 class InvalidEvent(MasterDatasetError):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from infra.clients.kafka_admin import KafkaAdmin
+from infra.errors import is_temporary
 from infra.settings import Settings
 from master_dataset.archiver.archive import Archive, open_archive
 from master_dataset.cut import cut_to_json
@@ -41,11 +42,13 @@ class NothingArchived(MasterDatasetError):
         each = "\n".join(f"  {name}: {reason}" for name, reason in refusals.items())
         super().__init__(f"No source can be archived; all {len(refusals)} are refused:\n{each}")
         self.refusals = refusals
+        # A process has one status: a source that will be archived again is not to fail for one that will not.
+        self.is_temporary = any(is_temporary(reason) for reason in refusals.values())
 
 
 @dataclass
 class SourceArchiver:
-    """A source, and its query while it is archived. `refusal` is the reason reason it is not."""
+    """A source, and its query while it is archived. `refusal` is the reason why it is not."""
 
     settings: Settings
     bootstrap: str
@@ -103,6 +106,7 @@ class SourceArchiver:
             "invalid": held.invalid if held else 0,
             "last_commit_at": held.last_commit_at if held else 0.0,
             "refused": "" if self.refusal is None else str(self.refusal),
+            "is_temporary": self.refusal is not None and is_temporary(self.refusal),
         }
 
 

@@ -23,16 +23,24 @@ UNREACHABLE_ADMIN = (
 class TopicError(MasterDatasetError):
     """Kafka refused a request about a topic or a group."""
 
+    def __init__(self, text: str, *, is_temporary: bool = False) -> None:
+        super().__init__(text)
+        self.is_temporary = is_temporary
+
 
 class KafkaUnreachable(MasterDatasetError):
     """No broker answered in time."""
+
+    is_temporary = True
 
 
 def translated(error: KafkaException, what: str) -> MasterDatasetError:
     """An error of confluent-kafka, after what failed."""
     reason: KafkaError = error.args[0]
-    kind = KafkaUnreachable if reason.code() in UNREACHABLE else TopicError
-    return kind(f"{what}: {reason.str()}.")
+    text = f"{what}: {reason.str()}."
+    if reason.code() in UNREACHABLE:
+        return KafkaUnreachable(text)
+    return TopicError(text, is_temporary=reason.retriable())
 
 
 @contextmanager
@@ -41,8 +49,10 @@ def translating(what: str) -> Iterator[None]:
     try:
         yield
     except kafka.errors.KafkaError as error:
-        kind = KafkaUnreachable if isinstance(error, UNREACHABLE_ADMIN) else TopicError
-        raise kind(f"{what}: {error_text(error)}.") from None
+        text = f"{what}: {error_text(error)}."
+        if isinstance(error, UNREACHABLE_ADMIN):
+            raise KafkaUnreachable(text) from None
+        raise TopicError(text, is_temporary=error.retriable) from None
     except OSError as error:  # a certificate that is not there, a port that is no number
         raise KafkaUnreachable(f"{what}: {error}.") from None
 
@@ -50,5 +60,6 @@ def translating(what: str) -> Iterator[None]:
 def refuse(code: int, text: str | None, what: str) -> None:
     """Raise the error of a reply that has an error code."""
     if code:
-        reason = text or kafka.errors.for_code(code).description
-        raise TopicError(f"{what}: {reason.rstrip('.')}.")
+        kind = kafka.errors.for_code(code)
+        reason = text or kind.description
+        raise TopicError(f"{what}: {reason.rstrip('.')}.", is_temporary=kind.retriable)

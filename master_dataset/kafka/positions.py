@@ -24,6 +24,9 @@ class Positions(NamedTuple):
 class TopicMissing(MasterDatasetError):
     """The topic of a source does not exist."""
 
+    is_temporary = True
+    """For the archiver, which creates the topic at each attempt."""
+
 
 class PartitionsDiffer(MasterDatasetError):
     """A topic has another number of partitions than its source declares."""

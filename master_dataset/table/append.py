@@ -59,6 +59,7 @@ class TableBusy(MasterDatasetError):
     """Another process writes this table."""
 
     exit_code = 75
+    is_temporary = True
 
 
 def columns_ddl(source: Source) -> str:

@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from batch_layer import master_snapshot
 from batch_layer.master_snapshot import MasterSnapshot
 from batch_layer.progress import quiet
+from batch_layer.upstream import Refusal, refusal
+from hand_off.errors import BatchError
 from hand_off.generations import Opening
+from infra.process_status import ProcessStatus
+from infra.processes import Worker, run_worker
 from infra.settings import load_settings
 from master_dataset.archiver.commit_request import ask_for_commit, request_file
 from master_dataset.archiver.pace import Pace
+from master_dataset.archiver.source_archiver import NothingArchived, SourceArchiver
 from master_dataset.errors import MasterDatasetError
+from master_dataset.kafka.errors import KafkaUnreachable, TopicError
+from master_dataset.kafka.positions import TopicReplaced
+from master_dataset.table.append import TableBusy
 from master_dataset.table.paths import own_folder
 from tests.conftest import wait_until
 from tests.hand_made_table import Table, append
+from views.source import Source
+
+FIELDS = "event_id string, event_time timestamp"
 
 
 class Clock(threading.Event):
@@ -142,3 +155,58 @@ def test_a_run_that_waits_for_the_master_dataset_asks_for_the_commit(tmp_path: P
     snapshot.check()
     assert snapshot.wait_for(Opening("open", {0: 9}), 60, quiet) == {0: 9}
     archiver.join()
+
+
+@pytest.mark.parametrize(
+    ("reason", "is_temporary"),
+    [
+        (KafkaUnreachable("no answer"), True),
+        (RuntimeError("Query archive-web ended by itself."), True),
+        (TableBusy("a repair writes it"), True),
+        (TopicError("the leader moves", is_temporary=True), True),
+        (TopicError("not authorized"), False),
+        (TopicReplaced("made again"), False),
+        (NothingArchived({"web": KafkaUnreachable("no answer"), "shop": TopicReplaced("made again")}), True),
+        (NothingArchived({"web": TopicReplaced("made again"), "shop": TopicReplaced("made again")}), False),
+    ],
+)
+@pytest.mark.parametrize("is_process", [False, True], ids=["source", "process"])
+def test_a_waiting_run_outlives_a_refusal_that_the_archiver_will_retry_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: Exception, is_temporary: bool, is_process: bool
+) -> None:
+    """Whether the archiver refuses one source or ended altogether: its status says if somebody has to act."""
+    monkeypatch.setenv("TIDEMARK_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(master_snapshot, "LOOK_S", 0.01)
+    settings = load_settings()
+    table = Table(tmp_path / "web")
+    table.commit(1, append(0, 5), ["a"])
+
+    def archive(worker: Worker) -> None:
+        if is_process:
+            raise reason
+        archiver = SourceArchiver(settings, "127.0.0.1:1", None, Source("web", fields=FIELDS), refusal=reason)  # type: ignore[arg-type]
+        worker.write_status(ProcessStatus(time.time(), sources={"web": archiver.describe()}))
+
+    run_worker("archiver", archive)
+
+    def commit(*_: object) -> None:
+        """The run reports that it waits; then the archiver's next attempt succeeds."""
+        if not table.log_file(2).exists():
+            table.commit(2, append(5, 9), ["b"])
+
+    snapshot = MasterSnapshot("web", table.path, lambda: refusal(settings, "web"))
+    snapshot.check()
+    if is_temporary:
+        assert snapshot.wait_for(Opening("open", {0: 9}), 60, commit) == {0: 9}
+    else:
+        with pytest.raises(BatchError, match="does not archive it, "):
+            snapshot.wait_for(Opening("open", {0: 9}), 60, commit)
+
+
+def test_a_run_that_waited_in_vain_repeats_what_the_archiver_says(tmp_path: Path) -> None:
+    table = Table(tmp_path / "web")
+    table.commit(1, append(0, 5), ["a"])
+    snapshot = MasterSnapshot("web", table.path, lambda: Refusal("Kafka does not answer.", is_temporary=True))
+    snapshot.check()
+    with pytest.raises(BatchError, match=r"did not reach the cut .* reason now: Kafka does not answer\."):
+        snapshot.wait_for(Opening("open", {0: 9}), 0, quiet)

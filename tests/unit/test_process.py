@@ -106,6 +106,7 @@ def test_metrics_are_served_with_the_name_of_the_process(settings: Settings) -> 
     [
         ProcessStatus(1.0),
         ProcessStatus(1.0, error="no disk"),
+        ProcessStatus(1.0, error="Kafka is away", is_temporary=True),
         ProcessStatus(1.0, sources={"web": {"refused": "", "cut": {"0": 3}}}),
         ProcessStatus(1.0, couriers={"webhook:ops": {"refused": "no answer"}}),
         ProcessStatus(1.0, overdue="", details={"next_due": 5.0, "last": None}),

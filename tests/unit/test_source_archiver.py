@@ -111,6 +111,7 @@ def test_a_refused_source_stops_no_other_and_leaves_its_table_to_a_repair(
     world.refused["shop"] = why
     attend(shop, web)
     assert (shop.describe()["refused"], web.describe()["refused"]) == (str(why), "")
+    assert shop.describe()["is_temporary"] == isinstance(why, OSError)
     assert web.query is not None
     assert world.held == ["web"]
 
