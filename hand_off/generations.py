@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from hand_off import publish_log
 from hand_off.batch_folder import BatchFolder
+from hand_off.log_follower import LogFollower
 from hand_off.publish_log import Entry
 from hand_off.speed_views import Outcome, SpeedViews
 from infra.failpoints import reach
@@ -71,16 +71,22 @@ def publish(speed_views: SpeedViews, opening: Opening, entry: Entry) -> Outcome:
 
 
 def clean_up(
-    speed_views: SpeedViews, folder: BatchFolder, grace_s: float, now: Callable[[], float] = time.time
+    speed_views: SpeedViews,
+    folder: BatchFolder,
+    grace_s: float,
+    now: Callable[[], float] = time.time,
+    entries: LogFollower | None = None,
 ) -> None:
     """Finish what runs left: publish the last entry of the log, retire generations nobody needs, sweep their states.
 
     A run that fails after it opened a generation leaves that generation, which takes part in every answer. It goes
     with the generations before the next run that is published. Until then there are at most MAX_UNPUBLISHED such
     generations, and one more for each time that views were changed; each group has at most one state in each of them.
+
+    A process that cleans up again and again passes its `entries`, so that it does not read the whole log each time.
     """
-    entries = publish_log.read(folder)
-    newest = entries[-1]
+    entries = entries or LogFollower(folder)
+    newest = entries.newest()
     snapshot = speed_views.reader.snapshot()
     if snapshot.meta is None:
         return
@@ -88,8 +94,8 @@ def clean_up(
     if newest.run > snapshot.meta.published and speed_views.runs.publish(newest.run, newest.cut) == Outcome.OK:
         log.info("published_late", source=folder.source, run=newest.run)
         snapshot = speed_views.reader.snapshot()
-    pinned = publish_log.pinned(folder)
-    published = next((entry for entry in entries if snapshot.meta and entry.run == snapshot.meta.published), None)
+    pinned = entries.pinned()
+    published = entries.find(snapshot.meta.published) if snapshot.meta else None
     if published is not None and now() - published.at > grace_s:
         needed = {published.run} | ({pinned.run} if pinned is not None else set())
         first = next((generation.gid for generation in snapshot.generations if generation.run in needed), "")

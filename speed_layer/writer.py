@@ -25,6 +25,7 @@ from hand_off.batch_folder import BatchFolder
 from hand_off.errors import BatchError, Fenced, SparkEnded, SpeedError
 from hand_off.generations import clean_up
 from hand_off.lag import EndHistory, KafkaEnd
+from hand_off.log_follower import LogFollower
 from hand_off.speed_views import Meta, RedisSnapshot, SpeedViews, SpeedWriter
 from infra.backoff import pause_after
 from infra.clients.kafka_admin import KafkaAdmin
@@ -82,6 +83,7 @@ class SourceWriter:
         where = addresses(self.settings)
         self.bootstrap = where.kafka
         self.folder = BatchFolder.of(self.settings, self.source.name)
+        self._entries = LogFollower(self.folder)
         self.table = table_path(self.settings, self.source.name)
         self.horizon_ms = int(self.settings.speed_dedup_horizon_s * 1000)
         self.speed_views = SpeedViews(redis_client(self.settings, where.redis, timeout_s=30), self.source.name)
@@ -339,7 +341,7 @@ class SourceWriter:
         if time.monotonic() - self._cleaned_up > CLEAN_UP_S:
             self._cleaned_up = time.monotonic()
             try:
-                clean_up(self.speed_views, self.folder, self.settings.speed_grace_s)
+                clean_up(self.speed_views, self.folder, self.settings.speed_grace_s, entries=self._entries)
             except Exception as error:  # it can wait; the stream cannot
                 log.warning("clean_up_failed", source=self.source.name, reason=_one_line(error))
 

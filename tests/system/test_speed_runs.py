@@ -14,9 +14,11 @@ from redis import Redis
 from hand_off import publish_log
 from hand_off.batch_folder import BatchFolder
 from hand_off.generations import clean_up, open_cut, publish
+from hand_off.log_follower import LogFollower
 from hand_off.publish_log import Entry
 from hand_off.speed_views import SpeedViews
 from infra.settings import Settings, child_environment, load_settings
+from infra.store import PosixStore
 from tests.system.redis_server import redis_server
 from tests.unit.test_batch_commands import make_runs
 
@@ -88,3 +90,24 @@ def test_prune_keeps_runs_that_readers_of_the_speed_views_may_ask_for(
     assert [folder.manifest(run).is_file() for run in (1, 2, 3)] == [False, True, True]
     assert prune(away.model_copy(update={"speed_enabled": False}))[0] == 0
     assert [folder.manifest(run).is_file() for run in (1, 2, 3)] == [False, False, True]
+
+
+def test_cleaning_up_reads_no_entry_of_a_log_that_did_not_change(
+    speed_views: SpeedViews, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The speed layer does it every few seconds, over a log that grows for years."""
+    folder = BatchFolder(tmp_path / "web")
+    for run in range(1, 30):
+        publish_log.append(folder, Entry(run, {}, CATALOG, float(run)))
+    open_cut(speed_views, 29, CATALOG.values())
+    opened: list[str] = []
+    real = PosixStore.get
+    monkeypatch.setattr(PosixStore, "get", lambda self, name: opened.append(name) or real(self, name))  # type: ignore[func-returns-value]
+    entries = LogFollower(folder)
+    clean_up(speed_views, folder, grace_s=0, entries=entries)
+    assert (opened, runs(speed_views)) == (["publish/00000029.json"], [29]), (
+        "published late, and the one before retired"
+    )
+    opened.clear()
+    clean_up(speed_views, folder, grace_s=0, entries=entries)
+    assert opened == []
