@@ -5,8 +5,8 @@ Everything else (Spark, the merge, the running system) is compared with it, so i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -37,10 +37,15 @@ class Event:
         return Position((self.event_time - EPOCH) // MICROSECOND, self.partition, self.offset)
 
 
-def counted(events: Iterable[Event]) -> list[Event]:
-    """Of several events with one id, the one with the lowest partition and offset; the others are duplicates."""
+def counted(events: Iterable[Event], removed: Collection[str] = ()) -> list[Event]:
+    """Of several events with one id, the one with the lowest partition and offset; the others are duplicates.
+
+    `removed` are the ids of events that counted and that retention removed since: these count for ever.
+    """
     first: dict[str, Event] = {}
     for event in events:
+        if event.event_id in removed:
+            continue
         known = first.get(event.event_id)
         if known is None or (event.partition, event.offset) < (known.partition, known.offset):
             first[event.event_id] = event
@@ -79,9 +84,28 @@ def present(view: View, groups: dict[Group, dict[str, Any]]) -> dict[Group, dict
     return {group: view.present(state) for group, state in groups.items()}
 
 
-def answers(view: View, events: Iterable[Event]) -> dict[Group, dict[str, Any]]:
-    """What the platform must answer over these events."""
-    return present(view, fold(view, counted(events)))
+@dataclass(frozen=True)
+class Foundation:
+    """What stands for the events that retention removed: the states of those that counted, and their ids."""
+
+    groups: dict[Group, dict[str, Any]] = field(default_factory=dict)
+    ids: frozenset[str] = frozenset()
+
+    def extended(self, view: View, events: Iterable[Event], below: Mapping[int, int]) -> Foundation:
+        """The foundation for the events below a retention cut too, as they counted among `events`.
+
+        `events` are those that were left of all events of a run, whose cut is not below the retention cut.
+        """
+        removed = [e for e in counted(events, self.ids) if e.offset < below.get(e.partition, 0)]
+        groups = merge(view, self.groups, fold(view, removed))
+        return Foundation(groups, self.ids | {event.event_id for event in removed})
+
+
+def answers(view: View, events: Iterable[Event], before: Foundation | None = None) -> dict[Group, dict[str, Any]]:
+    """What the platform must answer over these events, and over those that were removed before them."""
+    foundation = before or Foundation()
+    rest = fold(view, counted(events, foundation.ids))
+    return present(view, merge(view, foundation.groups, rest))
 
 
 def _row(source: Source, event: Event) -> dict[str, Any]:

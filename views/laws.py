@@ -48,6 +48,7 @@ def check_laws(view: View, *, seed: int = 0, events: int = 500) -> list[str]:
         *_zeros(view, once),
         *_bytes(view, once),
         *_duplicates(view, generated, chance),
+        *_retention(view, generated, chance),
     )
     return [
         *(problem for how, answers in ways for problem in reference.differences(how, answers)),
@@ -119,6 +120,19 @@ def _duplicates(view: View, events: list[Event], chance: random.Random) -> Itera
     repeated = len(events) - len({event.event_id for event in events})
     mixed = chance.sample(events, len(events))
     yield f"with {repeated} duplicates among the events", in_memory.answers(view, mixed)
+
+
+def _retention(view: View, events: list[Event], chance: random.Random) -> Iterator[Way]:
+    """Remove the oldest events twice, each time after a run over the events until then."""
+    left, foundation = chance.sample(events, len(events)), in_memory.Foundation()
+    ends = {event.partition: event.offset + 1 for event in events}
+    for _ in range(2):
+        run = {partition: chance.randint(0, end) for partition, end in ends.items()}
+        below = {partition: chance.randint(0, end) for partition, end in run.items()}
+        of_run = [event for event in left if event.offset < run[event.partition]]
+        foundation = foundation.extended(view, of_run, below)
+        left = [event for event in left if event.offset >= below[event.partition]]
+    yield f"after {len(events) - len(left)} old events were removed", in_memory.answers(view, left, foundation)
 
 
 def _impure(view: View, events: list[Event]) -> Iterator[str]:

@@ -121,6 +121,11 @@ class ArchiverSettings(BaseModel):
             "finish."
         ),
     )
+    dead_letter_retention_days: float = Field(
+        default=0,
+        ge=0,
+        description="Days for which Kafka keeps dead letters (`retention.ms` of their topics); 0: for ever.",
+    )
     archiver_metrics_port: Port = Field(
         default=0, description="Loopback port of the archiver's /metrics; 0: chosen once for the home, from 9465 on."
     )

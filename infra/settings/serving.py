@@ -127,6 +127,14 @@ class AlertsSettings(BaseModel):
     alerts_max_episodes: int = Field(
         default=10_000, ge=100, description="Number of newest episodes kept in the history of alerts."
     )
+    alerts_history_days: float = Field(
+        default=0,
+        ge=0,
+        description=(
+            "Days for which resolved episodes stay in the history of alerts (at most alerts_max_episodes); 0: age "
+            "does not matter. Open episodes are never removed."
+        ),
+    )
     alerts_webhooks_file: Location | None = Field(
         default=None,
         description="JSON file with the names, addresses and secrets of webhooks; empty: none.",

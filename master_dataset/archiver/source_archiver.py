@@ -21,7 +21,7 @@ from infra.settings import Settings
 from master_dataset.archiver.archive import Archive, open_archive
 from master_dataset.cut import cut_to_json
 from master_dataset.errors import MasterDatasetError
-from master_dataset.kafka.topics import apply_topics, plan_topics
+from master_dataset.kafka.topics import apply_topics, follow_retention, plan_topics
 from views.declarations import declared_by
 from views.source import Source
 
@@ -73,7 +73,10 @@ class SourceArchiver:
             if self.refusal is not None:  # the fix may be a new declaration
                 self.source = declared_by(self.settings).sources.get(self.source.name, self.source)
             with KafkaAdmin(self.settings, self.bootstrap) as admin:
-                apply_topics(admin, plan_topics([self.source]))
+                days = self.settings.dead_letter_retention_days
+                apply_topics(admin, plan_topics([self.source], days))
+                if changed := follow_retention(admin, [self.source], days):
+                    log.info("retention_changed", source=self.source.name, topics=changed, days=days)
             self.archive = open_archive(self.settings, self.bootstrap, self.source, self.spark, self.locks)
             self.query = self.archive.start(self.spark)
             self.refusal = None

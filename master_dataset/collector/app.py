@@ -126,7 +126,7 @@ def create_app(settings: Settings, declarations: Declarations) -> FastAPI:
 
 async def _create_topics(collector: Collector, done: asyncio.Event) -> None:
     """Create the declared topics that are missing, as soon as Kafka answers; report differences."""
-    plans = plan_topics(collector.declarations.sources.values())
+    plans = plan_topics(collector.declarations.sources.values(), collector.settings.dead_letter_retention_days)
     while True:
         try:
             created = await asyncio.to_thread(apply_topics, collector.admin, plans)

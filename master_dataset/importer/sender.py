@@ -28,7 +28,7 @@ def ensure_topic(settings: Settings, bootstrap: str, source: Source, wait_s: flo
     """Wait for the broker, and create the source's topics where they are missing."""
     try:
         with KafkaAdmin(settings, bootstrap, wait_s) as admin:
-            apply_topics(admin, plan_topics([source]))
+            apply_topics(admin, plan_topics([source], settings.dead_letter_retention_days))
     except KafkaUnreachable as error:
         raise BrokerUnavailable(
             f"Kafka at {bootstrap} did not answer within {wait_s:g} s, so nothing was sent. {error} "

@@ -1,7 +1,8 @@
 """Kafka topics as the sources declare them: created where they are missing, compared where they exist.
 
 A difference between a declaration and the broker is reported and left alone: changing partitions moves keys, and
-changing retention may delete records. Both are for a person to decide.
+changing retention may delete records. Both are for a person to decide. The retention of dead letters alone follows its
+setting, because no declaration has it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ NO_LIMIT = "-1"
 EARLIEST: OffsetSpec = OffsetSpec.EARLIEST
 LATEST: OffsetSpec = OffsetSpec.LATEST
 MS_PER_HOUR = 3_600_000
+RETENTION = "retention.ms"
 DEAD_PARTITIONS = 1
 DEAD_MAX_BYTES = 16 * 1024 * 1024
 """Of one message. More than Kafka's usual 1 MiB: a dead letter is its record and the headers with the reason."""
@@ -77,13 +79,16 @@ def topic_configs(retention_hours: float | None, retention_bytes: int | None, *,
     }
 
 
-def plan_topics(sources: Iterable[Source]) -> list[TopicPlan]:
-    """The topics of the sources: each one's own, and the one for its invalid records."""
+def plan_topics(sources: Iterable[Source], dead_letter_days: float = 0) -> list[TopicPlan]:
+    """The topics of the sources: each one's own, and the one for its invalid records, kept for so many days.
+
+    0 days: they are kept until a person looks at them.
+    """
     plans = []
     for source in sources:
         configs = topic_configs(source.retention_hours, source.retention_bytes, compacted=source.compacted)
         plans.append(TopicPlan(source.topic, source.partitions, configs))
-        dead = topic_configs(None, None, compacted=False)  # kept until a person looks at them
+        dead = topic_configs(dead_letter_days * 24 or None, None, compacted=False)
         dead["max.message.bytes"] = str(DEAD_MAX_BYTES)
         plans.append(TopicPlan(source.dead_topic, DEAD_PARTITIONS, dead))
     return plans
@@ -94,6 +99,22 @@ def apply_topics(admin: KafkaAdmin, plans: Iterable[TopicPlan]) -> list[str]:
     existing = existing_topics(admin)
     missing = [plan for plan in plans if plan.name not in existing]
     return [plan.name for plan in missing if create_topic(admin, plan)]
+
+
+def follow_retention(admin: KafkaAdmin, sources: Iterable[Source], dead_letter_days: float) -> list[str]:
+    """Give the topics of dead letters the retention of the setting, and return the names of those that had another.
+
+    0 days is no wish: whatever a person set stays.
+    """
+    if not dead_letter_days:
+        return []
+    wanted = {plan.name: plan.configs[RETENTION] for plan in plan_topics(sources, dead_letter_days)[1::2]}
+    existing = existing_topics(admin)
+    found = describe_configs(admin, [name for name in wanted if name in existing])
+    changed = [name for name, configs in found.items() if configs.get(RETENTION) != wanted[name]]
+    for name in changed:
+        alter_topic(admin, name, None, {RETENTION: wanted[name]})
+    return changed
 
 
 def create_topic(admin: KafkaAdmin, plan: TopicPlan) -> bool:

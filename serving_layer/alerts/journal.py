@@ -25,6 +25,7 @@ from serving_layer.alerts.tables.rules import RuleTable
 FILE = "alerts.sqlite"
 PRUNE_EVERY = 100
 """Commits between two prunings."""
+DAY_S = 86_400.0
 
 
 class Transitions(NamedTuple):
@@ -63,8 +64,12 @@ class Evaluation(NamedTuple):
 class Journal:
     """The journal of one home. One process writes evaluations; its threads share the object."""
 
-    def __init__(self, path: Path, *, max_episodes: int = 10_000, max_waiting: int = MAX_WAITING) -> None:
+    def __init__(
+        self, path: Path, *, max_episodes: int = 10_000, max_waiting: int = MAX_WAITING, history_days: float = 0
+    ) -> None:
+        """With `history_days`, what is older is pruned too; 0: age does not matter."""
         self.path = path
+        self._history_days = history_days
         self._database = Database(path)
         self.positions = PositionTable(self._database)
         self.evaluations = EvaluationTable(self._database)
@@ -98,7 +103,7 @@ class Journal:
             self._commits += 1
             self._horizons |= evaluation.horizons
             if not self._commits % PRUNE_EVERY:
-                self._prune(transaction)
+                self._prune(transaction, evaluation.at)
 
     def arm(
         self, hashes: Mapping[str, str], now: float, ended: tuple[Episode, ...] = (),
@@ -119,11 +124,16 @@ class Journal:
             self.transitions.write(transaction, episode, body)
         self.outbox.write(transaction, transitions.notifications, at)
 
-    def _prune(self, transaction: sqlite3.Connection) -> None:
+    def _prune(self, transaction: sqlite3.Connection, now: float) -> None:
         self.evaluations.prune(transaction)
         self.transitions.prune(transaction)
         self.outbox.prune(transaction)
         self.episodes.prune(transaction, self._horizons)
+        if self._history_days:
+            oldest = now - self._history_days * DAY_S
+            self.evaluations.prune_before(transaction, oldest)
+            self.episodes.prune_before(transaction, oldest, self._horizons)
+            self.transitions.prune_forgotten(transaction)
 
 
 def journal_path(settings: Settings) -> Path:
@@ -135,4 +145,4 @@ def open_journal(settings: Settings) -> Journal:
     """Open the journal of a home; create it if there is none."""
     path = journal_path(settings)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return Journal(path, max_episodes=settings.alerts_max_episodes)
+    return Journal(path, max_episodes=settings.alerts_max_episodes, history_days=settings.alerts_history_days)

@@ -30,6 +30,7 @@ from master_dataset.kafka.topics import (
     delete_records,
     delete_topic,
     describe_topic,
+    follow_retention,
     plan_topics,
     read_topic_id,
 )
@@ -83,6 +84,16 @@ def test_a_difference_is_reported_and_left_alone(admin: KafkaAdmin) -> None:
         found = {(one.what, one.declared, one.found) for one in compare_topics(admin, plans)}
         assert found == {("partitions", "2", "3"), ("retention.ms", "604800000", "1000000")}
         assert apply_topics(admin, plans) == []
+
+
+def test_retention_of_dead_letters_follows_the_setting(admin: KafkaAdmin) -> None:
+    declared = source()
+    apply_topics(admin, plan_topics([declared]))
+    assert follow_retention(admin, [declared], 0) == []
+    assert follow_retention(admin, [declared], 2) == [declared.dead_topic]
+    assert follow_retention(admin, [declared], 2) == []
+    assert describe_topic(admin, declared.dead_topic)["configs"]["retention.ms"] == "172800000"
+    assert compare_topics(admin, plan_topics([declared], 2)) == []
 
 
 def tidemark(stack: Stack, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

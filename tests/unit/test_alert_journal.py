@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from serving_layer.alerts.episodes import Episode, EpisodeState
-from serving_layer.alerts.journal import PRUNE_EVERY, Evaluation, Journal, Transitions
+from serving_layer.alerts.journal import DAY_S, PRUNE_EVERY, Evaluation, Journal, Transitions
 from serving_layer.alerts.notifications import Notification
 from serving_layer.alerts.tables.positions import FollowerPosition
 from views.short_texts import shorten
@@ -56,6 +56,38 @@ def test_episodes_of_an_alert_that_is_gone_are_bounded(journal: Journal) -> None
     journal.commit(evaluation(changed=tuple(found)))
     prune(journal)
     assert len(journal.episodes.all()) == MAX
+
+
+def test_history_is_bounded_by_days_but_open_and_joinable_episodes_stay(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "alerts.sqlite", history_days=2)
+    journal.arm({"many": "x"}, 0.0)
+    old = replace(OVER, id="old", last=5, resolved_at=10.0)
+    found = (
+        old,
+        replace(old, id="open", state=EpisodeState.FIRING, resolved_at=None),
+        replace(old, id="late", last=50, pending_at=1.0),
+        replace(old, id="new", pending_at=2.0, resolved_at=3 * DAY_S),
+        replace(old, id="gone", alert="no longer declared"),
+    )
+    for episode in found:
+        bodies = tuple((episode, f"{episode.id} {number}") for number in range(2))
+        journal.commit(evaluation(changed=(episode,), transitions=Transitions(bodies=bodies)))
+    prune(journal, at=4 * DAY_S, horizons={"many": 20.0})
+    assert {episode.id for episode in journal.episodes.all()} == {"open", "late", "new"}
+    bodies = [body for _, _, body in journal.transitions.after(0)]
+    assert bodies[:2] == ["open 0", "open 1"], "those of old come before the first that is still known"
+    assert len(bodies) == 8
+    assert len(journal.evaluations.all("taps")) == PRUNE_EVERY
+    journal.close()
+
+
+def test_a_pruned_history_goes_on_with_the_next_number(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "alerts.sqlite", history_days=1)
+    journal.commit(evaluation(changed=(OVER,), transitions=Transitions(bodies=((OVER, "a"), (OVER, "b")))))
+    prune(journal, at=9 * DAY_S)
+    assert journal.episodes.all() == []
+    assert journal.transitions.newest() == 2
+    journal.close()
 
 
 def test_a_target_that_waits_takes_no_room_from_the_others(journal: Journal) -> None:

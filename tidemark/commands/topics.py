@@ -55,4 +55,6 @@ def _connect() -> tuple[KafkaAdmin, list[TopicPlan]]:
     from master_dataset.kafka.topics import plan_topics
 
     connected = connect()
-    return connected.admin, plan_topics(connected.declarations.sources.values())
+    return connected.admin, plan_topics(
+        connected.declarations.sources.values(), connected.settings.dead_letter_retention_days
+    )

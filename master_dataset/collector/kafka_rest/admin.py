@@ -177,7 +177,8 @@ async def _group(collector: Collector, allowed: Permissions, group: str) -> Any:
 
 def _topics(collector: Collector) -> list[dict[str, Any]]:
     found = existing_topics(collector.admin)
-    differences = compare_topics(collector.admin, plan_topics(collector.declarations.sources.values()))
+    plans = plan_topics(collector.declarations.sources.values(), collector.settings.dead_letter_retention_days)
+    differences = compare_topics(collector.admin, plans)
     named = sorted({*found, *(difference.topic for difference in differences)})
     return [
         {

@@ -42,6 +42,13 @@ class EpisodeTable:
         for alert, oldest in horizons.items():
             transaction.execute(EXCESS + "alert = ? and last < ?", (self._max_episodes, alert, oldest))
 
+    def prune_before(self, transaction: sqlite3.Connection, time_s: float, horizons: Mapping[str, float]) -> None:
+        """Delete those that were resolved before a time. Open ones and those that an evaluation may join stay."""
+        old = "delete from episodes where state = 'resolved' and coalesce(resolved_at, last) < ? and "
+        transaction.execute(f"{old} alert not in (select alert from rules)", (time_s,))  # noqa: S608
+        for alert, oldest in horizons.items():
+            transaction.execute(f"{old} alert = ? and last < ?", (time_s, alert, oldest))
+
 
 class TransitionTable:
     """The newest transitions, numbered without gaps: what `/alerts/live` pushes."""
@@ -73,6 +80,15 @@ class TransitionTable:
         """Keep the newest."""
         sql = "delete from transitions where seq <= (select max(seq) from transitions) - ?"
         transaction.execute(sql, (self._max_transitions,))
+
+    def prune_forgotten(self, transaction: sqlite3.Connection) -> None:
+        """Delete those before the first of an episode that is still known, so that their numbers stay without gaps.
+
+        The newest stays in any case: its number is where the next one continues.
+        """
+        known = "select min(seq) from transitions where episode in (select id from episodes)"
+        newest = "select max(seq) from transitions"
+        transaction.execute(f"delete from transitions where seq < coalesce(({known}), ({newest}))")  # noqa: S608
 
 
 def _row(episode: Episode) -> tuple[Any, ...]:

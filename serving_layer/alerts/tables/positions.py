@@ -78,6 +78,11 @@ class EvaluationTable:
         sql = "delete from evaluations where seq <= (select max(seq) from evaluations) - ?"
         transaction.execute(sql, (MAX_EVALUATIONS,))
 
+    def prune_before(self, transaction: sqlite3.Connection, time_s: float) -> None:
+        """Delete those that were made before a time, but the newest of each source."""
+        newest = "select max(seq) from evaluations group by source"
+        transaction.execute(f"delete from evaluations where at < ? and seq not in ({newest})", (time_s,))  # noqa: S608
+
 
 def _cut_text(cut: Cut) -> str:
     return json.dumps(cut_to_json(cut))
