@@ -34,6 +34,7 @@ from batch_layer.progress import Report, quiet, reported
 from batch_layer.recompute import Job, compute_all, compute_more
 from batch_layer.run_hand_off import HandOff
 from batch_layer.tables import expose
+from batch_layer.timeline import Timeline
 from hand_off import definitions, publish_log
 from hand_off.batch_folder import BatchFolder
 from hand_off.entries import entry_of
@@ -65,8 +66,11 @@ def run_batch(
     report: Report = quiet,
     spark: SparkSession | None = None,
     failpoint: Failpoint = reach,
+    timeline: Timeline | None = None,
 ) -> Manifest:
     """Compute and publish all views of a source; `full` never goes on from an earlier run. Returns the manifest.
+
+    `timeline` collects the phases of the run, also those after the manifest.
 
     LeaseHeld where another run of the source is at work; BatchError where the master dataset or the result is not as
     it must be: nothing is published then.
@@ -84,20 +88,25 @@ def run_batch(
         deadline(source, limit_s, report) as report,
         HandOff.of(settings, folder) as hand_off,
     ):
-        table = table_path(settings, source)
-        check_fields(table, declared)
-        master = MasterSnapshot(declared.name, table, lambda: upstream.refusal(settings, source))
-        report("checking the master dataset", 0, 0)
-        master.wait_for_first(lambda: upstream.has_records(settings, declared), settings.batch_wait_s, report)
-        master.check()
-        session = spark or spark_session(settings, f"tidemark batch {source}", output=run_log(settings))
+        timeline = timeline or Timeline()
+        with timeline.phase("master"):
+            table = table_path(settings, source)
+            check_fields(table, declared)
+            master = MasterSnapshot(declared.name, table, lambda: upstream.refusal(settings, source))
+            report("checking the master dataset", 0, 0)
+            master.wait_for_first(lambda: upstream.has_records(settings, declared), settings.batch_wait_s, report)
+            master.check()
+        with timeline.phase("Spark"):
+            session = spark or spark_session(settings, f"tidemark batch {source}", output=run_log(settings))
+        timeline.count_jobs_of(session)
         comparison = Comparison(settings, folder, hand_off.speed_views)
-        run = _Run(session, folder, master, hand_off, comparison, views, report, failpoint)
+        run = _Run(session, folder, master, hand_off, comparison, views, report, failpoint, timeline)
         manifest = run.go(full=full, unpin=unpin)
         if run.has_adopted:  # at the cut of a run that failed: what came since is in this one
             manifest = run.go(full=False, unpin=unpin)
         try:
-            freed = hand_off.prune(max(settings.batch_keep_runs, 2))  # other engines may just be reading the run before
+            with timeline.phase("prune"):  # not of the run before: other engines may just be reading it
+                freed = hand_off.prune(max(settings.batch_keep_runs, 2))
             failpoint("run.after_prune")
             log.info("pruned", source=source, files=len(freed.files), bytes=freed.bytes)
         except RunsUnknown as error:  # the run is published all the same, and the next one prunes
@@ -120,6 +129,7 @@ class _Run:
     views: list[View]
     report: Report
     failpoint: Failpoint
+    timeline: Timeline
     has_adopted: bool = False
     """Whether the last run went on with the generation, and so with the cut, of one that failed."""
     behind: str = ""
@@ -133,10 +143,11 @@ class _Run:
         publish_log.begin(self.folder, self._catalog(), started)
         self._finish_last()
         number = publish_log.next_run(self.folder)
-        opening = self.hand_off.open(number, self._catalog().values(), self.report)
-        self.has_adopted = opening.is_adopted
-        self.failpoint("run.after_open")
-        cut = self.master.wait_for(opening, self.hand_off.wait_s, self.report)
+        with self.timeline.phase("cut"):
+            opening = self.hand_off.open(number, self._catalog().values(), self.report)
+            self.has_adopted = opening.is_adopted
+            self.failpoint("run.after_open")
+            cut = self.master.wait_for(opening, self.hand_off.wait_s, self.report)
         self._check_order(number, cut)
         base = None if full else self._base(cut)
         log.info(
@@ -149,29 +160,40 @@ class _Run:
         )
         self.failpoint("run.after_number")
         # Step 2. Which events are duplicates. A crash leaves hashes of ids that no manifest names.
-        base, found = self._find_duplicates(number, cut, base)
-        self.master.check_records(self.spark, cut, (base.events if base is not None else 0) + found.records)
-        ids = self._ids(number, base, found)
+        with self.timeline.phase("duplicates"):
+            base, found = self._find_duplicates(number, cut, base)
+            ids = self._ids(number, base, found)
+        with self.timeline.phase("records"):
+            self.master.check_records(self.spark, cut, (base.events if base is not None else 0) + found.records)
         self.failpoint("run.after_duplicates")
         # Step 3. The views: files that no manifest names yet, each read back and compared with the events.
         computed = tuple(self._compute(number, view, cut, base, found) for view in self.views)
         self.failpoint("run.after_views")
         # Step 4. What the speed view had said of the same offsets. Before the flip: a view whose speed view is wrong is
         # quarantined before readers go to this run, and no run is published without it. A crash leaves what is true.
-        computed = self._compared(number, cut, computed)
+        with self.timeline.phase("comparison"):
+            computed = self._compared(number, cut, computed)
         self.failpoint("run.after_comparison")
         # Step 5. What belongs to the run, on the disk before anything can point to it.
-        manifest = replace(self._manifest(number, cut, base, found, computed, ids, started), unpin=unpin)
-        write_manifest(self.folder, manifest)
+        manifest = replace(
+            self._manifest(number, cut, base, found, computed, ids, started),
+            unpin=unpin,
+            timeline=tuple(self.timeline.phases),
+        )
+        with self.timeline.phase("manifest"):
+            write_manifest(self.folder, manifest)
         self.failpoint("run.before_publish")
         # Step 6. The flip. Before it, readers see the run before; after it, this one.
-        entry = publish_log.append(self.folder, entry_of(manifest), unpin=unpin)
+        with self.timeline.phase("publish"):
+            entry = publish_log.append(self.folder, entry_of(manifest), unpin=unpin)
         self.failpoint("run.after_publish")
         # Step 7. The speed layer. A crash before leaves it on the run before, still right; the next to look does it.
-        self.hand_off.publish(opening, entry)
+        with self.timeline.phase("speed layer"):
+            self.hand_off.publish(opening, entry)
         self.failpoint("run.after_hand_off")
         # Step 8. Other engines. A crash before or within leaves them on the run before; the next run brings them up.
-        self.behind = self._try_to_expose(manifest)
+        with self.timeline.phase("expose"):
+            self.behind = self._try_to_expose(manifest)
         self.failpoint("run.after_expose")
         log.info(
             "published",
@@ -275,7 +297,7 @@ class _Run:
             events = self._events({}, cut, everywhere)
             count = base.events - base.invalid - base.duplicates + counted
         job = Job(self.spark, view, table, count)
-        with reported(self.spark, self.report, view.name, count):
+        with reported(self.spark, self.report, view.name, count), self.timeline.phase(f"{view.name}: compute"):
             data = compute_more(job, events, known) if known is not None else compute_all(job, events)
         self.spark.catalog.clearCache()
         self.failpoint("run.after_data")
@@ -305,7 +327,8 @@ class _Run:
         """The view with its read index: a new file for the days that were written, after those of the run before."""
         before = self._index_before(known)
         try:
-            names = self._build_index(number, view, data, known if before is not None else None, before)
+            with self.timeline.phase(f"{view.name}: index"):
+                names = self._build_index(number, view, data, known if before is not None else None, before)
             with closing(open_index(self.folder.indexes / name for name in names)) as made:
                 if made.groups != data.rows:
                     raise BatchError(

@@ -33,6 +33,15 @@ class DataFile:
 
 
 @dataclass(frozen=True)
+class Phase:
+    """A part of a run: how long it took, and how many Spark jobs it needed."""
+
+    name: str
+    seconds: float
+    jobs: int
+
+
+@dataclass(frozen=True)
 class ViewData:
     """One view in a run. `index` names its files relative to the folder of indexes."""
 
@@ -73,6 +82,8 @@ class Manifest:
     app: str = VERSION
     unpin: bool = False
     """Whether its publication ends a rollback. With it the entry of the publish log can be made from the manifest."""
+    timeline: tuple[Phase, ...] = ()
+    """What took how long, up to the manifest itself. Runs of an older Tidemark have none."""
 
     def view(self, name: str) -> ViewData:
         """One view's data, or a BatchError that names those there are."""
@@ -106,6 +117,7 @@ def from_json(value: dict[str, Any]) -> Manifest:
             "cut": cut_from_json(value["cut"]),
             "views": tuple(_view_from_json(view) for view in value["views"]),
             "ids": tuple(value["ids"]),
+            "timeline": tuple(Phase(**phase) for phase in value.get("timeline", ())),
         }
     )
 

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,7 +18,7 @@ from batch_layer.lease import lease
 from hand_off import publish_log
 from hand_off.batch_folder import BatchFolder
 from hand_off.errors import BatchError, LeaseHeld
-from hand_off.manifests import DataFile, Manifest, ViewData, write_manifest
+from hand_off.manifests import DataFile, Manifest, Phase, ViewData, write_manifest
 from hand_off.publish_log import Entry
 from infra.settings import load_settings
 from tidemark import cli
@@ -209,6 +210,15 @@ def test_show_prints_the_manifest(tidemark: Tidemark, web: BatchFolder) -> None:
     assert json.loads(out) == json.loads(json.dumps(manifest(2).to_json()))
     table = tidemark("show", "2")[0]
     assert all(word in table for word in ("run 1", "page_hits", "ab12ab12ab12", "hits=1234", "0:2,1:7"))
+    assert "jobs" not in table, "an older Tidemark kept no timeline"
+
+
+def test_show_prints_how_long_each_phase_took(tidemark: Tidemark, web: BatchFolder) -> None:
+    write_manifest(web, replace(manifest(4), timeline=(Phase("page_hits: index", 0.25, 3),)))
+    table = tidemark("show", "4")[0]
+    assert all(word in table for word in ("page_hits: index", "0.25", "jobs"))
+    timeline = json.loads(tidemark("show", "4", "-o", "json")[0])["timeline"]
+    assert timeline == [{"name": "page_hits: index", "seconds": 0.25, "jobs": 3}]
 
 
 def test_show_of_a_run_that_is_not_there(tidemark: Tidemark, web: BatchFolder) -> None:

@@ -22,6 +22,7 @@ from hand_off.errors import BatchError, LeaseHeld
 from hand_off.manifests import (
     DataFile,
     Manifest,
+    Phase,
     ViewData,
     from_json,
     missing_of,
@@ -186,12 +187,19 @@ MANIFESTS = st.builds(
     invalid=COUNTS,
     views=st.lists(VIEWS, max_size=2).map(tuple),
     ids=st.lists(NAMES, max_size=2).map(tuple),
+    timeline=st.lists(st.builds(Phase, name=NAMES, seconds=TIMES, jobs=COUNTS), max_size=2).map(tuple),
 )
 
 
 @given(manifest=MANIFESTS)
 def test_manifest_comes_back_from_json(manifest: Manifest) -> None:
     assert from_json(json.loads(json.dumps(manifest.to_json()))) == manifest
+
+
+def test_manifest_of_an_older_version_has_no_timeline() -> None:
+    value = json.loads(json.dumps(a_manifest().to_json()))
+    del value["timeline"]
+    assert from_json(value) == a_manifest()
 
 
 def a_manifest(run: int = 3) -> Manifest:

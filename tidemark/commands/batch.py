@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -118,7 +119,7 @@ def show(
     source: SourceOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show what a run holds: its cut, its events, and each view's rows, files and totals."""
+    """Show what a run holds: its cut, its events, each view's rows, files and totals, and how long its phases took."""
     from hand_off.manifests import read_manifest
     from infra import terminal
 
@@ -129,6 +130,8 @@ def show(
     terminal.print_pairs(_summary(manifest))
     if manifest.views:
         terminal.print_result([_view_row(view) for view in manifest.views], output)
+    if manifest.timeline:
+        terminal.print_result([dataclasses.asdict(phase) for phase in manifest.timeline], output)
 
 
 @app.command()
