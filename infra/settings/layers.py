@@ -117,8 +117,8 @@ class ArchiverSettings(BaseModel):
         ge=1,
         description=(
             "Hours for which files of the master dataset stay on disk after they were merged, and those that a crash "
-            "left. Until then a damaged merged file is restored from them, and whoever began to read before the merge can "
-            "finish."
+            "left. Until then a damaged merged file is restored from them, and whoever began to read before the merge "
+            "can finish."
         ),
     )
     dead_letter_retention_days: float = Field(
