@@ -32,6 +32,7 @@ from infra.spark.session import BARE_FILE_SYSTEM, planned_end
 from master_dataset.cut import Cut, count_between, cut_to_json, is_below
 from speed_layer.batch_size import BatchSize
 from speed_layer.micro_batch import Delta, delta_of
+from speed_layer.polling import BUSY_MS, Polling, delay_setter
 from speed_layer.redis_share import RedisShare
 from speed_layer.seen_ids import SeenBatch, SeenIds, to_bytes
 from views.columns import Columns
@@ -56,7 +57,7 @@ MAX_CACHED_BYTES = 32 * 2**20
 """Packed size of the states that are cached to spare reading them; unpacked they take several times as much."""
 SPARK_CONF = {
     "spark.sql.adaptive.enabled": "false",  # plans each stage again, and a micro-batch has one stage
-    "spark.sql.streaming.pollingDelay": "5ms",
+    "spark.sql.streaming.pollingDelay": f"{BUSY_MS}ms",  # while records arrive: see polling.py
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.sql.streaming.minBatchesToRetain": "2",
     "spark.sql.streaming.numRecentProgressUpdates": "2",
@@ -162,6 +163,7 @@ class Stream:
     """What the source may take of Redis; None: all of it."""
     failpoint: Callable[[str], None] = field(default=reach)
     _query: StreamingQuery | None = field(default=None, init=False)
+    _polling: Polling | None = field(default=None, init=False)
     _refused: Outcome | None = field(default=None, init=False)
     _failure: Exception | None = field(default=None, init=False)
     _micro_batches: int = field(default=0, init=False)
@@ -202,17 +204,19 @@ class Stream:
             .option("checkpointLocation", self.checkpoint.as_uri())  # the driver's disk, whatever the default is
             .start()
         )
+        self._polling = Polling(delay_setter(self._query))
 
     def run(self, stopping: threading.Event, between: Callable[[], None]) -> Ended:
         """Wait until the query that was started ends, or must end, and say how. `between` is called now and then."""
-        query = self._query
-        if query is None:
+        query, polling = self._query, self._polling
+        if query is None or polling is None:
             raise RuntimeError("run was called before start")
         found: EndReason | None = None
         watching: Exception | None = None
         try:
             while not stopping.is_set() and query.isActive and (found := self._check_redis()) is None:
                 between()
+                polling.adapt()
                 stopping.wait(CHECK_S)
         except Exception as error:  # Redis does not answer, say: the query would find out too
             watching = error
@@ -266,6 +270,8 @@ class Stream:
         self.failpoint("speed.before_apply")
         self._apply(delta, end)
         self.failpoint("speed.after_apply")
+        if self._polling is not None:
+            self._polling.record()
         pace = self.pace
         self._micro_batches += 1
         if self.batch_size is not None:
