@@ -6,6 +6,8 @@ import json
 import os
 import re
 from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,56 @@ RUN_TAG = "tidemark.run"
 COMMIT = re.compile(r"(\d{20})\.json")
 CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.\d{10}\.(\d{10})|\.[0-9a-f-]{36})?\.(?:parquet|json)")
 """Of one file, of several that each say how many there are, or with a name of its own."""
+
+
+@dataclass
+class TableLog:
+    """What a log says at its newest version."""
+
+    version: int = -1
+    checkpoint: int | None = None
+    """The version of the newest complete checkpoint."""
+    files: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """The data files by path, each as the action `add` has it."""
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+    def apply(self, actions: Iterable[dict[str, Any]]) -> None:
+        """Take the actions of a commit or of a checkpoint."""
+        for action in actions:
+            if add := action.get("add"):
+                self.files[add["path"]] = add
+            if remove := action.get("remove"):
+                self.files.pop(remove["path"], None)
+            self.metadata = action.get("metaData") or self.metadata
+
+
+def read_log(table: Path) -> TableLog:
+    """The newest version of a log in which `damage_of_log` finds nothing."""
+    log = log_folder(table)
+    names = sorted(file.name for file in os.scandir(log))
+    found = TableLog()
+    if newest := _newest_checkpoint(names):
+        found.version = found.checkpoint = newest[0]
+        found.apply(action for name in newest[1] for action in _checkpointed(log / name))
+    for name in names:
+        if (commit := COMMIT.fullmatch(name)) and int(commit[1]) > found.version:
+            found.apply(_actions(log / name))
+            found.version = int(commit[1])
+    return found
+
+
+def _checkpointed(path: Path) -> Iterator[dict[str, Any]]:
+    """The files and the metadata in a file of a checkpoint. Delta has maps there as lists of pairs."""
+    from pyarrow.parquet import read_table
+
+    if path.suffix == ".json":
+        raise BatchError(f"The checkpoint {str(path)!r} is of a kind that Tidemark does not write.")
+    for action in read_table(path, columns=["add", "metaData"]).to_pylist():
+        if add := action["add"]:
+            yield {"add": {**add, "partitionValues": dict(add["partitionValues"])}}
+        if metadata := action["metaData"]:
+            made_of = {**metadata["format"], "options": dict(metadata["format"]["options"] or ())}
+            yield {"metaData": {**metadata, "format": made_of, "configuration": dict(metadata["configuration"] or ())}}
 
 
 def log_folder(table: Path) -> Path:
@@ -65,14 +117,10 @@ def _checkpoint(log: Path, names: list[str]) -> tuple[int | None, str]:
     """The version of the newest complete checkpoint, and why that cannot be read."""
     from pyarrow.parquet import read_metadata
 
-    parts: defaultdict[tuple[int, str], list[str]] = defaultdict(list)
-    for name in names:
-        if found := CHECKPOINT.fullmatch(name):
-            parts[int(found[1]), found[2] or ""].append(name)
-    complete = [(version, found) for (version, of), found in parts.items() if len(found) == int(of or len(found))]
-    if not complete:
+    newest = _newest_checkpoint(names)
+    if newest is None:
         return None, ""
-    version, files = max(complete)
+    version, files = newest
     for name in files:
         try:
             if name.endswith(".parquet"):
@@ -82,6 +130,16 @@ def _checkpoint(log: Path, names: list[str]) -> tuple[int | None, str]:
         except (ValueError, OSError) as error:
             return version, f"checkpoint {version} cannot be read ({str(error).splitlines()[0]})"
     return version, ""
+
+
+def _newest_checkpoint(names: list[str]) -> tuple[int, list[str]] | None:
+    """The version and the files of the newest checkpoint that is complete."""
+    parts: defaultdict[tuple[int, str], list[str]] = defaultdict(list)
+    for name in names:
+        if found := CHECKPOINT.fullmatch(name):
+            parts[int(found[1]), found[2] or ""].append(name)
+    complete = [(version, found) for (version, of), found in parts.items() if len(found) == int(of or len(found))]
+    return max(complete, default=None)
 
 
 def _run_of(commit: Path) -> int | None:

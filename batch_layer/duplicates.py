@@ -10,11 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as f
 
 from batch_layer import duplicates_in_memory
-from batch_layer.duplicates_in_memory import across, as_table, read_events, within
+from batch_layer.duplicates_in_memory import across, as_table, read_events, within, without
+from batch_layer.few_events import FewEvents
 from batch_layer.parquet_files import count_rows, files_of, rows_of_folders, write_table
 from batch_layer.verify_totals import values_of
 from hand_off.batch_folder import DUPLICATES, HASHES
@@ -22,8 +24,10 @@ from hand_off.errors import BatchError
 from infra.disk import sync_file, sync_folder
 from master_dataset.cut import Cut, count_between
 from master_dataset.reading.read_spark import records_between
+from views.columns import Columns
 
 POSITION = ("partition", "offset")
+LOCATIONS = "partition int, offset bigint"
 BROADCAST_ROWS = 1_000_000
 """Up to so many hashes are sent to every worker whole; more are joined by a shuffle."""
 HASHES_LOST = "{} hashes of ids are left of {}"
@@ -44,6 +48,15 @@ class Counted:
     """The folder with the hashes of these events, below that of all ids; None: there was nothing to look at."""
     why_all: str = ""
     """Why going on from the earlier run would be wrong; empty: it would not."""
+    few: FewEvents | None = None
+    """What views need of the events that count, where they are few and this was asked for."""
+    everywhere: pa.Table | None = None
+    """The locations of all records, where they are few."""
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """The folder with the hashes, if there is one."""
+        return () if self.ids is None else (self.ids,)
 
 
 def find_duplicates(
@@ -55,10 +68,14 @@ def find_duplicates(
     run: int,
     earlier: tuple[str, ...] = (),
     known: int = 0,
+    columns: Columns | None = None,
 ) -> Counted:
-    """Look at the events in [start, end); `earlier` names the hashes of all `known` events below `start`."""
+    """Look at the events in [start, end); `earlier` names the hashes of all `known` events below `start`.
+
+    With `columns`, a few events are also evaluated for views, by the same job.
+    """
     if count_between(start, end) <= duplicates_in_memory.MAX_EVENTS and known <= duplicates_in_memory.MAX_KNOWN:
-        return _find_in_memory(spark, table, start, end, ids, run, earlier, known)
+        return _find_in_memory(spark, table, start, end, ids, run, earlier, known, columns)
     name = f"{run:08}"
     records, invalid = _write_hashes(records_between(spark, table, start, end), ids / name / HASHES)
     if (written := rows_of_folders([ids / name / HASHES])) != records - invalid:
@@ -91,10 +108,11 @@ def _find_in_memory(
     run: int,
     earlier: tuple[str, ...],
     known: int,
+    columns: Columns | None,
 ) -> Counted:
     """The same for few events, with one or two Spark jobs instead of a dozen."""
     name = f"{run:08}"
-    events = read_events(spark, table, start, end)
+    events = read_events(spark, table, start, end, columns)
     valid = events.hashes.num_rows
     write_table(events.hashes, ids / name / HASHES)
     found, why_all = within(events), ""
@@ -108,7 +126,8 @@ def _find_in_memory(
     if found:
         write_table(as_table(found), ids / name / DUPLICATES)
     where = all_duplicates(spark, ids, (name,)) if found else None
-    return Counted(events.records, events.records - valid, len(found), where, name, why_all)
+    few = FewEvents(columns, without(events, found)) if columns is not None else None
+    return Counted(events.records, events.records - valid, len(found), where, name, why_all, few, events.everywhere)
 
 
 def _why_all(lower: int) -> str:
@@ -120,7 +139,7 @@ def _why_all(lower: int) -> str:
 def all_duplicates(spark: SparkSession, ids: Path, names: tuple[str, ...]) -> DataFrame | None:
     """The positions of the duplicates that were found by several runs; None: there are none."""
     paths = [str(ids / name / DUPLICATES) for name in names if (ids / name / DUPLICATES).is_dir()]
-    return spark.read.parquet(*paths) if paths else None
+    return spark.read.schema(LOCATIONS).parquet(*paths) if paths else None
 
 
 def merge_ids(spark: SparkSession, ids: Path, names: tuple[str, ...], name: str, hashes: int, duplicates: int) -> str:

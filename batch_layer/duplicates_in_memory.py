@@ -19,7 +19,10 @@ from pyspark.sql import functions as f
 
 from batch_layer.parquet_files import read_column
 from master_dataset.cut import Cut
-from master_dataset.reading.read_spark import records_between
+from master_dataset.reading.read_spark import records_between, records_of_files
+from master_dataset.table.history import read_history
+from views.columns import Columns
+from views.on_spark.columns import values_of
 
 MAX_EVENTS = 200_000
 """A run with more new records than this asks Spark: about 20 MB here."""
@@ -42,6 +45,10 @@ class Events:
     """Hash and location of each valid event, the lowest location first."""
     digests: list[bytes]
     """Of their ids, in the same order."""
+    values: pa.Table
+    """Of their columns for views, where these were asked for, and their locations."""
+    everywhere: pa.Table
+    """The locations of all records, in no order."""
 
     @cached_property
     def locations(self) -> list[Location]:
@@ -49,14 +56,35 @@ class Events:
         return list(zip(self.hashes["partition"].to_pylist(), self.hashes["offset"].to_pylist(), strict=True))
 
 
-def read_events(spark: SparkSession, table: Path, start: Cut, end: Cut) -> Events:
-    """One job: everything that is needed of the events in [start, end)."""
-    rows = records_between(spark, table, start, end).select(
-        f.xxhash64("event_id").alias("hash"), "partition", "offset", _digest(), f.col("invalid").isNull().alias("valid")
-    )
-    found = rows.toArrow()
+def read_events(spark: SparkSession, table: Path, start: Cut, end: Cut, columns: Columns | None = None) -> Events:
+    """One job: everything that is needed of the events in [start, end), and what views need of them."""
+    if columns is None:
+        rows, values = records_between(spark, table, start, end), list[Column]()
+    else:
+        rows = records_of_files(spark, read_history(table), columns.views[0].source, start, end)
+        values = values_of(columns)
+    own = [f.xxhash64("event_id").alias("hash"), _digest(), f.col("invalid").isNull().alias("valid")]
+    found = rows.select("partition", "offset", *own, *values).toArrow()
     valid = found.filter(found["valid"]).sort_by([("partition", "ascending"), ("offset", "ascending")])
-    return Events(found.num_rows, valid.select(HASHES_SCHEMA.names).cast(HASHES_SCHEMA), valid["digest"].to_pylist())
+    return Events(
+        records=found.num_rows,
+        hashes=valid.select(HASHES_SCHEMA.names).cast(HASHES_SCHEMA),
+        digests=valid["digest"].to_pylist(),
+        values=valid.drop_columns(["hash", "digest", "valid"]),
+        everywhere=found.select(["partition", "offset"]),
+    )
+
+
+def without(events: Events, duplicates: set[Location]) -> pa.Table:
+    """The values of the events that count."""
+    counts = [location not in duplicates for location in events.locations]
+    return events.values.filter(pa.array(counts, pa.bool_()))
+
+
+def count_from(records: pa.Table, cut: Cut) -> int:
+    """How many of the locations are at or above a cut."""
+    partitions, offsets = records["partition"].to_pylist(), records["offset"].to_pylist()
+    return sum(offset >= cut.get(partition, 0) for partition, offset in zip(partitions, offsets, strict=True))
 
 
 def within(events: Events) -> set[Location]:

@@ -7,8 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from batch_layer.duplicates_in_memory import count_from
 from batch_layer.progress import Report
 from batch_layer.upstream import Refusal
 from hand_off.errors import BatchError, NothingArchived
@@ -80,14 +82,19 @@ class MasterSnapshot:
         self.check()
         return opening.cut if opening.mode == "open" else dict(self.held.cut)
 
-    def check_records(self, spark: SparkSession, cut: Cut, records: int) -> None:
+    def check_records(
+        self, spark: SparkSession, start: Cut, cut: Cut, records: int, everywhere: pa.Table | None
+    ) -> None:
         """The table gave as many records below the cut as the proofs of its commits promise.
 
-        Of a commit that the cut goes through, the records below it are counted by themselves.
+        Of a commit that the cut goes through, the records below it are counted by themselves: among `everywhere`, the
+        locations of the records from `start` on, where these are known and enough.
         """
         whole = below(self.history or read_history(self.table), cut)
         promised = whole.rows
-        if count_between(whole.cut, cut):
+        if everywhere is not None and is_below(start, whole.cut):
+            promised += count_from(everywhere, whole.cut)
+        elif count_between(whole.cut, cut):
             promised += records_between(spark, self.table, whole.cut, cut).count()
         if records != promised:
             raise BatchError(

@@ -89,13 +89,14 @@ def sample_rows(files: Iterable[Path], columns: Sequence[str], count: int) -> li
 
 def _of_each(files: Iterable[Path], read: Callable[[pq.ParquetFile], T]) -> Iterator[T]:
     for path in files:
-        with _readable(path), pq.ParquetFile(path) as file:
+        with readable(path), pq.ParquetFile(path) as file:
             found = read(file)
         yield found
 
 
 @contextmanager
-def _readable(path: Path) -> Iterator[None]:
+def readable(path: Path) -> Iterator[None]:
+    """What is wrong with a file that is read in the block, as BatchError."""
     try:
         yield
     except (OSError, pa.ArrowException) as error:

@@ -22,6 +22,8 @@ from views.states import unpack
 from views.view import View
 
 SAMPLED_ROWS = 200
+MAX_SPLIT_ROWS = 1_000_000
+"""So many events and groups are brought into files of days in this process; more, by Spark."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +40,10 @@ def compute_all(job: Job, events: DataFrame) -> ViewData:
     """Every group of the view, from all events."""
     begin = time.monotonic()
     passing, seen = verify_totals.observed(events, job.view)
-    files = write_files(job.spark, job.table, states(passing, job.view))
+    files = write_files(job.spark, job.table, states(passing, job.view), _keys(job, []))
     expected = _counted(job, seen, events)
-    _check_files(job, files, expected)
-    return _view_data(job, "full", files, expected, begin)
+    check_files(job, files, expected)
+    return view_data(job, "full", files, expected, begin)
 
 
 def compute_more(job: Job, events: DataFrame, base: ViewData) -> ViewData:
@@ -57,20 +59,28 @@ def compute_more(job: Job, events: DataFrame, base: ViewData) -> ViewData:
     kept = [file for file in base.files if file.day not in days]
     files: list[DataFile] = []
     if not days:
-        _check_files(job, files, fresh)
+        check_files(job, files, fresh)
     else:
         old = read_files(job.spark, job.table, rewritten, like=new)
-        _check_rows(job, rewritten)
-        files = write_files(job.spark, job.table, merged(old, new, job.view) if rewritten else new)
-        before = verify_totals.of_files(_paths(job, rewritten), job.view) if rewritten else _none(job.view)
-        _check_files(
+        check_rows(job, rewritten)
+        files = write_files(
+            job.spark, job.table, merged(old, new, job.view) if rewritten else new, _keys(job, rewritten)
+        )
+        before = verify_totals.of_files(paths_of(job, rewritten), job.view) if rewritten else _none(job.view)
+        check_files(
             job, files, verify_totals.added(before, {n: v for n, v in fresh.items() if n != verify_totals.READ})
         )
     new.unpersist()
     total = verify_totals.added(
         verify_totals.from_json(base.totals), {n: v for n, v in fresh.items() if n != verify_totals.READ}
     )
-    return _view_data(job, "continued", [*kept, *files], total, begin)
+    return view_data(job, "continued", [*kept, *files], total, begin)
+
+
+def _keys(job: Job, rewritten: Collection[DataFile]) -> list[str] | None:
+    """The view's keys, where this process is to make the files of days."""
+    rows = job.events + sum(file.rows for file in rewritten)
+    return [*job.view.keys] if rows <= MAX_SPLIT_ROWS else None
 
 
 def _none(view: View) -> verify_totals.Totals:
@@ -84,23 +94,28 @@ def _counted(job: Job, seen: Observation, events: DataFrame) -> verify_totals.To
     found = verify_totals.of_observation(seen, job.view)
     if found is None or found[verify_totals.READ] != job.events:
         found = verify_totals.of_events(events, job.view)  # a stage that Spark did twice was counted twice
-    if found[verify_totals.READ] != job.events:
-        raise BatchError(
-            f"View {job.view.name!r}: {found[verify_totals.READ]} events were read, the master has {job.events}."
-            " Nothing was published. `tidemark master fsck --deep` looks for damage."
-        )
+    check_read(job, found)
     return found
 
 
-def _check_files(job: Job, files: Collection[DataFile], expected: verify_totals.Totals) -> None:
+def check_read(job: Job, totals: verify_totals.Totals) -> None:
+    """As many events were read as the search for duplicates has left."""
+    if totals[verify_totals.READ] != job.events:
+        raise BatchError(
+            f"View {job.view.name!r}: {totals[verify_totals.READ]} events were read, the master has {job.events}."
+            " Nothing was published. `tidemark master fsck --deep` looks for damage."
+        )
+
+
+def check_files(job: Job, files: Collection[DataFile], expected: verify_totals.Totals) -> None:
     """Read the files back: totals as expected, no group twice, states that Python reads as Spark meant them."""
     wanted = {name: value for name, value in expected.items() if name != verify_totals.READ}
     if not files:
         verify_totals.check_equal(job.view, dict.fromkeys(wanted, Decimal(0)), wanted)
         return
-    paths = _paths(job, files)
+    paths = paths_of(job, files)
     verify_totals.check_equal(job.view, verify_totals.of_files(paths, job.view), wanted)
-    _check_rows(job, files)
+    check_rows(job, files)
     for row in sample_rows(paths, ["state", *job.view.algebras], SAMPLED_ROWS):
         found = unpack(job.view.algebras, row["state"])
         for name, algebra in job.view.algebras.items():
@@ -111,9 +126,9 @@ def _check_files(job: Job, files: Collection[DataFile], expected: verify_totals.
                 )
 
 
-def _check_rows(job: Job, files: Collection[DataFile]) -> None:
+def check_rows(job: Job, files: Collection[DataFile]) -> None:
     """As many rows are read as were written."""
-    written, found = sum(file.rows for file in files), count_rows(_paths(job, files))
+    written, found = sum(file.rows for file in files), count_rows(paths_of(job, files))
     if found != written:
         raise BatchError(
             f"View {job.view.name!r}: {found} rows are in files that had {written}. Nothing was published. "
@@ -121,11 +136,13 @@ def _check_rows(job: Job, files: Collection[DataFile]) -> None:
         )
 
 
-def _paths(job: Job, files: Iterable[DataFile]) -> list[Path]:
+def paths_of(job: Job, files: Iterable[DataFile]) -> list[Path]:
+    """Where files of the view are."""
     return [job.table / file.path for file in files]
 
 
-def _view_data(job: Job, kind: str, files: list[DataFile], found: verify_totals.Totals, begin: float) -> ViewData:
+def view_data(job: Job, kind: str, files: list[DataFile], found: verify_totals.Totals, begin: float) -> ViewData:
+    """What a manifest says of the view, before it is indexed; `begin` is when it was begun."""
     return ViewData(
         name=job.view.name,
         hash=job.view.hash,

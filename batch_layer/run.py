@@ -11,30 +11,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import structlog
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
-from batch_layer import duplicates, upstream
+from batch_layer import duplicates, few_events, upstream
 from batch_layer.consistency.comparison import Comparison
 from batch_layer.consistency.quarantine import to_json
 from batch_layer.deadline import deadline
 from batch_layer.delta_log import exposed_run
-from batch_layer.duplicates import Counted, all_duplicates, find_duplicates, merge_ids
+from batch_layer.duplicates import Counted, find_duplicates, merge_ids
 from batch_layer.failures import noted, reason_of, run_log
-from batch_layer.index import Index, open_index
-from batch_layer.index.builder import MAX_FILES, build
-from batch_layer.index.workers import SparkWorkers
 from batch_layer.lease import lease
 from batch_layer.master_snapshot import MasterSnapshot
 from batch_layer.progress import Report, quiet, reported
-from batch_layer.recompute import Job, compute_all, compute_more
 from batch_layer.run_hand_off import HandOff
 from batch_layer.tables import expose
 from batch_layer.timeline import Timeline
+from batch_layer.view_computation import ViewComputation
 from hand_off import definitions, publish_log
 from hand_off.batch_folder import BatchFolder
 from hand_off.entries import entry_of
@@ -44,17 +39,14 @@ from infra.failpoints import reach
 from infra.settings import Settings
 from infra.spark.session import spark_session
 from master_dataset.cut import Cut, count_between, cut_to_json, is_below
-from master_dataset.reading.read_spark import records_between, without_duplicates
 from master_dataset.table.fields import check_fields
 from master_dataset.table.paths import table_path
+from views.columns import Columns
 from views.declarations import declared_by
-from views.short_texts import MAX_BYTES
 from views.view import View
 
 log = structlog.get_logger()
 Failpoint = Callable[[str], None]
-WORTH_WORKERS = 20_000
-"""So many groups are indexed by several processes; fewer are done before those have begun."""
 
 
 def run_batch(
@@ -164,10 +156,12 @@ class _Run:
             base, found = self._find_duplicates(number, cut, base)
             ids = self._ids(number, base, found)
         with self.timeline.phase("records"):
-            self.master.check_records(self.spark, cut, (base.events if base is not None else 0) + found.records)
+            start, events = (base.cut, base.events) if base is not None else ({}, 0)
+            self.master.check_records(self.spark, start, cut, events + found.records, found.everywhere)
         self.failpoint("run.after_duplicates")
         # Step 3. The views: files that no manifest names yet, each read back and compared with the events.
-        computed = tuple(self._compute(number, view, cut, base, found) for view in self.views)
+        views = ViewComputation(self.spark, self.folder, self.master.table, self.report, self.failpoint, self.timeline)
+        computed = tuple(views.compute(number, view, cut, base, found) for view in self.views)
         self.failpoint("run.after_views")
         # Step 4. What the speed view had said of the same offsets. Before the flip: a view whose speed view is wrong is
         # quarantined before readers go to this run, and no run is published without it. A crash leaves what is true.
@@ -267,7 +261,11 @@ class _Run:
             return base, Counted(0, 0, 0, None, None)
         with reported(self.spark, self.report, "looking for duplicates", count_between(start, cut)):
             known = base.events - base.invalid if base is not None else 0
-            found = find_duplicates(self.spark, self.master.table, start, cut, self.folder.ids, number, earlier, known)
+            is_few = count_between(start, cut) <= few_events.MAX_EVENTS
+            columns = Columns(tuple(self.views)) if is_few else None
+            found = find_duplicates(
+                self.spark, self.master.table, start, cut, self.folder.ids, number, earlier, known, columns
+            )
         if found.why_all:
             log.warning("recomputing_all", source=self.folder.source, reason=found.why_all)
             return self._find_duplicates(number, cut, None)
@@ -275,7 +273,7 @@ class _Run:
 
     def _ids(self, number: int, base: Manifest | None, found: Counted) -> tuple[str, ...]:
         """The folders with the hashes of all events below the cut: those of the base and the new one, or all as one."""
-        names = (*(base.ids if base is not None else ()), *_named(found))
+        names = (*(base.ids if base is not None else ()), *found.folders)
         if base is None or len(names) <= duplicates.MAX_FOLDERS:
             return names
         hashes = base.events - base.invalid + found.records - found.invalid
@@ -283,99 +281,12 @@ class _Run:
             name = f"{number:08}-merged"
             return (merge_ids(self.spark, self.folder.ids, names, name, hashes, base.duplicates + found.duplicates),)
 
-    def _compute(self, number: int, view: View, cut: Cut, base: Manifest | None, found: Counted) -> ViewData:
-        known = self._known(view, base) if base is not None else None
-        if known is not None and found.ids is None:
-            return self._indexed(number, view, replace(known, kind="continued", seconds=0.0), known)
-        table = self.folder.table(view.name, view.hash)
-        counted = found.records - found.invalid - found.duplicates
-        if base is None or known is not None:
-            start: Cut = base.cut if base is not None else {}
-            events, count = self._events(start, cut, found.where), counted
-        else:  # a view that the run before did not have: it needs all events, the others only the new ones
-            everywhere = all_duplicates(self.spark, self.folder.ids, (*base.ids, *_named(found)))
-            events = self._events({}, cut, everywhere)
-            count = base.events - base.invalid - base.duplicates + counted
-        job = Job(self.spark, view, table, count)
-        with reported(self.spark, self.report, view.name, count), self.timeline.phase(f"{view.name}: compute"):
-            data = compute_more(job, events, known) if known is not None else compute_all(job, events)
-        self.spark.catalog.clearCache()
-        self.failpoint("run.after_data")
-        data = self._indexed(number, view, data, known)
-        log.info("view_computed", view=view.name, kind=data.kind, events=count, rows=data.rows, seconds=data.seconds)
-        return data
-
-    def _known(self, view: View, base: Manifest) -> ViewData | None:
-        """What the base has of a view; None where the view is new, or an older Tidemark wrote keys too long for now."""
-        known = next((data for data in base.views if data.hash == view.hash), None)
-        if known is None or known.max_key_bytes:
-            return known
-        with closing(open_index(self.folder.indexes / name for name in known.index)) as index:
-            if index.has_long_keys():
-                log.warning("recomputing_view", view=view.name, reason=f"run {base.run} has keys that are too long now")
-                return None
-        return known
-
     def _compared(self, number: int, cut: Cut, computed: tuple[ViewData, ...]) -> tuple[ViewData, ...]:
         """The views, each with what the comparison with the speed view found."""
         self.report("comparing with the speed view", 0, 0)
         views = [(view, data.index) for view, data in zip(self.views, computed, strict=True)]
         found = self.comparison.of_run(number, cut, views)
         return tuple(replace(data, compared=to_json(each)) for data, each in zip(computed, found, strict=True))
-
-    def _indexed(self, number: int, view: View, data: ViewData, known: ViewData | None) -> ViewData:
-        """The view with its read index: a new file for the days that were written, after those of the run before."""
-        before = self._index_before(known)
-        try:
-            with self.timeline.phase(f"{view.name}: index"):
-                names = self._build_index(number, view, data, known if before is not None else None, before)
-            with closing(open_index(self.folder.indexes / name for name in names)) as made:
-                if made.groups != data.rows:
-                    raise BatchError(
-                        f"View {view.name!r}: its index has {made.groups} groups, its files {data.rows}. Nothing was "
-                        "published. Run again with `tidemark batch run --full`."
-                    )
-        finally:
-            if before is not None:
-                before.close()
-        return replace(data, index=names, max_key_bytes=MAX_BYTES)
-
-    def _index_before(self, known: ViewData | None) -> Index | None:
-        """The index of the run before, if it can be gone on from; else all days are indexed again, from their files."""
-        if known is None or not known.index:
-            return None
-        try:
-            return open_index(self.folder.indexes / name for name in known.index)
-        except BatchError as error:
-            log.warning("index_rebuilt", source=self.folder.source, view=known.name, reason=str(error))
-            return None
-
-    def _build_index(
-        self, number: int, view: View, data: ViewData, known: ViewData | None, before: Index | None
-    ) -> tuple[str, ...]:
-        """Index the days whose files the run before did not have. Returns the names of all files of the index."""
-        taken_over = set(known.files) if known is not None else set()
-        earlier = known.index if known is not None else ()
-        table = self.folder.table(view.name, view.hash)
-        days: dict[str, list[Path]] = {}
-        new = [file for file in data.files if file not in taken_over]
-        for file in new:
-            days.setdefault(file.day, []).append(table / file.path)
-        if not days:
-            return earlier
-        name = f"{table.name}/{number:08}.mdb"
-        rows = sum(file.rows for file in new)
-        is_whole = len(earlier) >= MAX_FILES
-        begin = time.monotonic()
-        with reported(self.spark, self.report, f"{view.name}: index", rows):
-            each = map if rows < WORTH_WORKERS else SparkWorkers(self.spark.sparkContext)
-            build(self.folder.indexes / name, view, days, before, is_whole=is_whole, each=each)
-        self.failpoint("run.after_index")
-        log.info("index_built", view=view.name, days=len(days), rows=rows, seconds=round(time.monotonic() - begin, 1))
-        return (name,) if is_whole else (*earlier, name)
-
-    def _events(self, start: Cut, end: Cut, where: DataFrame | None) -> DataFrame:
-        return without_duplicates(records_between(self.spark, self.master.table, start, end), where)
 
     def _manifest(
         self,
@@ -426,7 +337,3 @@ class _Run:
             return
         for data in manifest.views:
             expose(self.spark, self.folder.table(data.name, data.hash), data, manifest.run)
-
-
-def _named(found: Counted) -> tuple[str, ...]:
-    return () if found.ids is None else (found.ids,)

@@ -107,8 +107,9 @@ def in_process(home: Path, step: str) -> Any:
     command = [sys.executable, __file__, "--home", str(home), "--step", step]
     begin = time.monotonic()
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    found = json.loads(done.stdout.splitlines()[-1])
-    return {**found, "process": round(time.monotonic() - begin, 1)}
+    found = {**json.loads(done.stdout.splitlines()[-1]), "process": round(time.monotonic() - begin, 1)}
+    sys.stderr.write(f"{step}: {json.dumps(found)}\n")
+    return found
 
 
 def do(home: Path, step: str) -> dict[str, Any]:

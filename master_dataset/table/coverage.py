@@ -104,6 +104,22 @@ def below(history: History, cut: Cut) -> Coverage:
     return follow({version: proof for version, proof in newest.items() if is_below(proof.end, cut)}, before)
 
 
+def files_from(history: History, start: Cut) -> list[str]:
+    """The data files that may have records at or above a cut: all but those whose commits end below it.
+
+    A repair or a compaction may hold any records; those that are summed up hold none above what the summary does.
+    """
+    ends = {each.version: each.proof.end for each in history.commits if each.proof and each.proof.kind == Kind.APPEND}
+    if history.summary is not None:
+        held = coverage_from_json(history.summary.held).cut
+        ends |= {file.version: held for file in history.files.live.values() if file.version < history.first}
+    return [
+        path
+        for path, file in history.files.live.items()
+        if file.version not in ends or not is_below(ends[file.version], start)
+    ]
+
+
 def invalid_after(history: History, version: int) -> dict[int, Proof]:
     """The proofs of the appends above a version that have invalid records.
 

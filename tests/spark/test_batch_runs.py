@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import lmdb
 import pytest
 
-from batch_layer import duplicates, duplicates_in_memory, upstream
-from batch_layer.delta_log import exposed_run
+from batch_layer import duplicates, duplicates_in_memory, few_events, recompute, upstream
+from batch_layer.delta_commits import PROPERTIES
+from batch_layer.delta_log import exposed_run, read_log
 from batch_layer.failures import read_failures
 from batch_layer.index import Index, Level, Tile, open_index
 from batch_layer.index.workers import SparkWorkers
@@ -28,7 +29,6 @@ from batch_layer.master_snapshot import MasterSnapshot
 from batch_layer.progress import quiet
 from batch_layer.pruning import prune
 from batch_layer.run import run_batch
-from batch_layer.tables import PROPERTIES
 from hand_off import publish_log
 from hand_off.batch_folder import BatchFolder
 from hand_off.errors import BatchError, LeaseHeld, NothingArchived, RunRefused, RunTimedOut, TablesBehind
@@ -235,6 +235,21 @@ def later(records: list[SampleRecord], days: int) -> list[SampleRecord]:
     return moved
 
 
+@pytest.fixture(params=["few", "many", "very many"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """All ways to compute a view, whatever the size: in this process; by Spark; by Spark with the files of days."""
+    if request.param != "few":
+        by_spark(monkeypatch)
+    if request.param == "very many":
+        monkeypatch.setattr(recompute, "MAX_SPLIT_ROWS", 0)
+    return str(request.param)
+
+
+def by_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(few_events, "MAX_EVENTS", 0)
+
+
+@pytest.mark.usefixtures("way")
 def test_runs_answer_what_the_oracle_does(spark: SparkSession, tmp_path: Path) -> None:
     """Every aggregate, with late, duplicate, invalid and null events: a first run, one that goes on, and a full one."""
     shop = Shop(spark, tmp_path, DECLARED)
@@ -258,6 +273,64 @@ def test_runs_answer_what_the_oracle_does(spark: SparkSession, tmp_path: Path) -
     assert full.view("sales").totals == continued.view("sales").totals
     assert full.duplicates == continued.duplicates
     assert (full.events, full.invalid) == (continued.events, continued.invalid)
+
+
+ROUNDED = ("mean", "ms", "state")
+"""Columns of the view `sales` whose values depend on the order in which events were added."""
+
+
+def test_few_events_and_many_are_computed_alike(spark: SparkSession, tmp_path: Path) -> None:
+    """The same columns with the same types and values, and the same states but for sketches and rounding.
+
+    A run in this process goes on from one of Spark's, and one of Spark's from that.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    shop = Shop(spark, tmp_path, DECLARED)
+    found: dict[str, list[pa.Table]] = {"few": [], "many": []}
+    for number, (seed, way) in enumerate([(60, "many"), (61, "few"), (62, "many")]):
+        shop.archive(made(shop, 150, seed), poison=2)
+        with pytest.MonkeyPatch.context() as patch:
+            if way == "many":
+                by_spark(patch)
+            assert shop.run().kind == ("continued" if number else "full")
+            shop.check()
+    for way in found:
+        with pytest.MonkeyPatch.context() as patch:
+            if way == "many":
+                by_spark(patch)
+            manifest = shop.run(full=True)
+        for view in shop.views.values():
+            data = manifest.view(view.name)
+            table = shop.folder.table(view.name, view.hash)
+            rows = [pq.ParquetFile(table / file.path).read() for file in data.files]
+            if rows:
+                order = [(name, "ascending") for name in ("bucket", *view.keys)]
+                found[way].append(pa.concat_tables(rows).sort_by(order))
+            assert data.totals == read_manifest(shop.folder, 3).view(view.name).totals
+    for few, many in zip(*found.values(), strict=True):
+        assert few.schema.remove_metadata() == many.schema.remove_metadata()
+        for name in few.column_names:
+            if name not in ROUNDED:
+                assert few[name].to_pylist() == many[name].to_pylist(), name
+    view = shop.views["sales"]
+    for few, many in zip(*(each[0]["state"].to_pylist() for each in found.values()), strict=True):
+        one, other = unpack(view.algebras, few), unpack(view.algebras, many)
+        for name in (
+            "orders",
+            "large",
+            "cents",
+            "big",
+            "money",
+            "few",
+            "spread",
+            "smallest",
+            "largest",
+            "first",
+            "last",
+        ):
+            assert view.algebras[name].to_parts(one[name]) == view.algebras[name].to_parts(other[name]), name
 
 
 class Grown(NamedTuple):
@@ -292,8 +365,8 @@ def test_the_index_continues_from_file_to_file_and_is_rebuilt_where_it_must(
 
     Spark's workers build it, as if there were many groups.
     """
-    monkeypatch.setattr("batch_layer.run.WORTH_WORKERS", 0)
-    monkeypatch.setattr("batch_layer.run.MAX_FILES", 2)
+    monkeypatch.setattr("batch_layer.view_computation.WORTH_WORKERS", 0)
+    monkeypatch.setattr("batch_layer.view_computation.MAX_FILES", 2)
     names = []
     for number in range(4):
         shop.archive(later(made(shop, 30, 40 + number), number))
@@ -328,12 +401,13 @@ def test_a_problem_of_a_worker_is_reported_as_it_is(spark: SparkSession, tmp_pat
         each(refuse, [1, 2, 3])
 
 
-def test_events_that_no_view_looks_at_are_read_all_the_same(shop: Shop) -> None:
+def test_events_that_no_view_looks_at_are_read_all_the_same(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark may see on the way that nothing can come out and leave the job out, with what was to be counted in it.
 
     Where it does not look on the way, the view `nothing` above shows the same.
     """
     path = Path(str(shop.settings.views_dir)) / "shop.py"
+    by_spark(monkeypatch)
     path.write_text(path.read_text().replace("source=shop, keys", """source=shop, where="item = 'none'", keys"""))
     shop.source, shop.views = shop.declared()
     shop.spark.conf.set("spark.sql.adaptive.enabled", "true")
@@ -371,7 +445,7 @@ def test_keys_of_an_older_version_that_are_too_long_now_are_recomputed_once(
     shop.archive(made(shop, 120, 31))
     with monkeypatch.context() as older:
         older.setattr("views.view.shortened", lambda expression: expression)
-        older.setattr("batch_layer.run.MAX_BYTES", 0)
+        older.setattr("batch_layer.view_computation.MAX_BYTES", 0)
         shop.run()
     with closing(shop.open_index("sales")) as before:
         assert before.has_long_keys()
@@ -570,7 +644,7 @@ def test_runs_go_on_when_the_log_of_a_table_has_lost_its_beginning(shop: Shop, m
     """
     shop.archive(made(shop, 40, 50))
     with monkeypatch.context() as older:
-        older.setattr("batch_layer.tables.PROPERTIES", DEFAULTS)
+        older.setattr("batch_layer.delta_commits.PROPERTIES", DEFAULTS)
         shop.run()
     table = shop.folder.table("sales", shop.views["sales"].hash)
     log = table / "_delta_log"
@@ -603,6 +677,23 @@ def check_other_engines(shop: Shop) -> None:
     table = shop.folder.table("sales", shop.views["sales"].hash)
     rows = len(shop.answers("sales"))
     assert (rows_of_delta(shop, "sales"), DeltaTable(str(table)).to_pyarrow_dataset().count_rows()) == (rows, rows)
+
+
+def test_log_of_a_table_gets_a_checkpoint_of_delta_now_and_then(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Our commits are plain files, which Delta reads, sums up and cleans up after."""
+    monkeypatch.setitem(PROPERTIES, "delta.checkpointInterval", "2")
+    shop.archive(made(shop, 30, 55))
+    shop.run()
+    table = shop.folder.table("sales", shop.views["sales"].hash)
+    assert read_log(table).checkpoint is None
+    shop.archive(later(made(shop, 20, 56), 1))
+    shop.run()
+    assert (read_log(table).version, read_log(table).checkpoint) == (2, 2)
+    check_other_engines(shop)
+    shop.archive(later(made(shop, 20, 57), 1))
+    shop.run()
+    assert (read_log(table).version, read_log(table).checkpoint) == (3, 2)
+    check_other_engines(shop)
 
 
 def test_tables_that_cannot_follow_a_run_do_not_undo_it(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -656,19 +747,37 @@ def unpublished(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -
 def test_files_that_do_not_hold_what_was_computed_are_not_published(
     unpublished: Shop, damage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from batch_layer import recompute
-
+    by_spark(monkeypatch)
     write: Callable[..., Any] = recompute.write_files
 
-    def spoil(spark: SparkSession, table: Path, rows: Any) -> Any:
+    def spoil(spark: SparkSession, table: Path, rows: Any, keys: Any) -> Any:
         if "item" not in rows.columns:
-            return write(spark, table, rows)
+            return write(spark, table, rows, keys)
         kept = {"lost row": 3, "no row": 0}.get(damage, 10**6)
         more = "orders + 1" if damage == "changed state" else "orders"
         spoilt = rows.limit(kept).selectExpr("* except(orders)", f"{more} as orders")
-        return write(spark, table, spoilt.select(*rows.columns))
+        return write(spark, table, spoilt.select(*rows.columns), keys)
 
     monkeypatch.setattr(recompute, "write_files", spoil)
+    with pytest.raises(BatchError, match="Nothing was published"):
+        unpublished.run()
+    assert publish_log.served(unpublished.folder).run == 0
+
+
+@pytest.mark.parametrize("damage", ["lost row", "no row", "changed state"])
+def test_files_of_few_events_that_do_not_hold_them_are_not_published(
+    unpublished: Shop, damage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write: Callable[..., Any] = few_events.write_day
+
+    def spoil(table: Path, day: str, rows: Any, keys: list[str]) -> Any:
+        if damage == "changed state":
+            at = rows.schema.get_field_index("orders")
+            more = [each + 1 for each in rows["orders"].to_pylist()]
+            return write(table, day, rows.set_column(at, rows.schema.field(at), [more]), keys)
+        return write(table, day, rows.slice(0, len(rows) - 1 if damage == "lost row" else 0), keys)
+
+    monkeypatch.setattr(few_events, "write_day", spoil)
     with pytest.raises(BatchError, match="Nothing was published"):
         unpublished.run()
     assert publish_log.served(unpublished.folder).run == 0

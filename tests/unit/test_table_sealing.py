@@ -69,6 +69,24 @@ def everything(path: Path) -> tuple[object, ...]:
 # ---- what is sealed ------------------------------------------------------------------
 
 
+def test_a_reader_of_new_records_opens_no_file_of_older_commits(tmp_path: Path) -> None:
+    """Also once commits are sealed. A compacted file may hold any records, until it is summed up."""
+    table = Table(tmp_path / "web")
+    grow(table, 33)
+    table.commit(34, Proof(Kind.COMPACT, rows=2), ["c34"], ["f32", "f33"], at_ms=34_000)
+    table.commit(35, append(33, 34), ["f35"], at_ms=35_000)
+    for is_sealed in (False, True):
+        if is_sealed:
+            tidy(table.path, segment_commits=7, grace_s=0)
+            assert sealed_until(table.path) == 20
+        history = read_history(table.path)
+        assert sorted(coverage.files_from(history, {0: 34})) == ["c34"]
+        assert sorted(coverage.files_from(history, {0: 30})) == ["c34", "f31", "f35"]
+        assert sorted(coverage.files_from(history, {0: 33})) == ["c34", "f35"]
+        assert sorted(coverage.files_from(history, {})) == sorted(history.files.live)
+        assert {f"f{version}" for version in range(12, 32)} <= {*coverage.files_from(history, {0: 11})}
+
+
 def test_sealed_commits_are_read_as_if_they_were_in_the_log(table: Table) -> None:
     before = everything(table.path)
     assert tidy(table.path, segment_commits=7, grace_s=0) == sealing.Tidied(31, 32)

@@ -1,15 +1,21 @@
-"""The log of a view's Delta table as plain files: when it is whole."""
+"""The log of a view's Delta table as plain files: when it is whole, and what other engines read from it."""
 
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
-from batch_layer.delta_log import damage_of_log, exposed_run
+from batch_layer.delta_commits import PROPERTIES, commit_files, make_log
+from batch_layer.delta_log import damage_of_log, exposed_run, read_log
+from hand_off.errors import BatchError
+from hand_off.manifests import DataFile
 
 
 @pytest.fixture
@@ -80,3 +86,108 @@ def test_checkpoint_of_several_files_counts_when_all_are_there(table: Path) -> N
     assert damage_of_log(table) == "commit 0 is missing"
     checkpoint(table, f"{5:020}.checkpoint.{2:010}.{2:010}.parquet")
     assert damage_of_log(table) == ""
+
+
+# ---- commits without Spark -------------------------------------------------------
+
+SCHEMA = {
+    "type": "struct",
+    "fields": [
+        {"name": "bucket", "type": "timestamp", "nullable": False, "metadata": {}},
+        {"name": "hits", "type": "long", "nullable": True, "metadata": {}},
+    ],
+}
+
+
+def data_file(table: Path, name: str, day: str, hits: list[int]) -> DataFile:
+    path = table / f"day={day}" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    at = datetime.fromisoformat(f"{day}T05:00:00+00:00")
+    columns = {"bucket": pa.array([at] * len(hits), pa.timestamp("us", "UTC")), "hits": pa.array(hits, pa.int64())}
+    pq.write_table(pa.table(columns), path)
+    add = {
+        "path": str(path.relative_to(table)),
+        "partitionValues": {"day": day},
+        "size": path.stat().st_size,
+        "modificationTime": 1,
+        "dataChange": True,
+        "stats": json.dumps({"numRecords": len(hits)}),
+    }
+    return DataFile(day, add["path"], len(hits), add["size"], json.dumps({"add": add}))
+
+
+def read(table: Path) -> list[tuple[str, int]]:
+    """What another engine finds, and what DuckDB makes of it."""
+    rows = DeltaTable(str(table)).to_pyarrow_table()
+    found = duckdb.sql("select cast(day as varchar), hits from rows order by all").fetchall()
+    assert rows.schema.names == ["bucket", "hits", "day"]
+    return found
+
+
+def test_other_engines_find_the_files_of_the_run_that_was_committed(tmp_path: Path) -> None:
+    table = tmp_path / "page_hits"
+    first = [data_file(table, "a.parquet", "2026-01-01", [1, 2]), data_file(table, "b.parquet", "2026-01-02", [3])]
+    make_log(table, SCHEMA, "there is no log")
+    assert (damage_of_log(table), exposed_run(table), read(table)) == ("", None, [])
+    assert commit_files(table, first, 4) is not None
+    assert read(table) == [("2026-01-01", 1), ("2026-01-01", 2), ("2026-01-02", 3)]
+    assert commit_files(table, first, 5) is None, "it holds them already"
+    assert exposed_run(table) == 4
+    second = [first[0], data_file(table, "c.parquet", "2026-01-02", [5, 6])]
+    assert commit_files(table, second, 6) is not None
+    assert read(table) == [("2026-01-01", 1), ("2026-01-01", 2), ("2026-01-02", 5), ("2026-01-02", 6)]
+    assert (exposed_run(table), damage_of_log(table)) == (6, "")
+    assert commit_files(table, [], 7) is not None
+    assert read(table) == []
+
+
+def test_commits_go_on_from_a_checkpoint_whose_commits_are_gone(tmp_path: Path) -> None:
+    table = tmp_path / "page_hits"
+    first = data_file(table, "a.parquet", "2026-01-01", [1])
+    make_log(table, SCHEMA, "there is no log")
+    commit_files(table, [first], 1)
+    DeltaTable(str(table)).create_checkpoint()
+    for version in (0, 1):
+        (table / "_delta_log" / f"{version:020}.json").unlink()
+    known = read_log(table)
+    assert (known.version, known.checkpoint, [*known.files]) == (1, 1, [first.path])
+    assert json.loads(known.metadata["schemaString"])["fields"][-1]["name"] == "day"
+    assert commit_files(table, [first], 2) is None
+    second = data_file(table, "b.parquet", "2026-01-03", [7])
+    commit_files(table, [second], 3)
+    assert (read(table), exposed_run(table)) == ([("2026-01-03", 7)], 3)
+
+
+def test_properties_of_an_older_table_are_brought_up_to_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = tmp_path / "page_hits"
+    with monkeypatch.context() as older:
+        older.setattr("batch_layer.delta_commits.PROPERTIES", {"delta.checkpointInterval": "20", "mine": "stays"})
+        make_log(table, SCHEMA, "there is no log")
+    before = read_log(table).metadata
+    assert commit_files(table, [], 1) is not None
+    after = read_log(table).metadata
+    assert after["configuration"] == {**PROPERTIES, "mine": "stays"}
+    assert {**after, "configuration": 0} == {**before, "configuration": 0}, "it is the same table"
+    assert DeltaTable(str(table)).metadata().configuration == after["configuration"]
+    assert commit_files(table, [], 2) is None
+
+
+def test_a_commit_of_somebody_else_is_not_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = tmp_path / "page_hits"
+    make_log(table, SCHEMA, "there is no log")
+    stale = read_log(table)
+    commit(table, 1, text='{"commitInfo":{"operation":"WRITE"}}')
+    monkeypatch.setattr("batch_layer.delta_commits.read_log", lambda _: stale)
+    with pytest.raises(BatchError, match="has a version 1 that Tidemark did not write"):
+        commit_files(table, [data_file(table, "a.parquet", "2026-01-01", [1])], 1)
+    assert (table / "_delta_log" / f"{1:020}.json").read_text() == '{"commitInfo":{"operation":"WRITE"}}'
+
+
+def test_a_log_that_cannot_be_read_makes_room_for_another(tmp_path: Path) -> None:
+    table = tmp_path / "page_hits"
+    make_log(table, SCHEMA, "there is no log")
+    commit(table, 1, text="{")
+    make_log(table, SCHEMA, damage_of_log(table))
+    assert (damage_of_log(table), read(table)) == ("", [])
+    assert (table / "_delta_log.damaged" / f"{1:020}.json").read_text() == "{"
+    assert not table.with_name("page_hits.making").exists()

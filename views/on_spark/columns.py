@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from views.columns import AT, ID, KAFKA, OFFSET, PARTITION, SIZE, VALID, Columns
@@ -28,10 +28,15 @@ def evaluated(events: DataFrame, columns: Columns) -> DataFrame:
         f.col("partition").alias(PARTITION),
         f.col("offset").alias(OFFSET),
         f.unix_millis("timestamp").alias(KAFKA),
-        f.unix_micros("event_time").alias(AT),
         f.coalesce(f.length("value"), f.lit(0)).alias(SIZE),
-        *(f.expr(without_backtracking(sql)).alias(name) for sql, name in columns.names.items()),
+        *values_of(columns),
     )
+
+
+def values_of(columns: Columns) -> list[Column]:
+    """The time of an event, and the columns of views."""
+    values = [f.expr(without_backtracking(sql)).alias(name) for sql, name in columns.names.items()]
+    return [f.unix_micros("event_time").alias(AT), *values]
 
 
 def states_of(rows: DataFrame, columns: Columns, view: View) -> DataFrame:

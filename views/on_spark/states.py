@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
@@ -11,6 +12,8 @@ from views.view import View
 EVENT_COLUMNS = ("event_id", "event_time", "partition", "offset", "event")
 """What a job reads: valid events, each once."""
 COUNTED = "_events"
+SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
+"""Under this name, a Parquet file has the types of its columns as Spark has them."""
 
 
 def states(events: DataFrame, view: View) -> DataFrame:
@@ -28,6 +31,14 @@ def states(events: DataFrame, view: View) -> DataFrame:
     named = [f.col(f"_key_{name}").alias(name) for name in view.keys]
     packed = f.expr(planned.state).alias("state")
     return with_derived(grouped.select("bucket", *named, *columns, COUNTED, packed), view)
+
+
+def arrow_schema(events: DataFrame, view: View) -> pa.Schema:
+    """The columns of `states` as Arrow has them, with their types in Spark as metadata. No job runs for this."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    found = states(events, view).schema
+    return to_arrow_schema(found, timezone="UTC").with_metadata({SPARK_SCHEMA: found.json().encode()})
 
 
 def with_derived(rows: DataFrame, view: View) -> DataFrame:

@@ -344,7 +344,7 @@ def _publish_unverified(module: Any) -> None:
     put(module.MasterSnapshot, "check_records", lambda *_arguments: None)
 
 
-@sabotages("batch cut off by one", "batch_layer.run")
+@sabotages("batch cut off by one", "batch_layer.view_computation")
 def _one_too_many(module: Any) -> None:
     """A run counts the record at its cut too, which the speed layer counts as well."""
     between = module.records_between
@@ -355,9 +355,25 @@ def _one_too_many(module: Any) -> None:
     put(module, "records_between", with_one_more)
 
 
-@sabotages("duplicates count in batch runs", "batch_layer.run")
+@sabotages("batch cut off by one", "batch_layer.duplicates_in_memory")
+def _one_too_many_of_few(module: Any) -> None:
+    """The same where few events are evaluated at once."""
+    of_files = module.records_of_files
+
+    def with_one_more(spark: Any, history: Any, source: Any, start: Any, end: Any) -> Any:
+        return of_files(spark, history, source, start, {partition: offset + 1 for partition, offset in end.items()})
+
+    put(module, "records_of_files", with_one_more)
+
+
+@sabotages("duplicates count in batch runs", "batch_layer.view_computation")
 def _duplicates_count(module: Any) -> None:
     put(module, "without_duplicates", lambda events, _where: events)
+
+
+@sabotages("duplicates count in batch runs", "batch_layer.duplicates")
+def _duplicates_count_of_few(module: Any) -> None:
+    put(module, "without", lambda events, _duplicates: events.values)
 
 
 # ---- how they get in ----
