@@ -25,6 +25,7 @@ from hand_off.batch_folder import BatchFolder
 from hand_off.errors import BatchError, Fenced, SparkEnded, SpeedError
 from hand_off.generations import clean_up
 from hand_off.lag import EndHistory, KafkaEnd
+from hand_off.speed_floor import first_run, waiting_for_run
 from hand_off.speed_views import Meta, RedisSnapshot, SpeedViews, SpeedWriter
 from infra.backoff import pause_after
 from infra.clients.kafka_admin import KafkaAdmin
@@ -36,7 +37,15 @@ from infra.stack.addresses import addresses
 from master_dataset.archiver.commit_request import ask_for_commit
 from master_dataset.cut import Cut, count_between, cut_to_json, join, ranges
 from master_dataset.errors import MasterDatasetError
-from master_dataset.kafka.positions import Positions, check_topic_id, read_end, read_positions
+from master_dataset.kafka.offset_base import OffsetBase, to_logical
+from master_dataset.kafka.positions import (
+    KafkaBehind,
+    Positions,
+    check_topic_id,
+    logical_positions,
+    read_end,
+    read_positions,
+)
 from master_dataset.kafka.topics import existing_topics
 from master_dataset.table import coverage
 from master_dataset.table.paths import table_path
@@ -118,11 +127,13 @@ class SourceWriter:
     def _write(self) -> None:
         """One stream, from its start to its end."""
         self._wait_for_others()
-        positions = read_positions(self.settings, self.bootstrap, self.source)
-        self._check_start(positions)
-        writer, meta, views, gid = self._become_writer(positions)
-        with self._reading_kafka_end(len(positions.latest)), self._heartbeat(writer):
-            ended = self._stream(writer, meta, views, gid, positions)
+        held = self._held()
+        base = held.offset_base
+        positions = logical_positions(read_positions(self.settings, self.bootstrap, self.source), base)
+        self._check_start(positions, held)
+        writer, meta, views, gid = self._become_writer(positions, base)
+        with self._reading_kafka_end(len(positions.latest), base), self._heartbeat(writer):
+            ended = self._stream(writer, meta, views, gid, positions, base)
         if self.batch_size.adapt(ended.applied, ended.tried):
             log.warning("limit_reduced", source=self.source.name, max_events=self.batch_size.allowed)
         if ended.reason == EndReason.FENCED:
@@ -131,15 +142,15 @@ class SourceWriter:
             raise ended.failure
 
     def _stream(
-        self, writer: SpeedWriter, meta: Meta, views: tuple[View, ...], gid: str, positions: Positions
+        self, writer: SpeedWriter, meta: Meta, views: tuple[View, ...], gid: str, positions: Positions, base: OffsetBase
     ) -> Ended:
         begin = self._begin(meta.applied, positions)
-        seen_ids = self._seen_ids(writer, meta, positions)
+        seen_ids = self._seen_ids(writer, meta, positions, base)
         limit = self.batch_size.limit(count_between(begin, positions.latest))
         checkpoint = Home(self.settings.home).spark / "checkpoints" / f"speed-{self.source.name}"
         stream = Stream(
             self.settings, self.source, Columns(views), writer, meta.applied, gid, seen_ids, checkpoint, limit,
-            self.batch_size, self.pace, followed=self.declarations.followed_views(self.source.name),
+            base.base, self.batch_size, self.pace, followed=self.declarations.followed_views(self.source.name),
             on_applied=self._clear_error, share=self._share, failpoint=self.failpoint,
         )  # fmt: skip
         stream.start(self.spark, self.bootstrap, begin)
@@ -189,7 +200,7 @@ class SourceWriter:
         return self.ends.report(stream.applied, time.monotonic())
 
     @contextmanager
-    def _reading_kafka_end(self, partitions: int) -> Iterator[None]:
+    def _reading_kafka_end(self, partitions: int, base: OffsetBase) -> Iterator[None]:
         """Read where Kafka ends, from a thread of its own: a slow Kafka must stop neither heartbeat nor stream."""
         done, topic = threading.Event(), self.source.topic
         admin = KafkaAdmin(self.settings, self.bootstrap, KAFKA_TIMEOUT_S)
@@ -202,7 +213,7 @@ class SourceWriter:
                 with suppress(MasterDatasetError):  # it is asked again; until then the last end only gets older
                     if at - counted > CLEAN_UP_S:  # some may have been added
                         count, counted = existing_topics(admin).get(topic, count), at
-                    end = read_end(admin, topic, count)
+                    end = to_logical(base.base, read_end(admin, topic, count))
                     if not done.is_set():
                         self.latest = end
                         ends.add(end, at)
@@ -222,11 +233,15 @@ class SourceWriter:
                 is_logged = True
             self.stopping.wait(HEARTBEAT_S)
 
-    def _check_start(self, positions: Positions) -> None:
+    def _held(self) -> coverage.Coverage:
+        return coverage.of(self.table) if self.table.is_dir() else coverage.Coverage()
+
+    def _check_start(self, positions: Positions, held: coverage.Coverage) -> None:
         """Whether we could go on. A writer that cannot must not start: it would look alive and fence every takeover."""
-        held = coverage.of(self.table) if self.table.is_dir() else coverage.Coverage()
         check_topic_id(self.source, positions.topic_id, held.topic_id)
-        snapshot = self.speed_views.reader.snapshot()
+        if behind := list(ranges(positions.latest, held.cut)):
+            raise KafkaBehind(self.source, behind)
+        snapshot = self._snapshot_from_floor(positions, held.offset_base)
         meta = snapshot.meta or Meta(publish_log.last(self.folder).cut, {}, 0)
         check_topic_id(self.source, positions.topic_id, meta.topic_id)
         self._begin(meta.applied, positions)
@@ -241,6 +256,19 @@ class SourceWriter:
             self._views_of(snapshot)
         self._check_eviction()
 
+    def _snapshot_from_floor(self, positions: Positions, base: OffsetBase) -> RedisSnapshot:
+        """What Redis holds. What it holds from before a rebase is dropped: lost records may be in it."""
+        snapshot, floor = self.speed_views.reader.snapshot(), first_run(self.folder)
+        if (meta := snapshot.meta) is not None:
+            is_of_before = base.is_rebased and meta.topic_id not in ("", positions.topic_id)
+            if meta.published < floor or is_of_before:
+                log.warning("speed_views_dropped", source=self.source.name, reason="the master table was rebased")
+                self.speed_views.runs.forget()
+                snapshot = self.speed_views.reader.snapshot()
+        if snapshot.meta is None and publish_log.last(self.folder).run < floor:
+            raise SpeedError(f"{waiting_for_run(self.source.name)}.")
+        return snapshot
+
     def _check_eviction(self) -> None:
         """A Redis that evicts would drop states silently: answers would be wrong."""
         memory: Any = self.speed_views.client.info("memory")
@@ -251,7 +279,7 @@ class SourceWriter:
                 "become wrong. Set its maxmemory-policy to noeviction."
             )
 
-    def _become_writer(self, positions: Positions) -> tuple[SpeedWriter, Meta, tuple[View, ...], str]:
+    def _become_writer(self, positions: Positions, base: OffsetBase) -> tuple[SpeedWriter, Meta, tuple[View, ...], str]:
         """Steps 1 to 3 of a start: our token, the publish log as it is after that, meta."""
         declared = list(self.declarations.views_of(self.source.name))
         for view in declared:
@@ -268,7 +296,12 @@ class SourceWriter:
             self.speed_views.runs.forget()
             writer, snapshot = self.speed_views.start_writer()
             self._writer = writer
-        newest = publish_log.last(self.folder)
+        # After our epoch is set: a rebase that came since we looked fences us, and one that came before shows here.
+        newest, floor = publish_log.last(self.folder), first_run(self.folder)
+        held = self._held()
+        is_other = (held.base, held.base_begin) != (base.base, base.begin)
+        if is_other or (snapshot.meta.published if snapshot.meta else newest.run) < floor:
+            raise SpeedError(f"Source {self.source.name!r}: the master table was rebased while the writer started.")
         if snapshot.meta is None:
             log.warning("redis_empty", source=self.source.name, cut=cut_to_json(newest.cut), run=newest.run)
             writer.init(newest.run, newest.cut, newest.catalog.values(), positions.topic_id)
@@ -309,14 +342,14 @@ class SourceWriter:
             )
         return begin
 
-    def _seen_ids(self, writer: SpeedWriter, meta: Meta, positions: Positions) -> SeenIds | None:
+    def _seen_ids(self, writer: SpeedWriter, meta: Meta, positions: Positions, base: OffsetBase) -> SeenIds | None:
         horizon_ms = self.horizon_ms
         if not horizon_ms:
             return None
         if is_lacking(meta, horizon_ms):
             began = time.monotonic()
             known = (self.spark, self.settings, self.bootstrap, self.source, self.table)
-            first = partial(first_time_ms, *known, meta.applied, positions.latest)
+            first = partial(first_time_ms, *known, meta.applied, positions.latest, base.base)
             outcome = load_seen_ids(self.spark, writer, meta, self.table, horizon_ms, first)
             self.failpoint("speed.after_load")
             seconds = round(time.monotonic() - began, 1)
