@@ -50,6 +50,7 @@ from master_dataset.kafka.topics import existing_topics
 from master_dataset.table import coverage
 from master_dataset.table.paths import table_path
 from speed_layer.batch_size import BatchSize
+from speed_layer.failures import check_eviction, has_ended, one_line
 from speed_layer.redis_share import RedisShare
 from speed_layer.seen_id_loader import first_time_ms, is_lacking, load_seen_ids
 from speed_layer.seen_ids import SeenIds, from_bytes
@@ -114,9 +115,9 @@ class SourceWriter:
             except Fenced:
                 raise
             except Exception as error:  # Redis, Kafka, Spark, the disk: whatever it is, Redis knows where to go on
-                self.error = _one_line(error)
+                self.error = one_line(error)
                 self._report_problem()
-                if _has_ended(self.spark):
+                if has_ended(self.spark):
                     raise SparkEnded(f"Spark ended under the speed layer: {self.error}") from error
                 log.warning("retrying", source=self.source.name, reason=self.error, failures=failures + 1)
                 if not isinstance(error, SpeedError | RedisError | BatchError):
@@ -254,7 +255,7 @@ class SourceWriter:
             )
         if snapshot.meta is not None:
             self._views_of(snapshot)
-        self._check_eviction()
+        check_eviction(self.speed_views.client)
 
     def _snapshot_from_floor(self, positions: Positions, base: OffsetBase) -> RedisSnapshot:
         """What Redis holds. What it holds from before a rebase is dropped: lost records may be in it."""
@@ -268,16 +269,6 @@ class SourceWriter:
         if snapshot.meta is None and publish_log.last(self.folder).run < floor:
             raise SpeedError(f"{waiting_for_run(self.source.name)}.")
         return snapshot
-
-    def _check_eviction(self) -> None:
-        """A Redis that evicts would drop states silently: answers would be wrong."""
-        memory: Any = self.speed_views.client.info("memory")
-        policy = str(memory.get("maxmemory_policy", ""))
-        if policy.startswith("allkeys"):
-            raise SpeedError(
-                f"Redis drops keys when its memory is full (maxmemory-policy {policy}), so speed views would silently "
-                "become wrong. Set its maxmemory-policy to noeviction."
-            )
 
     def _become_writer(self, positions: Positions, base: OffsetBase) -> tuple[SpeedWriter, Meta, tuple[View, ...], str]:
         """Steps 1 to 3 of a start: our token, the publish log as it is after that, meta."""
@@ -328,7 +319,8 @@ class SourceWriter:
             raise SpeedError(
                 f"Source {self.source.name!r}: Kafka ends before what the speed views have applied: it no longer has "
                 f"{'; '.join(map(str, behind))}. Topic {self.source.topic!r} was created again, or the broker lost its "
-                f"newest records. `tidemark master status` shows what the master dataset holds."
+                f"newest records. Put them back, or go on with what Kafka has: `tidemark master rebase "
+                f"{self.source.name}`."
             )
         begin = {partition: applied.get(partition, 0) for partition in positions.latest}
         gone = list(ranges(begin, positions.earliest))
@@ -374,7 +366,7 @@ class SourceWriter:
             try:
                 clean_up(self.speed_views, self.folder, self.settings.speed_grace_s)
             except Exception as error:  # it can wait; the stream cannot
-                log.warning("clean_up_failed", source=self.source.name, reason=_one_line(error))
+                log.warning("clean_up_failed", source=self.source.name, reason=one_line(error))
 
     def _behind_s(self) -> float | None:
         """How long ago the newest applied event came to Kafka; None where none is applied yet."""
@@ -408,22 +400,3 @@ class SourceWriter:
         with suppress(RedisError, OSError):
             states, size = self.speed_views.reader.size()
         return {**self.status(), "states": states, "state_bytes": size}
-
-
-def _has_ended(spark: SparkSession) -> bool:
-    """Whether the session is of no use any more."""
-    try:
-        context: Any = spark.sparkContext
-        return bool(context._jsc.sc().isStopped())
-    except Exception:
-        return True
-
-
-def _one_line(error: Exception) -> str:
-    text = str(getattr(error, "desc", None) or str(error) or type(error).__name__).strip()
-    if "OOM command not allowed" in text:
-        return (
-            "Redis is full, so nothing was written. A batch run frees what it takes over (`tidemark batch run`), or "
-            "give Redis more: redis_max_memory_mb, or maxmemory of your own."
-        )
-    return text.splitlines()[0][:500]
