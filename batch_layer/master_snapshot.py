@@ -117,4 +117,4 @@ class MasterSnapshot:
     def _look(self) -> None:
         self.history = read_history(self.table)
         self.held = of_history(self.history)
-        self.made_of = f"topic {self.held.topic_id}, mended by commit {self.held.last_repair}"
+        self.made_of = f"topic {self.held.origin}, mended by commit {self.held.last_repair}"

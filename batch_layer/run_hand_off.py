@@ -21,6 +21,7 @@ from hand_off.batch_folder import BatchFolder
 from hand_off.errors import BatchError, RunsUnknown
 from hand_off.generations import Opening, clean_up, open_cut, publish
 from hand_off.publish_log import Entry
+from hand_off.speed_floor import first_run
 from hand_off.speed_views import Outcome, SpeedViews
 from infra.clients.redis import redis_client
 from infra.settings import Settings
@@ -62,6 +63,7 @@ class HandOff:
         if views is None:
             return ALONE
         try:
+            self._drop_below_floor(views)
             self._wait_until_after_last(views, report)
             newest = publish_log.last(self.folder)
             if newest.run:  # what a run that was killed after its flip did not come to
@@ -70,6 +72,13 @@ class HandOff:
         except (RedisError, OSError) as error:
             log.warning("without_speed_layer", source=self.folder.source, reason=f"Redis does not answer: {error}")
             return ALONE
+
+    def _drop_below_floor(self, views: SpeedViews) -> None:
+        """After a rebase, speed views of older runs hold records that were lost since."""
+        meta = views.reader.snapshot().meta
+        if meta is not None and meta.published < first_run(self.folder):
+            log.warning("speed_views_dropped", source=self.folder.source, reason="the master table was rebased")
+            views.runs.forget()
 
     def publish(self, opening: Opening, entry: Entry) -> None:
         """Let the speed views follow a run that is in the publish log. What fails here is done by the next to look."""

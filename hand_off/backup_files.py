@@ -10,6 +10,7 @@ from hand_off import publish_log
 from hand_off.batch_folder import BatchFolder
 from hand_off.errors import BatchError
 from hand_off.manifests import paths_of, read_manifest
+from hand_off.speed_floor import floor_file
 from master_dataset.cut import cut_to_json
 
 Add = Callable[[Path, bool], None]
@@ -45,7 +46,8 @@ def _collect(folder: BatchFolder, add: Add) -> dict[str, Any]:
     for place in (folder.definitions, folder.root / "publish"):
         for file in _files_of(place) if place.is_dir() else ():  # a log of Tidemark 0.1 is one file
             add(file, False)
-    for path in (folder.publish_log, folder.serving, folder.counter, folder.failures, folder.consistency):
+    files = (folder.publish_log, folder.serving, folder.counter, folder.failures, folder.consistency)
+    for path in (*files, floor_file(folder)):
         if path.is_file():
             add(path, False)
     return {"run": served.run, "cut": cut_to_json(served.cut), "newest_run": newest.run}

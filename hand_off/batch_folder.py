@@ -23,6 +23,7 @@ class BatchFolder:
     publish.log                   the same, as Tidemark 0.1 wrote it
     serving.json                  which run readers shall see, if not the newest
     run.counter  lease.lock       the next run's number; who works here now
+    speed.floor                   the first run that speed views may continue, after a rebase
     failures.json                 the failures since the last run that succeeded
     consistency.json              what comparisons with the speed view found, and which views are quarantined
     definitions/<hash>            texts of definitions

@@ -71,6 +71,10 @@ MUTATIONS = {
     "overtake_back": "overtake does not check that the speed layer is not past C",
     "overtake_seen_ids": "seen ids are not loaded for what overtake skipped",
     "overtake_keeps_gens": "overtake leaves older generations in place",
+    # rebase: Kafka lost its newest records, and the same source goes on with a new one
+    "rebase_at_master": "the new records begin at the master's end, though speed has applied more",
+    "rebase_late_floor": "rebase raises the floor only after it has read what is applied",
+    "rebase_no_floor": "speed views of runs before the rebase are still used and continued",
 }
 
 OVERTAKE = -1
@@ -154,6 +158,11 @@ class World(NamedTuple):
     overtakes: int
     adopts: int
     shown: Cut  # ghost: cut of the last run shown by Redis
+    rebases: int = 0  # still allowed
+    rebase: tuple[Cut, Cut] | None = None  # (M, B): Kafka lost all from M on; its new records begin at B
+    is_rebased: bool = False  # whether the master table says so
+    floor: int = 0  # the first run whose speed views are used
+    reported: Cut = (0, 0)  # ghost: the cut of the last answer; zero after Redis was lost
 
 
 class Scenario(NamedTuple):
@@ -170,6 +179,8 @@ class Scenario(NamedTuple):
     adopts: int = 0  # how often a run goes on with the generation of another
     lost_reply: bool = False  # the reply of apply may be lost
     lean: bool = False  # fenced writers exit at once (others: full zombies)
+    rebases: int = 0
+    later: tuple[tuple[tuple[str, str], ...], ...] = ((), ())  # the records of the new Kafka
 
 
 OLD: Catalog = (("v", 1),)
@@ -177,6 +188,8 @@ NEW: Catalog = (("v", 2), ("w", 1))
 SAME = ((("a", "a"), ("a", "A")), (("c", "c"),))  # one home partition
 LONG = ((("a", "a"), ("b", "b"), ("a", "A")), (("c", "c"),))
 CROSS = ((("a", "a"), ("b", "b")), (("a", "a"),))  # equal payloads
+SHORT = ((("a", "a"),), (("c", "c"),))
+LATER = ((("a", "a"), ("d", "d")), ())  # a new Kafka: a duplicate of an old event, and another
 CROSS5 = ((("a", "a"), ("b", "b"), ("a", "a")), (("c", "c"), ("a", "a")))
 
 SCENARIOS = (
@@ -199,6 +212,10 @@ SCENARIOS = (
     Scenario("overtake and flush", CROSS, (OLD, NEW), losses=1, overtakes=1),
     Scenario("overtake beside a run", SAME, (OLD, OLD, NEW), overtakes=1, lean=True),
     Scenario("overtake and rollback, one writer", SAME, (OLD, NEW), losses=1, saves=1, overtakes=1, writers=1),
+    Scenario("rebase", SHORT, (OLD, NEW), rebases=1, later=LATER),
+    Scenario("rebase between two runs", SHORT, (OLD, OLD, NEW), rebases=1, later=LATER, lean=True, writers=1),
+    Scenario("rebase and flush", SHORT, (OLD, NEW), losses=1, rebases=1, later=LATER, lean=True),
+    Scenario("rebase and rollback", SHORT, (OLD, NEW), losses=1, saves=1, rebases=1, later=LATER, writers=1),
     Scenario("overtake beside takeover", SAME, (OLD, OLD, NEW), takeovers=1, overtakes=1, lean=True, writers=1),
 )
 
@@ -246,7 +263,10 @@ class Model:
         self.sc, self.mut = scenario, mutation
         self.end: Cut = (len(scenario.events[0]), len(scenario.events[1]))
         self.cuts: list[Cut] = list(product(range(self.end[0] + 1), range(self.end[1] + 1)))
-        self.checked: set[tuple[Redis, tuple[LogEntry, ...]]] = set()
+        self.checked: set[tuple[Redis, tuple[LogEntry, ...], int]] = set()
+        self.rebased: dict[tuple[Cut, Cut], Model] = {}
+        self.lost = frozenset[Location]()
+        self.begin: Cut = (0, 0)  # below it Kafka has nothing
 
     def initial(self) -> World:
         """Nobody has started."""
@@ -263,7 +283,22 @@ class Model:
             self.sc.overtakes,
             self.sc.adopts,
             (0, 0),
+            self.sc.rebases,
         )
+
+    def of(self, s: World) -> Model:
+        """The protocol over the records that there are in a world: after a rebase, others than before."""
+        if s.rebase is None or not s.is_rebased:
+            return self
+        if s.rebase not in self.rebased:
+            m, b = s.rebase
+            nothing = ("", "")
+            events = tuple((*self.sc.events[p][: m[p]], *(nothing,) * (b[p] - m[p]), *self.sc.later[p]) for p in (0, 1))
+            made = Model(self.sc._replace(events=events, later=((), ())), None)
+            made.mut, made.begin = self.mut, b
+            made.lost = frozenset((p, o) for p in (0, 1) for o in range(m[p], b[p]))
+            self.rebased[s.rebase] = made
+        return self.rebased[s.rebase]
 
     # ---- pure functions: the same code in batch, speed and the oracle ------
 
@@ -276,7 +311,8 @@ class Model:
         found: dict[str, Location] = {}
         for p in (0, 1):
             for o in range(frm[p], to[p]):
-                found.setdefault(self.ident((p, o)), (p, o))
+                if (p, o) not in self.lost:
+                    found.setdefault(self.ident((p, o)), (p, o))
         return found
 
     def payloads(self, chosen: Iterable[tuple[str, Location]]) -> Payloads:
@@ -479,6 +515,10 @@ class Model:
             return None
         return (*log, LogEntry(n, cut, self.catalog(n), run.content))
 
+    def is_below_floor(self, s: World, run: int) -> bool:
+        """Whether speed views that continue a run may hold lost records."""
+        return run < s.floor and self.mut != "rebase_no_floor"
+
     # ---- steps of each process ---------------------------------------------
 
     def steps(self, s: World) -> Iterator[tuple[str, World]]:
@@ -494,7 +534,16 @@ class Model:
     def writer_steps(self, s: World, w: WriterState) -> Iterator[tuple[str, Redis, WriterState]]:
         """What a speed writer can do next. A writer that takes no further step has crashed."""
         r, down = s.redis, WriterState()
+        if s.rebase is not None and not s.is_rebased and w.pc in ("down", "up"):
+            return  # Kafka is behind, or another one: nobody reads it
         if w.pc == "down":
+            if r.applied is not None and self.is_below_floor(s, given(r.published)):
+                yield "drops speed views from before the rebase", Redis(), w
+                return
+            if r.applied is None and self.is_below_floor(s, s.log[-1].run):
+                return  # waits for a run
+            if not leq(self.begin, r.applied if r.applied is not None else s.log[-1].cut):
+                return  # Kafka no longer has what comes next: waits for a run
             token = self.fresh(s, "epoch")
             if self.mut == "draft_counters" and token > 3:
                 return
@@ -515,6 +564,8 @@ class Model:
         elif w.pc == "up":
             if self.fenced(r, w.token) or r.applied is None:
                 yield "exits, fenced", r, down
+            elif not leq(self.begin, r.applied):
+                yield "exits, Kafka no longer has what comes next", r, down
             elif r.marked != r.applied:
                 yield "loads seen ids", self.lua_load(r), w
             else:
@@ -560,7 +611,18 @@ class Model:
     def run_steps(self, s: World, n: int, run: RunState) -> Iterator[tuple[str, World, RunState]]:
         """What batch run n can do next. A run that takes no further step has crashed."""
         r, end = s.redis, RunState("end")
-        if run.pc == "new" and r.applied is not None:
+        if run.pc == "new" and r.applied is not None and self.is_below_floor(s, given(r.published)):
+            yield "drops speed views from before the rebase", s._replace(redis=Redis()), run
+        elif run.pc == "new" and s.is_rebased and (r.applied is None or not leq(self.begin, r.applied)):
+            for cut in self.cuts:  # nobody writes: alone, or by takeover; C = M
+                if leq(self.begin, cut):
+                    if r.applied is None:
+                        yield f"alone, C = {cut}", s, RunState("open", cut)
+                    elif leq(r.applied, cut):
+                        own = self.fresh(s, "epoch")
+                        fenced = s._replace(redis=r._replace(epoch=own))
+                        yield f"takeover fences, C = {cut}", fenced, RunState("open", cut, own)
+        elif run.pc == "new" and r.applied is not None:
             made = self.lua_open(s, n)
             yield f"opens at {r.applied}", s._replace(redis=made), RunState("open", r.applied)
             if s.adopts and (adopted := self.lua_adopt(r, n)) is not None:
@@ -588,6 +650,8 @@ class Model:
                             RunState("open", cut, OVERTAKE),
                         )
         elif run.pc == "open":  # waits for M >= C, computes, verifies
+            if not leq(given(run.cut), self.end if s.rebase is None or s.is_rebased else s.rebase[0]):
+                return  # the records that it waits for were lost
             for kind, content in self.compute(given(run.cut)):
                 done = run._replace(content=content)
                 log = self.append(s.log, n, done)
@@ -618,8 +682,9 @@ class Model:
             yield f"publish {'refused' if redis is None else 'OK'}", s._replace(redis=redis or r), end
 
     def other_steps(self, s: World) -> Iterator[tuple[str, World]]:
-        """Retire and loss of Redis."""
+        """Retire, loss of Redis, and the rebase."""
         r = s.redis
+        yield from self.rebase_steps(s)
         if r.applied is not None:
             at = next((i for i, g in enumerate(r.gens) if g.run == r.published), 0)
             if self.mut == "retire_too_early":
@@ -633,6 +698,29 @@ class Model:
             yield "Redis reaches its disk", s._replace(saved=r, saves=s.saves - 1)
         if s.losses and r != s.saved:
             yield "Redis falls back to its disk", s._replace(redis=s.saved, losses=s.losses - 1)
+
+    @staticmethod
+    def next_run(s: World) -> int:
+        """A run number that nobody has."""
+        return max([e.run for e in s.log] + [n for n, run in enumerate(s.runs, 1) if run.pc != "new"]) + 1
+
+    def rebase_steps(self, s: World) -> Iterator[tuple[str, World]]:
+        """Kafka loses what the master does not have; then the master records where its new records begin."""
+        r = s.redis
+        if s.rebases and s.rebase is None:
+            applied = r.applied or (0, 0)
+            cuts = [e.cut for e in s.log] + [given(x.cut) for x in s.runs if x.pc == "durable"]
+            floor = 0 if self.mut == "rebase_late_floor" else self.next_run(s)
+            for m in self.cuts:
+                if all(leq(cut, m) for cut in cuts):
+                    b = m if self.mut == "rebase_at_master" else (max(m[0], applied[0]), max(m[1], applied[1]))
+                    token = None if r.applied is None else self.fresh(s, "epoch")
+                    yield (
+                        f"Kafka is lost, M = {m}; rebase raises the floor to run {floor}, fences, B = {b}",
+                        s._replace(redis=r._replace(epoch=token), rebases=s.rebases - 1, rebase=(m, b), floor=floor),
+                    )
+        elif s.rebase is not None and not s.is_rebased:
+            yield "rebase commits", s._replace(is_rebased=True, floor=s.floor or self.next_run(s))
 
     # ---- invariants ----------------------------------------------------------
 
@@ -652,13 +740,15 @@ class Model:
             if not lost and not leq(s.shown, m.cut):
                 raise InvariantBroken(f"I3 published cut went back: {s.shown} -> {m.cut}")
             t = t._replace(shown=m.cut)
-        if (q, t.log) not in self.checked:
-            self.check_readers(q, t.log)
+        if s.is_rebased or self.sc.rebases:
+            t = self.check_reported(t, is_lost=lost)
+        if (q, t.log, t.floor) not in self.checked:
+            self.check_readers(t)
             try:
-                self.check_recovery(q, t.log)
+                self.check_recovery(t)
             except InvariantBroken as v:
                 raise InvariantBroken(f"{v} (all crash here, then an undisturbed restart)") from None
-            self.checked.add((q, t.log))
+            self.checked.add((q, t.log, t.floor))
         if self.mut == "torn_read" and r.applied and q.applied:
             for m in s.log:
                 self.compare(self.answer(r, m, states_of=q), m)
@@ -675,27 +765,47 @@ class Model:
                     f"I1 run {m.run} {definition} at {cut}: answer {value}, oracle {self.oracle(cut)}"
                 )
 
-    def check_readers(self, r: Redis, log: tuple[LogEntry, ...]) -> None:
+    def check_reported(self, t: World, *, is_lost: bool) -> World:
+        """I8: the cuts of complete answers do not go back across a rebase either."""
+        m = next((m for m in t.log if m.run == t.redis.published), None)
+        got = None if m is None or self.is_below_floor(t, m.run) else self.answer(t.redis, m)
+        if is_lost:
+            return t._replace(reported=(0, 0))
+        if got is None:
+            return t
+        if not leq(t.reported, got[0]):
+            raise InvariantBroken(f"I8 the cut of an answer went back: {t.reported} -> {got[0]}")
+        return t._replace(reported=got[0])
+
+    def check_readers(self, s: World) -> None:
         """I1 and I5 for a reader that holds any manifest; I6: the published run answers.
 
-        I7: the seen ids are the ids below `marked`. A mutation of the seen ids must show in I1.
+        I7: the seen ids are the ids below `marked`. A mutation of the seen ids must show in I1. Speed views of runs
+        below the floor are not used.
         """
+        r, log = s.redis, s.log
+        if r.applied is not None and self.is_below_floor(s, given(r.published)):
+            return
         if self.mut is None and r.applied and dict(r.seen).keys() != self.first((0, 0), given(r.marked)).keys():
             raise InvariantBroken(f"I7 seen ids {r.seen} are not the ids below {r.marked}")
         for m in log:
-            got = self.answer(r, m)
+            got = None if self.is_below_floor(s, m.run) else self.answer(r, m)
             if got and m.run not in [g.run for g in r.gens]:
                 raise InvariantBroken(f"I5 run {m.run} answered without its generation")
-            if r.applied is not None and m.run == r.published and got is None:
+            if r.applied is not None and m.run == r.published and got is None and not self.is_below_floor(s, m.run):
                 raise InvariantBroken(f"I6 published run {m.run} has no generation")
             self.compare(got, m)
 
-    def check_recovery(self, r: Redis, log: tuple[LogEntry, ...]) -> None:
+    def check_recovery(self, t: World) -> None:
         """I4: everybody crashes here, then one writer, one run and one reader work undisturbed.
 
         All events must be counted by speed, then by batch.
         """
-        s = World(r, r, log, (WriterState(),), (), 0, 0, 0, 0, 0, (0, 0))
+        if t.rebase is not None and not t.is_rebased:
+            return  # the rebase has to be repeated first
+        r, log, n = t.redis, t.log, len(self.sc.catalogs)  # one run more than the scenario has
+        s = World(r, r, log, (WriterState(),), (RunState(),), 0, 0, 0, 0, 0, (0, 0))
+        s = s._replace(rebase=t.rebase, is_rebased=t.is_rebased, floor=t.floor)
 
         def writer_until_idle(s: World) -> World:
             for _ in range(12):
@@ -709,12 +819,16 @@ class Model:
         if self.mut == "draft_counters":  # the bound on starts forbids it
             return
         s = writer_until_idle(s)
+        if s.is_rebased and (s.redis.applied is None or not leq(self.begin, s.redis.applied)):
+            run = RunState()
+            while run.pc != "end":  # after a rebase the writer waits for a run
+                _, s, run = list(self.run_steps(s, n, run))[-1]
+            s, n, log = writer_until_idle(s._replace(writers=(WriterState(),))), n + 1, s.log
         held = next(m for m in log if m.run == s.redis.published)
         got = self.answer(s.redis, held)
         if got is None or got[0] != self.end:
             raise InvariantBroken(f"I4 speed does not catch up: {got}")
         self.compare(got, held)
-        n = len(self.sc.catalogs)  # one run more than the scenario has
         opened = self.lua_open(s, n)
         run = RunState("open", opened.applied, content=self.oracle(given(opened.applied)))
         longer = self.append(log, n, run)
@@ -758,9 +872,9 @@ class Model:
         queue = deque([start])
         while queue:
             s = queue.popleft()
-            for label, t in self.steps(s):
+            for label, t in self.of(s).steps(s):
                 try:
-                    t = self.canonical(self.check(s, t, label))
+                    t = self.canonical(self.of(t).check(s, t, label))
                 except InvariantBroken as v:
                     trace = [label]
                     while (before := parent[s]) is not None:

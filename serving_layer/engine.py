@@ -58,7 +58,7 @@ class QueryEngine:
             name: SourceReaders(
                 name,
                 BatchViewReader(settings, source, {view.name: view for view in declarations.views_of(name)}),
-                SpeedViewReader(self._client, name, self.limits),
+                SpeedViewReader(self._client, BatchFolder.of(settings, name), self.limits),
             )
             for name, source in declarations.sources.items()
         }

@@ -16,6 +16,7 @@ from infra.clients.kafka import spark_kafka_options
 from infra.failpoints import reach
 from infra.settings import Settings
 from master_dataset.cut import Cut, count_between, cut_to_json
+from master_dataset.kafka.offset_base import to_kafka
 from master_dataset.reading.read_spark import between
 from speed_layer.seen_ids import to_bytes
 from views.source import Source
@@ -70,9 +71,18 @@ def _chunks(spark: SparkSession, table: Path, start: Cut, end: Cut, since_ms: in
 
 
 def first_time_ms(
-    spark: SparkSession, settings: Settings, bootstrap: str, source: Source, table: Path, start: Cut, end: Cut
+    spark: SparkSession,
+    settings: Settings,
+    bootstrap: str,
+    source: Source,
+    table: Path,
+    start: Cut,
+    end: Cut,
+    base: Cut,
 ) -> int:
     """About when the oldest record at or above the cut `start` came to Kafka, in ms; `end` is where Kafka ends.
+
+    Both are logical offsets; `base` is what Kafka's are raised by.
 
     A record that is still to come is not older than the newest one below the cut; our own clock may be ahead. 0 where
     the time is unknown: all ids are loaded then.
@@ -82,8 +92,8 @@ def first_time_ms(
     upto = {p: min(offset, start.get(p, 0) + FIRST_RECORDS) for p, offset in end.items()}
     options = {
         "subscribe": source.topic,
-        "startingOffsets": json.dumps({source.topic: cut_to_json({p: start.get(p, 0) for p in end})}),
-        "endingOffsets": json.dumps({source.topic: cut_to_json(upto)}),
+        "startingOffsets": json.dumps({source.topic: cut_to_json(to_kafka(base, {p: start.get(p, 0) for p in end}))}),
+        "endingOffsets": json.dumps({source.topic: cut_to_json(to_kafka(base, upto))}),
     }
     records = spark.read.format("kafka").options(**spark_kafka_options(settings, bootstrap), **options).load()
     found = records.agg(f.min(f.unix_millis("timestamp"))).first()

@@ -30,6 +30,8 @@ from infra.failpoints import reach
 from infra.settings import Settings
 from infra.spark.session import BARE_FILE_SYSTEM, planned_end
 from master_dataset.cut import Cut, count_between, cut_to_json, is_below
+from master_dataset.kafka.logical_records import with_logical_offsets
+from master_dataset.kafka.offset_base import to_kafka, to_logical
 from speed_layer.batch_size import BatchSize
 from speed_layer.micro_batch import Delta, delta_of
 from speed_layer.polling import BUSY_MS, Polling, delay_setter
@@ -146,6 +148,8 @@ class Stream:
     checkpoint: Path
     limit: int
     """Maximum of events in a micro-batch."""
+    base: Cut = field(default_factory=dict)
+    """What Kafka's offsets are raised by: `applied` has logical offsets (master_dataset/kafka/offset_base.py)."""
     batch_size: BatchSize | None = None
     """What the limit should be, by the size of events; None: it is left as it is."""
     pace: Pace = field(default_factory=Pace)
@@ -191,14 +195,14 @@ class Stream:
             spark.readStream.format("kafka")
             .options(**spark_kafka_options(self.settings, bootstrap))
             .option("subscribe", self.source.topic)
-            .option("startingOffsets", json.dumps({self.source.topic: cut_to_json(begin)}))
+            .option("startingOffsets", json.dumps({self.source.topic: cut_to_json(to_kafka(self.base, begin))}))
             .option("maxOffsetsPerTrigger", self.limit)
             .option("maxRecordsPerPartition", RECORDS_A_TASK)
             .option("failOnDataLoss", "true")
             .load()
         )
         self._query = (
-            evaluated(with_event(records, self.source, reasons=False), self.columns)
+            evaluated(with_event(with_logical_offsets(records, self.base), self.source, reasons=False), self.columns)
             .writeStream.queryName(f"speed-{self.source.name}")
             .foreachBatch(self.take)
             .option("checkpointLocation", self.checkpoint.as_uri())  # the driver's disk, whatever the default is
@@ -255,7 +259,7 @@ class Stream:
 
     def _take(self, rows: DataFrame, batch_id: int) -> None:
         began = time.monotonic()
-        end = planned_end(self.checkpoint, batch_id, self.source.topic)
+        end = to_logical(self.base, planned_end(self.checkpoint, batch_id, self.source.topic))
         self.failpoint("speed.before_read")
         if not is_below(self.applied, end):
             raise SpeedError(

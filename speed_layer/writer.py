@@ -26,6 +26,7 @@ from hand_off.errors import BatchError, Fenced, SparkEnded, SpeedError
 from hand_off.generations import clean_up
 from hand_off.lag import EndHistory, KafkaEnd
 from hand_off.log_follower import LogFollower
+from hand_off.speed_floor import first_run, waiting_for_run
 from hand_off.speed_views import Meta, RedisSnapshot, SpeedViews, SpeedWriter
 from infra.backoff import pause_after
 from infra.clients.kafka_admin import KafkaAdmin
@@ -37,11 +38,20 @@ from infra.stack.addresses import addresses
 from master_dataset.archiver.commit_request import ask_for_commit
 from master_dataset.cut import Cut, count_between, cut_to_json, join, ranges
 from master_dataset.errors import MasterDatasetError
-from master_dataset.kafka.positions import Positions, check_topic_id, read_end, read_positions
+from master_dataset.kafka.offset_base import OffsetBase, to_logical
+from master_dataset.kafka.positions import (
+    KafkaBehind,
+    Positions,
+    check_topic_id,
+    logical_positions,
+    read_end,
+    read_positions,
+)
 from master_dataset.kafka.topics import existing_topics
 from master_dataset.table import coverage
 from master_dataset.table.paths import table_path
 from speed_layer.batch_size import BatchSize
+from speed_layer.failures import check_eviction, has_ended, one_line
 from speed_layer.redis_share import RedisShare
 from speed_layer.seen_id_loader import first_time_ms, is_lacking, load_seen_ids
 from speed_layer.seen_ids import SeenIds, from_bytes
@@ -107,9 +117,9 @@ class SourceWriter:
             except Fenced:
                 raise
             except Exception as error:  # Redis, Kafka, Spark, the disk: whatever it is, Redis knows where to go on
-                self.error = _one_line(error)
+                self.error = one_line(error)
                 self._report_problem()
-                if _has_ended(self.spark):
+                if has_ended(self.spark):
                     raise SparkEnded(f"Spark ended under the speed layer: {self.error}") from error
                 log.warning("retrying", source=self.source.name, reason=self.error, failures=failures + 1)
                 if not isinstance(error, SpeedError | RedisError | BatchError):
@@ -120,11 +130,13 @@ class SourceWriter:
     def _write(self) -> None:
         """One stream, from its start to its end."""
         self._wait_for_others()
-        positions = read_positions(self.settings, self.bootstrap, self.source)
-        self._check_start(positions)
-        writer, meta, views, gid = self._become_writer(positions)
-        with self._reading_kafka_end(len(positions.latest)), self._heartbeat(writer):
-            ended = self._stream(writer, meta, views, gid, positions)
+        held = self._held()
+        base = held.offset_base
+        positions = logical_positions(read_positions(self.settings, self.bootstrap, self.source), base)
+        self._check_start(positions, held)
+        writer, meta, views, gid = self._become_writer(positions, base)
+        with self._reading_kafka_end(len(positions.latest), base), self._heartbeat(writer):
+            ended = self._stream(writer, meta, views, gid, positions, base)
         if self.batch_size.adapt(ended.applied, ended.tried):
             log.warning("limit_reduced", source=self.source.name, max_events=self.batch_size.allowed)
         if ended.reason == EndReason.FENCED:
@@ -133,15 +145,15 @@ class SourceWriter:
             raise ended.failure
 
     def _stream(
-        self, writer: SpeedWriter, meta: Meta, views: tuple[View, ...], gid: str, positions: Positions
+        self, writer: SpeedWriter, meta: Meta, views: tuple[View, ...], gid: str, positions: Positions, base: OffsetBase
     ) -> Ended:
         begin = self._begin(meta.applied, positions)
-        seen_ids = self._seen_ids(writer, meta, positions)
+        seen_ids = self._seen_ids(writer, meta, positions, base)
         limit = self.batch_size.limit(count_between(begin, positions.latest))
         checkpoint = Home(self.settings.home).spark / "checkpoints" / f"speed-{self.source.name}"
         stream = Stream(
             self.settings, self.source, Columns(views), writer, meta.applied, gid, seen_ids, checkpoint, limit,
-            self.batch_size, self.pace, followed=self.declarations.followed_views(self.source.name),
+            base.base, self.batch_size, self.pace, followed=self.declarations.followed_views(self.source.name),
             on_applied=self._clear_error, share=self._share, failpoint=self.failpoint,
         )  # fmt: skip
         stream.start(self.spark, self.bootstrap, begin)
@@ -191,7 +203,7 @@ class SourceWriter:
         return self.ends.report(stream.applied, time.monotonic())
 
     @contextmanager
-    def _reading_kafka_end(self, partitions: int) -> Iterator[None]:
+    def _reading_kafka_end(self, partitions: int, base: OffsetBase) -> Iterator[None]:
         """Read where Kafka ends, from a thread of its own: a slow Kafka must stop neither heartbeat nor stream."""
         done, topic = threading.Event(), self.source.topic
         admin = KafkaAdmin(self.settings, self.bootstrap, KAFKA_TIMEOUT_S)
@@ -204,7 +216,7 @@ class SourceWriter:
                 with suppress(MasterDatasetError):  # it is asked again; until then the last end only gets older
                     if at - counted > CLEAN_UP_S:  # some may have been added
                         count, counted = existing_topics(admin).get(topic, count), at
-                    end = read_end(admin, topic, count)
+                    end = to_logical(base.base, read_end(admin, topic, count))
                     if not done.is_set():
                         self.latest = end
                         ends.add(end, at)
@@ -224,11 +236,15 @@ class SourceWriter:
                 is_logged = True
             self.stopping.wait(HEARTBEAT_S)
 
-    def _check_start(self, positions: Positions) -> None:
+    def _held(self) -> coverage.Coverage:
+        return coverage.of(self.table) if self.table.is_dir() else coverage.Coverage()
+
+    def _check_start(self, positions: Positions, held: coverage.Coverage) -> None:
         """Whether we could go on. A writer that cannot must not start: it would look alive and fence every takeover."""
-        held = coverage.of(self.table) if self.table.is_dir() else coverage.Coverage()
         check_topic_id(self.source, positions.topic_id, held.topic_id)
-        snapshot = self.speed_views.reader.snapshot()
+        if behind := list(ranges(positions.latest, held.cut)):
+            raise KafkaBehind(self.source, behind)
+        snapshot = self._snapshot_from_floor(positions, held.offset_base)
         meta = snapshot.meta or Meta(publish_log.last(self.folder).cut, {}, 0)
         check_topic_id(self.source, positions.topic_id, meta.topic_id)
         self._begin(meta.applied, positions)
@@ -241,19 +257,22 @@ class SourceWriter:
             )
         if snapshot.meta is not None:
             self._views_of(snapshot)
-        self._check_eviction()
+        check_eviction(self.speed_views.client)
 
-    def _check_eviction(self) -> None:
-        """A Redis that evicts would drop states silently: answers would be wrong."""
-        memory: Any = self.speed_views.client.info("memory")
-        policy = str(memory.get("maxmemory_policy", ""))
-        if policy.startswith("allkeys"):
-            raise SpeedError(
-                f"Redis drops keys when its memory is full (maxmemory-policy {policy}), so speed views would silently "
-                "become wrong. Set its maxmemory-policy to noeviction."
-            )
+    def _snapshot_from_floor(self, positions: Positions, base: OffsetBase) -> RedisSnapshot:
+        """What Redis holds. What it holds from before a rebase is dropped: lost records may be in it."""
+        snapshot, floor = self.speed_views.reader.snapshot(), first_run(self.folder)
+        if (meta := snapshot.meta) is not None:
+            is_of_before = base.is_rebased and meta.topic_id not in ("", positions.topic_id)
+            if meta.published < floor or is_of_before:
+                log.warning("speed_views_dropped", source=self.source.name, reason="the master table was rebased")
+                self.speed_views.runs.forget()
+                snapshot = self.speed_views.reader.snapshot()
+        if snapshot.meta is None and publish_log.last(self.folder).run < floor:
+            raise SpeedError(f"{waiting_for_run(self.source.name)}.")
+        return snapshot
 
-    def _become_writer(self, positions: Positions) -> tuple[SpeedWriter, Meta, tuple[View, ...], str]:
+    def _become_writer(self, positions: Positions, base: OffsetBase) -> tuple[SpeedWriter, Meta, tuple[View, ...], str]:
         """Steps 1 to 3 of a start: our token, the publish log as it is after that, meta."""
         declared = list(self.declarations.views_of(self.source.name))
         for view in declared:
@@ -270,7 +289,12 @@ class SourceWriter:
             self.speed_views.runs.forget()
             writer, snapshot = self.speed_views.start_writer()
             self._writer = writer
-        newest = publish_log.last(self.folder)
+        # After our epoch is set: a rebase that came since we looked fences us, and one that came before shows here.
+        newest, floor = publish_log.last(self.folder), first_run(self.folder)
+        held = self._held()
+        is_other = (held.base, held.base_begin) != (base.base, base.begin)
+        if is_other or (snapshot.meta.published if snapshot.meta else newest.run) < floor:
+            raise SpeedError(f"Source {self.source.name!r}: the master table was rebased while the writer started.")
         if snapshot.meta is None:
             log.warning("redis_empty", source=self.source.name, cut=cut_to_json(newest.cut), run=newest.run)
             writer.init(newest.run, newest.cut, newest.catalog.values(), positions.topic_id)
@@ -297,7 +321,8 @@ class SourceWriter:
             raise SpeedError(
                 f"Source {self.source.name!r}: Kafka ends before what the speed views have applied: it no longer has "
                 f"{'; '.join(map(str, behind))}. Topic {self.source.topic!r} was created again, or the broker lost its "
-                f"newest records. `tidemark master status` shows what the master dataset holds."
+                f"newest records. Put them back, or go on with what Kafka has: `tidemark master rebase "
+                f"{self.source.name}`."
             )
         begin = {partition: applied.get(partition, 0) for partition in positions.latest}
         gone = list(ranges(begin, positions.earliest))
@@ -311,14 +336,14 @@ class SourceWriter:
             )
         return begin
 
-    def _seen_ids(self, writer: SpeedWriter, meta: Meta, positions: Positions) -> SeenIds | None:
+    def _seen_ids(self, writer: SpeedWriter, meta: Meta, positions: Positions, base: OffsetBase) -> SeenIds | None:
         horizon_ms = self.horizon_ms
         if not horizon_ms:
             return None
         if is_lacking(meta, horizon_ms):
             began = time.monotonic()
             known = (self.spark, self.settings, self.bootstrap, self.source, self.table)
-            first = partial(first_time_ms, *known, meta.applied, positions.latest)
+            first = partial(first_time_ms, *known, meta.applied, positions.latest, base.base)
             outcome = load_seen_ids(self.spark, writer, meta, self.table, horizon_ms, first)
             self.failpoint("speed.after_load")
             seconds = round(time.monotonic() - began, 1)
@@ -343,7 +368,7 @@ class SourceWriter:
             try:
                 clean_up(self.speed_views, self.folder, self.settings.speed_grace_s, entries=self._entries)
             except Exception as error:  # it can wait; the stream cannot
-                log.warning("clean_up_failed", source=self.source.name, reason=_one_line(error))
+                log.warning("clean_up_failed", source=self.source.name, reason=one_line(error))
 
     def _behind_s(self) -> float | None:
         """How long ago the newest applied event came to Kafka; None where none is applied yet."""
@@ -377,22 +402,3 @@ class SourceWriter:
         with suppress(RedisError, OSError):
             states, size = self.speed_views.reader.size()
         return {**self.status(), "states": states, "state_bytes": size}
-
-
-def _has_ended(spark: SparkSession) -> bool:
-    """Whether the session is of no use any more."""
-    try:
-        context: Any = spark.sparkContext
-        return bool(context._jsc.sc().isStopped())
-    except Exception:
-        return True
-
-
-def _one_line(error: Exception) -> str:
-    text = str(getattr(error, "desc", None) or str(error) or type(error).__name__).strip()
-    if "OOM command not allowed" in text:
-        return (
-            "Redis is full, so nothing was written. A batch run frees what it takes over (`tidemark batch run`), or "
-            "give Redis more: redis_max_memory_mb, or maxmemory of your own."
-        )
-    return text.splitlines()[0][:500]

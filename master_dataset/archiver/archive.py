@@ -26,13 +26,16 @@ from infra.settings import Settings
 from infra.spark.session import planned_end
 from master_dataset.archiver.commit_size import next_end
 from master_dataset.archiver.pace import Pace
-from master_dataset.cut import count_between, cut_to_json, ranges
+from master_dataset.cut import Cut, count_between, cut_to_json, ranges
 from master_dataset.dead_letters.outbox import DeadLetters
+from master_dataset.kafka.logical_records import with_logical_offsets
+from master_dataset.kafka.offset_base import to_kafka, to_logical
 from master_dataset.kafka.positions import (
     KafkaBehind,
     PartitionsDiffer,
     check_positions,
     check_topic_id,
+    logical_positions,
     read_positions,
 )
 from master_dataset.kafka.topics import LATEST, read_offsets, read_topic_id
@@ -75,6 +78,8 @@ class Archive:
     dead_letters: DeadLetters
     checkpoint: Path
     admin: KafkaAdmin
+    base: Cut = field(default_factory=dict)
+    """What Kafka's offsets are raised by: `cut` has logical offsets, as the table does."""
     last: Proof = field(default_factory=lambda: Proof(Kind.APPEND))
     last_commit_at: float = 0.0
     commits: int = 0
@@ -106,7 +111,7 @@ class Archive:
     def append_batch(self, records: DataFrame, batch_id: int) -> None:
         """One micro-batch: one commit, or several if it is too many bytes for one. Then a pause."""
         began = time.monotonic()
-        begin, end = self.cut, planned_end(self.checkpoint, batch_id, self.source.topic)
+        begin, end = self.cut, to_logical(self.base, planned_end(self.checkpoint, batch_id, self.source.topic))
         if set(end) != set(self.cut):
             raise PartitionsDiffer(
                 f"Topic {self.source.topic!r} now has the partitions {sorted(end)}; it had {sorted(self.cut)}. "
@@ -131,13 +136,13 @@ class Archive:
     def _commit(self, records: DataFrame, end: dict[int, int]) -> None:
         """Append the records from the table's end up to the cut `end`."""
         began, size = time.monotonic(), count_between(self.cut, end)
-        proof = Proof(Kind.APPEND, self.source.topic, self.topic_id, start=self.cut, end=end)
+        proof = Proof(Kind.APPEND, self.source.topic, self.topic_id, start=self.cut, end=end, base=self.base)
         self.failpoint("archiver.before_commit")
         with commit_lock(self.path):
             done = append(
                 records.sparkSession,
                 self.path,
-                with_event(records, self.source),
+                with_event(with_logical_offsets(records, self.base), self.source),
                 proof,
                 files=1 if size <= SMALL_COMMIT else None,
                 check=lambda _names: self.check_topic(),
@@ -166,14 +171,15 @@ class Archive:
         """How many offsets Kafka has that no commit holds. Those of an open transaction do not count."""
         locations = [(self.source.topic, partition) for partition in self.cut]
         latest = read_offsets(admin, locations, LATEST, committed=True)
-        return count_between(self.cut, {partition: offset for (_, partition), offset in latest.items()})
+        ends = {partition: offset for (_, partition), offset in latest.items()}
+        return count_between(self.cut, to_logical(self.base, ends))
 
     def _reading_options(self, spark: SparkSession) -> dict[str, str]:
         """How Spark reads Kafka from the end of the table. It fails where records are gone."""
         return {
             **spark_kafka_options(self.settings, self.bootstrap),
             "subscribe": self.source.topic,
-            "startingOffsets": json.dumps({self.source.topic: cut_to_json(self.cut)}),
+            "startingOffsets": json.dumps({self.source.topic: cut_to_json(to_kafka(self.base, self.cut))}),
             # Three tasks a core: with one, the core that got the smaller partitions waits for the other.
             "minPartitions": str(3 * spark.sparkContext.defaultParallelism),
             "includeHeaders": "true",
@@ -183,7 +189,7 @@ class Archive:
     def _read_until(self, batch: DataFrame, end: dict[int, int]) -> DataFrame:
         """A part of a micro-batch, read by itself: a filter on the micro-batch would read all of it for each part."""
         spark = batch.sparkSession
-        ending = json.dumps({self.source.topic: cut_to_json(end)})
+        ending = json.dumps({self.source.topic: cut_to_json(to_kafka(self.base, end))})
         options = {**self._reading_options(spark), "endingOffsets": ending}
         return spark.read.format("kafka").options(**options).load()
 
@@ -215,7 +221,7 @@ def open_archive(settings: Settings, bootstrap: str, source: Source, spark: Spar
         remember(path, newest)
         history = read_history(path)
     held = coverage.of_history(history)
-    positions = read_positions(settings, bootstrap, source)
+    positions = logical_positions(read_positions(settings, bootstrap, source), held.offset_base)
     cut = check_positions(source, positions, held.cut, held.topic_id)
     log.info("opened", source=source.name, cut=cut, rows=held.rows)
     dead_letters = DeadLetters(settings, bootstrap, source, path)
@@ -232,5 +238,6 @@ def open_archive(settings: Settings, bootstrap: str, source: Source, spark: Spar
         dead_letters=dead_letters,
         checkpoint=checkpoint_folder(settings, source.name),
         admin=KafkaAdmin(settings, bootstrap),
+        base=held.base,
         last=held.last_with_rows or Proof(Kind.APPEND),
     )

@@ -12,6 +12,7 @@ from infra.metrics import PerSource, SourceMetrics
 from infra.process_status import ProcessStatus
 from master_dataset.cut import count_between
 from master_dataset.errors import MasterDatasetError
+from master_dataset.kafka.offset_base import to_logical
 from master_dataset.kafka.topics import LATEST, read_offsets
 
 if TYPE_CHECKING:
@@ -57,5 +58,6 @@ def _behind(archiver: SourceArchiver, admin: KafkaAdmin) -> int | None:
     locations = [(archive.source.topic, partition) for partition in archive.cut]
     with suppress(MasterDatasetError):
         latest = read_offsets(admin, locations, LATEST)
-        return count_between(archive.cut, {partition: offset for (_, partition), offset in latest.items()})
+        ends = {partition: offset for (_, partition), offset in latest.items()}
+        return count_between(archive.cut, to_logical(archive.base, ends))
     return None

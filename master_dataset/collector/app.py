@@ -36,6 +36,7 @@ from master_dataset.collector.kafka_rest.fetch import reading_routes
 from master_dataset.collector.kafka_rest.produce import produce_routes
 from master_dataset.collector.limits import Budget, Limits
 from master_dataset.collector.metrics import CollectorMetrics
+from master_dataset.collector.offset_bases import OffsetBases
 from master_dataset.collector.producer import AckedProducer
 from master_dataset.collector.topic_cache import TopicCache
 from master_dataset.errors import MasterDatasetError
@@ -70,6 +71,7 @@ def create_app(settings: Settings, declarations: Declarations) -> FastAPI:
         disk=disk,
         producer=AckedProducer(config, settings.collector_ack_timeout_s, limits.buffer),
         topics=TopicCache(admin),
+        bases=OffsetBases(settings, admin, declarations.sources.values()),
         parsing=Threads("parse", PARSING_THREADS),
         fetching=Threads("fetch", MAX_FETCHES),
         metrics=CollectorMetrics(registry, budget, disk),
@@ -87,7 +89,7 @@ def create_app(settings: Settings, declarations: Declarations) -> FastAPI:
     async def running(_app: FastAPI) -> AsyncIterator[None]:
         collector.producer.start()
         disk.look()  # before the first request
-        jobs = (_create_topics(collector, has_topics), consumers.sweep(), disk.watch())
+        jobs = (_create_topics(collector, has_topics), consumers.sweep(), disk.watch(), collector.bases.watch())
         tasks = [asyncio.create_task(job) for job in jobs]
         yield
         for task in tasks:

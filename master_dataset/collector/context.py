@@ -17,6 +17,7 @@ from infra.threads import Threads
 from master_dataset.collector.free_disk import FreeDisk
 from master_dataset.collector.limits import Budget, Limits
 from master_dataset.collector.metrics import CollectorMetrics
+from master_dataset.collector.offset_bases import OffsetBases
 from master_dataset.collector.permissions import Permissions
 from master_dataset.collector.producer import AckedProducer
 from master_dataset.collector.topic_cache import TopicCache
@@ -39,6 +40,7 @@ class Collector:
     disk: FreeDisk
     producer: AckedProducer
     topics: TopicCache
+    bases: OffsetBases
     parsing: Threads  # of large bodies
     fetching: Threads
     metrics: CollectorMetrics

@@ -56,7 +56,8 @@ def event_routes(collector: Collector) -> APIRouter:
     async def store_events(source: str, request: Request) -> Response:
         """Store events: one, an array, or NDJSON; gzip with `Content-Encoding: gzip`.
 
-        The answer is an array with one result per event, in order: its id and its location in Kafka, or its `error`.
+        The answer is an array with one result per event, in order: its id and its location (for `min_cut`), or its
+        `error`.
         200: all are stored. 207: some were not valid and are not stored. 422: none was valid. 503: Kafka did not
         acknowledge in time; they may be stored or not, and a retry with the same ids counts each once.
         """
@@ -156,7 +157,7 @@ async def _store(
         raise _refused(prepared, is_atomic=is_atomic)
     await collector.topics.partitions(topic)
     reach("collector.before_produce")
-    outcomes = await collector.producer.send_values(topic, valid, acks)
+    outcomes = collector.bases.logical(topic, await collector.producer.send_values(topic, valid, acks))
     reach("collector.before_answer")
     collector.metrics.count(topic, outcomes)
     stored: list[dict[str, Any]] = [

@@ -8,12 +8,13 @@ from infra.clients.kafka_admin import KafkaAdmin
 from infra.settings import Settings
 from master_dataset.cut import OffsetRange, ranges
 from master_dataset.errors import MasterDatasetError
+from master_dataset.kafka.offset_base import OffsetBase, to_logical
 from master_dataset.kafka.topics import EARLIEST, LATEST, existing_topics, read_offsets, read_topic_id
 from views.source import Source
 
 
 class Positions(NamedTuple):
-    """A topic as the brokers have it."""
+    """A topic as the brokers have it, in Kafka's own offsets or in logical ones."""
 
     topic_id: str
     earliest: dict[int, int]
@@ -43,9 +44,8 @@ class KafkaBehind(MasterDatasetError):
         super().__init__(
             f"Topic {source.topic!r} ends before the master dataset does: Kafka no longer has {_named(behind)}, which "
             f"the table of {source.name!r} holds. The broker lost its newest records, or runs on an old backup of its "
-            f"disk; new records would get these offsets a second time. Put the broker's newer data back, or declare a "
-            f"source with another name and topic and send the records there: "
-            f"`tidemark master replay {source.name} TOPIC`."
+            f"disk; new records would get these offsets a second time. Put the broker's newer data back, or go on with "
+            f"what Kafka has: `tidemark master rebase {source.name}`."
         )
         self.behind = behind
 
@@ -87,8 +87,16 @@ def read_end(admin: KafkaAdmin, topic: str, partitions: int) -> dict[int, int]:
     return {number: offset for (_, number), offset in ends.items()}
 
 
+def logical_positions(found: Positions, base: OffsetBase) -> Positions:
+    """What `read_positions` found, in logical offsets. Records below the cut where the base begins are not offered."""
+    return Positions(found.topic_id, base.logical_earliest(found.earliest), to_logical(base.base, found.latest))
+
+
 def check_positions(source: Source, found: Positions, cut: dict[int, int], topic_id: str) -> dict[int, int]:
-    """The cut to continue from. Refuses whatever would skip a record, or read another record under its offset."""
+    """The cut to continue from. Refuses whatever would skip a record, or read another record under its offset.
+
+    All offsets are logical ones.
+    """
     check_topic_id(source, found.topic_id, topic_id)
     if len(found.latest) != source.partitions:
         raise PartitionsDiffer(
@@ -113,8 +121,8 @@ def check_topic_id(source: Source, found: str, topic_id: str) -> None:
     if topic_id and topic_id != found:
         raise TopicReplaced(
             f"Topic {source.topic!r} was deleted and made again (its id was {topic_id}, now it is {found}): "
-            f"its offsets mean other records now. Declare a source with another name and topic for the new records; "
-            f"the table of {source.name!r} stays readable."
+            f"its offsets mean other records now. Nothing is read from it before somebody confirms that the old topic "
+            f"is gone: `tidemark master rebase {source.name}` goes on with the new one."
         )
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from master_dataset.cut import Cut, OffsetRange, cut_from_json, cut_to_json, is_below, ranges
+from master_dataset.kafka.offset_base import OffsetBase
 from master_dataset.table.delta_log import Commit, parse_commit, read_commits
 from master_dataset.table.history import History, read_history
 from master_dataset.table.ledger import read_ledger
@@ -29,6 +30,14 @@ class Coverage:
     hash: int = 0
     parsed_hash: int = 0
     topic_id: str = ""
+    """Of the topic that the newest records come from."""
+    base: dict[int, int] = field(default_factory=dict)
+    """What its offsets are raised by, and the cut from which on they are: see kafka/offset_base.py."""
+    base_begin: dict[int, int] = field(default_factory=dict)
+    origin: str = ""
+    """Of the topic that the first records came from."""
+    unrecorded: list[int] = field(default_factory=list)
+    """Appends from another topic, or with another base, than the commits before them say."""
     gaps: list[OffsetRange] = field(default_factory=list)
     overlaps: list[OffsetRange] = field(default_factory=list)
     lost: list[OffsetRange] = field(default_factory=list)
@@ -50,6 +59,11 @@ class Coverage:
         """Whether the chain is complete."""
         return not self.gaps and not self.overlaps
 
+    @property
+    def offset_base(self) -> OffsetBase:
+        """How Kafka's offsets become those of the table."""
+        return OffsetBase(self.topic_id, self.base, self.base_begin)
+
     def to_json(self) -> dict[str, Any]:
         """What a summary keeps of a sound chain."""
         return {
@@ -58,6 +72,10 @@ class Coverage:
             "hash": self.hash,
             "parsed_hash": self.parsed_hash,
             "topic_id": self.topic_id,
+            "base": cut_to_json(self.base),
+            "base_begin": cut_to_json(self.base_begin),
+            "origin": self.origin,
+            "unrecorded": self.unrecorded,
             "lost": [list(each) for each in self.lost],
             "unproved": {str(version): rows for version, rows in self.unproved.items()},
             "held": [list(each) for each in self.held],
@@ -76,6 +94,10 @@ def coverage_from_json(value: Mapping[str, Any]) -> Coverage:
         hash=value["hash"],
         parsed_hash=value["parsed_hash"],
         topic_id=value["topic_id"],
+        base=cut_from_json(value.get("base", {})),  # a summary of an older version has none of these
+        base_begin=cut_from_json(value.get("base_begin", {})),
+        origin=value.get("origin", value["topic_id"]),
+        unrecorded=value.get("unrecorded", []),
         lost=[OffsetRange(*each) for each in value["lost"]],
         unproved={int(version): rows for version, rows in value["unproved"].items()},
         held=[OffsetRange(*each) for each in value["held"]],
@@ -155,7 +177,7 @@ def _take_back(held: Coverage, version: int, proof: Proof | None) -> None:
     if proof is None or proof.kind not in Kind.COVERING:
         return
     span = list(ranges(proof.start, proof.end))
-    for each in span if proof.kind == Kind.LOST else proof.lost:
+    for each in span if proof.kind in Kind.WITHOUT_ROWS else proof.lost:
         held.lost.remove(each)
     held.rows -= proof.rows + proof.kept_rows
     held.hash ^= proof.hash ^ proof.kept_hash
@@ -212,7 +234,7 @@ def follow(proofs: Mapping[int, Proof], before: Coverage | None = None) -> Cover
         proof = proofs[version]
         if proof.kind not in Kind.COVERING:
             continue
-        found.topic_id = proof.topic_id or found.topic_id
+        _number(found, version, proof)
         found.last_repair = version if proof.kind in REPAIRING else found.last_repair
         span = list(ranges(proof.start, proof.end))
         if proof.kind == Kind.APPEND:
@@ -225,7 +247,7 @@ def follow(proofs: Mapping[int, Proof], before: Coverage | None = None) -> Cover
             cut[partition] = max(cut.get(partition, 0), offset)
         if version not in replaced:
             _hold(found.held, span)
-            found.lost += span if proof.kind == Kind.LOST else proof.lost
+            found.lost += span if proof.kind in Kind.WITHOUT_ROWS else proof.lost
             found.rows += proof.rows + proof.kept_rows
             if proof.unproved:
                 found.unproved[version] = proof.rows + proof.kept_rows
@@ -238,6 +260,22 @@ def follow(proofs: Mapping[int, Proof], before: Coverage | None = None) -> Cover
     _hold(in_order, sorted(found.held))
     found.held = in_order
     return found
+
+
+def _number(found: Coverage, version: int, proof: Proof) -> None:
+    """Follow which topic the offsets are of, and their base. A rebase changes that; each append repeats it.
+
+    Where the two differ, the record of a rebase was lost with its commit and its line of the ledger.
+    """
+    if not proof.topic_id:
+        return
+    before = (found.topic_id, found.base)
+    found.topic_id, found.origin = proof.topic_id, found.origin or proof.topic_id
+    if proof.kind == Kind.REBASE:
+        found.base, found.base_begin = dict(proof.base), dict(proof.end)
+    elif proof.kind == Kind.APPEND and before[0] and before != (proof.topic_id, proof.base):
+        found.unrecorded = [*found.unrecorded, version]
+        found.base, found.base_begin = dict(proof.base), dict(proof.start)
 
 
 def _hold(held: list[OffsetRange], span: Iterable[OffsetRange]) -> None:

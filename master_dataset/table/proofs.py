@@ -26,8 +26,10 @@ class Kind:
     LOST = "lost"  # a person accepted that these offsets are gone
     UNCOMPACT = "uncompact"  # compactions undone: the files they rewrote are live again
     VOID = "void"  # replaces a damaged commit
+    REBASE = "rebase"  # from here on another topic, or other bases; the offsets in between are gone
 
-    COVERING = (APPEND, REPAIR, LOST)  # the kinds that define which offsets the table holds
+    COVERING = (APPEND, REPAIR, LOST, REBASE)  # the kinds that define which offsets the table holds
+    WITHOUT_ROWS = (LOST, REBASE)  # those of them whose offsets are lost
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ class Proof:
     invalid: int = 0  # how many of the rows are
     raw_bytes: int = 0  # of their keys, values and headers
     replaces: tuple[int, ...] = ()
+    base: Cut = field(default_factory=dict)  # of a rebase and of the appends after it: see kafka/offset_base.py
     # Of a repair alone: offsets that nothing holds any more, whether its rows are others than were promised, and what
     # other files hold of its offsets already.
     lost: tuple[OffsetRange, ...] = ()
@@ -72,6 +75,8 @@ class Proof:
             "unproved": self.unproved,
             "kept": [self.kept_rows, _hex(self.kept_hash), _hex(self.kept_parsed_hash)],
         }
+        if self.base:  # else the text is that of older versions
+            value["base"] = cut_to_json(self.base)
         return json.dumps(value, separators=(",", ":"))
 
 
@@ -111,6 +116,7 @@ def _from_members(value: dict[str, Any]) -> Proof:
         invalid=int(value["invalid"]),
         raw_bytes=int(value.get("raw_bytes", 0)),
         replaces=tuple(value["replaces"]),
+        base=cut_from_json(value.get("base", {})),
         lost=tuple(OffsetRange(*each) for each in value.get("lost", ())),
         unproved=bool(value.get("unproved", False)),
         kept_rows=kept_rows,

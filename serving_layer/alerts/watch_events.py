@@ -24,8 +24,13 @@ DECIMALS = Context(prec=76)
 """Room for every decimal(38, ...); Python's default has 28 digits."""
 
 
-def read_event(source: Source, message: Message, validate: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """A record as its JSON and as the typed fields that conditions see; None if it is not a valid event."""
+def read_event(
+    source: Source, message: Message, validate: Any, base: int = 0
+) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """A record as its JSON and as the typed fields that conditions see; None if it is not a valid event.
+
+    `base` is what offsets of its partition are raised by.
+    """
     value: Any = message.value()
     try:
         event = parse_json(value or b"")
@@ -34,13 +39,15 @@ def read_event(source: Source, message: Message, validate: Any) -> tuple[dict[st
         return None
     row = _struct(source.schema, event)
     if row.get(source.id_field) is None:
-        row[source.id_field] = f"{message.topic()}/{message.partition()}/{message.offset()}"
+        row[source.id_field] = f"{message.topic()}/{message.partition()}/{int(message.offset() or 0) + base}"
     if row.get(source.time_field) is None:
         row[source.time_field] = datetime.fromtimestamp(message.timestamp()[1] / 1000, UTC)
     return event, row
 
 
-def match_json(watch: Watch, source: Source, message: Message, event: dict[str, Any], row: dict[str, Any]) -> bytes:
+def match_json(
+    watch: Watch, source: Source, message: Message, event: dict[str, Any], row: dict[str, Any], base: int = 0
+) -> bytes:
     """What subscribers of a watch receive."""
     at: Any = row[source.time_field]
     value: Any = message.value()
@@ -49,7 +56,7 @@ def match_json(watch: Watch, source: Source, message: Message, event: dict[str, 
         "watch": watch.name,
         "source": source.name,
         "partition": message.partition(),
-        "offset": message.offset(),
+        "offset": int(message.offset() or 0) + base,
         "event_id": row[source.id_field],
         "event_time": iso(at.timestamp()),
         "event": None if is_large else event,

@@ -22,11 +22,14 @@ from redis.exceptions import RedisError
 
 from infra.clients.kafka import librdkafka_config
 from infra.settings import Settings
-from master_dataset.cut import cut_from_json, cut_to_json, is_below
+from master_dataset.cut import Cut, cut_from_json, cut_to_json, is_below, ranges
 from master_dataset.errors import MasterDatasetError
 from master_dataset.events.envelope import compile_validator
 from master_dataset.kafka.errors import translated
-from master_dataset.kafka.positions import read_positions
+from master_dataset.kafka.offset_base import to_kafka
+from master_dataset.kafka.positions import KafkaBehind, check_topic_id, logical_positions, read_positions
+from master_dataset.table import coverage
+from master_dataset.table.paths import table_path
 from serving_layer.alerts.watch_events import match_json, read_event
 from views.source import Source
 from views.watch import Watch
@@ -56,6 +59,8 @@ class Watcher:
     skipped: int = 0
     """Valid records that no condition could evaluate."""
     cut: dict[int, int] = field(default_factory=dict)
+    """In logical offsets, as Redis has it."""
+    base: Cut = field(default_factory=dict)
 
     def run(self) -> None:
         """Read until `stopping`. After any error it resumes from Redis."""
@@ -84,7 +89,9 @@ class Watcher:
             }
         )
         try:
-            consumer.assign([TopicPartition(self.source.topic, *position) for position in self.cut.items()])
+            consumer.assign(
+                [TopicPartition(self.source.topic, *each) for each in to_kafka(self.base, self.cut).items()]
+            )
             validate = compile_validator(self.source)
             while not self.stopping.is_set():
                 messages = consumer.consume(BATCH_SIZE, POLL_S)
@@ -95,10 +102,19 @@ class Watcher:
             consumer.close()
 
     def _start_cut(self) -> dict[int, int]:
-        """Where the last process stopped, or the oldest offset that Kafka still has; the first time the end."""
-        positions = read_positions(self.settings, self.bootstrap, self.source)
+        """Where the last process stopped, or the oldest offset that Kafka still has; the first time the end.
+
+        Refuses a topic that was made again, or lost its end, until a rebase says where its records begin.
+        """
+        table = table_path(self.settings, self.source.name)
+        held = coverage.of(table) if table.is_dir() else coverage.Coverage()
+        positions = logical_positions(read_positions(self.settings, self.bootstrap, self.source), held.offset_base)
+        check_topic_id(self.source, positions.topic_id, held.topic_id)
+        self.base = held.base
         stored: Any = self.client.hget(redis_names(self.source.name)[0], CUT)
         known = cut_from_json(json.loads(stored)) if stored else {}
+        if held.topic_id and (behind := list(ranges(positions.latest, known))):
+            raise KafkaBehind(self.source, behind)
         if not known or not is_below(known, positions.latest):
             return dict(positions.latest)
         return {
@@ -117,7 +133,7 @@ class Watcher:
                         continue
                     raise translated(KafkaException(error), f"Topic {self.source.topic!r} cannot be read")
                 partition, offset = int(message.partition() or 0), int(message.offset() or 0)
-                cut[partition] = offset + 1
+                cut[partition] = offset + 1 + self.base.get(partition, 0)
                 for watch, body in self.matches(message, validate):
                     pipe.xadd(prefix + watch.name, {"e": body}, maxlen=MAX_MATCHES, approximate=True)
                     pipe.hincrby(status, f"count:{watch.name}", 1)
@@ -129,9 +145,10 @@ class Watcher:
     def matches(self, message: Message, validate: Any) -> list[tuple[Watch, bytes]]:
         """The watches that a record matches, with the JSON of the match. A bad record never blocks those behind it."""
         try:
-            event = read_event(self.source, message, validate)
+            base = self.base.get(int(message.partition() or 0), 0)
+            event = read_event(self.source, message, validate, base)
             return [
-                (watch, match_json(watch, self.source, message, *event))
+                (watch, match_json(watch, self.source, message, *event, base))
                 for watch in self.watches
                 if event is not None and watch.condition.evaluate(event[1])
             ]

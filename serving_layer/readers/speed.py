@@ -10,7 +10,10 @@ from typing import NamedTuple, TypeVar
 from redis import Redis
 from redis.exceptions import RedisError
 
+from hand_off.batch_folder import BatchFolder
+from hand_off.speed_floor import first_run, floor_file, waiting_for_run
 from hand_off.speed_views import Outcome, RedisSnapshot, SpeedAnswer, SpeedViews, StateRange
+from infra.disk import FileStamp, file_stamp
 from master_dataset.cut import Cut, count_between, cut_to_json, is_below, join
 from serving_layer.errors import TooLarge
 from serving_layer.query.limits import ExecutionLimits
@@ -46,8 +49,9 @@ class SpeedStatus(NamedTuple):
 class SpeedViewReader:
     """Reads the speed views of one source. Threads share it."""
 
-    def __init__(self, client: Redis, source: str, limits: ExecutionLimits) -> None:
-        self._views, self._limits = SpeedViews(client, source).reader, limits
+    def __init__(self, client: Redis, folder: BatchFolder, limits: ExecutionLimits) -> None:
+        self._views, self._limits, self._folder = SpeedViews(client, folder.source).reader, limits, folder
+        self._floor: tuple[FileStamp | None, int] = (None, 0)
         self._lock = threading.Lock()
         self._highest: Cut = {}
         self._away: tuple[float, str] = (0.0, "")
@@ -56,6 +60,8 @@ class SpeedViewReader:
     def read(self, run: int, cut: Cut, ranges: Sequence[StateRange]) -> SpeedSnapshot:
         """The states since the cut of a run, all of one moment. TooLarge where they are too many."""
         highest, (until, reason) = self._highest, self._away
+        if run < self._first_run():
+            return SpeedSnapshot(None, waiting_for_run(self._folder.source), highest)
         if time.monotonic() < until:
             return SpeedSnapshot(None, reason, highest)
         limits = self._limits
@@ -79,6 +85,15 @@ class SpeedViewReader:
             reason = "Redis holds no speed views of this source: they were lost, or not written yet"
             return SpeedSnapshot(None, reason, highest)
         return SpeedSnapshot(answer, None, highest)
+
+    def _first_run(self) -> int:
+        """The first run that speed views may continue. The file is read only when its stamp has changed."""
+        stamp = file_stamp(floor_file(self._folder))  # before it is read: what comes meanwhile is seen next time
+        known, found = self._floor
+        if stamp != known:
+            found = first_run(self._folder)
+            self._floor = stamp, found
+        return found
 
     def status(self) -> SpeedStatus | None:
         """None where Redis does not reply."""

@@ -72,10 +72,13 @@ def test_an_armed_place_may_stop_the_process_until_it_is_let_go_on(tmp_path: Pat
 IN_RESTORES = ("restore.before_end", "restore.between")
 """A restore works on a home where nothing runs yet: tests/unit/test_backup.py cuts it off at these places."""
 
+IN_REBASES = ("rebase.before_floor", "rebase.after_floor", "rebase.after_commit")
+"""A rebase needs another Kafka: tests/system/test_rebase.py cuts it off at these places."""
+
 
 def test_each_place_in_the_code_is_a_fault_of_the_programme() -> None:
     placed = {name for package in PACKAGES for path in (ROOT / package).rglob("*.py") for name in _placed(path)}
-    assert placed == {*IN_SERVICES, *IN_RUNS, *IN_COMMANDS, *IN_STORES, *IN_RESTORES}
+    assert placed == {*IN_SERVICES, *IN_RUNS, *IN_COMMANDS, *IN_STORES, *IN_RESTORES, *IN_REBASES}
     assert {*AT_START, *WITHOUT_REDIS} <= {*IN_SERVICES}
 
 

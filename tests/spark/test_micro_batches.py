@@ -162,5 +162,5 @@ def test_seen_ids_are_loaded_from_the_newest_record_on_where_our_clock_is_ahead(
     spark.createDataFrame(rows, RECORDS).write.format("delta").save(str(tmp_path / "table"))
     monkeypatch.setattr(seen_id_loader.time, "time", lambda: (AT_MS + ahead_ms) / 1000)
     source = views_of("web")[0].source
-    found = first_time_ms(spark, load_settings(), "127.0.0.1:1", source, tmp_path / "table", {0: 3}, {0: 3})
+    found = first_time_ms(spark, load_settings(), "127.0.0.1:1", source, tmp_path / "table", {0: 3}, {0: 3}, {})
     assert found == first_ms

@@ -30,8 +30,10 @@ from infra.settings import Settings, child_environment, load_settings
 from infra.stack.ports import LOOPBACK
 from infra.stack.redis_server import check_redis_port, find_redis_server
 from master_dataset.archiver.archive import open_archive
-from master_dataset.kafka.positions import read_positions
+from master_dataset.kafka.positions import logical_positions, read_positions
 from master_dataset.kafka.topics import apply_topics, plan_topics
+from master_dataset.table import coverage
+from master_dataset.table.paths import table_path
 from speed_layer.writer import SourceWriter
 from tests.conftest import Stack, assert_same, wait_until
 from tests.system.redis_server import free_port
@@ -279,7 +281,9 @@ class SpeedPlace:
     # ---- what must be so ----
 
     def kafka_end(self) -> dict[int, int]:
-        return read_positions(self.settings, self.kafka, self.source).latest
+        """In logical offsets."""
+        base = coverage.of(table_path(self.settings, self.name)).offset_base
+        return logical_positions(read_positions(self.settings, self.kafka, self.source), base).latest
 
     def wait_until_applied(self, deadline_s: float = 60) -> None:
         """Until the speed views hold all that Kafka does."""

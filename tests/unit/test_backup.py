@@ -173,7 +173,7 @@ def test_restore_beside_a_new_kafka_says_what_to_do(place: Place, tmp_path: Path
     back_up(place.settings, tmp_path / "backups")
     done = restore(settings_of(tmp_path / "new"), tmp_path / "backups")
     assert "The Kafka of this home is new" in done.advice[0]
-    assert "declare a source of another name" in done.advice[0]
+    assert "tidemark master rebase SOURCE" in done.advice[0]
 
 
 def test_restore_that_was_cut_off_is_completed_by_the_next_and_nothing_else_uses_the_home(

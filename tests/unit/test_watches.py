@@ -61,6 +61,9 @@ def test_an_event_without_an_id_has_its_place_as_one() -> None:
     assert found is not None
     assert found[1]["event_id"] == "shop/1/7"
     assert found[1]["cents"] is None
+    raised = read_event(SOURCE, message({"item": "Tea", "event_time": EVENT["event_time"]}), VALIDATE, base=40)
+    assert raised is not None
+    assert raised[1]["event_id"] == "shop/1/47", "logical offsets, as in the master dataset"
 
 
 def test_a_match_has_its_location_and_a_large_one_is_pushed_without_content() -> None:

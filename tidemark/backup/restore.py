@@ -140,8 +140,8 @@ def _advice(settings: Settings, home: Home, manifest: BackupManifest) -> list[st
     if archived and is_new:
         said.append(
             "The Kafka of this home is new: it has none of the events after the backup, and its offsets begin at 0. "
-            f"Queries answer from the backup. The archiver takes no new events of {', '.join(archived)}. A source "
-            "cannot be moved to a new Kafka yet: declare a source of another name for new events."
+            f"Queries answer from the backup. The archiver takes no new events of {', '.join(archived)} until "
+            "you say that the old Kafka is gone: `tidemark master rebase SOURCE`, for each of them."
         )
     elif archived:
         said.append(

@@ -1,4 +1,4 @@
-"""`tidemark master`: show, prove, repair, compact, read and replay the master dataset."""
+"""`tidemark master`: show, prove, repair, rebase, compact, read and replay the master dataset."""
 
 from __future__ import annotations
 
@@ -131,6 +131,35 @@ def repair(
 
 
 @app.command()
+def rebase(
+    source: SourceArgument,
+    accept_loss: Annotated[
+        bool,
+        typer.Option(
+            "--accept-loss",
+            envvar="TIDEMARK_CLI_ACCEPT_LOSS",
+            help="Go on though the old Kafka held records that were not archived.",
+        ),
+    ] = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Go on with a topic that was made again, or that lost its newest records, under the same source.
+
+    The new records follow all old ones; what the old Kafka held and nobody archived is recorded as lost. The speed
+    views go on after the next batch run.
+    """
+    from infra import terminal
+    from tidemark.rebase import rebase_source
+
+    settings, (declared,) = _declared(source)
+    report = rebase_source(settings, declared, lambda: _spark(settings), accept_loss=accept_loss)
+    if output is Output.JSON:
+        terminal.print_json(report)
+    else:
+        terminal.print_pairs({**report, "lost": "; ".join(report["lost"]) or "nothing"})
+
+
+@app.command()
 def compact(source: SourceArgument, output: OutputOption = Output.TABLE) -> None:
     """Rewrite many small files into few large ones, and seal old commits; the records stay the same.
 
@@ -237,7 +266,7 @@ def _status_of(settings: Settings, source: Source) -> dict[str, Any]:
     from master_dataset.archiver.status import status_text
     from master_dataset.cut import count_between, cut_to_json
     from master_dataset.errors import MasterDatasetError
-    from master_dataset.kafka.positions import read_positions
+    from master_dataset.kafka.positions import logical_positions, read_positions
     from master_dataset.table import coverage
     from master_dataset.table.history import read_history
     from master_dataset.table.paths import table_path
@@ -246,7 +275,8 @@ def _status_of(settings: Settings, source: Source) -> dict[str, Any]:
     history = read_history(path)
     held, files = coverage.of_history(history), history.files.live
     try:
-        positions = read_positions(settings, addresses(settings).kafka, source, timeout_s=5)
+        raw = read_positions(settings, addresses(settings).kafka, source, timeout_s=5)
+        positions = logical_positions(raw, held.offset_base)
         start = {p: max(held.cut.get(p, 0), positions.earliest[p]) for p in positions.latest}
         lag: int | None = count_between(start, positions.latest)
     except MasterDatasetError:

@@ -180,8 +180,9 @@ class AgeingInstallation:
         declarations = declared_by(self.settings)
         writer = self.writer = SourceWriter(self.settings, self.spark, declarations, self.source, threading.Event())
         positions = Positions(TOPIC_ID, dict.fromkeys(self.cut, 0), dict(self.cut))
-        writer._check_start(positions)
-        own, meta, views, gid = writer._become_writer(positions)
+        held = writer._held()
+        writer._check_start(positions, held)
+        own, meta, views, gid = writer._become_writer(positions, held.offset_base)
         if is_lacking(meta, writer.horizon_ms):
             load_seen_ids(self.spark, own, meta, self.table, writer.horizon_ms, lambda: int(self.clock.now() * 1000))
         seen_ids = from_bytes(writer.speed_views.reader.seen_ids(), writer.horizon_ms)

@@ -56,10 +56,14 @@ class Trouble(StrEnum):
     LOST = "lost offsets"
     UNPROVED_ROWS = "unproved rows"
     DELTA_DIFFERS = "Delta differs"
+    UNRECORDED_REBASE = "unrecorded rebase"
 
 
-HARMLESS = (Trouble.STRAY_FILE, Trouble.LOST, Trouble.UNPROVED_ROWS, Trouble.DAMAGED_HISTORY)
-"""No record is at risk: a crash leaves stray files; what is lost or unproved is beyond repair, and recorded.
+HARMLESS = (
+    Trouble.STRAY_FILE, Trouble.LOST, Trouble.UNPROVED_ROWS, Trouble.DAMAGED_HISTORY, Trouble.UNRECORDED_REBASE,
+)  # fmt: skip
+"""No record is at risk: a crash leaves stray files; what is lost or unproved is beyond repair, and recorded. Where the
+record of a rebase is gone, the appends after it still say which topic they are from.
 
 Where a segment is damaged that the summary has, all records are still proved, but together and not commit by commit.
 """
@@ -218,6 +222,9 @@ def _check_chain(
     for version, rows in found.unproved.items():
         text = f"{rows} rows of commit {version} were saved from a changed file; they differ from their proof."
         yield TableFinding(Trouble.UNPROVED_ROWS, f"commit {version}", text, version)
+    for version in found.unrecorded:
+        text = f"commit {version} is from another topic, or has another base, than the commits before it say."
+        yield TableFinding(Trouble.UNRECORDED_REBASE, f"commit {version}", text, version)
     for commit in commits:
         before = ledger.get(commit.version)
         if _is_void(commit) and commit.version not in replaced and before and _held_records(before):

@@ -61,7 +61,7 @@ def promise_of(versions: list[int], proofs: Mapping[int, Proof]) -> Proof:
             rows=whole.rows + part.rows + part.kept_rows,
             hash=whole.hash ^ part.hash ^ part.kept_hash,
             parsed_hash=whole.parsed_hash ^ part.parsed_hash ^ part.kept_parsed_hash,
-            lost=whole.lost + (span if part.kind == Kind.LOST else part.lost),
+            lost=whole.lost + (span if part.kind in Kind.WITHOUT_ROWS else part.lost),
         )
     return whole
 

@@ -27,7 +27,7 @@ from pyspark.sql import DataFrame, SparkSession
 from infra.failpoints import reach
 from infra.settings import Settings
 from master_dataset.cut import OffsetRange, join, ranges
-from master_dataset.kafka.positions import Positions, check_topic_id, read_positions
+from master_dataset.kafka.positions import Positions, check_topic_id, logical_positions, read_positions
 from master_dataset.table import coverage
 from master_dataset.table.append import append, commit_lock
 from master_dataset.table.checks.fsck import Measurement, TableFinding, Trouble, deep_check
@@ -85,9 +85,10 @@ def repair(spark: SparkSession, settings: Settings, bootstrap: str, source: Sour
             return Report(remaining=findings)
         kafka = KafkaRows(settings, bootstrap, source, None)
         if any(finding.is_damage and finding.trouble is not Trouble.CORRUPT_CHECKPOINT for finding in findings):
-            positions = read_positions(settings, bootstrap, source)
-            known = coverage.of(table).topic_id
-            kafka = KafkaRows(settings, bootstrap, source, positions if known in ("", positions.topic_id) else None)
+            base = coverage.of(table).offset_base
+            positions = logical_positions(read_positions(settings, bootstrap, source), base)
+            is_ours = base.is_of(positions.topic_id)
+            kafka = KafkaRows(settings, bootstrap, source, positions if is_ours else None, base.base)
         report.moved = take_out_strays(table, findings)
         report.agreed = _make_agree(table, findings)
         if report.agreed:
@@ -122,6 +123,7 @@ def repair(spark: SparkSession, settings: Settings, bootstrap: str, source: Sour
 def accept_loss(spark: SparkSession, source: Source, table: Path, positions: Positions) -> list[OffsetRange]:
     """Record that the offsets between the table's end and Kafka's beginning are gone. Returns them."""
     held = coverage.of(table)
+    positions = logical_positions(positions, held.offset_base)
     check_topic_id(source, positions.topic_id, held.topic_id)
     end = join(held.cut, positions.earliest) if held.cut else {}
     gone = list(ranges(held.cut, end))
@@ -244,7 +246,8 @@ def _restore(
     if not any(ranges(start, end)):
         return
     topic_id = follow(proofs).topic_id or (kafka.positions.topic_id if kafka.positions else "")
-    kind = Kind.LOST if expected.kind == Kind.LOST else Kind.REPAIR
+    # Of a rebase, the ledger's line still says which topic and bases came: those of today may be others.
+    kind = Kind.LOST if expected.kind in Kind.WITHOUT_ROWS else Kind.REPAIR
     proof = Proof(kind, kafka.source.topic, topic_id, start, end, replaces=tuple(versions))
     if kind == Kind.LOST:
         append(spark, table, None, proof)

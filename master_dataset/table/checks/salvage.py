@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
 
@@ -14,6 +14,8 @@ from pyspark.sql import functions as f
 from infra.clients.kafka import spark_kafka_options
 from infra.settings import Settings
 from master_dataset.cut import Cut, OffsetRange, cut_to_json, ranges
+from master_dataset.kafka.logical_records import with_logical_offsets
+from master_dataset.kafka.offset_base import to_kafka
 from master_dataset.kafka.positions import Positions
 from master_dataset.table.append import measures
 from master_dataset.table.checks.fsck import Measurement, hash_files
@@ -27,12 +29,13 @@ LOCATION = ["partition", "offset"]
 
 @dataclass(frozen=True)
 class KafkaRows:
-    """The source's topic as it is now. `positions` is None if it was deleted and created again."""
+    """The source's topic as it is now, in logical offsets. `positions` is None if it was deleted and created again."""
 
     settings: Settings
     bootstrap: str
     source: Source
     positions: Positions | None
+    base: Cut = field(default_factory=dict)
 
     def window(self, start: Cut, end: Cut) -> tuple[dict[int, int], dict[int, int]]:
         """The part of these offsets that Kafka still has, as two cuts."""
@@ -49,12 +52,12 @@ class KafkaRows:
         there = {p for p in first if self.positions and p in self.positions.latest}
         options = {
             "subscribe": topic,
-            "startingOffsets": json.dumps({topic: cut_to_json(self._all(first, there))}),
-            "endingOffsets": json.dumps({topic: cut_to_json(self._all(last, there))}),
+            "startingOffsets": json.dumps({topic: cut_to_json(to_kafka(self.base, self._all(first, there)))}),
+            "endingOffsets": json.dumps({topic: cut_to_json(to_kafka(self.base, self._all(last, there)))}),
             "includeHeaders": "true",
         }
         records = spark.read.format("kafka").options(**spark_kafka_options(self.settings, self.bootstrap))
-        return with_event(records.options(**options).load(), self.source)
+        return with_event(with_logical_offsets(records.options(**options).load(), self.base), self.source)
 
     def _all(self, cut: dict[int, int], there: set[int]) -> dict[int, int]:
         """Spark wants every partition of the topic named; one that is not wanted begins and ends at one offset."""

@@ -1,0 +1,42 @@
+"""Why a writer of speed views cannot go on: a Redis that drops keys, a Spark that ended, and failures in one line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hand_off.errors import SpeedError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from redis import Redis
+
+
+def check_eviction(client: Redis) -> None:
+    """A Redis that evicts would drop states silently: answers would be wrong."""
+    memory: Any = client.info("memory")
+    policy = str(memory.get("maxmemory_policy", ""))
+    if policy.startswith("allkeys"):
+        raise SpeedError(
+            f"Redis drops keys when its memory is full (maxmemory-policy {policy}), so speed views would silently "
+            "become wrong. Set its maxmemory-policy to noeviction."
+        )
+
+
+def has_ended(spark: SparkSession) -> bool:
+    """Whether the session is of no use any more."""
+    try:
+        context: Any = spark.sparkContext
+        return bool(context._jsc.sc().isStopped())
+    except Exception:
+        return True
+
+
+def one_line(error: Exception) -> str:
+    """What to report of a failure: its first line, or what to do about it."""
+    text = str(getattr(error, "desc", None) or str(error) or type(error).__name__).strip()
+    if "OOM command not allowed" in text:
+        return (
+            "Redis is full, so nothing was written. A batch run frees what it takes over (`tidemark batch run`), or "
+            "give Redis more: redis_max_memory_mb, or maxmemory of your own."
+        )
+    return text.splitlines()[0][:500]
