@@ -57,7 +57,7 @@ def _data_files(history: History) -> Iterator[Path]:
     """The live ones, and those that a repair replaced: they may hold rows that nothing else has."""
     yield from (history.table / name for name in history.files.live)
     for name, each in history.files.replaced.items():
-        if each.kind != Kind.COMPACT and (history.table / name).is_file():
+        if each.kind not in Kind.REPLACING and (history.table / name).is_file():
             yield history.table / name
 
 

@@ -26,7 +26,9 @@ class Kind:
     LOST = "lost"  # a person accepted that these offsets are gone
     UNCOMPACT = "uncompact"  # compactions undone: the files they rewrote are live again
     VOID = "void"  # replaces a damaged commit
+    RETAIN = "retain"  # all records below a cut removed, because they are old
 
+    REPLACING = (COMPACT, RETAIN)  # the kinds whose replaced files are removed from the disk after a time
     COVERING = (APPEND, REPAIR, LOST)  # the kinds that define which offsets the table holds
 
 
@@ -52,6 +54,10 @@ class Proof:
     kept_rows: int = 0
     kept_hash: int = 0
     kept_parsed_hash: int = 0
+    # Of a retention alone. It removes the rows in [start, end): all were in Kafka before the day, and the foundation
+    # has what the views counted of them.
+    day: str = ""
+    foundation: str = ""
 
     def to_json(self) -> str:
         """The text that goes into `userMetadata` and the ledger."""
@@ -72,6 +78,8 @@ class Proof:
             "unproved": self.unproved,
             "kept": [self.kept_rows, _hex(self.kept_hash), _hex(self.kept_parsed_hash)],
         }
+        if self.kind == Kind.RETAIN:
+            value |= {"day": self.day, "foundation": self.foundation}
         return json.dumps(value, separators=(",", ":"))
 
 
@@ -116,6 +124,8 @@ def _from_members(value: dict[str, Any]) -> Proof:
         kept_rows=kept_rows,
         kept_hash=_signed(kept_hash),
         kept_parsed_hash=_signed(kept_parsed_hash),
+        day=str(value.get("day", "")),
+        foundation=str(value.get("foundation", "")),
     )
 
 
