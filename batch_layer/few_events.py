@@ -117,7 +117,7 @@ def compute_few(job: Job, schema: pa.Schema, few: FewEvents, base: ViewData | No
         return view_data(job, "full", files, added, begin)
     kept = [file for file in base.files if file not in rewritten]
     total = verify_totals.added(verify_totals.from_json(base.totals), added)
-    return view_data(job, "continued", [*kept, *files], total, begin)
+    return replace(view_data(job, "continued", [*kept, *files], total, begin), since=base.since)
 
 
 Groups = Mapping[Place, list[int]]

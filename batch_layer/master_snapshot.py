@@ -91,7 +91,7 @@ class MasterSnapshot:
         locations of the records from `start` on, where these are known and enough.
         """
         whole = below(self.history or read_history(self.table), cut)
-        promised = whole.rows
+        promised = whole.rows + whole.removed.rows
         if everywhere is not None and is_below(start, whole.cut):
             promised += count_from(everywhere, whole.cut)
         elif count_between(whole.cut, cut):
@@ -117,4 +117,9 @@ class MasterSnapshot:
     def _look(self) -> None:
         self.history = read_history(self.table)
         self.held = of_history(self.history)
-        self.made_of = f"topic {self.held.origin}, mended by commit {self.held.last_repair}"
+        self.made_of = made_of(self.held)
+
+
+def made_of(held: Coverage) -> str:
+    """A text that changes when old records do, but not when they are removed because of their age."""
+    return f"topic {held.origin}, mended by commit {held.last_repair}"

@@ -74,7 +74,7 @@ def compute_more(job: Job, events: DataFrame, base: ViewData) -> ViewData:
     total = verify_totals.added(
         verify_totals.from_json(base.totals), {n: v for n, v in fresh.items() if n != verify_totals.READ}
     )
-    return view_data(job, "continued", [*kept, *files], total, begin)
+    return replace(view_data(job, "continued", [*kept, *files], total, begin), since=base.since)
 
 
 def _keys(job: Job, rewritten: Collection[DataFile]) -> list[str] | None:

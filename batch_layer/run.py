@@ -26,6 +26,7 @@ from batch_layer.failures import noted, reason_of, run_log
 from batch_layer.lease import lease
 from batch_layer.master_snapshot import MasterSnapshot
 from batch_layer.progress import Report, quiet, reported
+from batch_layer.retention import Retention
 from batch_layer.run_hand_off import HandOff
 from batch_layer.tables import expose
 from batch_layer.timeline import Timeline
@@ -34,6 +35,7 @@ from hand_off import definitions, publish_log
 from hand_off.batch_folder import BatchFolder
 from hand_off.entries import entry_of
 from hand_off.errors import BatchError, RunsUnknown, TablesBehind
+from hand_off.foundations import Foundation, check_foundation, foundation_of
 from hand_off.manifests import Manifest, ViewData, missing_of, read_manifest, write_manifest
 from infra.failpoints import reach
 from infra.settings import Settings
@@ -96,6 +98,8 @@ def run_batch(
         manifest = run.go(full=full, unpin=unpin)
         if run.has_adopted:  # at the cut of a run that failed: what came since is in this one
             manifest = run.go(full=False, unpin=unpin)
+        if settings.master_retention_days:
+            Retention(session, settings, folder, table, views, report, failpoint).apply_after_run()
         try:
             with timeline.phase("prune"):  # not of the run before: other engines may just be reading it
                 freed = hand_off.prune(max(settings.batch_keep_runs, 2))
@@ -126,6 +130,13 @@ class _Run:
     """Whether the last run went on with the generation, and so with the cut, of one that failed."""
     behind: str = ""
     """Why the tables of other engines are not at the last run."""
+    foundation: Foundation | None = None
+    """What stands for the records that retention removed, if it removed any."""
+
+    @property
+    def _start(self) -> Manifest | None:
+        """What a run begins with that computes everything: nothing, or what stands for the removed records."""
+        return None if self.foundation is None else self.foundation.manifest
 
     def go(self, *, full: bool, unpin: bool) -> Manifest:
         started = time.time()
@@ -141,7 +152,8 @@ class _Run:
             self.failpoint("run.after_open")
             cut = self.master.wait_for(opening, self.hand_off.wait_s, self.report)
         self._check_order(number, cut)
-        base = None if full else self._base(cut)
+        self._find_foundation(number, cut)
+        base = (None if full else self._base(cut)) or self._start
         log.info(
             "run_started",
             source=self.folder.source,
@@ -149,6 +161,7 @@ class _Run:
             how=opening.mode,
             cut=cut_to_json(cut),
             base=base and base.run,
+            foundation=self.foundation and self.foundation.name,
         )
         self.failpoint("run.after_number")
         # Step 2. Which events are duplicates. A crash leaves hashes of ids that no manifest names.
@@ -160,7 +173,9 @@ class _Run:
             self.master.check_records(self.spark, start, cut, events + found.records, found.everywhere)
         self.failpoint("run.after_duplicates")
         # Step 3. The views: files that no manifest names yet, each read back and compared with the events.
-        views = ViewComputation(self.spark, self.folder, self.master.table, self.report, self.failpoint, self.timeline)
+        views = ViewComputation(
+            self.spark, self.folder, self.master.table, self.report, self.failpoint, self.timeline, self.foundation
+        )
         computed = tuple(views.compute(number, view, cut, base, found) for view in self.views)
         self.failpoint("run.after_views")
         # Step 4. What the speed view had said of the same offsets. Before the flip: a view whose speed view is wrong is
@@ -218,6 +233,15 @@ class _Run:
             if is_behind and manifest is not None:
                 self._try_to_expose(manifest)
 
+    def _find_foundation(self, number: int, cut: Cut) -> None:
+        self.foundation = foundation_of(self.folder, self.master.held.removed)
+        if self.foundation is not None and not is_below(self.foundation.manifest.cut, cut):
+            raise BatchError(
+                f"Source {self.folder.source!r}: run {number} would end at {cut_to_json(cut)}, but all records below "
+                f"{cut_to_json(self.foundation.manifest.cut)} were removed. The batch data or Redis is older than the "
+                "master dataset: restore them from the same backup. Nothing was published."
+            )
+
     def _check_order(self, number: int, cut: Cut) -> None:
         newest = publish_log.last(self.folder)
         if not is_below(newest.cut, cut):
@@ -239,6 +263,9 @@ class _Run:
             return None
         if not newest.run or not is_below(newest.cut, cut):
             return None
+        if self.foundation is not None and not is_below(self.foundation.manifest.cut, newest.cut):
+            log.warning("recomputing_all", source=self.folder.source, reason="records after the last run were removed")
+            return None
         try:
             base = read_manifest(self.folder, newest.run)
         except BatchError as error:
@@ -257,6 +284,9 @@ class _Run:
     def _find_duplicates(self, number: int, cut: Cut, base: Manifest | None) -> tuple[Manifest | None, Counted]:
         start: Cut = base.cut if base is not None else {}
         earlier = base.ids if base is not None else ()
+        removed = self.foundation.digests if self.foundation is not None else ()
+        if base is not None and base is self._start and self.foundation is not None:
+            check_foundation(self.folder, self.foundation)
         if base is not None and not count_between(start, cut):
             return base, Counted(0, 0, 0, None, None)
         with reported(self.spark, self.report, "looking for duplicates", count_between(start, cut)):
@@ -264,11 +294,13 @@ class _Run:
             is_few = count_between(start, cut) <= few_events.MAX_EVENTS
             columns = Columns(tuple(self.views)) if is_few else None
             found = find_duplicates(
-                self.spark, self.master.table, start, cut, self.folder.ids, number, earlier, known, columns
+                self.spark, self.master.table, start, cut, self.folder.ids, number, earlier, known, columns, removed
             )
+        if found.why_all and base is not None and base is self._start:
+            raise BatchError(f"Source {self.folder.source!r}: {found.why_all}. Nothing was published.")
         if found.why_all:
             log.warning("recomputing_all", source=self.folder.source, reason=found.why_all)
-            return self._find_duplicates(number, cut, None)
+            return self._find_duplicates(number, cut, self._start)
         return base, found
 
     def _ids(self, number: int, base: Manifest | None, found: Counted) -> tuple[str, ...]:
@@ -316,7 +348,7 @@ class _Run:
             return made
         return replace(
             made,
-            base_run=base.run,
+            base_run=None if base is self._start else base.run,
             events=base.events + made.events,
             duplicates=base.duplicates + made.duplicates,
             invalid=base.invalid + made.invalid,

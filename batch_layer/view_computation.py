@@ -21,6 +21,7 @@ from batch_layer.recompute import Job, compute_all, compute_more
 from batch_layer.timeline import Timeline
 from hand_off.batch_folder import BatchFolder
 from hand_off.errors import BatchError
+from hand_off.foundations import Foundation
 from hand_off.manifests import Manifest, ViewData
 from master_dataset.cut import Cut
 from master_dataset.reading.read_spark import empty_records, records_between, without_duplicates
@@ -45,6 +46,13 @@ class ViewComputation:
     report: Report
     failpoint: Callable[[str], None]
     timeline: Timeline
+    foundation: Foundation | None = None
+    """What stands for the records that retention removed, if it removed any."""
+
+    @property
+    def _start(self) -> Manifest | None:
+        """What all events of a view begin with: nothing, or what stands for the removed records."""
+        return None if self.foundation is None else self.foundation.manifest
 
     def compute(self, number: int, view: View, cut: Cut, base: Manifest | None, found: Counted) -> ViewData:
         """The view below the cut, on the disk, with its index. No manifest names its files yet.
@@ -58,7 +66,10 @@ class ViewComputation:
         counted = found.records - found.invalid - found.duplicates
         is_new = base is not None and known is None
         # A view that the run before did not have needs all events, the others only the new ones.
-        count = counted + (base.events - base.invalid - base.duplicates if base is not None and is_new else 0)
+        count = counted
+        if base is not None and is_new:
+            count += base.events - base.invalid - base.duplicates - self._removed_events
+            known = self._known(view, self._start) if self._start is not None else None
         job = Job(self.spark, view, table, count)
         with reported(self.spark, self.report, view.name, count), self.timeline.phase(f"{view.name}: compute"):
             data = self._from_few(job, found, known) if not is_new else None
@@ -66,10 +77,19 @@ class ViewComputation:
                 events = self._events(cut, base, found, is_new=is_new)
                 data = compute_more(job, events, known) if known is not None else compute_all(job, events)
                 self.spark.catalog.clearCache()
+        if known is None and self.foundation is not None:
+            data = replace(data, since=self.foundation.since)
+            log.warning("counts_since", view=view.name, **self.foundation.since, reason="older records were removed")
+        if base is not None and (is_new or base is self._start):
+            data = replace(data, kind="full")
         self.failpoint("run.after_data")
         data = self._indexed(number, view, data, known)
         log.info("view_computed", view=view.name, kind=data.kind, events=count, rows=data.rows, seconds=data.seconds)
         return data
+
+    @property
+    def _removed_events(self) -> int:
+        return 0 if self.foundation is None else self.foundation.counted
 
     def _from_few(self, job: Job, found: Counted, known: ViewData | None) -> ViewData | None:
         """The view from evaluated events; None where there are too many, or they touch too much."""
@@ -81,7 +101,8 @@ class ViewComputation:
         """The events that a view needs below the cut: all, or those since the base."""
         start, duplicates = (base.cut if base is not None else {}), found.where
         if base is not None and is_new:
-            start, duplicates = {}, all_duplicates(self.spark, self.folder.ids, (*base.ids, *found.folders))
+            start = self._start.cut if self._start is not None else {}
+            duplicates = all_duplicates(self.spark, self.folder.ids, (*base.ids, *found.folders))
         return without_duplicates(records_between(self.spark, self.master, start, cut), duplicates)
 
     def _known(self, view: View, base: Manifest) -> ViewData | None:

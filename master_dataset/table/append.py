@@ -194,6 +194,8 @@ def append(
     check(names)
     # Step 3. Rows, offsets and proof become visible together. The sequence number lets a second writer fail here.
     done = replace(proof, **measured)
+    if proof.kind == Kind.RETAIN:
+        reach("retain.before_commit")
     is_new = proof.kind not in (Kind.COMPACT, Kind.UNCOMPACT)  # else a stream that reads the table skips this commit
     actions = _empty_list(jvm).appended(_set_transaction(jvm, sequence))
     for i in range(written.size()):
@@ -208,6 +210,8 @@ def append(
     reach("archiver.before_ledger")
     if not is_new:
         reach("compact.before_ledger")
+    if proof.kind == Kind.RETAIN:
+        reach("retain.before_ledger")
     sync_file(commit_file(path, version))
     sync_folder(path / "_delta_log")
     append_to_ledger(path, [(version, done)])

@@ -50,14 +50,19 @@ def back_up(table: Path, add: Add) -> dict[str, Any]:
         for path in _own_files(table):
             add(path, False)
         held = of_history(history)
-    return {"master_version": history.newest, "master_cut": cut_to_json(held.cut), "topic_id": held.topic_id}
+    return {
+        "master_version": history.newest,
+        "master_cut": cut_to_json(held.cut),
+        "topic_id": held.topic_id,
+        **({"foundation": held.removed.foundation} if held.removed.cut else {}),
+    }
 
 
 def _data_files(history: History) -> Iterator[Path]:
     """The live ones, and those that a repair replaced: they may hold rows that nothing else has."""
     yield from (history.table / name for name in history.files.live)
     for name, each in history.files.replaced.items():
-        if each.kind != Kind.COMPACT and (history.table / name).is_file():
+        if each.kind not in Kind.REPLACING and (history.table / name).is_file():
             yield history.table / name
 
 

@@ -97,15 +97,15 @@ def choose(files: Iterable[TableFile], large_bytes: int) -> list[TableFile]:
 
 
 def remove_replaced(table: Path, keep_s: float) -> int:
-    """Remove the files that compactions replaced longer than `keep_s` ago. Returns how many.
+    """Remove the files that compactions and retention replaced longer than `keep_s` ago. Returns how many.
 
     Those that a repair replaced stay: they may hold rows that nothing else has.
     """
     until_ms = (time.time() - keep_s) * 1000
     with commit_lock(table):
         replaced = read_history(table).files.replaced.values()
-        old = [table / each.file.path for each in replaced if each.kind == Kind.COMPACT and 0 < each.at_ms <= until_ms]
-        old = [path for path in old if path.is_file()]
+        due = [each for each in replaced if each.kind in Kind.REPLACING and 0 < each.at_ms <= until_ms]
+        old = [path for path in (table / each.file.path for each in due) if path.is_file()]
         if not old:
             return 0
         refuse_damage(table.name, table)  # while the table is not sound, a repair may need them

@@ -6,11 +6,11 @@ The chain of sealed commits was followed when they were sealed; only what came a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from master_dataset.cut import Cut, OffsetRange, cut_from_json, cut_to_json, is_below, ranges
+from master_dataset.cut import Cut, OffsetRange, cut_from_json, cut_to_json, is_below, join, ranges
 from master_dataset.kafka.offset_base import OffsetBase
 from master_dataset.table.delta_log import Commit, parse_commit, read_commits
 from master_dataset.table.history import History, read_history
@@ -19,6 +19,26 @@ from master_dataset.table.proofs import Kind, Proof, proof_from_json
 from master_dataset.table.segments import sealed_commit
 
 REPAIRING = (Kind.REPAIR, Kind.LOST)
+
+
+@dataclass
+class Removed:
+    """What retention removed: all records below `cut`, so many rows of this content."""
+
+    cut: dict[int, int] = field(default_factory=dict)
+    rows: int = 0
+    hash: int = 0
+    parsed_hash: int = 0
+    day: str = ""
+    """They were in Kafka before this day (UTC)."""
+    foundation: str = ""
+    """Names what the views counted of them (hand_off/foundations.py)."""
+    version: int = -1
+    """The newest commit that removed some."""
+
+    def to_json(self) -> dict[str, Any]:
+        """What a summary keeps."""
+        return {**asdict(self), "cut": cut_to_json(self.cut)}
 
 
 @dataclass
@@ -53,6 +73,8 @@ class Coverage:
     """The newest append with invalid records."""
     last_with_rows: Proof | None = None
     """The proof of the newest append that has rows: commits without rows say nothing about the size of records."""
+    removed: Removed = field(default_factory=Removed)
+    """What retention removed. `rows` and the hashes are of what is left."""
 
     @property
     def is_sound(self) -> bool:
@@ -83,6 +105,7 @@ class Coverage:
             "last_repair": self.last_repair,
             "last_invalid": self.last_invalid,
             "last_with_rows": self.last_with_rows.to_json() if self.last_with_rows else "",
+            **({"removed": self.removed.to_json()} if self.removed.cut else {}),
         }
 
 
@@ -105,7 +128,12 @@ def coverage_from_json(value: Mapping[str, Any]) -> Coverage:
         last_repair=value["last_repair"],
         last_invalid=value["last_invalid"],
         last_with_rows=proof_from_json(value["last_with_rows"]),
+        removed=_removed_from_json(value.get("removed")),
     )
+
+
+def _removed_from_json(value: Mapping[str, Any] | None) -> Removed:
+    return Removed() if value is None else Removed(**{**value, "cut": cut_from_json(value["cut"])})
 
 
 def of(table: Path) -> Coverage:
@@ -122,7 +150,7 @@ def below(history: History, cut: Cut) -> Coverage:
     """What those commits hold that end at or below a cut."""
     newest, before = _links(history)
     if not is_below(before.cut, cut):
-        newest, before = _all_proofs(history), Coverage()
+        newest, before = all_proofs(history), Coverage()
     return follow({version: proof for version, proof in newest.items() if is_below(proof.end, cut)}, before)
 
 
@@ -148,7 +176,7 @@ def invalid_after(history: History, version: int) -> dict[int, Proof]:
     A repair or a compaction writes rows again; they belong to the append that was first.
     """
     sealed = -1 if history.summary is None else coverage_from_json(history.summary.held).last_invalid
-    proofs = _all_proofs(history) if sealed > version else effective_proofs(history.commits, history.ledger)
+    proofs = all_proofs(history) if sealed > version else effective_proofs(history.commits, history.ledger)
     return {each: p for each, p in proofs.items() if each > version and p.kind == Kind.APPEND and p.invalid}
 
 
@@ -195,7 +223,8 @@ def _without(held: OffsetRange, span: Iterable[OffsetRange]) -> Iterable[OffsetR
     return [held]
 
 
-def _all_proofs(history: History) -> dict[int, Proof]:
+def all_proofs(history: History) -> dict[int, Proof]:
+    """What was ever committed, by version. It takes as long as the table is old."""
     ledger = {**read_ledger(history.table), **history.ledger}
     newest = max([history.newest, *history.ledger])
     proofs = effective_proofs(read_commits(history.table), ledger)
@@ -232,6 +261,8 @@ def follow(proofs: Mapping[int, Proof], before: Coverage | None = None) -> Cover
     filled: list[OffsetRange] = []
     for version in sorted(proofs):
         proof = proofs[version]
+        if proof.kind == Kind.RETAIN:
+            _remove(found, version, proof)
         if proof.kind not in Kind.COVERING:
             continue
         _number(found, version, proof)
@@ -276,6 +307,27 @@ def _number(found: Coverage, version: int, proof: Proof) -> None:
     elif proof.kind == Kind.APPEND and before[0] and before != (proof.topic_id, proof.base):
         found.unrecorded = [*found.unrecorded, version]
         found.base, found.base_begin = dict(proof.base), dict(proof.start)
+
+
+def _remove(found: Coverage, version: int, proof: Proof) -> None:
+    """Take away what a retention removed. It begins where the one before ended, and ends where there are records."""
+    before = found.removed
+    if dict(proof.start) != before.cut:
+        wrong = [*ranges(proof.start, before.cut), *ranges(before.cut, proof.start)]
+        found.gaps += wrong
+    found.gaps += ranges(found.cut, proof.end)
+    found.rows -= proof.rows
+    found.hash ^= proof.hash
+    found.parsed_hash ^= proof.parsed_hash
+    found.removed = Removed(
+        join(before.cut, proof.end),
+        before.rows + proof.rows,
+        before.hash ^ proof.hash,
+        before.parsed_hash ^ proof.parsed_hash,
+        proof.day,
+        proof.foundation,
+        version,
+    )
 
 
 def _hold(held: list[OffsetRange], span: Iterable[OffsetRange]) -> None:

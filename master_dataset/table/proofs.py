@@ -27,7 +27,9 @@ class Kind:
     UNCOMPACT = "uncompact"  # compactions undone: the files they rewrote are live again
     VOID = "void"  # replaces a damaged commit
     REBASE = "rebase"  # from here on another topic, or other bases; the offsets in between are gone
+    RETAIN = "retain"  # all records below a cut removed, because they are old
 
+    REPLACING = (COMPACT, RETAIN)  # the kinds whose replaced files are removed from the disk after a time
     COVERING = (APPEND, REPAIR, LOST, REBASE)  # the kinds that define which offsets the table holds
     WITHOUT_ROWS = (LOST, REBASE)  # those of them whose offsets are lost
 
@@ -55,6 +57,10 @@ class Proof:
     kept_rows: int = 0
     kept_hash: int = 0
     kept_parsed_hash: int = 0
+    # Of a retention alone. It removes the rows in [start, end): all were in Kafka before the day, and the foundation
+    # has what the views counted of them.
+    day: str = ""
+    foundation: str = ""
 
     def to_json(self) -> str:
         """The text that goes into `userMetadata` and the ledger."""
@@ -77,6 +83,8 @@ class Proof:
         }
         if self.base:  # else the text is that of older versions
             value["base"] = cut_to_json(self.base)
+        if self.kind == Kind.RETAIN:
+            value |= {"day": self.day, "foundation": self.foundation}
         return json.dumps(value, separators=(",", ":"))
 
 
@@ -122,6 +130,8 @@ def _from_members(value: dict[str, Any]) -> Proof:
         kept_rows=kept_rows,
         kept_hash=_signed(kept_hash),
         kept_parsed_hash=_signed(kept_parsed_hash),
+        day=str(value.get("day", "")),
+        foundation=str(value.get("foundation", "")),
     )
 
 

@@ -24,7 +24,7 @@ def at(day: int) -> datetime:
 
 
 def events_of(contents: list[Content]) -> list[Event]:
-    """Events in their order of arrival: of any id, partition and day, so duplicates may differ in all but the id."""
+    """Events in their order of arrival; duplicates may differ in all but the id."""
     offsets = [0, 0, 0]
     found = []
     for id_, partition, day, number in contents:

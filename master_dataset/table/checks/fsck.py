@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from master_dataset.cut import ranges
+from master_dataset.cut import is_below, ranges
 from master_dataset.errors import MasterDatasetError
 from master_dataset.table.coverage import Coverage, effective_proofs, of_history, replacements
 from master_dataset.table.delta_log import Commit, TableFile
@@ -227,6 +227,8 @@ def _check_chain(
         yield TableFinding(Trouble.UNRECORDED_REBASE, f"commit {version}", text, version)
     for commit in commits:
         before = ledger.get(commit.version)
+        if before and is_below(before.end, found.removed.cut):
+            continue  # its records were removed since
         if _is_void(commit) and commit.version not in replaced and before and _held_records(before):
             text = f"commit {commit.version} is void; it held {_held(before)}."
             yield TableFinding(Trouble.GAP, f"{commit.version:020}.json", text, commit.version)

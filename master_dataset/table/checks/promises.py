@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from master_dataset.cut import Cut, ranges
+from master_dataset.cut import Cut, is_below, ranges
 from master_dataset.table.coverage import follow, replacements
 from master_dataset.table.delta_log import Commit
 from master_dataset.table.proofs import Kind, Proof
@@ -23,13 +23,23 @@ def rows_of_compaction(version: int, commits: list[Commit], proofs: Mapping[int,
                 open_ones.append(first)
             else:
                 found.add(replaced.get(first, first))
-    covering = {v: proof for v, proof in proofs.items() if proof.kind in Kind.COVERING and v not in replaced}
+    gone = follow(proofs).removed.cut
+    covering = {
+        v: proof
+        for v, proof in proofs.items()
+        if proof.kind in Kind.COVERING and v not in replaced and not is_gone(proof, gone)
+    }
     found &= covering.keys()
     start, end = _hull(covering[each] for each in found)
     while more := {v for v, proof in covering.items() if v not in found and _overlap(proof, start, end)}:
         found |= more
         start, end = _hull(covering[each] for each in found)
     return sorted(found)
+
+
+def is_gone(proof: Proof, removed: Cut) -> bool:
+    """Whether all that a commit holds is below the cut up to which retention removed the records."""
+    return bool(removed) and is_below(proof.end, removed)
 
 
 def _hull(proofs: Iterable[Proof]) -> tuple[dict[int, int], dict[int, int]]:

@@ -31,7 +31,7 @@ from master_dataset.kafka.positions import Positions, check_topic_id, logical_po
 from master_dataset.table import coverage
 from master_dataset.table.append import append, commit_lock
 from master_dataset.table.checks.fsck import Measurement, TableFinding, Trouble, deep_check
-from master_dataset.table.checks.promises import promise_of, rows_of_compaction
+from master_dataset.table.checks.promises import is_gone, promise_of, rows_of_compaction
 from master_dataset.table.checks.salvage import (
     LOCATION,
     KafkaRows,
@@ -58,6 +58,7 @@ from master_dataset.table.proofs import Kind, Proof
 from master_dataset.table.segments import sealed_until
 from views.source import Source
 
+FROM_BACKUP = "bring the file of this commit back from a backup."
 DAMAGED_FILES = (Trouble.MISSING_FILE, Trouble.TRUNCATED_FILE, Trouble.WRONG_ROWS)
 
 
@@ -83,6 +84,8 @@ def repair(spark: SparkSession, settings: Settings, bootstrap: str, source: Sour
         findings = deep_check(spark, table)
         if any(finding.trouble in (Trouble.DAMAGED_SEGMENT, Trouble.DAMAGED_HISTORY) for finding in findings):
             return Report(remaining=findings)
+        if bad_past := before_retention(findings, coverage.of(table).removed.version):
+            return Report(remaining=bad_past)
         kafka = KafkaRows(settings, bootstrap, source, None)
         if any(finding.is_damage and finding.trouble is not Trouble.CORRUPT_CHECKPOINT for finding in findings):
             base = coverage.of(table).offset_base
@@ -118,6 +121,15 @@ def repair(spark: SparkSession, settings: Settings, bootstrap: str, source: Sour
         damage = [finding for finding in deep_check(spark, table) if finding.is_damage]
         report.remaining += damage or _compare_with_delta(spark, table)
     return report
+
+
+def before_retention(findings: Iterable[TableFinding], retained: int) -> list[TableFinding]:
+    """The damaged commits up to the newest removal of old records: a void one would bring removed records back."""
+    return [
+        replace(finding, text=f"{finding.text} Old records were removed by commit {retained}: {FROM_BACKUP}")
+        for finding in findings
+        if finding.trouble in DAMAGED_COMMITS and finding.version is not None and finding.version <= retained
+    ]
 
 
 def accept_loss(spark: SparkSession, source: Source, table: Path, positions: Positions) -> list[OffsetRange]:
@@ -167,6 +179,8 @@ def undo_compactions(spark: SparkSession, table: Path, findings: Iterable[TableF
     ledger = read_ledger(table)
     commits = read_commits(table)
     undone = compactions_to_undo(commits, ledger, findings)
+    if undone and min(undone) < coverage.of(table).removed.version:
+        return False  # the files that it rewrote may hold records that were removed since
     live = live_files(commits)
     target = live_files(commit for commit in commits if commit.version not in undone)
     if not undone or not all((table / path).is_file() for path in target.keys() - live.keys()):
@@ -223,7 +237,12 @@ def commits_to_restore(
         version for version, proof in proofs.items() if proof.kept_rows and version < undone_at
     } - replaced.keys()
     targets = {replaced.get(version, version) for version in damaged | leaning} | (void - replaced.keys())
-    return sorted(version for version in targets if version not in proofs or proofs[version].kind in Kind.COVERING)
+    gone = follow(proofs).removed.cut
+    return sorted(
+        version
+        for version in targets
+        if version not in proofs or (proofs[version].kind in Kind.COVERING and not is_gone(proofs[version], gone))
+    )
 
 
 def _compacted_to_restore(table: Path, findings: Iterable[TableFinding]) -> list[list[int]]:
