@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -62,11 +63,14 @@ def run_batch(
     *,
     full: bool = False,
     unpin: bool = True,
+    overtake: bool = False,
     report: Report = quiet,
     spark: SparkSession | None = None,
     failpoint: Failpoint = reach,
 ) -> Manifest:
     """Compute and publish all views of a source; `full` never goes on from an earlier run. Returns the manifest.
+
+    `overtake`: where the speed layer is behind, the run ends where Kafka ends now, and the speed layer jumps there.
 
     LeaseHeld where another run of the source is at work; BatchError where the master dataset or the result is not as
     it must be: nothing is published then.
@@ -92,7 +96,8 @@ def run_batch(
         master.check()
         session = spark or spark_session(settings, f"tidemark batch {source}", output=run_log(settings))
         comparison = Comparison(settings, folder, hand_off.speed_views)
-        run = _Run(session, folder, master, hand_off, comparison, views, report, failpoint)
+        end = partial(upstream.kafka_end, settings, declared) if overtake else None
+        run = _Run(session, folder, master, hand_off, comparison, views, report, failpoint, end)
         manifest = run.go(full=full, unpin=unpin)
         if run.has_adopted:  # at the cut of a run that failed: what came since is in this one
             manifest = run.go(full=False, unpin=unpin)
@@ -120,6 +125,8 @@ class _Run:
     views: list[View]
     report: Report
     failpoint: Failpoint
+    kafka_end: Callable[[], Cut] | None = None
+    """Of a run that overtakes a speed layer that is behind."""
     has_adopted: bool = False
     """Whether the last run went on with the generation, and so with the cut, of one that failed."""
     behind: str = ""
@@ -133,7 +140,7 @@ class _Run:
         publish_log.begin(self.folder, self._catalog(), started)
         self._finish_last()
         number = publish_log.next_run(self.folder)
-        opening = self.hand_off.open(number, self._catalog().values(), self.report)
+        opening = self.hand_off.open(number, self._catalog().values(), self.report, self.kafka_end)
         self.has_adopted = opening.is_adopted
         self.failpoint("run.after_open")
         cut = self.master.wait_for(opening, self.hand_off.wait_s, self.report)
