@@ -58,15 +58,20 @@ class BacklogWatch:
     _watched: dict[str, _Watched] = field(default_factory=dict)
     _client: Redis | None = None
 
-    def look(self, sources: Sequence[str], newest: Callable[[str], NewestRun]) -> Iterator[tuple[str, Action]]:
-        """The sources that need a run now, each with the kind of run."""
+    def look(
+        self, sources: Sequence[str], newest: Callable[[str], NewestRun], *, is_busy: bool = False
+    ) -> Iterator[tuple[str, Action]]:
+        """The sources that need a run now, each with the kind of run.
+
+        While another run `is_busy`, none can begin: no writer is asked to wait for one.
+        """
         if not self.settings.speed_enabled:
             return
         for source in sources:
             watched = self._of(source)
             before = watched.verdict.action
             try:
-                watched.verdict = self._look_at(source, watched, newest(source))
+                watched.verdict = self._look_at(source, watched, newest(source), is_busy=is_busy)
             except (RedisError, OSError):  # answers say so; a run would not help
                 watched.backlog.forget()
                 watched.verdict = NOTHING
@@ -118,7 +123,7 @@ class BacklogWatch:
             "reason": verdict.reason,
         }
 
-    def _look_at(self, source: str, watched: _Watched, newest: NewestRun) -> Verdict:
+    def _look_at(self, source: str, watched: _Watched, newest: NewestRun, *, is_busy: bool) -> Verdict:
         views = SpeedViews(self._redis(), source)
         meta = views.reader.snapshot().meta
         if meta is None or views.reader.living_writer() is None:
@@ -131,7 +136,8 @@ class BacklogWatch:
         watched.backlog.add(Sample(self.clock(), applied, applied + behind, share))
         verdict = watched.backlog.judge(newest.seconds, newest.age_s)
         is_on_its_way = watched.running_since_run == meta.published  # and not yet handed off
-        is_about_to = watched.running_since_run is None and verdict.action in (Action.WAIT, Action.OVERTAKE)
+        is_wanted = watched.running_since_run is None and verdict.action in (Action.WAIT, Action.OVERTAKE)
+        is_about_to = is_wanted and not is_busy
         if (is_on_its_way or is_about_to) and not watched.is_wasted and self.settings.overtake_pause_s:
             views.runs.announce(VALID_S)
         return verdict

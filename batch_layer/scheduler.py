@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -17,8 +16,9 @@ import structlog
 
 from batch_layer.backlog import Action
 from batch_layer.backlog_watch import BacklogWatch, NewestRun
-from batch_layer.deadline import GRACE_S, kill_below
+from batch_layer.deadline import GRACE_S
 from batch_layer.failures import note_failure, read_failures
+from batch_layer.run_child import run_child
 from batch_layer.run_sources import sources_to_run, sources_with_views
 from batch_layer.schedule import (
     IS_BUSY,
@@ -39,19 +39,15 @@ from infra.home import read_json, write_json
 from infra.process_status import ProcessStatus, read_status, status_path, write_status
 from infra.processes import Worker, run_worker
 from infra.settings import Settings, child_environment
-from infra.stack.leash import leashed
 from infra.times import readable_utc
 from master_dataset.cut import Cut, count_between, cut_from_json
 
 HEARTBEAT_S = 1.0
 WATCH_S = 1.0
-LOOK_S = 0.2
 SOURCES_S = 60.0
 """How often it is looked up whose backlogs are to be watched."""
 HANGS_S = 2 * GRACE_S
 """After its deadline, for a run to end itself."""
-STOP_S = 10.0
-"""How long a run may take to stop when the scheduler is stopped. The supervisor's patience with us is longer."""
 
 log = structlog.get_logger()
 
@@ -134,8 +130,9 @@ class Scheduler:
         if time.monotonic() - looked > SOURCES_S:
             sources = list(self._find_watched())
             self._watched = (time.monotonic(), sources)
-        found = dict(self.backlogs.look(sources, self._newest_for_backlog))
-        if self._running is not None:  # one at a time; it is looked at again after that one
+        is_busy = self._running is not None
+        found = dict(self.backlogs.look(sources, self._newest_for_backlog, is_busy=is_busy))
+        if is_busy or self._running is not None:  # one at a time; it is looked at again after that one
             return False
         self._to_relieve = found
         return bool(found)
@@ -314,32 +311,6 @@ class Scheduler:
         self._progress = progress
         write_json(progress_file(self.settings), progress.to_json())
         sync_folder(progress_file(self.settings).parent)
-
-
-def run_child(
-    command: Sequence[str], environment: Mapping[str, str], is_stopping: Callable[[], bool], limit_s: float = 0.0
-) -> int:
-    """Run a command until it ends, or until we are to stop; its output goes where ours goes. Returns its exit code.
-
-    It stays in our process group, so that whoever ends that ends it too. After `limit_s` (0: never) it is killed with
-    all that it started: a run has a deadline of its own, and one that is still there hangs or was stopped.
-    """
-    child = subprocess.Popen(leashed(command), stdin=subprocess.DEVNULL, env=dict(environment))
-    began = time.monotonic()
-    while not is_stopping():
-        try:
-            return child.wait(LOOK_S)
-        except subprocess.TimeoutExpired:
-            if limit_s and time.monotonic() - began > limit_s:
-                log.warning("run_hung", pid=child.pid, seconds=round(limit_s), setting="batch_deadline_s")
-                break
-    child.terminate()
-    try:
-        return child.wait(STOP_S)
-    except subprocess.TimeoutExpired:
-        kill_below(child.pid)  # first: once it is gone, nobody knows what it started
-        child.kill()
-        return child.wait()
 
 
 def run_scheduler(

@@ -22,11 +22,11 @@ from prometheus_client import CollectorRegistry
 
 from batch_layer.failures import Failures, note_failure, noted, read_failures
 from batch_layer.metrics import ScheduleMetrics
+from batch_layer.run_child import run_child
 from batch_layer.run_sources import sources_to_run, sources_with_views
 from batch_layer.scheduler import (
     Scheduler,
     progress_file,
-    run_child,
     run_command,
     status_file,
 )
@@ -337,7 +337,7 @@ def test_command_is_one_that_the_command_line_knows() -> None:
 
 
 def test_child_that_does_not_want_to_stop_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("batch_layer.scheduler.STOP_S", 0.2)
+    monkeypatch.setattr("batch_layer.run_child.STOP_S", 0.2)
     mark = tmp_path / "deaf"
     code = (
         "import signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
@@ -351,7 +351,7 @@ def test_run_that_hangs_is_killed_with_all_that_it_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_stopped: bool
 ) -> None:
     """Its JVM would otherwise hold memory and files for ever."""
-    monkeypatch.setattr("batch_layer.scheduler.STOP_S", 0.2)
+    monkeypatch.setattr("batch_layer.run_child.STOP_S", 0.2)
     mark = tmp_path / "grandchild"
     code = (
         "import os, signal, subprocess, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
