@@ -35,6 +35,16 @@ PER_SOURCE = (
         lambda source, _now: source["published"],
     ),
     PerSource(
+        "backlog_events",
+        "Events that the speed layer is behind, as the scheduler sees it.",
+        lambda source, _now: source["backlog"]["behind"],
+    ),
+    PerSource(
+        "overtaking",
+        "1 where a run overtakes the speed layer, or is about to.",
+        lambda source, _now: float(source["backlog"]["action"] in ("wait", "overtake")),
+    ),
+    PerSource(
         "trouble",
         "1 where `tidemark status` has something to say of the source: an overdue or failed run, a damaged publish "
         "log.",

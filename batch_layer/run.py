@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import structlog
 from pyspark.sql import SparkSession
@@ -57,6 +58,7 @@ def run_batch(
     *,
     full: bool = False,
     unpin: bool = True,
+    overtake: bool = False,
     report: Report = quiet,
     spark: SparkSession | None = None,
     failpoint: Failpoint = reach,
@@ -64,6 +66,7 @@ def run_batch(
 ) -> Manifest:
     """Compute and publish all views of a source; `full` never goes on from an earlier run. Returns the manifest.
 
+    `overtake`: where the speed layer is behind, the run ends where Kafka ends now, and the speed layer jumps there.
     `timeline` collects the phases of the run, also those after the manifest.
 
     LeaseHeld where another run of the source is at work; BatchError where the master dataset or the result is not as
@@ -94,7 +97,8 @@ def run_batch(
             session = spark or spark_session(settings, f"tidemark batch {source}", output=run_log(settings))
         timeline.count_jobs_of(session)
         comparison = Comparison(settings, folder, hand_off.speed_views)
-        run = _Run(session, folder, master, hand_off, comparison, views, report, failpoint, timeline)
+        end = partial(upstream.kafka_end, settings, declared) if overtake else None
+        run = _Run(session, folder, master, hand_off, comparison, views, report, failpoint, timeline, end)
         manifest = run.go(full=full, unpin=unpin)
         if run.has_adopted:  # at the cut of a run that failed: what came since is in this one
             manifest = run.go(full=False, unpin=unpin)
@@ -126,6 +130,8 @@ class _Run:
     report: Report
     failpoint: Failpoint
     timeline: Timeline
+    kafka_end: Callable[[], Cut] | None = None
+    """Of a run that overtakes a speed layer that is behind."""
     has_adopted: bool = False
     """Whether the last run went on with the generation, and so with the cut, of one that failed."""
     behind: str = ""
@@ -147,7 +153,7 @@ class _Run:
         self._finish_last()
         number = publish_log.next_run(self.folder)
         with self.timeline.phase("cut"):
-            opening = self.hand_off.open(number, self._catalog().values(), self.report)
+            opening = self.hand_off.open(number, self._catalog().values(), self.report, self.kafka_end)
             self.has_adopted = opening.is_adopted
             self.failpoint("run.after_open")
             cut = self.master.wait_for(opening, self.hand_off.wait_s, self.report)

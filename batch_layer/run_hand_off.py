@@ -7,7 +7,7 @@ writer of the speed views starts at its cut. The protocol itself is in `hand_off
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,18 +15,19 @@ from typing import TYPE_CHECKING
 import structlog
 from redis.exceptions import RedisError
 
+from batch_layer.announcement import Announcement
 from batch_layer.pruning import PrunePlan, prune
 from hand_off import publish_log
 from hand_off.batch_folder import BatchFolder
 from hand_off.errors import BatchError, RunsUnknown
-from hand_off.generations import Opening, clean_up, open_cut, publish
+from hand_off.generations import Opening, clean_up, complete, open_cut, publish
 from hand_off.publish_log import Entry
 from hand_off.speed_floor import first_run
 from hand_off.speed_views import Outcome, SpeedViews
 from infra.clients.redis import redis_client
 from infra.settings import Settings
 from infra.stack.addresses import addresses
-from master_dataset.cut import cut_to_json, is_below
+from master_dataset.cut import Cut, count_between, cut_to_json, is_below, join
 
 if TYPE_CHECKING:
     from batch_layer.progress import Report  # with Spark, which commands that only look do without
@@ -45,6 +46,9 @@ class HandOff:
     speed_views: SpeedViews | None
     wait_s: float
     grace_s: float = 60.0
+    pause_s: float = 600.0
+    """How long the writer may be kept waiting for a run that overtakes it."""
+    announcement: Announcement | None = None
 
     @classmethod
     @contextmanager
@@ -55,19 +59,29 @@ class HandOff:
             yield cls(folder, None, settings.batch_wait_s)
             return
         with redis_client(settings, where.redis, timeout_s=30) as client:
-            yield cls(folder, SpeedViews(client, folder.source), settings.batch_wait_s, settings.speed_grace_s)
+            views = SpeedViews(client, folder.source)
+            ours = cls(folder, views, settings.batch_wait_s, settings.speed_grace_s, settings.overtake_pause_s)
+            try:
+                yield ours
+            finally:
+                ours.end_announcement()
 
-    def open(self, run: int, catalog: Iterable[str], report: Report) -> Opening:
-        """The cut of a run, or where it has to look for one."""
+    def open(
+        self, run: int, catalog: Iterable[str], report: Report, kafka_end: Callable[[], Cut] | None = None
+    ) -> Opening:
+        """The cut of a run, or where it has to look for one. `kafka_end`: the run overtakes a writer that is behind."""
         views = self.speed_views
         if views is None:
             return ALONE
         try:
             self._drop_below_floor(views)
-            self._wait_until_after_last(views, report)
             newest = publish_log.last(self.folder)
             if newest.run:  # what a run that was killed after its flip did not come to
-                views.runs.publish(newest.run, newest.cut)
+                complete(views, self.folder, newest)
+            if kafka_end is not None and (overtaking := self._begin_to_overtake(views, kafka_end)) is not None:
+                return overtaking
+            self._wait_until_after_last(views, report)
+            newest = publish_log.last(self.folder)
             return open_cut(views, run, catalog, newest.cut)
         except (RedisError, OSError) as error:
             log.warning("without_speed_layer", source=self.folder.source, reason=f"Redis does not answer: {error}")
@@ -80,12 +94,33 @@ class HandOff:
             log.warning("speed_views_dropped", source=self.folder.source, reason="the master table was rebased")
             views.runs.forget()
 
+    def _begin_to_overtake(self, views: SpeedViews, kafka_end: Callable[[], Cut]) -> Opening | None:
+        """None where the run is to be an ordinary one: nobody writes, nothing waits, or readers were rolled back."""
+        meta = views.reader.snapshot().meta
+        if meta is None or views.reader.living_writer() is None or publish_log.pinned(self.folder) is not None:
+            return None
+        # The announcement first: what the writer applies after it does not count for the cut.
+        self.announcement = Announcement(views.runs, self.pause_s)
+        self.announcement.begin()
+        end = join(meta.applied, kafka_end())
+        if count_between(meta.applied, end):
+            return Opening("overtake", end)
+        self.end_announcement()
+        return None
+
+    def end_announcement(self) -> None:
+        """The writer waits for us no more."""
+        if self.announcement is not None:
+            self.announcement.end()
+            self.announcement = None
+
     def publish(self, opening: Opening, entry: Entry) -> None:
         """Let the speed views follow a run that is in the publish log. What fails here is done by the next to look."""
         if self.speed_views is None:
             return
         try:
             outcome = publish(self.speed_views, opening, entry)
+            self.end_announcement()
             write = log.info if outcome in (Outcome.OK, Outcome.ALREADY) else log.warning
             write("handed_off", source=self.folder.source, run=entry.run, mode=opening.mode, outcome=str(outcome))
             clean_up(self.speed_views, self.folder, self.grace_s)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -15,8 +14,12 @@ from typing import Any
 
 import structlog
 
-from batch_layer.deadline import GRACE_S, kill_below
+from batch_layer.backlog import Action
+from batch_layer.backlog_watch import BacklogWatch, NewestRun
+from batch_layer.deadline import GRACE_S
 from batch_layer.failures import note_failure, read_failures
+from batch_layer.run_child import run_child
+from batch_layer.run_sources import sources_to_run, sources_with_views
 from batch_layer.schedule import (
     IS_BUSY,
     SETTLING_S,
@@ -36,18 +39,15 @@ from infra.home import read_json, write_json
 from infra.process_status import ProcessStatus, read_status, status_path, write_status
 from infra.processes import Worker, run_worker
 from infra.settings import Settings, child_environment
-from infra.stack.leash import leashed
 from infra.times import readable_utc
 from master_dataset.cut import Cut, count_between, cut_from_json
-from master_dataset.table.ledger import ledger_file
-from master_dataset.table.paths import table_path
 
 HEARTBEAT_S = 1.0
-LOOK_S = 0.2
+WATCH_S = 1.0
+SOURCES_S = 60.0
+"""How often it is looked up whose backlogs are to be watched."""
 HANGS_S = 2 * GRACE_S
 """After its deadline, for a run to end itself."""
-STOP_S = 10.0
-"""How long a run may take to stop when the scheduler is stopped. The supervisor's patience with us is longer."""
 
 log = structlog.get_logger()
 
@@ -81,7 +81,7 @@ class Newest:
 class Scheduler:
     """Starts the runs that are due, one after the other, and says how things are.
 
-    One thread calls `fire`, another `beat`; any may ask for the `status`.
+    One thread calls `fire` and `relieve`, another `beat`, a third `watch`; any may ask for the `status`.
     """
 
     def __init__(
@@ -91,8 +91,13 @@ class Scheduler:
         command: Callable[[str], list[str]] = run_command,
         clock: Callable[[], float] = time.time,
         is_stopping: Callable[[], bool] = lambda: False,
+        find_watched: Callable[[], Sequence[str]] | None = None,
     ) -> None:
         self.settings = settings
+        self.backlogs = BacklogWatch(settings)
+        self._find_watched = find_watched or find_sources
+        self._watched: tuple[float, Sequence[str]] = (float("-inf"), ())
+        self._to_relieve: dict[str, Action] = {}
         self.schedule = Schedule.of(settings.batch_schedule, settings.batch_schedule_tz)
         self._is_stopping = is_stopping
         self._find_sources = find_sources
@@ -118,6 +123,40 @@ class Scheduler:
                 self._make_runs(after=self._progress.last)
             else:
                 return
+
+    def watch(self) -> bool:
+        """Look how far the speed layer is behind. Whether a run is needed because of that: `relieve` makes it."""
+        looked, sources = self._watched
+        if time.monotonic() - looked > SOURCES_S:
+            sources = list(self._find_watched())
+            self._watched = (time.monotonic(), sources)
+        is_busy = self._running is not None
+        found = dict(self.backlogs.look(sources, self._newest_for_backlog, is_busy=is_busy))
+        if is_busy or self._running is not None:  # one at a time; it is looked at again after that one
+            return False
+        self._to_relieve = found
+        return bool(found)
+
+    def relieve(self) -> None:
+        """Make the runs that backlogs need. The schedule takes no notice of them: what is due stays due."""
+        while self._to_relieve and not self._is_stopping():
+            source, action = self._to_relieve.popitem()
+            self._running = (source, self._clock())
+            self.backlogs.begin(source, action)
+            code = 1
+            try:
+                code = self._make_run(source, *(["--overtake"] if action == Action.OVERTAKE else []))
+            finally:
+                self._running = None
+                self.backlogs.end(source, code, self._newest_for_backlog(source).run)
+
+    def _newest_for_backlog(self, source: str) -> NewestRun:
+        try:
+            newest = self._newest_run(source)
+        except BatchError:
+            newest = Newest()
+        age_s = None if newest.published is None else max(self._clock() - newest.published, 0.0)
+        return NewestRun(newest.run, newest.seconds, age_s)
 
     def next_try(self) -> float | None:
         """When the runs that failed are tried again; None where none has, or somebody made them since."""
@@ -162,7 +201,7 @@ class Scheduler:
         try:
             newest = self._newest_run(source)
         except BatchError as error:
-            return {**nothing, **failed, "trouble": str(error)}
+            return {**nothing, **failed, "backlog": self.backlogs.status(source), "trouble": str(error)}
         last, data_from = self._progress.last, self._data_from(source, newest)
         since = overdue_since(self.schedule, data_from=data_from, began=self._began, now=now, last=last, source=source)
         trouble = ""
@@ -182,6 +221,7 @@ class Scheduler:
             "behind": None if archived is None else count_between(newest.cut, archived),
             "overdue_s": 0.0 if since is None else round(now - since, 1),
             **failed,
+            "backlog": self.backlogs.status(source),
             "trouble": trouble,
         }
 
@@ -244,11 +284,13 @@ class Scheduler:
             last = replace(last, exit_codes={**after.exit_codes, **codes}, tries=after.tries + 1)
             self._remember(replace(self._progress, last=last))
 
-    def _make_run(self, source: str) -> int:
-        log.info("run_started", source=source)
+    def _make_run(self, source: str, *options: str) -> int:
+        log.info("run_started", source=source, options=list(options))
         began, started = time.monotonic(), self._clock()
         limit_s = self.settings.batch_deadline_s and self.settings.batch_deadline_s + HANGS_S
-        code = run_child(self._command(source), child_environment(self.settings), self._is_stopping, limit_s)
+        code = run_child(
+            [*self._command(source), *options], child_environment(self.settings), self._is_stopping, limit_s
+        )
         log.info("run_ended", source=source, exit_code=code, seconds=round(time.monotonic() - began, 1))
         if code not in (0, IS_BUSY) and not self._is_stopping():
             self._report_failure(source, code, started)
@@ -271,56 +313,14 @@ class Scheduler:
         sync_folder(progress_file(self.settings).parent)
 
 
-def run_child(
-    command: Sequence[str], environment: Mapping[str, str], is_stopping: Callable[[], bool], limit_s: float = 0.0
-) -> int:
-    """Run a command until it ends, or until we are to stop; its output goes where ours goes. Returns its exit code.
-
-    It stays in our process group, so that whoever ends that ends it too. After `limit_s` (0: never) it is killed with
-    all that it started: a run has a deadline of its own, and one that is still there hangs or was stopped.
-    """
-    child = subprocess.Popen(leashed(command), stdin=subprocess.DEVNULL, env=dict(environment))
-    began = time.monotonic()
-    while not is_stopping():
-        try:
-            return child.wait(LOOK_S)
-        except subprocess.TimeoutExpired:
-            if limit_s and time.monotonic() - began > limit_s:
-                log.warning("run_hung", pid=child.pid, seconds=round(limit_s), setting="batch_deadline_s")
-                break
-    child.terminate()
-    try:
-        return child.wait(STOP_S)
-    except subprocess.TimeoutExpired:
-        kill_below(child.pid)  # first: once it is gone, nobody knows what it started
-        child.kill()
-        return child.wait()
-
-
-def sources_with_views(settings: Settings) -> list[str]:
-    """The declared sources that any view is declared of: those that batch runs are made for."""
-    from views.declarations import declared_by
-
-    declared = declared_by(settings)
-    return [name for name in declared.sources if declared.views_of(name)]
-
-
-def sources_to_run(settings: Settings) -> list[str]:
-    """Those of them that anything was archived of: a source without events has no run, and lacks none."""
-    return [source for source in sources_with_views(settings) if _is_archived(settings, source)]
-
-
-def _is_archived(settings: Settings, source: str) -> bool:
-    """Whether a master table has more than the commit that made it. Where that is unclear, the run says what is up."""
-    table = table_path(settings, source)
-    commits = (table / "_delta_log").glob("*.json")
-    return ledger_file(table).is_file() or any(path.stem != f"{0:020}" for path in commits)
-
-
 def run_scheduler(
-    worker: Worker, find_sources: Callable[[], Sequence[str]], command: Callable[[str], list[str]] = run_command
+    worker: Worker,
+    find_sources: Callable[[], Sequence[str]],
+    command: Callable[[str], list[str]] = run_command,
+    find_watched: Callable[[], Sequence[str]] | None = None,
 ) -> None:
     """Follow the schedule until told to stop."""
+    from apscheduler.jobstores.base import ConflictingIdError
     from apscheduler.schedulers.blocking import BlockingScheduler
 
     from batch_layer.metrics import ScheduleMetrics
@@ -328,9 +328,10 @@ def run_scheduler(
     settings = worker.settings
     if not settings.batch_schedule:
         raise BatchError("batch_schedule is empty, so there is nothing to schedule. Set it, like '15 3 * * *'.")
-    ours = Scheduler(settings, find_sources, command, is_stopping=lambda: worker.is_stopping)
+    ours = Scheduler(settings, find_sources, command, is_stopping=lambda: worker.is_stopping, find_watched=find_watched)
     scheduler = BlockingScheduler(
-        executors={name: {"type": "threadpool", "max_workers": 1} for name in ("default", "heartbeat")}, timezone=UTC
+        executors={name: {"type": "threadpool", "max_workers": 1} for name in ("default", "heartbeat", "watch")},
+        timezone=UTC,
     )
     always: dict[str, Any] = {"coalesce": True, "max_instances": 1, "misfire_grace_time": None}
 
@@ -347,11 +348,17 @@ def run_scheduler(
             when = datetime.fromtimestamp(next_try, UTC)
             scheduler.add_job(fire, "date", run_date=when, id="next_try", replace_existing=True, **always)
 
+    def watch() -> None:
+        if not worker.is_stopping and ours.watch():
+            with suppress(ConflictingIdError):  # it is waiting for its turn already, or at work
+                scheduler.add_job(ours.relieve, "date", id="relieve", **always)
+
     ours.beat()
     # At once, for what was missed while we were down; then at each due time, however late: what a sleeping machine
     # missed is made up by one run. The heartbeat wakes the loop, whose own waiting does not notice such a sleep.
     scheduler.add_job(fire, ours.schedule.trigger, next_run_time=datetime.now(UTC), **always)
     scheduler.add_job(beat, "interval", seconds=HEARTBEAT_S, executor="heartbeat", **always)
+    scheduler.add_job(watch, "interval", seconds=WATCH_S, executor="watch", **always)
     metrics = ScheduleMetrics(lambda: ours.status(time.time()))
     with worker.metrics(settings.scheduler_metrics_port, metrics) as address:
         log.info("scheduled", cron=settings.batch_schedule, zone=settings.batch_schedule_tz, metrics=address)
@@ -360,7 +367,12 @@ def run_scheduler(
 
 def main() -> int:
     """The program."""
-    return run_worker("scheduler", lambda worker: run_scheduler(worker, lambda: sources_to_run(worker.settings)))
+
+    def run(worker: Worker) -> None:
+        settings = worker.settings
+        run_scheduler(worker, lambda: sources_to_run(settings), find_watched=lambda: sources_with_views(settings))
+
+    return run_worker("scheduler", run)
 
 
 if __name__ == "__main__":

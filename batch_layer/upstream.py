@@ -9,8 +9,11 @@ from infra.errors import InfraError
 from infra.process_status import MAX_AGE_S, read_status, status_path
 from infra.settings import Settings
 from infra.stack.addresses import addresses
+from master_dataset.cut import Cut
 from master_dataset.errors import MasterDatasetError
-from master_dataset.kafka.positions import read_positions
+from master_dataset.kafka.positions import Positions, logical_positions, read_positions
+from master_dataset.table import coverage
+from master_dataset.table.paths import table_path
 from views.source import Source
 
 TIMEOUT_S = 5.0
@@ -37,13 +40,25 @@ def refusal(settings: Settings, source: str) -> Refusal | None:
 
 def has_records(settings: Settings, source: Source) -> bool:
     """Whether Kafka holds records of a source; False also where it does not answer."""
+    found = _positions(settings, source)
+    return found is not None and any(found.latest[partition] > first for partition, first in found.earliest.items())
+
+
+def kafka_end(settings: Settings, source: Source) -> Cut:
+    """Where Kafka ends now, in logical offsets; empty where it does not answer."""
+    found = _positions(settings, source)
+    return {} if found is None else found.latest
+
+
+def _positions(settings: Settings, source: Source) -> Positions | None:
     where = addresses(settings).kafka
     if where.endswith(":0"):  # no broker was ever started on this home
-        return False
+        return None
     from kafka.errors import KafkaError
 
+    table = table_path(settings, source.name)
+    held = coverage.of(table) if table.is_dir() else coverage.Coverage()
     try:
-        found = read_positions(settings, where, source, TIMEOUT_S)
+        return logical_positions(read_positions(settings, where, source, TIMEOUT_S), held.offset_base)
     except (MasterDatasetError, InfraError, KafkaError, OSError):
-        return False
-    return any(found.latest[partition] > first for partition, first in found.earliest.items())
+        return None

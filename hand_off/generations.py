@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from hand_off import publish_log
 from hand_off.batch_folder import BatchFolder
 from hand_off.log_follower import LogFollower
 from hand_off.publish_log import Entry
@@ -31,8 +32,9 @@ class Opening:
 
     `open`: it is what the speed layer has applied, and the writer goes on from there in a new generation. `takeover`:
     nobody writes, the cut will be the master dataset's (at least `cut`), and the speed views start again there.
-    `alone`: Redis is empty or away, or there is no speed layer: the cut is the master dataset's, and the next writer
-    starts there.
+    `overtake`: the writer is far behind; the cut will be the master dataset's (at least `cut`), and the writer, which
+    lives, goes on there. `alone`: Redis is empty or away, or there is no speed layer: the cut is the master dataset's,
+    and the next writer starts there.
     """
 
     mode: str
@@ -65,9 +67,27 @@ def open_cut(speed_views: SpeedViews, run: int, catalog: Iterable[str], least: C
 
 def publish(speed_views: SpeedViews, opening: Opening, entry: Entry) -> Outcome:
     """After the durable append: let the speed views follow."""
+    if opening.mode == "overtake":
+        return speed_views.runs.overtake(entry.run, entry.cut, entry.catalog.values())
     if opening.mode == "takeover":
         return speed_views.runs.takeover(opening.token, entry.run, entry.cut, entry.catalog.values())
     return speed_views.runs.publish(entry.run, entry.cut)
+
+
+def complete(speed_views: SpeedViews, folder: BatchFolder, newest: Entry) -> Outcome:
+    """Complete the hand-off of the last entry of the log, whose run may have ended after its append.
+
+    Where its generation is there, the run is published. Else the speed views jump to its cut, as in an overtake, unless
+    they are past it. Readers that were rolled back keep their generations.
+    """
+    outcome = speed_views.runs.publish(newest.run, newest.cut)
+    if outcome != Outcome.NO_GENERATION or publish_log.pinned(folder) is not None:
+        return outcome
+    reach("clean_up.before_overtake")
+    outcome = speed_views.runs.overtake(newest.run, newest.cut, newest.catalog.values())
+    if outcome == Outcome.OK:
+        log.info("overtaken_late", source=folder.source, run=newest.run)
+    return outcome
 
 
 def clean_up(
@@ -91,7 +111,7 @@ def clean_up(
     if snapshot.meta is None:
         return
     reach("clean_up.before_publish")
-    if newest.run > snapshot.meta.published and speed_views.runs.publish(newest.run, newest.cut) == Outcome.OK:
+    if newest.run > snapshot.meta.published and complete(speed_views, folder, newest) == Outcome.OK:
         log.info("published_late", source=folder.source, run=newest.run)
         snapshot = speed_views.reader.snapshot()
     pinned = entries.pinned()

@@ -217,6 +217,7 @@ SCENARIOS = (
     Scenario("rebase and flush", SHORT, (OLD, NEW), losses=1, rebases=1, later=LATER, lean=True),
     Scenario("rebase and rollback", SHORT, (OLD, NEW), losses=1, saves=1, rebases=1, later=LATER, writers=1),
     Scenario("overtake beside takeover", SAME, (OLD, OLD, NEW), takeovers=1, overtakes=1, lean=True, writers=1),
+    Scenario("overtake beside adopt", SAME, (OLD, NEW, NEW), overtakes=1, adopts=1, lean=True, writers=1),
 )
 
 # only with --full, which also keeps full zombies in every scenario (minutes)
@@ -682,9 +683,15 @@ class Model:
             yield f"publish {'refused' if redis is None else 'OK'}", s._replace(redis=redis or r), end
 
     def other_steps(self, s: World) -> Iterator[tuple[str, World]]:
-        """Retire, loss of Redis, and the rebase."""
+        """Retire, loss of Redis, the rebase, and an overtake that somebody completes after a run's append."""
         r = s.redis
         yield from self.rebase_steps(s)
+        if self.sc.overtakes and r.applied is not None:
+            last = s.log[-1]
+            if all((g.run, g.frm) != (last.run, last.cut) for g in r.gens):
+                redis = self.lua_overtake(s, last.run, RunState("durable", last.cut, OVERTAKE))
+                if redis is not None:
+                    yield f"somebody overtakes with run {last.run}", s._replace(redis=redis)
         if r.applied is not None:
             at = next((i for i, g in enumerate(r.gens) if g.run == r.published), 0)
             if self.mut == "retire_too_early":

@@ -34,6 +34,7 @@ from master_dataset.kafka.logical_records import with_logical_offsets
 from master_dataset.kafka.offset_base import to_kafka, to_logical
 from speed_layer.batch_size import BatchSize
 from speed_layer.micro_batch import Delta, delta_of
+from speed_layer.pause import Pause
 from speed_layer.polling import BUSY_MS, Polling, delay_setter
 from speed_layer.redis_share import RedisShare
 from speed_layer.seen_ids import SeenBatch, SeenIds, to_bytes
@@ -47,6 +48,8 @@ from views.view import View
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
+PAUSE_LOOK_S = 0.1
+"""How often a micro-batch that waits for a run checks whether that is still under way."""
 CHECK_S = 0.5
 """How often the stream checks that Redis is where it left it."""
 RECORDS_A_TASK = 20_000
@@ -165,7 +168,11 @@ class Stream:
     """Called after each micro-batch that Redis took."""
     share: RedisShare | None = None
     """What the source may take of Redis; None: all of it."""
+    pause: Pause | None = None
+    """Whether micro-batches wait for a run that overtakes; None: they never do."""
     failpoint: Callable[[str], None] = field(default=reach)
+    _ending: threading.Event = field(default_factory=threading.Event, init=False)
+    """Set once, before the query is stopped: a micro-batch that waits then is not taken."""
     _query: StreamingQuery | None = field(default=None, init=False)
     _polling: Polling | None = field(default=None, init=False)
     _refused: Outcome | None = field(default=None, init=False)
@@ -225,6 +232,7 @@ class Stream:
         except Exception as error:  # Redis does not answer, say: the query would find out too
             watching = error
         finally:
+            self._ending.set()
             query.stop()
         if self._refused == Outcome.FENCED or (self._refused is None and found == EndReason.FENCED):
             return Ended(EndReason.FENCED, applied=self._micro_batches)
@@ -258,6 +266,8 @@ class Stream:
             raise
 
     def _take(self, rows: DataFrame, batch_id: int) -> None:
+        if self._must_end():
+            return
         began = time.monotonic()
         end = to_logical(self.base, planned_end(self.checkpoint, batch_id, self.source.topic))
         self.failpoint("speed.before_read")
@@ -288,6 +298,15 @@ class Stream:
         pace.seconds = time.monotonic() - began
         pace.all_seconds += pace.seconds
         self.on_applied()
+
+    def _must_end(self) -> bool:
+        """Wait while a run is going to overtake us. True: the stream ends, and this micro-batch is not taken.
+
+        Spark may take that for done and begin the next one, which is not taken either: the checkpoint is disposable.
+        """
+        while self.pause is not None and not self._ending.is_set() and self.pause.holds():
+            self._ending.wait(PAUSE_LOOK_S)
+        return self._ending.is_set()
 
     def _apply(self, delta: Delta, end: Cut) -> None:
         name = new_id()

@@ -23,7 +23,7 @@ from redis.exceptions import RedisError
 from hand_off import definitions, publish_log
 from hand_off.batch_folder import BatchFolder
 from hand_off.errors import BatchError, Fenced, SparkEnded, SpeedError
-from hand_off.generations import clean_up
+from hand_off.generations import clean_up, complete
 from hand_off.lag import EndHistory, KafkaEnd
 from hand_off.log_follower import LogFollower
 from hand_off.speed_floor import first_run, waiting_for_run
@@ -52,6 +52,7 @@ from master_dataset.table import coverage
 from master_dataset.table.paths import table_path
 from speed_layer.batch_size import BatchSize
 from speed_layer.failures import check_eviction, has_ended, one_line
+from speed_layer.pause import Pause
 from speed_layer.redis_share import RedisShare
 from speed_layer.seen_id_loader import first_time_ms, is_lacking, load_seen_ids
 from speed_layer.seen_ids import SeenIds, from_bytes
@@ -99,6 +100,7 @@ class SourceWriter:
         self.speed_views = SpeedViews(redis_client(self.settings, where.redis, timeout_s=30), self.source.name)
         sources = sorted({view.source.name for view in self.declarations.views.values()})
         self._share = RedisShare.of(self.speed_views.client, self.source.name, sources)
+        self._pause = Pause(self.settings.overtake_pause_s, self.speed_views.reader.is_overtaken)
         self._writer: SpeedWriter | None = None
         self._cleaned_up = 0.0
 
@@ -154,7 +156,8 @@ class SourceWriter:
         stream = Stream(
             self.settings, self.source, Columns(views), writer, meta.applied, gid, seen_ids, checkpoint, limit,
             base.base, self.batch_size, self.pace, followed=self.declarations.followed_views(self.source.name),
-            on_applied=self._clear_error, share=self._share, failpoint=self.failpoint,
+            on_applied=self._clear_error, share=self._share, pause=self._pause,
+            failpoint=self.failpoint,
         )  # fmt: skip
         stream.start(self.spark, self.bootstrap, begin)
         self.stream, self.starts = stream, self.starts + 1
@@ -300,7 +303,7 @@ class SourceWriter:
             writer.init(newest.run, newest.cut, newest.catalog.values(), positions.topic_id)
             self.failpoint("speed.after_init")
         elif newest.run > snapshot.meta.published:
-            self.speed_views.runs.publish(newest.run, newest.cut)
+            complete(self.speed_views, self.folder, newest)
         writer.heartbeat(ALIVE_S, problem=self.error)
         snapshot = self.speed_views.reader.snapshot()
         if snapshot.epoch != writer.token or snapshot.meta is None:
@@ -389,6 +392,7 @@ class SourceWriter:
             "copies": self.pace.duplicates,
             "marks": self._seen_id_count(),
             "starts": self.starts,
+            "waits_for_run": self._pause.is_held,
             "refused": self.error,
         }
 

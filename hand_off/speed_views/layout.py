@@ -12,6 +12,7 @@
     tidemark:{web}:alive                        token of the living writer, and for how many ms its heartbeat is valid
     tidemark:{web}:looked                       Kafka's end when the writer last read it, when all of it was applied,
                                                 and why the writer cannot go on
+    tidemark:{web}:overtaking                   there while a run is going to overtake the writer; it ends by itself
     tidemark:{web}:touched                      the change log: what the newest micro-batches changed (change_log.py)
     tidemark:{web}:v:<gid>:<view>               buckets of a view that have states, by time
     tidemark:{web}:v:<gid>:<view>:<bucket>      key -> state
@@ -50,6 +51,8 @@ class Layout:
         self.epoch, self.meta, self.generations, self.seen, self.known, self.alive, self.looked, self.change_log = (
             self.prefix + name for name in ("epoch", META, "gens", "seen", "gids", "alive", "looked", CHANGE_LOG)
         )
+
+        self.overtaking = self.prefix + "overtaking"
 
     @property
     def data_prefix(self) -> str:

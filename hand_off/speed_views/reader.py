@@ -132,6 +132,15 @@ class SpeedReader:
         token, _, max_ms = (reply or b"").decode().partition(" ")
         return token if token and left_ms <= int(max_ms or 0) else None
 
+    def is_overtaken(self) -> bool:
+        """Whether a run has announced that it is going to overtake the writer."""
+        return bool(self._client.exists(self._layout.overtaking))
+
+    def kafka_end(self) -> Cut | None:
+        """Where Kafka ended when the writer last reported it; None where it never did."""
+        reply: Any = self._client.hget(self._layout.looked, "end")
+        return None if reply is None else cut_of(reply)
+
     def read_states(self, gid: str, groups: Sequence[Group]) -> list[bytes | None]:
         """The states of these groups now; None where a group has none."""
         by_bucket: dict[tuple[str, int], list[int]] = {}

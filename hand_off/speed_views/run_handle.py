@@ -1,4 +1,4 @@
-"""What batch runs do to the speed views of a source: open a generation, publish, take over, retire, sweep."""
+"""What batch runs do to the speed views of a source: open a generation, publish, take over, overtake, retire, sweep."""
 
 from __future__ import annotations
 
@@ -44,6 +44,24 @@ class RunHandle:
     def takeover(self, token: str, run: int, cut: Cut, catalog: Iterable[str]) -> Outcome:
         """The second step, after the durable append: the speed views start again at the run's cut."""
         return self._scripts.outcome("takeover", token, run, cut_text(cut), new_generation(run, cut, catalog))
+
+    def overtake(self, run: int, cut: Cut, catalog: Iterable[str]) -> Outcome:
+        """After the durable append of a run at the master's end: its living writer goes on at the run's cut.
+
+        BEHIND where the speed layer is past the cut on some partition: then there is no backlog any more. Anybody may
+        repeat it for the last entry of the publish log, where that has no generation.
+        """
+        return self._scripts.outcome("overtake", run, cut_text(cut), new_generation(run, cut, catalog))
+
+    def announce(self, seconds: float) -> None:
+        """Announce that a run is going to overtake the writer, which may wait for it instead of computing what the run
+        will skip. The announcement ends by itself. No answer depends on it.
+        """
+        self._scripts.client.set(self._scripts.layout.overtaking, b"1", px=max(int(seconds * 1000), 1))
+
+    def withdraw(self) -> None:
+        """End the announcement."""
+        self._scripts.client.delete(self._scripts.layout.overtaking)
 
     def retire(self, first: str) -> int:
         """Drop the generations before this one, except those still needed. Returns how many were dropped."""

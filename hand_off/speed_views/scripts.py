@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).parents[1] / "lua"
 NAMES = (
-    "start", "snapshot", "init", "load", "apply", "open", "adopt", "publish", "fence", "takeover", "retire", "sweep",
-    "heartbeat", "answer", "forget",
+    "start", "snapshot", "init", "load", "apply", "open", "adopt", "publish", "fence", "takeover", "overtake", "retire",
+    "sweep", "heartbeat", "answer", "forget",
 )  # fmt: skip
 
 

@@ -238,6 +238,39 @@ class BatchSettings(BaseModel):
             "`tidemark verify`. About 2 KB of memory each."
         ),
     )
+    overtake_behind_events: int = Field(
+        default=50_000,
+        ge=0,
+        description=(
+            "Number of events that the speed layer is behind at which the scheduler considers a run at the end of the "
+            "master dataset, to which the speed layer jumps; 0: never."
+        ),
+    )
+    overtake_behind_s: float = Field(
+        default=30,
+        ge=0,
+        description=(
+            "Such a run is started only if the speed layer, at its measured rate, would need longer than this many "
+            "seconds, and longer than the run, to work through what it is behind."
+        ),
+    )
+    overtake_pause_s: float = Field(
+        default=600,
+        ge=0,
+        description=(
+            "Seconds that the speed layer waits for such a run, instead of computing what the run will skip; 0: it "
+            "does not wait. A run that dies is not waited for."
+        ),
+    )
+    overtake_redis_share: float = Field(
+        default=0.4,
+        gt=0,
+        le=1,
+        description=(
+            "Share of Redis's memory that the speed views of a source may take before the scheduler starts a batch "
+            "run, which frees them."
+        ),
+    )
     batch_retry_s: float = Field(
         default=300,
         ge=0,

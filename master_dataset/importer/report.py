@@ -26,6 +26,12 @@ class ImportOutcome:
     tally: Tally
     sent_now: int
     seconds: float
+    in_answers: bool | None = None
+    """Whether the answers hold what was sent now; None: that was not waited for."""
+    answers_s: float | None = None
+    """How long it was waited for after all files were sent."""
+    not_in_answers: str = ""
+    """Why the answers do not hold it."""
 
     def as_json(self) -> dict[str, Any]:
         """For `--output json`."""
@@ -40,6 +46,9 @@ class ImportOutcome:
             "refused": self.tally.refused,
             "sent_now": self.sent_now,
             "seconds": round(self.seconds, 3),
+            "in_answers": self.in_answers,
+            "answers_seconds": None if self.answers_s is None else round(self.answers_s, 3),
+            "not_in_answers": self.not_in_answers,
             "reasons": reasons,
         }
 
@@ -86,4 +95,11 @@ def print_outcomes(outcomes: list[ImportOutcome]) -> None:
     for outcome in outcomes:
         if outcome.note:
             terminal.out.print(f"{outcome.file}: {outcome.note}.", highlight=False, markup=False)
+    for outcome in outcomes[-1:]:  # all files were waited for together
+        if outcome.in_answers:
+            text = f"The answers hold all events, {outcome.answers_s or 0:.1f} s after the last one was sent."
+            terminal.out.print(text, highlight=False, markup=False)
+        elif outcome.in_answers is False:
+            text = f"The answers do not hold all events yet: {outcome.not_in_answers}."
+            terminal.out.print(text, highlight=False, markup=False)
     terminal.print_result(reasons, "table")

@@ -10,7 +10,7 @@ SMALL = {scenario.name: scenario for scenario in SCENARIOS}
 """Explored in a second or two each. `python -m hand_off.model` explores all of them."""
 
 
-@pytest.mark.parametrize("name", ["hand-off, lost replies", "takeover", "adopt, new views", "rebase"])
+@pytest.mark.parametrize("name", ["hand-off, lost replies", "takeover", "adopt, new views", "overtake", "rebase"])
 def test_invariants_hold_in_every_reachable_state(name: str) -> None:
     assert Model(SMALL[name]).explore() > 1_000
 
@@ -28,6 +28,9 @@ def test_invariants_hold_in_every_reachable_state(name: str) -> None:
         ("draft_takeover_seen_ids", "takeover", "I1"),
         ("rebase_at_master", "rebase", "I8"),
         ("rebase_no_floor", "rebase", "I1"),
+        ("overtake_back", "overtake", "I2"),
+        ("overtake_seen_ids", "overtake", "I1"),
+        ("overtake_keeps_gens", "overtake", "I1"),
         ("append_unconditional", "two runs, new views", "I3"),
     ],
 )

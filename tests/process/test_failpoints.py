@@ -16,7 +16,15 @@ import pytest
 
 from infra import failpoints
 from tests.conftest import wait_until
-from torture.faults.failpoints import AT_START, IN_COMMANDS, IN_RUNS, IN_SERVICES, IN_STORES, WITHOUT_REDIS
+from torture.faults.failpoints import (
+    AT_START,
+    IN_COMMANDS,
+    IN_OVERTAKES,
+    IN_RUNS,
+    IN_SERVICES,
+    IN_STORES,
+    WITHOUT_REDIS,
+)
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("infra", "master_dataset", "hand_off", "batch_layer", "speed_layer", "serving_layer", "tidemark")
@@ -78,7 +86,7 @@ IN_REBASES = ("rebase.before_floor", "rebase.after_floor", "rebase.after_commit"
 
 def test_each_place_in_the_code_is_a_fault_of_the_programme() -> None:
     placed = {name for package in PACKAGES for path in (ROOT / package).rglob("*.py") for name in _placed(path)}
-    assert placed == {*IN_SERVICES, *IN_RUNS, *IN_COMMANDS, *IN_STORES, *IN_RESTORES, *IN_REBASES}
+    assert placed == {*IN_SERVICES, *IN_RUNS, *IN_COMMANDS, *IN_STORES, *IN_RESTORES, *IN_REBASES, *IN_OVERTAKES}
     assert {*AT_START, *WITHOUT_REDIS} <= {*IN_SERVICES}
 
 

@@ -22,13 +22,12 @@ from prometheus_client import CollectorRegistry
 
 from batch_layer.failures import Failures, note_failure, noted, read_failures
 from batch_layer.metrics import ScheduleMetrics
+from batch_layer.run_child import run_child
+from batch_layer.run_sources import sources_to_run, sources_with_views
 from batch_layer.scheduler import (
     Scheduler,
     progress_file,
-    run_child,
     run_command,
-    sources_to_run,
-    sources_with_views,
     status_file,
 )
 from hand_off import publish_log
@@ -338,7 +337,7 @@ def test_command_is_one_that_the_command_line_knows() -> None:
 
 
 def test_child_that_does_not_want_to_stop_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("batch_layer.scheduler.STOP_S", 0.2)
+    monkeypatch.setattr("batch_layer.run_child.STOP_S", 0.2)
     mark = tmp_path / "deaf"
     code = (
         "import signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
@@ -352,7 +351,7 @@ def test_run_that_hangs_is_killed_with_all_that_it_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_stopped: bool
 ) -> None:
     """Its JVM would otherwise hold memory and files for ever."""
-    monkeypatch.setattr("batch_layer.scheduler.STOP_S", 0.2)
+    monkeypatch.setattr("batch_layer.run_child.STOP_S", 0.2)
     mark = tmp_path / "grandchild"
     code = (
         "import os, signal, subprocess, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
@@ -406,6 +405,7 @@ def test_overdue_run_is_told_by_the_check_until_there_is_one(
         "overdue_s": HOUR,
         "failed_runs": 0,
         "failing_since": None,
+        "backlog": {"action": "none", "behind": None, "catch_up_s": None, "reason": ""},
         "trouble": found["web"]["trouble"],
     }
     assert (found["ads"]["overdue_s"], found["ads"]["trouble"]) == (0.0, "")
@@ -556,7 +556,8 @@ def test_overdue_run_is_in_the_metrics_until_there_is_one(here: Settings, runs: 
     ours = scheduler(here, runs, clock)
     assert metrics(ours, MIDNIGHT) == {
         "run web": 5, "run ads": 0, "run_age_seconds web": 60, "run_duration_seconds web": 9,
-        "overdue_seconds web": 0, "overdue_seconds ads": 0, "trouble web": 0, "trouble ads": 0, "failed_tries": 0,
+        "overdue_seconds web": 0, "overdue_seconds ads": 0, "overtaking web": 0, "overtaking ads": 0,
+        "trouble web": 0, "trouble ads": 0, "failed_tries": 0,
         "failed_runs web": 0, "failed_runs ads": 0, "last_success_timestamp_seconds web": MIDNIGHT - 50,
     }  # fmt: skip
     late = metrics(ours, DUE + 2 * HOUR)

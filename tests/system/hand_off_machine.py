@@ -1,9 +1,9 @@
 """The hand-off on a real Redis and a real publish log, in any order: what hypothesis drives in test_speed_views.py.
 
-Two writers (each may be the other's zombie), batch runs, takeovers, retiring, sweeping, a Redis that is lost or falls
-back to an older moment. Between two steps everybody may pause for ever, which is what a crash looks like from outside.
-The Kafka log is fixed: that an event arrives is the free choice of where a micro-batch ends. A state is the multiset of
-what was counted, written as its sorted letters, so that no two ways to be wrong can cancel out.
+Two writers (each may be the other's zombie), batch runs, takeovers, overtakes, retiring, sweeping, a Redis that is lost
+or falls back to an older moment. Between two steps everybody may pause for ever, which is what a crash looks like from
+outside. The Kafka log is fixed: that an event arrives is the free choice of where a micro-batch ends. A state is the
+multiset of what was counted, written as its sorted letters, so that no two ways to be wrong can cancel out.
 
 After every step a reader that holds any run of the publish log is answered rightly or not at all.
 """
@@ -120,7 +120,7 @@ class Writer:
         if self.kept.meta is None:
             self.speed_views.writer(self.token).init(self.newest.run, self.newest.cut, self.newest.catalog.values())
         elif self.newest.run > self.kept.meta.published:
-            self.speed_views.runs.publish(self.newest.run, self.newest.cut)
+            generations.complete(self.speed_views, self.folder, self.newest)
         kept = self.speed_views.reader.snapshot()
         if kept.epoch != self.token or kept.meta is None:
             self.crash()
@@ -251,6 +251,8 @@ def _happenings() -> st.SearchStrategy[Happening]:
         (2, "run_adopts", (catalog,)),
         (1, "run_fences", (catalog,)),
         (2, "run_takes_over", (catalog, more)),
+        (2, "run_begins_to_overtake", (catalog, more)),
+        (2, "run_overtakes", (catalog, more)),
         (8, "run_goes_on", (which, more)),
         (3, "run_ends", (which, more)),
         (1, "run_crashes", (which,)),
@@ -349,6 +351,21 @@ class HandOff(RuleBasedStateMachine):
         self.run_fences(catalog)
         self.run_ends(0, more)
 
+    def run_begins_to_overtake(self, catalog: int, more: More) -> None:
+        """A run at the master's end, which is `more` offsets past what is applied. The writer goes on meanwhile."""
+        meta = self.speed_views.reader.snapshot().meta
+        number = publish_log.next_run(self.folder)
+        if meta is None:
+            self.runs.append(Run(number, Opening("alone", {}), CATALOGS[catalog]))
+            return
+        cut = {p: min(meta.applied.get(p, 0) + more[p], END[p]) for p in END}
+        self.runs.append(Run(number, Opening("overtake", cut), CATALOGS[catalog]))
+
+    def run_overtakes(self, catalog: int, more: More) -> None:
+        """The whole of an overtake, undisturbed."""
+        self.run_begins_to_overtake(catalog, more)
+        self.run_ends(0)
+
     def run_goes_on(self, which: int, more: More = (0, 0)) -> None:
         """The durable append of a run, or what comes after it. Of several runs the newest is number 0."""
         if not self.runs:
@@ -373,7 +390,7 @@ class HandOff(RuleBasedStateMachine):
     def append(self, run: Run, more: More) -> None:
         """Compute what is below the cut, then the durable append. An opened cut is fixed, others are the master's."""
         cut = run.opening.cut
-        if run.opening.mode != "open":
+        if run.opening.mode not in ("open", "overtake"):
             begin = cut if run.opening.mode == "takeover" else self.log[-1].cut
             cut = {p: min(begin.get(p, 0) + more[p], END[p]) for p in END}
         try:

@@ -479,6 +479,70 @@ def test_a_takeover_does_not_undo_a_newer_run(owned: Owned) -> None:
     assert published(owned.speed_views) == 5
 
 
+# ---- overtake ----------------------------------------------------------------
+
+
+def test_an_overtake_moves_the_living_writer_to_its_cut(owned: Owned) -> None:
+    owned.apply(ZERO, ONE, (0, b"k", b"1"))
+    old, flying = owned.gid, owned.batch(ONE, TWO, (0, b"k", b"2"))
+    assert owned.speed_views.runs.overtake(1, {0: 5}, [OTHER]) == Outcome.OK
+    kept = owned.speed_views.reader.snapshot()
+    assert kept.epoch == owned.token, "the writer is not fenced"
+    assert kept.meta == ({0: 5}, ONE, 1, HORIZON_MS, "", kept.generations[0].gid), (
+        "the seen ids of what was skipped are still to be loaded"
+    )
+    assert [(each.run, each.start, each.views) for each in kept.generations] == [(1, {0: 5}, (OTHER,))]
+    assert owned.writer.apply(flying) == Outcome.RESTART, "what was in flight"
+    assert owned.apply({0: 5}, {0: 6}) == Outcome.LOAD
+    assert owned.speed_views.runs.unswept() == [old]
+    assert owned.speed_views.reader.answer(0, ZERO, [StateRange(VIEW)]).outcome == Outcome.REFUSED
+
+
+def test_an_overtake_to_where_the_writer_is_makes_it_try_again(owned: Owned) -> None:
+    owned.apply(ZERO, ONE)
+    flying = owned.batch(ONE, TWO)
+    assert owned.speed_views.runs.overtake(1, ONE, [VIEW]) == Outcome.OK
+    assert owned.writer.apply(flying) == Outcome.RETRY, "into the new generation"
+
+
+@pytest.mark.parametrize("cut", [{0: 1}, {1: 9}, {0: 1, 1: 1, 2: 7}, {}])
+def test_an_overtake_never_goes_back(owned: Owned, redis: Redis, cut: Cut) -> None:
+    owned.apply(ZERO, {0: 2, 1: 1})
+    before = everything(redis)
+    assert owned.speed_views.runs.overtake(1, cut, [VIEW]) == Outcome.BEHIND
+    assert everything(redis) == before
+
+
+def test_an_overtake_is_repeated_without_effect_and_undoes_no_newer_run(owned: Owned, redis: Redis) -> None:
+    assert owned.speed_views.runs.overtake(5, TWO, [VIEW]) == Outcome.OK
+    before = everything(redis)
+    assert owned.speed_views.runs.overtake(5, TWO, [VIEW]) == Outcome.ALREADY
+    assert owned.speed_views.runs.overtake(4, {0: 3}, [VIEW]) == Outcome.OLD
+    assert everything(redis) == before
+
+
+def test_there_is_nothing_to_overtake_where_redis_was_lost(empty: SpeedViews, redis: Redis) -> None:
+    assert empty.runs.overtake(1, TWO, [VIEW]) == Outcome.NO_META
+    assert not everything(redis)
+
+
+def test_an_overtake_frees_memory_that_is_full(owned: Owned, redis: Redis) -> None:
+    owned.apply(ZERO, ONE, (0, b"k", b"1"))
+    with full_memory(redis):
+        assert owned.speed_views.runs.overtake(1, TWO, [VIEW]) == Outcome.OK
+        (old,) = owned.speed_views.runs.unswept()
+        assert owned.speed_views.runs.sweep(old) == 1
+
+
+def test_an_announced_overtake_ends_by_itself(owned: Owned, redis: Redis) -> None:
+    assert not owned.speed_views.reader.is_overtaken()
+    owned.speed_views.runs.announce(60)
+    assert owned.speed_views.reader.is_overtaken()
+    assert 0 < redis.pttl(owned.speed_views.layout.overtaking) <= 60_000
+    owned.speed_views.runs.withdraw()
+    assert not owned.speed_views.reader.is_overtaken()
+
+
 # ---- retire and sweep ----------------------------------------------------------
 
 

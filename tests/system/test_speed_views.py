@@ -55,6 +55,8 @@ class Sabotage(NamedTuple):
 
 TAKEN_OVER = [("writer_counts", 0, ONE), ("run_takes_over", 0, (3, 1))]
 """A takeover has gone past events that the speed layer never saw."""
+OVERTAKEN = [("writer_counts", 0, ONE), ("run_overtakes", 0, (3, 1))]
+"""An overtake has gone past events that the speed layer never saw, while its writer lives."""
 
 SABOTAGES = {
     "a writer that starts is not the only one": Sabotage(
@@ -152,6 +154,27 @@ SABOTAGES = {
     ),
     "what a takeover went past has no marks": Sabotage(
         "takeover", "'applied', ARGV[3],", "'applied', ARGV[3], 'marked', ARGV[3],", TAKEN_OVER
+    ),
+    "an overtake takes back a newer run": Sabotage(
+        "overtake", "tonumber(published) >= tonumber(ARGV[1])", "false",
+        [
+            ("writer_counts", 0, ONE), ("run_begins_to_overtake", 0, ONE), ("run_goes_on", 0),
+            ("writer_counts", 0, ONE), ("run_opens", 0), ("run_ends", 0), ("run_ends", 0),
+        ],
+    ),
+    "an overtake goes back behind a writer that is past it": Sabotage(
+        "overtake", "offset > (cut[partition] or 0)", "false",
+        [
+            ("writer_counts", 0, ONE), ("run_begins_to_overtake", 0, ONE), ("run_goes_on", 0),
+            ("writer_counts", 0, TWO), ("run_goes_on", 0),
+        ],
+    ),
+    "an overtake leaves generations from before its gap": Sabotage(
+        "overtake", "redis.call('DEL', KEYS[3])", "", OVERTAKEN
+    ),
+    "what an overtake went past has no seen ids": Sabotage(
+        "overtake", "'applied', ARGV[2],", "'applied', ARGV[2], 'marked', ARGV[2],",
+        [*OVERTAKEN, ("writer_counts", 0, (3, 1)), ("writer_counts", 0, (9, 9))],
     ),
     "the generation of the published run is retired": Sabotage(
         "retire", "generation.run == published", "true",

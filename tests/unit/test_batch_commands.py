@@ -98,8 +98,11 @@ def made(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What runs are asked for, and what becomes of them by source: an error, or nothing for a run."""
     asked: dict[str, Any] = {"fate": {}, "runs": []}
 
-    def run_batch(_settings: object, source: str, *, full: bool, unpin: bool, report: Callable[..., None]) -> Manifest:
+    def run_batch(
+        _settings: object, source: str, *, full: bool, unpin: bool, overtake: bool, report: Callable[..., None]
+    ) -> Manifest:
         asked["runs"].append((source, full, unpin))
+        asked["overtake"] = overtake
         report("reading", 1, 2)
         report("writing", 0, 0)
         if error := asked["fate"].get(source):
@@ -109,13 +112,14 @@ def made(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     module = ModuleType("batch_layer.run")
     module.run_batch = run_batch  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "batch_layer.run", module)
-    monkeypatch.setattr("batch_layer.scheduler.sources_with_views", lambda _settings: ["ads", "web"])
+    monkeypatch.setattr("batch_layer.run_sources.sources_with_views", lambda _settings: ["ads", "web"])
     return asked
 
 
 def test_run_makes_one_for_every_source_with_views(tidemark: Tidemark, made: dict[str, Any]) -> None:
     rows = rows_of(tidemark("run", "-o", "json"))
     assert made["runs"] == [("ads", False, True), ("web", False, True)]
+    assert not made["overtake"]
     assert [row["source"] for row in rows] == ["ads", "web"]
     assert {**rows[1]} == {
         "source": "web", "run": 2, "cut": {"0": 2, "1": 7}, "kind": "continued", "views": 1, "rows": 3, "events": 9,
@@ -129,6 +133,8 @@ def test_run_of_named_sources_in_full_that_leaves_readers_where_they_are(
     out, _err, code = tidemark("run", "-s", "web", "--source", "ads", "--full", "--keep-pin")
     assert code == 0
     assert made["runs"] == [("web", True, False), ("ads", True, False)]
+    tidemark("run", "-s", "web", "--overtake")
+    assert made["overtake"]
     assert "continued" in out
 
 

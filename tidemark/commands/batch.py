@@ -60,12 +60,20 @@ def run(
             help="Leave readers on the run that `rollback` chose; otherwise they move to the new one.",
         ),
     ] = False,
+    overtake: Annotated[
+        bool,
+        typer.Option(
+            "--overtake",
+            envvar="TIDEMARK_CLI_OVERTAKE",
+            help="Compute up to Kafka's end; a speed layer that is behind jumps there.",
+        ),
+    ] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Compute and publish the views of each source from the master dataset. Exit code 75: another run is active."""
     from batch_layer.failures import log_traceback, reason_of
     from batch_layer.run import run_batch
-    from batch_layer.scheduler import sources_to_run, sources_with_views
+    from batch_layer.run_sources import sources_to_run, sources_with_views
     from infra import terminal
     from infra.logs import configure_logging
     from infra.settings import load_settings
@@ -76,7 +84,7 @@ def run(
     for source in sources or sources_to_run(settings) or sources_with_views(settings):
         try:
             with terminal.run_progress(source) as report:
-                made = run_batch(settings, source, full=full, unpin=not keep_pin, report=report)
+                made = run_batch(settings, source, full=full, unpin=not keep_pin, overtake=overtake, report=report)
         except Exception as error:  # the other sources still get their runs
             codes.append(getattr(error, "exit_code", 1))
             text = str(error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +14,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import typer
 
 from infra import terminal
+from infra.clients.redis import redis_client
 from infra.errors import NotRunning
 from infra.home import Home
 from infra.settings import Settings, load_settings
@@ -26,11 +28,17 @@ from master_dataset.importer.journal import ImportJournal, Start, find_start
 from master_dataset.importer.rejects import Rejects
 from master_dataset.importer.report import ImportOutcome, print_outcomes, progress_bar
 from master_dataset.importer.sender import Sender, ensure_topic
+from master_dataset.kafka.positions import logical_positions, read_positions
+from master_dataset.table import coverage
+from master_dataset.table.paths import table_path
+from tidemark.commands.import_wait import is_awaited, progress_of, wait_for_answers
 from tidemark.commands.options import Output, OutputOption
 from views.declarations import declared_by
 from views.source import Source
 
 DONE, INTERRUPTED = "done", "interrupted"
+WAITING = "sent"
+"""All is sent, and somebody did not wait until the answers hold it."""
 
 
 def command(
@@ -82,16 +90,25 @@ def command(
     wait: Annotated[
         float, typer.Option(min=1, envvar="TIDEMARK_CLI_WAIT", help="Seconds to wait for Kafka before giving up.")
     ] = 30,
+    no_wait: Annotated[
+        bool,
+        typer.Option(
+            "--no-wait",
+            envvar="TIDEMARK_CLI_NO_WAIT",
+            help="Return once Kafka has the events, without waiting until the answers hold them.",
+        ),
+    ] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Send the lines of files as events into a source: NDJSON, CSV, W3C and web-server logs.
 
     Ids come from the content, so importing twice counts once. If it is interrupted, the same command continues where
-    it stopped. Exit code 1 when every line of a file was refused.
+    it stopped. It ends when the answers hold the events. Exit code 1 when every line of a file was refused.
     """
     options = _options(format_, timezone, delimiter, origin, ignore_unknown=ignore_unknown)
     settings = load_settings()
-    into = declared_by(settings).source(source)
+    declarations = declared_by(settings)
+    into = declarations.source(source)
     bootstrap = _kafka_address(settings)
     found = {each.path or each.name: each for each in map(find_input, files)}  # a file named twice is imported once
     plans = [_Plan(settings, into, options, each, again=again) for each in found.values()]
@@ -108,13 +125,42 @@ def command(
                 outcomes.append(plan.run(sender, rejected))
                 if outcomes[-1].state == INTERRUPTED:
                     break
+        has_views = any(declarations.views_of(source))
+        if not no_wait and any(each.sent_now for each in outcomes) and is_awaited(settings, has_views=has_views):
+            outcomes = _wait(settings, bootstrap, into, outcomes)
     finally:  # what was done before an error is reported as well
         if outcomes:
             _print(outcomes, output)
     if outcomes[-1].state == INTERRUPTED:
         sys.stderr.write("tidemark: interrupted. Run the same command again: it continues where it stopped.\n")
         raise typer.Exit(130)
+    if outcomes[-1].state == WAITING:
+        sys.stderr.write("tidemark: interrupted. Kafka has all events; the answers will hold them by themselves.\n")
+        raise typer.Exit(130)
     raise typer.Exit(1 if any(each.tally.lines and not each.tally.sent for each in outcomes) else 0)
+
+
+def _wait(settings: Settings, bootstrap: str, into: Source, outcomes: list[ImportOutcome]) -> list[ImportOutcome]:
+    """Wait until the answers hold all that Kafka has now. Ctrl-C ends the waiting alone."""
+    if outcomes[-1].state == INTERRUPTED:
+        return outcomes
+    table = table_path(settings, into.name)
+    held = coverage.of(table) if table.is_dir() else coverage.Coverage()
+    target = logical_positions(read_positions(settings, bootstrap, into), held.offset_base).latest
+    try:
+        with (
+            redis_client(settings, addresses(settings).redis, timeout_s=5) as client,
+            terminal.step_progress("in the answers") as show,
+        ):
+            awaited = wait_for_answers(lambda: progress_of(settings, into.name, client), target, show)
+    except KeyboardInterrupt:
+        return [replace(each, state=WAITING) if each.sent_now else each for each in outcomes]
+    return [
+        replace(each, in_answers=awaited.is_complete, answers_s=awaited.seconds, not_in_answers=awaited.note)
+        if each.sent_now
+        else each
+        for each in outcomes
+    ]
 
 
 class _Plan:

@@ -131,6 +131,8 @@ def _row(name: str, speed_views: SpeedViews, snapshot: RedisSnapshot, status: Ma
     behind_s = status.get("behind_s", report.lag and report.lag.seconds)
     problem = status.get("refused") or report.problem
     state = _state(problem, behind, behind_s, is_written=living == snapshot.epoch)
+    if speed_views.reader.is_overtaken():
+        state += "; a batch run is going to overtake it"
     return {
         "source": name,
         "state": state,

@@ -1,0 +1,157 @@
+"""When a run should overtake the speed layer: pure functions of what was seen of its backlog, all times in seconds.
+
+The speed layer works through a backlog event by event; a run computes history much faster, but takes a while to begin.
+So a run is worth it only if the speed layer, at the rate that it is seen to have, would take longer than the run. While
+events still pour in faster than they are worked off, a run would end before the last of them: it waits, for a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from infra.settings import Settings
+
+WINDOW_S = 30.0
+"""How far back rates are measured."""
+SETTLING_S = 3.0
+"""So long Kafka's end has to be calm before a run begins."""
+MAX_WAIT_S = 120.0
+"""After so long a run begins though events still pour in."""
+CALM = 0.02
+"""Of the backlog: what may come in while Kafka's end counts as calm."""
+FIRST_RUN_S, START_S, RUN_EVENTS_S = 20.0, 10.0, 20_000
+"""What a run takes: where none was made yet, until its process works, and how many events a second it then adds."""
+REST_S = 600.0
+"""Between two runs that were started because of the size of the speed views."""
+
+
+class Action(StrEnum):
+    """What to do about the backlog of a source."""
+
+    NONE = "none"
+    WAIT = "wait"
+    """A run will overtake, once the events that pour in are all there."""
+    OVERTAKE = "overtake"
+    RUN = "run"
+    """An ordinary run, which frees speed views that have grown large."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The settings."""
+
+    behind_events: int
+    behind_s: float
+    redis_share: float
+
+    @classmethod
+    def of(cls, settings: Settings) -> Limits:
+        """By the settings."""
+        return cls(settings.overtake_behind_events, settings.overtake_behind_s, settings.overtake_redis_share)
+
+    @property
+    def observed_s(self) -> float:
+        """How long a backlog is watched before its rate means anything."""
+        return min(self.behind_s / 3, WINDOW_S)
+
+
+class Sample(NamedTuple):
+    """The speed layer at a moment: events applied and events in Kafka since its beginning, and the share of Redis that
+    its states take.
+    """
+
+    at: float
+    applied: int
+    end: int
+    redis_share: float = 0.0
+
+    @property
+    def behind(self) -> int:
+        """Events that wait."""
+        return max(self.end - self.applied, 0)
+
+
+class Verdict(NamedTuple):
+    """What to do, and how long the speed layer would take by itself; None: not known, or for ever."""
+
+    action: Action
+    behind: int = 0
+    catch_up_s: float | None = None
+    reason: str = ""
+
+
+@dataclass
+class Backlog:
+    """What was seen of the backlog of one source."""
+
+    limits: Limits
+    samples: list[Sample] = field(default_factory=list)
+    waiting_since: float | None = None
+    quiet_until: float = 0.0
+    """No run is started before: one has just ended, or failed."""
+
+    def add(self, sample: Sample) -> None:
+        """One more. A backlog begins where the speed layer was last abreast, or went back."""
+        if not sample.behind or (self.samples and sample.applied < self.samples[-1].applied):
+            self.samples, self.waiting_since = [], None
+        self.samples.append(sample)
+        while len(self.samples) > 1 and sample.at - self.samples[1].at >= WINDOW_S:
+            del self.samples[0]
+
+    def forget(self) -> None:
+        """After a run, or while nobody writes."""
+        self.samples, self.waiting_since = [], None
+
+    def judge(self, last_run_s: float | None, since_run_s: float | None = None) -> Verdict:
+        """What to do now. `last_run_s`: how long the newest run took; `since_run_s`: how long ago it was published."""
+        if not self.samples:
+            return Verdict(Action.NONE)
+        now = self.samples[-1]
+        catch_up_s = catch_up(self.samples)
+        if now.at < self.quiet_until:
+            return Verdict(Action.NONE, now.behind, catch_up_s)
+        if self.waiting_since is not None or self._is_worth_it(now, catch_up_s, last_run_s):
+            # Once decided it stays so: while it is waited for, the speed layer stands still.
+            self.waiting_since = now.at if self.waiting_since is None else self.waiting_since
+            is_calm = self.is_calm() or now.at - self.waiting_since > MAX_WAIT_S
+            action = Action.OVERTAKE if is_calm else Action.WAIT
+            return Verdict(action, now.behind, catch_up_s, f"{now.behind:,} events behind")
+        if now.redis_share > self.limits.redis_share and (since_run_s is None or since_run_s > REST_S):
+            return Verdict(Action.RUN, now.behind, catch_up_s, f"{now.redis_share:.0%} of Redis taken")
+        return Verdict(Action.NONE, now.behind, catch_up_s)
+
+    def _is_worth_it(self, now: Sample, catch_up_s: float | None, last_run_s: float | None) -> bool:
+        if not self.limits.behind_events or now.behind < self.limits.behind_events:
+            return False
+        if now.at - self.samples[0].at < self.limits.observed_s:
+            return False
+        if catch_up_s is None:
+            return True
+        # behind_s 0 is for those who want it at once, whatever a run takes
+        least_s = max(self.limits.behind_s, run_seconds(now.behind, last_run_s)) if self.limits.behind_s else 0.0
+        return catch_up_s > least_s
+
+    def is_calm(self) -> bool:
+        """Whether nothing much came to Kafka lately."""
+        now = self.samples[-1]
+        before = [sample for sample in self.samples if now.at - sample.at >= SETTLING_S]
+        if not before:
+            return False
+        return now.end - before[-1].end <= CALM * now.behind
+
+
+def catch_up(samples: Sequence[Sample]) -> float | None:
+    """How long the speed layer would take at the rate of these samples; None where it does not move."""
+    first, last = samples[0], samples[-1]
+    if not last.behind:
+        return 0.0
+    moved = last.applied - first.applied
+    return last.behind * (last.at - first.at) / moved if moved > 0 else None
+
+
+def run_seconds(behind: int, last_run_s: float | None) -> float:
+    """About how long a run would take that also computes so many events."""
+    return START_S + (FIRST_RUN_S if last_run_s is None else last_run_s) + behind / RUN_EVENTS_S

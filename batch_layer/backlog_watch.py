@@ -1,0 +1,157 @@
+"""Watch how far the speed layer is behind with each source, and what the scheduler should do about it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import structlog
+from redis import Redis
+from redis.exceptions import RedisError
+
+from batch_layer.announcement import VALID_S
+from batch_layer.backlog import Action, Backlog, Limits, Sample, Verdict
+from batch_layer.schedule import IS_BUSY
+from hand_off.speed_views import SpeedViews
+from infra.backoff import pause_after
+from infra.clients.redis import redis_client
+from infra.settings import Settings
+from infra.stack.addresses import addresses
+from master_dataset.cut import count_between
+
+BUSY_S = 10.0
+"""After another run was found at work."""
+RETRY_S, MAX_RETRY_S = 300.0, 3600.0
+NOTHING = Verdict(Action.NONE)
+
+log = structlog.get_logger()
+
+
+class NewestRun(NamedTuple):
+    """Of a source: its number, how long it took, and how long ago it was published; None: there is none."""
+
+    run: int
+    seconds: float | None
+    age_s: float | None
+
+
+@dataclass
+class _Watched:
+    backlog: Backlog
+    verdict: Verdict = NOTHING
+    failures: int = 0
+    is_wasted: bool = False
+    """The last run was passed by the speed layer before it could overtake it: the next one is an ordinary one."""
+    running_since_run: int | None = None
+    """While an overtaking run is at work: the run that was published in Redis before it."""
+
+
+@dataclass
+class BacklogWatch:
+    """The backlogs of all sources. One thread looks; another says when runs begin and end."""
+
+    settings: Settings
+    clock: Callable[[], float] = time.monotonic
+    _watched: dict[str, _Watched] = field(default_factory=dict)
+    _client: Redis | None = None
+
+    def look(
+        self, sources: Sequence[str], newest: Callable[[str], NewestRun], *, is_busy: bool = False
+    ) -> Iterator[tuple[str, Action]]:
+        """The sources that need a run now, each with the kind of run.
+
+        While another run `is_busy`, none can begin: no writer is asked to wait for one.
+        """
+        if not self.settings.speed_enabled:
+            return
+        for source in sources:
+            watched = self._of(source)
+            before = watched.verdict.action
+            try:
+                watched.verdict = self._look_at(source, watched, newest(source), is_busy=is_busy)
+            except (RedisError, OSError):  # answers say so; a run would not help
+                watched.backlog.forget()
+                watched.verdict = NOTHING
+            action = watched.verdict.action
+            if action != before and action != Action.NONE:
+                log.info(
+                    "backlog_found", source=source, action=str(action), reason=watched.verdict.reason,
+                    catch_up_s=watched.verdict.catch_up_s and round(watched.verdict.catch_up_s),
+                )  # fmt: skip
+            if watched.running_since_run is None and action in (Action.OVERTAKE, Action.RUN):
+                yield source, Action.RUN if watched.is_wasted else action
+
+    def begin(self, source: str, action: Action) -> None:
+        """A run of this kind is started for the source."""
+        if action == Action.OVERTAKE:
+            with suppress(RedisError, OSError):
+                meta = SpeedViews(self._redis(), source).reader.snapshot().meta
+                self._of(source).running_since_run = meta.published if meta is not None else None
+
+    def end(self, source: str, code: int, newest_run: int) -> None:
+        """It ended with this exit code; `newest_run` is the last one of the publish log now."""
+        watched, now = self._of(source), self.clock()
+        was_overtaking = watched.running_since_run is not None
+        watched.running_since_run = None
+        watched.backlog.forget()
+        watched.failures = 0 if code in (0, IS_BUSY) else watched.failures + 1
+        watched.is_wasted = False
+        if code == IS_BUSY:
+            watched.backlog.quiet_until = now + BUSY_S
+        elif code:
+            pause_s = pause_after(watched.failures, self.settings.batch_retry_s or RETRY_S, MAX_RETRY_S)
+            watched.backlog.quiet_until = now + pause_s
+        elif was_overtaking:
+            watched.is_wasted = self._is_wasted(source, newest_run)
+            if watched.is_wasted:
+                log.warning("overtake_wasted", source=source, run=newest_run, reason="the speed layer was faster")
+
+    def status(self, source: str) -> dict[str, Any]:
+        """What is known of a source, for the scheduler's status."""
+        watched = self._watched.get(source)
+        if watched is None:
+            return {"action": str(Action.NONE), "behind": None, "catch_up_s": None, "reason": ""}
+        verdict = watched.verdict
+        action = Action.OVERTAKE if watched.running_since_run is not None else verdict.action
+        return {
+            "action": str(action),
+            "behind": verdict.behind,
+            "catch_up_s": None if verdict.catch_up_s is None else round(verdict.catch_up_s, 1),
+            "reason": verdict.reason,
+        }
+
+    def _look_at(self, source: str, watched: _Watched, newest: NewestRun, *, is_busy: bool) -> Verdict:
+        views = SpeedViews(self._redis(), source)
+        meta = views.reader.snapshot().meta
+        if meta is None or views.reader.living_writer() is None:
+            watched.backlog.forget()
+            return NOTHING
+        behind = count_between(meta.applied, views.reader.kafka_end() or {})
+        applied = sum(meta.applied.values())
+        memory: Any = views.client.info("memory")
+        share = views.reader.state_bytes() / int(memory["maxmemory"]) if int(memory["maxmemory"]) else 0.0
+        watched.backlog.add(Sample(self.clock(), applied, applied + behind, share))
+        verdict = watched.backlog.judge(newest.seconds, newest.age_s)
+        is_on_its_way = watched.running_since_run == meta.published  # and not yet handed off
+        is_wanted = watched.running_since_run is None and verdict.action in (Action.WAIT, Action.OVERTAKE)
+        is_about_to = is_wanted and not is_busy
+        if (is_on_its_way or is_about_to) and not watched.is_wasted and self.settings.overtake_pause_s:
+            views.runs.announce(VALID_S)
+        return verdict
+
+    def _is_wasted(self, source: str, newest_run: int) -> bool:
+        with suppress(RedisError, OSError):
+            meta = SpeedViews(self._redis(), source).reader.snapshot().meta
+            return meta is not None and meta.published < newest_run
+        return False
+
+    def _of(self, source: str) -> _Watched:
+        return self._watched.setdefault(source, _Watched(Backlog(Limits.of(self.settings))))
+
+    def _redis(self) -> Redis:
+        if self._client is None:
+            self._client = redis_client(self.settings, addresses(self.settings).redis, timeout_s=5)
+        return self._client

@@ -1,0 +1,141 @@
+"""What the scheduler does about a speed layer that is behind, on a real Redis: one run at a time, and none in a row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from batch_layer.backlog import SETTLING_S, Action
+from batch_layer.backlog_watch import BUSY_S, BacklogWatch, NewestRun
+from batch_layer.schedule import IS_BUSY
+from hand_off import publish_log
+from hand_off.batch_folder import BatchFolder
+from hand_off.generations import Opening, clean_up, publish
+from hand_off.lag import KafkaEnd
+from hand_off.manifests import Manifest, write_manifest
+from hand_off.publish_log import Entry
+from hand_off.speed_views import SpeedViews, SpeedWriter
+from infra.settings import Settings, load_settings
+from master_dataset.cut import Cut
+from tests.system.redis_server import redis_server
+
+CATALOG = {"v": "a" * 64}
+END: Cut = {0: 100, 1: 50}
+
+
+@pytest.fixture(scope="module")
+def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
+    with redis_server(tmp_path_factory.mktemp("redis")) as client:
+        yield client
+
+
+class Source:
+    """A source whose writer lives, and is at `applied` while Kafka ends at END."""
+
+    def __init__(self, redis: Redis, folder: Path) -> None:
+        redis.flushdb()
+        port = redis.connection_pool.connection_kwargs["port"]
+        self.settings: Settings = load_settings(
+            home=folder / "home", redis_url=f"redis://127.0.0.1:{port}/0", overtake_behind_events=100,
+            overtake_behind_s=0,
+        )  # fmt: skip
+        self.folder = BatchFolder(folder / "web")
+        publish_log.begin(self.folder, CATALOG, 0.0)
+        self.views = SpeedViews(redis, "web")
+        self.writer: SpeedWriter = self.views.start_writer()[0]
+        self.writer.init(0, {}, CATALOG.values())
+        self.now = 0.0
+        self.watch = BacklogWatch(self.settings, clock=lambda: self.now)
+        self.report({})
+
+    def report(self, applied: Cut) -> None:
+        self.writer.heartbeat(60, KafkaEnd(END, 0, applied, None))
+
+    def append(self, run: int, cut: Cut) -> Entry:
+        write_manifest(self.folder, Manifest(run, "web", cut, None, 0.0, 1.0, 1, 0, 0, (), ()))
+        return publish_log.append(self.folder, Entry(run, cut, CATALOG, 1.0))
+
+    def seen(self, *, is_busy: bool = False) -> list[tuple[str, Action]]:
+        """What is to be done once Kafka's end has been calm for long enough."""
+        found: list[tuple[str, Action]] = []
+        for _ in range(int(SETTLING_S) + 2):
+            found = list(self.watch.look(["web"], lambda _source: NewestRun(0, None, None), is_busy=is_busy))
+            self.now += 1
+        return found
+
+
+@pytest.fixture
+def source(redis: Redis, tmp_path: Path) -> Source:
+    return Source(redis, tmp_path)
+
+
+def test_a_writer_that_is_behind_is_overtaken_by_one_run(source: Source) -> None:
+    assert source.seen() == [("web", Action.OVERTAKE)]
+    assert source.views.reader.is_overtaken(), "the writer waits from the decision on"
+    source.watch.begin("web", Action.OVERTAKE)
+    assert source.seen() == [], "one at a time"
+    assert source.watch.status("web")["action"] == "overtake"
+    publish(source.views, Opening("overtake", {}), source.append(1, END))
+    source.views.runs.withdraw()
+    source.seen()
+    assert not source.views.reader.is_overtaken(), "it has been overtaken: it waits no longer"
+    source.watch.end("web", 0, 1)
+    assert source.seen() == []
+    assert source.watch.status("web") == {"action": "none", "behind": 0, "catch_up_s": 0.0, "reason": ""}
+
+
+@pytest.mark.parametrize(("code", "pause_s"), [(1, 300.0), (IS_BUSY, BUSY_S)])
+def test_after_a_run_that_failed_or_found_another_there_is_a_pause(source: Source, code: int, pause_s: float) -> None:
+    source.seen()
+    source.watch.begin("web", Action.OVERTAKE)
+    source.watch.end("web", code, 0)
+    source.views.runs.withdraw()
+    assert source.seen() == []
+    assert not source.views.reader.is_overtaken(), "the writer goes on meanwhile"
+    source.now += pause_s
+    assert source.seen() == [("web", Action.OVERTAKE)]
+
+
+def test_after_a_run_that_the_writer_has_passed_the_next_is_an_ordinary_one(source: Source) -> None:
+    source.seen()
+    source.watch.begin("web", Action.OVERTAKE)
+    source.append(1, {0: 10})
+    source.watch.end("web", 0, 1)  # it was refused: Redis still shows the run before
+    assert source.seen() == [("web", Action.RUN)]
+    source.watch.begin("web", Action.RUN)
+    source.watch.end("web", 0, 1)
+    assert source.seen() == [("web", Action.OVERTAKE)]
+
+
+def test_no_writer_waits_for_a_run_that_cannot_begin_yet(source: Source) -> None:
+    source.seen(is_busy=True)
+    assert not source.views.reader.is_overtaken(), "a scheduled run is at work, perhaps for an hour"
+    source.seen()
+    assert source.views.reader.is_overtaken()
+
+
+@pytest.mark.parametrize("lost", ["writer", "redis"])
+def test_nothing_is_started_where_nobody_writes_or_redis_is_away(source: Source, lost: str) -> None:
+    if lost == "writer":
+        source.views.client.delete(source.views.layout.alive)
+    else:
+        source.watch.settings = source.settings.model_copy(update={"redis_url": "redis://127.0.0.1:1/0"})
+    assert source.seen() == []
+
+
+def test_the_jump_of_a_run_that_was_killed_is_completed_unless_readers_were_rolled_back(source: Source) -> None:
+    source.append(1, {0: 5})
+    source.append(2, END)
+    clean_up(source.views, source.folder, grace_s=60)
+    meta = source.views.reader.snapshot().meta
+    assert meta is not None
+    assert (meta.published, meta.applied) == (2, END)
+    publish_log.serve(source.folder, 1)
+    source.append(3, {0: 101, 1: 50})
+    clean_up(source.views, source.folder, grace_s=60)
+    meta = source.views.reader.snapshot().meta
+    assert meta is not None
+    assert meta.published == 2, "else the readers of run 1 would lose what the speed views have for them"
