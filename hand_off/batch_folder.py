@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,12 +51,12 @@ class BatchFolder:
         """What processes share: the publish log, manifests, definitions and small files that are replaced."""
         return PosixStore(self.root)
 
-    @property
+    @cached_property
     def publish_log(self) -> Path:
         """The publish log of Tidemark 0.1, one line for each published run."""
         return self.root / "publish.log"
 
-    @property
+    @cached_property
     def serving(self) -> Path:
         """Names the older run to which readers are pinned, if they are."""
         return self.root / "serving.json"
@@ -75,7 +76,7 @@ class BatchFolder:
         """The runs that failed since the last one that succeeded."""
         return self.root / "failures.json"
 
-    @property
+    @cached_property
     def consistency(self) -> Path:
         """What comparisons with the speed view found, and which views are quarantined."""
         return self.root / "consistency.json"

@@ -21,11 +21,12 @@ from serving_layer.errors import NoBatchView, UnknownView
 from serving_layer.query import provenance
 from serving_layer.query.execute import execute
 from serving_layer.query.freshness import first_unmet, wait_until_fresh
-from serving_layer.query.limits import ExecutionLimits, QueryBudget
+from serving_layer.query.limits import ExecutionLimits, QueryBudget, QueryLimits
 from serving_layer.query.model import Query
 from serving_layer.query.page_keys import read_page_keys
-from serving_layer.query.plan import QueryPlan, plan
+from serving_layer.query.plan import QueryPlan
 from serving_layer.query.presentation_cache import PresentationCache
+from serving_layer.query.query_cache import QueryCache
 from serving_layer.query.result import BatchPart, Result, SpeedPart
 from serving_layer.readers.batch import BatchViewReader
 from serving_layer.readers.snapshot import MAX_TRIES, Snapshot, SourceReaders, combine, frozen_reason, run_for
@@ -51,6 +52,7 @@ class QueryEngine:
         self.limits = limits or ExecutionLimits()
         self._declarations = declarations
         self._cache = PresentationCache(self.limits.cache_mb)
+        self._queries = QueryCache()
         self._client = pooled_redis_client(
             settings, addresses(settings).redis, self.limits.speed_timeout_s, self.limits.speed_connections
         )
@@ -143,10 +145,14 @@ class QueryEngine:
 
     # ---- queries ----
 
+    def parse(self, name: str, pairs: Sequence[tuple[str, str]], *, now: float, limits: QueryLimits) -> Query:
+        """A query for the served version of a view, from the pairs of a query string; a ServingError if it is none."""
+        return self._queries.parse(self.served_view(name), pairs, now=now, limits=limits)
+
     def etag(self, query: Query) -> str | None:
         """The ETag that the result has now, far cheaper than the result; None where only the result can tell."""
         readers = self._readers[query.view.source.name]
-        plans = [plan(query)]
+        plans = [self._queries.plan(query)]
         with ExitStack() as held:
             run = run_for(readers, plans, held)
             speed = readers.speed.read(run.run, run.cut, ())
@@ -165,7 +171,7 @@ class QueryEngine:
         for readers in self._readers.values():
             numbers = [number for number, query in enumerate(queries) if query.view.source.name == readers.source]
             if numbers:
-                plans = [plan(queries[number]) for number in numbers]
+                plans = [self._queries.plan(queries[number]) for number in numbers]
                 found |= zip(numbers, self._execute(readers, plans), strict=True)
         return [found[number] for number in range(len(queries))]
 

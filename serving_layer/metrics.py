@@ -90,6 +90,7 @@ class ServingMetrics:
             buckets=SECONDS,
             registry=self._own,
         )
+        self._by_labels: dict[tuple[str, str], Histogram] = {}
         self._degraded = Counter(
             "tidemark_serving_degraded_answers",
             "Degraded answers: they lack the newest events.",
@@ -121,7 +122,14 @@ class ServingMetrics:
             self._in_flight.dec()
             seconds = time.perf_counter() - began
             for view in views:
-                self._seconds.labels(view, labels["outcome"]).observe(seconds)
+                self._observed(view, labels["outcome"]).observe(seconds)
+
+    def _observed(self, view: str, outcome: str) -> Histogram:
+        """The histogram with these labels. prometheus-client takes a lock and checks the labels each time."""
+        found = self._by_labels.get((view, outcome))
+        if found is None:
+            found = self._by_labels[view, outcome] = self._seconds.labels(view, outcome)
+        return found
 
     def count_degraded(self, view: str) -> None:
         """Count a degraded answer of a view."""

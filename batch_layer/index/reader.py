@@ -214,6 +214,12 @@ class Index:
                     return int(NUMBER.unpack(number)[0])
         return None
 
+    def numbers_by_key(self) -> Iterator[int | None]:
+        """The numbers of all keys in the order of their bytes; None at a key whose name holds only its beginning."""
+        with self._held.reading():
+            for name, number in heapq.merge(*(file.entries(IDS) for file in self.files)):
+                yield int(NUMBER.unpack(number)[0]) if len(name) < LONGEST_KEY else None
+
     def has_long_keys(self) -> bool:
         """Whether a key has a text that is stored in short form now: an older Tidemark wrote it. Reads all keys."""
         with self._held.reading():

@@ -9,7 +9,8 @@ A block is of one period (a day; a month, of tiles of months) and has its number
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -30,6 +31,8 @@ AT_ONCE = 2**20
 """So many numbers are added up at a time."""
 MAX_KNOWN = 4_096
 """Keys that are remembered, each way."""
+MAX_IN_ORDER = 200_000
+"""Keys that are looked at in their order."""
 SPARSE = 8
 """Where there are so many times more keys than numbers, room is made for the keys that are there alone."""
 
@@ -109,6 +112,9 @@ class Keys(Protocol):
     def number_of(self, key: bytes) -> int | None:
         """The number of a packed key."""
 
+    def numbers_by_key(self) -> Iterator[int | None]:
+        """The numbers of all keys in the order of their bytes; None at a key that is too long to be in order."""
+
 
 class Sums:
     """The sum of an answer for each key that has groups in a range of time. A place counts from 0, in no order."""
@@ -135,6 +141,23 @@ class Sums:
             found = self._place_of(self._keys.number_of(key))
             _room_in(self._placed)[key] = found
         return None if found < 0 else found
+
+    def first(self, places: NDArray[np.int64], count: int) -> list[int] | None:
+        """The `count` of these places whose keys come first in the order of bytes; None where that takes too long."""
+        if len(places) <= MAX_KNOWN:
+            return sorted(places.tolist(), key=self.key)[:count]
+        wanted = np.zeros(len(self._numbers), np.bool_)
+        wanted[places] = True
+        found: list[int] = []
+        for number in islice(self._keys.numbers_by_key(), MAX_IN_ORDER):
+            if number is None:
+                return None
+            place = self._place_of(number)
+            if place >= 0 and wanted[place]:
+                found.append(place)
+                if len(found) == count:
+                    return found
+        return None
 
     def _place_of(self, number: int | None) -> int:
         """-1: there is none."""

@@ -6,8 +6,9 @@
 -- them that have the largest numbers; the states of the first `whole` keys are whole, of the others come the headers.
 -- Returns OK, applied, published, now in ms, the writer's last report of Kafka's end and of its problem, the generation that the speed
 -- views were created with, then for each range
--- {bucket, {key, state, ...}, bucket, ...}, and for each range the most that a key that is not among these
--- can have in all buckets together; -1: the range was not read, because its keys are not ranked or its buckets are too many.
+-- {bucket, {key, state, ...}, bucket, ...}, for each range the most that a key that is not among these
+-- can have in all buckets together (-1: the range was not read, because its keys are not ranked or its buckets are too many),
+-- and for each range the last key of each list: a key that has that most comes after all of them in the order of bytes.
 local applied, published, made = unpack(redis.call('HMGET', KEYS[2], 'applied', 'published', 'made'))
 if not applied or redis.call('EXISTS', KEYS[3]) == 0 then
   return {'LOST'}
@@ -97,9 +98,22 @@ local function cells_of(view, first, stop)
   end
   return cells
 end
--- The keys that can come first, beside those that are given, and what any other key has at most; nil where nobody knows.
+-- The first `depth` keys of a bucket, equal ones in the order of their bytes; and the number of the last one, where there are more.
+local function first_of(ranks, size, depth)
+  if size <= depth then
+    return redis.call('ZREVRANGE', ranks, 0, -1), nil
+  end
+  local least = redis.call('ZREVRANGE', ranks, depth - 1, depth - 1, 'WITHSCORES')[2]
+  local keys = redis.call('ZREVRANGEBYSCORE', ranks, '+inf', '(' .. least)
+  for _, key in ipairs(redis.call('ZRANGEBYSCORE', ranks, least, least, 'LIMIT', 0, depth - #keys)) do
+    keys[#keys + 1] = key
+  end
+  return keys, tonumber(least)
+end
+-- The keys that can come first, beside those that are given, what any other key has at most, and the last key of each
+-- list; nil where nobody knows.
 local function first_keys(cells, rank, depth, first_key, last_key)
-  local keys, known, rest = {}, {}, 0
+  local keys, known, rest, lasts = {}, {}, 0, {}
   for place = first_key, last_key do
     keys[#keys + 1] = ARGV[place]
     known[ARGV[place]] = true
@@ -109,18 +123,19 @@ local function first_keys(cells, rank, depth, first_key, last_key)
     if redis.call('ZCARD', ranks) ~= size then
       return nil
     end
-    local found = redis.call('ZREVRANGE', ranks, 0, depth - 1, 'WITHSCORES')
-    for place = 1, #found, 2 do
-      if not known[found[place]] then
-        known[found[place]] = true
-        keys[#keys + 1] = found[place]
+    local found, least = first_of(ranks, size, depth)
+    for _, key in ipairs(found) do
+      if not known[key] then
+        known[key] = true
+        keys[#keys + 1] = key
       end
     end
-    if size > depth then
-      rest = rest + math.max(tonumber(found[#found]), 0)
+    if least and least > 0 then
+      rest = rest + least
+      lasts[#lasts + 1] = found[#found]
     end
   end
-  return keys, rest
+  return keys, rest, lasts
 end
 local function of_first(data, keys, whole)
   local rows = {}
@@ -135,7 +150,7 @@ local function of_first(data, keys, whole)
   end
   return rows
 end
-local answers, rests, at = {}, {}, 7
+local answers, rests, lasts, at = {}, {}, {}, 7
 while at <= #ARGV do
   local states, rest, count = {}, -1, tonumber(ARGV[at + 5])
   local rank, depth, whole = string.match(ARGV[at + 4], '^(%d+):(%d+):(%d+)$')
@@ -143,10 +158,10 @@ while at <= #ARGV do
   if not cells then
     return {'TOO MANY', applied, published, now, looked, made}
   end
-  local keys
+  local keys, last
   if rank then
     if #cells <= MAX_CELLS then
-      keys, rest = first_keys(cells, rank, tonumber(depth), at + 6, at + 5 + count)
+      keys, rest, last = first_keys(cells, rank, tonumber(depth), at + 6, at + 5 + count)
     end
     if not keys then
       cells, rest = {}, -1
@@ -178,6 +193,7 @@ while at <= #ARGV do
   end
   answers[#answers + 1] = states
   rests[#rests + 1] = string.format('%.17g', rest)
+  lasts[#lasts + 1] = last or {}
   at = at + 6 + math.max(count, 0)
 end
-return {'OK', applied, published, now, looked, made, answers, rests}
+return {'OK', applied, published, now, looked, made, answers, rests, lasts}

@@ -2,7 +2,7 @@
 --       by how many bytes the states grow, how many seen ids to forget, their names...,
 --       then for each bucket: its time in seconds, how many states, key, state, key, state..., by how many numbers its keys
 --       are ranked, and for each of these: number, key, number, key...)
--- KEYS: epoch, meta, gens, seen, gids, change log, then for each bucket the index of its view and its data.
+-- KEYS: epoch, meta, gens, seen, gids, change log, recent changes, then for each bucket the index of its view and its data.
 -- One micro-batch: the states as they are after it, its seen ids, and the cut, all or nothing.
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then
   return 'FENCED'
@@ -53,10 +53,25 @@ local function put(command, key, count)
     at = stop + 1
   end
 end
-for place = 7, #KEYS, 2 do
+-- The recent changes: for each bucket of this micro-batch its keys, or '' where these are many. Readers that need several calls
+-- for their states read again what changed meanwhile (catch_up.lua).
+local MAX_RECENT, MAX_RECENT_BYTES, MAX_RECENT_BUCKETS = 128, 131072, 4000
+local recent, recent_bytes = {}, 0
+local function note(index, bucket, count)
+  local keys = {}
+  for place = at, at + 2 * count - 1, 2 do
+    keys[#keys + 1] = ARGV[place]
+    recent_bytes = recent_bytes + #ARGV[place]
+  end
+  recent[#recent + 1] = index
+  recent[#recent + 1] = bucket
+  recent[#recent + 1] = recent_bytes <= MAX_RECENT_BYTES and keys or ''
+end
+for place = 8, #KEYS, 2 do
   local bucket, count = ARGV[at], tonumber(ARGV[at + 1])
   redis.call('ZADD', KEYS[place], bucket, bucket)
   at = at + 2
+  note(KEYS[place], bucket, count)
   put('HSET', KEYS[place + 1], count)
   local ranks = tonumber(ARGV[at])
   at = at + 1
@@ -64,4 +79,6 @@ for place = 7, #KEYS, 2 do
     put('ZADD', KEYS[place + 1] .. ':' .. rank, count)
   end
 end
+local cells = #recent <= 3 * MAX_RECENT_BUCKETS and cmsgpack.pack(recent) or ''
+redis.call('XADD', KEYS[7], 'MAXLEN', MAX_RECENT, '*', 'from', ARGV[2], 'to', ARGV[3], 'cells', cells)
 return 'OK'

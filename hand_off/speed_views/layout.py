@@ -14,6 +14,8 @@
                                                 and why the writer cannot go on
     tidemark:{web}:overtaking                   there while a run is going to overtake the writer; it ends by itself
     tidemark:{web}:touched                      the change log: what the newest micro-batches changed (change_log.py)
+    tidemark:{web}:recent                       which keys the newest micro-batches changed, for readers that need
+                                                several calls (wide_read.py)
     tidemark:{web}:v:<gid>:<view>               buckets of a view that have states, by time
     tidemark:{web}:v:<gid>:<view>:<bucket>      key -> state
     tidemark:{web}:v:<gid>:<view>:<bucket>:<n>  its keys by their n-th number (ranks.py)
@@ -35,7 +37,7 @@ VIEW_HASH = 16
 """How many characters of a definition hash stand in keys."""
 META = "meta.2"
 """Contains the number of the layout: a Redis that another version filled counts as lost, and is filled again."""
-CHANGE_LOG = "touched"
+CHANGE_LOG, RECENT = "touched", "recent"
 TOTALS = "t"
 """The first letter of the name of a view's totals. No hash begins with it."""
 ALL_KEYS = b""
@@ -48,9 +50,10 @@ class Layout:
     def __init__(self, source: str) -> None:
         self.source = source
         self.prefix = f"tidemark:{{{source}}}:"
-        self.epoch, self.meta, self.generations, self.seen, self.known, self.alive, self.looked, self.change_log = (
-            self.prefix + name for name in ("epoch", META, "gens", "seen", "gids", "alive", "looked", CHANGE_LOG)
+        self.epoch, self.meta, self.generations, self.seen, self.known, self.alive, self.looked = (
+            self.prefix + name for name in ("epoch", META, "gens", "seen", "gids", "alive", "looked")
         )
+        self.change_log, self.recent = self.prefix + CHANGE_LOG, self.prefix + RECENT
 
         self.overtaking = self.prefix + "overtaking"
 

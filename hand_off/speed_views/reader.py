@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from hand_off.lag import KafkaEnd, Lag, lag
@@ -70,6 +70,8 @@ class SpeedAnswer:
     ranges: tuple[list[State], ...] = ()
     rests: tuple[float, ...] = ()
     """For each `ranked` range: the most that a key outside its states can have. -1: unknown."""
+    lasts: tuple[tuple[bytes, ...], ...] = ()
+    """For each `ranked` range: keys that come before any key outside its states that has that most."""
 
     @property
     def states(self) -> list[State]:
@@ -110,13 +112,13 @@ class SpeedReader:
         outcome, *reply = self._scripts.call("answer", *arguments)
         if outcome == b"LOST":
             return SpeedAnswer(Outcome.LOST, {}, 0)
-        applied, published, now_ms, reported, made, *states = reply
-        applied = cut_of(applied)
-        return SpeedAnswer(
-            Outcome(outcome.decode()), applied, int(published), _lag(applied, now_ms, *reported[:4]),
-            (made or b"").decode(), (reported[4] or b"").decode(), tuple(map(_states, states[0])) if states else (),
-            tuple(map(float, states[1])) if states else (),
-        )  # fmt: skip
+        found, states = answer_of(outcome, *reply[:5]), reply[5:]
+        if not states:
+            return found
+        ranges, rests, lasts = states
+        return replace(
+            found, ranges=tuple(map(_states, ranges)), rests=tuple(map(float, rests)), lasts=tuple(map(tuple, lasts))
+        )
 
     def living_writer(self) -> str | None:
         """The token of the writer whose heartbeat is still valid.
@@ -223,6 +225,17 @@ class SpeedReader:
     def _buckets(self, gid: str, view: str, last: int = -1) -> list[int]:
         reply: Any = self._client.zrange(self._layout.buckets(gid, view), 0, last)
         return [int(bucket) for bucket in reply]
+
+
+def answer_of(
+    outcome: bytes, applied: bytes, published: bytes, now_ms: int, reported: Sequence[Any], made: bytes | None
+) -> SpeedAnswer:
+    """What the scripts for readers return before the states."""
+    cut = cut_of(applied)
+    return SpeedAnswer(
+        Outcome(outcome.decode()), cut, int(published), _lag(cut, now_ms, *reported[:4]), (made or b"").decode(),
+        (reported[4] or b"").decode(),
+    )  # fmt: skip
 
 
 def _states(flat: Sequence[Any]) -> list[State]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).parents[1] / "lua"
 NAMES = (
     "start", "snapshot", "init", "load", "apply", "open", "adopt", "publish", "fence", "takeover", "overtake", "retire",
-    "sweep", "heartbeat", "answer", "forget",
+    "sweep", "heartbeat", "answer", "cells", "catch_up", "forget",
 )  # fmt: skip
 
 
@@ -36,6 +36,7 @@ class Outcome(StrEnum):
     OLD = "OLD"
     BEHIND = "BEHIND"
     IN_USE = "IN USE"
+    MOVED = "MOVED"
 
 
 class Scripts:
@@ -46,7 +47,7 @@ class Scripts:
         self._scripts = {name: client.register_script(read_script(name)) for name in NAMES}
         at = layout
         self._state_keys = [at.epoch, at.meta, at.generations, at.seen, at.known]
-        self._all_keys = [*self._state_keys, at.alive, at.looked]
+        self._all_keys = [*self._state_keys, at.alive, at.looked, at.recent]
 
     def __getitem__(self, name: str) -> Any:
         return self._scripts[name]

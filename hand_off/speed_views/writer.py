@@ -56,7 +56,7 @@ class SpeedWriter:
     def apply(self, batch: MicroBatch) -> Outcome:
         """Write the states, the seen ids and the cut of a micro-batch, all or nothing."""
         layout = self._scripts.layout
-        keys: list[str] = [layout.change_log]
+        keys: list[str] = [layout.change_log, layout.recent]
         arguments: list[Any] = [self.token, cut_text(batch.start), cut_text(batch.end), batch.gid]
         arguments += [batch.seen_ids_name, batch.seen_ids, batch.horizon_ms, batch.changes, batch.changes_kept]
         arguments += [batch.grown, len(batch.forget), *batch.forget]

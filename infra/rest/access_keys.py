@@ -35,6 +35,8 @@ from infra.times import iso_utc
 SCOPES = ("produce", "consume", "query", "metrics", "admin")
 """What a key may be allowed: send events, read topics back, ask views, read what servers measure, and administer."""
 FIRST_KEY = "admin"
+MAX_PROVED = 1_000
+"""Headers that are remembered."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 FILE_NAME = "access_keys.json"
 
@@ -196,14 +198,17 @@ class AccessKeys:
         self._file = keys_file(home)
         self._stamp: FileStamp | None = None
         self._keys: dict[str, AccessKey] = {}
+        self._proved: dict[bytes, AccessKey] = {}
+        """What headers proved since the file last changed, by their hash."""
 
     def current(self) -> dict[str, AccessKey]:
         """The keys as they are now."""
         stamp = file_stamp(self._file)
         if stamp is None:
+            self._keys, self._proved, self._stamp = {}, {}, None
             return {}
         if stamp != self._stamp:
-            self._keys, self._stamp = read_keys(self._home), stamp
+            self._keys, self._proved, self._stamp = read_keys(self._home), {}, stamp
         return self._keys
 
     def find(self, authorization: str) -> AccessKey | None:
@@ -211,6 +216,22 @@ class AccessKeys:
 
         KeyExpired: the secret was right, but it or its key has expired.
         """
+        self.current()
+        header = hashlib.sha256(authorization.encode("utf-8", "surrogateescape")).digest()
+        proved = self._proved
+        found = proved.get(header)
+        if found is None:
+            found = self._prove(authorization)
+            if found is None:
+                return None
+            if len(proved) >= MAX_PROVED:
+                proved.clear()
+            proved[header] = found
+        if found.proved_by is not None and not found.proved_by.is_valid(self._clock.now):
+            raise KeyExpired(_expired_text(found, found.proved_by))
+        return found
+
+    def _prove(self, authorization: str) -> AccessKey | None:
         scheme, _, credentials = authorization.strip().partition(" ")
         match scheme.lower():
             case "basic":
@@ -228,13 +249,11 @@ class AccessKeys:
     def _matching(self, name: str | None, secret: bytes) -> AccessKey | None:
         """Compare with every key, so that the time tells nothing about which names exist."""
         found = None
-        for key in self.current().values():
+        for key in self._keys.values():
             for stored in key.secrets:
                 is_right = stored.matches(secret)
                 if is_right and name in (None, key.name):
                     found = replace(key, proved_by=stored)
-        if found is not None and found.proved_by is not None and not found.proved_by.is_valid(self._clock.now):
-            raise KeyExpired(_expired_text(found, found.proved_by))
         return found
 
 

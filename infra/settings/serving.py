@@ -62,6 +62,18 @@ class ServingSettings(BaseModel):
     serving_max_state_mb: float = Field(
         default=256, gt=0, description="Maximum MB of states read for one answer; beyond it, the answer is 422."
     )
+    serving_max_speed_states: int = Field(
+        default=1_000_000,
+        ge=1,
+        description="Maximum number of states of the speed view read for one answer; beyond it, the answer is 422.",
+    )
+    serving_speed_states_at_once: int = Field(
+        default=20_000,
+        ge=1,
+        le=100_000,
+        description="Maximum number of states that Redis reads in one call, about 2 µs each, while the speed layer "
+        "waits. More states are read in several short calls, all at one cut.",
+    )
     serving_cache_mb: float = Field(
         default=32, ge=0, description="Approximate size, in MB, of the cache of presented answers in each process."
     )

@@ -40,9 +40,11 @@ class ExecutionLimits:
     cache_mb: float = 32
     """Size of the presentation cache, which all queries share."""
     timeout_s: float = 30.0
-    speed_states: int = 100_000
-    speed_mb: float = 64
-    """What Redis reads in one call: it does nothing else meanwhile, so this is a quarter of a second at most."""
+    speed_states: int = 1_000_000
+    """States of the speed view that are read."""
+    speed_states_at_once: int = 20_000
+    speed_mb_at_once: float = 16
+    """What Redis reads in one call: it does nothing else meanwhile. More is read in parts, while the writer goes on."""
     speed_buckets: int = 100_000
     speed_timeout_s: float = 0.5
     """Of one call to Redis. After that the result is made of the batch view alone."""
@@ -67,6 +69,8 @@ def execution_limits(settings: Settings) -> ExecutionLimits:
         max_state_mb=settings.serving_max_state_mb,
         cache_mb=settings.serving_cache_mb,
         timeout_s=settings.serving_timeout_s,
+        speed_states=settings.serving_max_speed_states,
+        speed_states_at_once=settings.serving_speed_states_at_once,
         speed_timeout_s=settings.serving_redis_timeout_s,
         speed_connections=settings.serving_threads + settings.serving_max_waiting,
     )

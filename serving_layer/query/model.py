@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 from master_dataset.cut import Cut
@@ -96,6 +97,10 @@ class Query:
 
         A new field that decides which rows there are, or what is in them, belongs in here.
         """
+        return self._without_page
+
+    @cached_property
+    def _without_page(self) -> str:
         parts = (
             self.view.hash, self.range, self.grain, self.tz, hash(self.windows), self.filters, self.by, self.answers,
             self.quantiles, self.having.sql if self.having else None, self.order, self.previous is not None, self.fill,

@@ -1,7 +1,8 @@
 """Page keys: for a ranked plan, find which keys are on the page before their states are read.
 
 The ranks that both views keep decide it in one read of the speed view (top_keys_by_rank.py). Where they do not, the
-headers of all states do (top_keys.py). Where even these are too many, all states are read.
+headers of all states do (top_keys.py), and then the states of these keys are read at the same cut. Where the headers
+are too many for one call, or the writer is faster, all states are read.
 """
 
 from __future__ import annotations
@@ -12,12 +13,16 @@ from dataclasses import replace
 from functools import partial
 
 from hand_off.speed_views import State, StateRange
+from serving_layer.errors import TooLarge
 from serving_layer.query import top_keys
 from serving_layer.query.plan import QueryPlan
 from serving_layer.query.top_keys_by_rank import Ranking, batch_numbers, ranking_of
 from serving_layer.readers.batch import OpenRun, read_errors
 from serving_layer.readers.snapshot import MAX_TRIES, Snapshot, SourceReaders, state_ranges, take_snapshot
-from views.states import HeadReader
+from views.states import HeadReader, head_of
+
+DEEPER = 30
+"""How many times as many keys of each bucket are read where their ranks do not decide."""
 
 
 def read_page_keys(
@@ -28,7 +33,17 @@ def read_page_keys(
         return plans, take_snapshot(readers, plans, held)
     if len(plans) == 1 and (found := _by_rank(readers, plans[0], held)) is not None:
         return [found[0]], found[1]
-    snapshot = take_snapshot(readers, plans, held)
+    try:
+        return _by_heads(readers, plans, held)
+    except TooLarge:
+        return _by_states(readers, plans, held)
+
+
+def _by_heads(
+    readers: SourceReaders, plans: Sequence[QueryPlan], held: ExitStack
+) -> tuple[Sequence[QueryPlan], Snapshot]:
+    """By the headers of all states. TooLarge where these are too many for one call."""
+    snapshot = take_snapshot(readers, plans, held, in_parts=False)
     for _ in range(MAX_TRIES):
         narrowed = [
             narrow(plan, snapshot.run, heads if snapshot.of(plan) is snapshot else ())
@@ -41,9 +56,27 @@ def read_page_keys(
         now = None if again.is_refused else again.answer
         if now is not None and (now.applied, now.made) == (known.applied, known.made):
             return narrowed, snapshot._replace(speed=again)
-        snapshot = take_snapshot(readers, plans, held)
-    whole = [plan.of_all_keys() for plan in plans]  # the writer was faster each time
-    return whole, take_snapshot(readers, whole, held)
+        snapshot = take_snapshot(readers, plans, held, in_parts=False)
+    return _by_states(readers, plans, held)  # the writer was faster each time
+
+
+def _by_states(
+    readers: SourceReaders, plans: Sequence[QueryPlan], held: ExitStack
+) -> tuple[Sequence[QueryPlan], Snapshot]:
+    """By all states, of which those of the pages are kept."""
+    snapshot = take_snapshot(readers, [plan.of_all_keys() for plan in plans], held)
+    answer = snapshot.speed.answer
+    narrowed, ranges = [], []
+    for plan, states in zip(plans, snapshot.states(plans), strict=True):
+        heads = [(bucket, key, head_of(state)) for bucket, key, state in states]
+        page = narrow(plan, snapshot.run, heads if snapshot.of(plan) is snapshot else ())
+        keys, chosen = page.selection.keys, frozenset(page.selection.keys or ())
+        kept = states if keys is None else [state for state in states if state[1] in chosen]
+        narrowed.append(page)
+        ranges += [kept, *[[] for _ in plan.ranges[1:]]][: len(plan.ranges)]
+    if answer is None:
+        return narrowed, snapshot
+    return narrowed, snapshot._replace(speed=snapshot.speed._replace(answer=replace(answer, ranges=tuple(ranges))))
 
 
 def narrow(plan: QueryPlan, run: OpenRun, heads: Sequence[State]) -> QueryPlan:
@@ -59,36 +92,45 @@ def narrow(plan: QueryPlan, run: OpenRun, heads: Sequence[State]) -> QueryPlan:
             return plan.of_all_keys()
         speed = top_keys.added(heads, HeadReader(plan.query.view.algebras, plan.rank))
         count, highest = plan.query.limit + 1, None if plan.after is None else plan.after[0]
-        keys = top_keys.candidates(numbers, speed, plan.selection.prefix, count=count, highest=highest)
+        by_key = top_keys.breaks_ties_by_key(plan.query)
+        keys = top_keys.candidates(numbers, speed, plan.selection.prefix, count=count, highest=highest, by_key=by_key)
     return plan.of_all_keys() if keys is None else plan.of_keys(keys)
 
 
 def _by_rank(readers: SourceReaders, plan: QueryPlan, held: ExitStack) -> tuple[QueryPlan, Snapshot] | None:
     """By the ranks that both views keep, in one read of the speed view; None where these do not decide it."""
     more: list[bytes] = []
-    for _ in range(MAX_TRIES):
+    deeper = 1
+    for _ in range(MAX_TRIES + 1):
         by_run: dict[int, Ranking] = {}
-        snapshot = take_snapshot(readers, [plan], held, partial(_ranked_ranges, plan, more, by_run))
+        try:
+            ranges = partial(_ranked_ranges, plan, more, deeper, by_run)
+            snapshot = take_snapshot(readers, [plan], held, ranges, in_parts=False)
+        except TooLarge:
+            return None
         ranking, answer = by_run.get(snapshot.run.run), snapshot.speed.answer
-        if ranking is None or answer is None or snapshot.of(plan) is not snapshot:
+        if ranking is None or answer is None or answer.rests[0] < 0 or snapshot.of(plan) is not snapshot:
             return None
-        keys = ranking.decided(answer.states, answer.rests[0])
+        keys = ranking.decided(answer.states, answer.rests[0], answer.lasts[0])
         if keys is None:
-            return None
-        if ranking.has_whole(keys, more):
+            if not answer.rests[0]:
+                return None  # all keys of the speed view were read
+            deeper *= DEEPER
+        elif ranking.has_whole(keys, more):
             states = [state for state in answer.states if state[1] in keys]
             speed = snapshot.speed._replace(answer=replace(answer, ranges=(states,)))
             return plan.of_keys(keys), snapshot._replace(speed=speed)
-        more = list(keys)  # the states of some of them came as headers alone
+        else:
+            more = list(keys)  # the states of some of them came as headers alone
     return None
 
 
 def _ranked_ranges(
-    plan: QueryPlan, more: Sequence[bytes], by_run: dict[int, Ranking], run: OpenRun
+    plan: QueryPlan, more: Sequence[bytes], deeper: int, by_run: dict[int, Ranking], run: OpenRun
 ) -> list[StateRange]:
     """What is read of the speed view to rank over a run. The ranking itself is put into `by_run`."""
     found = ranking_of(plan, run)
     if found is None:
         return []
     by_run[run.run] = found
-    return [found.state_range(plan, more)]
+    return [found.state_range(plan, more, deeper)]

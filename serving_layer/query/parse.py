@@ -55,6 +55,12 @@ def parse_query(view: View, parameters: Sequence[tuple[str, str]], *, now: float
     return _query(view, given, parse_filters.filters(terms, view, limits.max_values), now, limits)
 
 
+def parse_range(view: View, parameters: Sequence[tuple[str, str]], *, now: float) -> Period:
+    """The range of a query without a cursor that was parsed before: what its relative times mean now."""
+    given: Given = dict(parameters)
+    return _range(view, given, parse_zone("tz", given.get("tz", "UTC")), now, None)
+
+
 def parse_query_json(view: View, body: Mapping[str, Any], *, now: float, limits: QueryLimits) -> Query:
     """A query from JSON: the same names, lists as lists, and all filters in one object."""
     for name, value in body.items():

@@ -82,7 +82,7 @@ class PackedStates(NamedTuple):
 
     def windows(self, of: Sequence[Period]) -> WindowSpans:
         """Some windows, as spans of these segments."""
-        return WindowSpans([self.segments.span(window) for window in of])
+        return WindowSpans(self.segments.spans(of))
 
 
 def rows_of(query: Query, presenting: Presenter, packed: PackedStates, budget: QueryBudget) -> Iterator[ResultRow]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from batch_layer.index.layout import DAY_S, Level, TileRange, cover
@@ -31,6 +31,9 @@ class Segments:
 
     starts: tuple[int, ...]
     ends: tuple[int, ...]
+    _spans: dict[tuple[Period, ...], tuple[Span, ...]] = field(default_factory=dict, compare=False, repr=False)
+    _tile_ranges: dict[tuple[Level, ...], list[TileRange]] = field(default_factory=dict, compare=False, repr=False)
+    """What was computed before: plans are cached, and used by many queries."""
 
     def at(self, bucket: int) -> int:
         """The number of the segment that holds a bucket. The bucket must be in one."""
@@ -42,8 +45,23 @@ class Segments:
             return Span(0, 0)
         return Span(self.at(window.start), self.at(window.end - 1) + 1)
 
+    def spans(self, windows: Sequence[Period]) -> tuple[Span, ...]:
+        """The segments of each of these windows."""
+        key = tuple(windows)
+        found = self._spans.get(key)
+        if found is None:
+            found = self._spans[key] = tuple([self.span(window) for window in windows])
+        return found
+
     def tile_ranges(self, levels: Sequence[Level]) -> list[TileRange]:
         """The tile ranges to read, in the order of time: as few tiles as possible. `levels` are coarsest first."""
+        key = tuple(levels)
+        known = self._tile_ranges.get(key)
+        if known is None:
+            known = self._tile_ranges[key] = self._find_tile_ranges(levels)
+        return known
+
+    def _find_tile_ranges(self, levels: Sequence[Level]) -> list[TileRange]:
         found: list[TileRange] = []
         for start, end in zip(self.starts, self.ends, strict=True):
             for level, first, last in _cover(levels, start, end):

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from serving_layer.query.key_selection import KeySelection
 from serving_layer.query.model import Query
+from serving_layer.query.order import BUCKET
 from views.aggregates.counting import adds_up
 from views.states import HeadReader
 
@@ -57,6 +58,12 @@ def _is_prefix(query: Query) -> bool:
     )
 
 
+def breaks_ties_by_key(query: Query) -> bool:
+    """Whether rows with the same number come in the order of the bytes of their keys."""
+    others = [each for each in query.order[1:] if each.name != BUCKET]
+    return [each.name for each in others] == [*query.view.keys] and not any(each.descending for each in others)
+
+
 class Numbers(Protocol):
     """The numbers of the batch view by index, and the keys."""
 
@@ -70,6 +77,9 @@ class Numbers(Protocol):
     def place(self, key: bytes) -> int | None:
         """The index of a packed key; None where it has no number."""
 
+    def first(self, places: Values, count: int) -> list[int] | None:
+        """The `count` of these indexes whose keys come first in the order of bytes; None where that takes too long."""
+
 
 class _NoNumbers:
     values: Values = np.zeros(0, np.int64)
@@ -79,6 +89,9 @@ class _NoNumbers:
 
     def place(self, key: bytes) -> int | None:
         return None
+
+    def first(self, places: Values, count: int) -> list[int] | None:
+        return []
 
 
 NO_NUMBERS: Numbers = _NoNumbers()
@@ -95,18 +108,24 @@ def added(heads: Iterable[tuple[int, bytes, bytes]], reader: HeadReader) -> dict
 
 
 def candidates(
-    sums: Numbers, speed: Mapping[bytes, int], prefix: bytes, *, count: int, highest: int | None
+    sums: Numbers,
+    speed: Mapping[bytes, int],
+    prefix: bytes,
+    *,
+    count: int,
+    highest: int | None,
+    by_key: bool = False,
 ) -> list[bytes] | None:
     """The packed keys that can be among the first `count` rows; None where they are too many to look up.
 
     `highest`: the number of the position after which the page begins. Any other key has more than `highest`, or less
-    than all rows of the page.
+    than all rows of the page. `by_key`: rows with the same number come in the order of their keys.
     """
     largest = max(int(np.abs(sums.values).max(initial=0)), *map(abs, speed.values()), 0)
     if largest > LARGEST:
         return None
     if highest is None and not prefix:
-        return _first(sums, speed, count)
+        return _first(sums, speed, count, by_key=by_key)
     numbers, more = _numbers(sums, speed)
     if highest is not None:
         highest = max(min(highest, LARGEST), -LARGEST)  # a forged cursor can hold any number
@@ -135,7 +154,7 @@ def candidates(
     return found
 
 
-def _first(sums: Numbers, speed: Mapping[bytes, int], count: int) -> list[bytes] | None:
+def _first(sums: Numbers, speed: Mapping[bytes, int], count: int, *, by_key: bool) -> list[bytes] | None:
     """The same for a first page of all keys, without looking up every key of the speed view in the index.
 
     The last number of the page is at least what the batch view alone gives, less what the speed view may take away. A
@@ -157,6 +176,8 @@ def _first(sums: Numbers, speed: Mapping[bytes, int], count: int) -> list[bytes]
         for key, number in speed.items()
         if number >= least and key not in numbers and sums.place(key) is None
     }
+    if by_key:
+        return [key for _, key in heapq.nsmallest(count, ((-number, key) for key, number in numbers.items()))]
     if len(numbers) > count:
         least = max(least, heapq.nlargest(count, numbers.values())[-1])
     chosen = [key for key, number in numbers.items() if number >= least]

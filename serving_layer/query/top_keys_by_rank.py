@@ -2,8 +2,9 @@
 
 The batch view names the keys that are probably first. Redis returns these, and the first keys of each of its buckets,
 which it keeps in order. A key in neither list has at most what the batch view gives to the best of the others plus what
-each bucket gives to the last of its list. If that is less than the last row of the page, the page is known. If not, all
-headers are read (top_keys.py).
+each bucket gives to the last of its list. If that is less than the last row of the page, the page is known. It is also
+known if that is as much, but any key in neither list that has it comes after the last row in the order of keys: many
+keys may have the same number. If not, longer lists are read, and at last all keys.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 from hand_off.ranks import ranked
 from hand_off.speed_views import Ranked, State, StateRange
 from serving_layer.query.plan import QueryPlan
-from serving_layer.query.top_keys import LARGEST, NO_NUMBERS, Numbers
+from serving_layer.query.top_keys import LARGEST, NO_NUMBERS, Numbers, breaks_ties_by_key
 from serving_layer.readers.batch import OpenRun, read_errors
 from views.states import HeadReader, head_of
 
@@ -43,22 +44,30 @@ class Ranking:
     """The most that any other key has there."""
     numbers: Numbers
     reader: HeadReader
+    last: bytes | None = None
+    """A key that comes before any other key that has that most; None where that is unknown."""
+    by_key: bool = False
+    """Whether rows with the same number come in the order of their keys."""
 
-    def state_range(self, plan: QueryPlan, more: Collection[bytes]) -> StateRange:
-        """What is read of the speed view: headers of the first keys, whole states of the very first and of `more`."""
+    def state_range(self, plan: QueryPlan, more: Collection[bytes], deeper: int = 1) -> StateRange:
+        """What is read of the speed view: headers of the first keys, whole states of the very first and of `more`.
+
+        `deeper`: how many times as many keys of each bucket as at first.
+        """
         whole = self._whole(more)
         keys = list(dict.fromkeys((*whole, *self.first)))
-        what = Ranked(self.rank, max(4 * self.count, MIN_KEYS), len(whole))
+        what = Ranked(self.rank, deeper * max(4 * self.count, MIN_KEYS), len(whole))
         return StateRange(plan.query.view.hash, *plan.ranges[0], keys, ranked=what)
 
     def has_whole(self, keys: Collection[bytes], more: Collection[bytes]) -> bool:
         """Whether the whole states of all these keys were read."""
         return self._whole(more).keys() >= {*keys}
 
-    def decided(self, states: Iterable[State], rest: float) -> set[bytes] | None:
+    def decided(self, states: Iterable[State], rest: float, lasts: Iterable[bytes] = ()) -> set[bytes] | None:
         """The keys that can be on the page; None where a key that was not read could be.
 
-        `states` are those of the speed view, or their headers. `rest`: the most that a key without any has there.
+        `states` are those of the speed view, or their headers. `rest`: the most that a key without any has there, and
+        `lasts`: keys that come before any such key.
         """
         if not 0 <= rest < EXACT:
             return None
@@ -68,10 +77,15 @@ class Ranking:
         totals = {key: self._number(key) + speed.get(key, 0) for key in {*self.first, *speed}}
         if len(totals) < self.count:
             return None
-        least = heapq.nlargest(self.count, totals.values())[-1]
-        if least <= self.rest + rest:
-            return None
-        return {key for key, total in totals.items() if total >= least}
+        page = heapq.nsmallest(self.count, ((-total, key) for key, total in totals.items()))
+        least, most = -page[-1][0], self.rest + int(rest)
+        if least > most:
+            return {key for key, total in totals.items() if total >= least}
+        # A key that was not read and has as much comes after all of these.
+        bounds = [key for key in (self.last, *lasts) if key is not None]
+        if self.by_key and least == most and bounds and page[-1][1] <= max(bounds):
+            return {key for _, key in page}
+        return None
 
     def _whole(self, more: Collection[bytes]) -> dict[bytes, None]:
         return dict.fromkeys((*list(self.first)[: self.count + EXTRA_STATES], *more))
@@ -102,18 +116,31 @@ def ranking_of(plan: QueryPlan, run: OpenRun) -> Ranking | None:
         numbers = batch_numbers(plan, run)
         if numbers is None or int(np.abs(numbers.values).max(initial=0)) > LARGEST:
             return None
-        count = query.limit + 1
-        first, rest = _first(numbers, max(4 * count, MIN_KEYS))
+        count, by_key = query.limit + 1, breaks_ties_by_key(query)
+        first, rest, last = _first(numbers, max(4 * count, MIN_KEYS), by_key=by_key)
     reader = HeadReader(query.view.algebras, plan.rank)
-    return Ranking(names.index(plan.rank) + 1, count, first, rest, numbers, reader)
+    return Ranking(names.index(plan.rank) + 1, count, first, rest, numbers, reader, last, by_key)
 
 
-def _first(numbers: Numbers, count: int) -> tuple[dict[bytes, int], int]:
-    """The keys with the largest numbers, the best first; and the largest number of the others, at least 0."""
+def _first(numbers: Numbers, count: int, *, by_key: bool) -> tuple[dict[bytes, int], int, bytes | None]:
+    """The keys with the largest numbers, the best first; the largest number of the others, at least 0; and the last.
+
+    The last one has that number too, and comes before all others that have it (`by_key`); None where none does.
+    """
     values = numbers.values
-    places, others = np.arange(len(values)), values[:0]
+    places, rest, last = np.arange(len(values)), 0, None
     if count < len(values):
-        places = np.argpartition(values, len(values) - count)
-        places, others = places[-count:], values[places[:-count]]
+        least = int(np.partition(values, len(values) - count)[len(values) - count])
+        places, equal = np.flatnonzero(values > least), np.flatnonzero(values == least)
+        missing = count - len(places)
+        chosen = numbers.first(equal, missing) if by_key and len(equal) > missing and least > 0 else None
+        if chosen:
+            last = numbers.key(chosen[-1])
+        else:
+            chosen = equal[:missing].tolist()
+        is_left = np.ones(len(values), np.bool_)
+        places = np.concatenate([places, np.array(chosen, np.int64)])
+        is_left[places] = False
+        rest = max(int(values[is_left].max(initial=0)), 0)
     ordered = places[np.argsort(values[places], kind="stable")[::-1]]
-    return {numbers.key(place): int(values[place]) for place in ordered.tolist()}, max(int(others.max(initial=0)), 0)
+    return {numbers.key(place): int(values[place]) for place in ordered.tolist()}, rest, last

@@ -69,13 +69,21 @@ def state_ranges(plans: Sequence[QueryPlan]) -> list[StateRange]:
 
 
 def take_snapshot(
-    readers: SourceReaders, plans: Sequence[QueryPlan], held: ExitStack, ranges: StateRanges | None = None
+    readers: SourceReaders,
+    plans: Sequence[QueryPlan],
+    held: ExitStack,
+    ranges: StateRanges | None = None,
+    *,
+    in_parts: bool = True,
 ) -> Snapshot:
-    """Both views at one cut, with the versions that the plans are for. `held` lets go of the run."""
+    """Both views at one cut, with the versions that the plans are for. `held` lets go of the run.
+
+    TooLarge where there are too many states, even `in_parts`.
+    """
     run = run_for(readers, plans, held)
     ranges_of = ranges or (lambda _run: state_ranges(plans))
     for _ in range(MAX_TRIES):
-        speed = readers.speed.read(run.run, run.cut, ranges_of(run))
+        speed = readers.speed.read(run.run, run.cut, ranges_of(run), in_parts=in_parts)
         if not speed.is_refused or speed.answer is None:
             readers.batch.release_other(run)
             return combine(readers, plans, run, speed)

@@ -12,7 +12,7 @@ from redis.exceptions import RedisError
 
 from hand_off.batch_folder import BatchFolder
 from hand_off.speed_floor import first_run, floor_file, waiting_for_run
-from hand_off.speed_views import Outcome, RedisSnapshot, SpeedAnswer, SpeedViews, StateRange
+from hand_off.speed_views import Outcome, RedisSnapshot, SpeedAnswer, SpeedViews, StateRange, WideLimits
 from infra.disk import FileStamp, file_stamp
 from master_dataset.cut import Cut, count_between, cut_to_json, is_below, join
 from serving_layer.errors import TooLarge
@@ -23,6 +23,8 @@ from views.view import View
 Reply = TypeVar("Reply")
 RETRY_AFTER_S = 0.5
 """After Redis did not reply, results are made without it for so long, at once."""
+MAX_STATES_AT_ONCE, MAX_MB_AT_ONCE = 100_000, 64
+"""What Redis reads in one call at the most, where reading in parts fails: it does nothing else for 0.2 s."""
 
 
 class SpeedSnapshot(NamedTuple):
@@ -50,37 +52,34 @@ class SpeedViewReader:
     """Reads the speed views of one source. Threads share it."""
 
     def __init__(self, client: Redis, folder: BatchFolder, limits: ExecutionLimits) -> None:
-        self._views, self._limits, self._folder = SpeedViews(client, folder.source).reader, limits, folder
+        self._speed_views, self._limits, self._folder = SpeedViews(client, folder.source), limits, folder
+        self._views = self._speed_views.reader
         self._floor: tuple[FileStamp | None, int] = (None, 0)
         self._lock = threading.Lock()
         self._highest: Cut = {}
         self._away: tuple[float, str] = (0.0, "")
         """Until when Redis is not asked, and the reason."""
 
-    def read(self, run: int, cut: Cut, ranges: Sequence[StateRange]) -> SpeedSnapshot:
-        """The states since the cut of a run, all of one moment. TooLarge where they are too many."""
+    def read(self, run: int, cut: Cut, ranges: Sequence[StateRange], *, in_parts: bool = True) -> SpeedSnapshot:
+        """The states since the cut of a run, all of one moment. TooLarge where they are too many.
+
+        `in_parts`: states that are too many for one call are read in several; else they are too many.
+        """
         highest, (until, reason) = self._highest, self._away
         if run < self._first_run():
             return SpeedSnapshot(None, waiting_for_run(self._folder.source), highest)
         if time.monotonic() < until:
             return SpeedSnapshot(None, reason, highest)
-        limits = self._limits
         try:
-            answer = self._views.answer(
-                run, cut, ranges, max_buckets=limits.speed_buckets, max_states=limits.speed_states,
-                max_bytes=int(limits.speed_mb * 1_000_000),
-            )  # fmt: skip
+            answer = self._answer(run, cut, ranges, self._limits.speed_states_at_once, self._limits.speed_mb_at_once)
+            if answer.outcome == Outcome.TOO_MANY and in_parts:
+                answer = self._answer_in_parts(run, cut, ranges)
         except (RedisError, OSError) as error:
             reason = f"Redis does not reply ({error})"
             self._away = time.monotonic() + RETRY_AFTER_S, reason
             return SpeedSnapshot(None, reason, highest)
         if answer.outcome == Outcome.TOO_MANY:
-            raise TooLarge(
-                f"The query needs more than {limits.speed_states} states, {limits.speed_mb:g} MB or "
-                f"{limits.speed_buckets} buckets of the speed view. Ask for fewer keys or a shorter range, or start a "
-                "batch run (`tidemark batch run`), which takes them over.",
-                limit="speed_states",
-            )
+            raise self._too_many()
         if answer.outcome == Outcome.LOST:
             reason = "Redis holds no speed views of this source: they were lost, or not written yet"
             return SpeedSnapshot(None, reason, highest)
@@ -94,6 +93,33 @@ class SpeedViewReader:
             found = first_run(self._folder)
             self._floor = stamp, found
         return found
+
+    def _answer(self, run: int, cut: Cut, ranges: Sequence[StateRange], max_states: int, max_mb: float) -> SpeedAnswer:
+        limits = self._limits
+        return self._views.answer(
+            run, cut, ranges, max_buckets=limits.speed_buckets, max_states=min(max_states, limits.speed_states),
+            max_bytes=int(min(max_mb, limits.max_state_mb) * 1_000_000),
+        )  # fmt: skip
+
+    def _answer_in_parts(self, run: int, cut: Cut, ranges: Sequence[StateRange]) -> SpeedAnswer:
+        """In several calls; in one where the writer was faster each time, or does not record what it changes."""
+        limits = self._limits
+        wide = WideLimits(
+            limits.speed_buckets, limits.speed_states, int(limits.max_state_mb * 1_000_000),
+            time.monotonic() + limits.timeout_s,
+        )  # fmt: skip
+        found = self._speed_views.answer_in_parts(run, cut, ranges, wide)
+        return found or self._answer(run, cut, ranges, MAX_STATES_AT_ONCE, MAX_MB_AT_ONCE)
+
+    def _too_many(self) -> TooLarge:
+        limits = self._limits
+        return TooLarge(
+            f"The query needs more than {limits.speed_states} states (serving_max_speed_states), "
+            f"{limits.max_state_mb:g} MB (serving_max_state_mb) or {limits.speed_buckets} buckets of the speed view, "
+            "or the speed view changed faster than it could be read. Ask for fewer keys or a shorter range, or start a "
+            "batch run (`tidemark batch run`), which takes them over.",
+            limit="serving_max_speed_states",
+        )
 
     def status(self) -> SpeedStatus | None:
         """None where Redis does not reply."""

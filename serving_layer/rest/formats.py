@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from functools import cache
+from datetime import tzinfo
+from functools import lru_cache
 from itertools import islice
 from math import inf
 from typing import Any, Literal
@@ -34,6 +35,8 @@ ACCEPTED: dict[Format, tuple[str, ...]] = {
 """Their names in an Accept header. Of equally acceptable formats the first is used."""
 WRITTEN_AT_ONCE = 500
 """So many rows are written before their size is checked."""
+MAX_TIMES = 10_000
+"""Times whose texts are remembered."""
 Row = dict[str, Any]
 """A row as a JSON object."""
 LARGEST = 2**64 - 1
@@ -129,14 +132,19 @@ def document(result: Result) -> dict[str, Any]:
 def rows(result: Result) -> Iterator[dict[str, Any]]:
     """The rows as JSON objects."""
     zone = parse_zone("tz", result.meta.tz)
-    written = cache(lambda start: iso(start, zone))  # many rows are of one period
     for row in result.rows:
         yield {
-            "bucket": written(row.period.start),
+            "bucket": _written_time(row.period.start, zone),
             **dict(zip(result.by, row.key, strict=True)),
             **row.answers,
             **_added(row),
         }
+
+
+@lru_cache(MAX_TIMES)
+def _written_time(start: int, zone: tzinfo) -> str:
+    """Many rows are of one period, and many queries of the same periods."""
+    return iso(start, zone)
 
 
 def _added(row: ResultRow) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from master_dataset.errors import InvalidEvent
 from master_dataset.events.strict_json import parse_json
 from serving_layer.errors import NotAcceptable, ServingError, TooLarge
 from serving_layer.query.model import Freshness
-from serving_layer.query.parse import parse_query, parse_query_json
+from serving_layer.query.parse import parse_query_json
 from serving_layer.query.result import Result
 from serving_layer.rest import formats
 from serving_layer.rest.context import Serving
@@ -101,7 +101,7 @@ def _execute(
 ) -> EncodedResult:
     """From parameters to bytes. This must not block the event loop."""
     as_format = formats.choose_format(dict(pairs).get("format"), accept)
-    query = parse_query(serving.engine.served_view(name), pairs, now=time.time(), limits=serving.limits)
+    query = serving.engine.parse(name, pairs, now=time.time(), limits=serving.limits)
     if if_none_match is not None and query.freshness == Freshness(wait_s=query.freshness.wait_s):
         etag = _tag(serving.engine.etag(query) or "", as_format)  # far cheaper than the result
         if is_known(etag, if_none_match):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from views.states import HeadReader
 KEYS = [b"%c" % letter for letter in range(ord("a"), ord("z") + 1)]
 NUMBERS = st.integers(-1000, 1000) | st.sampled_from([0, 1, 2**40, -(2**40)])
 BY_KEY = st.dictionaries(st.sampled_from(KEYS), NUMBERS)
+EQUAL = st.dictionaries(st.sampled_from(KEYS), st.integers(-1, 2))
 LAW = settings(max_examples=times(150, 5000), deadline=None)
 
 
@@ -38,6 +39,9 @@ class Batch:
 
     def place(self, key: bytes) -> int | None:
         return [*self.by_key].index(key) if key in self.by_key else None
+
+    def first(self, places: Any, count: int) -> list[int] | None:
+        return sorted(places.tolist(), key=self.key)[:count]
 
 
 def first(batch: dict[bytes, int], speed: dict[bytes, int], count: int) -> set[bytes]:
@@ -62,39 +66,75 @@ def test_a_key_is_not_judged_by_its_speed_view_alone() -> None:
     assert {*found} == {b"a", b"b", b"c"}
 
 
+def first_by_key(batch: dict[bytes, int], speed: dict[bytes, int], count: int) -> set[bytes]:
+    """By looking at all: the first, where equal ones come in the order of their keys."""
+    totals = {key: batch.get(key, 0) + speed.get(key, 0) for key in {*batch, *speed}}
+    return {*sorted(totals, key=lambda key: (-totals[key], key))[:count]}
+
+
 @LAW
-@given(batch=BY_KEY, cells=st.lists(BY_KEY, max_size=4), count=st.integers(1, 4), depth=st.integers(1, 5))
+@given(batch=BY_KEY | EQUAL, speed=BY_KEY | EQUAL, count=st.integers(1, 6))
+def test_the_candidates_are_the_first_by_number_and_key(
+    batch: dict[bytes, int], speed: dict[bytes, int], count: int
+) -> None:
+    found = top_keys.candidates(Batch(batch), speed, b"", count=count, highest=None, by_key=True)
+    assert found is not None
+    assert {*found} == first_by_key(batch, speed, count)
+
+
+@LAW
+@given(
+    batch=BY_KEY | EQUAL,
+    cells=st.lists(BY_KEY | EQUAL, max_size=4),
+    count=st.integers(1, 4),
+    depth=st.integers(1, 5),
+    by_key=st.booleans(),
+)
 def test_what_ranks_decide_is_right(
-    batch: dict[bytes, int], cells: list[dict[bytes, int]], count: int, depth: int
+    batch: dict[bytes, int], cells: list[dict[bytes, int]], count: int, depth: int, by_key: bool
 ) -> None:
     """With as few keys looked at as possible. `None` may be said at any time; it is not the whole story (see below)."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(top_keys_by_rank, "EXTRA_STATES", 0)
-        known, rest = top_keys_by_rank._first(Batch(batch), count)
-        made = Ranking(1, count, known, rest, Batch(batch), HeadReader({"n": CountAlgebra()}, "n"))
-        states, most = _looked_at(cells, [*known], depth)
-        found = made.decided(states, most)
+        known, rest, last = top_keys_by_rank._first(Batch(batch), count, by_key=by_key)
+        reader = HeadReader({"n": CountAlgebra()}, "n")
+        made = Ranking(1, count, known, rest, Batch(batch), reader, last, by_key)
+        found = made.decided(*_looked_at(cells, [*known], depth))
     speed: dict[bytes, int] = {}
     for cell in cells:
         for key, number in cell.items():
             speed[key] = speed.get(key, 0) + number
-    assert found is None or found == first(batch, speed, count)
+    if found is not None and by_key:
+        assert first_by_key(batch, speed, count) <= found <= first(batch, speed, count)
+    assert found is None or by_key or found == first(batch, speed, count)
 
 
-def _looked_at(cells: list[dict[bytes, int]], keys: list[bytes], depth: int) -> tuple[list[State], float]:
+def test_a_page_of_equal_numbers_is_decided_by_keys() -> None:
+    """Thousands of keys have the same number: only the order of keys says which come first."""
+    cells = [dict.fromkeys(KEYS, 1), dict.fromkeys(KEYS[3:], 1)]
+    for batch in ({}, dict.fromkeys(KEYS, 1)):
+        known, rest, last = top_keys_by_rank._first(Batch(batch), 8, by_key=True)
+        made = Ranking(1, 3, known, rest, Batch(batch), HeadReader({"n": CountAlgebra()}, "n"), last, by_key=True)
+        assert made.decided(*_looked_at(cells, [*known], 8)) == {b"d", b"e", b"f"}
+        assert made.decided(*_looked_at(cells[:1], [*known], 8)) == {b"a", b"b", b"c"}
+        assert replace(made, by_key=False).decided(*_looked_at(cells, [*known], 8)) is None
+
+
+def _looked_at(cells: list[dict[bytes, int]], keys: list[bytes], depth: int) -> tuple[list[State], float, list[bytes]]:
     """What answer.lua gives."""
-    asked, rest = dict.fromkeys(keys), 0
+    asked, rest, lasts = dict.fromkeys(keys), 0, []
     for cell in cells:
-        ordered = sorted(cell, key=lambda key: cell[key], reverse=True)
+        ordered = sorted(cell, key=lambda key: (-cell[key], key))
         asked |= dict.fromkeys(ordered[:depth])
-        if len(ordered) > depth:
-            rest += max(cell[ordered[depth - 1]], 0)
-    return [(0, key, b"\x01%d\n" % cell[key]) for cell in cells for key in asked if key in cell], rest
+        if len(ordered) > depth and cell[ordered[depth - 1]] > 0:
+            rest += cell[ordered[depth - 1]]
+            lasts.append(ordered[depth - 1])
+    return [(0, key, b"\x01%d\n" % cell[key]) for cell in cells for key in asked if key in cell], rest, lasts
 
 
 def test_a_clear_page_is_decided_and_a_close_one_is_not() -> None:
     batch = {key: 1000 - 10 * place for place, key in enumerate(KEYS)}
-    known, rest = top_keys_by_rank._first(Batch(batch), 8)
+    known, rest, _ = top_keys_by_rank._first(Batch(batch), 8, by_key=False)
     made = Ranking(1, 3, known, rest, Batch(batch), HeadReader({"n": CountAlgebra()}, "n"))
     assert rest == 920
     assert made.decided(*_looked_at([dict.fromkeys(KEYS, 5)], [*known], 2)) == {b"a", b"b", b"c"}

@@ -405,3 +405,27 @@ def sign_in(keys: AccessKeys, sessions: Sessions, secret: str) -> str:
 def is_signed_in(keys: AccessKeys, sessions: Sessions, token: str) -> bool:
     cookie = (b"cookie", f"{sessions.cookie}={token}".encode())
     return sessions.find(HTTPConnection({"type": "http", "method": "GET", "headers": [cookie]}), keys) is not None
+
+
+def test_a_key_that_was_proved_is_refused_as_soon_as_it_is_removed_or_has_expired(tmp_path: Path) -> None:
+    """What a header proved is remembered only until the file of keys changes."""
+    clock = [time.time()]
+    secret = add_key(tmp_path, "one", ["query"])
+    keys = AccessKeys(tmp_path, KeyClock(tmp_path, wall_s=lambda: clock[0], monotonic_s=lambda: 0.0))
+    header = f"Bearer {secret}"
+    for _ in range(2):
+        found = keys.find(header)
+        assert found is not None
+        assert found.name == "one"
+    assert keys.find(f"{header}x") is None
+    remove_key(tmp_path, "one")
+    assert keys.find(header) is None
+    again = add_key(tmp_path, "two", ["query"], expires_s=60)
+    assert keys.find(f"Bearer {again}") is not None
+    clock[0] += 120
+    with pytest.raises(KeyExpired):
+        keys.find(f"Bearer {again}")
+    third = f"Bearer {add_key(tmp_path, 'three', ['query'])}"
+    assert keys.find(third) is not None
+    keys_file(tmp_path).unlink()
+    assert keys.find(third) is None
