@@ -116,8 +116,9 @@ class ArchiverSettings(BaseModel):
         default=48,
         ge=1,
         description=(
-            "Hours for which files of the master dataset stay on disk after they were merged. Until then a damaged "
-            "merged file is restored from them, and whoever began to read before the merge can finish."
+            "Hours for which files of the master dataset stay on disk after they were merged, and those that a crash "
+            "left. Until then a damaged merged file is restored from them, and whoever began to read before the merge "
+            "can finish."
         ),
     )
     archiver_metrics_port: Port = Field(

@@ -1,4 +1,4 @@
-"""The upkeep of master tables beside the archiver: seal old commits, merge small files, remove what was replaced.
+"""The upkeep of master tables beside the archiver: seal old commits, merge small files, remove replaced and stray ones.
 
 It runs in a thread of the archiver and takes turns with its commits. Whatever fails is logged and tried again; the
 archiving itself goes on.
@@ -17,13 +17,15 @@ from infra.settings import Settings
 from master_dataset.table.append import commit_lock
 from master_dataset.table.compaction import compact_once, remove_replaced
 from master_dataset.table.sealing import tidy
+from master_dataset.table.stray_files import remove_strays
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 EVERY_S = 60.0
 STOP_S = 10.0
-"""How long the archiver waits for a step to end when it stops. A step that is cut off leaves stray files at most."""
+"""How long the archiver waits for a step to end when it stops. A step that is cut off leaves at most stray files, which
+a later round removes."""
 
 log = structlog.get_logger()
 
@@ -62,15 +64,17 @@ class Upkeep:
             with commit_lock(table):
                 tidied = tidy(table)
             merged = self._merge(table)
-            removed = remove_replaced(table, self.settings.master_keep_replaced_hours * 3600)
+            keep_s = self.settings.master_keep_replaced_hours * 3600
+            replaced, strays = remove_replaced(table, keep_s), remove_strays(table, keep_s)
         except Exception as error:  # whatever it is, the records are safe, and archiving must go on
             if self.reasons.get(table) != str(error):
                 log.warning("upkeep_failed", source=table.name, reason=str(error))
             self.reasons[table] = str(error)
             return
         self.reasons.pop(table, None)
-        if tidied.removed or merged or removed:
-            log.info("tidied", source=table.name, log_files=tidied.removed, merged=merged, replaced=removed)
+        done = {"log_files": tidied.removed, "merged": merged, "replaced": replaced, "strays": strays}
+        if any(done.values()):
+            log.info("tidied", source=table.name, **done)
 
     def _merge(self, table: Path) -> int:
         """Merge small files once there are enough; a step at a time, so that the archiver is not held up."""

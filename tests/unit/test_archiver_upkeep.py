@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,11 @@ import pytest
 from infra.settings import load_settings
 from master_dataset.archiver import upkeep as upkeep_module
 from master_dataset.archiver.upkeep import Upkeep
-from master_dataset.table import sealing
+from master_dataset.table import coverage, sealing
+from master_dataset.table.checks.fsck import Trouble
+from master_dataset.table.proofs import Kind, Proof
 from master_dataset.table.segments import sealed_until
+from master_dataset.table.stray_files import remove_strays
 from tests.conftest import wait_until
 from tests.hand_made_table import Table, append
 
@@ -66,3 +71,45 @@ def test_a_table_that_cannot_be_sealed_stops_no_other_and_is_logged_once(
     assert logged == [("upkeep_failed", "shop")]
     assert sealed_until(other.path) == -1
     assert not running._thread.is_alive()
+
+
+def leave_stray(table: Table, name: str, hours: float) -> Path:
+    """A file of a commit that was cut off so long ago, with Hadoop's checksum of it."""
+    path = table.path / name
+    for each in (path, path.with_name(f".{name}.crc")):
+        each.write_bytes(b"PAR1")
+        os.utime(each, (time.time() - hours * 3600,) * 2)
+    return path
+
+
+def test_files_of_a_commit_that_was_cut_off_are_removed_after_the_usual_delay(tmp_path: Path, table: Table) -> None:
+    held = coverage.of(table.path)
+    named = table.path / "part-00000-named.snappy.parquet"
+    table.commit(25, append(24, 25), [named.name])
+    table.commit(26, Proof(Kind.COMPACT, rows=1), ["k"], ["f24"], at_ms=round(time.time() * 1000))
+    os.utime(named, (0, 0))
+    old = leave_stray(table, "part-00000-old.snappy.parquet", 49)
+    young = leave_stray(table, "part-00000-young.snappy.parquet", 47)
+    foreign = leave_stray(table, "notes.txt", 99)
+    upkeep_of(tmp_path, master_compact_files=0, master_keep_replaced_hours=48).attend(table.path)
+    assert [path.exists() for path in (old, old.with_name(f".{old.name}.crc"))] == [False, False]
+    assert [path.exists() for path in (young, foreign, named, table.path / "f24")] == [True] * 4
+    assert coverage.of(table.path).cut == {**held.cut, 0: 25}
+
+
+def test_a_file_that_a_commit_in_flight_may_name_stays_whatever_the_delay(table: Table) -> None:
+    in_flight = leave_stray(table, "part-00000-in-flight.snappy.parquet", 0.5)
+    assert remove_strays(table.path, 0) == 0
+    assert in_flight.exists()
+
+
+def test_no_stray_file_is_removed_while_a_commit_that_may_name_it_cannot_be_read(tmp_path: Path, table: Table) -> None:
+    named = table.path / "part-00000-named.snappy.parquet"
+    table.commit(25, append(24, 25), [named.name])
+    os.utime(named, (0, 0))
+    table.log_file(25).write_text("")
+    upkeep = upkeep_of(tmp_path, master_compact_files=0)
+    upkeep.attend(table.path)
+    assert named.exists()
+    assert "is damaged" in upkeep.reasons[table.path]
+    assert Trouble.EMPTY_COMMIT in table.troubles()

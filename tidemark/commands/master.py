@@ -142,16 +142,19 @@ def compact(source: SourceArgument, output: OutputOption = Output.TABLE) -> None
     from master_dataset.table.compaction import remove_replaced
     from master_dataset.table.paths import table_path
     from master_dataset.table.sealing import tidy
+    from master_dataset.table.stray_files import remove_strays
 
     settings, (declared,) = _declared(source)
     table = table_path(settings, declared.name)
     done = rewrite(_spark(settings), table, large_bytes=settings.master_file_mb * 2**20)
     with commit_lock(table):
         tidied = tidy(table, min_commits=1)
+    keep_s = settings.master_keep_replaced_hours * 3600
     more = {
         "commits_sealed": tidied.sealed,
         "log_files_removed": tidied.removed,
-        "replaced_files_removed": remove_replaced(table, settings.master_keep_replaced_hours * 3600),
+        "replaced_files_removed": remove_replaced(table, keep_s),
+        "stray_files_removed": remove_strays(table, keep_s),
     }
     terminal.print_result([{"source": declared.name, **done._asdict(), **more}], output)
 
