@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 from hand_off.speed_views import Outcome, RedisSnapshot, SpeedAnswer, SpeedViews, StateRange
 from master_dataset.cut import Cut, count_between, cut_to_json, is_below, join
 from serving_layer.errors import TooLarge
-from serving_layer.query.limits import ExecutionLimits
+from serving_layer.readers.limits import ExecutionLimits
 from views.grain import parse_grain
 from views.view import View
 
