@@ -38,7 +38,7 @@ from serving_layer.engine import QueryEngine
 from serving_layer.metrics import ServingMetrics
 from serving_layer.query.execute import execute
 from serving_layer.query.limits import QueryBudget, execution_limits, query_limits
-from serving_layer.readers.snapshot import take_snapshot
+from serving_layer.query.snapshot import take_snapshot
 from serving_layer.rest import formats
 from serving_layer.rest.access import ViewAccess
 from views.declarations import declared_by

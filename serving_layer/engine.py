@@ -2,7 +2,7 @@
 
 parameters  --query/parse-->    Query        what is asked, checked
 --query/plan-->     QueryPlan    the keys, segments and state ranges to read
---query/execute-->  Result       both views at one cut (readers/snapshot), merged, as rows of a page
+--query/execute-->  Result       both views at one cut (query/snapshot), merged, as rows of a page
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from serving_layer.errors import NoBatchView, UnknownView
 from serving_layer.query import provenance
 from serving_layer.query.execute import execute
 from serving_layer.query.freshness import first_unmet, wait_until_fresh
-from serving_layer.query.limits import ExecutionLimits, QueryBudget, QueryLimits
+from serving_layer.query.limits import QueryBudget, QueryLimits
 from serving_layer.query.model import Query
 from serving_layer.query.page_keys import read_page_keys
 from serving_layer.query.plan import QueryPlan
 from serving_layer.query.presentation_cache import PresentationCache
 from serving_layer.query.query_cache import QueryCache
 from serving_layer.query.result import BatchPart, Result, SpeedPart
+from serving_layer.query.snapshot import MAX_TRIES, Snapshot, SourceReaders, combine, frozen_reason, run_for
 from serving_layer.readers.batch import BatchViewReader
-from serving_layer.readers.snapshot import MAX_TRIES, Snapshot, SourceReaders, combine, frozen_reason, run_for
+from serving_layer.readers.limits import ExecutionLimits
 from serving_layer.readers.speed import SpeedStatus, SpeedViewReader, why_behind
 from views.declarations import Declarations
 from views.view import View

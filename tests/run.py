@@ -1,8 +1,9 @@
 """Run pytest, and try each red test once more, alone: `python -m tests.run --name test -- PYTEST ARGUMENTS`.
 
 A test that is red once and green when it runs alone in a fresh process is flaky: the run passes, the test is listed on
-the last lines and in artifacts/flaky.json, and somebody mends it. A test that is red twice fails the run, and so do a
-crashed worker, a file that cannot be collected, and more red tests than `MAX_RETRIES`: these are no accidents.
+the last lines and, with the time, in artifacts/flaky.json, and somebody mends it. A test that is red twice fails the
+run, and so do a crashed worker, a file that cannot be collected, and more red tests than `MAX_RETRIES`: these are no
+accidents.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 MAX_RETRIES = 10
 """With more red tests than this something is broken: none of them is tried again."""
+MAX_ENTRIES = 1000
+"""How many entries artifacts/flaky.json has at most: the newest."""
 FLAKY = Path("artifacts") / "flaky.json"
 
 
@@ -75,11 +79,14 @@ def try_again(first: Outcomes, options: Sequence[str], folder: Path) -> list[str
 
 
 def record_flaky(name: str, first: Outcomes, flaky: Iterable[str], file: Path = FLAKY) -> None:
-    """Replace the entries of this run; those of runs with another name stay."""
-    others = [entry for entry in json.loads(file.read_text()) if entry["run"] != name] if file.exists() else []
-    entries = [{"run": name, "test": test, "first_failure": first.tests[test]["failure"]} for test in flaky]
+    """Append the flaky tests of this run, with the time. What earlier runs found stays."""
+    earlier = json.loads(file.read_text()) if file.exists() else []
+    at = datetime.now(UTC).isoformat(timespec="seconds")
+    found = [{"run": name, "at": at, "test": test, "first_failure": first.tests[test]["failure"]} for test in flaky]
     file.parent.mkdir(exist_ok=True)
-    file.write_text(json.dumps(others + entries, indent=2) + "\n")
+    partial = file.with_name(f"{file.name}.partial")
+    partial.write_text(json.dumps([*earlier, *found][-MAX_ENTRIES:], indent=2) + "\n")
+    partial.replace(file)
 
 
 def summary(first: Outcomes, flaky: Sequence[str]) -> list[str]:

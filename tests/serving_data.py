@@ -25,8 +25,8 @@ from hand_off.ranks import numbers, ranked
 from hand_off.speed_views import Group, MicroBatch, Outcome, SpeedViews, cut_text
 from infra.settings import Settings, load_settings
 from master_dataset.cut import Cut, is_below
-from serving_layer.query.model import Period
 from serving_layer.query.result import ResultRow
+from serving_layer.readers.selection import Period
 from views import in_memory
 from views.aggregates import Average, Count, Distinct, Histogram, Last, Max, Min, Quantiles, Sum, TopK
 from views.declarations import Declarations

@@ -10,7 +10,9 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -28,6 +30,16 @@ Result = TypeVar("Result")
 logging.getLogger("kafka").setLevel(logging.CRITICAL + 1)  # our errors say what it would log, once and in context
 
 
+@dataclass
+class _Connection:
+    """A client that several threads may be using. It is closed by the last of them, once it `is_retired`."""
+
+    client: KafkaAdminClient
+    closing: weakref.finalize[Any, Any] | None = None
+    users: int = 0
+    is_retired: bool = False
+
+
 class KafkaAdmin:
     """A client for administration that many threads may share. No call takes much longer than `timeout_s`."""
 
@@ -36,8 +48,10 @@ class KafkaAdmin:
         self.bootstrap = bootstrap
         self.timeout_s = timeout_s
         self._lock = threading.Lock()
-        self._client: KafkaAdminClient | None = None
-        self._closing: weakref.finalize[Any, Any] | None = None
+        """Held while somebody connects."""
+        self._counting = threading.Lock()
+        """Held for a moment, around `users` and `is_retired`."""
+        self._connection: _Connection | None = None
 
     def with_timeout(self, timeout_s: float) -> KafkaAdmin:
         """Another client for the same brokers. kafka-python's time limit belongs to the client, not to the call."""
@@ -56,9 +70,10 @@ class KafkaAdmin:
         return self._run(order, (NodeNotReadyError,))
 
     def close(self) -> None:
-        """Disconnect. The next call connects again."""
+        """Disconnect, once no other thread waits for a reply. The next call connects again."""
         with self._lock:
-            self._disconnect()
+            if self._connection is not None:
+                self._retire(self._connection)
 
     def __enter__(self) -> KafkaAdmin:
         return self
@@ -72,46 +87,87 @@ class KafkaAdmin:
         from kafka.errors import KafkaTimeoutError
 
         deadline = time.monotonic() + self.timeout_s
+        using = self._shared(deadline)
         while True:
-            client = self._connect(deadline)
-            try:
-                return do(client)
-            except retried as error:
-                if time.monotonic() + PAUSE_S < deadline:
-                    time.sleep(PAUSE_S)
-                    continue
-                self.close()  # the brokers may have moved: the next call begins with the bootstrap addresses
-                reason = check_connection(self.bootstrap, 1.0) or f"no answer from {self.bootstrap}: {error}"
-                raise KafkaTimeoutError(f"{reason} (waited {self.timeout_s:g} s)") from None
+            with using as connection:
+                try:
+                    return do(connection.client)
+                except retried as error:
+                    if time.monotonic() + PAUSE_S >= deadline:
+                        self._retire(connection)  # the brokers may have moved: the next call begins with the bootstrap
+                        reason = check_connection(self.bootstrap, 1.0) or f"no answer from {self.bootstrap}: {error}"
+                        raise KafkaTimeoutError(f"{reason} (waited {self.timeout_s:g} s)") from None
+            time.sleep(PAUSE_S)
+            using = self._own(deadline)
 
-    def _connect(self, deadline: float) -> KafkaAdminClient:
+    @contextmanager
+    def _shared(self, deadline: float) -> Iterator[_Connection]:
+        """The connection of all threads. It is not closed while the block runs, whatever others do."""
+        connection = self._connect(deadline)
+        try:
+            yield connection
+        finally:
+            self._release(connection)
+
+    @contextmanager
+    def _own(self, deadline: float) -> Iterator[_Connection]:
+        """A connection for a retry, which has only the time that is left."""
+        client = self._open(deadline, max(PAUSE_S, deadline - time.monotonic()))
+        try:
+            yield _Connection(client, is_retired=True)
+        finally:
+            client.close()
+
+    def _connect(self, deadline: float) -> _Connection:
         from kafka.errors import KafkaTimeoutError
 
         if not self._lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
             raise KafkaTimeoutError(f"no answer from {self.bootstrap} (waited {self.timeout_s:g} s)")
         try:
-            while self._client is None:
-                left_s = max(PAUSE_S, deadline - time.monotonic())
-                unreachable = check_connection(self.bootstrap, left_s)
-                if unreachable is None:
-                    self._client = connect_admin(self.settings, self.bootstrap, left_s, self.timeout_s)
-                    # Its thread would outlive an object that nobody closed.
-                    self._closing = weakref.finalize(self, _close_beside, self._client)
-                    self._closing.atexit = False
-                elif time.monotonic() + PAUSE_S > deadline:
-                    raise KafkaTimeoutError(f"{unreachable} (waited {self.timeout_s:g} s)")
-                else:
-                    time.sleep(PAUSE_S)
-            return self._client
+            if self._connection is not None and self._is_taken(self._connection):
+                return self._connection
+            client = self._open(deadline, self.timeout_s)
+            # Its thread would outlive an object that nobody closed.
+            closing = weakref.finalize(self, _close_beside, client)
+            closing.atexit = False
+            self._connection = _Connection(client, closing, users=1)
+            return self._connection
         finally:
             self._lock.release()
 
-    def _disconnect(self) -> None:
-        client, self._client = self._client, None
-        if self._closing is not None:
-            self._closing.detach()
-        if client is not None:
-            client.close()
+    def _open(self, deadline: float, request_s: float) -> KafkaAdminClient:
+        """A new client, once a broker accepts connections."""
+        from kafka.errors import KafkaTimeoutError
+
+        while True:
+            left_s = max(PAUSE_S, deadline - time.monotonic())
+            unreachable = check_connection(self.bootstrap, left_s)
+            if unreachable is None:
+                return connect_admin(self.settings, self.bootstrap, left_s, request_s)
+            if time.monotonic() + PAUSE_S > deadline:
+                raise KafkaTimeoutError(f"{unreachable} (waited {self.timeout_s:g} s)")
+            time.sleep(PAUSE_S)
+
+    def _is_taken(self, connection: _Connection) -> bool:
+        """Become a user of it, unless it is retired."""
+        with self._counting:
+            connection.users += not connection.is_retired
+            return not connection.is_retired
+
+    def _retire(self, connection: _Connection) -> None:
+        """Let no further call use it. Its last user closes it; where there is none, we do."""
+        with self._counting:
+            is_over = not connection.is_retired and not connection.users
+            connection.is_retired = True
+        if is_over:
+            _close(connection)
+
+    def _release(self, connection: _Connection) -> None:
+        with self._counting:
+            connection.users -= 1
+            is_over = connection.is_retired and not connection.users
+        if is_over:
+            _close(connection)
 
 
 def connect_admin(settings: Settings, bootstrap: str, connect_s: float, request_s: float) -> KafkaAdminClient:
@@ -169,6 +225,12 @@ def error_text(error: Exception) -> str:
 def _password_hint(settings: Settings) -> str:
     login = kafka_login(settings)
     return f". Is the password of {login.username!r} right (kafka_password)?" if login.password is not None else ""
+
+
+def _close(connection: _Connection) -> None:
+    if connection.closing is not None:
+        connection.closing.detach()
+    connection.client.close()
 
 
 def _close_beside(client: KafkaAdminClient) -> None:

@@ -13,8 +13,9 @@ from master_dataset.cut import Cut
 from serving_layer.alerts.plans import AlertPlan
 from serving_layer.engine import QueryEngine
 from serving_layer.errors import ServingError, TooLarge, TooLong
-from serving_layer.query.model import Period, Query
+from serving_layer.query.model import Query
 from serving_layer.query.result import Result
+from serving_layer.readers.selection import Period
 
 TOO_MUCH = (TooLarge, TooLong)
 

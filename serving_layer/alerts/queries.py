@@ -8,7 +8,8 @@ from typing import NamedTuple
 from hand_off.change_log import Buckets
 from serving_layer.alerts.episodes import Key
 from serving_layer.query import order
-from serving_layer.query.model import Filter, Period, Query
+from serving_layer.query.model import Filter, Query
+from serving_layer.readers.selection import Period
 from views.alert import Alert
 from views.view import View
 

@@ -14,10 +14,11 @@ from typing import Any
 
 from master_dataset.cut import Cut, cut_from_json, cut_to_json
 from serving_layer.errors import BadParameter
-from serving_layer.query.model import Cursor, Period, Query
+from serving_layer.query.model import Cursor, Query
 from serving_layer.query.order import is_position, positions
 from serving_layer.query.result import ResultRow
 from serving_layer.query.times import LATEST
+from serving_layer.readers.selection import Period
 
 FORMAT = 1
 MAX_LENGTH = 100_000

@@ -13,8 +13,8 @@ from serving_layer.query.plan import PlanPart, QueryPlan, parts
 from serving_layer.query.presentation_cache import PresentationCache
 from serving_layer.query.result import Result, ResultRow
 from serving_layer.query.rows import PackedStates, Presenter
+from serving_layer.query.snapshot import Snapshot
 from serving_layer.readers.batch import OpenRun, read_errors, tiles
-from serving_layer.readers.snapshot import Snapshot
 
 
 def execute(

@@ -9,7 +9,7 @@ from master_dataset.cut import count_between, cut_to_json, is_below
 from serving_layer.errors import NotYet, ServingError, Stale
 from serving_layer.query.model import Freshness
 from serving_layer.query.plan import QueryPlan
-from serving_layer.readers.snapshot import Snapshot, SourceReaders
+from serving_layer.query.snapshot import Snapshot, SourceReaders
 
 POLL_S = 0.025
 

@@ -2,35 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from itertools import product
 from math import prod
 from typing import Any
 
 from serving_layer.query.model import Filter
+from serving_layer.readers.selection import KeySelection, Test
 from views.keys import pack_key, pack_prefix
 from views.short_texts import shorten_value
 from views.view import View
-
-Test = Callable[[Any], bool]
-"""Of one value of a key."""
-
-
-@dataclass(frozen=True)
-class KeySelection:
-    """The keys that pass all filters. A reader looks up `keys`, or scans those with `prefix` and tests `matches`."""
-
-    keys: tuple[bytes, ...] | None
-    """All of them, in the order of their bytes, where filters name each key and they are not too many; else None."""
-    prefix: bytes
-    """What the bytes of all of them begin with; empty where that is unknown."""
-    tests: tuple[tuple[int, Test], ...] = field(default=(), compare=False)
-    """By index of the key, for keys that are filtered."""
-
-    def matches(self, key: Sequence[Any]) -> bool:
-        """Whether a key, as its values in the declared order, passes all filters."""
-        return all(test(key[index]) for index, test in self.tests)
 
 
 def select_keys(view: View, filters: Iterable[Filter], max_listed: int) -> KeySelection:

@@ -7,18 +7,12 @@ from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 from master_dataset.cut import Cut
+from serving_layer.readers.selection import Period
 from views.typed_expression import TypedExpression
 from views.view import View
 
 Position = tuple[Any, ...]
 """Where a row stands in the order of a query: its value for each name of the order (order.py)."""
-
-
-class Period(NamedTuple):
-    """A half-open range of time, in seconds since 1970."""
-
-    start: int
-    end: int
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from hand_off.speed_views import State, StateRange
 from serving_layer.errors import TooLarge
 from serving_layer.query import top_keys
 from serving_layer.query.plan import QueryPlan
+from serving_layer.query.snapshot import MAX_TRIES, Snapshot, SourceReaders, state_ranges, take_snapshot
 from serving_layer.query.top_keys_by_rank import Ranking, batch_numbers, ranking_of
 from serving_layer.readers.batch import OpenRun, read_errors
-from serving_layer.readers.snapshot import MAX_TRIES, Snapshot, SourceReaders, state_ranges, take_snapshot
 from views.states import HeadReader, head_of
 
 DEEPER = 30

@@ -12,11 +12,12 @@ from typing import Any
 from serving_layer.errors import BadParameter
 from serving_layer.query import cursors, order, parameters, parse_filters, periods
 from serving_layer.query.limits import QueryLimits
-from serving_layer.query.model import Filter, Freshness, Order, Period, Query
+from serving_layer.query.model import Filter, Freshness, Order, Query
 from serving_layer.query.parameters import did_you_mean, shown, wrong
 from serving_layer.query.parse_filters import FilterTerm
 from serving_layer.query.periods import Step
 from serving_layer.query.times import LATEST, SECOND, Duration, is_relative, parse_duration, parse_time, parse_zone
+from serving_layer.readers.selection import Period
 from views.aggregates import Quantiles
 from views.errors import ExpressionError
 from views.expressions import parse_condition

@@ -15,9 +15,9 @@ from math import gcd
 from typing import Any, Literal
 
 from serving_layer.errors import BadParameter, TooLarge
-from serving_layer.query.model import Period
 from serving_layer.query.parameters import shown
 from serving_layer.query.times import SECOND, Duration, earlier, first_moment, iso, moments, wall_clock
+from serving_layer.readers.selection import Period
 from views.grain import DAY, GRAIN, UNITS, Grain
 
 Step = int | Literal["week", "month", "all"]

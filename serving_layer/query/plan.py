@@ -12,10 +12,11 @@ from typing import NamedTuple
 
 from hand_off.speed_views import StateRange, totals_of
 from serving_layer.query import top_keys
-from serving_layer.query.key_selection import KeySelection, select_keys
-from serving_layer.query.model import Period, Position, Query
+from serving_layer.query.key_selection import select_keys
+from serving_layer.query.model import Position, Query
 from serving_layer.query.order import BUCKET
 from serving_layer.query.segments import Segments, segments
+from serving_layer.readers.selection import KeySelection, Period
 
 MAX_KEYS = 10_000
 """Keys that are looked up one by one. Where filters name more, all keys are read and tested."""

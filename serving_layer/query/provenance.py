@@ -10,8 +10,8 @@ from master_dataset.cut import Cut, cut_to_json, is_below
 from serving_layer.query.model import Query
 from serving_layer.query.plan import QueryPlan
 from serving_layer.query.result import BatchPart, Provenance, ResultRow, SpeedPart
+from serving_layer.query.snapshot import Snapshot
 from serving_layer.readers.batch import OpenRun
-from serving_layer.readers.snapshot import Snapshot
 from serving_layer.readers.speed import SpeedSnapshot, behind, why_behind
 from views.short_texts import is_short_form
 from views.view import View

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from master_dataset.cut import Cut
-from serving_layer.query.model import Period
+from serving_layer.readers.selection import Period
 
 
 @dataclass(frozen=True)

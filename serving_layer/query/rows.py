@@ -12,10 +12,11 @@ from serving_layer.query import order
 from serving_layer.query.key_selection import test_of
 from serving_layer.query.limits import CHECK_EVERY, QueryBudget
 from serving_layer.query.merge import Cells, Group, State, WindowSpans, both, by_window, merged, slide
-from serving_layer.query.model import Period, Position, Query
+from serving_layer.query.model import Position, Query
 from serving_layer.query.presentation_cache import Presentation, PresentationCache
 from serving_layer.query.result import ResultRow
 from serving_layer.query.segments import Segments
+from serving_layer.readers.selection import Period
 from views.aggregates.quantiles import QuantilesAlgebra
 from views.states import Reader
 

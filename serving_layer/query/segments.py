@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from batch_layer.index.layout import DAY_S, Level, TileRange, cover
-from serving_layer.query.model import Period
+from serving_layer.readers.selection import Period
 
 SHORTEST_MONTH_S = 28 * DAY_S
 

@@ -13,9 +13,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from serving_layer.query.key_selection import KeySelection
 from serving_layer.query.model import Query
 from serving_layer.query.order import BUCKET
+from serving_layer.readers.selection import KeySelection
 from views.aggregates.counting import adds_up
 from views.states import HeadReader
 

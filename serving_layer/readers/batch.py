@@ -32,8 +32,7 @@ from infra.failpoints import reach
 from infra.settings import Settings
 from master_dataset.cut import cut_to_json
 from serving_layer.errors import NoBatchView, NotComputedYet, UnknownView
-from serving_layer.query.key_selection import KeySelection
-from serving_layer.query.model import Period
+from serving_layer.readers.selection import KeySelection, Period
 from views.errors import StateError
 from views.source import Source
 from views.view import View

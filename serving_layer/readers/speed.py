@@ -16,7 +16,7 @@ from hand_off.speed_views import Outcome, RedisSnapshot, SpeedAnswer, SpeedViews
 from infra.disk import FileStamp, file_stamp
 from master_dataset.cut import Cut, count_between, cut_to_json, is_below, join
 from serving_layer.errors import TooLarge
-from serving_layer.query.limits import ExecutionLimits
+from serving_layer.readers.limits import ExecutionLimits
 from views.grain import parse_grain
 from views.view import View
 

@@ -45,10 +45,9 @@ def freshness(engine: QueryEngine, source: str) -> dict[str, Any]:
 
 def listed(engine: QueryEngine, views: Iterable[View]) -> list[dict[str, Any]]:
     """Summaries of views."""
-    fresh: dict[str, dict[str, Any]] = {}
-    for view in views:
-        fresh.setdefault(view.source.name, freshness(engine, view.source.name))
-    return [_summary(engine, view, fresh[view.source.name]) for view in views]
+    shown = list(views)
+    fresh = {source: freshness(engine, source) for source in dict.fromkeys(view.source.name for view in shown)}
+    return [_summary(engine, view, fresh[view.source.name]) for view in shown]
 
 
 def described(engine: QueryEngine, view: View) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from typing import Any
 
 from master_dataset.cut import Cut
 from master_dataset.reading.read import RecordFilter, read_records
-from serving_layer.query.model import Filter, Period, Query
+from serving_layer.query.model import Filter, Query
+from serving_layer.readers.selection import Period
 from views import in_memory, states
 from views.equality import is_near
 from views.in_memory import Event, Group, Key

@@ -23,7 +23,7 @@ from hand_off.speed_views import ALL_KEYS, Outcome, State
 from serving_layer.query import cursors, top_keys
 from serving_layer.query import order as ordering
 from serving_layer.query.execute import execute
-from serving_layer.query.limits import ExecutionLimits, QueryBudget, QueryLimits
+from serving_layer.query.limits import QueryBudget, QueryLimits
 from serving_layer.query.merge import WindowSpans
 from serving_layer.query.model import Query
 from serving_layer.query.page_keys import narrow
@@ -33,8 +33,9 @@ from serving_layer.query.presentation_cache import PresentationCache
 from serving_layer.query.result import Result, ResultRow
 from serving_layer.query.rows import Presenter
 from serving_layer.query.segments import Span
+from serving_layer.query.snapshot import Snapshot
 from serving_layer.readers.batch import BatchViewReader, OpenRun
-from serving_layer.readers.snapshot import Snapshot
+from serving_layer.readers.limits import ExecutionLimits
 from serving_layer.readers.speed import SpeedSnapshot
 from tests import tiers
 from tests.serving_data import (

@@ -11,8 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from batch_layer.index.layout import DAY_S, Level, TileRange
-from serving_layer.query.model import Period
 from serving_layer.query.segments import segments
+from serving_layer.readers.selection import Period
 from tests.tiers import times
 
 LEVELS = [(Level.GRAIN,), (Level.DAY, Level.GRAIN), (Level.MONTH, Level.GRAIN), (Level.MONTH, Level.DAY, Level.GRAIN)]

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -135,7 +136,7 @@ def test_test_that_is_skipped_at_the_second_try_is_red(tmp_path: Path) -> None:
     assert ran.last == "1 passed, 1 failed"
 
 
-def test_green_run_is_run_once_and_forgets_what_was_flaky_before(tmp_path: Path) -> None:
+def test_green_run_is_run_once_and_keeps_what_was_flaky_before(tmp_path: Path) -> None:
     folder = project(
         tmp_path, test_it="    import pytest\n    def test_green(): pass\n    def test_no(): pytest.skip()"
     )
@@ -146,7 +147,18 @@ def test_green_run_is_run_once_and_forgets_what_was_flaky_before(tmp_path: Path)
     assert ran.exit_code == 0, ran.text
     assert ran.last == "1 passed, 0 failed, 1 skipped"
     assert "again" not in ran.text
-    assert ran.flaky == [earlier[1]]
+    assert ran.flaky == earlier
+
+
+def test_runs_of_one_name_do_not_overwrite_what_the_one_before_found(tmp_path: Path) -> None:
+    """The gate runs several steps, and a step is run again and again."""
+    folder = project(tmp_path, test_it=FAILS_ONCE_IN_CALL)
+    Ran(folder)
+    (folder / "test_it.py").write_text((folder / "test_it.py").read_text().replace("been-here", "been-there"))
+    ran = Ran(folder)
+    assert ran.exit_code == 0, ran.text
+    assert [entry["test"] for entry in ran.flaky] == ["test_it.py::test_red"] * 2
+    assert [datetime.fromisoformat(entry["at"]).tzinfo for entry in ran.flaky] == [UTC] * 2
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from serving_layer.alerts.journal import Journal
 from serving_layer.alerts.notifier import Notifier
 from serving_layer.alerts.process import arm
 from serving_layer.engine import QueryEngine
-from serving_layer.query.limits import ExecutionLimits
+from serving_layer.readers.limits import ExecutionLimits
 from tests.alert_oracle import Oracle
 from tests.serving_data import Place, Writer, end_of
 from tests.system.redis_server import redis_server

@@ -32,11 +32,12 @@ from serving_layer.errors import (
     UnknownView,
 )
 from serving_layer.query import cursors
-from serving_layer.query.limits import ExecutionLimits, QueryLimits
+from serving_layer.query.limits import QueryLimits
 from serving_layer.query.model import Query
 from serving_layer.query.parse import parse_query
 from serving_layer.query.result import Result
 from serving_layer.readers import speed as speed_reader
+from serving_layer.readers.limits import ExecutionLimits
 from tests.conftest import wait_until
 from tests.serving_data import (
     FIRST,

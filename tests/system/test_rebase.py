@@ -19,7 +19,7 @@ from master_dataset.table import coverage
 from master_dataset.table.checks.fsck import Trouble, deep_check
 from master_dataset.table.paths import table_path
 from master_dataset.table.rebase import LossNotAccepted, NothingToRebase
-from serving_layer.query.limits import ExecutionLimits
+from serving_layer.readers.limits import ExecutionLimits
 from serving_layer.readers.speed import SpeedViewReader
 from tests.conftest import wait_until
 from tidemark import rebase as rebase_steps

@@ -16,7 +16,7 @@ from hand_off import generations
 from hand_off.speed_views import Outcome, SpeedAnswer, StateRange, WideLimits, totals_of, wide_read
 from hand_off.speed_views.wide_read import WideReader
 from serving_layer.errors import TooLarge
-from serving_layer.query.limits import ExecutionLimits
+from serving_layer.readers.limits import ExecutionLimits
 from tests.conftest import wait_until
 from tests.serving_data import SALES, below, end_of, events, steps
 from tests.system.speed_source import RedisServer

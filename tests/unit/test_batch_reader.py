@@ -10,8 +10,8 @@ import pytest
 from batch_layer.index import files
 from hand_off import publish_log
 from serving_layer.errors import NoBatchView, NotComputedYet, UnknownView
-from serving_layer.query.model import Period
 from serving_layer.readers.batch import BatchViewReader
+from serving_layer.readers.selection import Period
 from tests.serving_data import FIRST, SALES, SHOP, TOTALS, Place, events
 from views.aggregates import Count
 from views.view import View

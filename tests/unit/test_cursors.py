@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 from serving_layer.errors import BadParameter
 from serving_layer.query import cursors
 from serving_layer.query.limits import QueryLimits
-from serving_layer.query.model import Period, Query
+from serving_layer.query.model import Query
 from serving_layer.query.order import positions, sort_key
 from serving_layer.query.parse import parse_query
 from serving_layer.query.result import ResultRow
+from serving_layer.readers.selection import Period
 from tests.tiers import times
 from views.aggregates import Count, Last, Max, Min, Sum
 from views.derived import Ratio

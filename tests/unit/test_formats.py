@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving_layer.errors import BadParameter, NotAcceptable, TooLarge
-from serving_layer.query.model import Period
 from serving_layer.query.result import BatchPart, Provenance, Result, ResultRow, SpeedPart
+from serving_layer.readers.selection import Period
 from serving_layer.rest import formats
 from serving_layer.rest.formats import MEDIA_TYPES, choose_format, meta_headers, to_csv, to_json, to_ndjson
 

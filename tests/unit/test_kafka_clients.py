@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from kafka.errors import KafkaTimeoutError, NodeNotReadyError
+from kafka.errors import KafkaTimeoutError, NodeNotReadyError, RequestTimedOutError
 from pydantic import SecretStr
 
 from infra.clients.kafka import kafka_python_config, librdkafka_config, spark_kafka_options
@@ -135,3 +135,58 @@ def test_a_closed_client_connects_again(monkeypatch: pytest.MonkeyPatch) -> None
         admin.read(Client.ask)  # type: ignore[arg-type]
     assert client.closed.is_set()
     assert admin.read(Client.ask) == "answer"  # type: ignore[arg-type]
+
+
+def test_a_client_that_other_threads_use_is_closed_by_the_last_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One thread gives up after its timeout while another waits for a reply of the same client."""
+    clients: list[Client] = []
+
+    def connect(*_: object) -> Client:
+        clients.append(Client())
+        return clients[-1]
+
+    admin = connected(monkeypatch, Client())
+    monkeypatch.setattr("infra.clients.kafka_admin.connect_admin", connect)
+    admin.timeout_s = 0.0
+    asked, goes_on, replies = threading.Event(), threading.Event(), []
+
+    def wait_for_reply(client: Client) -> str:
+        asked.set()
+        assert goes_on.wait(60)
+        assert not client.closed.is_set(), "it was closed while a reply was due"
+        return client.ask()
+
+    waiting = threading.Thread(target=lambda: replies.append(admin.read(wait_for_reply)))  # type: ignore[arg-type]
+    waiting.start()
+    assert asked.wait(60)
+
+    def give_up(_client: Client) -> str:
+        raise RequestTimedOutError
+
+    with pytest.raises(KafkaTimeoutError):
+        admin.read(give_up)  # type: ignore[arg-type]
+    assert not clients[0].closed.is_set()
+    assert admin.read(Client.ask) == "answer"  # type: ignore[arg-type]
+    assert len(clients) == 2, "the next call begins with the bootstrap addresses"
+    goes_on.set()
+    waiting.join()
+    assert replies == ["answer"]
+    assert [client.closed.is_set() for client in clients] == [True, False]
+    admin.close()
+    assert clients[1].closed.is_set()
+
+
+def test_a_retry_has_only_the_time_that_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request that begins shortly before the end of the call must not take a whole timeout more."""
+    limits: list[float] = []
+
+    def connect(_settings: object, _bootstrap: str, _connect_s: float, request_s: float) -> Client:
+        limits.append(request_s)
+        return Client(NodeNotReadyError()) if len(limits) < 3 else Client()
+
+    admin = connected(monkeypatch, Client())
+    monkeypatch.setattr("infra.clients.kafka_admin.connect_admin", connect)
+    assert admin.read(Client.ask) == "answer"  # type: ignore[arg-type]
+    assert limits[0] == admin.timeout_s
+    assert len(limits) == 3
+    assert admin.timeout_s > limits[1] > limits[2]

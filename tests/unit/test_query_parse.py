@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 from serving_layer.errors import BadParameter, ServingError, TooLarge
 from serving_layer.query import cursors
 from serving_layer.query.limits import QueryLimits
-from serving_layer.query.model import Filter, Freshness, Order, Period, Query
+from serving_layer.query.model import Filter, Freshness, Order, Query
 from serving_layer.query.parse import PARAMETERS, parse_query, parse_query_json
 from serving_layer.query.result import ResultRow
+from serving_layer.readers.selection import Period
 from tests.tiers import times
 from views.aggregates import Count, Distinct, Max, Quantiles, Sum, TopK
 from views.catalog.page_hits import page_hits

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from serving_layer.errors import BadParameter, TooLarge
 from serving_layer.query import periods
-from serving_layer.query.model import Period
 from serving_layer.query.periods import Step
 from serving_layer.query.times import Duration, parse_time, parse_zone
+from serving_layer.readers.selection import Period
 from tests.tiers import times
 from views.grain import DAY, parse_grain
 

@@ -9,7 +9,8 @@ import pytest
 
 import serving_layer
 from infra.settings import Settings
-from serving_layer.query.limits import ExecutionLimits, QueryBudget, timed_out
+from serving_layer.query.limits import QueryBudget, timed_out
+from serving_layer.readers.limits import ExecutionLimits
 
 FOLDER = Path(str(serving_layer.__file__)).parent
 SETTING = re.compile(r"(?<![\w.])(?:serving|query)_[a-z]+(?:_[a-z]+)*_(?:s|mb|kb|hours|rows|groups|periods|values)\b")
