@@ -10,7 +10,7 @@ SPREAD := --dist loadgroup --no-loadscope-reorder
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test browser test-quick test-faults faketime check format soak age bench docs lock lock-jars clean
+.PHONY: help setup demo test browser promtool test-quick test-faults faketime check format soak age bench docs lock lock-jars clean
 
 help:  ## Print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -33,7 +33,7 @@ setup: .venv/.installed  ## Install everything this project needs (about a secon
 demo: setup  ## Start everything, send events, run a batch, and compare each answer with a recompute (ONCE=1: end by itself)
 	@$(BIN)/tidemark demo $(if $(ONCE),--once)
 
-test: setup browser  ## Run every test but the fault programme, on real Kafka, Redis and Spark, in a real browser (WORKERS=2 at a time)
+test: setup browser promtool  ## Run every test but the fault programme, on real Kafka, Redis and Spark, in a real browser (WORKERS=2 at a time)
 	@$(RUN) --name test -- -n $(WORKERS) $(SPREAD) --ignore tests/torture
 
 test-faults: setup faketime  ## Inject one fault of each kind, and hold five broken builds against the programme (at most 8 minutes)
@@ -50,6 +50,14 @@ browser:  ## For tests: Chromium, from the packages of Debian where we may insta
 	    { apt-get install -y -qq chromium || { apt-get update -qq && apt-get install -y -qq chromium; }; } >/dev/null 2>&1; }; \
 	} || echo "There is no chromium on PATH: the tests in tests/browser will say so and fail."
 
+PROMTOOL := .venv/share/prometheus
+promtool: setup  ## For tests: promtool, unpacked from Debian's package of Prometheus, which is not installed; no service starts
+	@command -v promtool >/dev/null || [ -x $(PROMTOOL)/usr/bin/promtool ] || { \
+	  command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null && mkdir -p $(PROMTOOL) && ( cd $(PROMTOOL) && \
+	    { apt-get download -qq prometheus || { apt-get update -qq && apt-get download -qq prometheus; }; } >/dev/null 2>&1 && \
+	    dpkg-deb -x prometheus_*.deb . && rm -f prometheus_*.deb ); \
+	} || echo "There is no promtool: the rules for Prometheus are parsed and compared, but not tried."
+
 test-quick: setup  ## Run the unit tests and the laws, which start no process and open no port (90 seconds)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'not soak and not process' tests/unit tests/laws
 
@@ -64,7 +72,7 @@ format: setup  ## Format the code and fix what ruff can fix
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-soak: setup faketime browser  ## Hours, before a release: soak tests, fuzzed requests, all broken builds, the long fault programme, 60 simulated nights (SHOTS=700, MINUTES=180, SEED=)
+soak: setup faketime browser promtool  ## Hours, before a release: soak tests, fuzzed requests, all broken builds, the long fault programme, 60 simulated nights (SHOTS=700, MINUTES=180, SEED=)
 	@mkdir -p artifacts; rm -f artifacts/sabotages/sabotages.json; failed=; \
 	SOAK=1 $(RUN) --name soak --again=-m --again= -- -m '' -n $(WORKERS) $(SPREAD) --ignore tests/torture || failed+=" tests-at-length"; \
 	$(BIN)/python -m tests.torture.all_sabotages artifacts/sabotages || failed+=" broken-builds"; \

@@ -16,6 +16,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from infra.rest.problems import Problem, install_problems
+from infra.rest.response_counter import ResponseCounter
 from infra.rest.responses import add_health, add_metrics, json_response
 from infra.settings import Settings
 from infra.threads import Threads
@@ -87,6 +88,7 @@ def create_app(settings: Settings, declarations: Declarations, engine: QueryEngi
     )  # fmt: skip
     add_health(app, lambda: _ready(serving))
     add_metrics(app, serving.access.keys, serving.metrics.registry)
+    app.add_middleware(ResponseCounter, count=serving.metrics.count_response)
     return app
 
 

@@ -97,6 +97,9 @@ class ServingMetrics:
             ["view"],
             registry=self._own,
         )
+        self._responses = Counter(
+            "tidemark_serving_responses", "Responses by HTTP status.", ["status"], registry=self._own
+        )
         self._in_flight = Gauge(
             "tidemark_serving_requests_in_flight",
             "Queries in execution.",
@@ -134,6 +137,10 @@ class ServingMetrics:
     def count_degraded(self, view: str) -> None:
         """Count a degraded answer of a view."""
         self._degraded.labels(view).inc()
+
+    def count_response(self, status: int) -> None:
+        """One more response."""
+        self._responses.labels(str(status)).inc()
 
     def registry(self) -> CollectorRegistry:
         """All metrics: of this process, or of all that share the folder; and the freshness of sources and views."""

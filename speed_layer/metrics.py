@@ -37,6 +37,16 @@ PER_SOURCE = (
     PerSource("last_micro_batch_seconds", "What the last one took.", lambda source, _now: source["last_micro_batch_s"]),
     PerSource("states", "States in Redis, of all generations.", lambda source, _now: source["states"]),
     PerSource("state_bytes", "About what they take of its memory.", lambda source, _now: source["state_bytes"]),
+    PerSource(
+        "redis_used_bytes",
+        "Memory that Redis has in use, for all sources together.",
+        lambda source, _now: source["redis_used_bytes"],
+    ),
+    PerSource(
+        "redis_max_bytes",
+        "Memory that Redis may use; left out if there is no maximum.",
+        lambda source, _now: source["redis_max_bytes"],
+    ),
     PerSource("starts", "How often its query was started.", lambda source, _now: source["starts"], is_counter=True),
     PerSource("refused", "1 where the source cannot go on now.", lambda source, _now: float(bool(source["refused"]))),
 )

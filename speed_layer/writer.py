@@ -402,7 +402,10 @@ class SourceWriter:
 
     def measure(self) -> dict[str, Any]:
         """The status, and what Redis holds now; None where Redis does not answer."""
-        states = size = None
+        states = size = used = maximum = None
         with suppress(RedisError, OSError):
             states, size = self.speed_views.reader.size()
-        return {**self.status(), "states": states, "state_bytes": size}
+            memory: Any = self.speed_views.client.info("memory")
+            used, maximum = int(memory["used_memory"]), int(memory["maxmemory"]) or None
+        held = {"states": states, "state_bytes": size, "redis_used_bytes": used, "redis_max_bytes": maximum}
+        return {**self.status(), **held}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
@@ -46,7 +47,10 @@ class SupervisorMetrics(Collector):
             silent.add_metric([name], child.life.silent_s)
             for cause in Cause:
                 restarts.add_metric([name, str(cause)], child.ends[cause])
-        yield from (ready, restarts, silent)
+        clock = GaugeMetricFamily(
+            "tidemark_clock_timestamp_seconds", "The clock of this machine, in seconds since 1970.", time.time()
+        )
+        yield from (ready, restarts, silent, clock)
 
 
 @contextmanager

@@ -19,7 +19,9 @@ from infra.clients.kafka import librdkafka_config
 from infra.clients.kafka_admin import KafkaAdmin
 from infra.metrics import new_registry
 from infra.rest.access import SECURITY_SCHEMES, Access
+from infra.rest.key_metrics import KeyMetrics
 from infra.rest.problems import Problem, install_problems
+from infra.rest.response_counter import ResponseCounter
 from infra.rest.responses import add_health, add_metrics
 from infra.settings import Settings
 from infra.stack.addresses import addresses
@@ -121,7 +123,9 @@ def create_app(settings: Settings, declarations: Declarations) -> FastAPI:
     ):
         app.include_router(routes)
     add_health(app, lambda: _ready(probe, has_topics, disk), "/healthz")
+    registry.register(KeyMetrics(settings.home))
     add_metrics(app, access, lambda: registry)
+    app.add_middleware(ResponseCounter, count=collector.metrics.count_response)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]  # FastAPI's own way to change it
     return app
 

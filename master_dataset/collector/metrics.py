@@ -30,6 +30,9 @@ class CollectorMetrics:
             ["topic", "kind"],
             registry=registry,
         )
+        self._responses = Counter(
+            "tidemark_collector_responses", "Responses by HTTP status.", ["status"], registry=registry
+        )
         Gauge(
             "tidemark_collector_unacknowledged_bytes", "Bytes that the collector holds and Kafka has not acknowledged.",
             registry=registry,
@@ -55,6 +58,10 @@ class CollectorMetrics:
         """Events that were not valid."""
         if count:
             self._refused.labels(topic, INVALID).inc(count)
+
+    def count_response(self, status: int) -> None:
+        """One more response."""
+        self._responses.labels(str(status)).inc()
 
     def _count_stored(self, topic: str, count: int) -> None:
         if count:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,9 @@ from infra.metrics import PerSource, SourceMetrics, new_registry, serve_metrics
 from infra.process_status import ProcessStatus
 from infra.rest.access import Access
 from infra.rest.access_keys import add_key
+from infra.rest.key_metrics import KeyMetrics
 from infra.rest.problems import install_problems
+from infra.rest.response_counter import ResponseCounter
 from infra.rest.responses import add_metrics
 from infra.settings import load_settings
 from infra.stack.child import Cause, Child, End
@@ -78,6 +81,22 @@ def test_metrics_of_a_server_want_a_key_that_may_read_them(tmp_path: Path) -> No
     answer = scrape(app, "prometheus", add_key(tmp_path, "prometheus", ["metrics"]))
     assert answer.headers["content-type"].startswith("text/plain; version=")
     assert 'tidemark_info{process="collector"' in answer.text
+
+
+def test_responses_are_counted_by_status_and_an_unexpected_error_is_500() -> None:
+    """The server answers such an error outside of every middleware."""
+    app, seen = FastAPI(), Counter[int]()
+    install_problems(app)
+    app.add_middleware(ResponseCounter, count=lambda status: seen.update([status]))
+    app.add_api_route("/bug", lambda: 1 // 0)
+
+    async def ask() -> list[int]:
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            return [(await client.get(path)).status_code for path in ("/bug", "/none", "/none")]
+
+    assert asyncio.run(ask()) == [500, 404, 404]
+    assert seen == {500: 1, 404: 2}
 
 
 def scrape(app: FastAPI, *key: str) -> httpx.Response:
@@ -213,6 +232,7 @@ def test_page_about_metrics_names_those_that_there_are_and_no_others(tmp_path: P
     own = CollectorRegistry()
     CollectorMetrics(own, Budget(1), NO_DISK)
     own.register(SupervisorMetrics([]))
+    own.register(KeyMetrics(tmp_path))
     ServingMetrics(dict, own)
     there |= {f"tidemark_serving_{name}" for name in serving_metrics.PER_VIEW}
     own.register(AlertMetrics({}, (), {}, (), Journal(tmp_path / "alerts.sqlite")))

@@ -122,6 +122,15 @@ def test_systemd_unit_in_words_and_as_json(tidemark: Run, home: Home) -> None:
     assert json.loads(tidemark("systemd-unit", "-o", "json").out) == {"name": "tidemark.service", "text": text}
 
 
+def test_prometheus_rules_and_config_are_printed_as_they_are_and_as_json(tidemark: Run, home: Home) -> None:
+    rules = tidemark("prometheus-rules")
+    assert rules.out.startswith("# Alerting rules")
+    assert json.loads(tidemark("prometheus-rules", "-o", "json").out)["text"] == rules.out
+    config = tidemark("prometheus-config")
+    assert "rule_files:" in config.out
+    assert "has not chosen collector_port" in config.err, "the ports are those of `up`, once it has run"
+
+
 def test_logs(tidemark: Run, home: Home) -> None:
     assert tidemark("logs").code == 1
     home.prepare()

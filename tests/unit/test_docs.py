@@ -169,3 +169,10 @@ def test_no_file_names_a_path_of_this_machine() -> None:
     here = {f"{ROOT}/", f"{Path.home()}/", f"{Path(sys.prefix)}/"} - {"//", "/"}
     for name, text in texts().items():
         assert not [path for path in here if re.search(rf"(?<![\w.]){re.escape(path)}", text)], name
+
+
+def test_every_test_file_named_in_a_document_exists() -> None:
+    """Tables name the tests that prove a promise."""
+    for name, text in documents().items():
+        missing = [path for path in re.findall(r"`(tests/[\w/]+\.py)`", text) if not (ROOT / path).is_file()]
+        assert not missing, name

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 def add_commands(app: typer.Typer) -> None:
     """Register them, in the order of `--help`."""
-    for command in (up, down, restart, status, logs, doctor, config, jars, systemd_unit, version):
+    for command in (up, down, restart, status, logs, doctor, config, jars, systemd_unit):
+        app.command()(command)
+    for command in (prometheus_config, prometheus_rules, version):
         app.command()(command)
 
 
@@ -255,6 +257,39 @@ def systemd_unit(output: OutputOption = Output.TABLE) -> None:
     terminal.print_json({"name": "tidemark.service", "text": text}) if output is Output.JSON else typer.echo(
         text, nl=False
     )
+
+
+def prometheus_config(output: OutputOption = Output.TABLE) -> None:
+    """Print a configuration for a Prometheus that watches this home: where to scrape, with the ports of the home.
+
+    For example: tidemark prometheus-config > prometheus.yml
+    """
+    from infra import terminal
+    from infra.prometheus.configuration import configuration_text, unknown_ports
+
+    settings = _settings()
+    if unknown := unknown_ports(settings):
+        typer.echo(
+            f"tidemark: the home {str(settings.home)!r} has not chosen {', '.join(unknown)} yet; the usual ports are "
+            "printed. Run `tidemark up --detach` once, then this command again.",
+            err=True,
+        )
+    text = configuration_text(settings)
+    terminal.print_json({"name": "prometheus.yml", "text": text}) if output is Output.JSON else typer.echo(
+        text, nl=False
+    )
+
+
+def prometheus_rules(output: OutputOption = Output.TABLE) -> None:
+    """Print alerting rules for Prometheus: what an operator should know of, and what to do then.
+
+    For example: tidemark prometheus-rules > tidemark.rules.yml
+    """
+    from infra import terminal
+    from infra.prometheus.configuration import RULES_FILE, rules_text
+
+    text = rules_text()
+    terminal.print_json({"name": RULES_FILE, "text": text}) if output is Output.JSON else typer.echo(text, nl=False)
 
 
 def version(output: OutputOption = Output.TABLE) -> None:

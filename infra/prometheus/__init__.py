@@ -1,0 +1,1 @@
+"""What Prometheus needs to watch an installation: alerting rules, and where to scrape."""
