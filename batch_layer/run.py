@@ -95,6 +95,7 @@ def run_batch(
         run = _Run(session, folder, master, hand_off, comparison, views, report, failpoint, timeline)
         manifest = run.go(full=full, unpin=unpin)
         if run.has_adopted:  # at the cut of a run that failed: what came since is in this one
+            run.timeline = Timeline(timeline.jobs)
             manifest = run.go(full=False, unpin=unpin)
         try:
             with timeline.phase("prune"):  # not of the run before: other engines may just be reading it
