@@ -101,6 +101,7 @@ def run_batch(
         run = _Run(session, folder, master, hand_off, comparison, views, report, failpoint, timeline, end)
         manifest = run.go(full=full, unpin=unpin)
         if run.has_adopted:  # at the cut of a run that failed: what came since is in this one
+            run.timeline = Timeline(timeline.jobs)
             manifest = run.go(full=False, unpin=unpin)
         if settings.master_retention_days:
             Retention(session, settings, folder, table, views, report, failpoint).apply_after_run()
