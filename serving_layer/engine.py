@@ -17,7 +17,7 @@ from hand_off.batch_folder import BatchFolder
 from infra.clients.redis import pooled_redis_client
 from infra.settings import Settings
 from infra.stack.addresses import addresses
-from serving_layer.errors import NoBatchView, UnknownView
+from serving_layer.errors import NoBatchView, ServingError, UnknownView
 from serving_layer.query import provenance
 from serving_layer.query.execute import execute
 from serving_layer.query.freshness import first_unmet, wait_until_fresh
@@ -175,6 +175,28 @@ class QueryEngine:
                 plans = [self._queries.plan(queries[number]) for number in numbers]
                 found |= zip(numbers, self._execute(readers, plans), strict=True)
         return [found[number] for number in range(len(queries))]
+
+    def execute_each(self, queries: Sequence[Query]) -> list[Result | ServingError]:
+        """The results in the order of the queries, or the error of a query in its place.
+
+        Results of one source are all at one cut, unless the queries are too large only together.
+        """
+        found: dict[int, Result | ServingError] = {}
+        while len(found) < len(queries):
+            left = [number for number in range(len(queries)) if number not in found]
+            try:
+                found |= zip(left, self.execute_all([queries[number] for number in left]), strict=True)
+            except ServingError:
+                alone = {number: self._attempt(queries[number]) for number in left}
+                refused = {number: each for number, each in alone.items() if isinstance(each, ServingError)}
+                found |= refused or alone
+        return [found[number] for number in range(len(queries))]
+
+    def _attempt(self, query: Query) -> Result | ServingError:
+        try:
+            return self.execute(query)
+        except ServingError as error:
+            return error
 
     def _execute(self, readers: SourceReaders, plans: Sequence[QueryPlan]) -> list[Result]:
         until = time.monotonic() + max(plan.query.freshness.wait_s for plan in plans)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 from starlette.requests import Request
@@ -17,11 +18,11 @@ from infra.rest.responses import json_response, query_pairs
 from master_dataset.errors import InvalidEvent
 from master_dataset.events.strict_json import parse_json
 from serving_layer.errors import NotAcceptable, ServingError, TooLarge
-from serving_layer.query.model import Freshness
+from serving_layer.query.model import Freshness, Query
 from serving_layer.query.parse import parse_query_json
 from serving_layer.query.result import Result
 from serving_layer.rest import formats
-from serving_layer.rest.context import Serving
+from serving_layer.rest.context import Serving, problem_of
 from serving_layer.rest.formats import Format
 from serving_layer.rest.views import described, listed
 
@@ -30,6 +31,8 @@ WAITING = frozenset({"min_cut", "max_staleness"})
 HEADERS = {"Cache-Control": "private, no-cache", "Vary": "Accept, Authorization, Cookie"}
 """A response is for one key. A client may cache it and revalidate it each time, which is cheap by its ETag."""
 MAX_DEPTH = 16
+PARTIAL = "partial"
+"""The member by which a client of several questions asks for a problem in the place of each answer that is refused."""
 
 
 class EncodedResult(NamedTuple):
@@ -63,14 +66,16 @@ def query_routes(serving: Serving) -> list[Route]:
 
     async def query_several(request: Request) -> Response:
         serving.access.views(request)  # before the body is read
-        bodies, is_list = _questions(await _json_body(serving, request), serving.settings.serving_max_questions)
+        body = await _json_body(serving, request)
+        bodies, is_list = _questions(body, serving.settings.serving_max_questions)
+        each = _execute_each if is_list and body.get(PARTIAL) else partial(_execute_all, is_list=is_list)
         for number, body in enumerate(bodies):
             with _at(number if is_list else None):
                 serving.access.view(request, _view_of(body))
         with serving.metrics.timing([body["view"] for body in bodies]) as labels:
             try:
                 run = serving.run if all(WAITING.isdisjoint(body) for body in bodies) else serving.run_waiting
-                written = await run(_execute_all, serving, bodies, request.headers.get("accept"), is_list=is_list)
+                written = await run(each, serving, bodies, request.headers.get("accept"))
             except (ServingError, Problem) as error:
                 labels["outcome"] = error.kind
                 raise
@@ -127,9 +132,46 @@ def _execute_all(
         with _at(number):
             _only_json(body.get("format"), accept)
     results = serving.engine.execute_all(queries)
-    written = b'{"answers":[' + b",".join(_encoded(results, serving.limits.max_answer_mb)) + b"]}"
+    return _several(_encoded(results, serving.limits.max_answer_mb), results)
+
+
+def _execute_each(serving: Serving, bodies: Sequence[dict[str, Any]], accept: str | None) -> EncodedResult:
+    """The same where a question that is refused has its problem in its place, and the others have their answers."""
+    now, queries, found = time.time(), dict[int, Query](), dict[int, Result | ServingError]()
+    for number, body in enumerate(bodies):
+        _only_json(body.get("format"), accept)
+        try:
+            view = serving.engine.served_view(body["view"])
+            queries[number] = parse_query_json(view, body, now=now, limits=serving.limits)
+        except ServingError as error:
+            found[number] = error
+    found |= zip(queries, serving.engine.execute_each([*queries.values()]), strict=True)
+    written, left_mb = [], serving.limits.max_answer_mb
+    for number in range(len(bodies)):
+        part = _encoded_in_place(found[number], number, left_mb, serving.limits.max_answer_mb)
+        left_mb -= len(part) / 1_000_000
+        written.append(part)
+    return _several(written, [each for each in found.values() if isinstance(each, Result)])
+
+
+def _encoded_in_place(found: Result | ServingError, number: int, left_mb: float, max_mb: float) -> bytes:
+    """A result as JSON, or its problem: also where it is too large, or larger than what is left."""
+    try:
+        with _at(number):
+            if isinstance(found, ServingError):
+                raise found
+            body = formats.to_json(found, max_mb)
+        if len(body) / 1_000_000 > left_mb:
+            raise _too_large_together(number, max_mb)
+    except ServingError as error:
+        return b'{"problem":%b}' % problem_of(error).to_json()
+    return body
+
+
+def _several(written: Iterable[bytes], results: Sequence[Result]) -> EncodedResult:
+    body = b'{"answers":[' + b",".join(written) + b"]}"
     degraded = tuple(result.meta.view for result in results if result.meta.degraded)
-    return EncodedResult(written, formats.MEDIA_TYPES["json"], {}, degraded)
+    return EncodedResult(body, formats.MEDIA_TYPES["json"], {}, degraded)
 
 
 def _encoded(results: Sequence[Result], max_mb: float) -> Iterator[bytes]:
@@ -140,12 +182,16 @@ def _encoded(results: Sequence[Result], max_mb: float) -> Iterator[bytes]:
             body = formats.to_json(result, max_mb)
         left -= len(body) / 1_000_000
         if left < 0:
-            raise TooLarge(
-                f"The answers to the first {number + 1} questions are larger than {max_mb:g} MB "
-                "(serving_max_answer_mb). Send them in several requests, or ask for smaller pages (limit).",
-                limit="serving_max_answer_mb", parameter="questions", allowed=number,
-            )  # fmt: skip
+            raise _too_large_together(number, max_mb)
         yield body
+
+
+def _too_large_together(number: int, max_mb: float) -> TooLarge:
+    return TooLarge(
+        f"The answers to the first {number + 1} questions are larger than {max_mb:g} MB "
+        "(serving_max_answer_mb). Send them in several requests, or ask for smaller pages (limit).",
+        limit="serving_max_answer_mb", parameter="questions", allowed=number,
+    )  # fmt: skip
 
 
 def _only_json(given: str | None, accept: str | None) -> None:
@@ -206,8 +252,12 @@ def _questions(body: Any, max_count: int) -> tuple[list[dict[str, Any]], bool]:
     if "questions" not in body:
         return [body], False
     found = body["questions"]
-    if others := sorted(body.keys() - {"questions"}):
-        raise _wrong_body("only `questions` is allowed here: each question has its own members", others[0])
+    if others := sorted(body.keys() - {"questions", PARTIAL}):
+        raise _wrong_body(
+            f"only `questions` and `{PARTIAL}` are allowed here: each question has its own members", others[0]
+        )
+    if not isinstance(body.get(PARTIAL, False), bool):
+        raise _wrong_body("it should be true or false", PARTIAL)
     if not isinstance(found, list) or not 1 <= len(found) <= max_count:
         raise _wrong_body(f"it should be a list of 1 to {max_count} questions (serving_max_questions)", "questions")
     for number, question in enumerate(found):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -233,3 +234,35 @@ def test_data_range_of_a_view_holds_all_of_its_events(front: Front) -> None:
         first, last = datetime.fromisoformat(min(buckets)), datetime.fromisoformat(max(buckets))
         assert first - timedelta(days=1) < begin <= first, moment
         assert last < end <= last + timedelta(days=1), moment
+
+
+def test_a_question_that_is_refused_fails_no_other_where_the_client_wants_so(front: Front) -> None:
+    shop = front.shop
+    shop.writer.apply(EVENTS, HALF)
+    shop.engine.limits = replace(shop.engine.limits, max_groups=60)  # what grouping by hour exceeds
+    whole = dict(WHOLE)
+    questions: list[dict[str, Any]] = [
+        {"view": "sales", **whole},
+        {"view": "sales", **whole, "by": ["item", "size"], "grain": "hour"},
+        {"view": "sales", **whole, "by": ["nothing"]},
+        {"view": "totals", **whole},
+    ]
+    together = front.client.post("/query", json={"questions": questions})
+    assert (together.status_code, together.json()["question"]) == (422, 2)
+    for is_partial in (False, None):
+        body = {"questions": questions[:2], **({} if is_partial is None else {"partial": is_partial})}
+        refused = front.client.post("/query", json=body)
+        assert (refused.status_code, refused.json()["limit"]) == (422, "serving_max_groups")
+    answer = front.client.post("/query", json={"questions": questions, "partial": True})
+    assert answer.status_code == 200, answer.text
+    first, large, wrong, last = answer.json()["answers"]
+    assert [each["problem"]["question"] for each in (large, wrong)] == [1, 2]
+    assert [each["problem"]["status"] for each in (large, wrong)] == [422, 422]
+    assert large["problem"]["limit"] == "serving_max_groups"
+    assert wrong["problem"]["parameter"] == "by"
+    assert first["meta"]["cut"] == last["meta"]["cut"] == {str(p): o for p, o in HALF.items()}
+    assert without_lag(first) == without_lag(json.loads(formats.to_json(shop.query())))
+    assert last["rows"]
+    assert front.client.post("/query", json={"questions": questions, "partial": "yes"}).status_code == 422
+    hidden = front.client.post("/query", json={"questions": [*questions, {"view": "none"}], "partial": True})
+    assert hidden.status_code == 404

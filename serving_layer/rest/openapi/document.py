@@ -97,10 +97,11 @@ def _general_paths(views: list[str]) -> Json:
     }
     known = {"type": "string", **({"enum": views} if views else {})}
     name = {"name": "name", "in": "path", "required": True, "schema": known, "description": "A view."}
+    refused = {"type": "object", "required": ["problem"], "properties": {"problem": {"type": "object"}}}
     several = {
         "type": "object",
         "required": ["answers"],
-        "properties": {"answers": {"type": "array", "items": ref("Answer")}},
+        "properties": {"answers": {"type": "array", "items": {"anyOf": [ref("Answer"), refused]}}},
     }
     return {
         "/views": {"get": _operation("list_views", "views", "The views that this key may see.", [], _json(listed))},

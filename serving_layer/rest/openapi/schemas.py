@@ -146,7 +146,13 @@ def shared_schemas(views: Sequence[str]) -> Json:
         "Questions": {
             "type": "object",
             "required": ["questions"],
-            "properties": {"questions": {"type": "array", "items": ref("Question"), "minItems": 1}},
+            "properties": {
+                "questions": {"type": "array", "items": ref("Question"), "minItems": 1},
+                "partial": {
+                    "type": "boolean",
+                    "description": "A question that is refused has its problem in its place, and fails no other.",
+                },
+            },
             "additionalProperties": False,
         },
     }
