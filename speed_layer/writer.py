@@ -36,7 +36,7 @@ from infra.home import Home
 from infra.settings import Settings
 from infra.stack.addresses import addresses
 from master_dataset.archiver.commit_request import ask_for_commit
-from master_dataset.cut import Cut, count_between, cut_to_json, join, ranges
+from master_dataset.cut import Cut, count_between, cut_to_json, ranges
 from master_dataset.errors import MasterDatasetError
 from master_dataset.kafka.offset_base import OffsetBase, to_logical
 from master_dataset.kafka.positions import (
@@ -56,6 +56,7 @@ from speed_layer.pause import Pause
 from speed_layer.redis_share import RedisShare
 from speed_layer.seen_id_loader import first_time_ms, is_lacking, load_seen_ids
 from speed_layer.seen_ids import SeenIds, from_bytes
+from speed_layer.start_checks import begin_at, check_eviction, check_rebuild
 from speed_layer.stream import Ended, EndReason, Pace, Stream
 from views.columns import Columns
 from views.declarations import Declarations
@@ -149,7 +150,7 @@ class SourceWriter:
     def _stream(
         self, writer: SpeedWriter, meta: Meta, views: tuple[View, ...], gid: str, positions: Positions, base: OffsetBase
     ) -> Ended:
-        begin = self._begin(meta.applied, positions)
+        begin = begin_at(self.source, meta.applied, positions)
         seen_ids = self._seen_ids(writer, meta, positions, base)
         limit = self.batch_size.limit(count_between(begin, positions.latest))
         checkpoint = Home(self.settings.home).spark / "checkpoints" / f"speed-{self.source.name}"
@@ -250,7 +251,7 @@ class SourceWriter:
         snapshot = self._snapshot_from_floor(positions, held.offset_base)
         meta = snapshot.meta or Meta(publish_log.last(self.folder).cut, {}, 0)
         check_topic_id(self.source, positions.topic_id, meta.topic_id)
-        self._begin(meta.applied, positions)
+        begin_at(self.source, meta.applied, positions)
         if is_lacking(meta, self.horizon_ms) and (lacking := list(ranges(held.cut, meta.applied))):
             ask_for_commit(self.table)
             raise SpeedError(
@@ -259,6 +260,8 @@ class SourceWriter:
                 f"which has them, lacks {'; '.join(map(str, lacking))}. The writer goes on once the archiver is there."
             )
         if snapshot.meta is not None:
+            newest = publish_log.last(self.folder)
+            check_rebuild(self.source, self.speed_views.reader, newest, positions)
             self._views_of(snapshot)
         check_eviction(self.speed_views.client)
 
@@ -317,27 +320,6 @@ class SourceWriter:
             declared.get(view_hash) or definitions.restore(self.folder, view_hash, self.source)
             for view_hash in snapshot.generations[-1].views
         )
-
-    def _begin(self, applied: Cut, positions: Positions) -> Cut:
-        """Where to read from: what is applied, for every partition. Refuses what would skip a record."""
-        if behind := list(ranges(positions.latest, applied)):
-            raise SpeedError(
-                f"Source {self.source.name!r}: Kafka ends before what the speed views have applied: it no longer has "
-                f"{'; '.join(map(str, behind))}. Topic {self.source.topic!r} was created again, or the broker lost its "
-                f"newest records. Put them back, or go on with what Kafka has: `tidemark master rebase "
-                f"{self.source.name}`."
-            )
-        begin = {partition: applied.get(partition, 0) for partition in positions.latest}
-        gone = list(ranges(begin, positions.earliest))
-        if gone and not applied:  # Kafka deleted them before anybody read them
-            return join(begin, positions.earliest)
-        if gone:
-            raise SpeedError(
-                f"Source {self.source.name!r}: Kafka no longer holds {'; '.join(map(str, gone))}, which come next for "
-                f"the speed views. A batch run takes them from the master dataset: "
-                f"`tidemark batch run --source {self.source.name}`."
-            )
-        return begin
 
     def _seen_ids(self, writer: SpeedWriter, meta: Meta, positions: Positions, base: OffsetBase) -> SeenIds | None:
         horizon_ms = self.horizon_ms

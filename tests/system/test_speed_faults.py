@@ -34,6 +34,7 @@ from speed_layer.process import status_of
 from tests.conftest import Stack, wait_until
 from views import states
 from views.in_memory import Event
+from views.keys import pack_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -233,6 +234,32 @@ def test_a_run_takes_over_what_kafka_no_longer_has(speed: SpeedPlace) -> None:
         assert speed.check() < len(speed.events)
         manifest = speed.run()
         assert cut_text(manifest.cut) == cut_text(speed.kafka_end())
+        speed.send()
+        speed.caught_up()
+        assert not writer.error
+
+
+def test_speed_views_of_an_older_version_stay_while_kafka_cannot_rebuild_them(
+    speed: SpeedPlace, redis: RedisServer
+) -> None:
+    with speed.keeping():
+        speed.send()
+        speed.caught_up()
+    speed.archive()
+    delete_records(KafkaAdmin(speed.settings, speed.kafka), speed.source.topic, speed.kafka_end())
+    layout, reader = speed.speed_views.layout, speed.speed_views.reader
+    (sales,) = (view for view in speed.views if view.name == "sales")
+    before = reader.snapshot()
+    gid = before.generations[-1].gid
+    bucket = next(bucket for view, bucket in reader.all_buckets(gid) if view == sales.hash)
+    redis.client.hset(layout.data(gid, sales.hash, bucket), pack_key(("x" * 2_000,)), b"state")
+    redis.client.hdel(layout.meta, "short_keys")
+    with speed.keeping() as writer:
+        wait_until("the writer to say so", lambda: "keys that are too long now" in writer.error, 30)
+        assert f"`tidemark batch run --source {speed.name}`" in writer.error
+        now = reader.snapshot()
+        assert (now.meta, now.generations) == (before.meta, before.generations), "nothing was dropped"
+        speed.run()
         speed.send()
         speed.caught_up()
         assert not writer.error
