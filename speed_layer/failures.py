@@ -4,22 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hand_off.errors import SpeedError
-
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from redis import Redis
-
-
-def check_eviction(client: Redis) -> None:
-    """A Redis that evicts would drop states silently: answers would be wrong."""
-    memory: Any = client.info("memory")
-    policy = str(memory.get("maxmemory_policy", ""))
-    if policy.startswith("allkeys"):
-        raise SpeedError(
-            f"Redis drops keys when its memory is full (maxmemory-policy {policy}), so speed views would silently "
-            "become wrong. Set its maxmemory-policy to noeviction."
-        )
 
 
 def has_ended(spark: SparkSession) -> bool:

@@ -51,7 +51,7 @@ from master_dataset.kafka.topics import existing_topics
 from master_dataset.table import coverage
 from master_dataset.table.paths import table_path
 from speed_layer.batch_size import BatchSize
-from speed_layer.failures import check_eviction, has_ended, one_line
+from speed_layer.failures import has_ended, one_line
 from speed_layer.pause import Pause
 from speed_layer.redis_share import RedisShare
 from speed_layer.seen_id_loader import first_time_ms, is_lacking, load_seen_ids
