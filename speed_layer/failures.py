@@ -1,4 +1,4 @@
-"""Why a writer of speed views cannot go on: a Redis that drops keys, a Spark that ended, and failures in one line."""
+"""Failures of a writer of speed views: whether Spark ended under it, and the failure in one line."""
 
 from __future__ import annotations
 
