@@ -80,7 +80,7 @@ soak: setup faketime browser promtool  ## Hours, before a release: soak tests, f
 	$(BIN)/python -m torture.age --nights 60 --minutes 15 --report artifacts/age-60.md || failed+=" ageing"; \
 	[ -z "$$failed" ] || { echo "Failed:$$failed"; exit 1; }
 
-age: setup  ## Two years of nightly operation in one process, and whether anything grows (NIGHTS=730, LIMIT=90 minutes)
+age: setup  ## Two years of nightly operation with an upgrade, and whether anything grows (NIGHTS=730, LIMIT=90 minutes)
 	@$(BIN)/python -m torture.age --nights $(or $(NIGHTS),730) --minutes $(or $(LIMIT),90)
 
 bench: setup  ## Measure, and write the figures into benchmarks/results

@@ -21,15 +21,20 @@ DAY_S = 86_400
 class SimulatedClock:
     """Runs like the real clock, but ahead of it by as many days as were skipped."""
 
-    def __init__(self) -> None:
+    def __init__(self, ahead_s: float = 0.0) -> None:
         self._real = time.time
-        self._ahead_s = 0.0
+        self._ahead_s = ahead_s
         self._real_until = self._real()
         self._for_delta: Any = None
 
     def now(self) -> float:
         """Seconds since 1970."""
         return self._real() + self._ahead_s
+
+    @property
+    def ahead_s(self) -> float:
+        """By how many seconds it is ahead of the real clock."""
+        return self._ahead_s
 
     @contextmanager
     def installed(self) -> Iterator[None]:

@@ -13,7 +13,7 @@ import subprocess
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -29,6 +29,7 @@ from hand_off.generations import clean_up
 from hand_off.manifests import Manifest
 from infra.disk import sync_folder
 from infra.settings import Settings, load_settings
+from infra.spark.session import BARE_FILE_SYSTEM
 from infra.stack.ports import LOOPBACK
 from infra.stack.redis_server import check_redis_port, find_redis_server
 from master_dataset.archiver.upkeep import Upkeep
@@ -36,7 +37,7 @@ from master_dataset.kafka.positions import Positions
 from master_dataset.table import coverage
 from master_dataset.table.append import APP_ID, append, commit_lock, create_table
 from master_dataset.table.checks.fsck import refuse_damage
-from master_dataset.table.delta_log import commit_file
+from master_dataset.table.delta_log import commit_file, commit_text, remember_newest
 from master_dataset.table.history import read_history
 from master_dataset.table.ledger import append_to_ledger
 from master_dataset.table.paths import table_path
@@ -44,12 +45,16 @@ from master_dataset.table.proofs import Kind, Proof
 from serving_layer.engine import QueryEngine
 from serving_layer.query.limits import QueryLimits
 from serving_layer.query.parse import parse_query
-from serving_layer.verification.from_scratch import is_same, recompute
+from serving_layer.verification.from_scratch import is_same
 from speed_layer.seen_id_loader import is_lacking, load_seen_ids
 from speed_layer.seen_ids import from_bytes
 from speed_layer.stream import Refused, Stream
 from speed_layer.writer import SourceWriter
 from torture.age.clock import DAY_S, SimulatedClock
+from torture.age.errors import WrongAnswer
+from torture.age.sabotages import MORE_COMMITS, settings_of
+from torture.age.start_up import TOPIC_ID
+from torture.age.truth import Truth
 from torture.installation_settings import free_port
 from torture.wait import wait_for
 from views.columns import Columns
@@ -61,13 +66,14 @@ from views.on_spark.events import with_event
 Part = TypeVar("Part")
 STEP = 50
 """Commits between two checkpoints of the master table."""
-COMMITS = 150
-"""Of the archiver in a night."""
+COMMITS = 138
+"""Of the archiver in a night: 100,000 in two years."""
+KEPT_RUNS, COMPACTED = 3, 10
+"""Runs whose data is kept, and small files of the master table that are merged."""
 EVENTS = 12
 """That a night brings."""
 ALIVE_S = 3600.0
 """For how long a heartbeat of the writer is valid: nobody beats while a night is simulated."""
-TOPIC_ID = "u6Lh3yKzRWyAgeing0000A"
 RECORD = pa.schema({
     "topic": pa.string(),
     "partition": pa.int32(),
@@ -90,19 +96,22 @@ sales = View(
 )
 totals = View("totals", source=shop, grain="1d", answers={{"events": Count(), "cents": Sum("cents")}})
 """
-INTERPRETED = {
+SPARK_CONF = {
+    # Spark interprets its plans: compiling one takes longer than a night's events.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
-    "spark.ui.enabled": "false",
     "spark.databricks.delta.snapshotPartitions": "1",
+    # Plans are not written out for pages that nobody reads.
+    "spark.ui.enabled": "false",
+    "spark.sql.ui.explainMode": "simple",
+    "spark.sql.maxPlanStringLength": "100",
+    "spark.sql.debug.maxToStringFields": "1",
+    # Permissions without a process for each of them. Commits stay exclusive: there is one writer here.
+    **BARE_FILE_SYSTEM,
 }
-"""Let Spark interpret its plans: compiling one takes longer than a night's events."""
-
-
-class WrongAnswer(Exception):
-    """An answer differs from the reference interpreter's at the same cut."""
+"""Spark with as little fixed cost as possible for each query. What is computed and written is the same."""
 
 
 class _RunKilled(Exception):
@@ -137,17 +146,20 @@ def redis_server(folder: Path) -> Iterator[tuple[str, str]]:
 class AgeingInstallation:
     """One source with two views, from its first night on."""
 
-    def __init__(self, place: Path, redis: tuple[str, str], clock: SimulatedClock) -> None:
+    def __init__(
+        self, place: Path, redis: tuple[str, str], clock: SimulatedClock, without: Collection[str] = ()
+    ) -> None:
         self.clock, self.chance = clock, Random(17)  # noqa: S311  made-up events
         (place / "views").mkdir(parents=True)
         self.views_dir, self.changes = place / "views", 0
         self._declare()
+        upkeep = {"batch_keep_runs": KEPT_RUNS, "speed_grace_s": 0, "master_compact_files": COMPACTED}
         self.settings: Settings = load_settings(
             home=place / "home", views_dir=self.views_dir, with_examples=False, redis_url=redis[0],
-            redis_password=redis[1], spark_conf=INTERPRETED, master_compact_files=10,
-            batch_keep_runs=3, speed_grace_s=0,
-            speed_dedup_horizon_s=2.0 * DAY_S,
+            redis_password=redis[1], spark_conf=SPARK_CONF,
+            speed_dedup_horizon_s=2.0 * DAY_S, **(upkeep | settings_of(without)),
         )  # fmt: skip
+        self.commits_a_night = COMMITS * (12 if MORE_COMMITS in without else 1)
         from infra.spark.session import spark_session
 
         self.spark: SparkSession = spark_session(self.settings, "tidemark age", output=place / "spark.log")
@@ -157,7 +169,7 @@ class AgeingInstallation:
         create_table(self.spark, self.table, self.source)
         self.cut, self.commits = {0: 0, 1: 0}, 0
         self._archived = dict(self.cut)
-        self.events: list[Event] = []
+        self.truth = Truth()
         self.number = 0
         self.compared = 0
         self.upkeep = Upkeep(self.settings, self.spark, lambda: [self.table])
@@ -168,8 +180,7 @@ class AgeingInstallation:
     def close(self) -> None:
         """End all parts."""
         self._stop_writer()
-        if self.engine is not None:
-            self.engine.close()
+        self.stop_serving()
         self.spark.stop()
 
     # ---- the parts -------------------------------------------------------
@@ -200,10 +211,21 @@ class AgeingInstallation:
 
     def start_serving(self) -> None:
         """The serving layer starts, up to its first answer."""
-        if self.engine is not None:
-            self.engine.close()
+        self.stop_serving()
         self.engine = QueryEngine(self.settings, declared_by(self.settings))
         self._ask("totals", {})
+
+    def stop_serving(self) -> None:
+        """The serving layer ends."""
+        if self.engine is not None:
+            self.engine.close()
+            self.engine = None
+
+    def forget_tables(self) -> None:
+        """Spark forgets what it knows of Delta tables, as a new process would."""
+        jvm: Any = self.spark._jvm
+        jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+        self.clock.give_to_delta(self.spark, self.table)
 
     def start_archiver(self) -> None:
         """What the archiver reads of its table when it starts."""
@@ -231,7 +253,7 @@ class AgeingInstallation:
         """A day's commits of the archiver; the last one has a few records, which are returned."""
         with commit_lock(self.table):
             newest = read_history(self.table).newest
-            self._commit_markers(newest, COMMITS - 1 - newest % STEP)
+            self._commit_markers(newest, self.commits_a_night - 1 - (newest + self.commits_a_night) % STEP)
             columns = zip(*self._records(), strict=True)
             rows = pa.table(
                 [pa.array(column, kind) for column, kind in zip(columns, RECORD.types, strict=True)], schema=RECORD
@@ -244,7 +266,8 @@ class AgeingInstallation:
         return frame
 
     def _commit_markers(self, newest: int, count: int) -> None:
-        proofs, sequence = [], self._sequence()
+        """Commits of offsets without records. As the archiver does, each is in the ledger and in the cache."""
+        proofs, sequence = [], self._sequence(newest)
         for version in range(newest + 1, newest + count + 1):
             end = {**self._archived, 0: self._archived[0] + 1}
             proof = Proof(Kind.APPEND, "shop", TOPIC_ID, start=self._archived, end=end)
@@ -254,14 +277,16 @@ class AgeingInstallation:
             self._archived = end
         sync_folder(self.table / "_delta_log")
         append_to_ledger(self.table, proofs)
+        for version, _ in proofs:
+            remember_newest(self.table, version)
         self.cut, self.commits = dict(self._archived), self.commits + count
 
-    def _sequence(self) -> int:
-        """The newest sequence number of the table, as Delta has it."""
-        jvm: Any = self.spark._jvm
-        log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self.spark._jsparkSession, str(self.table))
-        nothing = jvm.scala.Option.empty()
-        return int(log.startTransaction(nothing, nothing).txnVersion(APP_ID))
+    def _sequence(self, newest: int) -> int:
+        """The sequence number of the newest commit, which Delta continues."""
+        for line in commit_text(self.table, newest).splitlines():
+            if (written := json.loads(line).get("txn")) is not None:
+                return int(written["version"])
+        return 0
 
     def _write_commit(self, version: int, sequence: int, proof: Proof) -> None:
         info = {
@@ -283,8 +308,8 @@ class AgeingInstallation:
         now = datetime.fromtimestamp(int(self.clock.now()), UTC)
         for _ in range(EVENTS):
             partition = self.chance.randrange(2)
-            if self.events and self.chance.random() < 0.1:
-                known = self.chance.choice(self.events[-EVENTS:])
+            if self.truth.events and self.chance.random() < 0.1:
+                known = self.chance.choice(self.truth.events[-EVENTS:])
                 partition = known.partition  # producers choose it by a key of the event
                 event_id, at, fields = known.event_id, known.event_time, known.fields
             else:
@@ -297,7 +322,7 @@ class AgeingInstallation:
                 }  # fmt: skip
             offset = self.cut[partition]
             self.cut[partition] += 1
-            self.events.append(Event(partition, offset, event_id, at, fields))
+            self.truth.add(Event(partition, offset, event_id, at, fields))
             value = json.dumps({**fields, "event_time": at.isoformat()}).encode()
             yield ("shop", partition, offset, now, 0, None, value, None)
 
@@ -347,21 +372,28 @@ class AgeingInstallation:
 
     def compare(self, *, whole: bool) -> None:
         """Ask, and compare each answer with the reference interpreter at its cut. `whole`: over all time."""
-        first = self.events[0].event_time - timedelta(days=3) if whole else self._ago(4)
-        span = {"from": first.strftime("%Y-%m-%dT00:00:00Z"), "to": self._ago(-1).strftime("%Y-%m-%dT00:00:00Z")}
         for view, asked in (("totals", {}), ("totals", {"grain": "day"}), ("sales", {"by": "item"})):
-            self._ask(view, asked | span)
+            self._ask(view, asked | self.span(whole=whole), whole=whole)
+
+    def span(self, *, whole: bool = False) -> dict[str, str]:
+        """The time that is asked for: the last days, or all of it."""
+        first = self.truth.events[0].event_time - timedelta(days=3) if whole else self._ago(4)
+        return {"from": first.strftime("%Y-%m-%dT00:00:00Z"), "to": self._ago(-1).strftime("%Y-%m-%dT00:00:00Z")}
+
+    def count_recent(self) -> int:
+        """How many events the last days have, without duplicates."""
+        first = datetime.fromisoformat(self.span()["from"])
+        return len({event.event_id for event in self.truth.events if event.event_time >= first})
 
     def _ago(self, days: int) -> datetime:
         return datetime.fromtimestamp(self.clock.now() - days * DAY_S, UTC)
 
-    def _ask(self, view: str, asked: dict[str, str]) -> None:
+    def _ask(self, view: str, asked: dict[str, str], *, whole: bool = False) -> None:
         engine = started(self.engine)
         served = engine.served_view(view)
         query = parse_query(served, list(asked.items()), now=time.time(), limits=QueryLimits())
         result = engine.execute(query)
-        below = [event for event in self.events if event.offset < result.meta.cut.get(event.partition, 0)]
-        expected = recompute(query, below)
+        expected = self.truth.expected(query, result.meta.cut, whole=whole)
         found = {(row.period, row.key): row.answers for row in result.rows}
         if result.meta.why or not is_same(found, expected):
             raise WrongAnswer(f"{view} {asked}: {result.meta.why or ''} found {found}, expected {expected}")

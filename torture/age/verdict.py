@@ -8,6 +8,18 @@ from enum import StrEnum
 from statistics import median
 from typing import NamedTuple
 
+MIN_POINTS = 3
+
+
+class Point(NamedTuple):
+    """A value at a night. Not everything is measured each night."""
+
+    night: int
+    value: float
+
+
+Curve = Sequence[Point]
+
 
 class Growth(StrEnum):
     """How a figure may depend on the number of nights."""
@@ -17,18 +29,27 @@ class Growth(StrEnum):
     BOUNDED = "bounded"
     """The highest value of the last third is at most the highest before it, and `slack`: for exact counts."""
     LINEAR = "linear"
-    """At most `slope` a night over the last two thirds, by the medians of both: for what is kept by design."""
+    """At most `slope` a night, by the medians of the last two thirds, and `slack`: for what is kept by design."""
 
 
 @dataclass(frozen=True)
 class Declared:
-    """What is declared of one curve."""
+    """What is declared of one curve, and the reason in one sentence."""
 
     growth: Growth
     why: str
     factor: float = 1.0
     slack: float = 0.0
     slope: float = 0.0
+
+    @property
+    def text(self) -> str:
+        """For the report."""
+        return {
+            Growth.FLAT: f"flat: ×{self.factor:g} + {self.slack:g}",
+            Growth.BOUNDED: f"bounded: + {self.slack:g}",
+            Growth.LINEAR: f"linear: {self.slope:.3g} a night",
+        }[self.growth]
 
 
 class Judged(NamedTuple):
@@ -44,7 +65,7 @@ class Judged(NamedTuple):
     is_right: bool
 
 
-def judge(curves: Mapping[str, Sequence[float]], declared: Mapping[str, Declared]) -> list[Judged]:
+def judge(curves: Mapping[str, Curve], declared: Mapping[str, Declared]) -> list[Judged]:
     """Hold each curve against what is declared of it; one of which nothing is declared is wrong."""
     unknown = sorted(set(curves) ^ set(declared))
     if unknown:
@@ -52,12 +73,13 @@ def judge(curves: Mapping[str, Sequence[float]], declared: Mapping[str, Declared
     return [_judged(name, curves[name], each) for name, each in declared.items()]
 
 
-def _judged(name: str, curve: Sequence[float], declared: Declared) -> Judged:
-    if len(curve) < 3:
-        raise ValueError(f"Curve {name!r} has {len(curve)} points; three are the least of which thirds can be made.")
+def _judged(name: str, curve: Curve, declared: Declared) -> Judged:
+    if len(curve) < MIN_POINTS:
+        raise ValueError(f"Curve {name!r} has {len(curve)} points; {MIN_POINTS} are needed, one for each third.")
     third = len(curve) // 3
-    early, middle, late = curve[:third], curve[third : len(curve) - third], curve[len(curve) - third :]
-    nights = (len(middle) + len(late)) / 2
+    parts = curve[:third], curve[third : len(curve) - third], curve[len(curve) - third :]
+    early, middle, late = ([point.value for point in part] for part in parts)
+    nights = median(point.night for point in parts[2]) - median(point.night for point in parts[1])
     slope = (median(late) - median(middle)) / nights
     first, last = median(early), median(late)
     match declared.growth:
@@ -67,5 +89,5 @@ def _judged(name: str, curve: Sequence[float], declared: Declared) -> Judged:
             first, last = max(*early, *middle), max(late)
             is_right = last <= first + declared.slack
         case Growth.LINEAR:
-            is_right = slope <= declared.slope
+            is_right = (slope - declared.slope) * nights <= declared.slack
     return Judged(name, declared, first, last, slope, is_right)
