@@ -1,6 +1,7 @@
 """The surface as an attacker meets it: every route without a right key, secrets, injected texts, fuzzed requests.
 
-A soak sends 10,000 requests to each group of routes, FUZZ_REQUESTS another number; the gate sends fewer.
+A soak sends 10,000 requests to each group of routes, FUZZ_REQUESTS another number; the gate sends fewer. FUZZ_SEED
+chooses other requests.
 """
 
 from __future__ import annotations
@@ -47,6 +48,16 @@ from serving_layer.dashboard.files import read_files
 from serving_layer.push.live_queries import NOT_LIVE
 from tests.conftest import Stack, start_stack, stop_stack, wait_until
 from tests.serving_data import Place, Writer, end_of
+from tests.system.fuzzed_parts import (
+    Credential,
+    Request,
+    basic,
+    browser_headers,
+    choose,
+    is_foreign,
+    make_credentials,
+    with_packed_body,
+)  # fmt: skip
 from tests.tiers import times
 from views.catalog.page_hits import page_hits
 from views.catalog.page_latency import page_latency
@@ -61,6 +72,8 @@ from views.view import View
 TIDEMARK = str(Path(sys.executable).with_name("tidemark"))
 FUZZED = int(os.environ.get("FUZZ_REQUESTS", times(150, 10_000)))
 LIMITED_FUZZED = max(20, FUZZED // 5)
+SEED = os.environ.get("FUZZ_SEED", "")
+"""Other requests than usual."""
 THREADS = 4
 OPEN = {"/health", "/healthz", "/ready"}
 """What needs no key: it says nothing of anybody's data."""
@@ -138,10 +151,12 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         tmp_path_factory.mktemp("security") / "home", serving_enabled=True, serving_max_wait_s=0.2,
         collector_max_consumers=20, serving_redis_timeout_s=10,  # a busy machine is no reason to be degraded
     )  # fmt: skip
-    fill(running)
-    wait_until("both sides to be served", lambda: is_served(running))
-    yield running
-    stop_stack(running)
+    try:
+        fill(running)
+        wait_until("both sides to be served", lambda: is_served(running))
+        yield running
+    finally:
+        stop_stack(running)
 
 
 FIRED = tuple(
@@ -472,7 +487,6 @@ def _bodies(text: str) -> Iterator[bytes]:
 
 # ---- fuzz ----------------------------------------------------------------------
 
-Request = tuple[str, str, bytes | None, dict[str, str]]
 Maker = Callable[[random.Random], Request]
 
 
@@ -853,7 +867,7 @@ WITH_ROWS = {
 """Groups of which many requests are answered with rows, and parameters that are each among these."""
 ROWS = re.compile(rb'"rows":\[\{|\A\{"bucket"|\Abucket[^\n]*\n.', re.DOTALL)
 """In JSON, NDJSON and CSV: a row."""
-ENOUGH = 0.15
+ENOUGH = 0.1
 """So large a part of the requests of such a group has rows at least."""
 EXCUSED = {"stale"}
 """What is asked for by name (max_staleness), and is not so: nobody looks any more how far Kafka is."""
@@ -938,28 +952,49 @@ def named_in(request: Request) -> frozenset[str]:
     return frozenset(name for name in PARAMETERS if name in query or f'"{name}":'.encode() in (body or b""))
 
 
-def heard(netloc: str, request: Request, secret: str, name: str = "admin", hidden: Iterable[bytes] = ()) -> Heard:
-    """Send one request with a key, and look at what comes back. `hidden`: what no answer to this key may say."""
+def varied(chance: random.Random, request: Request, netloc: str) -> Request:
+    """The request, sometimes with a packed body, sometimes with what browsers add. A handshake gets no body."""
+    if chance.random() < (0.3 if request[2] is not None else 0.05) and "Upgrade" not in request[3]:
+        request = with_packed_body(chance, request)
     method, path, body, headers = request
-    login = base64.b64encode(f"{name}:{secret}".encode())
-    sent = {name: value.encode() for name, value in headers.items()}
+    return method, path, body, {**headers, **browser_headers(chance, netloc)} if chance.random() < 0.2 else headers
+
+
+def heard(
+    netloc: str, request: Request, key: Credential, *, is_open: bool = False, hidden: Iterable[bytes] = ()
+) -> Heard:
+    """Send one request with a key, and look at what comes back.
+
+    `is_open`: the route needs no key. `hidden`: what no answer to this key may say.
+    """
+    method, path, body, headers = request
+    sent = {name: value.encode() for name, value in {**headers, **key.headers}.items()}
     with closing(http.client.HTTPConnection(netloc, timeout=60)) as connection:
-        connection.request(method, path, body, {"Authorization": b"Basic " + login, **sent})
+        with suppress(BrokenPipeError, ConnectionResetError):  # it was refused before all of the body was there
+            connection.request(method, path, body, sent)
         try:
             answer = connection.getresponse()
             status, said = read_some(answer, path)
         except TimeoutError:
             return Heard(0, named_in(request), has_rows=False, wrong=("was not answered", request))
     whole = str(answer.getheaders()).encode() + said
+    told = {key.secret, key.headers.get("Authorization", "").partition(" ")[2]} if key.secret else set()
+    is_change = method not in ("GET", "HEAD")
     reasons = {
         "failed": status >= 500 and not is_excused(said, request),
         "tells how it is made": status >= 400 and TELLTALE.search(said.decode(errors="replace")) is not None,
-        "tells the secret": secret.encode() in whole or login in whole,
+        "tells the secret": any(each and each.encode() in whole for each in told),
         "tells of others": status < 400 and any(each in said for each in hidden),
+        "needs no key": status < 400 and key.is_valid is False and not is_open,
+        "refuses a valid key": status == 401 and key.is_valid is True and not is_open,
+        "changed by a page of others": status < 400
+        and is_change
+        and key.is_sent_by_browsers
+        and is_foreign(headers, netloc),
     }
     wrong = [reason for reason, is_so in reasons.items() if is_so]
     has_rows = status < 300 and ROWS.search(said) is not None
-    return Heard(status, named_in(request), has_rows, (wrong, status, request, said[:500]) if wrong else ())
+    return Heard(status, named_in(request), has_rows, (wrong, status, request, key, said[:500]) if wrong else ())
 
 
 @pytest.fixture(scope="module")
@@ -977,25 +1012,47 @@ def pages(attacked: Stack) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.fixture(scope="module")
+def credentials(attacked: Stack) -> list[Credential]:
+    return make_credentials(attacked)
+
+
 @pytest.mark.parametrize("group", GROUPS)
-def test_fuzzed_requests_are_answered_or_refused(attacked: Stack, pages: list[dict[str, Any]], group: str) -> None:
-    chance = random.Random(group)  # noqa: S311  repeatable, not secret
+def test_fuzzed_requests_are_answered_or_refused(
+    attacked: Stack,
+    pages: list[dict[str, Any]],
+    credentials: list[Credential],
+    routes: dict[str, list[BaseRoute]],
+    group: str,
+) -> None:
+    """With packed bodies, headers of browsers and credentials of every kind among their parts."""
+    chance, server = random.Random(f"{group}{SEED}"), group.partition(" ")[0]  # noqa: S311  repeatable, not secret
+    netloc, admin = urlsplit(address(attacked, server)).netloc, basic("admin", "admin", attacked.secret)
     makers = [*GROUPS[group], *([PAGING[group](pages)] if group in PAGING else [])]
-    asked = [chance.choice(makers)(chance) for _ in range(FUZZED)]
-    netloc = urlsplit(address(attacked, group.partition(" ")[0])).netloc
+
+    def ask(seed: float) -> tuple[Credential, Heard]:
+        dice = random.Random(seed)  # noqa: S311  likewise
+        request, key = varied(dice, dice.choice(makers)(dice), netloc), choose(dice, admin, credentials)
+        route = routed(routes[server], request)
+        is_open = route is None or route[0] in opened(server)
+        return key, heard(netloc, request, key, is_open=is_open)
+
     with ThreadPoolExecutor(THREADS) as threads:
-        answers = [*threads.map(lambda request: heard(netloc, request, attacked.secret), asked)]
+        answered = [*threads.map(ask, [chance.random() for _ in range(FUZZED)])]
+    answers = [answer for _, answer in answered]
     seen = Counter(each.status for each in answers)
     wrong = [each.wrong for each in answers if each.wrong]
     rows = [each for each in answers if each.has_rows and group in WITH_ROWS]
     print(f"{group}: {FUZZED} requests, {dict(sorted(seen.items()))}, with rows: {len(rows)}")
+    for kind in sorted({key.kind for key, _ in answered}):
+        print(f"  {kind}: {dict(sorted(Counter(each.status for key, each in answered if key.kind == kind).items()))}")
     assert wrong == [], (len(wrong), wrong[:3])
     assert seen.keys() - {401, 404, 405}, f"nobody looked at what was asked: {seen}"
     if group in WITH_ROWS:
         assert len(rows) >= ENOUGH * FUZZED, "hardly a question was about something that is there"
         missing = WITH_ROWS[group].difference(*(each.named for each in rows))
         assert not missing or FUZZED < 150, f"no rows where these were asked for: {missing}"
-    assert httpx.get(f"{address(attacked, group.partition(' ')[0])}/health").status_code == 200
+    assert httpx.get(f"{address(attacked, server)}/health").status_code == 200
 
 
 LIMITED = {
@@ -1015,10 +1072,11 @@ def test_fuzzed_requests_with_a_limited_key_read_and_write_nothing_of_others(
     chance, name = random.Random(f"{limits} {group}"), f"limited-{limits}-{group}".replace(" ", "-")  # noqa: S311
     scopes = [scope for scope in SCOPES if scope not in ("metrics", "admin")]  # those measure and manage everything
     secret = add_key(attacked.settings.home, name, scopes, **LIMITED[limits])  # type: ignore[arg-type]
-    asked = [chance.choice(GROUPS[group])(chance) for _ in range(LIMITED_FUZZED)]
-    netloc, hidden = urlsplit(address(attacked, group.partition(" ")[0])).netloc, OF_OTHERS
+    netloc = urlsplit(address(attacked, group.partition(" ")[0])).netloc
+    asked = [varied(chance, chance.choice(GROUPS[group])(chance), netloc) for _ in range(LIMITED_FUZZED)]
     with ThreadPoolExecutor(THREADS) as threads:
-        answers = [*threads.map(lambda request: heard(netloc, request, secret, name, hidden), asked)]
+        key = basic(limits, name, secret)
+        answers = [*threads.map(lambda request: heard(netloc, request, key, hidden=OF_OTHERS), asked)]
     wrong = [each.wrong for each in answers if each.wrong]
     assert wrong == [], (len(wrong), wrong[:3])
     if group == "collector produce":
