@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,9 +22,11 @@ from hand_off.lag import KafkaEnd
 from hand_off.manifests import Manifest, write_manifest
 from hand_off.publish_log import Entry
 from hand_off.speed_views import SpeedViews, SpeedWriter
+from infra import failpoints
 from infra.settings import Settings, load_settings
 from master_dataset.cut import Cut
 from tests.system.redis_server import redis_server
+from torture.faults.failpoints import IN_OVERTAKES
 
 CATALOG = {"v": "a" * 64}
 END: Cut = {0: 100, 1: 50}
@@ -139,3 +145,35 @@ def test_the_jump_of_a_run_that_was_killed_is_completed_unless_readers_were_roll
     meta = source.views.reader.snapshot().meta
     assert meta is not None
     assert meta.published == 2, "else the readers of run 1 would lose what the speed views have for them"
+
+
+KILLED_THERE = """
+import sys
+from pathlib import Path
+from redis import Redis
+from hand_off.batch_folder import BatchFolder
+from hand_off.generations import clean_up
+from hand_off.speed_views import SpeedViews
+port, folder = sys.argv[1:]
+clean_up(SpeedViews(Redis(port=int(port)), "web"), BatchFolder(Path(folder)), grace_s=60)
+"""
+
+
+def test_whoever_is_killed_before_it_completes_a_jump_leaves_it_to_the_next(source: Source, tmp_path: Path) -> None:
+    source.append(1, END)
+    (tmp_path / "armed").mkdir()
+    for name in IN_OVERTAKES:
+        (tmp_path / "armed" / name).touch()
+        port = str(source.views.client.connection_pool.connection_kwargs["port"])
+        died = subprocess.run(
+            [sys.executable, "-c", KILLED_THERE, port, str(source.folder.root)],
+            env={**os.environ, failpoints.VARIABLE: str(tmp_path / "armed")}, check=False, timeout=60,
+        )  # fmt: skip
+        assert died.returncode == -signal.SIGKILL, name
+        before = source.views.reader.snapshot().meta
+        assert before is not None
+        assert (before.published, before.applied) == (0, {}), "readers and the writer stay where they are"
+    clean_up(source.views, source.folder, grace_s=60)
+    after = source.views.reader.snapshot().meta
+    assert after is not None
+    assert (after.published, after.applied, after.marked) == (1, END, {})

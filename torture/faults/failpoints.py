@@ -41,7 +41,7 @@ IN_STORES = (
 )  # fmt: skip
 """Failpoints within single steps of the store and of a migration: unit tests of these kill a process at each."""
 IN_OVERTAKES = ("clean_up.before_overtake",)
-"""Failpoints on the way back after a run that overtakes was killed after its append: overtake.py kills there."""
+"""Failpoints on the way back after a run that overtakes was killed: tests/system/test_backlog_watch.py kills there."""
 AT_START = {
     "archiver.opened": "archiver",
     "speed.before_start": "speed",
