@@ -10,15 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyspark.sql import DataFrame, Observation, SparkSession, Window
+from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as f
 
 from batch_layer import duplicates_in_memory
 from batch_layer.duplicates_in_memory import across, as_table, read_events, within
 from batch_layer.parquet_files import count_rows, files_of, rows_of_folders, write_table
 from batch_layer.verify_totals import values_of
-from hand_off.batch_folder import DUPLICATES, HASHES
+from hand_off.batch_folder import DIGESTS, DUPLICATES, HASHES
 from hand_off.errors import BatchError
+from hand_off.foundations import DIGEST_BYTES
 from infra.disk import sync_file, sync_folder
 from master_dataset.cut import Cut, count_between
 from master_dataset.reading.read_spark import records_between
@@ -55,12 +56,16 @@ def find_duplicates(
     run: int,
     earlier: tuple[str, ...] = (),
     known: int = 0,
+    removed: tuple[str, ...] = (),
 ) -> Counted:
-    """Look at the events in [start, end); `earlier` names the hashes of all `known` events below `start`."""
+    """Look at the events in [start, end); `earlier` names the hashes of all `known` events below `start`.
+
+    `removed` names the digests of those that counted and are no longer in the table.
+    """
     if count_between(start, end) <= duplicates_in_memory.MAX_EVENTS and known <= duplicates_in_memory.MAX_KNOWN:
-        return _find_in_memory(spark, table, start, end, ids, run, earlier, known)
+        return _find_in_memory(spark, table, start, end, ids, run, earlier, known, removed)
     name = f"{run:08}"
-    records, invalid = _write_hashes(records_between(spark, table, start, end), ids / name / HASHES)
+    records, invalid = write_hashes(records_between(spark, table, start, end), ids / name / HASHES)
     if (written := rows_of_folders([ids / name / HASHES])) != records - invalid:
         raise BatchError(f"{written} hashes were written of {records - invalid} events. Check the disk; run again.")
     hashes = spark.read.parquet(str(ids / name / HASHES))
@@ -70,13 +75,14 @@ def find_duplicates(
         if (count := rows_of_folders(ids / each / HASHES for each in earlier)) != known:
             return Counted(records, invalid, 0, None, name, HASHES_LOST.format(count, known))
         old = spark.read.parquet(*(str(ids / each / HASHES) for each in earlier))
-        again = _across(spark, table, start, end, old, hashes)
+        gone = spark.read.parquet(*(str(ids / each / DIGESTS) for each in removed)) if removed else None
+        again = _across(spark, table, start, end, old, hashes, gone)
         if again is not None:
             why_all = _why_all(again.where("is_lower").count())
             again = again.select(*POSITION)
             found = again if found is None else found.union(again).distinct()
     if found is not None:
-        _write(found, ids / name / DUPLICATES)
+        write(found, ids / name / DUPLICATES)
         found = all_duplicates(spark, ids, (name,))
     duplicates = rows_of_folders([ids / name / DUPLICATES]) if found is not None else 0
     return Counted(records, invalid, duplicates, found, name, why_all)
@@ -91,6 +97,7 @@ def _find_in_memory(
     run: int,
     earlier: tuple[str, ...],
     known: int,
+    removed: tuple[str, ...],
 ) -> Counted:
     """The same for few events, with one or two Spark jobs instead of a dozen."""
     name = f"{run:08}"
@@ -102,7 +109,7 @@ def _find_in_memory(
         files = files_of(ids / each / HASHES for each in earlier)
         if (count := count_rows(files)) != known:
             return Counted(events.records, events.records - valid, 0, None, name, HASHES_LOST.format(count, known))
-        met = across(spark, table, start, events, files)
+        met = across(spark, table, start, events, files, files_of(ids / each / DIGESTS for each in removed))
         why_all = _why_all(sum(met.values()))
         found |= met.keys()
     if found:
@@ -133,7 +140,7 @@ def merge_ids(spark: SparkSession, ids: Path, names: tuple[str, ...], name: str,
     for part, rows in ((HASHES, old), (DUPLICATES, all_duplicates(spark, ids, names))):
         written = 0
         if rows is not None:
-            _write(rows, ids / name / part)
+            write(rows, ids / name / part)
             written = rows_of_folders([ids / name / part])
         if written != wanted[part]:
             raise BatchError(
@@ -143,19 +150,37 @@ def merge_ids(spark: SparkSession, ids: Path, names: tuple[str, ...], name: str,
     return name
 
 
-def _write_hashes(rows: DataFrame, folder: Path) -> tuple[int, int]:
+def write_digests(events: DataFrame, folder: Path) -> None:
+    """Write what is kept of the ids of events that are to be removed: their digests."""
+    write(events.select(_digest().alias("digest")), folder)
+
+
+def merge_digests(spark: SparkSession, ids: Path, names: tuple[str, ...], name: str) -> str:
+    """Write the digests of several folders into a new one."""
+    write(spark.read.parquet(*(str(ids / each / DIGESTS) for each in names)), ids / name / DIGESTS)
+    counts = [rows_of_folders(ids / each / DIGESTS for each in each_of) for each_of in (names, (name,))]
+    if counts[0] != counts[1]:
+        raise BatchError(f"{counts[0]} digests of ids became {counts[1]} when merged. Check the disk; run again.")
+    return name
+
+
+def _digest() -> Column:
+    return f.unhex(f.substring(f.sha2(f.col("event_id").cast("binary"), 256), 1, 2 * DIGEST_BYTES))
+
+
+def write_hashes(rows: DataFrame, folder: Path) -> tuple[int, int]:
     """Write the hash and the position of each valid event; count all records and the invalid ones on the way."""
     seen = Observation()
     wanted = (f.count(f.lit(1)).alias("records"), f.count("invalid").alias("invalid"))
     hashed = (
         rows.observe(seen, *wanted).where("invalid IS NULL").select(f.xxhash64("event_id").alias("hash"), *POSITION)
     )
-    _write(hashed, folder)
+    write(hashed, folder)
     found = values_of(seen) or rows.agg(*wanted).collect()[0].asDict()
     return int(found["records"]), int(found["invalid"])
 
 
-def _write(rows: DataFrame, folder: Path) -> None:
+def write(rows: DataFrame, folder: Path) -> None:
     """Write rows as Parquet, on the disk when it returns."""
     rows.write.mode("overwrite").parquet(str(folder))
     for path in folder.glob("*.parquet"):
@@ -184,10 +209,19 @@ def _sent(hashes: DataFrame) -> DataFrame:
     return f.broadcast(hashes) if hashes.count() <= BROADCAST_ROWS else hashes
 
 
-def _across(spark: SparkSession, table: Path, start: Cut, end: Cut, old: DataFrame, new: DataFrame) -> DataFrame | None:
+def _across(
+    spark: SparkSession,
+    table: Path,
+    start: Cut,
+    end: Cut,
+    old: DataFrame,
+    new: DataFrame,
+    removed: DataFrame | None = None,
+) -> DataFrame | None:
     """Duplicates of events that an earlier run counted: their positions, and whether they should have counted instead.
 
-    They should where theirs is the lower position, which needs another partition. States have no inverse.
+    They should where theirs is the lower position, which needs another partition. States have no inverse. Events that
+    counted and were removed since, of which `removed` has the digests, count for ever.
     """
     met = old.join(_sent(new.select("hash")), "hash", "left_semi").persist()
     if met.isEmpty():
@@ -201,4 +235,8 @@ def _across(spark: SparkSession, table: Path, start: Cut, end: Cut, old: DataFra
     )
     after = _with_hash(records_between(spark, table, start, end), met.select("hash").distinct())
     pairs = after.select("event_id", *POSITION).join(known, "event_id")
-    return pairs.select(*POSITION, (f.struct(*POSITION) < f.col("old")).alias("is_lower"))
+    found = pairs.select(*POSITION, (f.struct(*POSITION) < f.col("old")).alias("is_lower"))
+    if removed is None:
+        return found
+    again = after.withColumn("digest", _digest()).join(removed, "digest", "left_semi").select(*POSITION).persist()
+    return found.join(again, list(POSITION), "left_anti").union(again.withColumn("is_lower", f.lit(False)))

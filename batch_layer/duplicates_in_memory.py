@@ -14,10 +14,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from batch_layer.parquet_files import read_column
+from hand_off.foundations import DIGEST_BYTES
 from master_dataset.cut import Cut
 from master_dataset.reading.read_spark import records_between
 
@@ -70,10 +72,13 @@ def within(events: Events) -> set[Location]:
     return found
 
 
-def across(spark: SparkSession, table: Path, start: Cut, events: Events, known: Sequence[Path]) -> dict[Location, bool]:
+def across(
+    spark: SparkSession, table: Path, start: Cut, events: Events, known: Sequence[Path], removed: Sequence[Path] = ()
+) -> dict[Location, bool]:
     """Duplicates of events below `start`, whose hashes are in the files `known`, and whether theirs is lower.
 
-    Where it is, they should have counted instead, which needs another partition. States have no inverse.
+    Where it is, they should have counted instead, which needs another partition. States have no inverse. An event that
+    counted and was removed since counts for ever: its digest is in the files `removed`.
     """
     met = _places(read_column(known, "hash"), np.sort(events.hashes["hash"].to_numpy()))
     if not len(met):
@@ -81,11 +86,22 @@ def across(spark: SparkSession, table: Path, start: Cut, events: Events, known: 
     columns = [pa.array(read_column(known, name)[met]) for name in LOCATIONS_SCHEMA.names]
     suspects = spark.createDataFrame(pa.Table.from_arrays(columns, schema=LOCATIONS_SCHEMA))
     lowest = _lowest(spark, table, start, suspects)
+    gone = _among(removed, {digest[:DIGEST_BYTES] for digest in events.digests})
     return {
-        location: location < lowest[digest]
+        location: digest[:DIGEST_BYTES] not in gone and location < lowest[digest]
         for location, digest in zip(events.locations, events.digests, strict=True)
-        if digest in lowest
+        if digest in lowest or digest[:DIGEST_BYTES] in gone
     }
+
+
+def _among(files: Sequence[Path], wanted: set[bytes]) -> set[bytes]:
+    """Those of some digests that are in files."""
+    found: set[bytes] = set()
+    for path in files:
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(SLICE, columns=["digest"]):
+                found |= wanted & set(batch.column("digest").to_pylist())
+    return found
 
 
 def _places(values: Integers, wanted: Integers) -> Integers:

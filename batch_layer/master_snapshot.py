@@ -84,7 +84,7 @@ class MasterSnapshot:
         Of a commit that the cut goes through, the records below it are counted by themselves.
         """
         whole = below(self.history or read_history(self.table), cut)
-        promised = whole.rows
+        promised = whole.rows + whole.removed.rows
         if count_between(whole.cut, cut):
             promised += records_between(spark, self.table, whole.cut, cut).count()
         if records != promised:
@@ -106,4 +106,9 @@ class MasterSnapshot:
     def _look(self) -> None:
         self.history = read_history(self.table)
         self.held = of_history(self.history)
-        self.made_of = f"topic {self.held.topic_id}, mended by commit {self.held.last_repair}"
+        self.made_of = made_of(self.held)
+
+
+def made_of(held: Coverage) -> str:
+    """A text that changes when old records do, but not when they are removed because of their age."""
+    return f"topic {held.topic_id}, mended by commit {held.last_repair}"

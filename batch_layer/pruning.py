@@ -20,6 +20,7 @@ from batch_layer.delta_log import exposed_run
 from hand_off import publish_log
 from hand_off.batch_folder import BatchFolder
 from hand_off.errors import BatchError
+from hand_off.foundations import Foundation, list_foundations, paths_of_foundation, read_foundation
 from hand_off.manifests import Manifest, manifest_name, paths_of, read_manifest
 from infra.failpoints import reach
 
@@ -93,16 +94,20 @@ def plan(
     made_at: Mapping[int, float],
     files: Collection[DiskFile],
     now: float,
+    foundations: Collection[Foundation] = (),
 ) -> PrunePlan:
     """Decide, touching nothing.
 
     `manifests` are those that could be read, `made_at` is when each manifest's file was written, readable or not.
+    `foundations` are never pruned.
     """
     young = {run for run, at in made_at.items() if run not in published and now - at < ORPHAN_AGE_S}
     dropped = made_at.keys() - young - set(kept)
     staying = [manifests[run] for run in {*kept, *young} if run in manifests]
+    staying += [foundation.manifest for foundation in foundations]
     leaving = [manifests[run] for run in dropped if run in published and run in manifests]
     needed = {path for manifest in staying for path in paths_of(folder, manifest)}
+    needed |= {path for foundation in foundations for path in paths_of_foundation(folder, foundation)}
     released = {path for manifest in leaving for path in paths_of(folder, manifest)}
     used = {folder.table(view.name, view.hash) for manifest in staying for view in manifest.views}
 
@@ -184,7 +189,16 @@ def _look(folder: BatchFolder, keep: int, also: Collection[int], now: float) -> 
             read_manifest(folder, run)  # raises: a run that readers need has lost it
     files = [found for top in (folder.tables, folder.ids, folder.indexes) for found in _files_below(top)]
     files += [_found(path) for path in folder.root.rglob("*.partial")]  # of writers that were killed
-    return plan(folder, published=published, kept=kept, manifests=manifests, made_at=made_at, files=files, now=now)
+    return plan(
+        folder,
+        published=published,
+        kept=kept,
+        manifests=manifests,
+        made_at=made_at,
+        files=files,
+        now=now,
+        foundations=[read_foundation(folder, name) for name in list_foundations(folder)],
+    )
 
 
 def _files_below(top: Path) -> Iterator[DiskFile]:

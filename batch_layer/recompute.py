@@ -70,7 +70,7 @@ def compute_more(job: Job, events: DataFrame, base: ViewData) -> ViewData:
     total = verify_totals.added(
         verify_totals.from_json(base.totals), {n: v for n, v in fresh.items() if n != verify_totals.READ}
     )
-    return _view_data(job, "continued", [*kept, *files], total, begin)
+    return replace(_view_data(job, "continued", [*kept, *files], total, begin), since=base.since)
 
 
 def _none(view: View) -> verify_totals.Totals:

@@ -32,12 +32,14 @@ from batch_layer.lease import lease
 from batch_layer.master_snapshot import MasterSnapshot
 from batch_layer.progress import Report, quiet, reported
 from batch_layer.recompute import Job, compute_all, compute_more
+from batch_layer.retention import Retention
 from batch_layer.run_hand_off import HandOff
 from batch_layer.tables import expose
 from hand_off import definitions, publish_log
 from hand_off.batch_folder import BatchFolder
 from hand_off.entries import entry_of
 from hand_off.errors import BatchError, RunsUnknown, TablesBehind
+from hand_off.foundations import Foundation, check_foundation, foundation_of
 from hand_off.manifests import Manifest, ViewData, missing_of, read_manifest, write_manifest
 from infra.failpoints import reach
 from infra.settings import Settings
@@ -96,6 +98,8 @@ def run_batch(
         manifest = run.go(full=full, unpin=unpin)
         if run.has_adopted:  # at the cut of a run that failed: what came since is in this one
             manifest = run.go(full=False, unpin=unpin)
+        if settings.master_retention_days:
+            Retention(session, settings, folder, table, views, report, failpoint).apply_after_run()
         try:
             freed = hand_off.prune(max(settings.batch_keep_runs, 2))  # other engines may just be reading the run before
             failpoint("run.after_prune")
@@ -124,6 +128,13 @@ class _Run:
     """Whether the last run went on with the generation, and so with the cut, of one that failed."""
     behind: str = ""
     """Why the tables of other engines are not at the last run."""
+    foundation: Foundation | None = None
+    """What stands for the records that retention removed, if it removed any."""
+
+    @property
+    def _start(self) -> Manifest | None:
+        """What a run begins with that computes everything: nothing, or what stands for the removed records."""
+        return None if self.foundation is None else self.foundation.manifest
 
     def go(self, *, full: bool, unpin: bool) -> Manifest:
         started = time.time()
@@ -138,7 +149,8 @@ class _Run:
         self.failpoint("run.after_open")
         cut = self.master.wait_for(opening, self.hand_off.wait_s, self.report)
         self._check_order(number, cut)
-        base = None if full else self._base(cut)
+        self._find_foundation(number, cut)
+        base = (None if full else self._base(cut)) or self._start
         log.info(
             "run_started",
             source=self.folder.source,
@@ -146,6 +158,7 @@ class _Run:
             how=opening.mode,
             cut=cut_to_json(cut),
             base=base and base.run,
+            foundation=self.foundation and self.foundation.name,
         )
         self.failpoint("run.after_number")
         # Step 2. Which events are duplicates. A crash leaves hashes of ids that no manifest names.
@@ -202,6 +215,15 @@ class _Run:
             if is_behind and manifest is not None:
                 self._try_to_expose(manifest)
 
+    def _find_foundation(self, number: int, cut: Cut) -> None:
+        self.foundation = foundation_of(self.folder, self.master.held.removed)
+        if self.foundation is not None and not is_below(self.foundation.manifest.cut, cut):
+            raise BatchError(
+                f"Source {self.folder.source!r}: run {number} would end at {cut_to_json(cut)}, but all records below "
+                f"{cut_to_json(self.foundation.manifest.cut)} were removed. The batch data or Redis is older than the "
+                "master dataset: restore them from the same backup. Nothing was published."
+            )
+
     def _check_order(self, number: int, cut: Cut) -> None:
         newest = publish_log.last(self.folder)
         if not is_below(newest.cut, cut):
@@ -223,6 +245,9 @@ class _Run:
             return None
         if not newest.run or not is_below(newest.cut, cut):
             return None
+        if self.foundation is not None and not is_below(self.foundation.manifest.cut, newest.cut):
+            log.warning("recomputing_all", source=self.folder.source, reason="records after the last run were removed")
+            return None
         try:
             base = read_manifest(self.folder, newest.run)
         except BatchError as error:
@@ -241,14 +266,21 @@ class _Run:
     def _find_duplicates(self, number: int, cut: Cut, base: Manifest | None) -> tuple[Manifest | None, Counted]:
         start: Cut = base.cut if base is not None else {}
         earlier = base.ids if base is not None else ()
+        removed = self.foundation.digests if self.foundation is not None else ()
+        if base is not None and base is self._start and self.foundation is not None:
+            check_foundation(self.folder, self.foundation)
         if base is not None and not count_between(start, cut):
             return base, Counted(0, 0, 0, None, None)
         with reported(self.spark, self.report, "looking for duplicates", count_between(start, cut)):
             known = base.events - base.invalid if base is not None else 0
-            found = find_duplicates(self.spark, self.master.table, start, cut, self.folder.ids, number, earlier, known)
+            found = find_duplicates(
+                self.spark, self.master.table, start, cut, self.folder.ids, number, earlier, known, removed
+            )
+        if found.why_all and base is not None and base is self._start:
+            raise BatchError(f"Source {self.folder.source!r}: {found.why_all}. Nothing was published.")
         if found.why_all:
             log.warning("recomputing_all", source=self.folder.source, reason=found.why_all)
-            return self._find_duplicates(number, cut, None)
+            return self._find_duplicates(number, cut, self._start)
         return base, found
 
     def _ids(self, number: int, base: Manifest | None, found: Counted) -> tuple[str, ...]:
@@ -272,16 +304,27 @@ class _Run:
             events, count = self._events(start, cut, found.where), counted
         else:  # a view that the run before did not have: it needs all events, the others only the new ones
             everywhere = all_duplicates(self.spark, self.folder.ids, (*base.ids, *_named(found)))
-            events = self._events({}, cut, everywhere)
-            count = base.events - base.invalid - base.duplicates + counted
+            start = self._start.cut if self._start is not None else {}
+            events = self._events(start, cut, everywhere)
+            count = base.events - base.invalid - base.duplicates + counted - self._removed_events
+            known = self._known(view, self._start) if self._start is not None else None
         job = Job(self.spark, view, table, count)
         with reported(self.spark, self.report, view.name, count):
             data = compute_more(job, events, known) if known is not None else compute_all(job, events)
+        if known is None and self.foundation is not None:
+            data = replace(data, since=self.foundation.since)
+            log.warning("counts_since", view=view.name, **self.foundation.since, reason="older records were removed")
+        if base is not None and (base is self._start or self._known(view, base) is None):
+            data = replace(data, kind="full")
         self.spark.catalog.clearCache()
         self.failpoint("run.after_data")
         data = self._indexed(number, view, data, known)
         log.info("view_computed", view=view.name, kind=data.kind, events=count, rows=data.rows, seconds=data.seconds)
         return data
+
+    @property
+    def _removed_events(self) -> int:
+        return 0 if self.foundation is None else self.foundation.counted
 
     def _known(self, view: View, base: Manifest) -> ViewData | None:
         """What the base has of a view; None where the view is new, or an older Tidemark wrote keys too long for now."""
@@ -382,7 +425,7 @@ class _Run:
             return made
         return replace(
             made,
-            base_run=base.run,
+            base_run=None if base is self._start else base.run,
             events=base.events + made.events,
             duplicates=base.duplicates + made.duplicates,
             invalid=base.invalid + made.invalid,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from errno import ENOENT
 from pathlib import Path
 from typing import Any
 
 from hand_off import publish_log
 from hand_off.batch_folder import BatchFolder
 from hand_off.errors import BatchError
+from hand_off.foundations import Foundation, FoundationDamaged, list_foundations, paths_of_foundation, read_foundation
 from hand_off.manifests import paths_of, read_manifest
 from master_dataset.cut import cut_to_json
 
@@ -42,13 +44,28 @@ def _collect(folder: BatchFolder, add: Add) -> dict[str, Any]:
             for file in _files_of(path):
                 add(file, True)
         add(folder.manifest(run), True)
+    foundations = list_foundations(folder)
+    for name in foundations:
+        for path in paths_of_foundation(folder, _foundation(folder, name)):
+            for file in _files_of(path):
+                add(file, True)
+        add(folder.root / "foundations" / f"{name}.json", True)
     for place in (folder.definitions, folder.root / "publish"):
         for file in _files_of(place) if place.is_dir() else ():  # a log of Tidemark 0.1 is one file
             add(file, False)
     for path in (folder.publish_log, folder.serving, folder.counter, folder.failures, folder.consistency):
         if path.is_file():
             add(path, False)
-    return {"run": served.run, "cut": cut_to_json(served.cut), "newest_run": newest.run}
+    return {"run": served.run, "cut": cut_to_json(served.cut), "newest_run": newest.run, "foundations": foundations}
+
+
+def _foundation(folder: BatchFolder, name: str) -> Foundation:
+    try:
+        return read_foundation(folder, name)
+    except FoundationDamaged:
+        if name in list_foundations(folder):
+            raise
+        raise FileNotFoundError(ENOENT, "replaced meanwhile", f"foundation {name}") from None
 
 
 def _files_of(path: Path) -> Iterator[Path]:

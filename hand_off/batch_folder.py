@@ -11,8 +11,8 @@ from infra.store import PosixStore, Store
 if TYPE_CHECKING:
     from infra.settings import Settings
 
-HASHES, DUPLICATES = "hashes", "copies"
-"""What a folder of ids has: the hashes of all ids, and the positions of the duplicates."""
+HASHES, DUPLICATES, DIGESTS = "hashes", "copies", "digests"
+"""What a folder of ids has: the hashes of all ids, the positions of the duplicates; of a foundation also digests."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,7 @@ class BatchFolder:
     runs/00000007.json            the manifest of run 7: what belongs to it
     tables/<view>-<hash>/         a Delta table for each version of a view
     ids/  indexes/                event ids that were counted; what the serving layer reads
+    foundations/00000007.json     what stands for records that were removed from the master dataset
     """
 
     root: Path

@@ -48,6 +48,8 @@ class ViewData:
     """What the comparison with the speed view found (`consistency.to_json`)."""
     max_key_bytes: int = 0
     """The longest text in its keys (views/short_texts.py). 0: an older Tidemark wrote it, without a limit."""
+    since: dict[str, Any] | None = None
+    """The cut and the day from which on it counts, because older records were removed before it was declared."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from batch_layer.consistency.quarantine import Compared
 from hand_off.batch_folder import BatchFolder
@@ -98,6 +98,12 @@ class QueryEngine:
         view = self.served_view(name)
         with self._readers[view.source.name].batch.current() as run:
             return run.index(name).groups
+
+    def since(self, name: str) -> dict[str, Any] | None:
+        """The cut and day from which on the served batch view counts; None: it counts all events."""
+        view = self.served_view(name)
+        with self._readers[view.source.name].batch.current() as run:
+            return run.since(name)
 
     def data_range(self, name: str) -> tuple[int, int] | None:
         """The times of a view's events, [begin, end) in seconds since 1970, to the day where a run has them."""

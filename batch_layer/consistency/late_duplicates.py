@@ -22,6 +22,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hand_off.batch_folder import BatchFolder
+from hand_off.removed_events import removed_ids
 from infra.settings import Settings
 from master_dataset.cut import Cut, count_between
 from master_dataset.reading.read import RecordFilter, read_records
@@ -122,6 +124,7 @@ class LateDuplicates:
         for record in map(_record, wanted):
             found.setdefault(record.event_id, {})[record.place] = record
         _add_others(found, table, end if is_part else start)
+        _add_removed(found, BatchFolder.of(settings, view.source.name), table)
         horizon = timedelta(seconds=settings.speed_dedup_horizon_s)
         found = {name: each for name, each in found.items() if _may_differ(each.values(), start, horizon)}
         if not is_part:  # else they were read already
@@ -167,8 +170,9 @@ def apart(algebra: Algebra, said: Any, true: Any, pieces: Sequence[Any] = ()) ->
     return tuple(Off(column[0] - column[1], _slack(column)) for column in columns)
 
 
-def ids_below(table: Path, cut: Cut, ids: Iterable[str]) -> Iterator[str]:
-    """Those of some ids that events below a cut have."""
+def ids_below(folder: BatchFolder, table: Path, cut: Cut, ids: Collection[str]) -> Iterator[str]:
+    """Those of some ids that events below a cut have, or had before they were removed."""
+    yield from removed_ids(folder, table, ids)
     if any(cut.values()):
         yield from (row["event_id"] for row in _rows(table, RecordFilter(end=cut), POSITIONS, ids))
 
@@ -281,6 +285,15 @@ def _add_others(found: Found, table: Path, end: Cut) -> None:
     for row in _rows(table, RecordFilter(end=end), POSITIONS, found) if found and any(end.values()) else ():
         record = _record(row)
         found[record.event_id].setdefault(record.place, record)
+
+
+def _add_removed(found: Found, folder: BatchFolder, table: Path) -> None:
+    """The records that counted and were removed from the master dataset: older than all others, and not known further.
+
+    They count for ever, wherever they were, so each is put before the first record of any partition.
+    """
+    for event_id in removed_ids(folder, table, found):
+        found[event_id][-1, -1] = StoredRecord(-1, -1, event_id, EPOCH, EPOCH, None)
 
 
 def _add_events(found: Found, table: Path, end: Cut, view: View, buckets: Collection[int]) -> None:

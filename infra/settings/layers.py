@@ -120,6 +120,14 @@ class ArchiverSettings(BaseModel):
             "merged file is restored from them, and whoever began to read before the merge can finish."
         ),
     )
+    master_retention_days: int = Field(
+        default=0,
+        ge=0,
+        description=(
+            "Days for which records stay in the master dataset, by their time in Kafka; 0: for ever. Batch runs remove "
+            "older ones in whole days, and first save what the views counted of them."
+        ),
+    )
     dead_letter_retention_days: float = Field(
         default=0,
         ge=0,

@@ -50,7 +50,12 @@ def back_up(table: Path, add: Add) -> dict[str, Any]:
         for path in _own_files(table):
             add(path, False)
         held = of_history(history)
-    return {"master_version": history.newest, "master_cut": cut_to_json(held.cut), "topic_id": held.topic_id}
+    return {
+        "master_version": history.newest,
+        "master_cut": cut_to_json(held.cut),
+        "topic_id": held.topic_id,
+        **({"foundation": held.removed.foundation} if held.removed.cut else {}),
+    }
 
 
 def _data_files(history: History) -> Iterator[Path]:

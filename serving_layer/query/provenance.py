@@ -39,6 +39,7 @@ def provenance(
         why=reason,
         answers={name: exactness(view, name) for name in query.answers},
         etag=_etag(query, run, cut, is_degraded=reason is not None),
+        since=run.since(view.name),
         shortened_keys=any(each.long_texts for each in query.filters)
         or any(is_short_form(value) for row in page for value in row.key),
     )

@@ -63,6 +63,8 @@ class Provenance:
     etag: str
     shortened_keys: bool = False
     """Whether a key of its rows or filters is the short form of a long text (views/short_texts.py)."""
+    since: dict[str, Any] | None = None
+    """The cut and day from which on the view counts, if older events were removed before it was declared."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import lmdb
 import structlog
@@ -128,6 +128,10 @@ class OpenRun:
     def index(self, name: str) -> Index:
         """The states of a view; run 0 has none."""
         return self._open(name).index
+
+    def since(self, name: str) -> dict[str, Any] | None:
+        """From which cut and day on a view counts; None: everything."""
+        return None if self._manifest is None else self._manifest.view(name).since
 
     def has_long_keys(self, name: str) -> bool:
         """Whether a view has keys that are stored in short form now: an older Tidemark computed it."""

@@ -172,6 +172,7 @@ def meta(of: Provenance) -> dict[str, Any]:
         "degraded": of.degraded,
         "why": of.why,
         "answers": of.answers,
+        "since": of.since,
         "shortened_keys": of.shortened_keys,
         "max_key_bytes": MAX_BYTES,
     }

@@ -102,6 +102,7 @@ def _summary(engine: QueryEngine, declared: View, fresh: dict[str, Any]) -> dict
         "grain": view.grain,
         "answers": {name: exactness(view, name) for name in view.answers},
         "data": None if served is None else _data_range(engine, view.name),
+        "since": None if served is None else _since(engine, view.name),
         "freshness": fresh,
     }
 
@@ -112,6 +113,12 @@ def _data_range(engine: QueryEngine, name: str) -> dict[str, str] | None:
     except NoBatchView:  # a view with damaged files is listed all the same; its queries give the reason
         return None
     return None if data is None else {"from": iso_utc(data[0]), "to": iso_utc(data[1])}
+
+
+def _since(engine: QueryEngine, name: str) -> dict[str, Any] | None:
+    with suppress(NoBatchView):
+        return engine.since(name)
+    return None
 
 
 def _served(engine: QueryEngine, declared: View) -> View | None:

@@ -2,7 +2,8 @@
 
 `verify_speed_views` reads the speed states of each view at one moment and folds the events of the same offsets from the
 master dataset. `from_scratch` queries all of history at one cut and recomputes it from every event below that cut:
-`consistency_events` events at a time, those of an id together, so memory is bounded and time is not.
+`consistency_events` events at a time, those of an id together, so memory is bounded and time is not. For events that
+were removed from the master dataset, their foundation stands.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from batch_layer.consistency.quarantine import MAX_EXAMPLES, Compared
 from hand_off import publish_log
 from hand_off.batch_folder import BatchFolder
 from hand_off.bucket_totals import totals
+from hand_off.removed_events import removed_groups, removed_ids
 from hand_off.speed_views import ALL_KEYS, Group, Outcome, SpeedViews, State, StateRange, totals_of
 from infra.settings import Settings
 from infra.times import iso_utc
@@ -114,7 +116,8 @@ def _folded(settings: Settings, view: View, start: Cut, end: Cut) -> dict[GroupL
     """What the events in [start, end) add to a view: those whose id is not below `start` already."""
     table = table_path(settings, view.source.name)
     counted = in_memory.counted(events_below(table, end, start))
-    known = set(ids_below(table, start, [event.event_id for event in counted]))
+    folder = BatchFolder.of(settings, view.source.name)
+    known = set(ids_below(folder, table, start, [event.event_id for event in counted]))
     groups = in_memory.fold(view, [event for event in counted if event.event_id not in known])
     packed = {
         Group(view.hash, micros // MICROS, pack_key(key)): pack(view.algebras, state)
@@ -156,6 +159,8 @@ def from_scratch(
         why = why or _not_archived(settings, source, cut)
         for events in _in_parts(settings, source, cut, report) if not why else ():
             _add(events, [each for each in zip(executed, recomputed, strict=True) if each[0][1].meta.cut == cut])
+    if not why:
+        _add_removed(settings, source, list(zip(executed, recomputed, strict=True)))
     if why:
         return [Compared(view.name, view.hash, 0, 0, why_not=why, at=time.time()) for view in views]
     return [_compared(view, executed, recomputed) for view in views]
@@ -173,6 +178,17 @@ def _add(events: list[Event], executed: Sequence[tuple[tuple[Query, Result], Cel
             if query.view.hash == view.hash:
                 cells(query, groups, into)
                 _narrow(into, query, result)
+
+
+def _add_removed(settings: Settings, source: Source, executed: Sequence[tuple[tuple[Query, Result], Cells]]) -> None:
+    """Add what stands for the events that were removed from the master dataset."""
+    folder, table = BatchFolder.of(settings, source.name), table_path(settings, source.name)
+    for view in {query.view.hash: query.view for (query, _), _ in executed}.values():
+        for groups in removed_groups(folder, table, view):
+            for (query, result), into in executed:
+                if query.view.hash == view.hash:
+                    cells(query, groups, into)
+                    _narrow(into, query, result)
 
 
 def _queries(view: View) -> Iterator[Query]:
@@ -195,8 +211,10 @@ def _in_parts(settings: Settings, source: Source, cut: Cut, report: Callable[[st
     parts = max(ceil(count / settings.consistency_events), 1)
     for part in range(parts):
         report(f"recomputing {source.name} from {count:,} events, part {part + 1} of {parts}")
-        below = events_below(table_path(settings, source.name), cut)
-        yield in_memory.counted(event for event in below if crc32(event.event_id.encode()) % parts == part)
+        table = table_path(settings, source.name)
+        chosen = [each for each in events_below(table, cut) if crc32(each.event_id.encode()) % parts == part]
+        ids = {event.event_id for event in chosen}
+        yield in_memory.counted(chosen, removed_ids(BatchFolder.of(settings, source.name), table, ids))
 
 
 def _narrow(found: Cells, query: Query, result: Result) -> None:

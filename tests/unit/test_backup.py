@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hand_off import publish_log
+from hand_off.foundations import Foundation, check_foundation, checksums_of, read_foundation, write_foundation
+from hand_off.manifests import read_manifest
 from infra.backup_store import BackupError, BackupFolder
 from infra.errors import HomeError
 from infra.home import LAYOUT, Home, read_json, write_json
@@ -18,6 +21,7 @@ from infra.settings import Settings, load_settings
 from master_dataset.table.checks.fsck import TableDamaged, quick_check
 from master_dataset.table.history import read_history
 from master_dataset.table.paths import table_path
+from master_dataset.table.proofs import Kind, Proof
 from serving_layer.alerts.journal import journal_path, open_journal
 from serving_layer.engine import QueryEngine
 from serving_layer.query.limits import QueryLimits
@@ -102,6 +106,28 @@ def test_restored_home_gives_the_same_answers_at_the_same_cut(place: Place, tmp_
     journal.close()
     new.publish(3, dict.fromkeys(range(3), 18), EVENTS, base=2)
     assert publish_log.last(new.folder).run == 3, "it goes on from there"
+
+
+def test_backup_holds_what_stands_for_removed_records(place: Place, tmp_path: Path) -> None:
+    """A backup whose master table names a foundation has it, even if the records were removed while it was made."""
+    table = Table.__new__(Table)
+    table.path = table_path(place.settings, "shop")
+    fields = {"rows": 10, "day": "2026-03-02", "foundation": "00000009"}
+    table.commit(3, Proof(Kind.RETAIN, "", "id", {}, {0: 10}, **fields), remove=["a.parquet"])  # type: ignore[arg-type]
+    with pytest.raises(BackupError, match="removed from the master dataset"):
+        back_up(place.settings, tmp_path / "backups")
+    ids = place.folder.ids / "00000009" / "digests" / "a.parquet"
+    ids.parent.mkdir(parents=True)
+    ids.write_bytes(b"PAR1")
+    run = replace(read_manifest(place.folder, 2), ids=("00000009",))
+    found = Foundation("00000009", run, "2026-03-02", ("00000009",))
+    found = replace(found, checksums=checksums_of(place.folder, found))
+    write_foundation(place.folder, found)
+    back_up(place.settings, tmp_path / "backups")
+    restore(settings_of(tmp_path / "new"), tmp_path / "backups")
+    new = again(place, tmp_path / "new")
+    assert quick_check(table_path(new.settings, "shop")) == []
+    check_foundation(new.folder, read_foundation(new.folder, "00000009"))
 
 
 def test_second_backup_copies_only_what_is_new(place: Place, tmp_path: Path) -> None:

@@ -56,6 +56,7 @@ META_JSON = {
     "degraded": False,
     "why": None,
     "answers": {"hits": {"kind": "count", "exact": True}, "visitors": {"exact": False, "error": "usually within 1.6%"}},
+    "since": None,
     "shortened_keys": False,
     "max_key_bytes": 1024,
 }

@@ -119,6 +119,15 @@ def reach(found: LateDuplicates, card: str | None) -> list[int]:
     return [by for by in range(-4, 5) if by and excuses(found, card, by)]
 
 
+def test_a_duplicate_of_a_removed_event_may_have_been_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The master dataset does not hold the first one any more; the foundation knows its id."""
+    again = Row(0, 4, "gone", "c")
+    assert reach(late(monkeypatch, again), "c") == []
+    monkeypatch.setattr(late_duplicates, "removed_ids", lambda _folder, _table, ids: {*ids} & {"gone"})
+    assert reach(late(monkeypatch, again), "c") == [1]
+    assert reach(late(monkeypatch, again), "a") == []
+
+
 # ---- which copies, and how far -------------------------------------------------
 
 

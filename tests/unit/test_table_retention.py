@@ -1,4 +1,4 @@
-"""Retention of a master table, on tables written by hand: what was recorded is believed exactly, and nothing else is."""
+"""Retention of a master table, on tables written by hand: a recorded removal is believed exactly, and no other."""
 
 from __future__ import annotations
 
@@ -136,6 +136,11 @@ def test_the_cut_lies_between_two_commits(limit: Cut, expected: Cut) -> None:
     proofs = {version: append(10 * version - 10, 10 * version) for version in range(1, 5)}
     assert choose_cut(proofs, {}, limit) == expected
     assert choose_cut({**proofs, 5: REMOVAL}, {0: 20}, limit) == ({0: 20} if expected in ({}, {0: 10}) else expected)
+
+
+def test_records_stay_until_their_dead_letters_are_sent() -> None:
+    proofs = {version: append(10 * version - 10, 10 * version) for version in range(1, 5)}
+    assert choose_cut(proofs, {}, {0: 40}, before=3) == {0: 20}
 
 
 def test_the_cut_divides_no_repair() -> None:

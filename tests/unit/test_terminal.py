@@ -63,7 +63,8 @@ LISTED = {
     "against speed": "1,234 differ, 34 excused", "when": "2026-11-18 03:15:00Z", "state": "published",
 }  # fmt: skip
 MASTER = {
-    "source": "web", "cut": CUT, "rows": 12345678, "commits": 1234, "files": 123, "bytes": 1234567890,
+    "source": "web", "cut": CUT, "rows": 12345678, "removed rows": 12345678, "commits": 1234, "files": 123,
+    "bytes": 1234567890,
     "lost offsets": 0, "unproved rows": 0, "behind Kafka": "unknown: no broker answers", "archiver": SENTENCE,
 }  # fmt: skip
 SPEED = {

@@ -27,6 +27,7 @@ from master_dataset.table.backup_files import all_tables, master_folder
 from serving_layer.alerts.journal import journal_path
 
 LEASE, TTL_S = "backup", 60.0
+TRIES = 3
 
 
 class BackedUp(NamedTuple):
@@ -57,8 +58,23 @@ def back_up(settings: Settings, destination: Path, keep: int | None = None) -> B
 
 
 def _collect(settings: Settings, writer: BackupWriter) -> dict[str, dict[str, Any]]:
-    sources: dict[str, dict[str, Any]] = {}
     _add_journal(settings, writer)
+    for _ in range(TRIES):
+        sources = _collect_sources(settings, writer)
+        # Old records may have been removed from a table after its batch views were backed up: once more then.
+        if all(each.get("foundation", "") in ("", *each.get("foundations", ())) for each in sources.values()):
+            break
+    else:
+        raise BackupError(f"Records were removed from the master dataset {TRIES} times during the backup. Try again.")
+    for name, path in _home_files(settings):
+        writer.add(name, path)
+    return sources
+
+
+def _collect_sources(settings: Settings, writer: BackupWriter) -> dict[str, dict[str, Any]]:
+    sources: dict[str, dict[str, Any]] = {}
+    writer.forget("batch/")
+    writer.forget("master/")
     for batch in folders_with_runs(settings):
         prefix = f"batch/{batch.source}/"
         said = hand_off.backup_files.back_up(
@@ -68,8 +84,6 @@ def _collect(settings: Settings, writer: BackupWriter) -> dict[str, dict[str, An
     for table in all_tables(settings):
         said = master_dataset.table.backup_files.back_up(table, _adding(writer, "master", master_folder(settings)))
         sources.setdefault(table.name, {}).update(said)
-    for name, path in _home_files(settings):
-        writer.add(name, path)
     return sources
 
 

@@ -50,7 +50,7 @@ def status(
     source: Annotated[str | None, typer.Argument(help="Name of the source; all of them if not given.")] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show each table's cut, rows, files, bytes, lost and unproved rows, its lag, and the archiver's state."""
+    """Show each table's cut, rows, files, bytes, removed, lost and unproved rows, its lag, and the archiver's state."""
     from infra import terminal
 
     settings, sources = _declared(source)
@@ -157,6 +157,51 @@ def compact(source: SourceArgument, output: OutputOption = Output.TABLE) -> None
 
 
 @app.command()
+def retain(
+    source: SourceArgument,
+    days: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            envvar="TIDEMARK_CLI_DAYS",
+            help="Days for which records stay, by their time in Kafka.",
+            show_default="master_retention_days",
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", envvar="TIDEMARK_CLI_DRY_RUN", help="Only print what would be removed.")
+    ] = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Remove old records in whole days, after saving what the views counted of them. They cannot be brought back.
+
+    Batch runs do this by themselves if master_retention_days is set. Exit code 75: a run is active.
+    """
+    from batch_layer.lease import lease
+    from batch_layer.retention import Retention
+    from hand_off.batch_folder import BatchFolder
+    from hand_off.errors import BatchError
+    from infra import terminal
+    from master_dataset.table.paths import table_path
+    from views.declarations import declared_by
+
+    settings, (declared,) = _declared(source)
+    wanted = settings.master_retention_days if days is None else days
+    if not wanted:
+        raise typer.BadParameter("give --days, or set master_retention_days.")
+    folder = BatchFolder.of(settings, declared.name)
+    views = list(declared_by(settings).views_of(declared.name))
+    with lease(folder, "master retain"):
+        retention = Retention(_spark(settings), settings, folder, table_path(settings, declared.name), views)
+        done = retention.apply(wanted, dry_run=dry_run)
+    if done.reason:
+        raise BatchError(f"Nothing of source {declared.name!r} was removed: {done.reason}.")
+    rows = {"would_remove" if dry_run else "removed": done.rows}
+    found = {"source": done.source, "before": done.day, "cut": done.cut, **rows, "foundation": done.foundation}
+    terminal.print_result([found], output)
+
+
+@app.command()
 def read(
     source: SourceArgument,
     since: SinceOption = None,
@@ -252,6 +297,7 @@ def _status_of(settings: Settings, source: Source) -> dict[str, Any]:
         "source": source.name,
         "cut": cut_to_json(held.cut),
         "rows": held.rows,
+        "removed rows": held.removed.rows,
         "commits": history.newest + 1,
         "files": len(files),
         "bytes": sum(file.size for file in files.values()),

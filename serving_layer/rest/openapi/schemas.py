@@ -35,6 +35,12 @@ CUT: Json = {
     "additionalProperties": {"type": "integer", "minimum": 0},
     "examples": [{"0": 17, "1": 20}],
 }
+SINCE: Json = {
+    "type": ["object", "null"],
+    "description": "The cut and the day from which on it counts: older events were removed before it was declared. "
+    "Null: it counts all events.",
+    "properties": {"cut": CUT, "day": {"type": "string", "format": "date"}},
+}
 TIME: Json = {"type": "string", "format": "date-time"}
 
 
@@ -71,7 +77,7 @@ def shared_schemas(views: Sequence[str]) -> Json:
         "name": {"type": "string"}, "doc": {"type": "string"}, "source": {"type": "string"},
         "version": {"type": ["string", "null"], "description": "Version that is served; null: none yet."},
         "keys": {"type": "array", "items": {"type": "string"}}, "grain": {"type": "string"},
-        "answers": {"type": "object", "additionalProperties": exactness}, "freshness": freshness,
+        "answers": {"type": "object", "additionalProperties": exactness}, "freshness": freshness, "since": SINCE,
         "data": {
             "type": ["object", "null"],
             "description": "When its events happened: a range that holds all of them. Null: it has none.",
@@ -208,6 +214,7 @@ def _meta(exactness: Json) -> Json:
             "degraded": {"type": "boolean"},
             "why": {"type": ["string", "null"]},
             "answers": {"type": "object", "additionalProperties": exactness},
+            "since": SINCE,
             "shortened_keys": {
                 "type": "boolean",
                 "description": "Whether a key is the short form of a text of more than `max_key_bytes`.",
@@ -309,6 +316,7 @@ def example(view: View) -> Json:
             "degraded": False,
             "why": None,
             "answers": {name: exactness(view, name) for name in view.answers},
+            "since": None,
             "shortened_keys": False,
             "max_key_bytes": MAX_BYTES,
         },
