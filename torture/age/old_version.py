@@ -14,8 +14,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from batch_layer.delta_commits import PROPERTIES
 from batch_layer.delta_log import exposed_run
-from batch_layer.tables import PROPERTIES
 from hand_off import publish_log
 from hand_off.batch_folder import BatchFolder
 from hand_off.checksums import seal, unseal

@@ -56,7 +56,7 @@ def start_speed_layer() -> None:
     writer = SourceWriter(settings, no_spark, declarations, declarations.source(SOURCE), threading.Event())  # type: ignore[arg-type]  # Spark is needed later
     snapshot = writer.speed_views.reader.snapshot()
     applied = snapshot.meta.applied if snapshot.meta is not None else {0: 0, 1: 0}
-    writer._check_start(Positions(TOPIC_ID, dict.fromkeys(applied, 0), dict(applied)))
+    writer._check_start(Positions(TOPIC_ID, dict.fromkeys(applied, 0), dict(applied)), writer._held())
     from_bytes(writer.speed_views.reader.seen_ids(), writer.horizon_ms)
 
 
