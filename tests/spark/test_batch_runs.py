@@ -280,7 +280,7 @@ ROUNDED = ("mean", "ms", "state")
 
 
 def test_few_events_and_many_are_computed_alike(spark: SparkSession, tmp_path: Path) -> None:
-    """The same columns with the same types and values, and the same states but for sketches and rounding.
+    """The same columns with the same types and values, and states that say the same but for sketches and rounding.
 
     A run in this process goes on from one of Spark's, and one of Spark's from that.
     """
@@ -331,7 +331,7 @@ def test_few_events_and_many_are_computed_alike(spark: SparkSession, tmp_path: P
             "first",
             "last",
         ):
-            assert view.algebras[name].to_parts(one[name]) == view.algebras[name].to_parts(other[name]), name
+            assert view.algebras[name].present(one[name]) == view.algebras[name].present(other[name]), name
 
 
 class Grown(NamedTuple):
