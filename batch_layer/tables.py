@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
+import structlog
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from batch_layer.day_files import split_days, sync_files
 from batch_layer.delta_commits import DAY, PROPERTIES, Schema, commit_files, make_log
 from batch_layer.delta_log import damage_of_log
+from batch_layer.failures import reason_of
 from hand_off.errors import BatchError
 from hand_off.manifests import DataFile, ViewData
 from infra.failpoints import reach
@@ -26,6 +28,8 @@ from views.on_spark.states import SPARK_SCHEMA
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaObject
+
+log = structlog.get_logger()
 
 
 def write_files(spark: SparkSession, table: Path, rows: DataFrame, keys: Sequence[str] | None = None) -> list[DataFile]:
@@ -87,11 +91,14 @@ def expose(spark: SparkSession, table: Path, view: ViewData, run: int) -> bool:
 
 
 def _checkpoint(spark: SparkSession, table: Path) -> None:
-    """Let Delta write a checkpoint, and remove from the log what is too old."""
-    option = _jvm(spark).scala.Option
-    found = _delta_log(spark, table)
-    found.update(False, option.empty(), option.empty())
-    found.checkpoint()
+    """Let Delta write a checkpoint, and remove from the log what is too old. Without one, the next run tries again."""
+    try:
+        option = _jvm(spark).scala.Option
+        found = _delta_log(spark, table)
+        found.update(False, option.empty(), option.empty())
+        found.checkpoint()
+    except Exception as error:  # the table holds the run all the same
+        log.warning("checkpoint_failed", table=table.name, reason=reason_of(error))
 
 
 def ensure_log(spark: SparkSession, table: Path, schema: Schema) -> None:
