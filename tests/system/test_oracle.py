@@ -21,16 +21,22 @@ from confluent_kafka import Producer
 
 from hand_off import publish_log
 from hand_off.batch_folder import BatchFolder
+from infra.backup_store import BackupManifest
 from infra.clients.kafka import librdkafka_config
-from infra.settings import child_environment
+from infra.settings import Settings, child_environment
 from master_dataset.cut import cut_from_json, is_below
+from master_dataset.reading.read import RecordFilter, read_records
 from master_dataset.table import coverage
+from master_dataset.table.checks.fsck import quick_check
 from master_dataset.table.paths import table_path
+from serving_layer.engine import QueryEngine
 from serving_layer.query.limits import QueryLimits
 from serving_layer.query.parse import parse_query
 from serving_layer.verification.from_scratch import recompute
 from tests.conftest import Stack, assert_same, start_stack, stop_stack, wait_until
 from tests.system.speed_source import POISON
+from tidemark.backup.backup import back_up
+from tidemark.backup.restore import restore
 from views.declarations import declared_by
 from views.in_memory import Event
 from views.sample_events import generate
@@ -319,6 +325,51 @@ def test_while_events_flow_runs_are_made_and_processes_are_killed(shop: Shop) ->
     shop.caught_up()
     shop.run_well()  # those before may all have been killed under
     shop.check_all()
+
+
+@pytest.mark.soak  # a batch run beside everything else takes minutes on a busy machine
+def test_backups_beside_commits_and_runs_give_the_answers_of_their_own_cuts(shop: Shop, tmp_path: Path) -> None:
+    """Archiver, speed layer and batch runs work meanwhile; later events and runs are in no earlier backup."""
+    folder, made = tmp_path / "backups", list[BackupManifest]()
+    table = table_path(shop.settings, "shop")
+
+    def is_enough() -> bool:
+        made.append(back_up(shop.settings, folder).manifest)
+        cut = coverage.of(table).cut
+        wait_until("another commit", lambda: coverage.of(table).cut != cut, BACK_S)
+        return len(made) >= 3 and made[-1].sources["shop"]["run"] > made[0].sources["shop"]["run"]
+
+    with shop.busy():
+        wait_until("three backups, and a run between them", is_enough, BACK_S)
+    assert len({str(each.sources["shop"]["master_cut"]) for each in made}) == len(made)
+    for manifest in (made[0], made[-1]):
+        home = tmp_path / f"restored-{manifest.number}"
+        settings = shop.settings.model_copy(update={"home": home, "redis_url": "redis://127.0.0.1:1/0"})
+        restore(settings, folder, manifest.number)
+        check_restored(shop, settings, manifest.sources["shop"])
+
+
+def check_restored(shop: Shop, settings: Settings, said: dict[str, Any]) -> None:
+    """What the manifest says of the source is what the restored home holds, and not an event more or less."""
+    table, master_cut, cut = table_path(settings, "shop"), cut_from_json(said["master_cut"]), cut_from_json(said["cut"])
+    assert quick_check(table) == []
+    assert is_below(cut, master_cut), "no run is newer than the events"
+    held = [row for batch in read_records(table, RecordFilter(), ["partition", "offset"]) for row in batch.to_pylist()]
+    assert sorted((row["partition"], row["offset"]) for row in held) == sorted(
+        (event.partition, event.offset) for event in shop.events if event.offset < master_cut.get(event.partition, 0)
+    )
+    below = [event for event in shop.events if event.offset < cut.get(event.partition, 0)]
+    engine = QueryEngine(settings, shop.declared)
+    try:
+        for view, parameters in QUESTIONS[::3]:
+            asked = {"from": DAY, "to": AFTER, "limit": "10000", **parameters}
+            query = parse_query(engine.served_view(view), list(asked.items()), now=time.time(), limits=QueryLimits())
+            result = engine.execute(query)
+            assert result.meta.batch.cut == cut
+            found = {(row.period, row.key): row.answers for row in result.rows}
+            assert_same(found, recompute(query, below))
+    finally:
+        engine.close()
 
 
 def test_a_view_that_joins_is_served_from_the_next_run_on(shop: Shop) -> None:
