@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import subprocess
-import sys
 import tempfile
 import time
 from base64 import b64encode
@@ -164,7 +163,14 @@ def main() -> None:
             process.wait()
     floor = dict(found)["the constant route"]
     rows = [(name, f"{each:,.0f} µs", f"{each / floor:.2f}") for name, each in found]
-    sys.stdout.write(report.table(("", "processor time", "over the constant route's"), *rows) + "\n")
+    text = report.table(("", "processor time", "over the constant route's"), *rows)
+    what = (
+        f"One key over 30 days by day, {given.states:,} batch states, medians of {given.rounds * KEYS:,} queries. "
+        "Processor time of the serving process, without the HTTP server around it and without Redis. Before queries, "
+        "plans and proved keys were cached, the whole request took 4.2 times the constant route's processor time."
+    )
+    figures = {name: round(each, 1) for name, each in found}
+    report.write("profile_query", "Serving layer: where the time of a query goes", {"us": figures}, f"{text}\n\n{what}")
 
 
 if __name__ == "__main__":

@@ -23,6 +23,8 @@ from views.states import HeadReader, head_of
 
 DEEPER = 30
 """How many times as many keys of each bucket are read where their ranks do not decide."""
+MAX_DEEPENED = 4
+"""In so many buckets: each key that one of them names is looked up in all."""
 
 
 def read_page_keys(
@@ -113,8 +115,8 @@ def _by_rank(readers: SourceReaders, plan: QueryPlan, held: ExitStack) -> tuple[
             return None
         keys = ranking.decided(answer.states, answer.rests[0], answer.lasts[0])
         if keys is None:
-            if not answer.rests[0]:
-                return None  # all keys of the speed view were read
+            if not 0 < len(answer.lasts[0]) <= MAX_DEEPENED:
+                return None  # all keys of the speed view were read, or all headers are cheaper
             deeper *= DEEPER
         elif ranking.has_whole(keys, more):
             states = [state for state in answer.states if state[1] in keys]
