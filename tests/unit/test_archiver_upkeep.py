@@ -17,7 +17,7 @@ from master_dataset.table.checks.fsck import Trouble
 from master_dataset.table.proofs import Kind, Proof
 from master_dataset.table.segments import sealed_until
 from master_dataset.table.stray_files import remove_strays
-from tests.conftest import wait_until
+from tests.conftest import Killed, wait_until
 from tests.hand_made_table import Table, append
 
 
@@ -101,6 +101,26 @@ def test_a_file_that_a_commit_in_flight_may_name_stays_whatever_the_delay(table:
     in_flight = leave_stray(table, "part-00000-in-flight.snappy.parquet", 0.5)
     assert remove_strays(table.path, 0) == 0
     assert in_flight.exists()
+
+
+def test_a_removal_of_stray_files_that_was_cut_off_is_finished_by_the_next(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strays = [leave_stray(table, f"part-0000{number}-old.snappy.parquet", 49) for number in range(3)]
+    passed: list[str] = []
+
+    def die_at_the_second(place: str) -> None:
+        passed.append(place)
+        if len(passed) == 2:
+            raise Killed
+
+    monkeypatch.setattr("master_dataset.table.stray_files.reach", die_at_the_second)
+    with pytest.raises(Killed):
+        remove_strays(table.path, 48 * 3600)
+    assert [path.exists() for path in strays] == [False, True, True]
+    assert remove_strays(table.path, 48 * 3600) == 2
+    assert not any(path.exists() for path in strays)
+    assert set(passed) == {"strays.before_remove"}
 
 
 def test_no_stray_file_is_removed_while_a_commit_that_may_name_it_cannot_be_read(tmp_path: Path, table: Table) -> None:

@@ -80,9 +80,11 @@ def write_old_manifests(folder: BatchFolder) -> None:
         value = unseal(path.read_bytes())
         if value is None:
             continue
-        value.pop("unpin", None)
+        for member in ("unpin", "timeline"):
+            value.pop(member, None)
         for view in value["views"]:
-            view.pop("max_key_bytes", None)
+            for member in ("max_key_bytes", "since"):
+                view.pop(member, None)
         path.write_text(seal({**value, "app": "0.1.0"}, indent=1), encoding="utf-8")
 
 
