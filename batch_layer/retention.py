@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from batch_layer import duplicates
 from batch_layer.duplicates import all_duplicates, merge_digests, merge_ids, write, write_digests, write_hashes
+from batch_layer.failures import reason_of
 from batch_layer.master_snapshot import made_of
 from batch_layer.parquet_files import rows_of_folders
 from batch_layer.progress import Report, quiet, reported
@@ -40,7 +41,6 @@ from hand_off.manifests import Manifest, ViewData, missing_of, read_manifest
 from infra.failpoints import reach
 from infra.settings import Settings
 from master_dataset.cut import cut_to_json
-from master_dataset.errors import MasterDatasetError
 from master_dataset.reading.read_spark import between, records_between, without_duplicates
 from master_dataset.table import coverage
 from master_dataset.table.checks.fsck import refuse_damage
@@ -93,6 +93,8 @@ class Retention:
     views: list[View]
     report: Report = quiet
     failpoint: Failpoint = reach
+    drop_undeclared: bool = False
+    """Whether the totals of views that are not declared any more may go with the records."""
 
     def apply(self, days: float, *, dry_run: bool = False, now: float | None = None) -> Retained:
         """Remove what is older than so many days, as far as the newest run has counted it."""
@@ -123,8 +125,8 @@ class Retention:
         """By the setting. The run is published in any case: what fails here is tried again after the next run."""
         try:
             done = self.apply(self.settings.master_retention_days)
-        except (BatchError, MasterDatasetError) as error:
-            log.warning("retention_failed", source=self.folder.source, reason=str(error))
+        except Exception as error:  # a full disk, say, or Spark: the run is published all the same
+            log.warning("retention_failed", source=self.folder.source, reason=reason_of(error))
             return
         if done.reason:
             log.warning("retention_skipped", source=done.source, reason=done.reason)
@@ -145,7 +147,19 @@ class Retention:
         if unknown := hashes - {data.hash for data in manifest.views}:
             names = ", ".join(sorted(view.name for view in self.views if view.hash in unknown))
             return f"no run has computed {names} yet"
-        return ""
+        return self._undeclared(manifest)
+
+    def _undeclared(self, manifest: Manifest) -> str:
+        """Totals of a view that is not declared would go with the records: it may be away by mistake."""
+        before = foundation_of(self.folder, coverage.of(self.table).removed)
+        known = {data.name for each in (manifest, before and before.manifest) if each for data in each.views}
+        away = sorted(known - {view.name for view in self.views})
+        if not away or (self.views and self.drop_undeclared):
+            return ""
+        return (
+            f"{', '.join(away)} would lose totals and is not declared; declare it again, or let its totals go: "
+            "`tidemark master retain --drop-undeclared`"
+        )
 
     def _found(self, run: Manifest, removal: Removal) -> Foundation:
         """Compute and write the foundation: of the records removed so far, and of those that go now."""

@@ -35,7 +35,7 @@ from batch_layer.view_computation import ViewComputation
 from hand_off import definitions, publish_log
 from hand_off.batch_folder import BatchFolder
 from hand_off.entries import entry_of
-from hand_off.errors import BatchError, RunsUnknown, TablesBehind
+from hand_off.errors import BatchError, TablesBehind
 from hand_off.foundations import Foundation, check_foundation, foundation_of
 from hand_off.manifests import Manifest, ViewData, missing_of, read_manifest, write_manifest
 from infra.failpoints import reach
@@ -103,15 +103,15 @@ def run_batch(
         if run.has_adopted:  # at the cut of a run that failed: what came since is in this one
             run.timeline = Timeline(timeline.jobs)
             manifest = run.go(full=False, unpin=unpin)
-        if settings.master_retention_days:
-            Retention(session, settings, folder, table, views, report, failpoint).apply_after_run()
         try:
             with timeline.phase("prune"):  # not of the run before: other engines may just be reading it
                 freed = hand_off.prune(max(settings.batch_keep_runs, 2))
             failpoint("run.after_prune")
             log.info("pruned", source=source, files=len(freed.files), bytes=freed.bytes)
-        except RunsUnknown as error:  # the run is published all the same, and the next one prunes
+        except BatchError as error:  # the run is published all the same, and the next one prunes
             log.warning("prune_skipped", source=source, reason=str(error))
+        if settings.master_retention_days:
+            Retention(session, settings, folder, table, views, report, failpoint).apply_after_run()
         if run.behind:
             raise TablesBehind(
                 f"Run {manifest.run} of source {source!r} is published, but the Delta tables that other engines read "

@@ -119,6 +119,11 @@ class HandOff:
         if self.speed_views is None:
             return
         try:
+            if opening.mode == "overtake" and publish_log.pinned(self.folder) is not None:
+                # Readers were rolled back meanwhile, and need their generations. `clean_up` does it after that.
+                self.end_announcement()
+                log.warning("overtake_postponed", source=self.folder.source, run=entry.run, reason="readers are pinned")
+                return
             outcome = publish(self.speed_views, opening, entry)
             self.end_announcement()
             write = log.info if outcome in (Outcome.OK, Outcome.ALREADY) else log.warning

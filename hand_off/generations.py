@@ -13,6 +13,7 @@ from hand_off import publish_log
 from hand_off.batch_folder import BatchFolder
 from hand_off.log_follower import LogFollower
 from hand_off.publish_log import Entry
+from hand_off.speed_floor import first_run
 from hand_off.speed_views import Outcome, SpeedViews
 from infra.failpoints import reach
 from master_dataset.cut import Cut, is_below
@@ -80,6 +81,11 @@ def complete(speed_views: SpeedViews, folder: BatchFolder, newest: Entry) -> Out
     Where its generation is there, the run is published. Else the speed views jump to its cut, as in an overtake, unless
     they are past it. Readers that were rolled back keep their generations.
     """
+    meta = speed_views.reader.snapshot().meta
+    if meta is not None and meta.published < first_run(folder):  # of before a rebase: lost records may be in them
+        log.warning("speed_views_dropped", source=folder.source, reason="the master table was rebased")
+        speed_views.runs.forget()
+        return Outcome.NO_META
     outcome = speed_views.runs.publish(newest.run, newest.cut)
     if outcome != Outcome.NO_GENERATION or publish_log.pinned(folder) is not None:
         return outcome

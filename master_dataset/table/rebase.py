@@ -111,13 +111,29 @@ def plan_rebase(
     # What the same topic holds below the begin of its base is archived under other offsets.
     first = to_kafka(old.base, old.logical_earliest(found.earliest)) if is_same_topic else found.earliest
     begin, skipped = {}, {}
+    has_ours = is_same_topic or any(each.last_same is not None for each in compared.values())
+    removed = to_kafka(old.base, held.removed.cut) if has_ours else {}
     for partition, earliest in first.items():
         begin[partition], skipped[partition] = _begin(source, partition, earliest, compared.get(partition, Compared()))
         if is_same_topic:
             # What it deleted is archived, or lies beyond everything that is known: then it is lost.
             gone = earliest + old.base.get(partition, 0) - join(held.cut, floor).get(partition, 0)
             skipped[partition] = max(0, gone)
+        if (archived := removed.get(partition, 0)) > begin[partition]:  # their rows cannot be compared any more
+            begin[partition] = _after_removed(source, partition, archived, earliest, found.latest[partition])
+            skipped[partition] = 0
     return Rebase(old, next_base(found.topic_id, held.cut, floor, begin, skipped), held.cut, begin)
+
+
+def _after_removed(source: Source, partition: int, archived: int, earliest: int, latest: int) -> int:
+    """The first new offset where retention removed all rows below `archived`, and Kafka may still hold the records."""
+    if earliest < latest < archived:
+        raise MixedRecords(
+            f"Topic {source.topic!r}, partition {partition}: Kafka ends at {latest}, and retention removed the rows "
+            f"below {archived} from the master table. So nobody can tell which of Kafka's records are new. Delete the "
+            f"topic, run `tidemark topics apply`, send what is missing, then rebase."
+        )
+    return min(archived, latest)
 
 
 def _begin(source: Source, partition: int, earliest: int, compared: Compared) -> tuple[int, int]:

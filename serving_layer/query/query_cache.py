@@ -17,7 +17,9 @@ from serving_layer.query.times import is_relative
 from views.view import View
 
 MAX_PERIODS = 200_000
-"""Of all queries together: about 30 MB at the most. Beyond it, the cache is emptied."""
+"""Of all queries together, where about 150 bytes count as a period: 30 MB. Beyond it, the cache is emptied."""
+ENTRY = 20
+"""Periods that an entry takes besides its own."""
 UNUSUAL = frozenset({"cursor"})
 """Parameters of queries that are asked once."""
 
@@ -45,13 +47,15 @@ class QueryCache:
             return found.query
         query = parse_query(view, pairs, now=now, limits=limits)
         given = dict(pairs)
-        size = len(query.periods) + 1
+        made = plan(query)
+        texts = sum(len(name) + len(value) for name, value in pairs) + sum(map(len, made.selection.keys or ()))
+        size = len(query.periods) + len(made.selection.keys or ()) + texts // 50 + ENTRY
         if not UNUSUAL.isdisjoint(given) or size > self._max_periods:
             return query
         if self._periods + size > self._max_periods:
             self._entries, self._plans, self._periods = {}, {}, 0
         self._entries[key] = _Entry(query, any(is_relative(given.get(name, "now")) for name in ("from", "to")))
-        self._plans[id(query)] = plan(query)
+        self._plans[id(query)] = made
         self._periods += size
         return query
 

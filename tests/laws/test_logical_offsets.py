@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from master_dataset.cut import OffsetRange, count_between, is_below, join, ranges
 from master_dataset.kafka.offset_base import OffsetBase, is_above, next_base, to_kafka, to_logical
 from master_dataset.kafka.positions import PartitionsDiffer, Positions, check_positions, logical_positions
-from master_dataset.table.coverage import Coverage, coverage_from_json, follow
+from master_dataset.table.coverage import Coverage, Removed, coverage_from_json, follow
 from master_dataset.table.proofs import Kind, Proof, proof_from_json
 from master_dataset.table.rebase import (
     Compared,
@@ -195,6 +195,24 @@ def test_an_old_backup_goes_on_after_the_records_that_are_archived() -> None:
     after = follow({1: rebase.proof}, table({0: 10, 1: 4}))
     assert check_positions(WEB, logical_positions(found, after.offset_base), after.cut, "one") == {0: 10, 1: 4}
     assert logical_positions(found, after.offset_base).earliest == {0: 10, 1: 4}, "old records are not offered again"
+
+
+def test_records_whose_rows_retention_removed_are_not_archived_again() -> None:
+    """Partition 1 is idle, and retention removed all its rows: none is left to compare Kafka's records with."""
+    held = table({0: 10, 1: 4}, removed=Removed({0: 2, 1: 4}))
+    found = Positions("one", {0: 0, 1: 0}, {0: 8, 1: 4})
+    rebase = plan_rebase(WEB, held, found, {}, {0: Compared(5, 6)})
+    assert (rebase.begin, rebase.new.base, rebase.lost) == ({0: 6, 1: 4}, {0: 4, 1: 0}, [])
+    copied = plan_rebase(WEB, held, found._replace(topic_id="two"), {}, {0: Compared(5, 6)})
+    assert copied.begin == {0: 6, 1: 4}
+    other = plan_rebase(WEB, held, found._replace(topic_id="two"), {}, {})
+    assert other.begin == {0: 0, 1: 0}, "a topic that has none of our records is new as a whole"
+
+
+def test_kafka_that_ends_before_what_retention_removed_is_refused() -> None:
+    held = table({0: 10, 1: 4}, removed=Removed({0: 9, 1: 4}))
+    with pytest.raises(MixedRecords, match="retention removed"):
+        plan_rebase(WEB, held, Positions("one", {0: 0, 1: 0}, {0: 5, 1: 4}), {}, {})
 
 
 def test_a_topic_that_is_neither_old_nor_new_is_refused() -> None:

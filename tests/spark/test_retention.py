@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,7 @@ class AgeingShop(Shop):
         row[3] = self.arrives
         return tuple(row)
 
-    def retain(self, days: float, at: str = "", **options: Any) -> Retained:
+    def retain(self, days: float, at: str = "", views: Collection[str] = (), **options: Any) -> Retained:
         """Remove what is older than so many days at NOW; stop at a failpoint."""
         self.source, self.views = self.declared()
         found = Retention(
@@ -49,7 +49,7 @@ class AgeingShop(Shop):
             self.settings,
             self.folder,
             self.table,
-            [*self.views.values()],
+            [view for view in self.views.values() if not views or view.name in views],
             failpoint=lambda name: _stop(name, at),
         )
         with lease(self.folder, "test"):
@@ -92,6 +92,9 @@ def test_answers_stay_when_old_records_are_removed(spark: SparkSession, tmp_path
     assert shop.retain(20).rows == 0, "nothing is so old"
     planned = shop.retain(9, dry_run=True)
     assert (planned.rows, planned.foundation, planned.day) == (305, "", "2026-03-02")
+    assert coverage.of(shop.table) == archived
+    away, *others = sorted(shop.views)
+    assert f"{away} would lose totals" in shop.retain(9, views=others or ["none"]).reason
     assert coverage.of(shop.table) == archived
     done = shop.retain(9)
     assert done.rows == 305

@@ -47,12 +47,14 @@ def test_the_same_query_is_parsed_once_while_its_range_is_the_same() -> None:
 
 
 def test_it_is_bounded_and_remembers_no_errors() -> None:
-    cache = QueryCache(max_periods=40)
+    cache = QueryCache(max_periods=70)
     hours = [("from", "2026-01-01"), ("to", "2026-01-02"), ("grain", "hour")]
     first = cache.parse(SALES, hours, now=NOW, limits=LIMITS)
     assert cache.parse(SALES, hours, now=NOW, limits=LIMITS) is first
     cache.parse(SALES, [*hours, ("by", "item")], now=NOW, limits=LIMITS)
     assert cache.parse(SALES, hours, now=NOW, limits=LIMITS) is not first, "it was emptied"
+    many = [*hours, *(("item", f"item-{number}" * 10) for number in range(100))]
+    assert cache.parse(SALES, many, now=NOW, limits=LIMITS) is not cache.parse(SALES, many, now=NOW, limits=LIMITS)
     long = [("from", "2026-01-01"), ("to", "2026-02-02"), ("grain", "hour")]
     assert cache.parse(SALES, long, now=NOW, limits=LIMITS) is not cache.parse(SALES, long, now=NOW, limits=LIMITS)
     for _ in range(2):

@@ -19,6 +19,8 @@ from infra.errors import NotRunning
 from infra.home import Home
 from infra.settings import Settings, load_settings
 from infra.stack.addresses import addresses
+from master_dataset.cut import ranges
+from master_dataset.errors import MasterDatasetError
 from master_dataset.importer.detect import make_reader
 from master_dataset.importer.errors import UnusableInput
 from master_dataset.importer.formats import ImportFormat, Options
@@ -28,7 +30,7 @@ from master_dataset.importer.journal import ImportJournal, Start, find_start
 from master_dataset.importer.rejects import Rejects
 from master_dataset.importer.report import ImportOutcome, print_outcomes, progress_bar
 from master_dataset.importer.sender import Sender, ensure_topic
-from master_dataset.kafka.positions import logical_positions, read_positions
+from master_dataset.kafka.positions import KafkaBehind, check_topic_id, logical_positions, read_positions
 from master_dataset.table import coverage
 from master_dataset.table.paths import table_path
 from tidemark.commands.import_wait import is_awaited, progress_of, wait_for_answers
@@ -146,7 +148,15 @@ def _wait(settings: Settings, bootstrap: str, into: Source, outcomes: list[Impor
         return outcomes
     table = table_path(settings, into.name)
     held = coverage.of(table) if table.is_dir() else coverage.Coverage()
-    target = logical_positions(read_positions(settings, bootstrap, into), held.offset_base).latest
+    try:
+        positions = logical_positions(read_positions(settings, bootstrap, into), held.offset_base)
+        check_topic_id(into, positions.topic_id, held.topic_id)
+        if behind := list(ranges(positions.latest, held.cut)):
+            raise KafkaBehind(into, behind)
+    except MasterDatasetError as error:  # all is sent, but nobody reads it before this is fixed
+        note = str(error)
+        return [replace(each, in_answers=False, not_in_answers=note) if each.sent_now else each for each in outcomes]
+    target = positions.latest
     try:
         with (
             redis_client(settings, addresses(settings).redis, timeout_s=5) as client,

@@ -203,6 +203,14 @@ def retain(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", envvar="TIDEMARK_CLI_DRY_RUN", help="Only print what would be removed.")
     ] = False,
+    drop_undeclared: Annotated[
+        bool,
+        typer.Option(
+            "--drop-undeclared",
+            envvar="TIDEMARK_CLI_DROP_UNDECLARED",
+            help="Let the totals of views go that are not declared any more.",
+        ),
+    ] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Remove old records in whole days, after saving what the views counted of them. They cannot be brought back.
@@ -224,7 +232,10 @@ def retain(
     folder = BatchFolder.of(settings, declared.name)
     views = list(declared_by(settings).views_of(declared.name))
     with lease(folder, "master retain"):
-        retention = Retention(_spark(settings), settings, folder, table_path(settings, declared.name), views)
+        retention = Retention(
+            _spark(settings), settings, folder, table_path(settings, declared.name), views,
+            drop_undeclared=drop_undeclared,
+        )  # fmt: skip
         done = retention.apply(wanted, dry_run=dry_run)
     if done.reason:
         raise BatchError(f"Nothing of source {declared.name!r} was removed: {done.reason}.")
