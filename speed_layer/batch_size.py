@@ -48,7 +48,9 @@ class BatchSize:
         if applied > ENOUGH:  # what failed before was not too large, or is gone
             self.allowed = self.max_events
         wanted = self.limit(0)
-        is_slow = events >= limit and wanted >= 2 * limit and (limit == FIRST_EVENTS or applied > ENOUGH)
+        # Spark divides the limit among the partitions and rounds each share down, but never below half of it.
+        is_full = 2 * events >= limit
+        is_slow = is_full and wanted >= 2 * limit and (limit == FIRST_EVENTS or applied > ENOUGH)
         is_too_large = wanted < limit and size > self.max_bytes / 2
         return not is_slow and not is_too_large
 

@@ -20,6 +20,15 @@ def test_a_backlog_of_unknown_events_begins_small_and_goes_on_as_large_as_they_a
     assert sizes.suits(100_000, 100_000, 50 * MB, 1)
 
 
+def test_a_full_micro_batch_may_be_smaller_than_its_limit() -> None:
+    """Of 1,000 events Spark takes 999 from three partitions: 333 from each."""
+    sizes = BatchSize(100_000, 128 * MB)
+    sizes.record(999, 999 * 500)
+    assert not sizes.suits(FIRST_EVENTS, 999, 999 * 500, 1)
+    assert not sizes.suits(FIRST_EVENTS, FIRST_EVENTS // 2, 500 * 500, 1), "every share was rounded down from 1.99 to 1"
+    assert sizes.suits(FIRST_EVENTS, FIRST_EVENTS // 2 - 1, 499 * 500, 1)
+
+
 def test_large_events_make_small_micro_batches() -> None:
     sizes = BatchSize(100_000, 128 * MB)
     sizes.record(FIRST_EVENTS, FIRST_EVENTS * 200_000)
@@ -62,7 +71,7 @@ def test_a_query_with_few_events_since_failures_ends_once_enough_succeeded_and_m
     assert limit == MIN_EVENTS
     sizes.record(limit, limit * 300)
     assert sizes.suits(limit, limit, limit * 300, applied=20)
-    assert sizes.suits(limit, limit - 1, limit * 300, applied=21), "it keeps up"
+    assert sizes.suits(limit, limit // 2 - 1, limit * 300, applied=21), "it keeps up"
     assert not sizes.suits(limit, limit, limit * 300, applied=22)
     assert sizes.limit(0) == 100_000
 
