@@ -42,7 +42,7 @@ from views.columns import Columns
 from views.on_spark.columns import evaluated
 from views.on_spark.events import with_event
 from views.source import Source
-from views.states import pack, unpack
+from views.states import pack_short, unpack
 from views.view import View
 
 if TYPE_CHECKING:
@@ -316,7 +316,7 @@ class Stream:
             for group, known, size in self._known(delta.groups):
                 states[group] = delta.add(group, known)
                 grown -= 0 if known is None else self._memory_of(group, size)
-            packed = {group: pack(self._views[group.view].algebras, state) for group, state in states.items()}
+            packed = {group: pack_short(self._views[group.view].algebras, state) for group, state in states.items()}
             grown += sum(self._memory_of(group, len(state)) for group, state in packed.items())
             ranks = {
                 group: numbers(self._ranked[group.view], state)

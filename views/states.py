@@ -25,6 +25,11 @@ def pack(algebras: Mapping[str, Algebra], states: Mapping[str, Any]) -> bytes:
     return join([part for name in sorted(algebras) for part in algebras[name].to_parts(states[name])])
 
 
+def pack_short(algebras: Mapping[str, Algebra], states: Mapping[str, Any]) -> bytes:
+    """The same in fewer bytes, for Redis: whatever reads states in Python reads both."""
+    return join([part for name in sorted(algebras) for part in algebras[name].to_short_parts(states[name])])
+
+
 def join(parts: Sequence[Part]) -> bytes:
     """The parts of all answers of a group, in the order of their names -> bytes."""
     words: list[str] = []
@@ -41,7 +46,7 @@ def join(parts: Sequence[Part]) -> bytes:
 
 
 def unpack(algebras: Mapping[str, Algebra], packed: bytes) -> dict[str, Any]:
-    """The inverse of `pack`. StateError where the bytes are not such a state."""
+    """The inverse of `pack` and `pack_short`. StateError where the bytes are not such a state."""
     return Reader(algebras).unpack(packed)
 
 

@@ -115,9 +115,13 @@ class Algebra(ABC):
     def to_parts(self, state: Any) -> tuple[Part, ...]:
         """The state as parts."""
 
+    def to_short_parts(self, state: Any) -> tuple[Part, ...]:
+        """The same in fewer bytes, for Redis; Spark cannot read it."""
+        return self.to_parts(state)
+
     @abstractmethod
     def from_parts(self, parts: Sequence[Part]) -> Any:
-        """Parts as a state: the inverse of `to_parts`."""
+        """Parts as a state: the inverse of `to_parts` and of `to_short_parts`."""
 
     @abstractmethod
     def aggregate(self, measure: str, only: str) -> list[str]:

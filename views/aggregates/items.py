@@ -7,12 +7,13 @@ addition: TopK is approximate beyond that, Quantiles and exact Distinct never go
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from views.errors import StateError
 from views.short_texts import MAX_BYTES, shorten
@@ -25,6 +26,12 @@ LOAD = 0.75
 SMALLEST_LG = 3
 HEAD = struct.Struct("<BBBBBBHiiqq")
 NUMBERS = np.dtype([("type", "u1"), ("item", "<i4")])
+SHORT = 0
+"""The first byte of the short form, which no sketch of DataSketches begins with."""
+SHORT_HEAD = struct.Struct("<BcI")
+WIDTHS = {"B": 2**8, "H": 2**16, "I": 2**32}
+"""The formats of counts in the short form, with what each is too small for."""
+MAX_SHORT = 2**15 - 1
 
 
 class Items(NamedTuple):
@@ -72,6 +79,13 @@ def merge_numbers(images: Sequence[bytes], room: Room) -> bytes | None:
     """The same of tables of numbers, from bytes to bytes and many times as fast; None where it is not mere addition."""
     counts, items = [], []
     for image in images:
+        if image[:1] == bytes([SHORT]):
+            names, numbers = _read_short(image)
+            named = np.empty(len(names), NUMBERS)
+            named["type"], named["item"] = INTEGER, names
+            counts.append(numbers.astype("<i8").tobytes())
+            items.append(named.tobytes())
+            continue
         if len(image) < HEAD.size or image[1] != VERSION or image[2] != FAMILY:
             return None
         *_, count, _, _, offset = HEAD.unpack_from(image)
@@ -107,7 +121,32 @@ def to_bytes(items: Items, room: Room) -> bytes:
         return struct.pack("<BBBBBBH", 1, VERSION, FAMILY, room.lg_size, SMALLEST_LG, EMPTY, 0)
     head = _head(len(items.counts), total(items.counts), items.offset, room)
     counts = struct.pack(f"<{len(items.counts)}q", *items.counts.values())
-    return head + counts + b"".join(map(_item_to_bytes, items.counts))
+    return head + counts + _items_to_bytes(items.counts)
+
+
+def to_short_bytes(items: Items, room: Room) -> bytes:
+    """A table of numbers in a quarter of the bytes, for where memory is dear; as DataSketches writes it if need be.
+
+    0  |  format of a count  |  how many  |  the numbers, 16 bits each  |  their counts
+    """
+    largest = max(items.counts.values(), default=0)
+    width = next((width for width, limit in WIDTHS.items() if largest < limit), None)
+    names = cast("Mapping[int, int]", items.counts)
+    if width is None or items.offset or not names or not -MAX_SHORT <= min(names) <= max(names) <= MAX_SHORT:
+        return to_bytes(items, room)
+    count = len(names)
+    numbers = struct.pack(f"<{count}h", *names) + struct.pack(f"<{count}{width}", *names.values())
+    return SHORT_HEAD.pack(SHORT, width.encode(), count) + numbers
+
+
+def _read_short(image: bytes) -> tuple[NDArray[np.int16], NDArray[np.unsignedinteger[Any]]]:
+    """The numbers and their counts."""
+    _, code, count = SHORT_HEAD.unpack_from(image)
+    width = code.decode("latin-1")
+    if width not in WIDTHS or len(image) != SHORT_HEAD.size + (2 + struct.calcsize(f"<{width}")) * count:
+        raise StateError(f"A table of {count} numbers has {len(image)} bytes: it is torn.")
+    at = SHORT_HEAD.size + 2 * count
+    return np.frombuffer(image, "<i2", count, SHORT_HEAD.size), np.frombuffer(image, f"<{width}", count, at)
 
 
 def _head(count: int, counted: int, offset: int, room: Room) -> bytes:
@@ -115,17 +154,23 @@ def _head(count: int, counted: int, offset: int, room: Room) -> bytes:
     return HEAD.pack(4, VERSION, FAMILY, room.lg_size, lg_now, 0, 0, count, 0, counted + offset, offset)
 
 
-def _item_to_bytes(item: Item) -> bytes:
-    if isinstance(item, int):
-        return struct.pack("<Bi", INTEGER, item)
-    text = item.encode()
-    return struct.pack("<i", len(text)) + text
+def _items_to_bytes(counts: Mapping[Item, int]) -> bytes:
+    if isinstance(next(iter(counts), ""), str):
+        return b"".join(
+            [struct.pack("<i", len(text)) + text for text in map(str.encode, cast("Iterable[str]", counts))]
+        )
+    named = np.empty(len(counts), NUMBERS)
+    named["type"], named["item"] = INTEGER, np.fromiter(cast("Iterable[int]", counts), "<i4", len(counts))
+    return named.tobytes()
 
 
 def from_bytes(image: bytes | None, *, is_text: bool) -> Items:
     """A table from bytes, including those that Spark wrote."""
     if not image or image[0] & 0x3F == 1:
         return Items({})
+    if image[0] == SHORT:
+        numbers, found_counts = _read_short(image)
+        return Items(dict(zip(numbers.tolist(), found_counts.tolist(), strict=True)))
     if image[1] != VERSION or image[2] != FAMILY:
         raise StateError(f"These bytes are not a table of items: {image[:8].hex()}…")
     *_, count, _, _, offset = HEAD.unpack_from(image)

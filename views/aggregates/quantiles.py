@@ -127,6 +127,9 @@ class QuantilesAlgebra(Algebra):
     def to_parts(self, state: Items) -> tuple[Part, ...]:
         return (items.to_bytes(state, self.room) if state.counts else None,)
 
+    def to_short_parts(self, state: Items) -> tuple[Part, ...]:
+        return (items.to_short_bytes(state, self.room) if state.counts else None,)
+
     def from_parts(self, parts: Sequence[Part]) -> Items:
         found = items.from_bytes(blob(parts[0]), is_text=False)
         buckets = cast("Mapping[int, int]", found.counts)
