@@ -152,6 +152,13 @@ def test_a_run_that_overtakes_ends_after_the_import_that_is_at_work(source: Sour
     assert stages == ["waiting for the import to end"] * 2
 
 
+def test_a_run_overtakes_also_where_kafka_has_no_time_to_say_where_it_ends(source: Source) -> None:
+    hand_off = HandOff(source.folder, source.views, wait_s=5)
+    opening = hand_off.open(1, CATALOG.values(), lambda *_: None, lambda: {})
+    hand_off.end_announcement()
+    assert opening == Opening("overtake", END), "where the writer has seen it end"
+
+
 @pytest.mark.parametrize("lost", ["writer", "redis"])
 def test_nothing_is_started_where_nobody_writes_or_redis_is_away(source: Source, lost: str) -> None:
     if lost == "writer":
