@@ -126,7 +126,7 @@ class Bench:
         environment |= {"TIDEMARK_KAFKA_BOOTSTRAP": self.kafka, "TIDEMARK_REDIS_URL": self.redis_url}
         applied = {OURS: self.applied, PLAIN: self.plainly_applied}.get(name, self.applied_by_peer)
         if self.peers is not None and name in PROGRAMS:
-            command = self.peers.command(name, self.kafka, self.redis_url, "hits")
+            command = self.peers.command(name, self.kafka, self.redis_url, "hits", self.end())
             environment = self.peers.environment(self.redis_url)
         elif name == PLAIN:
             command = [sys.executable, str(HERE / "plain_job.py"), self.kafka, self.redis_url, starting]

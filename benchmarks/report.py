@@ -28,8 +28,9 @@ HEADING = """# Benchmarks
 Each benchmark measures against a floor or a peer in the same run, on the same machine: figures of different machines or
 days are not compared. `make bench` runs them all and writes this page from `benchmarks/results`.
 
-Peers are run as their own users would: DuckDB and ClickHouse in process, from the packages that `requirements.lock` pins;
-Kafka Streams and Flink from the jars that `benchmarks/peers` locks (`bench_speed.py --peers`). Tidemark needs none of them.
+Peers are run as their own users would: DuckDB and ClickHouse in process, from the packages that `requirements.lock`
+pins; Kafka Streams and Flink from the jars that `benchmarks/peers` locks (`bench_speed.py --peers`). Tidemark needs
+none of them.
 """
 LOAD_AT_START = os.getloadavg()[0]
 """Of the machine, when the benchmark was started: what others did."""

@@ -14,8 +14,12 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
+from confluent_kafka import Consumer, TopicPartition
+
+from infra.clients.kafka import librdkafka_config
 from infra.clients.redis import redis_login
 from infra.java.find import Java, find_java
 from infra.java.jars import locked_hashes, of_pyspark, run_ivy, sha256, verify
@@ -68,15 +72,17 @@ class Peers:
             files = [str(FOLDER / f"{name}.java") for name in (*SHARED, program)]
             subprocess.run([compiler, "-d", scratch / kind, "-cp", self._class_path(kind), *files], check=True)
 
-    def command(self, name: str, bootstrap: str, redis_url: str, topic: str) -> list[str]:
-        """How to start a peer; its secrets are in its environment."""
+    def command(self, name: str, bootstrap: str, redis_url: str, topic: str, begin: dict[int, int]) -> list[str]:
+        """How to start a peer that begins at these offsets; its secrets are in its environment."""
         kind, program = PROGRAMS[name]
         where = urlsplit(redis_url)
         state = self._scratch / f"{kind}-state"
         state.mkdir(exist_ok=True)
+        group = f"peer-{kind}-{sum(begin.values())}"
+        _commit(librdkafka_config(self._settings, bootstrap), group, topic, begin)
         return [
             str(self._java.program), HEAP, *_opened(), "-cp", f"{self._scratch / kind}:{self._class_path(kind)}",
-            program, bootstrap, topic, str(where.hostname), str(where.port), str(state),
+            program, bootstrap, topic, str(where.hostname), str(where.port), str(state), group,
         ]  # fmt: skip
 
     def environment(self, redis_url: str) -> dict[str, str]:
@@ -88,6 +94,13 @@ class Peers:
 
     def _class_path(self, kind: str) -> str:
         return ":".join([str(self._jars / kind / "*"), *map(str, of_pyspark("datasketches-*.jar"))])
+
+
+def _commit(config: dict[str, Any], group: str, topic: str, begin: dict[int, int]) -> None:
+    """Let a group begin at these offsets: a peer that begins at the end misses what is sent while it starts."""
+    consumer = Consumer({**config, "group.id": group})
+    consumer.commit(offsets=[TopicPartition(topic, each, offset) for each, offset in begin.items()], asynchronous=False)
+    consumer.close()
 
 
 def _opened() -> list[str]:

@@ -27,7 +27,7 @@ import org.apache.kafka.clients.consumer.ConsumerRecord;
  * The reference view in Flink: keyed by hour and url, states on the heap, a checkpoint every ten seconds.
  *
  * <p>Its states are exact after a failure; what it wrote into Redis is written again. Run by bench_speed.py with:
- * BOOTSTRAP TOPIC REDIS_HOST REDIS_PORT FOLDER
+ * BOOTSTRAP TOPIC REDIS_HOST REDIS_PORT FOLDER GROUP. It begins at the offsets that are committed for the group.
  */
 public final class FlinkPeer {
     private static final int TASKS = 2;
@@ -46,8 +46,8 @@ public final class FlinkPeer {
         KafkaSource<Event> source = KafkaSource.<Event>builder()
             .setBootstrapServers(arguments[0])
             .setTopics(arguments[1])
-            .setGroupId("peer-" + System.currentTimeMillis())
-            .setStartingOffsets(OffsetsInitializer.latest())
+            .setGroupId(arguments[5])
+            .setStartingOffsets(OffsetsInitializer.committedOffsets())
             .setDeserializer(new Parse())
             .build();
         environment.fromSource(source, WatermarkStrategy.noWatermarks(), "hits")

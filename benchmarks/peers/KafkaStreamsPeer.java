@@ -19,7 +19,7 @@ import org.apache.kafka.streams.state.Stores;
  *
  * <p>Each partition has states of its own, which a reader would merge: the topic is not divided by url, and a
  * repartition topic would cost another way through the broker. Run by bench_speed.py with: BOOTSTRAP TOPIC
- * REDIS_HOST REDIS_PORT FOLDER
+ * REDIS_HOST REDIS_PORT FOLDER GROUP. It begins at the offsets that are committed for the group.
  */
 public final class KafkaStreamsPeer {
     private static final String STORE = "states";
@@ -38,7 +38,7 @@ public final class KafkaStreamsPeer {
         builder.<byte[], byte[]>stream(arguments[1]).process(() -> new Add(sink), STORE);
 
         Properties settings = new Properties();
-        settings.put(StreamsConfig.APPLICATION_ID_CONFIG, "peer-" + System.currentTimeMillis());
+        settings.put(StreamsConfig.APPLICATION_ID_CONFIG, arguments[5]);
         settings.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, arguments[0]);
         settings.put(StreamsConfig.DEFAULT_KEY_SERDE_CLASS_CONFIG, Serdes.ByteArraySerde.class);
         settings.put(StreamsConfig.DEFAULT_VALUE_SERDE_CLASS_CONFIG, Serdes.ByteArraySerde.class);
@@ -46,7 +46,7 @@ public final class KafkaStreamsPeer {
         settings.put(StreamsConfig.NUM_STREAM_THREADS_CONFIG, 2);
         settings.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, 1000);
         settings.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, 256L << 20);
-        settings.put(StreamsConfig.consumerPrefix(ConsumerConfig.AUTO_OFFSET_RESET_CONFIG), "latest");
+        settings.put(StreamsConfig.consumerPrefix(ConsumerConfig.AUTO_OFFSET_RESET_CONFIG), "none");
         KafkaStreams streams = new KafkaStreams(builder.build(), settings);
         Runtime.getRuntime().addShutdownHook(new Thread(streams::close));
         streams.start();
