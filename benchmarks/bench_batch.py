@@ -48,6 +48,7 @@ DUCKDB_MEMORY = "8GB"
 """What DuckDB may hold in memory. It spills the rest to disk, apart from sketches, which it cannot spill."""
 MAX_CHILD_BYTES = 12 * 2**30
 """An engine that takes more is ended: others use the machine too."""
+MAX_CHILD_S = 300.0
 READING = "reading its columns alone"
 RUN, BY_HAND = "Tidemark, a whole run", "PySpark by hand"
 PEERS = {
@@ -334,16 +335,20 @@ class ChildFailed(Exception):
 
 
 def in_child(way: Callable[[list[str], Path], None], files: list[str], out: Path) -> None:
-    """Run in a process of its own, whose memory is then its own too, and bounded."""
+    """Run in a process of its own, whose memory is then its own too. Memory and time are bounded."""
+    deadline = time.monotonic() + MAX_CHILD_S
     child = multiprocessing.get_context("spawn").Process(target=way, args=(files, out))
     child.start()
     while child.is_alive():
         child.join(0.1)
+        failure = f"took longer than {MAX_CHILD_S:.0f} s" if time.monotonic() > deadline else ""
         with suppress(psutil.Error):
             if psutil.Process(child.pid).memory_info().rss > MAX_CHILD_BYTES:
-                child.kill()
-                child.join()
-                raise ChildFailed(f"took more than {MAX_CHILD_BYTES / 2**30:.0f} GB of memory")
+                failure = f"took more than {MAX_CHILD_BYTES / 2**30:.0f} GB of memory"
+        if failure:
+            child.kill()
+            child.join()
+            raise ChildFailed(failure)
     if child.exitcode:
         raise ChildFailed(f"ended with {child.exitcode}")
 

@@ -46,7 +46,8 @@ def aggregate(path: Path, out: Path) -> tuple[float, int]:
 def send(path: Path, settings: Settings, bootstrap: str) -> float:
     """Every row as JSON into Kafka, unchecked, acknowledged by all, by bare confluent-kafka. Seconds."""
     config = librdkafka_config(settings, bootstrap)
-    for done in AdminClient(config).create_topics([NewTopic(TOPIC, PARTITIONS, 1)]).values():
+    admin = AdminClient(config)
+    for done in admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)]).values():
         done.result(30)
     failed: list[str] = []
     producer = Producer({**config, "acks": "all", "linger.ms": 20, "queue.buffering.max.messages": 1_000_000})
