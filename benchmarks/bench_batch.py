@@ -394,8 +394,12 @@ def write(
 
 def slower(medians: dict[str, float]) -> str:
     """Which peers are faster than a whole run, said plainly."""
-    found = [f"{name} is {medians[RUN] / medians[name]:.1f} times as fast" for name in PEERS if name in medians]
-    return f"Tidemark is behind other engines here: {'; '.join(found)}."
+    found = [
+        f"{name} is {medians[RUN] / medians[name]:.1f} times as fast"
+        for name in PEERS
+        if name in medians and medians[name] < medians[RUN]
+    ]
+    return f"Tidemark is behind here: {'; '.join(found)}." if found else "No peer was faster than the whole run."
 
 
 def continued(more: dict[str, Measured]) -> str:

@@ -196,8 +196,8 @@ def measure(place: Path, events: int) -> dict[str, Any]:
         home=place / "home", views_dir=place / "views", with_examples=False, alerts_enabled=False,
     )  # fmt: skip
     environment = {**os.environ, **child_environment(settings)}
-    subprocess.run([*TIDEMARK, "up", "--detach"], env=environment, check=True, stdout=subprocess.DEVNULL)
     try:
+        subprocess.run([*TIDEMARK, "up", "--detach"], env=environment, check=True, stdout=subprocess.DEVNULL)
         with watched(settings) as first:
             tidemark_import(warm, environment)
             first.wait_for("complete", rows_of(warm))

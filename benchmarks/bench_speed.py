@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -65,6 +66,7 @@ def main() -> None:
     arguments.add_argument("--warm", type=float, default=25, help="seconds of load before a job is measured")
     arguments.add_argument("--peers", action="store_true", help="Kafka Streams and Flink too")
     given = arguments.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))  # so that the stack is taken down
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(Path(folder), given.warm)
         try:
