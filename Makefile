@@ -84,7 +84,8 @@ age: setup  ## Two years of nightly operation with an upgrade, and whether anyth
 	@$(BIN)/python -m torture.age --nights $(or $(NIGHTS),730) --minutes $(or $(LIMIT),90)
 
 bench: setup  ## Measure, and write the figures into benchmarks/results
-	@for each in benchmarks/bench_*.py; do $(BIN)/python $$each; done
+	@for each in benchmarks/bench_*.py; do \
+	[ $$each = benchmarks/bench_speed.py ] && options=--peers || options=; $(BIN)/python $$each $$options; done
 
 docs: setup  ## Write the generated pages: settings and commands
 	@$(BIN)/python -m tidemark.reference_pages

@@ -3,6 +3,7 @@
 The speed layer works through a backlog event by event; a run computes history much faster, but takes a while to begin.
 So a run is worth it only if the speed layer, at the rate that it is seen to have, would take longer than the run. While
 events still pour in faster than they are worked off, a run would end before the last of them: it waits, for a while.
+An import says how many events it has yet to send: they count as if they were there, and the run itself waits for them.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ CALM = 0.02
 """Of the backlog: what may come in while Kafka's end counts as calm."""
 FIRST_RUN_S, START_S, RUN_EVENTS_S = 20.0, 10.0, 20_000
 """What a run takes: where none was made yet, until its process works, and how many events a second it then adds."""
+LOAD_OBSERVED_S = 3.0
+"""How long the speed layer is watched while an import says what it has yet to send."""
 REST_S = 600.0
 """Between two runs that were started because of the size of the speed views."""
 
@@ -67,11 +70,18 @@ class Sample(NamedTuple):
     applied: int
     end: int
     redis_share: float = 0.0
+    to_come: int | None = None
+    """About what an import has yet to send; None: no import is at work."""
 
     @property
     def behind(self) -> int:
         """Events that wait."""
         return max(self.end - self.applied, 0)
+
+    @property
+    def ahead(self) -> int:
+        """Events that the speed layer has before it: those that wait, and those that an import has yet to send."""
+        return self.behind + (self.to_come or 0)
 
 
 class Verdict(NamedTuple):
@@ -124,19 +134,25 @@ class Backlog:
         return Verdict(Action.NONE, now.behind, catch_up_s)
 
     def _is_worth_it(self, now: Sample, catch_up_s: float | None, last_run_s: float | None) -> bool:
-        if not self.limits.behind_events or now.behind < self.limits.behind_events:
+        if not self.limits.behind_events or now.ahead < self.limits.behind_events:
             return False
-        if now.at - self.samples[0].at < self.limits.observed_s:
+        # One that has not moved yet may just be at its first micro-batch: that says nothing within three seconds.
+        is_known_soon = now.to_come is not None and catch_up_s is not None
+        if now.at - self.samples[0].at < (LOAD_OBSERVED_S if is_known_soon else self.limits.observed_s):
             return False
         if catch_up_s is None:
             return True
         # behind_s 0 is for those who want it at once, whatever a run takes
-        least_s = max(self.limits.behind_s, run_seconds(now.behind, last_run_s)) if self.limits.behind_s else 0.0
+        least_s = max(self.limits.behind_s, run_seconds(now.ahead, last_run_s)) if self.limits.behind_s else 0.0
         return catch_up_s > least_s
 
     def is_calm(self) -> bool:
-        """Whether nothing much came to Kafka lately."""
+        """Whether a run may begin: nothing much came to Kafka lately, or what pours in is an import. The run starts
+        meanwhile, and waits for the import's end by itself.
+        """
         now = self.samples[-1]
+        if any(sample.to_come is not None for sample in self.samples):
+            return True
         before = [sample for sample in self.samples if now.at - sample.at >= SETTLING_S]
         if not before:
             return False
@@ -146,10 +162,10 @@ class Backlog:
 def catch_up(samples: Sequence[Sample]) -> float | None:
     """How long the speed layer would take at the rate of these samples; None where it does not move."""
     first, last = samples[0], samples[-1]
-    if not last.behind:
+    if not last.ahead:
         return 0.0
     moved = last.applied - first.applied
-    return last.behind * (last.at - first.at) / moved if moved > 0 else None
+    return last.ahead * (last.at - first.at) / moved if moved > 0 else None
 
 
 def run_seconds(behind: int, last_run_s: float | None) -> float:

@@ -133,7 +133,8 @@ class BacklogWatch:
         applied = sum(meta.applied.values())
         memory: Any = views.client.info("memory")
         share = views.reader.state_bytes() / int(memory["maxmemory"]) if int(memory["maxmemory"]) else 0.0
-        watched.backlog.add(Sample(self.clock(), applied, applied + behind, share))
+        to_come = views.reader.events_to_come()
+        watched.backlog.add(Sample(self.clock(), applied, applied + behind, share, to_come))
         verdict = watched.backlog.judge(newest.seconds, newest.age_s)
         is_on_its_way = watched.running_since_run == meta.published  # and not yet handed off
         is_wanted = watched.running_since_run is None and verdict.action in (Action.WAIT, Action.OVERTAKE)

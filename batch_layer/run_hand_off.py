@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from batch_layer.progress import Report  # with Spark, which commands that only look do without
 
 LOOK_S = 0.2
+MAX_LOAD_S = 120.0
+"""How long a run waits for the end of an import. What is sent later, the speed layer adds, or the next run."""
 ALONE = Opening("alone", {})
 
 log = structlog.get_logger()
@@ -78,7 +80,7 @@ class HandOff:
             newest = publish_log.last(self.folder)
             if newest.run:  # what a run that was killed after its flip did not come to
                 complete(views, self.folder, newest)
-            if kafka_end is not None and (overtaking := self._begin_to_overtake(views, kafka_end)) is not None:
+            if kafka_end is not None and (overtaking := self._begin_to_overtake(views, kafka_end, report)) is not None:
                 return overtaking
             self._wait_until_after_last(views, report)
             newest = publish_log.last(self.folder)
@@ -94,7 +96,7 @@ class HandOff:
             log.warning("speed_views_dropped", source=self.folder.source, reason="the master table was rebased")
             views.runs.forget()
 
-    def _begin_to_overtake(self, views: SpeedViews, kafka_end: Callable[[], Cut]) -> Opening | None:
+    def _begin_to_overtake(self, views: SpeedViews, kafka_end: Callable[[], Cut], report: Report) -> Opening | None:
         """None where the run is to be an ordinary one: nobody writes, nothing waits, or readers were rolled back."""
         meta = views.reader.snapshot().meta
         if meta is None or views.reader.living_writer() is None or publish_log.pinned(self.folder) is not None:
@@ -102,7 +104,9 @@ class HandOff:
         # The announcement first: what the writer applies after it does not count for the cut.
         self.announcement = Announcement(views.runs, self.pause_s)
         self.announcement.begin()
-        end = join(meta.applied, kafka_end())
+        _wait_for_load(views, report)
+        # Where the broker is too busy to answer, the end that the writer saw: an ordinary run would be of no use.
+        end = join(meta.applied, kafka_end() or views.reader.kafka_end() or {})
         if count_between(meta.applied, end):
             return Opening("overtake", end)
         self.end_announcement()
@@ -180,6 +184,14 @@ class HandOff:
                 )
             report("waiting for the speed layer", 0, 0)
             time.sleep(LOOK_S)
+
+
+def _wait_for_load(views: SpeedViews, report: Report) -> None:
+    """Wait until the import that is at work has sent everything, so that the run holds all of it; for a while."""
+    deadline = time.monotonic() + MAX_LOAD_S
+    while time.monotonic() < deadline and (to_come := views.reader.events_to_come()) is not None:
+        report("waiting for the import to end", 0, to_come)
+        time.sleep(LOOK_S)
 
 
 def frozen_by_rollback(source: str, run: int) -> str:

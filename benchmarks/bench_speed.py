@@ -1,9 +1,10 @@
 """How fresh the speed views are, and what their guarantees cost, beside a plain foreachBatch -> HINCRBY job.
 
-    python benchmarks/bench_speed.py [--seconds 30] [--backlog 600000] [--hold 60]
+    python benchmarks/bench_speed.py [--seconds 30] [--backlog 600000] [--hold 60] [--warm 25] [--peers]
 
 Latency is from Kafka's acknowledgement until a reader of Redis can see the event. Each job runs in a process of its
-own; this one produces and watches. Both warm up with the same load before they are measured.
+own; this one produces and watches. All warm up with the same load before they are measured. With `--peers`, Kafka
+Streams and Flink compute the same view in the same run; they need a JDK, and their jars are fetched once.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -28,6 +30,7 @@ import report
 from confluent_kafka import Producer
 from plain_job import APPLIED
 from reference_view import DECLARED
+from stream_peers import PROGRAMS, NoCompiler, Peers
 
 from hand_off.speed_views import SpeedViews
 from infra.clients.kafka import librdkafka_config
@@ -43,10 +46,15 @@ from views.declarations import declared_by
 Applied = dict[int, int]
 HERE = Path(__file__).parent
 URLS, USERS = 3_000, 50_000
-WARM_S = 25
 RATES = (500, 5_000)
 HELD = (10_000, 20_000, 30_000, 40_000, 60_000)
 LOOK_S = 0.005
+OURS, PLAIN = "Tidemark", "plain foreachBatch -> HINCRBY, no guarantees"
+GUARANTEES = {
+    "Kafka Streams": "Kafka Streams, at least once, changelog in Kafka",
+    "Flink": "Flink, heap states, a checkpoint every 10 s",
+}
+PEER_STATES, PEER_BEGAN, PEER_APPLIED = "peer:states", "peer:began", "peer:applied"
 
 
 def main() -> None:
@@ -54,19 +62,24 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--seconds", type=float, default=30, help="how long each rate is measured")
     arguments.add_argument("--backlog", type=int, default=600_000, help="events of the backlog")
-    arguments.add_argument("--hold", type=float, default=60, help="how long a rate must be held")
+    arguments.add_argument("--hold", type=float, default=60, help="how long a rate must be held; 0: not measured")
+    arguments.add_argument("--warm", type=float, default=25, help="seconds of load before a job is measured")
+    arguments.add_argument("--peers", action="store_true", help="Kafka Streams and Flink too")
     given = arguments.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))  # so that the stack is taken down
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(Path(folder))
+        bench = Bench(Path(folder), given.warm)
         try:
-            ours = bench.measure("Tidemark", given.seconds, given.backlog)
+            found = {OURS: bench.measure(OURS, given.seconds, given.backlog)}
             sizes = bench.sizes()
             rebuilt_s, rebuilt = bench.rebuild()
-            held = bench.highest_rate(given.hold)
-            plain = bench.measure("plain job", given.seconds, given.backlog)
+            held = bench.highest_rate(given.hold) if given.hold else None
+            found[PLAIN] = bench.measure(PLAIN, given.seconds, given.backlog)
+            for name in bench.compile_peers() if given.peers else ():
+                found[name] = bench.measure(name, given.seconds, given.backlog)
         finally:
             up.stop(bench.settings, lambda _status: None)
-    write(ours, plain, sizes, rebuilt_s / rebuilt * 1e6, held, given.hold)
+    write(found, sizes, rebuilt_s / rebuilt * 1e6, held, given)
 
 
 @dataclass
@@ -80,9 +93,10 @@ class Measured:
 
 
 class Bench:
-    """A stack, a topic, and the two jobs."""
+    """A stack, a topic, and the jobs."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, place: Path, warm_s: float) -> None:
+        self.place, self.warm_s, self.peers = place, warm_s, None
         (place / "views").mkdir()
         (place / "views" / "hits.py").write_text(DECLARED)
         self.settings: Settings = load_settings(
@@ -110,18 +124,32 @@ class Bench:
     def running(self, name: str) -> Iterator[Callable[[], Applied]]:
         """One of the jobs, ready; gives what tells how far it is."""
         starting = json.dumps({"hits": {str(p): o for p, o in self.end().items()}})
-        command = ["-m", "speed_layer"]
-        if name != "Tidemark":
-            command = [str(HERE / "plain_job.py"), self.kafka, self.redis_url, starting]
         environment = {**os.environ, **child_environment(self.settings)}
         environment |= {"TIDEMARK_KAFKA_BOOTSTRAP": self.kafka, "TIDEMARK_REDIS_URL": self.redis_url}
+        applied = {OURS: self.applied, PLAIN: self.plainly_applied}.get(name, self.applied_by_peer)
+        if self.peers is not None and name in PROGRAMS:
+            command = self.peers.command(name, self.kafka, self.redis_url, "hits", self.end())
+            environment = self.peers.environment(self.redis_url)
+        elif name == PLAIN:
+            command = [sys.executable, str(HERE / "plain_job.py"), self.kafka, self.redis_url, starting]
+        else:
+            command = [sys.executable, "-m", "speed_layer"]
         with self.log.open("ab") as log:
-            self.job = subprocess.Popen([sys.executable, *command], env=environment, stdout=log, stderr=log)
+            self.job = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
         try:
-            yield self.applied if name == "Tidemark" else self.plainly_applied
+            yield applied
         finally:
             self.job.kill()
             self.job.wait()
+
+    def compile_peers(self) -> list[str]:
+        """The peers that can run here; none where there is no compiler."""
+        try:
+            self.peers = Peers(self.settings, self.place)
+        except NoCompiler as error:
+            sys.stderr.write(f"Kafka Streams and Flink are skipped: {error}\n")
+            return []
+        return list(PROGRAMS)
 
     def applied(self) -> Applied:
         """How far Tidemark is."""
@@ -133,6 +161,21 @@ class Bench:
         found = self.client.get(APPLIED)
         return {int(p): o for p, o in json.loads(found).items()} if isinstance(found, bytes) else {}
 
+    def applied_by_peer(self) -> Applied:
+        """How far Kafka Streams or Flink is."""
+        return {int(p): int(o) for p, o in self.client.hgetall(PEER_APPLIED).items()}  # type: ignore[union-attr]
+
+    def check_peer(self, name: str) -> None:
+        """Whether its states have every event since it began: a peer that left some out would be fast for nothing."""
+        began = {int(p): int(o) for p, o in self.client.hgetall(PEER_BEGAN).items()}  # type: ignore[union-attr]
+        read = sum(end - began[partition] for partition, end in self.applied_by_peer().items())
+        states = self.client.hvals(PEER_STATES)
+        counted = sum(int.from_bytes(state[:8], "big") for state in states)  # type: ignore[union-attr]
+        if counted != read:
+            raise SystemExit(f"{name} read {read} events, and its states have {counted}.")
+        sys.stderr.write(f"{name}: {len(states)} states have all {read} events\n")  # type: ignore[arg-type]
+        self.client.delete(PEER_STATES, PEER_BEGAN, PEER_APPLIED)
+
     def end(self) -> Applied:
         """How far Kafka is."""
         return read_positions(self.settings, self.kafka, self.source).latest
@@ -140,7 +183,7 @@ class Bench:
     def measure(self, name: str, seconds: float, backlog: int) -> Measured:
         """Latency at each rate, then a backlog that came while the job was down."""
         with self.running(name) as applied:
-            self.send(RATES[-1], WARM_S)
+            self.send(RATES[-1], self.warm_s)
             self.wait_for(applied, 300)
             self.send(RATES[0], 5)
             self.wait_for(applied, 60)
@@ -152,6 +195,8 @@ class Bench:
             self.send(0, backlog)
             os.kill(self.job.pid, 18)
             drained = self.drained(applied, backlog)
+        if name in PROGRAMS:
+            self.check_peer(name)
         sys.stderr.write(f"{name}: drained {drained:,.0f} events/s\n")
         return Measured(latency, drained)
 
@@ -170,7 +215,7 @@ class Bench:
 
     def rebuild(self) -> tuple[float, int]:
         """Seconds from FLUSHALL until everything is applied again, and how many events that were."""
-        with self.running("Tidemark") as applied:
+        with self.running(OURS) as applied:
             self.wait_for(applied, 300)
             self.client.flushall()
             began = time.monotonic()
@@ -182,8 +227,8 @@ class Bench:
     def highest_rate(self, seconds: float) -> int:
         """The highest of the rates at which the lag does not grow."""
         found = 0
-        with self.running("Tidemark") as applied:
-            self.send(RATES[-1], WARM_S)
+        with self.running(OURS) as applied:
+            self.send(RATES[-1], self.warm_s)
             self.wait_for(applied, 300)
             for rate in HELD:
                 self.send(rate, seconds / 2)
@@ -275,36 +320,64 @@ class Bench:
 
 
 def write(
-    ours: Measured, plain: Measured, sizes: tuple[int, float], per_million_s: float, held: int, hold_s: float
+    found: dict[str, Measured],
+    sizes: tuple[int, float],
+    per_million_s: float,
+    held: int | None,
+    given: argparse.Namespace,
 ) -> None:
     """The result as figures and as text."""
+    ours, plain = found[OURS], found[PLAIN]
     rows = [
         (
-            name,
-            *(f"{p50:,.0f} / {p99:,.0f} ms" for p50, p99 in found.latency_ms.values()),
-            f"{found.drained:,.0f} events/s",
+            GUARANTEES.get(name, name),
+            *(f"{p50:,.0f} / {p99:,.0f} ms" for p50, p99 in each.latency_ms.values()),
+            f"{each.drained:,.0f} events/s",
         )
-        for name, found in (("Tidemark", ours), ("plain foreachBatch -> HINCRBY, no guarantees", plain))
+        for name, each in found.items()
     ]
     head = ("", *(f"p50 / p99 at {rate:,} events/s" for rate in RATES), "backlog drained")
     share = ours.drained / plain.drained if plain.drained else 0.0
     text = report.table(head, *rows)
     text += (
         f"\n\nFrom Kafka's acknowledgement until a reader of Redis sees the event; per hour and url count, distinct "
-        f"users, sum and quantiles (the plain job: count and sum alone). A backlog is drained at {share:.2f} of the "
-        f"plain job's rate. The highest rate that was held for {hold_s:g} s: {held:,} events/s. After FLUSHALL "
-        f"everything is back in {per_million_s:.1f} s a million events. {sizes[0]:,} states take {sizes[1]:,.0f} bytes "
-        "of Redis each. The aims: p50 under 200 ms and p99 under 500 ms at 500 events/s, p50 under 300 ms at 5,000; a "
+        f"users, sum and quantiles (the plain job: count and sum alone). Each rate for {given.seconds:g} s, a backlog "
+        f"of {given.backlog:,} events, after {given.warm:g} s of load. A backlog is drained at {share:.2f} of the "
+        "plain job's rate. "
+    )
+    if held is not None:
+        text += f"The highest rate that was held for {given.hold:g} s: {held:,} events/s. "
+    text += (
+        f"After FLUSHALL everything is back in {per_million_s:.1f} s a million events. {sizes[0]:,} states take "
+        f"{sizes[1]:,.0f} bytes of Redis each. The aims: p50 under 100 ms and p99 under 200 ms at 500 events/s; a "
         "backlog at 60,000 events/s; guarantees for less than 20 %."
     )
+    if peers := [name for name in found if name in PROGRAMS]:
+        text += "\n\n" + behind(ours, {name: found[name] for name in peers})
     figures = {
-        "latency_ms": {name: found.latency_ms for name, found in (("ours", ours), ("plain", plain))},
-        "drained": {"ours": ours.drained, "plain": plain.drained},
+        "latency_ms": {name: each.latency_ms for name, each in found.items()},
+        "drained": {name: each.drained for name, each in found.items()},
         "held": held,
         "rebuild_s_per_million": per_million_s,
         "bytes_per_state": sizes[1],
+        "sizes": {"seconds": given.seconds, "backlog": given.backlog, "hold": given.hold, "warm": given.warm},
     }
     report.write("speed", "Speed layer: fresh views in Redis", figures, text)
+
+
+def behind(ours: Measured, peers: dict[str, Measured]) -> str:
+    """How Tidemark stands beside the peers, and what they do not do."""
+    rate = RATES[0]
+    parts = [
+        f"{ours.latency_ms[rate][0] / each.latency_ms[rate][0]:.0f} times that of {name} at the median"
+        for name, each in peers.items()
+    ]
+    return (
+        f"At {rate:,} events/s Tidemark's latency is {' and '.join(parts)}: these work event by event, Tidemark in "
+        "micro-batches. Both keep the same sketches and write whole states into Redis, each group once in a pipeline. "
+        "They drop no duplicates, write nothing atomically, and a restart writes again what it wrote. Kafka Streams "
+        "has states for each partition, which a reader would have to merge."
+    )
 
 
 if __name__ == "__main__":

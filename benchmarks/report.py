@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import standing
 
 from infra.java.find import find_java
 from infra.settings import load_settings
@@ -26,7 +27,13 @@ HEADING = """# Benchmarks
 
 Each benchmark measures against a floor or a peer in the same run, on the same machine: figures of different machines or
 days are not compared. `make bench` runs them all and writes this page from `benchmarks/results`.
+
+Peers are run as their own users would: DuckDB and ClickHouse in process, from the packages that `requirements.lock`
+pins; Kafka Streams and Flink from the jars that `benchmarks/peers` locks (`bench_speed.py --peers`). Tidemark needs
+none of them.
 """
+LOAD_AT_START = os.getloadavg()[0]
+"""Of the machine, when the benchmark was started: what others did."""
 
 
 def machine() -> dict[str, str]:
@@ -38,8 +45,13 @@ def machine() -> dict[str, str]:
         "system": f"{platform.system()} {platform.machine()}",
         "Python": platform.python_version(),
         "Java": str(java.major),
-        "load when it began": f"{os.getloadavg()[0]:.1f}",
+        "load when it began": f"{LOAD_AT_START:.1f}",
     }
+
+
+def load_now() -> dict[str, str]:
+    """The load at the end, which the benchmark itself has a part in."""
+    return {"at its end": f"{os.getloadavg()[0]:.1f}"}
 
 
 def median(values: list[float]) -> dict[str, float]:
@@ -88,18 +100,28 @@ def seconds(measured: dict[str, float]) -> str:
 def write(name: str, title: str, result: dict[str, Any], text: str) -> None:
     """Keep one benchmark's result, and rewrite the README from all results that carry a text."""
     RESULTS.mkdir(exist_ok=True)
-    kept = {"title": title, "machine": machine(), **result, "text": text}
+    kept = {"title": title, "machine": machine() | load_now(), **result, "text": text}
     (RESULTS / f"{name}.json").write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     (HERE / "README.md").write_text(readme(), encoding="utf-8")
     sys.stdout.write(f"{title}\n\n{text}\n")
 
 
+def read_results() -> dict[str, dict[str, Any]]:
+    """By the name of a benchmark: what it wrote last."""
+    found = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("*.json"))}
+    return {name: kept for name, kept in found.items() if isinstance(kept, dict)}
+
+
 def readme() -> str:
-    """The page, from the results."""
-    sections = [HEADING]
-    for path in sorted(RESULTS.glob("*.json")):
-        kept = json.loads(path.read_text(encoding="utf-8"))
-        if isinstance(kept, dict) and "text" in kept:
+    """The page, from the results: first how Tidemark stands beside all others, then one section a benchmark."""
+    results = read_results()
+    sections = [HEADING, standing.section(results)]
+    for kept in results.values():
+        if "text" in kept:
             machine_text = " · ".join(f"{name} {value}" for name, value in kept["machine"].items())
             sections.append(f"## {kept['title']}\n\n{machine_text}\n\n{kept['text']}\n")
     return "\n".join(sections)
+
+
+if __name__ == "__main__":
+    (HERE / "README.md").write_text(readme(), encoding="utf-8")

@@ -13,6 +13,8 @@
     tidemark:{web}:looked                       Kafka's end when the writer last read it, when all of it was applied,
                                                 and why the writer cannot go on
     tidemark:{web}:overtaking                   there while a run is going to overtake the writer; it ends by itself
+    tidemark:{web}:loading                      there while an import is sending: its name, and about how many events it
+                                                has yet to send; it ends by itself
     tidemark:{web}:touched                      the change log: what the newest micro-batches changed (change_log.py)
     tidemark:{web}:recent                       which keys the newest micro-batches changed, for readers that need
                                                 several calls (wide_read.py)
@@ -56,6 +58,7 @@ class Layout:
         self.change_log, self.recent = self.prefix + CHANGE_LOG, self.prefix + RECENT
 
         self.overtaking = self.prefix + "overtaking"
+        self.loading = self.prefix + "loading"
 
     @property
     def data_prefix(self) -> str:

@@ -138,6 +138,11 @@ class SpeedReader:
         """Whether a run has announced that it is going to overtake the writer."""
         return bool(self._client.exists(self._layout.overtaking))
 
+    def events_to_come(self) -> int | None:
+        """About how many events an import has yet to send, as it says; None where no import is at work."""
+        reply: Any = self._client.get(self._layout.loading)
+        return None if reply is None else int(reply.decode().rpartition(" ")[2])
+
     def kafka_end(self) -> Cut | None:
         """Where Kafka ended when the writer last reported it; None where it never did."""
         reply: Any = self._client.hget(self._layout.looked, "end")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from hand_off.speed_views.layout import catalog_text, cut_of, cut_text, new_generation, new_id
 from hand_off.speed_views.reader import SpeedReader
@@ -62,6 +63,19 @@ class RunHandle:
     def withdraw(self) -> None:
         """End the announcement."""
         self._scripts.client.delete(self._scripts.layout.overtaking)
+
+    def announce_load(self, name: str, events_to_come: int, seconds: float) -> None:
+        """Announce that an import is at work: a run that overtakes waits until it ends, to hold all of it. Of several
+        imports the last to say so counts. The announcement ends by itself. No answer depends on it.
+        """
+        value = f"{name} {events_to_come}"
+        self._scripts.client.set(self._scripts.layout.loading, value, px=max(int(seconds * 1000), 1))
+
+    def withdraw_load(self, name: str) -> None:
+        """End the announcement of this import; that of another stays."""
+        reply: Any = self._scripts.client.get(self._scripts.layout.loading)
+        if reply is not None and reply.decode().rpartition(" ")[0] == name:
+            self._scripts.client.delete(self._scripts.layout.loading)
 
     def retire(self, first: str) -> int:
         """Drop the generations before this one, except those still needed. Returns how many were dropped."""

@@ -116,7 +116,7 @@ def write_lock(java: Java, jars_dir: Path, ivy_settings: Path | None = None) -> 
     """Fetch what ivy.xml names and write its hashes into jars.sha256. Returns the number of jars."""
     staging = jars_dir / "relock"
     try:
-        _run_ivy(java, staging, ivy_settings or IVY_SETTINGS_FILE, lambda *_: None)
+        run_ivy(java, staging, ivy_settings)
         lines = [
             f"{sha256(path)}  {path.relative_to(staging / 'jars')}\n" for path in sorted(staging.glob("jars/*/*.jar"))
         ]
@@ -137,7 +137,7 @@ def _remedy(folder: Path) -> str:
 def _fetch(java: Java, folder: Path, ivy_settings: Path, progress: Progress) -> None:
     # Step 1. Into a staging folder. If the connection breaks, Ivy's own cache stays there for the next attempt.
     staging = folder.with_name(f"{folder.name}.partial")
-    _run_ivy(java, staging, ivy_settings, progress)
+    run_ivy(java, staging, ivy_settings, progress)
     # Step 2. Every hash, before anybody can see a jar. What is wrong is thrown away, so that a retry starts clean.
     try:
         verify(staging / "jars", locked_hashes())
@@ -149,13 +149,22 @@ def _fetch(java: Java, folder: Path, ivy_settings: Path, progress: Progress) -> 
     shutil.rmtree(staging)
 
 
-def _run_ivy(java: Java, staging: Path, ivy_settings: Path, progress: Progress) -> None:
-    total = len(ElementTree.parse(IVY_FILE).findall("dependencies/dependency"))  # noqa: S314  our own file
+def run_ivy(
+    java: Java,
+    staging: Path,
+    ivy_settings: Path | None = None,
+    progress: Progress = lambda *_: None,
+    ivy_file: Path = IVY_FILE,
+) -> None:
+    """Fetch what an ivy.xml names, for each of its configurations, into `jars/CONFIGURATION` below `staging`."""
+    named = ElementTree.parse(ivy_file)  # noqa: S314  our own file
+    total = len(named.findall("dependencies/dependency"))
+    configurations = [each.attrib["name"] for each in named.findall("configurations/conf")]
     command = [
         str(java.program), *_proxy_options(), "-cp", str(_ivy_jar()), "org.apache.ivy.Main",
-        "-settings", str(ivy_settings), "-ivy", str(IVY_FILE), "-cache", str(staging / "ivy"),
+        "-settings", str(ivy_settings or IVY_SETTINGS_FILE), "-ivy", str(ivy_file), "-cache", str(staging / "ivy"),
         "-retrieve", str(staging / "jars" / "[conf]" / "[artifact]-[revision].[ext]"),
-        "-confs", "spark", "broker",
+        "-confs", *configurations,
     ]  # fmt: skip
     shutil.rmtree(staging / "jars", ignore_errors=True)
     progress(0, total, "asking the repository")

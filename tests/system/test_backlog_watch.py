@@ -14,6 +14,7 @@ from redis import Redis
 
 from batch_layer.backlog import SETTLING_S, Action
 from batch_layer.backlog_watch import BUSY_S, BacklogWatch, NewestRun
+from batch_layer.run_hand_off import HandOff
 from batch_layer.schedule import IS_BUSY
 from hand_off import publish_log
 from hand_off.batch_folder import BatchFolder
@@ -121,6 +122,41 @@ def test_no_writer_waits_for_a_run_that_cannot_begin_yet(source: Source) -> None
     assert not source.views.reader.is_overtaken(), "a scheduled run is at work, perhaps for an hour"
     source.seen()
     assert source.views.reader.is_overtaken()
+
+
+def test_what_an_import_has_yet_to_send_counts_as_backlog(source: Source) -> None:
+    few = source.settings.model_copy(update={"overtake_behind_events": 1_000})
+    source.watch = BacklogWatch(few, clock=lambda: source.now)
+    assert source.seen() == []
+    source.views.runs.announce_load("import:1", 5_000, 60)
+    assert source.seen() == [("web", Action.OVERTAKE)]
+
+
+def test_a_run_that_overtakes_ends_after_the_import_that_is_at_work(source: Source) -> None:
+    stages: list[str] = []
+    source.views.runs.announce_load("import:1", 5_000, 60)
+
+    def report(stage: str, _done: int, _total: int) -> None:
+        stages.append(stage)
+        if len(stages) == 2:
+            source.views.runs.withdraw_load("import:1")
+
+    def kafka_end() -> Cut:
+        assert source.views.reader.events_to_come() is None, "else the run would hold a part of the import"
+        return END
+
+    hand_off = HandOff(source.folder, source.views, wait_s=5)
+    opening = hand_off.open(1, CATALOG.values(), report, kafka_end)
+    hand_off.end_announcement()
+    assert opening == Opening("overtake", END)
+    assert stages == ["waiting for the import to end"] * 2
+
+
+def test_a_run_overtakes_also_where_kafka_has_no_time_to_say_where_it_ends(source: Source) -> None:
+    hand_off = HandOff(source.folder, source.views, wait_s=5)
+    opening = hand_off.open(1, CATALOG.values(), lambda *_: None, lambda: {})
+    hand_off.end_announcement()
+    assert opening == Opening("overtake", END), "where the writer has seen it end"
 
 
 @pytest.mark.parametrize("lost", ["writer", "redis"])

@@ -534,6 +534,19 @@ def test_an_overtake_frees_memory_that_is_full(owned: Owned, redis: Redis) -> No
         assert owned.speed_views.runs.sweep(old) == 1
 
 
+def test_an_announced_import_ends_by_itself_or_by_its_own_withdrawal(owned: Owned, redis: Redis) -> None:
+    runs, reader = owned.speed_views.runs, owned.speed_views.reader
+    assert reader.events_to_come() is None
+    runs.announce_load("one:1", 300_000, 60)
+    assert reader.events_to_come() == 300_000
+    assert 0 < redis.pttl(owned.speed_views.layout.loading) <= 60_000
+    runs.announce_load("other:2", 7, 60)
+    runs.withdraw_load("one:1")
+    assert reader.events_to_come() == 7, "the other one is still at work"
+    runs.withdraw_load("other:2")
+    assert reader.events_to_come() is None
+
+
 def test_an_announced_overtake_ends_by_itself(owned: Owned, redis: Redis) -> None:
     assert not owned.speed_views.reader.is_overtaken()
     owned.speed_views.runs.announce(60)

@@ -65,6 +65,47 @@ def test_events_that_never_cease_to_pour_in_are_not_waited_for_without_end() -> 
     assert actions == sorted(actions, key=[Action.NONE, Action.WAIT, Action.OVERTAKE].index), "never back and forth"
 
 
+def import_seen(rate: int, *, until_s: int, speed: int = 2_000, total: int = 336_000) -> list[Sample]:
+    """An import that sends `rate` events a second and says what is to come, beside a speed layer of this rate."""
+    sent = [min(rate * at, total) for at in range(until_s)]
+    applied = [min(speed * at, sent[at]) for at in range(until_s)]
+    return [Sample(float(at), applied[at], sent[at], 0.0, total - sent[at]) for at in range(until_s)]
+
+
+@pytest.mark.parametrize(
+    ("seen", "action"),
+    [
+        pytest.param(import_seen(13_000, until_s=5), Action.OVERTAKE, id="it will take long, as three seconds show"),
+        pytest.param(import_seen(13_000, until_s=3), Action.NONE, id="not watched for long enough"),
+        pytest.param(import_seen(13_000, until_s=5, speed=13_000), Action.NONE, id="the speed layer keeps up"),
+        pytest.param(import_seen(13_000, until_s=5, speed=9_000), Action.NONE, id="it is fast enough"),
+        pytest.param(import_seen(13_000, until_s=9, speed=0), Action.NONE, id="its first micro-batch may take long"),
+        pytest.param(import_seen(13_000, until_s=12, speed=0), Action.OVERTAKE, id="it stands still"),
+        pytest.param(import_seen(5_000, until_s=5, total=40_000), Action.NONE, id="too few are to come"),
+        pytest.param([Sample(*each[:4]) for each in import_seen(13_000, until_s=5)], Action.NONE, id="nobody says so"),
+    ],
+)
+def test_an_import_that_says_what_is_to_come_is_judged_as_if_that_were_there(
+    seen: list[Sample], action: Action
+) -> None:
+    found = Backlog(LIMITS)
+    for sample in seen:
+        found.add(sample)
+        verdict = found.judge(20)
+    assert verdict.action == action
+
+
+def test_an_import_that_has_just_ended_is_not_waited_for() -> None:
+    found = Backlog(LIMITS)
+    for at in range(20):
+        found.add(Sample(float(at), 0, 17_000 * at, 0.0, 17_000 * (19 - at) if at < 19 else None))
+    assert found.judge(20).action == Action.OVERTAKE
+    without = Backlog(LIMITS)
+    for sample in found.samples:
+        without.add(sample._replace(to_come=None))
+    assert without.judge(20).action == Action.WAIT, "of others it is not known whether more comes"
+
+
 def test_while_it_is_waited_for_a_speed_layer_that_stands_still_changes_nothing() -> None:
     found = backlog(*YEAR)
     assert found.judge(20).action == Action.OVERTAKE

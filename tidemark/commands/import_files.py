@@ -33,6 +33,7 @@ from master_dataset.importer.sender import Sender, ensure_topic
 from master_dataset.kafka.positions import KafkaBehind, check_topic_id, logical_positions, read_positions
 from master_dataset.table import coverage
 from master_dataset.table.paths import table_path
+from tidemark.commands.import_load import Load, announced_load, total_bytes
 from tidemark.commands.import_wait import is_awaited, progress_of, wait_for_answers
 from tidemark.commands.options import Output, OutputOption
 from views.declarations import declared_by
@@ -122,9 +123,12 @@ def command(
 
     outcomes: list[ImportOutcome] = []
     try:
-        with Rejects(rejects, go_on=any(plan.is_known for plan in plans)) as rejected:
+        with (
+            Rejects(rejects, go_on=any(plan.is_known for plan in plans)) as rejected,
+            announced_load(settings, source, total_bytes([each.size for each in found.values()])) as load,
+        ):
             for plan in plans:
-                outcomes.append(plan.run(sender, rejected))
+                outcomes.append(plan.run(sender, rejected, load))
                 if outcomes[-1].state == INTERRUPTED:
                     break
         has_views = any(declarations.views_of(source))
@@ -188,15 +192,15 @@ class _Plan:
             self._journal = ImportJournal(home.root / "imports", found, source.name, format_, options)
         self.is_known = self._journal is not None and not again and self._journal.read() is not None
 
-    def run(self, sender: Callable[[], Sender], rejects: Rejects) -> ImportOutcome:
+    def run(self, sender: Callable[[], Sender], rejects: Rejects, load: Load) -> ImportOutcome:
         """Import it, unless it is done."""
         if self._journal is None:
-            return self._run(Start(), sender, rejects)
+            return self._run(Start(), sender, rejects, load)
         with self._journal.locked():
             start = find_start(self._journal.read(), self._found, again=self._again)
-            return self._run(start, sender, rejects)
+            return self._run(start, sender, rejects, load)
 
-    def _run(self, start: Start, sender: Callable[[], Sender], rejects: Rejects) -> ImportOutcome:
+    def _run(self, start: Start, sender: Callable[[], Sender], rejects: Rejects, load: Load) -> ImportOutcome:
         name, entry, began = self._found.name, start.entry, time.monotonic()
         with open_input(self._found) as stream, progress_bar(name, self._found.size) as show:
             reader = make_reader(self._source, self._options, stream.peek(), name)
@@ -206,13 +210,14 @@ class _Plan:
                 terminal.err.print(f"{name}: {start.note}.", highlight=False, markup=False)
             work = Import(
                 self._found, self._source, reader, stream, self._options.origin, start, self._journal,
-                sender(), rejects, show,
+                sender(), rejects, load.shown_by(show),
             )  # fmt: skip
             state = DONE
             try:
                 work.run()
             except Interrupted:
                 state = INTERRUPTED
+        load.finish_file(self._found.size or 0, work.tally.sent)
         sent_now = work.tally.sent - (entry.tally.sent if entry else 0)
         return ImportOutcome(name, reader.format, state, start.note, work.tally, sent_now, time.monotonic() - began)
 

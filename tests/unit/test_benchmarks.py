@@ -1,0 +1,90 @@
+"""The benchmarks' own parts: the page's head, the year of flights, and the lock of the peers' jars."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from importlib import import_module
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from infra.java.jars import locked_hashes
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture
+def load(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Import a module of the benchmarks as they import each other."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    return import_module
+
+
+def speed(ours_ms: float, peer_ms: float, ours_rate: float, peer_rate: float) -> dict[str, Any]:
+    return {
+        "latency_ms": {"Tidemark": {"500": [ours_ms, 1]}, "Flink": {"500": [peer_ms, 1]}},
+        "drained": {"Tidemark": ours_rate, "Flink": peer_rate},
+    }
+
+
+def test_page_says_where_tidemark_is_behind(load: Any) -> None:
+    standing = load("standing")
+    text = standing.section({"speed": speed(140, 7, 60_000, 30_000)})
+    behind, ahead = text.split("## Where Tidemark is level or ahead")
+    assert "| latency at 500 events/s, median | 140 ms | Flink: 7 ms | 20 |" in behind
+    assert "| a backlog of the speed layer | 60,000 events/s | Flink: 30,000 events/s | 0.5 |" in ahead
+
+
+def test_worst_comparison_comes_first(load: Any) -> None:
+    standing = load("standing")
+    times = [2.0, 9.0, 5.0]
+    results = {"speed": {"latency_ms": {"Tidemark": {"500": [90.0, 1]}}, "drained": {"Tidemark": 90.0}}}
+    results["speed"]["drained"] |= {f"peer {each}": 90.0 * each for each in times}
+    found = re.findall(r"\| (\d) \|", standing.section(results))
+    assert found == ["9", "5", "2"]
+
+
+@pytest.mark.parametrize("lacking", [{}, {"latency_ms": {}}, {"latency_ms": {"Tidemark": {"500": [1.0, 1]}}}])
+def test_result_that_lacks_figures_is_left_out(load: Any, lacking: dict[str, Any]) -> None:
+    standing = load("standing")
+    assert standing.comparisons({"speed": lacking, "archiver": {"rates": {}}}) == []
+
+
+def test_results_on_the_page_can_be_compared(load: Any) -> None:
+    """Names of figures that a benchmark changed would silently drop its comparisons."""
+    report, standing = load("report"), load("standing")
+    compared = {"serving", "collector", "archiver", "alerts", "startup", "speed"}
+    results = report.read_results()
+    assert [name for name in compared if not standing.comparisons({name: results[name]})] == []
+
+
+def test_year_of_flights_has_late_rows_and_duplicates(load: Any) -> None:
+    rows = list(load("bench_history").rows(4_000))
+    ids = Counter(row["flight_id"] for row in rows)
+    times = [row["event_time"] for row in rows]
+    assert len(ids) == 4_000
+    assert 15 < sum(count == 2 for count in ids.values()) < 80
+    assert max(ids.values()) == 2
+    assert sum(after < before for before, after in pairwise(times)) > 80
+    assert len({(row["origin"], row["carrier"]) for row in rows}) == 35
+    assert rows == list(load("bench_history").rows(4_000))
+
+
+def test_lock_of_the_peers_names_exactly_the_jars_of_their_ivy_xml() -> None:
+    dependencies = ElementTree.parse(BENCHMARKS / "peers" / "ivy.xml").findall("dependencies/dependency")  # noqa: S314
+    named = sorted(
+        f"{each.attrib['conf'].partition('->')[0]}/{each.attrib['name']}-{each.attrib['rev']}.jar"
+        for each in dependencies
+    )
+    assert named == sorted(locked_hashes(BENCHMARKS / "peers" / "jars.sha256"))
+    assert all(each.attrib["transitive"] == "false" for each in dependencies)
+
+
+def test_peers_without_a_compiler_are_refused_plainly(load: Any, tmp_path: Path) -> None:
+    peers = load("stream_peers")
+    with pytest.raises(peers.NoCompiler, match="has no javac; the peers need a JDK"):
+        peers.compiler_of(peers.Java(tmp_path, 17))
