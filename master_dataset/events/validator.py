@@ -59,7 +59,7 @@ def compile_validator(source: Source, *, only: tuple[str, ...] = ()) -> Check:
     return validate
 
 
-def _compile(source: Source, only: tuple[str, ...]) -> Callable[[Any], bool]:
+def _compile(source: Source, only: tuple[str, ...] = ()) -> Callable[[Any], bool]:
     roles = {source.id_field: ID, source.time_field: EVENT_TIME}
     checks: list[Check] = []
     fields = [(field.name, roles.get(field.name, field.type)) for field in _along(source.schema, only)]
