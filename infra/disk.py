@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
+
+SYNCED_AT_ONCE = 8
 
 
 class FileStamp(NamedTuple):
@@ -36,6 +40,16 @@ def sync_file(path: Path) -> None:
         if each == path or each.exists():
             with each.open("rb") as file:
                 os.fsync(file.fileno())
+
+
+def sync_files(paths: Sequence[Path]) -> None:
+    """The same for several files. Several at a time: a disk serves them together."""
+    if len(paths) == 1:
+        sync_file(paths[0])
+        return
+    with ThreadPoolExecutor(SYNCED_AT_ONCE, "sync") as pool:
+        for _ in pool.map(sync_file, paths):  # raises what a thread raised
+            pass
 
 
 def sync_folder(path: Path) -> None:

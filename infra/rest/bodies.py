@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from infra.rest.inflate import NotGzip, inflate
 from infra.rest.problems import Problem
@@ -75,7 +75,12 @@ async def _receive(request: Request, limits: BodyLimits, charge: Callable[[int],
         raise _too_large(limits, f"it has {declared}")
     parts = []
     size = 0
-    async for part in request.stream():
+    has_more = True
+    while has_more:  # as in Request.stream, which takes twice the time
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        part, has_more = message.get("body", b""), message.get("more_body", False)
         size += len(part)
         if size > limits.size:
             raise _too_large(limits, "it has more")

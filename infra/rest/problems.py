@@ -67,6 +67,11 @@ class Problem(Exception):
         return Response(self.to_json(), self.status, self.headers, MEDIA_TYPE)
 
 
+def disconnected() -> Problem:
+    """The client is gone before its request was complete; this only ends the request quietly."""
+    return Problem(400, "disconnected", "The connection was closed before the body was complete.")
+
+
 def install_problems(app: FastAPI) -> None:
     """Let `app` answer every error as a problem: ours, FastAPI's own (404, 405, 422) and the unforeseen."""
     app.add_exception_handler(Problem, _on_problem)
@@ -107,8 +112,7 @@ async def _on_invalid_request(_request: Request, error: Exception) -> Response:
 
 
 async def _on_disconnect(_request: Request, _error: Exception) -> Response:
-    """The client is gone; this only ends the request quietly."""
-    return Problem(400, "disconnected", "The connection was closed before the body was complete.").response()
+    return disconnected().response()
 
 
 async def _on_bug(request: Request, error: Exception) -> Response:

@@ -45,6 +45,7 @@ def main() -> int:
         access_log=False,
         log_level="warning",
         server_header=False,
+        proxy_headers=False,  # nothing here depends on the client's address
         timeout_graceful_shutdown=int(settings.collector_ack_timeout_s) + 1,
     )
     return 0

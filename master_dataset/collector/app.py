@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any
 
 import structlog
@@ -29,7 +30,8 @@ from infra.threads import Threads
 from infra.version import VERSION
 from master_dataset.collector.context import Collector
 from master_dataset.collector.dead_letters import dead_routes
-from master_dataset.collector.events import event_routes
+from master_dataset.collector.direct_events import DirectEvents
+from master_dataset.collector.events import event_routes, store
 from master_dataset.collector.free_disk import FreeDisk
 from master_dataset.collector.kafka_rest.admin import admin_routes
 from master_dataset.collector.kafka_rest.consume import consuming_routes
@@ -125,6 +127,8 @@ def create_app(settings: Settings, declarations: Declarations) -> FastAPI:
     add_health(app, lambda: _ready(probe, has_topics, disk), "/healthz")
     registry.register(KeyMetrics(settings.home))
     add_metrics(app, access, lambda: registry)
+    paths = {f"/events/{name}": name for name in declarations.sources}
+    app.add_middleware(DirectEvents, store=partial(store, collector), sources=paths)
     app.add_middleware(ResponseCounter, count=collector.metrics.count_response)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]  # FastAPI's own way to change it
     return app

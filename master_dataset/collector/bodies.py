@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from starlette.requests import Request
@@ -13,7 +14,7 @@ from infra.rest.problems import Problem
 from infra.threads import P, T, Threads
 from master_dataset.collector.limits import BYTES_PER_DELIMITER, BYTES_PER_RECORD, Charge, Limits
 from master_dataset.errors import InvalidEvent
-from master_dataset.events.strict_json import parse_json
+from master_dataset.events.strict_json import parse_json, parse_list_with_texts
 
 LARGE_BODY = 1 << 20
 """Bodies of this size and above are parsed in a thread: on the event loop, other requests would wait."""
@@ -42,8 +43,20 @@ def parse_within(body: bytes, limits: BodyLimits) -> Any:
 
 def parse_body(body: bytes) -> Any:
     """The JSON in a body, whatever Content-Type says."""
-    try:
+    with _as_problem():
         return parse_json(body)
+
+
+def parse_events(body: bytes, max_texts: int) -> tuple[list[Any], Sequence[bytes | None]]:
+    """The events in a body that is one JSON value, with the texts of at most `max_texts` of them."""
+    with _as_problem():
+        return parse_list_with_texts(body, max_texts)
+
+
+@contextmanager
+def _as_problem() -> Iterator[None]:
+    try:
+        yield
     except InvalidEvent as error:
         raise invalid_body(error.where, error.reason, status=400) from None
     except ValueError as error:  # nothing known raises it; if something does, the body is at fault

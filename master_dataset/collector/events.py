@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any
 
@@ -14,7 +14,7 @@ from starlette.responses import Response
 from infra.failpoints import reach
 from infra.rest.problems import Problem
 from infra.rest.responses import json_response
-from master_dataset.collector.bodies import beside_loop, check_batch, check_density, parse_body, read_body
+from master_dataset.collector.bodies import beside_loop, check_batch, check_density, parse_events, read_body
 from master_dataset.collector.context import Collector
 from master_dataset.collector.kafka_rest.produce import ACKS_PARAMETER
 from master_dataset.collector.limits import Charge, Limits
@@ -24,8 +24,11 @@ from master_dataset.collector.producer import Acks, Refusal
 from master_dataset.collector.reserved import check_writable
 from master_dataset.errors import InvalidEvent
 from master_dataset.events.envelope import PreparedEvent, parse_json, prepare_event
+from master_dataset.events.strict_json import parse_with_text
 from views.source import Source
 
+Texts = Sequence[bytes | None]
+"""What `dump_json` writes for each event, where parsing it has shown that."""
 EVENTS = {
     "parameters": [
         {
@@ -61,32 +64,37 @@ def event_routes(collector: Collector) -> APIRouter:
         200: all are stored. 207: some were not valid and are not stored. 422: none was valid. 503: Kafka did not
         acknowledge in time; they may be stored or not, and a retry with the same ids counts each once.
         """
-        declared = collector.allow(request, "produce").source(source)
-        check_writable(collector.declarations, declared.topic)
-        parameters = query(request)
-        acks, is_atomic = acks_of(parameters), flag("atomic", parameters.get("atomic", ""))
-        with collector.budget.charge() as charge:
-            body = await read_body(request, collector.limits.of_body, charge, collector.parsing)
-            content_type = request.headers.get("content-type", "")
-            prepared = await beside_loop(
-                collector.parsing, body, _read_and_prepare, collector, declared, body, content_type, charge
-            )
-            return await _store(collector, declared, prepared, acks, is_atomic=is_atomic)
+        return await store(collector, source, request)
 
     return routes
+
+
+async def store(collector: Collector, source: str, request: Request) -> Response:
+    """Store the events in a request."""
+    declared = collector.allow(request, "produce").source(source)
+    check_writable(collector.declarations, declared.topic)
+    parameters = query(request)
+    acks, is_atomic = acks_of(parameters), flag("atomic", parameters.get("atomic", ""))
+    with collector.budget.charge() as charge:
+        body = await read_body(request, collector.limits.of_body, charge, collector.parsing)
+        content_type = request.headers.get("content-type", "")
+        prepared = await beside_loop(
+            collector.parsing, body, _read_and_prepare, collector, declared, body, content_type, charge
+        )
+        return await _store(collector, declared, prepared, acks, is_atomic=is_atomic)
 
 
 def _read_and_prepare(
     collector: Collector, source: Source, body: bytes, content_type: str, charge: Charge
 ) -> list[PreparedEvent | InvalidEvent]:
     """From bytes to what Kafka gets, in one go: what was parsed is far larger, and lives no longer than this."""
-    events = read_events(body, content_type, collector.limits)
+    events, texts = read_events(body, content_type, collector.limits)
     check_batch(len(events), collector.limits, charge)
-    return _prepare(source, collector.validators[source.name], events, collector.limits.event)
+    return _prepare(source, collector.validators[source.name], events, texts, collector.limits.event)
 
 
-def read_events(body: bytes, content_type: str, limits: Limits) -> list[Any]:
-    """The events in a body, parsed; a line of NDJSON that is not JSON is its InvalidEvent.
+def read_events(body: bytes, content_type: str, limits: Limits) -> tuple[list[Any], Texts]:
+    """The events in a body, parsed, and their texts; a line of NDJSON that is not JSON is its InvalidEvent.
 
     NDJSON is recognized by its Content-Type, or by a first line that is a complete JSON object and more lines after it.
     Of too many lines only one too many is read.
@@ -94,9 +102,9 @@ def read_events(body: bytes, content_type: str, limits: Limits) -> list[Any]:
     check_density(body, limits.of_body)
     if "ndjson" in content_type or "jsonl" in content_type or _looks_like_lines(body):
         lines = ((number, line) for number, line in enumerate(io.BytesIO(body), 1) if line.strip())
-        return [_read_line(number, line.rstrip(b"\n")) for number, line in islice(lines, limits.batch + 1)]
-    found = parse_body(body)
-    return found if isinstance(found, list) else [found]
+        found = [_read_line(number, line.rstrip(b"\n")) for number, line in islice(lines, limits.batch + 1)]
+        return [event for event, _text in found], [text for _event, text in found]
+    return parse_events(body, limits.batch)
 
 
 def _looks_like_lines(body: bytes) -> bool:
@@ -110,26 +118,26 @@ def _looks_like_lines(body: bytes) -> bool:
     return True
 
 
-def _read_line(number: int, line: bytes) -> Any:
+def _read_line(number: int, line: bytes) -> tuple[Any, bytes | None]:
     try:
-        return parse_json(line)
+        return parse_with_text(line)
     except InvalidEvent as error:
         where = error.where.removeprefix("line 1 ")
-        return InvalidEvent(f"line {number} {where}".rstrip(), error.reason)
+        return InvalidEvent(f"line {number} {where}".rstrip(), error.reason), None
     except ValueError as error:  # as in parse_body
-        return InvalidEvent(f"line {number}", f"this cannot be read: {error}")
+        return InvalidEvent(f"line {number}", f"this cannot be read: {error}"), None
 
 
 def _prepare(
-    source: Source, validate: Callable[[Any], None], events: list[Any], largest: int
+    source: Source, validate: Callable[[Any], None], events: list[Any], texts: Texts, largest: int
 ) -> list[PreparedEvent | InvalidEvent]:
     """Each event as Kafka gets it, or what is wrong with it."""
     prepared: list[PreparedEvent | InvalidEvent] = []
-    for event in events:
+    for event, text in zip(events, texts, strict=True):
         try:
             if type(event) is not InvalidEvent:
                 validate(event)
-                event = prepare_event(source, event)
+                event = prepare_event(source, event, text=text)
         except InvalidEvent as error:
             event = error
         except ValueError as error:  # as in parse_body

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 
 from infra.rest.bodies import BodyLimits
 from infra.rest.problems import Problem
@@ -40,12 +39,12 @@ class Limits:
             body_timeout_s=settings.collector_body_timeout_s,
         )
 
-    @property
+    @cached_property
     def of_body(self) -> BodyLimits:
         """The limits of one body."""
         return BodyLimits(self.body, self.body_timeout_s, "collector_max_body_mb", "Nothing was stored.")
 
-    @property
+    @cached_property
     def of_small_body(self) -> BodyLimits:
         """The limits of a body that has no records."""
         size = min(self.body, MAX_SMALL_BODY)
@@ -63,14 +62,9 @@ class Budget:
         self.held = 0
         self.lock = threading.Lock()
 
-    @contextmanager
-    def charge(self) -> Iterator[Charge]:
-        """A request's share, given back when it ends."""
-        share = Charge(self)
-        try:
-            yield share
-        finally:
-            share.end()
+    def charge(self) -> Charge:
+        """A request's share, for a `with` statement: given back when it ends."""
+        return Charge(self)
 
 
 class Charge:
@@ -80,6 +74,12 @@ class Charge:
         self.budget = budget
         self.held = 0
         self._has_ended = False
+
+    def __enter__(self) -> Charge:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.end()
 
     def add(self, size: int) -> None:
         """Charge more, or raise the problem 429.

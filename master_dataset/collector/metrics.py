@@ -33,6 +33,9 @@ class CollectorMetrics:
         self._responses = Counter(
             "tidemark_collector_responses", "Responses by HTTP status.", ["status"], registry=registry
         )
+        # `labels` looks for the counter of a label each time, with a lock.
+        self._stored_of: dict[str, Counter] = {}
+        self._responses_of: dict[int, Counter] = {}
         Gauge(
             "tidemark_collector_unacknowledged_bytes", "Bytes that the collector holds and Kafka has not acknowledged.",
             registry=registry,
@@ -41,9 +44,11 @@ class CollectorMetrics:
 
     def count(self, topics: Sequence[str] | str, outcomes: Sequence[Outcome]) -> None:
         """What became of records, each of its topic, or all of one."""
-        refused = [index for index, outcome in enumerate(outcomes) if isinstance(outcome, Refusal)]
+        refused = [index for index, outcome in enumerate(outcomes) if type(outcome) is Refusal]
         if isinstance(topics, str):
             self._count_stored(topics, len(outcomes) - len(refused))
+            if not refused:
+                return
             kinds: Iterable[tuple[str, str]] = ((topics, _kind(outcomes[index])) for index in refused)
         else:
             tally = Tally(topics)
@@ -61,11 +66,17 @@ class CollectorMetrics:
 
     def count_response(self, status: int) -> None:
         """One more response."""
-        self._responses.labels(str(status)).inc()
+        counter = self._responses_of.get(status)
+        if counter is None:
+            counter = self._responses_of[status] = self._responses.labels(str(status))
+        counter.inc()
 
     def _count_stored(self, topic: str, count: int) -> None:
         if count:
-            self._stored.labels(topic).inc(count)
+            counter = self._stored_of.get(topic)
+            if counter is None:
+                counter = self._stored_of[topic] = self._stored.labels(topic)
+            counter.inc(count)
 
 
 class _DiskMetrics(Collector):

@@ -73,15 +73,20 @@ class _Delivery:
         location = (message.partition(), offset if offset is not None and offset >= 0 else None, message.timestamp()[1])
         self.outcomes[index] = tuple.__new__(Ack, location)  # as Ack(*location), in a third of the time
         self.missing -= 1
-        if not self.missing and not self.done.done():
-            self.done.set_result(None)
+        if not self.missing:
+            self.end()
 
     def refuse(self, index: int, error: KafkaError) -> None:
         """Note that this record was not stored."""
         self.outcomes[index] = Refusal(error.code(), error.str())
         self.refusals += 1
         self.missing -= 1
-        if not self.missing and not self.done.done():
+        if not self.missing:
+            self.end()
+
+    def end(self) -> None:
+        """Wake whoever waits for the outcomes."""
+        if not self.done.done():
             self.done.set_result(None)
 
     def refused_with(self, *codes: int) -> list[int]:
@@ -101,6 +106,13 @@ def _reason(error: KafkaException | BufferError) -> KafkaError:
         return KafkaError(KafkaError._QUEUE_FULL)
     reason: KafkaError = error.args[0]
     return reason
+
+
+def _refused_alone(error: KafkaError) -> KafkaError:
+    """The error of one record of a batch, with the text that `produce` gives it."""
+    if error.code() == KafkaError._QUEUE_FULL:
+        return KafkaError(KafkaError._QUEUE_FULL)
+    return KafkaError(error.code(), error.str().replace("Message failed:", "Unable to produce message:", 1))
 
 
 class AckedProducer:
@@ -141,13 +153,20 @@ class AckedProducer:
         """The same for keys and values (the third member is ignored) of one topic: the hot path."""
 
         def produce(producer: Producer, delivery: _Delivery, only: Sequence[int]) -> None:
-            put, acknowledge = producer.produce, delivery.acknowledge
-            for position, index in enumerate(only):
-                key, value, _ = pairs[index]
-                try:
-                    put(topic, value, key, on_delivery=partial(acknowledge, position))
-                except (KafkaException, BufferError) as error:
+            messages: list[dict[str, Any]] = [
+                {"key": key, "value": value, "callback": partial(delivery.acknowledge, position)}
+                for position, (key, value, _) in enumerate(map(pairs.__getitem__, only))
+            ]
+            try:
+                if producer.produce_batch(topic, messages) == len(messages):
+                    return
+            except (KafkaException, BufferError) as error:  # before the first was queued
+                for position in range(len(only)):
                     delivery.refuse(position, _reason(error))
+                return
+            for position, message in enumerate(messages):
+                if "_error" in message:  # of those that were not queued
+                    delivery.refuse(position, _refused_alone(message["_error"]))
 
         return await self._send(produce, len(pairs), acks, lambda _index: True)
 
@@ -157,6 +176,8 @@ class AckedProducer:
         if not size:
             return []
         delivery = await self._deliver(produce, range(size), acks)
+        if not delivery.refusals:
+            return delivery.outcomes
         # A topic or partition that is newer than what librdkafka knows was refused before anything was sent.
         if stale := delivery.refused_with(KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC):
             with suppress(KafkaException):
@@ -190,12 +211,11 @@ class AckedProducer:
         produce(self._producer(acks), delivery, only)
         self._pending += 1
         self._pump_fast()
+        deadline = asyncio.get_running_loop().call_later(self._ack_timeout_s + GRACE_S, delivery.end)
         try:
-            async with asyncio.timeout(self._ack_timeout_s + GRACE_S):
-                await delivery.done
-        except TimeoutError:
-            pass  # what is still UNANSWERED says so
+            await delivery.done  # what is UNANSWERED at the deadline says so
         finally:
+            deadline.cancel()
             self._pending -= 1
         if delivery.refused_with(KafkaError._FATAL):
             self._retire(acks)

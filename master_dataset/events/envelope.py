@@ -40,13 +40,19 @@ class PreparedEvent(NamedTuple):
     event_id: str
 
 
-def prepare_event(source: Source, event: Mapping[str, Any], key: bytes | None = None) -> PreparedEvent:
-    """A valid event as a Kafka record. An id is made where it has none; without a key the id is the key."""
+def prepare_event(
+    source: Source, event: Mapping[str, Any], key: bytes | None = None, *, text: bytes | None = None
+) -> PreparedEvent:
+    """A valid event as a Kafka record. An id is made where it has none; without a key the id is the key.
+
+    `text` is what `dump_json` writes for the event, if that is known.
+    """
     event_id = event.get(source.id_field)
     if event_id is None:
         event_id = new_event_id()
         event = {source.id_field: event_id, **{name: value for name, value in event.items() if name != source.id_field}}
-    value = orjson.dumps(event, dump_decimal)
+        text = None
+    value = orjson.dumps(event, dump_decimal) if text is None else text
     if len(value) > MAX_NAME_CHARACTERS:
         _check_names(event)
     parts = (event_id.encode() if key is None else key, value, event_id)

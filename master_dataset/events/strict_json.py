@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -19,29 +20,44 @@ _WHITESPACE = b" \t\r\n"
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _LONG_NUMBER = re.compile(rb"[0-9][0-9.]{15,}(?:[eE][+-]?[0-9]+)?|[eE]-[0-9]{3,}")
 _INT64 = 2**63
+MAX_DEPTH = 64
 MAX_NUMBER_CHARACTERS = 1000
 """Spark's JSON reader takes no longer ones."""
 
 
-def parse_json(data: bytes, *, max_depth: int = 64) -> Any:
+def parse_json(data: bytes, *, max_depth: int = MAX_DEPTH) -> Any:
     """The one JSON value in `data`, or InvalidEvent that says where and why.
 
     Refused beyond the grammar: a byte order mark, bytes that are not UTF-8, lone surrogates, NaN and Infinity, a key
     twice in one object, nesting deeper than `max_depth`. A number that neither a 64-bit integer nor a double holds
     as it is written comes back as a Decimal; `dump_json` writes all of it back.
     """
-    try:
-        value = orjson.loads(data)
-    except orjson.JSONDecodeError as error:
-        raise _explained(data, error) from None
-    _check_depth(data, value, max_depth)
-    dumped = orjson.dumps(value)
-    if dumped == data or dumped.translate(None, _WHITESPACE) == data.translate(None, _WHITESPACE):
-        return value  # written back the same: no key was dropped and no number rounded
-    # An escaped quote is the one thing that could hide a dropped key from this count.
-    if dumped.count(b'"') == data.count(b'"') and b"\\u0022" not in data and _keeps_numbers(data):
-        return value
-    return _parse_exactly(data)
+    value = _load(data, max_depth)
+    return value if _is_kept_whole(data, orjson.dumps(value)) else _parse_exactly(data)
+
+
+def parse_with_text(data: bytes) -> tuple[Any, bytes | None]:
+    """As `parse_json`, with what `dump_json` writes for the value; None where that is not known.
+
+    The comparison needs the text anyway. Whoever stores it should not write it a second time.
+    """
+    value = _load(data)
+    text = orjson.dumps(value)
+    return (value, text) if _is_kept_whole(data, text) else (_parse_exactly(data), None)
+
+
+def parse_list_with_texts(data: bytes, max_texts: int) -> tuple[list[Any], Sequence[bytes | None]]:
+    """The same for each element of an array, up to `max_texts` of them; any other value is the only element."""
+    value = _load(data)
+    is_list = type(value) is list
+    if is_list and len(value) <= max_texts:
+        texts = list(map(orjson.dumps, value))
+        if _is_kept_whole(data, b"[%b]" % b",".join(texts)):
+            return value, texts
+    elif _is_kept_whole(data, text := orjson.dumps(value)):
+        return (value, [None] * len(value)) if is_list else ([value], [text])
+    exact = _parse_exactly(data)
+    return (exact, [None] * len(exact)) if is_list else ([exact], [None])
 
 
 def dump_json(value: object) -> bytes:
@@ -54,6 +70,23 @@ def dump_decimal(value: object) -> orjson.Fragment:
     if isinstance(value, Decimal) and value.is_finite():
         return orjson.Fragment(str(value).encode())
     raise TypeError(f"{value!r} has no JSON form")
+
+
+def _load(data: bytes, max_depth: int = MAX_DEPTH) -> Any:
+    try:
+        value = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise _explained(data, error) from None
+    _check_depth(data, value, max_depth)
+    return value
+
+
+def _is_kept_whole(data: bytes, dumped: bytes) -> bool:
+    """Whether nothing was lost between the bytes that were read and those that orjson writes for what it read."""
+    if dumped == data or dumped.translate(None, _WHITESPACE) == data.translate(None, _WHITESPACE):
+        return True  # written back the same: no key was dropped and no number rounded
+    # An escaped quote is the one thing that could hide a dropped key from this count.
+    return dumped.count(b'"') == data.count(b'"') and b"\\u0022" not in data and _keeps_numbers(data)
 
 
 def _explained(data: bytes, error: orjson.JSONDecodeError) -> InvalidEvent:

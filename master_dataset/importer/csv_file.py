@@ -6,25 +6,19 @@ import csv
 import difflib
 from collections.abc import Iterator
 from datetime import tzinfo
-from typing import Any, NamedTuple
+from typing import Any
 
 from master_dataset.errors import InvalidEvent
+from master_dataset.events.envelope import PreparedEvent
+from master_dataset.importer.csv_encoder import Column, CsvEncoder, encoder_of
 from master_dataset.importer.errors import UnusableInput
 from master_dataset.importer.formats import ImportFormat, decoded
 from master_dataset.importer.lines import MAX_LINE_BYTES
-from master_dataset.importer.values import Convert, converter
+from master_dataset.importer.values import converter
 from views.field_types import Field, FieldType
 from views.source import Source
 
 DELIMITERS = (",", ";", "\t", "|")
-
-
-class _Column(NamedTuple):
-    """Where a cell goes: `properties.url` is the path ("properties", "url")."""
-
-    name: str
-    path: tuple[str, ...]
-    convert: Convert
 
 
 class CsvReader:
@@ -39,7 +33,8 @@ class CsvReader:
         self._zone = zone
         self._delimiter = delimiter
         self._ignore_unknown = ignore_unknown
-        self._columns: list[_Column | None] | None = None
+        self._columns: list[Column | None] | None = None
+        self._encoder: CsvEncoder | None = None
         self.context = b""
 
     def is_event(self, raw: bytes) -> bool:
@@ -48,6 +43,7 @@ class CsvReader:
             return False
         if self._columns is None:
             self._columns = self._read_header(raw)
+            self._encoder = encoder_of(self._source, self._columns)
             self.context = raw
             return False
         return True
@@ -66,15 +62,21 @@ class CsvReader:
                     raise InvalidEvent(column.name, error.reason) from None
         return event
 
+    def encode(self, raw: bytes, event_id: str) -> PreparedEvent | None:
+        """The event in a record as Kafka gets it, quicker than by `read`; None where only `read` can decide."""
+        return None if self._encoder is None else self._encoder.encode(self._cells(raw), event_id)
+
     def _cells(self, raw: bytes) -> list[str]:
         text = decoded(raw)
+        if '"' not in text and "\r" not in text:
+            return text.split(self._delimiter)
         try:
             rows = list(csv.reader([text], delimiter=self._delimiter, strict=True))
         except csv.Error as error:
             raise InvalidEvent("", f"this is not CSV: {_explained(str(error))}") from None
         return rows[0]
 
-    def _read_header(self, raw: bytes) -> list[_Column | None]:
+    def _read_header(self, raw: bytes) -> list[Column | None]:
         try:
             text = decoded(raw)
             self._delimiter = self._delimiter or guess_delimiter(text)
@@ -92,7 +94,7 @@ class CsvReader:
                 f"It has: {', '.join(self._types)}."
             )
         return [
-            _Column(name, tuple(name.split(".")), converter(self._types[name], self._zone))
+            Column(name, tuple(name.split(".")), self._types[name], converter(self._types[name], self._zone))
             if name in self._types
             else None
             for name in names

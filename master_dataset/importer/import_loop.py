@@ -12,6 +12,7 @@ from types import FrameType
 
 from master_dataset.errors import InvalidEvent
 from master_dataset.events.envelope import PreparedEvent, compile_validator, prepare_event
+from master_dataset.importer.csv_file import CsvReader
 from master_dataset.importer.errors import UnreadableInput
 from master_dataset.importer.formats import FormatReader, ImportFormat
 from master_dataset.importer.inputs import HashedStream, Input
@@ -55,6 +56,7 @@ class Import:
         self._position, self._line = (before.position, before.line) if before else (0, 0)
         self._validate = compile_validator(self.source)
         self._id_field = self.source.id_field
+        self._encode = self.reader.encode if isinstance(self.reader, CsvReader) else None
 
     def run(self) -> None:
         """Send every line after the start. Whatever ends it early, the journal tells no more than what is stored."""
@@ -122,6 +124,8 @@ class Import:
     def _prepare(self, raw: bytes, event_id: str) -> PreparedEvent:
         try:
             _check_bytes(raw)
+            if self._encode is not None and (encoded := self._encode(raw, event_id)) is not None:
+                return encoded
             event = self.reader.read(raw)
             self._validate(event)
             if event.get(self._id_field) is None:

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 
-from infra.disk import sync_file, sync_folder
+from infra.disk import sync_file, sync_files, sync_folder
 from infra.failpoints import reach
 from infra.lease import LeaseHeld, PosixLeases, parse_holder
 from infra.locks import hold, holder_of_lock
@@ -188,8 +188,7 @@ def append(
     # Step 2. Data on the disk before the commit that promises it. Delta itself never calls fsync.
     reach("archiver.files_written")
     names = [written.apply(i).path() for i in range(written.size())]
-    for name in names:
-        sync_file(path / name)
+    sync_files([path / name for name in names])
     sync_folder(path)
     check(names)
     # Step 3. Rows, offsets and proof become visible together. The sequence number lets a second writer fail here.

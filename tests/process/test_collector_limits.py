@@ -10,11 +10,13 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.types import Receive, Scope, Send
 
 from infra.rest.access_keys import SCOPES, add_key, read_keys, rotate_key
 from infra.rest.problems import Problem
 from infra.settings import load_settings
 from master_dataset.collector.app import create_app
+from master_dataset.collector.direct_events import DirectEvents
 from master_dataset.collector.permissions import Permissions
 from master_dataset.collector.reserved import check_writable
 from views.aggregates import Count
@@ -196,3 +198,69 @@ def test_an_old_secret_and_an_expired_key_are_401_and_say_why(ask: Ask, tmp_path
     answer = ask(short, "GET", "/produce/orders/x")
     assert problem(answer) == (401, "not-authorized")
     assert "the key 'short' expired at" in answer.json()["detail"]
+
+
+# ---- the short way of events -------------------------------------------------
+
+REQUESTS: tuple[dict[str, Any], ...] = (
+    {"content": b""},
+    {"content": b"{"},
+    {"content": b'{"a":1,"a":2}'},
+    {"content": b"[1, 2]"},
+    {"content": b"[]", "params": {"acks": "some"}},
+    {"content": b"{}", "params": {"atomic": "perhaps"}},
+    {"content": b"{}", "headers": {"Content-Encoding": "br"}},
+    {"content": b"no gzip", "headers": {"Content-Encoding": "gzip"}},
+    {"content": b'{"event_id": 7}\n{"event_time": "soon"}\n', "headers": {"Content-Type": "application/x-ndjson"}},
+    {"content": b"{}", "headers": {"Authorization": "Bearer wrong"}},
+    {"content": b'{"event_id": 7}', "headers": {"Origin": "http://elsewhere", "Authorization": "Basic YTpi"}},
+    {"content": b"{" * 100},
+    {"content": b"[" + b"{}," * 10_001 + b"{}]"},
+)
+
+
+@pytest.mark.parametrize("request_", REQUESTS, ids=lambda request: str(request["content"][:20]))
+def test_the_short_way_of_events_answers_as_the_route(
+    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request_: dict[str, Any]
+) -> None:
+    taken = []
+
+    async def note_and_store(self: DirectEvents, scope: Scope, receive: Receive, send: Send) -> None:
+        taken.append(scope["path"] in self._sources)
+        await serve(self, scope, receive, send)
+
+    serve = DirectEvents.__call__
+    monkeypatch.setattr(DirectEvents, "__call__", note_and_store)
+    secret = add_key(tmp_path, "all", SCOPES)
+    short = ask(secret, "POST", "/events/web", **request_)
+    monkeypatch.setattr(DirectEvents, "__call__", lambda self, *rest: self._app(*rest))
+    by_route = ask(secret, "POST", "/events/web", **request_)
+    assert taken == [True]
+    assert problem(short)[0] >= 400
+    assert (short.status_code, short.headers, short.content) == (
+        by_route.status_code,
+        by_route.headers,
+        by_route.content,
+    )
+
+
+def test_an_unforeseen_error_on_the_short_way_is_counted_and_answered_as_a_bug(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("unforeseen")
+
+    monkeypatch.setattr("master_dataset.collector.events.check_writable", fail)
+    secret = add_key(tmp_path, "all", SCOPES)
+    app = create_app(load_settings(home=tmp_path, kafka_bootstrap="127.0.0.1:1"), declarations)
+
+    async def send() -> tuple[httpx.Response, httpx.Response]:
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+        headers = {"Authorization": f"Bearer {secret}"}
+        async with httpx.AsyncClient(transport=transport, base_url="http://test", headers=headers) as client:
+            return await client.post("/events/web", json={}), await client.get("/metrics")
+
+    failed, metrics = asyncio.run(send())
+    assert problem(failed) == (500, "bug")
+    counted = next(line for line in metrics.text.splitlines() if 'status="500"' in line and "responses" in line)
+    assert counted.endswith(" 1.0")

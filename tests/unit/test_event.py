@@ -6,6 +6,7 @@ import json
 import math
 import string
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from decimal import Decimal
 from typing import Any
@@ -16,7 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from master_dataset.events.envelope import InvalidEvent, compile_validator, new_event_id, parse_json, prepare_event
-from master_dataset.events.strict_json import dump_json
+from master_dataset.events.strict_json import dump_json, parse_list_with_texts, parse_with_text
 from tests.tiers import times
 from views.source import Source
 
@@ -52,6 +53,68 @@ def test_every_json_value_is_read_as_the_standard_library_reads_it(value: Any) -
         json.dumps(value, indent=2, ensure_ascii=False).encode(),
     ):
         assert parse_json(data) == value
+
+
+NOT_PLAIN = (
+    b'{"a":1,"a":1}',
+    b'{"n":1e400}',
+    b'{"n":0.10000000000000000001}',
+    b'{"n":18446744073709551616}',
+    b'{"n":1.50}',
+    rb'{"a":"\u0022","a":"\u00e9"}',
+    b'{"a":1}x',
+    b'"\xff"',
+    b"[" * 63 + b"]" * 63,
+    b"[" * 64 + b"]" * 64,
+    b"",
+)
+written = st.sampled_from(NOT_PLAIN) | st.builds(
+    lambda value, form: form(value),
+    json_values,
+    st.sampled_from(
+        (orjson.dumps, lambda value: json.dumps(value).encode(), lambda value: json.dumps(value, indent=1).encode())
+    ),
+)
+
+
+def read_or_refused(read: Callable[[bytes], Any], data: bytes) -> Any:
+    try:
+        return read(data)
+    except InvalidEvent as error:
+        return "refused", error.where, error.reason
+
+
+@given(written)
+def test_a_text_beside_a_value_is_what_would_be_written_for_it(data: bytes) -> None:
+    alone, both = read_or_refused(parse_json, data), read_or_refused(parse_with_text, data)
+    if both[0] == "refused":
+        assert both == alone
+    else:
+        assert both[0] == alone
+        assert both[1] in (None, dump_json(alone))
+
+
+@given(st.lists(written, max_size=5), st.sampled_from((b",", b" , ")), st.integers(0, 4))
+def test_texts_beside_a_list_are_what_would_be_written_for_its_elements(
+    parts: list[bytes], comma: bytes, max_texts: int
+) -> None:
+    for data in (b"[" + comma.join(parts) + b"]", b"".join(parts)):
+        alone = read_or_refused(parse_json, data)
+        both = read_or_refused(lambda each: parse_list_with_texts(each, max_texts), data)
+        if isinstance(both, tuple) and both[0] == "refused":
+            assert both == alone
+            continue
+        values, texts = both
+        assert values == (alone if isinstance(alone, list) else [alone])
+        assert len(texts) == len(values)
+        assert all(text is None or text == dump_json(value) for value, text in zip(values, texts, strict=True))
+
+
+def test_an_array_as_producers_write_it_comes_with_its_texts() -> None:
+    data = b'[{"event_id":"a","d":1.5}, {"event_id":"b"}]'
+    assert parse_list_with_texts(data, 2)[1] == [b'{"event_id":"a","d":1.5}', b'{"event_id":"b"}']
+    assert parse_list_with_texts(data, 1)[1] == [None, None]
+    assert parse_with_text(b'{"event_id": "a"}') == ({"event_id": "a"}, b'{"event_id":"a"}')
 
 
 @given(st.lists(st.tuples(st.text(string.ascii_letters + '"\\ é', max_size=3), json_values), min_size=1, max_size=6))
