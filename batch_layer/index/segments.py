@@ -19,8 +19,10 @@ from datasketches import hll_sketch, hll_union, tgt_hll_type
 
 from batch_layer.index.state_columns import blobs_of, bytes_of, gather, places_of
 from views.aggregates.algebra import Algebra
-from views.aggregates.counting import AverageAlgebra, CountAlgebra, ExactVariance, SumAlgebra
+from views.aggregates.counting import AverageAlgebra, CountAlgebra, ExactVariance, RoundedVariance, SumAlgebra
 from views.aggregates.distinct import SketchedDistinct
+from views.aggregates.extremes import EarliestAlgebra, ExtremeAlgebra
+from views.aggregates.histogram import HistogramAlgebra
 from views.aggregates.items import FAMILY, HEAD, INTEGER, LOAD, NUMBERS, SMALLEST_LG, VERSION, Room
 from views.aggregates.quantiles import QuantilesAlgebra
 from views.types import BIGINT, DOUBLE
@@ -63,9 +65,8 @@ def _bounds(column: pa.Array, starts: NDArray[np.int64]) -> Iterator[tuple[int, 
 
 def add_whole(column: pa.Array, starts: NDArray[np.int64]) -> pa.Array | None:
     """The sums of whole numbers, as texts; None where one may be beyond 64 bits."""
-    try:
-        values = pc.fill_null(column.cast(pa.int64()), 0).to_numpy()
-    except pa.ArrowInvalid:
+    values = _whole(column)
+    if values is None:
         return None
     longest = int(np.diff(starts, append=len(values)).max())
     if max(abs(int(values.min())), abs(int(values.max()))) * longest >= TOO_LARGE:
@@ -73,15 +74,33 @@ def add_whole(column: pa.Array, starts: NDArray[np.int64]) -> pa.Array | None:
     return pa.array(np.add.reduceat(values, starts)).cast(pa.string())
 
 
-def add_doubles(column: pa.Array, starts: NDArray[np.int64]) -> pa.Array | None:
-    """The sums of doubles, as Python writes them; None where a number is missing."""
-    if column.null_count:
-        return None
+def _whole(column: pa.Array) -> NDArray[np.int64] | None:
+    """Texts as whole numbers, null as 0; None where one is beyond 64 bits."""
     try:
-        values = column.cast(pa.float64()).to_numpy()
+        found: NDArray[np.int64] = pc.fill_null(column.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
     except pa.ArrowInvalid:
         return None
-    return pa.array([repr(value) for value in (np.add.reduceat(values, starts) + 0.0).tolist()], pa.string())
+    return found
+
+
+def _doubles(column: pa.Array) -> NDArray[np.float64] | None:
+    """Texts as doubles; None where one is missing."""
+    try:
+        found: NDArray[np.float64] = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
+    except pa.ArrowInvalid:
+        return None
+    return None if column.null_count else found
+
+
+def _texts(values: NDArray[np.float64]) -> pa.Array:
+    """Doubles as Python writes them, with one zero."""
+    return pa.array(map(repr, (values + 0.0).tolist()), pa.string())
+
+
+def add_doubles(column: pa.Array, starts: NDArray[np.int64]) -> pa.Array | None:
+    """The sums of doubles, as texts; None where a number is missing."""
+    values = _doubles(column)
+    return None if values is None else _texts(np.add.reduceat(values, starts))
 
 
 def _counts(_: Algebra, columns: Columns, starts: NDArray[np.int64]) -> list[pa.Array] | None:
@@ -109,6 +128,68 @@ def _averages(algebra: Any, columns: Columns, starts: NDArray[np.int64]) -> list
 def _each_added(columns: Columns, starts: NDArray[np.int64]) -> list[pa.Array] | None:
     found = [add_whole(column, starts) for column in columns]
     return None if any(column is None for column in found) else found
+
+
+def _histograms(algebra: Any, columns: Columns, starts: NDArray[np.int64]) -> list[pa.Array] | None:
+    """Counts with commas between them."""
+    width = len(algebra.bounds) + 1
+    counts = pc.split_pattern(columns[0], ",")
+    if counts.null_count or (pc.list_value_length(counts).to_numpy() != width).any():
+        return None
+    whole = _whole(counts.flatten())
+    if whole is None or whole.max() * len(whole) >= TOO_LARGE or whole.min() < 0:
+        return None
+    texts = [pa.array(each).cast(pa.string()) for each in np.add.reduceat(whole.reshape(-1, width), starts).T]
+    return [pc.binary_join_element_wise(*texts, ",")]
+
+
+def _spreads(_: Algebra, columns: Columns, starts: NDArray[np.int64]) -> list[pa.Array] | None:
+    """Count, mean and the sum of squared distances from it: those from the mean of all are added."""
+    counts, means, spreads = _whole(columns[0]), _doubles(columns[1]), _doubles(columns[2])
+    if counts is None or means is None or spreads is None:
+        return None
+    sizes = np.diff(starts, append=len(counts))
+    count = np.add.reduceat(counts, starts)
+    mean = np.add.reduceat(means * counts, starts) / np.maximum(count, 1)
+    apart = means - np.repeat(mean, sizes)
+    spread = np.add.reduceat(spreads + apart * apart * counts, starts)
+    return [pa.array(count).cast(pa.string()), _texts(mean), _texts(spread)]
+
+
+def _extremes(algebra: Any, columns: Columns, starts: NDArray[np.int64]) -> list[pa.Array] | None:
+    """The least or the greatest number; a text or a decimal is not one."""
+    if algebra.type.kind not in ("bigint", "double", "timestamp", "date", "boolean"):
+        return None
+    there = np.flatnonzero(columns[0].is_valid().to_numpy(zero_copy_only=False))
+    read = _doubles if algebra.type == DOUBLE else _whole
+    values = read(columns[0].take(pa.array(there)))
+    return None if values is None else _chosen(algebra.function, columns, starts, there, [values])
+
+
+def _placed(algebra: Any, columns: Columns, starts: NDArray[np.int64]) -> list[pa.Array] | None:
+    """The value with the lowest or the highest position."""
+    there = np.flatnonzero(columns[0].is_valid().to_numpy(zero_copy_only=False))
+    positions = [_whole(column.take(pa.array(there))) for column in columns[:3]]
+    if any(each is None for each in positions):
+        return None
+    return _chosen(algebra.function, columns, starts, there, positions)
+
+
+def _chosen(
+    function: str, columns: Columns, starts: NDArray[np.int64], there: NDArray[np.int64], keys: Sequence[Any]
+) -> list[pa.Array]:
+    """The rows with the least (`min`) or greatest keys of each segment, of those `there`; null where it has none."""
+    segments = np.searchsorted(starts, there, side="right") - 1
+    order = np.lexsort((*reversed(keys), segments))
+    ordered = segments[order]
+    is_other = ordered[1:] != ordered[:-1]
+    edge = np.concatenate(([True], is_other)) if function == "min" else np.concatenate((is_other, [True]))
+    rows = np.zeros(len(starts), np.int64)
+    is_empty = np.ones(len(starts), np.bool_)
+    if len(order):
+        rows[ordered[edge]] = there[order[edge]]
+        is_empty[ordered] = False
+    return [column.take(pa.array(rows, mask=is_empty)) for column in columns]
 
 
 # ---- sketches ----------------------------------------------------------------------
@@ -215,6 +296,10 @@ _WAYS: dict[type[Algebra], Way] = {
     SumAlgebra: _sums,
     AverageAlgebra: _averages,
     ExactVariance: _counts,
+    RoundedVariance: _spreads,
+    HistogramAlgebra: _histograms,
+    ExtremeAlgebra: _extremes,
+    EarliestAlgebra: _placed,
     SketchedDistinct: _sketches,
     QuantilesAlgebra: _quantiles,
 }
