@@ -253,7 +253,8 @@ def _heads(images: pa.Array) -> NDArray[Any] | None:
         return None
     heads = gather(data, places[:-1], np.full(len(sizes), HEAD.size)).view(_HEAD)
     is_plain = (heads["version"] == VERSION) & (heads["family"] == FAMILY) & (heads["offset"] == 0)
-    is_whole = (heads["count"] > 0) & (sizes == HEAD.size + 13 * heads["count"].astype(np.int64))
+    # What Spark writes has some unused bytes at its end.
+    is_whole = (heads["count"] > 0) & (sizes >= HEAD.size + 13 * heads["count"].astype(np.int64))
     return heads if (is_plain & is_whole).all() else None
 
 

@@ -132,6 +132,17 @@ def test_quick_ways_are_taken(name: str) -> None:
     assert [each.type for each in found] == [each.type for each in one_by_one(algebra, columns, starts)]
 
 
+def test_tables_as_spark_writes_them_are_merged_the_quick_way() -> None:
+    """They end with some unused bytes, which a merged table does not have."""
+    algebra = ALGEBRAS["latency"]
+    images = [algebra.to_parts(unpack(ALGEBRAS, state)["latency"])[0] for state in packed(3)]
+    plain = [image for image in images if isinstance(image, bytes)]
+    starts = np.array([0, 2, 7])
+    expected = one_by_one(algebra, [pa.array(plain, pa.binary())], starts)
+    found = segments._quantiles(algebra, [pa.array([image + bytes(8) for image in plain], pa.binary())], starts)
+    assert found == expected
+
+
 # ---- bytes -------------------------------------------------------------------------
 
 
