@@ -17,14 +17,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from datasketches import hll_sketch, hll_union, tgt_hll_type
 
-from batch_layer.index.state_columns import blobs_of, bytes_of, gather, places_of
+from batch_layer.index.item_tables import merge_number_tables, merge_text_tables
 from views.aggregates.algebra import Algebra
 from views.aggregates.counting import AverageAlgebra, CountAlgebra, ExactVariance, RoundedVariance, SumAlgebra
 from views.aggregates.distinct import SketchedDistinct
 from views.aggregates.extremes import EarliestAlgebra, ExtremeAlgebra
 from views.aggregates.histogram import HistogramAlgebra
-from views.aggregates.items import FAMILY, HEAD, INTEGER, LOAD, NUMBERS, SMALLEST_LG, VERSION, Room
 from views.aggregates.quantiles import QuantilesAlgebra
+from views.aggregates.top_k import TopKAlgebra
 from views.types import BIGINT, DOUBLE
 
 if TYPE_CHECKING:
@@ -212,83 +212,16 @@ def _sketches(algebra: Any, columns: Columns, starts: NDArray[np.int64]) -> list
 
 
 def _quantiles(algebra: Any, columns: Columns, starts: NDArray[np.int64]) -> list[pa.Array] | None:
-    """Tables of numbers: those of each segment are sorted by number, and the counts of each number added up."""
-    images = columns[0]
-    sizes = np.diff(starts, append=len(images))
-    segments = np.repeat(np.arange(len(starts)), sizes)
-    if images.null_count:
-        is_there = images.is_valid().to_numpy(zero_copy_only=False)
-        segments, images = segments[is_there], images.filter(pa.array(is_there))
-    heads = _heads(images)
-    if heads is None:
-        return None
-    data, places = bytes_of(images)
-    counts = heads["count"].astype(np.int64)
-    begin = places[:-1] + HEAD.size
-    added = gather(data, begin, 8 * counts).view("<i8")
-    items = gather(data, begin + 8 * counts, 5 * counts).view(NUMBERS)["item"].astype(np.int64)
-    # One number for segment and item: sorted by it, equal items of a segment are neighbours.
-    both = (np.repeat(segments, counts) << 32) + (items + 2**31)
-    order = np.argsort(both, kind="stable")
-    both, added = both[order], added[order]
-    firsts = np.flatnonzero(np.concatenate(([True], both[1:] != both[:-1]))) if len(both) else np.zeros(0, np.int64)
-    totals = np.add.reduceat(added, firsts) if len(firsts) else added
-    return _tables(algebra.room, both[firsts], totals, len(starts))
+    merged = merge_number_tables(algebra.room, columns[0], starts)
+    return None if merged is None else [merged]
 
 
-_HEAD = np.dtype(
-    [
-        ("ints", "u1"), ("version", "u1"), ("family", "u1"), ("lg_size", "u1"), ("lg_now", "u1"), ("flags", "u1"),
-        ("unused", "<u2"), ("count", "<i4"), ("unused_too", "<i4"), ("counted", "<i8"), ("offset", "<i8"),
-    ]
-)  # fmt: skip
-"""`items.HEAD`, many at a time."""
-
-
-def _heads(images: pa.Array) -> NDArray[Any] | None:
-    """The heads of tables; None where one is no whole table of numbers, or holds more than mere counts."""
-    data, places = bytes_of(images)
-    sizes = np.diff(places)
-    if not len(sizes) or sizes.min() < HEAD.size:
-        return None
-    heads = gather(data, places[:-1], np.full(len(sizes), HEAD.size)).view(_HEAD)
-    is_plain = (heads["version"] == VERSION) & (heads["family"] == FAMILY) & (heads["offset"] == 0)
-    # What Spark writes has some unused bytes at its end.
-    is_whole = (heads["count"] > 0) & (sizes >= HEAD.size + 13 * heads["count"].astype(np.int64))
-    return heads if (is_plain & is_whole).all() else None
-
-
-def _tables(room: Room, both: NDArray[np.int64], totals: NDArray[np.int64], segments: int) -> list[pa.Array] | None:
-    """The tables of segments, as `items.merge_numbers` writes them; None where one has more items than room."""
-    counts = np.bincount(both >> 32, minlength=segments)
-    if counts.max() > room.capacity:
-        return None
-    there = np.flatnonzero(counts)
-    own = counts[there]
-    begins = np.cumsum(own) - own
-    heads = np.zeros(len(there), _HEAD)
-    heads["ints"], heads["version"], heads["family"], heads["lg_size"] = 4, VERSION, FAMILY, room.lg_size
-    # The bits of a whole number are the exponent of it as a double.
-    bits = np.frexp(np.maximum((own / LOAD).astype(np.int64), 1))[1]
-    heads["lg_now"] = np.maximum(bits, SMALLEST_LG)
-    heads["count"], heads["counted"] = own, np.add.reduceat(totals, begins)
-    items = np.empty(len(both), NUMBERS)
-    items["type"], items["item"] = INTEGER, (both & (2**32 - 1)) - 2**31
-    sizes = HEAD.size + 13 * own
-    ends = np.cumsum(sizes)
-    made = np.empty(int(ends[-1]), np.uint8)
-    at = ends - sizes
-    _put(made, heads.view(np.uint8), at, np.full(len(there), HEAD.size))
-    _put(made, totals.astype("<i8").view(np.uint8), at + HEAD.size, 8 * own)
-    _put(made, items.view(np.uint8), at + HEAD.size + 8 * own, 5 * own)
-    of_all = np.zeros(segments, np.int64)
-    of_all[there] = sizes
-    return [blobs_of(made, of_all, counts == 0)]
-
-
-def _put(into: NDArray[np.uint8], data: NDArray[np.uint8], starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> None:
-    """The inverse of `gather`."""
-    into[places_of(starts, sizes)] = data
+def _tops(algebra: Any, columns: Columns, starts: NDArray[np.int64]) -> list[pa.Array] | None:
+    counts = _whole(columns[0])
+    if counts is None or (counts[columns[1].is_null().to_numpy(zero_copy_only=False)] > 0).any():
+        return None  # where nothing is left of values, the algebra knows what they cost
+    counted, merged = add_whole(columns[0], starts), merge_text_tables(algebra.table, columns[1], starts)
+    return None if counted is None or merged is None else [counted, merged]
 
 
 Way = Callable[[Any, Columns, "NDArray[np.int64]"], "list[pa.Array] | None"]
@@ -303,5 +236,6 @@ _WAYS: dict[type[Algebra], Way] = {
     EarliestAlgebra: _placed,
     SketchedDistinct: _sketches,
     QuantilesAlgebra: _quantiles,
+    TopKAlgebra: _tops,
 }
 """None from one of them: these states are not for it."""

@@ -132,15 +132,21 @@ def test_quick_ways_are_taken(name: str) -> None:
     assert [each.type for each in found] == [each.type for each in one_by_one(algebra, columns, starts)]
 
 
-def test_tables_as_spark_writes_them_are_merged_the_quick_way() -> None:
+@pytest.mark.parametrize("name", ["latency", "top"])
+def test_tables_as_spark_writes_them_are_merged_the_quick_way(name: str) -> None:
     """They end with some unused bytes, which a merged table does not have."""
-    algebra = ALGEBRAS["latency"]
-    images = [algebra.to_parts(unpack(ALGEBRAS, state)["latency"])[0] for state in packed(3)]
-    plain = [image for image in images if isinstance(image, bytes)]
+    algebra: Any = ALGEBRAS[name]
+    rows = [algebra.to_parts(unpack(ALGEBRAS, state)[name]) for state in packed(3)]
+    rows = [row for row in rows if isinstance(row[-1], bytes)]
     starts = np.array([0, 2, 7])
-    expected = one_by_one(algebra, [pa.array(plain, pa.binary())], starts)
-    found = segments._quantiles(algebra, [pa.array([image + bytes(8) for image in plain], pa.binary())], starts)
-    assert found == expected
+    longer = pa.array([row[-1] + bytes(8) for row in rows], pa.binary())
+    found = segments._WAYS[type(algebra)](algebra, [*map(pa.array, list(zip(*rows, strict=True))[:-1]), longer], starts)
+    assert found is not None
+    for place, (start, end) in enumerate([(0, 2), (2, 7), (7, len(rows))]):
+        expected = algebra.merge_all([algebra.from_parts(row) for row in rows[start:end]])
+        assert algebra.present(algebra.from_parts([column[place].as_py() for column in found])) == algebra.present(
+            expected
+        )
 
 
 # ---- bytes -------------------------------------------------------------------------
