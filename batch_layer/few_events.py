@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal, localcontext
@@ -25,7 +25,11 @@ from batch_layer.day_files import read_day, sync_files, write_day
 from batch_layer.parquet_files import DIGITS
 from batch_layer.recompute import Job, check_files, check_read, check_rows, paths_of, view_data
 from batch_layer.tables import ensure_log
+from hand_off import publish_log
+from hand_off.batch_folder import BatchFolder
+from hand_off.errors import BatchError
 from hand_off.manifests import DataFile, ViewData
+from master_dataset.cut import Cut, count_between
 from views.aggregates import Count
 from views.columns import Columns, Place, add_rows, groups_of, zero
 from views.keys import pack_key, unpack_key
@@ -39,6 +43,16 @@ MAX_OLD_ROWS = 500_000
 """And so does one that touches days with more groups than this, or more bytes."""
 MAX_OLD_BYTES = 2**27
 MICROS = 1_000_000
+
+
+def are_few_expected(folder: BatchFolder, views: Iterable[View], held: Cut, *, full: bool) -> bool:
+    """Whether a run will probably have few events, by what the master dataset holds. A wrong guess costs time alone."""
+    try:
+        newest, pinned = publish_log.last(folder), publish_log.pinned(folder)
+    except BatchError:  # the run itself repairs the log, or says what is wrong with it
+        return False
+    is_all = full or pinned is not None or any(view.hash not in newest.catalog.values() for view in views)
+    return count_between({} if is_all else newest.cut, held) <= MAX_EVENTS
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,12 @@ def run_batch(
             master.wait_for_first(lambda: upstream.has_records(settings, declared), settings.batch_wait_s, report)
             master.check()
         with timeline.phase("Spark"):
-            session = spark or spark_session(settings, f"tidemark batch {source}", output=run_log(settings))
+            session = spark or spark_session(
+                settings,
+                f"tidemark batch {source}",
+                output=run_log(settings),
+                is_short_lived=not overtake and few_events.are_few_expected(folder, views, master.held.cut, full=full),
+            )
         timeline.count_jobs_of(session)
         comparison = Comparison(settings, folder, hand_off.speed_views)
         end = partial(upstream.kafka_end, settings, declared) if overtake else None

@@ -29,7 +29,7 @@ from views.on_spark.states import arrow_schema
 from views.short_texts import MAX_BYTES
 from views.view import View
 
-WORTH_WORKERS = 20_000
+WORTH_WORKERS = 100_000
 """So many groups are indexed by several processes; fewer are done before those have begun."""
 
 log = structlog.get_logger()

@@ -33,6 +33,8 @@ class Writer:
 
     def write(self, columns: Sequence[Any]) -> None:
         """Write rows that are there as columns."""
+        if not len(columns[0]):
+            return
         arrays = [
             column if isinstance(column, pa.Array) else pa.array(column, field.type)
             for column, field in zip(columns, self._schema, strict=True)
@@ -61,6 +63,23 @@ def batches(path: Path) -> Iterator[pa.RecordBatch]:
     """The rows of a file, as they were written."""
     with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file) as stream:
         yield from stream
+
+
+class Taker:
+    """Takes the rows of a file from its beginning on, so many at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self._batches = batches(path)
+        self._rest: pa.RecordBatch | None = None
+
+    def take(self, count: int) -> Iterator[pa.RecordBatch]:
+        """The next `count` rows."""
+        while count:
+            batch = self._rest if self._rest is not None else next(self._batches)
+            self._rest = batch.slice(count) if batch.num_rows > count else None
+            found = batch.slice(0, count)
+            count -= found.num_rows
+            yield found
 
 
 def rows(path: Path) -> Iterator[tuple[Any, ...]]:

@@ -1,14 +1,14 @@
-"""Make tiles: the rows of a day, and the days of a month, sorted by key and merged. Spark's Python workers run this.
+"""Make tiles of days: their groups sorted by key, and merged. Spark's Python workers run this.
 
-What is in memory at a time does not grow with the day: rows are sorted, and totals quarantined, in chunks on the disk.
+What is in memory at a time does not grow with a day: rows are sorted, and totals kept, in chunks on the disk. Days with
+few groups are made together: each of them would cost more than its groups do.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from itertools import groupby, pairwise
+from collections.abc import Iterator
+from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -18,175 +18,173 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from batch_layer.index import scratch
-from batch_layer.index.layout import (
-    NUMBER,
-    Level,
-    begin_name,
-    daily_level,
-    section_name,
-)
-from batch_layer.index.reader import open_index
+from batch_layer.index.layout import BIAS, DAY_S, NUMBER, Level, section_name
+from batch_layer.index.shape import Columns, Parts, Shape
 from batch_layer.index.sort import DayFiles, sorted_groups
-from views.aggregates.algebra import Algebra, Part
-from views.aggregates.counting import adds_up
-from views.states import join, kinds_of, merge_parts, split
-from views.types import fit
+from views.states import join, split
 
 if TYPE_CHECKING:
-    from views.view import View
+    from numpy.typing import NDArray
 
 TOTALS_BYTES = 2**23
 """States whose totals are kept in memory, as Python objects that take several times as much."""
 MERGED_AT_ONCE = 64
 
-Parts = list[Part]
 ROW = {"name": pa.binary(), "state": pa.binary(), "begin": pa.uint32()}
-KEY = {"name": pa.binary(), "key": pa.binary(), "state": pa.binary(), "rows": pa.uint32()}
-MONTH = {"name": pa.binary(), "state": pa.binary()}
-
-
-@dataclass(frozen=True)
-class Shape:
-    """What the index of a view depends on. States stay in parts, which are merged without unpacking most of them."""
-
-    keys: tuple[str, ...]
-    grain_s: int
-    algebras: dict[str, Algebra]
-    kinds: str
-    answers: dict[str, int]
-    """Those that add up as whole numbers, each with its place among the parts."""
-
-    @classmethod
-    def of(cls, view: View) -> Shape:
-        """That of a view."""
-        answers, place = {}, 0
-        for name, algebra in sorted(view.algebras.items()):
-            if adds_up(algebra):
-                answers[name] = place
-            place += len(algebra.kinds)
-        return cls(tuple(view.keys), view.bucket.seconds, view.algebras, kinds_of(view.algebras), answers)
-
-    @property
-    def daily(self) -> Level:
-        """The level whose tiles are days."""
-        return daily_level(self.grain_s)
-
-    def split(self, states: pa.Array) -> list[Parts]:
-        """States in their parts."""
-        return [split(self.kinds, state) for state in states.to_pylist()]
-
-    def merged(self, states: list[Parts]) -> Parts:
-        """The states of all their events."""
-        return merge_parts(self.algebras, states) if len(states) > 1 else states[0]
-
-    def numbers_of(self, state: Parts) -> tuple[int | None, ...]:
-        """Of the answers that add up; None is a number beyond 64 bits."""
-        return tuple([_number(state[place]) for place in self.answers.values()])
-
-    def numbers(self, states: list[Parts]) -> list[list[int | None]]:
-        """The same of many states, answer by answer."""
-        return [[_number(state[place]) for state in states] for place in self.answers.values()]
-
-    def schema(self, columns: Mapping[str, pa.DataType]) -> pa.Schema:
-        """Rows of a scratch file: these columns, then the numbers."""
-        return pa.schema({**columns, **{f"n{place}": pa.int64() for place in range(len(self.answers))}})
-
-
-def _number(part: Part) -> int | None:
-    return fit(int(part or 0))
-
-
-# ---- a day -----------------------------------------------------------------------
+KEY = {"name": pa.binary(), "key": pa.binary(), "begin": pa.uint32(), "state": pa.binary(), "rows": pa.uint32()}
 
 
 class DayTask(NamedTuple):
-    """The Parquet files of a day, and the folder for what is made of them."""
+    """The Parquet files of some days, in order, and the folder for what is made of them."""
 
     shape: Shape
-    files: DayFiles
+    files: tuple[DayFiles, ...]
     folder: Path
 
     @property
-    def day(self) -> int:
-        """Where it begins."""
-        return self.files.day
+    def first(self) -> int:
+        """Where the first day begins; all begins are counted from there."""
+        return self.files[0].day
 
     def place(self, what: str) -> Path:
-        """Where `rows` and `totals`, entries of the index, and `keys`, with a tile of the day for each, are written."""
-        return self.folder / f"{self.day}.{what}"
+        """Where `rows` and `totals`, entries of the index, and `keys`, with a tile of a day for each, are written."""
+        return self.folder / f"{self.first}.{what}"
 
 
 class DayMade(NamedTuple):
-    """What was made of a day: how many groups it has; the state of all keys together, where there are keys."""
+    """What was made of a day: how many groups, keys and buckets it has; the total of all keys, where there are keys."""
 
-    task: DayTask
+    day: int
     groups: int
+    keys: int
+    buckets: int
     total: bytes | None
 
 
-def make_day(task: DayTask) -> DayMade:
-    """Sort the groups of a day by key, and merge them into a tile for each key and into totals."""
-    shape, groups = task.shape, 0
-    keys, totals = _Keys(task), _Totals(task) if shape.keys else None
-    with scratch.Writer(task.place("rows"), shape.schema(ROW)) as rows:
+class DaysMade(NamedTuple):
+    """What was made of the days of a task, which follow each other in its files."""
+
+    task: DayTask
+    days: tuple[DayMade, ...]
+
+    @property
+    def largest(self) -> DayMade:
+        """The day with the most groups."""
+        return max(self.days, key=lambda made: made.groups)
+
+
+def make_days(task: DayTask) -> DaysMade:
+    """Sort the groups of each day by key, and merge them into a tile for each key and into totals."""
+    shape = task.shape
+    groups = dict.fromkeys((each.day for each in task.files), 0)
+    totals = Totals(task) if shape.keys else None
+    with (
+        scratch.Writer(task.place("rows"), shape.schema(ROW)) as rows,
+        KeyMerger(shape, task.place("keys")) as keys,
+    ):
         for batch in sorted_groups(task.files, task.folder):
-            groups += batch.num_rows
-            states = shape.split(batch["state"])
+            columns = shape.split(batch["state"])
+            begins = batch["begin"].to_numpy()
+            days = begins // DAY_S
+            for day, count in zip(*np.unique(days, return_counts=True), strict=True):
+                groups[task.first + int(day) * DAY_S] += int(count)
             if shape.daily is Level.DAY:
-                rows.write([_names(task, batch), batch["state"], batch["begin"], *shape.numbers(states)])
+                in_day = begins - days * DAY_S
+                names = _names(task.first, batch["name"], days, in_day)
+                rows.write([names, batch["state"], pa.array(in_day), *shape.numbers(columns)])
             if totals is not None:
-                totals.add(batch, states)
-            keys.add(batch, states)
-    keys.close()
-    return DayMade(task, groups, totals.write() if totals is not None else None)
+                totals.add(begins, batch["state"], columns)
+            keys.add(batch["name"], batch["key"], days * DAY_S, batch["state"], columns)
+    of_days = totals.write() if totals is not None else {}
+    return DaysMade(
+        task,
+        tuple(
+            DayMade(day, count, keys.written[day - task.first], *of_days.get(day, (0, None)))
+            for day, count in groups.items()
+        ),
+    )
 
 
-def _names(task: DayTask, batch: pa.RecordBatch) -> pa.Array:
-    """The names of a batch's groups in the index."""
-    begins = pa.py_buffer(batch["begin"].to_numpy().astype(">u4").tobytes())
-    ends = pa.Array.from_buffers(pa.binary(NUMBER.size), batch.num_rows, [None, begins]).cast(pa.binary())
-    return pc.binary_join_element_wise(pa.scalar(section_name(task.day)), batch["name"], ends, b"")
+def big_endian(values: NDArray[np.integer]) -> pa.Array:
+    """Numbers as the bytes that names have of them."""
+    data = pa.py_buffer(values.astype(">u4").tobytes())
+    return pa.Array.from_buffers(pa.binary(NUMBER.size), len(values), [None, data]).cast(pa.binary())
 
 
-class _Keys:
-    """Merges the states of each key; they come key by key."""
+def _names(first: int, names: pa.Array, days: NDArray[np.uint32], begins: NDArray[np.uint32]) -> pa.Array:
+    """The names of groups in the index."""
+    sections = big_endian(days.astype(np.int64) + (first // DAY_S + BIAS))
+    return pc.binary_join_element_wise(sections, names, big_endian(begins), b"")
 
-    def __init__(self, task: DayTask) -> None:
-        self._shape = task.shape
-        self._writer = scratch.Writer(task.place("keys"), task.shape.schema(KEY))
-        self._name: bytes | None = None
-        self._key, self._packed, self._rows = b"", b"", 0
-        self._states: list[Parts] = []
 
-    def add(self, batch: pa.RecordBatch, states: list[Parts]) -> None:
-        """Some more groups."""
-        names = batch["name"]
-        starts = np.flatnonzero(pc.not_equal(names.slice(1), names.slice(0, len(names) - 1)).to_numpy(False)) + 1
-        for start, end in pairwise([0, *starts.tolist(), len(names)]):
-            name = names[start].as_py()
-            if name != self._name:
-                self._finish()
-                self._name, self._key = name, batch["key"][start].as_py()
-                self._packed = batch["state"][start].as_py()
-            self._rows += end - start
-            self._states += states[start:end]
-            if len(self._states) > MERGED_AT_ONCE:
-                self._states = [self._shape.merged(self._states)]
+class KeyMerger:
+    """Merges states of the same name and begin that follow each other, and writes a row for each."""
 
-    def _finish(self) -> None:
-        if self._name is not None:
-            merged = self._shape.merged(self._states)
-            tile = self._packed if self._rows == 1 else join(merged)
-            self._writer.add((self._name, self._key, tile, self._rows, *self._shape.numbers_of(merged)), len(tile))
-        self._states, self._rows = [], 0
+    def __init__(self, shape: Shape, path: Path) -> None:
+        self._shape = shape
+        self._writer = scratch.Writer(path, shape.schema(KEY))
+        self._last: _Rows | None = None
+        """Of the last name: there may be more to come."""
+        self.written: dict[int, int] = {}
+        """How many rows, by begin."""
 
-    def close(self) -> None:
-        """Write the last key."""
-        self._finish()
+    def add(
+        self, names: pa.Array, keys: pa.Array, begins: NDArray[np.integer], states: pa.Array, columns: Columns
+    ) -> None:
+        """Some more states."""
+        rows = _Rows([names, keys, pa.array(begins.astype(np.uint32)), states, *columns], np.ones(len(names), np.int64))
+        if self._last is not None:
+            rows = self._last.with_more(rows)
+        starts = rows.starts()
+        merged, parts = self._shape.merged(rows.columns[3], rows.columns[4:], starts)
+        at = pa.array(starts)
+        found = _Rows(
+            [*(column.take(at) for column in rows.columns[:3]), merged, *parts], np.add.reduceat(rows.counts, starts)
+        )
+        self._write(found.slice(0, len(starts) - 1))
+        self._last = found.slice(len(starts) - 1, 1)
+
+    def _write(self, rows: _Rows) -> None:
+        if not len(rows.counts):
+            return
+        begins = rows.columns[2].to_numpy()
+        for begin, count in zip(*np.unique(begins, return_counts=True), strict=True):
+            self.written[int(begin)] = self.written.get(int(begin), 0) + int(count)
+        numbers = self._shape.numbers(rows.columns[4:])
+        self._writer.write([*rows.columns[:4], pa.array(rows.counts.astype(np.uint32)), *numbers])
+
+    def __enter__(self) -> KeyMerger:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._last is not None:
+            self._write(self._last)
         self._writer.close()
 
 
-class _Totals:
+class _Rows(NamedTuple):
+    """Name, key, begin, state and its parts; and of how many states each is."""
+
+    columns: Columns
+    counts: NDArray[np.int64]
+
+    def with_more(self, more: _Rows) -> _Rows:
+        columns = [pa.concat_arrays(both) for both in zip(self.columns, more.columns, strict=True)]
+        return _Rows(columns, np.concatenate((self.counts, more.counts)))
+
+    def slice(self, start: int, count: int) -> _Rows:
+        return _Rows([column.slice(start, count) for column in self.columns], self.counts[start : start + count])
+
+    def starts(self) -> NDArray[np.int64]:
+        """Where another name or begin begins."""
+        names, _, begins, *_ = self.columns
+        is_other = pc.or_(*(
+            pc.not_equal(column.slice(1), column.slice(0, len(column) - 1)) for column in (names, begins)
+        ))  # fmt: skip
+        return np.concatenate(([0], np.flatnonzero(is_other.to_numpy(zero_copy_only=False)) + 1))
+
+
+class Totals:
     """Merges the states of all keys, bucket by bucket."""
 
     def __init__(self, task: DayTask) -> None:
@@ -194,18 +192,18 @@ class _Totals:
         self._states: dict[int, list[Parts]] = {}
         self._parts: list[Path] = []
 
-    def add(self, batch: pa.RecordBatch, states: list[Parts]) -> None:
+    def add(self, begins: NDArray[np.uint32], states: pa.Array, columns: Columns) -> None:
         """Some more groups."""
-        known = self._states
-        for begin, state in zip(batch["begin"].to_pylist(), states, strict=True):
-            if begin not in known:
-                known[begin] = [state]
-                continue
-            of_bucket = known[begin]
+        order = np.argsort(begins, kind="stable")
+        ordered, at = begins[order], pa.array(order)
+        starts = np.concatenate(([0], np.flatnonzero(np.diff(ordered)) + 1))
+        merged, parts = self._task.shape.merged(states.take(at), [column.take(at) for column in columns], starts)
+        for begin, *state in zip(ordered[starts].tolist(), *(column.to_pylist() for column in parts), strict=True):
+            of_bucket = self._states.setdefault(begin, [])
             of_bucket.append(state)
             if len(of_bucket) == MERGED_AT_ONCE:
-                known[begin] = [self._task.shape.merged(of_bucket)]
-        self._size += batch["state"].nbytes
+                self._states[begin] = [self._task.shape.merged_parts(of_bucket)]
+        self._size += merged.nbytes
         if self._size > TOTALS_BYTES:
             self._spill()
 
@@ -219,7 +217,7 @@ class _Totals:
         self._states, self._size = {}, 0
 
     def _merged(self) -> Iterator[tuple[int, Parts]]:
-        return ((begin, self._task.shape.merged(self._states[begin])) for begin in sorted(self._states))
+        return ((begin, self._task.shape.merged_parts(self._states[begin])) for begin in sorted(self._states))
 
     def _all(self) -> Iterator[tuple[int, Parts]]:
         if not self._parts:
@@ -228,82 +226,21 @@ class _Totals:
         self._spill()
         shape, by_begin = self._task.shape, itemgetter(0)
         for begin, same in groupby(heapq.merge(*map(scratch.rows, self._parts), key=by_begin), key=by_begin):
-            yield begin, shape.merged([split(shape.kinds, state) for _, state in same])
+            yield begin, shape.merged_parts([split(shape.kinds, state) for _, state in same])
 
-    def write(self) -> bytes:
-        """Write the total of each bucket as an entry of the index. Returns that of the day."""
-        shape, section, days = self._task.shape, section_name(self._task.day), []
+    def write(self) -> dict[int, tuple[int, bytes]]:
+        """Write the total of each bucket as an entry of the index. Returns how many a day has, and its own total."""
+        shape, first = self._task.shape, self._task.first
+        found = {}
         with scratch.Writer(self._task.place("totals"), scratch.ENTRY) as writer:
-            for begin, state in self._all():
-                packed = join(state)
-                writer.add((section + NUMBER.pack(begin), packed), len(packed))
-                days.append(state)
-                if len(days) == MERGED_AT_ONCE:
-                    days = [shape.merged(days)]
-        return join(shape.merged(days))
-
-
-# ---- a month ---------------------------------------------------------------------
-
-
-class MonthTask(NamedTuple):
-    """The new days of a month, and the files that have the others; of the keys those with low <= name < high."""
-
-    shape: Shape
-    month: int
-    made: tuple[DayMade, ...]
-    before: tuple[Path, ...]
-    with_old_days: bool
-    folder: Path
-    part: int
-    low: bytes
-    high: bytes | None
-
-    def place(self, what: str) -> Path:
-        """Where `days`, entries of the index, and `keys`, with a tile of the month for each, are written."""
-        return self.folder / f"{self.month}-{self.part}.{what}"
-
-
-def make_month(task: MonthTask) -> MonthTask:
-    """Bring the tiles of a month's days into the order of the index, and merge them into a tile for each key."""
-    shape, section = task.shape, section_name(task.month)
-    index = open_index(task.before)
-    new_days = {made.task.day for made in task.made}
-    streams = [_tiles_of(task, made) for made in task.made]
-    streams.append(
-        (name[NUMBER.size :], state, task.with_old_days)
-        for name, state in index.entries(shape.daily, task.month, new_days, task.low, task.high)
-    )
-    with (
-        scratch.Writer(task.place("days"), scratch.ENTRY) as days,
-        scratch.Writer(task.place("keys"), shape.schema(MONTH)) as keys,
-    ):
-        for name, same in groupby(heapq.merge(*streams), key=_name):
-            states = []
-            for full, state, is_written in same:
-                states.append(split(shape.kinds, state))
-                if is_written:
-                    days.add((section + full, state), len(state))
-            merged = shape.merged(states)
-            tile = join(merged) if len(states) > 1 else state
-            keys.add((name, tile, *shape.numbers_of(merged)), len(tile))
-    index.close()
-    return task
-
-
-def _name(tile: tuple[bytes, bytes, bool]) -> bytes:
-    return tile[0][: -NUMBER.size]
-
-
-def _tiles_of(task: MonthTask, made: DayMade) -> Iterator[tuple[bytes, bytes, bool]]:
-    """The tiles of a new day that are asked for."""
-    begin = begin_name(made.task.day, task.month)
-    if made.total is not None and not task.low:
-        yield begin, made.total, True
-    for batch in scratch.batches(made.task.place("keys")):
-        names = batch["name"].to_pylist()
-        if names[-1] < task.low or (task.high is not None and names[0] >= task.high):
-            continue
-        for name, state in zip(names, batch["state"].to_pylist(), strict=True):
-            if name >= task.low and (task.high is None or name < task.high):
-                yield name + begin, state, True
+            for day, same in groupby(self._all(), key=lambda each: first + each[0] // DAY_S * DAY_S):
+                section, buckets, of_day = section_name(day), 0, list[Parts]()
+                for begin, state in same:
+                    packed = join(state)
+                    writer.add((section + NUMBER.pack(begin % DAY_S), packed), len(packed))
+                    buckets += 1
+                    of_day.append(state)
+                    if len(of_day) == MERGED_AT_ONCE:
+                        of_day = [shape.merged_parts(of_day)]
+                found[day] = buckets, join(shape.merged_parts(of_day))
+        return found

@@ -30,15 +30,26 @@ BARE_FILE_SYSTEM = {
     ),
 }
 """For a session that writes no Delta table: whether Delta's commit stays exclusive on this file system is not known."""
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For a session with little to do: the JVM ends before optimized code, and threads that collect garbage, would pay off.
+
+They took more than half of the processor time of a small batch run.
+"""
 
 
 def spark_session(
-    settings: Settings, app_name: str, conf: Mapping[str, str] | None = None, output: Path | None = None
+    settings: Settings,
+    app_name: str,
+    conf: Mapping[str, str] | None = None,
+    output: Path | None = None,
+    *,
+    is_short_lived: bool = False,
 ) -> SparkSession:
     """Start Spark with Delta and the Kafka source.
 
     `conf` and then settings.spark_conf overrule what is set here, and all of it the arguments of spark-submit. What the
-    JVM and Spark write goes to the file `output`, or to our own standard error.
+    JVM and Spark write goes to the file `output`, or to our own standard error. On one machine, a session that
+    `is_short_lived` starts sooner, and is slow at much work.
     """
     import pyspark
     from pyspark.sql import SparkSession
@@ -55,7 +66,8 @@ def spark_session(
     jars = fetch_jars(java, settings.jars_dir, settings.ivy_settings)
     usual = spark_conf(settings, jars)
     if settings.spark_master.startswith("local"):
-        usual |= _of_process(own_folder(Home(settings.home).spark / "scratch"), find_archive(java, jars))
+        folder = own_folder(Home(settings.home).spark / "scratch")
+        usual |= _of_process(folder, find_archive(java, jars), is_short_lived=is_short_lived)
     merged = usual | dict(conf or {}) | settings.spark_conf
     whole = merged | spark_submit_arguments()
     if output is not None:
@@ -151,12 +163,14 @@ def spark_conf(settings: Settings, jars: JarSet) -> dict[str, str]:
     return conf
 
 
-def _of_process(folder: Path, archive: Path | None) -> dict[str, str]:
+def _of_process(folder: Path, archive: Path | None, *, is_short_lived: bool) -> dict[str, str]:
     """What belongs to a process on one machine: a folder of its own, and Spark's classes as they are kept.
 
     The options come before those of `spark.driver.extraJavaOptions`.
     """
     options = [option("-XX:SharedArchiveFile", archive)] if archive else []
+    if is_short_lived:
+        options.append(SHORT_LIVED)
     if not os.statvfs(folder).f_flag & os.ST_NOEXEC:  # libraries unpack their native parts there, to run them
         options.append(quoted(f"-Djava.io.tmpdir={folder}"))
     return {"spark.local.dir": str(folder), "spark.driver.defaultJavaOptions": " ".join(options)}

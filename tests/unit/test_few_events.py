@@ -20,6 +20,9 @@ from batch_layer import day_files, few_events
 from batch_layer.delta_commits import commit_files, make_log
 from batch_layer.few_events import FewEvents, compute_few
 from batch_layer.recompute import Job
+from hand_off import publish_log
+from hand_off.batch_folder import BatchFolder
+from hand_off.entries import Entry
 from hand_off.errors import BatchError
 from hand_off.manifests import ViewData
 from tests.conftest import assert_same
@@ -232,3 +235,43 @@ def test_rows_of_several_files_are_split_by_day(tmp_path: Path, monkeypatch: pyt
         assert {day for day, _ in found[-file.rows :]} == {file.day}
     assert len({file.day for file in made}) == len(made), "one file a day"
     assert sorted(found) == sorted(everything)
+
+
+# ---- how many there will be --------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("published", "held", "full", "expected"),
+    [
+        (None, few_events.MAX_EVENTS, False, True),
+        (None, few_events.MAX_EVENTS + 1, False, False),
+        (1_000_000, 1_000_000, False, True),
+        (1_000_000, 1_000_000 + few_events.MAX_EVENTS, False, True),
+        (1_000_000, 1_000_001 + few_events.MAX_EVENTS, False, False),
+        (1_000_000, 1_000_001, True, False),
+        (100, 200, True, True),
+    ],
+)
+def test_few_events_are_expected_by_what_came_since_the_last_run(
+    tmp_path: Path, published: int | None, held: int, full: bool, expected: bool
+) -> None:
+    folder = BatchFolder(tmp_path)
+    if published is not None:
+        publish_log.append(folder, Entry(1, {0: published}, {SALES.name: SALES.hash}, 1.0))
+    assert few_events.are_few_expected(folder, [SALES], {0: held}, full=full) == expected
+
+
+def test_a_new_view_needs_all_events(tmp_path: Path) -> None:
+    folder = BatchFolder(tmp_path)
+    publish_log.append(folder, Entry(1, {0: 1_000_000}, {SALES.name: "another hash"}, 1.0))
+    assert not few_events.are_few_expected(folder, [SALES], {0: 1_000_001}, full=False)
+
+
+def test_a_run_after_a_rollback_needs_all_events(tmp_path: Path) -> None:
+    folder = BatchFolder(tmp_path)
+    for run in (1, 2):
+        publish_log.append(folder, Entry(run, {0: 1_000_000}, {SALES.name: SALES.hash}, 1.0))
+    folder.runs.mkdir(parents=True)
+    folder.manifest(1).write_text("{}")
+    publish_log.serve(folder, 1)
+    assert not few_events.are_few_expected(folder, [SALES], {0: 1_000_001}, full=False)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
@@ -232,10 +232,11 @@ def place_of(view: View) -> Iterator[Place]:
 def little_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if there were so many groups that nothing fits into memory, into a block or into one part."""
     for module, name, value in (
-        (scratch, "BATCH_ROWS", 3),
-        (sort, "READ_ROWS", 5), (sort, "CHUNK_BYTES", 900), (sort, "KNOWN_KEYS", 2),
+        (scratch, "BATCH_ROWS", 9),
+        (sort, "READ_ROWS", 9), (sort, "CHUNK_BYTES", 1_200), (builder, "ROWS_TOGETHER", 12),
+        (builder, "MONTHS_ROWS", 30), (builder, "MAX_KNOWN", 2),
         (tiling, "TOTALS_BYTES", 700), (tiling, "MERGED_AT_ONCE", 2), (builder, "BLOCK_ROWS", 4),
-        (builder, "PART_TILES", 20), (builder, "WRITTEN_AT_ONCE", 7), (reader, "LOOK_UP", 0),
+        (builder, "PART_TILES", 100), (builder, "WRITTEN_AT_ONCE", 7), (reader, "LOOK_UP", 0),
     ):  # fmt: skip
         assert hasattr(module, name)
         monkeypatch.setattr(module, name, value)
@@ -471,15 +472,15 @@ def test_what_is_in_memory_does_not_grow_with_the_day(
     sizes = []
     in_order = sort._in_order
 
-    def seen(given: sort.DayFiles, table: pa.Table) -> Iterator[pa.RecordBatch]:
+    def seen(given: Sequence[sort.DayFiles], table: pa.Table) -> Iterator[pa.RecordBatch]:
         sizes.append(table.nbytes)
         return in_order(given, table)
 
     monkeypatch.setattr(sort, "_in_order", seen)
     groups = {(row % 24 * 3_600_000_000, (f"{row * 37 % rows:06}",)): state(BY_ITEM, row) for row in range(rows)}
     files = sort.DayFiles(0, ("item",), (write(tmp_path / "p", BY_ITEM, groups),))
-    task = tiling.DayTask(tiling.Shape.of(BY_ITEM), files, tmp_path)
-    assert tiling.make_day(task).groups == rows
+    task = tiling.DayTask(tiling.Shape.of(BY_ITEM), (files,), tmp_path)
+    assert tiling.make_days(task).days[0].groups == rows
     assert max(sizes) < 3 * sort.CHUNK_BYTES
     assert sum(sizes) > rows * 20
     assert len(list(tmp_path.glob("0.totals?*"))) >= rows // 40

@@ -9,7 +9,7 @@ import pytest
 from infra.clients.kafka import kafka_python_config, spark_kafka_options
 from infra.java.jars import JarSet
 from infra.settings import Settings, load_settings
-from infra.spark.session import spark_conf
+from infra.spark.session import SHORT_LIVED, _of_process, spark_conf
 
 
 @pytest.fixture
@@ -49,6 +49,14 @@ def test_cluster_session_ships_its_jars_and_keeps_the_clusters_tuning(jars: JarS
         "spark.sql.shuffle.partitions",
     }
     assert not local_only & conf.keys()
+
+
+@pytest.mark.parametrize("is_short_lived", [True, False])
+def test_session_with_little_to_do_optimizes_no_code(tmp_path: Path, is_short_lived: bool) -> None:
+    conf = _of_process(tmp_path, tmp_path / "classes.jsa", is_short_lived=is_short_lived)
+    options = conf["spark.driver.defaultJavaOptions"]
+    assert (SHORT_LIVED in options) == is_short_lived
+    assert "classes.jsa" in options
 
 
 @pytest.mark.parametrize("master", ["local[*]", "spark://one.example:7077"])
