@@ -145,15 +145,26 @@ def repository_files(root: Path) -> list[Path]:
 
 
 def wait_until(what: str, condition: Callable[[], Any], deadline_s: float = 60) -> Any:
-    """The first true value of `condition`, or a failure that says what was waited for."""
+    """The first true value of `condition`, or a failure that says what was waited for.
+
+    A condition that takes long to evaluate is evaluated less often: what is waited for needs the processors, too.
+    """
     end = time.monotonic() + deadline_s
     while True:
+        begun = time.monotonic()
         value = condition()
         if value:
             return value
-        if time.monotonic() > end:
+        now = time.monotonic()
+        if now > end:
             pytest.fail(f"waited {deadline_s:g} s for {what}, in vain; last value: {value!r}")
-        time.sleep(0.05)
+        time.sleep(min(max(MIN_PAUSE_S, PAUSES * (now - begun)), MAX_PAUSE_S))
+
+
+MIN_PAUSE_S, MAX_PAUSE_S = 0.05, 2.0
+"""Between two looks at a condition."""
+PAUSES = 3.0
+"""A pause takes so many times what the look before it took."""
 
 
 def assert_same(found: dict[Any, dict[str, Any]], expected: dict[Any, dict[str, Any]]) -> None:

@@ -35,7 +35,7 @@ from master_dataset.kafka.topics import apply_topics, plan_topics
 from master_dataset.table import coverage
 from master_dataset.table.paths import table_path
 from speed_layer.writer import SourceWriter
-from tests.conftest import Stack, assert_same, wait_until
+from tests.conftest import INTERPRETED, Stack, assert_same, wait_until
 from tests.system.redis_server import free_port
 from views import in_memory, states
 from views.declarations import declared_by
@@ -186,7 +186,7 @@ class SpeedPlace:
         self.declare(DECLARED)
         self.settings: Settings = load_settings(
             home=folder / "home", views_dir=self.views_dir, with_examples=False, kafka_bootstrap=stack.kafka,
-            redis_url=redis.url, speed_grace_s=0, batch_wait_s=30, **overrides,
+            redis_url=redis.url, speed_grace_s=0, batch_wait_s=30, spark_conf=INTERPRETED, **overrides,
         )  # fmt: skip
         self.settings.home.mkdir()
         self.spark, self.redis = spark, redis

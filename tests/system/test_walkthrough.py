@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.conftest import repository_files, wait_until
+from tests.conftest import INTERPRETED, repository_files, wait_until
 
 ROOT = Path(__file__).parents[2]
 ENOUGH_S = 240
@@ -147,7 +147,10 @@ class Reader:
         (folder / "my_views" / "visits.py").write_text(python, encoding="utf-8")
         own = {name: value for name, value in os.environ.items() if not name.startswith("TIDEMARK_")}
         jars = {name: os.environ[name] for name in ("TIDEMARK_JARS_DIR",) if name in os.environ}
-        self.environment = {**own, **jars, "PYTHONPATH": str(ROOT), "CURL_HOME": str(folder), "COLUMNS": "200"}
+        self.environment = {
+            **own, **jars, "PYTHONPATH": str(ROOT), "CURL_HOME": str(folder), "COLUMNS": "200",
+            "TIDEMARK_SPARK_CONF": json.dumps(INTERPRETED),
+        }  # fmt: skip
         self.addresses: dict[str, str] = {}
 
     def run(self, command: str) -> Printed:
