@@ -15,10 +15,12 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from infra.clients.loop_redis import LoopRedis
 from infra.rest.problems import Problem, install_problems
 from infra.rest.response_counter import ResponseCounter
 from infra.rest.responses import add_health, add_metrics, json_response
 from infra.settings import Settings
+from infra.stack.addresses import addresses
 from infra.threads import Threads
 from infra.version import VERSION
 from serving_layer.alerts.rest import AlertReader, alert_routes
@@ -34,6 +36,7 @@ from serving_layer.rest.access import ViewAccess
 from serving_layer.rest.context import Serving, problem_of
 from serving_layer.rest.openapi.document import describe
 from serving_layer.rest.queries import query_routes
+from serving_layer.rest.repeated_requests import RepeatedRequests
 from serving_layer.rest.sources import source_routes
 from serving_layer.rest.views import compared_views, freshness
 from views.declarations import Declarations
@@ -57,6 +60,7 @@ def create_app(settings: Settings, declarations: Declarations, engine: QueryEngi
             lambda: _freshness_by_source(engine, declarations), views=lambda: compared_views(engine, declarations)
         ),
     )
+    redis = LoopRedis(settings, addresses(settings).redis, settings.serving_redis_timeout_s)
     registry = Registry(settings.serving_live_subscribers, serving.metrics.live)
     live_queries, alerts = LiveQueries(serving, registry), AlertReader(serving)
 
@@ -67,6 +71,7 @@ def create_app(settings: Settings, declarations: Declarations, engine: QueryEngi
         live_queries.close()
         serving.answers.close()
         serving.waits.close()
+        redis.close()
         engine.close()
         alerts.close()
 
@@ -89,6 +94,8 @@ def create_app(settings: Settings, declarations: Declarations, engine: QueryEngi
     add_health(app, lambda: _ready(serving))
     add_metrics(app, serving.access.keys, serving.metrics.registry)
     app.add_middleware(ResponseCounter, count=serving.metrics.count_response)
+    # Outermost, because it answers without the others.
+    app.add_middleware(RepeatedRequests, serving=serving, redis=redis, max_mb=settings.serving_cache_mb / 2)
     return app
 
 

@@ -14,12 +14,14 @@ from typing import Any, NamedTuple
 
 from batch_layer.consistency.quarantine import Compared
 from hand_off.batch_folder import BatchFolder
+from hand_off.publish_log import Entry
 from infra.clients.redis import pooled_redis_client
 from infra.settings import Settings
 from infra.stack.addresses import addresses
-from serving_layer.errors import NoBatchView, ServingError, UnknownView
+from master_dataset.cut import Cut
+from serving_layer.errors import NoBatchView, ServingError, TooLarge, UnknownView
 from serving_layer.query import provenance
-from serving_layer.query.execute import execute
+from serving_layer.query.execute import execute, read_batch
 from serving_layer.query.freshness import first_unmet, wait_until_fresh
 from serving_layer.query.limits import QueryBudget, QueryLimits
 from serving_layer.query.model import Query
@@ -27,9 +29,18 @@ from serving_layer.query.page_keys import read_page_keys
 from serving_layer.query.plan import QueryPlan
 from serving_layer.query.presentation_cache import PresentationCache
 from serving_layer.query.query_cache import QueryCache
-from serving_layer.query.result import BatchPart, Result, SpeedPart
-from serving_layer.query.snapshot import MAX_TRIES, Snapshot, SourceReaders, combine, frozen_reason, run_for
-from serving_layer.readers.batch import BatchViewReader
+from serving_layer.query.repeated_query import MAX_STATES, RepeatedQuery, WriteRow, WrittenRows, can_repeat
+from serving_layer.query.result import BatchPart, Provenance, Result, SpeedPart
+from serving_layer.query.snapshot import (
+    MAX_TRIES,
+    Snapshot,
+    SourceReaders,
+    combine,
+    frozen_reason,
+    run_for,
+    state_ranges,
+)
+from serving_layer.readers.batch import BatchViewReader, OpenRun, read_errors
 from serving_layer.readers.limits import ExecutionLimits
 from serving_layer.readers.speed import SpeedStatus, SpeedViewReader, why_behind
 from views.declarations import Declarations
@@ -44,6 +55,27 @@ class SourceStatus(NamedTuple):
     why: str | None
     is_frozen: bool = False
     """Whether a rollback pins readers to a run that the speed view no longer continues: results stand still."""
+
+
+class PreparedQuery(NamedTuple):
+    """A query that is cheap to ask again while one run is served."""
+
+    plan: QueryPlan
+    entry: Entry
+    """Of the run."""
+    repeated: RepeatedQuery
+    command: bytes
+    """What is sent to Redis for it."""
+
+
+class HeldRun(NamedTuple):
+    """A run that is read, and the highest cut of all results before."""
+
+    readers: SourceReaders
+    run: OpenRun
+    highest_cut: Cut
+    can_read: bool
+    """Whether Redis is to be asked at all."""
 
 
 class QueryEngine:
@@ -160,6 +192,73 @@ class QueryEngine:
             if speed.is_refused:
                 return None
             return provenance.etag(query, combine(readers, plans, run, speed).of(plans[0]))
+
+    # ---- queries that are asked again ----
+
+    def prepare(self, query: Query, write: WriteRow) -> PreparedQuery | None:
+        """What makes the query cheap to ask again while its run is served; None where it is not that small or simple.
+
+        `write` writes a row as the caller sends it.
+        """
+        planned = self._queries.plan(query)
+        if not can_repeat(planned):
+            return None
+        readers, view = self._readers[query.view.source.name], query.view
+        with readers.batch.current() as run:
+            if run.catalog.get(view.name) != view.hash:
+                return None
+            budget = QueryBudget(self.limits, time.monotonic() + self.limits.timeout_s)
+            cells = read_batch(planned, run, budget)
+            if budget.groups > MAX_STATES:
+                return None
+            repeated = RepeatedQuery(planned, cells, budget, self._cache, write)
+            command = readers.speed.encoded_read(run.run, run.cut, state_ranges([planned]))
+            return PreparedQuery(planned, run.entry, repeated, command) if repeated.is_small else None
+
+    def hold_run(self, prepared: PreparedQuery) -> HeldRun | None:
+        """The run of a prepared query, held until its `with` block ends; None where another one is served by now."""
+        readers = self._readers[prepared.plan.query.view.source.name]
+        try:
+            run = readers.batch.current()
+        except NoBatchView:
+            return None
+        if run.entry is prepared.entry:
+            return HeldRun(readers, run, readers.speed.highest_cut, readers.speed.can_read(run.run))
+        run.__exit__(None, None, None)
+        return None
+
+    def answer_again(
+        self, prepared: PreparedQuery, held: HeldRun, reply: Sequence[Any]
+    ) -> tuple[WrittenRows, Provenance] | None:
+        """The rows and what they are made of, from what Redis replied to the command of a prepared query.
+
+        None where it takes more than that: `execute` then gives the answer or says what is wrong.
+        """
+        readers, run, plan = held.readers, held.run, prepared.plan
+        try:
+            speed = readers.speed.snapshot_from(reply, held.highest_cut)
+        except TooLarge:
+            return None
+        if speed.answer is None or speed.is_refused:
+            return None
+        readers.batch.release_other(run)
+        snapshot = combine(readers, [plan], run, speed)
+        if snapshot.quarantined:
+            return None
+        states = speed.answer.states
+        with read_errors(run):
+            rows = prepared.repeated.rows(states, QueryBudget(self.limits, time.monotonic() + self.limits.timeout_s))
+        if rows is None:
+            return None
+        meta = provenance.provenance(plan, snapshot, is_speed_read=bool(states), shortened_keys=rows.has_short_keys)
+        readers.speed.record_cut(snapshot.cut)
+        return rows, meta
+
+    def record_speed_failure(self, held: HeldRun, error: Exception) -> None:
+        """Redis did not reply to the command of a prepared query: the next results are made without it, at once."""
+        held.readers.speed.record_failure(error)
+
+    # ---- results ----
 
     def execute(self, query: Query) -> Result:
         """The result of one query; a ServingError where there is none."""

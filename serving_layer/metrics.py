@@ -91,6 +91,7 @@ class ServingMetrics:
             registry=self._own,
         )
         self._by_labels: dict[tuple[str, str], Histogram] = {}
+        self._by_status: dict[int, Counter] = {}
         self._degraded = Counter(
             "tidemark_serving_degraded_answers",
             "Degraded answers: they lack the newest events.",
@@ -117,15 +118,23 @@ class ServingMetrics:
     def timing(self, views: list[str]) -> Iterator[dict[str, str]]:
         """Time the queries of one request. The caller puts the label into the mapping as `outcome`."""
         labels = {"outcome": "failed"}
-        began = time.perf_counter()
-        self._in_flight.inc()
+        began = self.begin_query()
         try:
             yield labels
         finally:
-            self._in_flight.dec()
-            seconds = time.perf_counter() - began
-            for view in views:
-                self._observed(view, labels["outcome"]).observe(seconds)
+            self.end_query(began, views, labels["outcome"])
+
+    def begin_query(self) -> float:
+        """One more query is in execution. Returns when it began, for `end_query`."""
+        self._in_flight.inc()
+        return time.perf_counter()
+
+    def end_query(self, began: float, views: Iterable[str], outcome: str) -> None:
+        """It has ended, for each of these views with this outcome."""
+        self._in_flight.dec()
+        seconds = time.perf_counter() - began
+        for view in views:
+            self._observed(view, outcome).observe(seconds)
 
     def _observed(self, view: str, outcome: str) -> Histogram:
         """The histogram with these labels. prometheus-client takes a lock and checks the labels each time."""
@@ -140,7 +149,10 @@ class ServingMetrics:
 
     def count_response(self, status: int) -> None:
         """One more response."""
-        self._responses.labels(str(status)).inc()
+        found = self._by_status.get(status)
+        if found is None:
+            found = self._by_status[status] = self._responses.labels(str(status))
+        found.inc()
 
     def registry(self) -> CollectorRegistry:
         """All metrics: of this process, or of all that share the folder; and the freshness of sources and views."""

@@ -28,7 +28,7 @@ from hand_off.speed_views.layout import (
     new_id,
     totals_of,
 )
-from hand_off.speed_views.reader import Ranked, SpeedAnswer, SpeedReader, StateRange
+from hand_off.speed_views.reader import Ranked, ReadLimits, SpeedAnswer, SpeedReader, StateRange
 from hand_off.speed_views.run_handle import RunHandle
 from hand_off.speed_views.scripts import Outcome, Scripts
 from hand_off.speed_views.wide_read import WideLimits, WideReader
@@ -50,6 +50,7 @@ __all__ = [
     "MicroBatch",
     "Outcome",
     "Ranked",
+    "ReadLimits",
     "RedisSnapshot",
     "RunHandle",
     "SpeedAnswer",

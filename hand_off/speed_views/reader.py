@@ -79,6 +79,14 @@ class SpeedAnswer:
         return [state for states in self.ranges for state in states]
 
 
+class ReadLimits(NamedTuple):
+    """How much one call reads at the most."""
+
+    buckets: int
+    states: int
+    bytes: int
+
+
 class SpeedReader:
     """Reads the speed views of one source; changes nothing."""
 
@@ -104,12 +112,24 @@ class SpeedReader:
 
         TOO MANY where all ranges together, generation by generation, have more buckets, states or (about) bytes.
         """
-        arguments: list[Any] = [run, cut_text(cut), self._layout.data_prefix, max_buckets, max_states, max_bytes]
+        limits = ReadLimits(max_buckets, max_states, max_bytes)
+        return self.answer_from(self._scripts.call("answer", *self._arguments(run, cut, ranges, limits)))
+
+    def encoded_answer(self, run: int, cut: Cut, ranges: Sequence[StateRange], limits: ReadLimits) -> bytes:
+        """The call of `answer` as Redis reads it; `answer_from` reads its reply."""
+        return self._scripts.encoded("answer", *self._arguments(run, cut, ranges, limits))
+
+    def _arguments(self, run: int, cut: Cut, ranges: Sequence[StateRange], limits: ReadLimits) -> list[Any]:
+        arguments: list[Any] = [run, cut_text(cut), self._layout.data_prefix, *limits]
         for asked in ranges:
             keys = [-1] if asked.keys is None else [len(asked.keys), *asked.keys]
             mode = ":".join(map(str, asked.ranked)) if asked.ranked else int(asked.heads)
             arguments += [asked.view[:VIEW_HASH], asked.begin, asked.end, asked.beginning, mode, *keys]
-        outcome, *reply = self._scripts.call("answer", *arguments)
+        return arguments
+
+    def answer_from(self, reply: Sequence[Any]) -> SpeedAnswer:
+        """What the script replied."""
+        outcome, *reply = reply
         if outcome == b"LOST":
             return SpeedAnswer(Outcome.LOST, {}, 0)
         found, states = answer_of(outcome, *reply[:5]), reply[5:]

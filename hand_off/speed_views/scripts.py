@@ -7,6 +7,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import hiredis
+
 from hand_off.speed_views.layout import Layout
 
 if TYPE_CHECKING:
@@ -55,6 +57,13 @@ class Scripts:
     def call(self, name: str, *arguments: Any) -> Any:
         """Run a script that works on the keys of the source itself."""
         return self._scripts[name](keys=self._all_keys, args=arguments)
+
+    def encoded(self, name: str, *arguments: Any) -> bytes:
+        """The same call as Redis reads it, for a client that sends bytes. The script must be loaded already."""
+        found: bytes = hiredis.pack_command(
+            ("EVALSHA", self._scripts[name].sha, len(self._all_keys), *self._all_keys, *arguments)
+        )
+        return found
 
     def outcome(self, name: str, *arguments: Any) -> Outcome:
         """Run a script that replies with one word."""

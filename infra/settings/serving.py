@@ -75,7 +75,9 @@ class ServingSettings(BaseModel):
         "waits. More states are read in several short calls, all at one cut.",
     )
     serving_cache_mb: float = Field(
-        default=32, ge=0, description="Approximate size, in MB, of the cache of presented answers in each process."
+        default=32,
+        ge=0,
+        description="Approximate size, in MB, of the caches of presented answers and of queries in each process.",
     )
     serving_redis_timeout_s: float = Field(
         default=0.5,

@@ -35,8 +35,16 @@ def execute(
                 break
     first_run, first_cut = (query.cursor.run, query.cursor.applied) if query.cursor else (run.run, snapshot.cut)
     following = cursors.write(query, page[-1], first_run, first_cut) if has_more else None
-    meta = provenance.provenance(plan, snapshot, is_speed_read=bool(speed), page=page)
+    meta = provenance.provenance(
+        plan, snapshot, is_speed_read=bool(speed), shortened_keys=provenance.has_short_keys(page)
+    )
     return Result(query.by, page, meta, following)
+
+
+def read_batch(plan: QueryPlan, run: OpenRun, budget: QueryBudget) -> Cells:
+    """The packed states of the batch view for a whole plan."""
+    with read_errors(run):
+        return _read(plan, PlanPart(plan.query, plan.segments, plan.ranges), run, (), budget).batch
 
 
 def _read(plan: QueryPlan, part: PlanPart, run: OpenRun, speed: Sequence[State], budget: QueryBudget) -> PackedStates:

@@ -46,7 +46,7 @@ def execution_limits(settings: Settings) -> ExecutionLimits:
     return ExecutionLimits(
         max_groups=settings.serving_max_groups,
         max_state_mb=settings.serving_max_state_mb,
-        cache_mb=settings.serving_cache_mb,
+        cache_mb=settings.serving_cache_mb / 2,  # the other half is for queries that are asked again
         timeout_s=settings.serving_timeout_s,
         speed_states=settings.serving_max_speed_states,
         speed_states_at_once=settings.serving_speed_states_at_once,

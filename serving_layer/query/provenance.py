@@ -16,11 +16,16 @@ from serving_layer.readers.speed import SpeedSnapshot, behind, why_behind
 from views.short_texts import is_short_form
 from views.view import View
 
+MAX_KNOWN = 1_000
+_known_exactness: dict[tuple[str, tuple[str, ...]], dict[str, dict[str, Any]]] = {}
+"""By version of a view and answers, which decide it."""
 
-def provenance(
-    plan: QueryPlan, snapshot: Snapshot, *, is_speed_read: bool, page: Iterable[ResultRow] = ()
-) -> Provenance:
-    """What the result of a plan on a snapshot is made of. `is_speed_read`: whether the speed view had states for it."""
+
+def provenance(plan: QueryPlan, snapshot: Snapshot, *, is_speed_read: bool, shortened_keys: bool) -> Provenance:
+    """What the result of a plan on a snapshot is made of. `is_speed_read`: whether the speed view had states for it.
+
+    `shortened_keys`: whether a row has a key that is the short form of a long text.
+    """
     query, run = plan.query, snapshot.run
     view, cut = query.view, snapshot.cut
     reason = _degraded_reason(query, snapshot)
@@ -37,12 +42,16 @@ def provenance(
         complete=reason is None,
         degraded=reason is not None,
         why=reason,
-        answers={name: exactness(view, name) for name in query.answers},
+        answers=_exactness_of(view, query.answers),
         etag=_etag(query, run, cut, is_degraded=reason is not None),
         since=run.since(view.name),
-        shortened_keys=any(each.long_texts for each in query.filters)
-        or any(is_short_form(value) for row in page for value in row.key),
+        shortened_keys=shortened_keys or any(each.long_texts for each in query.filters),
     )
+
+
+def has_short_keys(rows: Iterable[ResultRow]) -> bool:
+    """Whether a key of these rows is the short form of a long text."""
+    return any(is_short_form(value) for row in rows for value in row.key)
 
 
 def batch_part(run: OpenRun, *, read: bool) -> BatchPart:
@@ -86,6 +95,17 @@ def _degraded_reason(query: Query, snapshot: Snapshot) -> str | None:
     if query.cursor is not None and not is_below(query.cursor.applied, cut):
         return f"{behind(cut, query.cursor.applied)} Begin again with the first page."
     return None if speed.answer is None else why_behind(speed.answer)
+
+
+def _exactness_of(view: View, names: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+    """The exactness of each of these answers. Many results share it, and nobody changes it."""
+    key = (view.hash, names)
+    found = _known_exactness.get(key)
+    if found is None:
+        if len(_known_exactness) >= MAX_KNOWN:
+            _known_exactness.clear()
+        found = _known_exactness[key] = {name: exactness(view, name) for name in names}
+    return found
 
 
 def exactness(view: View, name: str) -> dict[str, Any]:

@@ -26,6 +26,12 @@ UNUSUAL = frozenset({"cursor"})
 Pairs = Sequence[tuple[str, str]]
 
 
+def has_relative_times(pairs: Pairs) -> bool:
+    """Whether the range of a query depends on when it is asked."""
+    given = dict(pairs)
+    return any(is_relative(given.get(name, "now")) for name in ("from", "to"))
+
+
 class _Entry(NamedTuple):
     query: Query
     is_relative: bool
@@ -54,7 +60,7 @@ class QueryCache:
             return query
         if self._periods + size > self._max_periods:
             self._entries, self._plans, self._periods = {}, {}, 0
-        self._entries[key] = _Entry(query, any(is_relative(given.get(name, "now")) for name in ("from", "to")))
+        self._entries[key] = _Entry(query, has_relative_times(pairs))
         self._plans[id(query)] = made
         self._periods += size
         return query

@@ -18,8 +18,8 @@ import numpy as np
 from hand_off.ranks import ranked
 from hand_off.speed_views import Ranked, State, StateRange
 from serving_layer.query.plan import QueryPlan
-from serving_layer.query.top_keys import LARGEST, NO_NUMBERS, Numbers, breaks_ties_by_key
-from serving_layer.readers.batch import OpenRun, read_errors
+from serving_layer.query.top_keys import LARGEST, NO_NUMBERS, Numbers, breaks_ties_by_key, largest_of, nth_largest
+from serving_layer.readers.batch import FirstKeys, OpenRun, read_errors
 from views.states import HeadReader, head_of
 
 MAX_ROWS = 200
@@ -114,23 +114,25 @@ def ranking_of(plan: QueryPlan, run: OpenRun) -> Ranking | None:
         return None
     with read_errors(run):
         numbers = batch_numbers(plan, run)
-        if numbers is None or int(np.abs(numbers.values).max(initial=0)) > LARGEST:
+        if numbers is None:
             return None
         count, by_key = query.limit + 1, breaks_ties_by_key(query)
-        first, rest, last = _first(numbers, max(4 * count, MIN_KEYS), by_key=by_key)
+        at_least = max(4 * count, MIN_KEYS)
+        question = (query.view.name, plan.rank, plan.ranges[0], at_least, by_key)
+        first = run.first_keys(question, lambda: _first(numbers, at_least, by_key=by_key))
+    if first.largest > LARGEST:
+        return None
     reader = HeadReader(query.view.algebras, plan.rank)
-    return Ranking(names.index(plan.rank) + 1, count, first, rest, numbers, reader, last, by_key)
+    rank = names.index(plan.rank) + 1
+    return Ranking(rank, count, first.numbers, first.rest, numbers, reader, first.last, by_key)
 
 
-def _first(numbers: Numbers, count: int, *, by_key: bool) -> tuple[dict[bytes, int], int, bytes | None]:
-    """The keys with the largest numbers, the best first; the largest number of the others, at least 0; and the last.
-
-    The last one has that number too, and comes before all others that have it (`by_key`); None where none does.
-    """
+def _first(numbers: Numbers, count: int, *, by_key: bool) -> FirstKeys:
+    """The keys with the largest numbers. `by_key`: of equal ones those that come first in the order of bytes."""
     values = numbers.values
     places, rest, last = np.arange(len(values)), 0, None
     if count < len(values):
-        least = int(np.partition(values, len(values) - count)[len(values) - count])
+        least = nth_largest(values, count)
         places, equal = np.flatnonzero(values > least), np.flatnonzero(values == least)
         missing = count - len(places)
         chosen = numbers.first(equal, missing) if by_key and len(equal) > missing and least > 0 else None
@@ -143,4 +145,5 @@ def _first(numbers: Numbers, count: int, *, by_key: bool) -> tuple[dict[bytes, i
         is_left[places] = False
         rest = max(int(values[is_left].max(initial=0)), 0)
     ordered = places[np.argsort(values[places], kind="stable")[::-1]]
-    return {numbers.key(place): int(values[place]) for place in ordered.tolist()}, rest, last
+    found = {numbers.key(place): int(values[place]) for place in ordered.tolist()}
+    return FirstKeys(found, rest, last, largest_of(values))

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import lmdb
 import structlog
@@ -38,9 +38,24 @@ from views.source import Source
 from views.view import View
 
 TRIES = 3
-MAX_CACHED_SUMS, MAX_CACHED_KEYS = 16, 100_000
-"""The numbers of so many periods are cached, each of up to so many keys: 16 bytes a key."""
+MAX_CACHED_SUMS, MAX_CACHED_KEYS = 16, 2_000_000
+"""The numbers of so many periods are cached, of up to so many keys together: 16 bytes a key."""
+MAX_CACHED_FIRST = 64
+"""The first keys of so many questions are cached."""
 log = structlog.get_logger()
+
+
+class FirstKeys(NamedTuple):
+    """The keys with the largest numbers of a period."""
+
+    numbers: dict[bytes, int]
+    """By key, the best first."""
+    rest: int
+    """The largest number of the others, at least 0."""
+    last: bytes | None
+    """A key that comes before any other key that has that number; None where that is unknown."""
+    largest: int
+    """The largest of all numbers without their signs."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +78,7 @@ class OpenRun:
         self._views: dict[str, View] = {}
         self._opened: dict[str, _Opened] = {}
         self._sums: dict[tuple[str, str, Period], Sums] = {}
+        self._first: dict[Hashable, FirstKeys] = {}
         self._long_keys: dict[str, bool] = {}
         self._lock = threading.Lock()
         self._users, self._is_retired = 0, False
@@ -169,9 +185,26 @@ class OpenRun:
         if found is None:
             found = self._open(name).index.sums(answer, *of)
             if found is not None and len(found.values) <= MAX_CACHED_KEYS:
-                if len(self._sums) >= MAX_CACHED_SUMS:
-                    self._sums.clear()
-                self._sums[key] = found
+                self._cache_sums(key, found)
+        return found
+
+    def _cache_sums(self, key: tuple[str, str, Period], found: Sums) -> None:
+        """Replaces the whole cache instead of changing it: other threads read it."""
+        known = dict(self._sums)
+        if (
+            len(known) >= MAX_CACHED_SUMS
+            or sum(len(s.values) for s in known.values()) + len(found.values) > MAX_CACHED_KEYS
+        ):
+            known = {}
+        self._sums = {**known, key: found}
+
+    def first_keys(self, question: Hashable, find: Callable[[], FirstKeys]) -> FirstKeys:
+        """The first keys by a number, found once for each question: a run never changes."""
+        found = self._first.get(question)
+        if found is None:
+            found = find()
+            known = self._first if len(self._first) < MAX_CACHED_FIRST else {}
+            self._first = {**known, question: found}
         return found
 
     def _open(self, name: str) -> _Opened:

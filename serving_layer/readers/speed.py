@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from redis import Redis
 from redis.exceptions import RedisError
 
 from hand_off.batch_folder import BatchFolder
 from hand_off.speed_floor import first_run, floor_file, waiting_for_run
-from hand_off.speed_views import Outcome, RedisSnapshot, SpeedAnswer, SpeedViews, StateRange, WideLimits
+from hand_off.speed_views import Outcome, ReadLimits, RedisSnapshot, SpeedAnswer, SpeedViews, StateRange, WideLimits
 from infra.disk import FileStamp, file_stamp
 from master_dataset.cut import Cut, count_between, cut_to_json, is_below, join
 from serving_layer.errors import TooLarge
@@ -54,6 +54,7 @@ class SpeedViewReader:
     def __init__(self, client: Redis, folder: BatchFolder, limits: ExecutionLimits) -> None:
         self._speed_views, self._limits, self._folder = SpeedViews(client, folder.source), limits, folder
         self._views = self._speed_views.reader
+        self._floor_file = floor_file(folder)
         self._floor: tuple[FileStamp | None, int] = (None, 0)
         self._lock = threading.Lock()
         self._highest: Cut = {}
@@ -76,8 +77,32 @@ class SpeedViewReader:
                 answer = self._answer_in_parts(run, cut, ranges)
         except (RedisError, OSError) as error:
             reason = f"Redis does not reply ({error})"
-            self._away = time.monotonic() + RETRY_AFTER_S, reason
+            self.record_failure(error)
             return SpeedSnapshot(None, reason, highest)
+        return self._snapshot(answer, highest)
+
+    def encoded_read(self, run: int, cut: Cut, ranges: Sequence[StateRange]) -> bytes:
+        """The one call of `read` as Redis reads it, for a client that sends bytes."""
+        return self._views.encoded_answer(run, cut, ranges, self._read_limits())
+
+    def can_read(self, run: int) -> bool:
+        """Whether Redis is asked at all for what continues a run."""
+        return run >= self._first_run() and time.monotonic() >= self._away[0]
+
+    @property
+    def highest_cut(self) -> Cut:
+        """The highest cut of all results so far. Take it before you read."""
+        return self._highest
+
+    def snapshot_from(self, reply: Sequence[Any], highest: Cut) -> SpeedSnapshot:
+        """What Redis replied to an encoded read. TooLarge where there are too many states."""
+        return self._snapshot(self._views.answer_from(reply), highest)
+
+    def record_failure(self, error: Exception) -> None:
+        """Redis did not reply: it is not asked again for a moment."""
+        self._away = time.monotonic() + RETRY_AFTER_S, f"Redis does not reply ({error})"
+
+    def _snapshot(self, answer: SpeedAnswer, highest: Cut) -> SpeedSnapshot:
         if answer.outcome == Outcome.TOO_MANY:
             raise self._too_many()
         if answer.outcome == Outcome.LOST:
@@ -87,7 +112,7 @@ class SpeedViewReader:
 
     def _first_run(self) -> int:
         """The first run that speed views may continue. The file is read only when its stamp has changed."""
-        stamp = file_stamp(floor_file(self._folder))  # before it is read: what comes meanwhile is seen next time
+        stamp = file_stamp(self._floor_file)  # before it is read: what comes meanwhile is seen next time
         known, found = self._floor
         if stamp != known:
             found = first_run(self._folder)
@@ -100,6 +125,11 @@ class SpeedViewReader:
             run, cut, ranges, max_buckets=limits.speed_buckets, max_states=min(max_states, limits.speed_states),
             max_bytes=int(min(max_mb, limits.max_state_mb) * 1_000_000),
         )  # fmt: skip
+
+    def _read_limits(self) -> ReadLimits:
+        limits = self._limits
+        max_bytes = int(min(limits.speed_mb_at_once, limits.max_state_mb) * 1_000_000)
+        return ReadLimits(limits.speed_buckets, min(limits.speed_states_at_once, limits.speed_states), max_bytes)
 
     def _answer_in_parts(self, run: int, cut: Cut, ranges: Sequence[StateRange]) -> SpeedAnswer:
         """In several calls; in one where the writer was faster each time, or does not record what it changes."""
@@ -142,7 +172,7 @@ class SpeedViewReader:
         try:
             return read()
         except (RedisError, OSError) as error:
-            self._away = time.monotonic() + RETRY_AFTER_S, f"Redis does not reply ({error})"
+            self.record_failure(error)
             return None
 
     def record_cut(self, cut: Cut) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import tzinfo
 from functools import lru_cache
 from itertools import islice
@@ -16,6 +16,7 @@ import orjson
 from infra.times import iso_utc
 from master_dataset.cut import cut_to_json
 from serving_layer.errors import NotAcceptable, TooLarge
+from serving_layer.query.model import Query
 from serving_layer.query.parameters import one_of, shown
 from serving_layer.query.result import Provenance, Result, ResultRow
 from serving_layer.query.times import iso, parse_zone
@@ -88,7 +89,17 @@ def body(result: Result, as_format: Format, max_mb: float = inf) -> bytes:
 def to_json(result: Result, max_mb: float = inf) -> bytes:
     """`{"rows": [...], "next": ..., "meta": {...}}`."""
     written = b",".join(_written(result, rows(result), lambda some: dumps(some)[1:-1], max_mb))
-    return b'{"rows":[%b],"next":%b,"meta":%b}' % (written, dumps(result.next), dumps(meta(result.meta)))
+    return json_document(written, result.next, result.meta)
+
+
+def json_document(written: bytes, following: str | None, of: Provenance) -> bytes:
+    """The same with rows that are written already."""
+    return b'{"rows":[%b],"next":%b,"meta":%b}' % (written, dumps(following), dumps(meta(of)))
+
+
+def written_row(query: Query, row: ResultRow) -> bytes:
+    """One row as JSON."""
+    return dumps(_object(query.by, row, parse_zone("tz", query.tz)))
 
 
 def to_ndjson(result: Result, max_mb: float = inf) -> bytes:
@@ -133,12 +144,16 @@ def rows(result: Result) -> Iterator[dict[str, Any]]:
     """The rows as JSON objects."""
     zone = parse_zone("tz", result.meta.tz)
     for row in result.rows:
-        yield {
-            "bucket": _written_time(row.period.start, zone),
-            **dict(zip(result.by, row.key, strict=True)),
-            **row.answers,
-            **_added(row),
-        }
+        yield _object(result.by, row, zone)
+
+
+def _object(by: Sequence[str], row: ResultRow, zone: tzinfo) -> Row:
+    return {
+        "bucket": _written_time(row.period.start, zone),
+        **dict(zip(by, row.key, strict=True)),
+        **row.answers,
+        **_added(row),
+    }
 
 
 @lru_cache(MAX_TIMES)

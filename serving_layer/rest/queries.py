@@ -108,7 +108,7 @@ def _execute(
     as_format = formats.choose_format(dict(pairs).get("format"), accept)
     query = serving.engine.parse(name, pairs, now=time.time(), limits=serving.limits)
     if if_none_match is not None and query.freshness == Freshness(wait_s=query.freshness.wait_s):
-        etag = _tag(serving.engine.etag(query) or "", as_format)  # far cheaper than the result
+        etag = etag_header(serving.engine.etag(query) or "", as_format)  # far cheaper than the result
         if is_known(etag, if_none_match):
             return EncodedResult(None, formats.MEDIA_TYPES[as_format], {"ETag": etag})
     return _write(serving, serving.engine.execute(query), as_format, if_none_match)
@@ -204,7 +204,7 @@ def _only_json(given: str | None, accept: str | None) -> None:
 
 
 def _write(serving: Serving, result: Result, as_format: Format, if_none_match: str | None = None) -> EncodedResult:
-    etag = _tag(result.meta.etag, as_format)
+    etag = etag_header(result.meta.etag, as_format)
     degraded = (result.meta.view,) if result.meta.degraded else ()
     is_sent = not is_known(etag, if_none_match)
     body = formats.body(result, as_format, serving.limits.max_answer_mb) if is_sent else None
@@ -212,7 +212,7 @@ def _write(serving: Serving, result: Result, as_format: Format, if_none_match: s
     return EncodedResult(body, formats.MEDIA_TYPES[as_format], {**headers, "ETag": etag}, degraded)
 
 
-def _tag(etag: str, as_format: Format) -> str:
+def etag_header(etag: str, as_format: Format) -> str:
     """Weak: the lag in `meta` may differ while the rows do not. Each format has its own."""
     return f'W/"{etag}-{as_format}"'
 

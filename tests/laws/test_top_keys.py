@@ -96,7 +96,7 @@ def test_what_ranks_decide_is_right(
     """With as few keys looked at as possible. `None` may be said at any time; it is not the whole story (see below)."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(top_keys_by_rank, "EXTRA_STATES", 0)
-        known, rest, last = top_keys_by_rank._first(Batch(batch), count, by_key=by_key)
+        known, rest, last, _ = top_keys_by_rank._first(Batch(batch), count, by_key=by_key)
         reader = HeadReader({"n": CountAlgebra()}, "n")
         made = Ranking(1, count, known, rest, Batch(batch), reader, last, by_key)
         found = made.decided(*_looked_at(cells, [*known], depth))
@@ -113,7 +113,7 @@ def test_a_page_of_equal_numbers_is_decided_by_keys() -> None:
     """Thousands of keys have the same number: only the order of keys says which come first."""
     cells = [dict.fromkeys(KEYS, 1), dict.fromkeys(KEYS[3:], 1)]
     for batch in ({}, dict.fromkeys(KEYS, 1)):
-        known, rest, last = top_keys_by_rank._first(Batch(batch), 8, by_key=True)
+        known, rest, last, _ = top_keys_by_rank._first(Batch(batch), 8, by_key=True)
         made = Ranking(1, 3, known, rest, Batch(batch), HeadReader({"n": CountAlgebra()}, "n"), last, by_key=True)
         assert made.decided(*_looked_at(cells, [*known], 8)) == {b"d", b"e", b"f"}
         assert made.decided(*_looked_at(cells[:1], [*known], 8)) == {b"a", b"b", b"c"}
@@ -134,7 +134,7 @@ def _looked_at(cells: list[dict[bytes, int]], keys: list[bytes], depth: int) -> 
 
 def test_a_clear_page_is_decided_and_a_close_one_is_not() -> None:
     batch = {key: 1000 - 10 * place for place, key in enumerate(KEYS)}
-    known, rest, _ = top_keys_by_rank._first(Batch(batch), 8, by_key=False)
+    known, rest, *_ = top_keys_by_rank._first(Batch(batch), 8, by_key=False)
     made = Ranking(1, 3, known, rest, Batch(batch), HeadReader({"n": CountAlgebra()}, "n"))
     assert rest == 920
     assert made.decided(*_looked_at([dict.fromkeys(KEYS, 5)], [*known], 2)) == {b"a", b"b", b"c"}
@@ -142,3 +142,16 @@ def test_a_clear_page_is_decided_and_a_close_one_is_not() -> None:
     assert made.decided(*_looked_at([{key: 500 if key > b"m" else 0 for key in KEYS}], [*known], 2)) is None
     assert made.decided([], -1) is None, "nobody knows what the others have"
     assert made.decided([], 2.0**60) is None, "such numbers are rounded"
+
+
+@LAW
+@given(
+    few=st.lists(NUMBERS, max_size=60),
+    equal=st.integers(0, 2_000),
+    number=st.integers(-2, 3),
+    share=st.floats(0, 1),
+)
+def test_the_nth_largest_is_that_of_sorted_numbers(few: list[int], equal: int, number: int, share: float) -> None:
+    values = [*few[::2], *[number] * equal, *few[1::2], 0]
+    count = 1 + int(share * (len(values) - 1))
+    assert top_keys.nth_largest(np.array(values, np.int64), count) == sorted(values, reverse=True)[count - 1]
