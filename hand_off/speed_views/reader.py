@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from hand_off.lag import KafkaEnd, Lag, lag
 from hand_off.speed_views.layout import (
     VIEW_HASH,
+    Announced,
     Group,
     RedisSnapshot,
     State,
@@ -136,7 +137,7 @@ class SpeedReader:
 
     def is_overtaken(self) -> bool:
         """Whether a run has announced that it is going to overtake the writer."""
-        return bool(self._client.exists(self._layout.overtaking))
+        return self._client.get(self._layout.overtaking) in (Announced.FORECAST, Announced.BY_RUN)
 
     def kafka_end(self) -> Cut | None:
         """Where Kafka ended when the writer last reported it; None where it never did."""

@@ -1,8 +1,11 @@
-"""What `tidemark status` says of the sources of a home, beside its services: runs that failed, and rollbacks."""
+"""What `tidemark status` says of the sources of a home, beside its services: failed runs, rollbacks and overtakes."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Any
+
+from infra.process_status import MAX_AGE_S, read_status, status_path
 
 if TYPE_CHECKING:
     from hand_off.batch_folder import BatchFolder
@@ -10,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def notes(settings: Settings, said: str = "") -> list[str]:
-    """A sentence for each thing that is not as it should be, read from the files of the batch layer.
+    """A sentence for each thing that is not as usual, read from the files of the batch layer and the services' status.
 
     A failure that the services have `said` themselves is left out.
     """
@@ -23,7 +26,29 @@ def notes(settings: Settings, said: str = "") -> list[str]:
             found.append(f"Source {folder.source!r}: {failures}")
         if (rollback := _rollback(settings, folder)) is not None:
             found.append(rollback)
+        if (overtake := _overtake(settings, folder.source)) is not None:
+            found.append(overtake)
     return found
+
+
+def _overtake(settings: Settings, source: str) -> str | None:
+    speed, scheduler = (_status_of(settings, service, source) for service in ("speed", "scheduler"))
+    backlog = scheduler.get("backlog", {})
+    is_waiting = speed.get("waits_for_run")
+    if not is_waiting and backlog.get("action") != "overtake":
+        return None
+    behind = speed.get("behind_events", backlog.get("behind"))
+    events = "an unknown number of events" if behind is None else f"{behind:,} events"
+    how = "waits for it" if is_waiting else "goes on meanwhile"
+    return f"Source {source!r}: a batch run overtakes the speed layer, which is {events} behind and {how}."
+
+
+def _status_of(settings: Settings, service: str, source: str) -> dict[str, Any]:
+    """What a service of this home reports of a source; empty where it does not run."""
+    status = read_status(status_path(settings, service))
+    if status is None or time.time() - status.at > MAX_AGE_S:
+        return {}
+    return dict(status.sources.get(source, {}))
 
 
 def _rollback(settings: Settings, folder: BatchFolder) -> str | None:
