@@ -101,9 +101,7 @@ class Nights:
             with self._phase("failing runs"):
                 aged.run_and_die(STEPS[night // FAILED_RUN % len(STEPS)])
         with self._timed("run", found):
-            began = time.monotonic()
             aged.run()
-            found["run_wall_s"] = time.monotonic() - began
         if _is_due(night, LOST_REDIS):
             with self._phase("restarts"):
                 aged.lose_redis()
