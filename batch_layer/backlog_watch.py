@@ -47,6 +47,8 @@ class _Watched:
     """The last run was passed by the speed layer before it could overtake it: the next one is an ordinary one."""
     running_since_run: int | None = None
     """While an overtaking run is at work: the run that was published in Redis before it."""
+    has_announced: bool = False
+    """Whether that run has announced or declined by itself: from then on, the scheduler says nothing for it."""
 
 
 @dataclass
@@ -88,8 +90,11 @@ class BacklogWatch:
         """A run of this kind is started for the source."""
         if action == Action.OVERTAKE:
             with suppress(RedisError, OSError):
-                meta = SpeedViews(self._redis(), source).reader.snapshot().meta
-                self._of(source).running_since_run = meta.published if meta is not None else None
+                views, watched = SpeedViews(self._redis(), source), self._of(source)
+                meta = views.reader.snapshot().meta
+                watched.running_since_run, watched.has_announced = None if meta is None else meta.published, False
+                views.runs.withdraw()  # what an earlier run declined
+                self._forecast(views, watched)
 
     def end(self, source: str, code: int, newest_run: int) -> None:
         """It ended with this exit code; `newest_run` is the last one of the publish log now."""
@@ -139,9 +144,15 @@ class BacklogWatch:
         is_on_its_way = watched.running_since_run == meta.published  # and not yet handed off
         is_wanted = watched.running_since_run is None and verdict.action in (Action.WAIT, Action.OVERTAKE)
         is_about_to = is_wanted and not is_busy
-        if (is_on_its_way or is_about_to) and not watched.is_wasted and self.settings.overtake_pause_s:
-            views.runs.announce(VALID_S)
+        if is_on_its_way or is_about_to:
+            self._forecast(views, watched)
         return verdict
+
+    def _forecast(self, views: SpeedViews, watched: _Watched) -> None:
+        if watched.has_announced or watched.is_wasted or not self.settings.overtake_pause_s:
+            return
+        is_ours = views.runs.forecast(VALID_S)
+        watched.has_announced = watched.running_since_run is not None and not is_ours
 
     def _is_wasted(self, source: str, newest_run: int) -> bool:
         with suppress(RedisError, OSError):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 LOOK_S = 0.2
 MAX_LOAD_S = 120.0
 """How long a run waits for the end of an import. What is sent later, the speed layer adds, or the next run."""
+DECLINED_S = 60.0
+"""How long it stays known that a run does not overtake: the scheduler looks every second."""
 ALONE = Opening("alone", {})
 
 log = structlog.get_logger()
@@ -72,6 +74,12 @@ class HandOff:
         self, run: int, catalog: Iterable[str], report: Report, kafka_end: Callable[[], Cut] | None = None
     ) -> Opening:
         """The cut of a run, or where it has to look for one. `kafka_end`: the run overtakes a writer that is behind."""
+        opening = self._open(run, catalog, report, kafka_end)
+        if kafka_end is not None and opening.mode != "overtake":
+            self._decline()
+        return opening
+
+    def _open(self, run: int, catalog: Iterable[str], report: Report, kafka_end: Callable[[], Cut] | None) -> Opening:
         views = self.speed_views
         if views is None:
             return ALONE
@@ -109,8 +117,15 @@ class HandOff:
         end = join(meta.applied, kafka_end() or views.reader.kafka_end() or {})
         if count_between(meta.applied, end):
             return Opening("overtake", end)
-        self.end_announcement()
+        self.end_announcement()  # before we wait for the writer, which would wait for us
         return None
+
+    def _decline(self) -> None:
+        """The run is an ordinary one: the writer must not wait for it."""
+        self.end_announcement()
+        if self.speed_views is not None:
+            with suppress(RedisError, OSError):
+                self.speed_views.runs.decline(DECLINED_S)
 
     def end_announcement(self) -> None:
         """The writer waits for us no more."""
@@ -125,16 +140,16 @@ class HandOff:
         try:
             if opening.mode == "overtake" and publish_log.pinned(self.folder) is not None:
                 # Readers were rolled back meanwhile, and need their generations. `clean_up` does it after that.
-                self.end_announcement()
                 log.warning("overtake_postponed", source=self.folder.source, run=entry.run, reason="readers are pinned")
                 return
             outcome = publish(self.speed_views, opening, entry)
-            self.end_announcement()
             write = log.info if outcome in (Outcome.OK, Outcome.ALREADY) else log.warning
             write("handed_off", source=self.folder.source, run=entry.run, mode=opening.mode, outcome=str(outcome))
             clean_up(self.speed_views, self.folder, self.grace_s)
         except (RedisError, OSError) as error:
             log.warning("hand_off_failed", source=self.folder.source, run=entry.run, reason=str(error))
+        finally:
+            self.end_announcement()
 
     def continues(self, entry: Entry) -> bool | None:
         """Whether the speed views go on from a run, so that answers of its readers hold newer events too.

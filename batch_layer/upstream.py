@@ -56,8 +56,7 @@ def _positions(settings: Settings, source: Source) -> Positions | None:
         return None
     from kafka.errors import KafkaError
 
-    table = table_path(settings, source.name)
-    held = coverage.of(table) if table.is_dir() else coverage.Coverage()
+    held = coverage.of(table_path(settings, source.name))
     try:
         return logical_positions(read_positions(settings, where, source, TIMEOUT_S), held.offset_base)
     except (MasterDatasetError, InfraError, KafkaError, OSError):

@@ -241,7 +241,7 @@ class SourceWriter:
             self.stopping.wait(HEARTBEAT_S)
 
     def _held(self) -> coverage.Coverage:
-        return coverage.of(self.table) if self.table.is_dir() else coverage.Coverage()
+        return coverage.of(self.table)
 
     def _check_start(self, positions: Positions, held: coverage.Coverage) -> None:
         """Whether we could go on. A writer that cannot must not start: it would look alive and fence every takeover."""

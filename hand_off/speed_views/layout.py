@@ -12,7 +12,8 @@
     tidemark:{web}:alive                        token of the living writer, and for how many ms its heartbeat is valid
     tidemark:{web}:looked                       Kafka's end when the writer last read it, when all of it was applied,
                                                 and why the writer cannot go on
-    tidemark:{web}:overtaking                   there while a run is going to overtake the writer; it ends by itself
+    tidemark:{web}:overtaking                   whether a run is going to overtake the writer (`Announced`); it ends by
+                                                itself
     tidemark:{web}:loading                      there while an import is sending: its name, and about how many events it
                                                 has yet to send; it ends by itself
     tidemark:{web}:touched                      the change log: what the newest micro-batches changed (change_log.py)
@@ -44,6 +45,17 @@ TOTALS = "t"
 """The first letter of the name of a view's totals. No hash begins with it."""
 ALL_KEYS = b""
 """The key of a total."""
+
+
+class Announced:
+    """The values of the key `overtaking`."""
+
+    FORECAST = b"1"
+    """The scheduler is going to start such a run."""
+    BY_RUN = b"run"
+    """The run is at work, and says so itself."""
+    DECLINED = b"declined"
+    """The run that was forecast is an ordinary one."""
 
 
 class Layout:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from hand_off.lag import KafkaEnd, Lag, lag
 from hand_off.speed_views.layout import (
     VIEW_HASH,
+    Announced,
     Group,
     RedisSnapshot,
     State,
@@ -156,7 +157,7 @@ class SpeedReader:
 
     def is_overtaken(self) -> bool:
         """Whether a run has announced that it is going to overtake the writer."""
-        return bool(self._client.exists(self._layout.overtaking))
+        return self._client.get(self._layout.overtaking) in (Announced.FORECAST, Announced.BY_RUN)
 
     def events_to_come(self) -> int | None:
         """About how many events an import has yet to send, as it says; None where no import is at work."""

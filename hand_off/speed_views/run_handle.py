@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from hand_off.speed_views.layout import catalog_text, cut_of, cut_text, new_generation, new_id
+from hand_off.speed_views.layout import Announced, catalog_text, cut_of, cut_text, new_generation, new_id
 from hand_off.speed_views.reader import SpeedReader
 from hand_off.speed_views.scripts import Outcome, Scripts
 from master_dataset.cut import Cut
 
 SWEEP_BUCKETS = 200
 """How many buckets one call of a script deletes."""
+
+
+def _milliseconds(seconds: float) -> int:
+    return max(int(seconds * 1000), 1)
 
 
 class RunHandle:
@@ -55,10 +59,27 @@ class RunHandle:
         return self._scripts.outcome("overtake", run, cut_text(cut), new_generation(run, cut, catalog))
 
     def announce(self, seconds: float) -> None:
-        """Announce that a run is going to overtake the writer, which may wait for it instead of computing what the run
-        will skip. The announcement ends by itself. No answer depends on it.
+        """Announce, by the run itself, that it is going to overtake the writer, which may wait for it instead of
+        computing what the run will skip. The announcement ends by itself. No answer depends on it.
         """
-        self._scripts.client.set(self._scripts.layout.overtaking, b"1", px=max(int(seconds * 1000), 1))
+        self._announce(Announced.BY_RUN, seconds)
+
+    def forecast(self, seconds: float) -> bool:
+        """Announce a run that is about to begin. False where the run has announced or declined by itself."""
+        client, key, duration_ms = self._scripts.client, self._scripts.layout.overtaking, _milliseconds(seconds)
+        if client.set(key, Announced.FORECAST, px=duration_ms, nx=True):
+            return True
+        is_forecast = client.get(key) == Announced.FORECAST
+        if is_forecast:
+            client.pexpire(key, duration_ms)
+        return is_forecast
+
+    def decline(self, seconds: float) -> None:
+        """The run that was to overtake the writer does not: nobody waits for it, whatever was forecast."""
+        self._announce(Announced.DECLINED, seconds)
+
+    def _announce(self, value: bytes, seconds: float) -> None:
+        self._scripts.client.set(self._scripts.layout.overtaking, value, px=_milliseconds(seconds))
 
     def withdraw(self) -> None:
         """End the announcement."""

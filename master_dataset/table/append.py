@@ -173,7 +173,7 @@ def append(
     jvm: Any = spark._jvm
     log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, str(path))
     transaction = log.startTransaction(jvm.scala.Option.empty(), jvm.scala.Option.empty())
-    sequence = transaction.txnVersion(APP_ID) + 1
+    sequence = _next_sequence(transaction)
     # Step 1. Write the data files, counting and hashing on the way. A crash leaves files that no commit names.
     written, measured = _empty_list(jvm), {}
     began_ns = time.time_ns()
@@ -216,6 +216,22 @@ def append(
     append_to_ledger(path, [(version, done)])
     remember_newest(path, version)
     return Committed(version, done)
+
+
+def _next_sequence(transaction: JavaObject) -> int:
+    """The sequence number of this commit. If another writer commits first, this commit fails.
+
+    `txnVersion` computes the whole snapshot, with a Spark job, to find the number of the commit before. The checksum
+    file that Delta writes with each commit has it too; what is left of `txnVersion` is the entry in `readTxn`.
+    """
+    checksum = transaction.snapshot().checksumOpt()
+    known = checksum.get().setTransactions() if checksum.isDefined() else checksum
+    numbers = [known.get().apply(i) for i in range(known.get().size())] if known.isDefined() else []
+    for number in numbers:
+        if number.appId() == APP_ID:
+            transaction.readTxn().addOne(APP_ID)
+            return int(number.version()) + 1
+    return int(transaction.txnVersion(APP_ID)) + 1
 
 
 def _remove_empty_files(path: Path, since_ns: int) -> None:

@@ -137,7 +137,7 @@ def _removed_from_json(value: Mapping[str, Any] | None) -> Removed:
 
 
 def of(table: Path) -> Coverage:
-    """What a table holds, by its proofs and the ledger."""
+    """What a table holds, by its proofs and the ledger; nothing where there is no table."""
     return of_history(read_history(table))
 
 

@@ -106,8 +106,7 @@ class Watcher:
 
         Refuses a topic that was made again, or lost its end, until a rebase says where its records begin.
         """
-        table = table_path(self.settings, self.source.name)
-        held = coverage.of(table) if table.is_dir() else coverage.Coverage()
+        held = coverage.of(table_path(self.settings, self.source.name))
         positions = logical_positions(read_positions(self.settings, self.bootstrap, self.source), held.offset_base)
         check_topic_id(self.source, positions.topic_id, held.topic_id)
         self.base = held.base

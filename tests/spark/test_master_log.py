@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,13 @@ def commit(spark: SparkSession, table: Path, commits: int) -> None:
                 rows = rows.withColumn(name, f.lit(None).cast(kind))
         with commit_lock(table):
             append(spark, table, rows, Proof(Kind.APPEND, "web", "id", {0: at}, {0: at + 2}), files=1)
+
+
+def sequences(table: Path) -> list[int]:
+    """The sequence numbers of the commits, in order."""
+    log = sorted((table / "_delta_log").glob("*.json"))
+    actions = [json.loads(line) for path in log for line in path.read_text().splitlines()]
+    return [action["txn"]["version"] for action in actions if "txn" in action]
 
 
 def _columns() -> list[str]:
@@ -101,3 +109,19 @@ def test_delta_reads_and_writes_a_table_whose_log_was_shortened(
     commit(spark, table, 1)
     assert (counted(spark, table), read_history(table).newest) == (52, 28)
     assert deep_check(spark, table) == []
+
+
+def test_of_two_writers_that_commit_at_once_one_fails(spark: SparkSession, tmp_path: Path) -> None:
+    table = tmp_path / "web"
+    create_table(spark, table, WEB)
+    commit(spark, table, 2)
+    (table / "_delta_log" / f"{2:020}.crc").unlink()  # a commit without a checksum file, as other engines write them
+    jvm: Any = spark._jvm
+    jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+    for _ in range(2):  # without the checksum file, and with it
+        before = coverage.of(table).rows
+        empty = Proof(Kind.APPEND, "web", "id", coverage.of(table).cut, coverage.of(table).cut)
+        with pytest.raises(Exception, match=r"(?i)concurrent"):
+            append(spark, table, None, empty, check=lambda _names: commit(spark, table, 1))
+        assert coverage.of(table).rows == before + 2
+    assert sequences(table) == [0, 1, 2, 3]

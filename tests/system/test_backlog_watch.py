@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from redis import Redis
 
 from batch_layer.backlog import SETTLING_S, Action
 from batch_layer.backlog_watch import BUSY_S, BacklogWatch, NewestRun
+from batch_layer.progress import quiet
 from batch_layer.run_hand_off import HandOff
 from batch_layer.schedule import IS_BUSY
 from hand_off import publish_log
@@ -92,6 +93,37 @@ def test_a_writer_that_is_behind_is_overtaken_by_one_run(source: Source) -> None
     source.watch.end("web", 0, 1)
     assert source.seen() == []
     assert source.watch.status("web") == {"action": "none", "behind": 0, "catch_up_s": 0.0, "reason": ""}
+
+
+def no_kafka() -> Cut:
+    raise OSError("no route to the broker")
+
+
+@pytest.mark.parametrize(
+    ("kafka_end", "is_pinned", "mode"),
+    [(no_kafka, False, "alone"), (dict, False, "open"), (lambda: END, True, "open"), (lambda: END, False, "overtake")],
+)
+def test_a_writer_waits_only_for_a_run_that_overtakes_it(
+    source: Source, kafka_end: Callable[[], Cut], is_pinned: bool, mode: str
+) -> None:
+    source.append(1, {})
+    publish(source.views, Opening("overtake", {}), publish_log.last(source.folder))
+    if is_pinned:
+        publish_log.serve(source.folder, 1)
+    source.seen()
+    source.watch.begin("web", Action.OVERTAKE)
+    assert source.views.reader.is_overtaken(), "before the run itself has begun"
+    hand_off = HandOff(source.folder, source.views, wait_s=1)
+    assert hand_off.open(2, CATALOG.values(), quiet, kafka_end).mode == mode
+    source.seen()
+    assert source.views.reader.is_overtaken() == (mode == "overtake")
+    hand_off.end_announcement()
+    source.seen()
+    assert not source.views.reader.is_overtaken(), "the scheduler does not announce it again"
+    source.watch.end("web", 1, 1)
+    source.now += 300
+    source.watch.begin("web", Action.OVERTAKE)
+    assert source.views.reader.is_overtaken(), "the next run is announced, whatever this one was"
 
 
 @pytest.mark.parametrize(("code", "pause_s"), [(1, 300.0), (IS_BUSY, BUSY_S)])

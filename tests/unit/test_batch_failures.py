@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from hand_off.batch_folder import BatchFolder
 from hand_off.errors import BatchError, NothingArchived
 from hand_off.manifests import Manifest, write_manifest
 from hand_off.publish_log import Entry
+from infra.process_status import ProcessStatus, status_path, write_status
 from infra.settings import Settings, load_settings
 from tidemark.commands.notes import notes
 
@@ -83,3 +85,25 @@ def test_rollback_is_told(web: BatchFolder, here: Settings) -> None:
     assert note.startswith("Source 'web': readers are pinned to run 1 by a rollback.")
     web.serving.write_text("{")
     assert "is damaged" in notes(here)[0]
+
+
+def test_an_overtake_under_way_is_a_note(web: BatchFolder, here: Settings) -> None:
+    def report(*, is_waiting: bool, action: str, age_s: float = 0.0) -> None:
+        at = time.time() - age_s
+        speed = {"behind_events": 120_000, "waits_for_run": is_waiting}
+        write_status(status_path(here, "speed"), ProcessStatus(at, sources={"web": speed}))
+        backlog = {"action": action, "behind": 90_000}
+        write_status(status_path(here, "scheduler"), ProcessStatus(at, sources={"web": {"backlog": backlog}}))
+
+    status_path(here, "speed").parent.mkdir(parents=True)
+    report(is_waiting=False, action="none")
+    assert notes(here) == []
+    report(is_waiting=True, action="overtake")
+    text = "Source 'web': a batch run overtakes the speed layer, which is 120,000 events behind and"
+    assert notes(here) == [f"{text} waits for it."]
+    report(is_waiting=True, action="none")
+    assert notes(here) == [f"{text} waits for it."], "a run that somebody typed"
+    report(is_waiting=False, action="overtake")
+    assert notes(here) == [f"{text} goes on meanwhile."]
+    report(is_waiting=True, action="overtake", age_s=60)
+    assert notes(here) == [], "nothing runs any more"

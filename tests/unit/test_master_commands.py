@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import shutil
 import sys
 from collections.abc import Callable
@@ -13,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from master_dataset.table import coverage
 from master_dataset.table.ledger import append_to_ledger
 from master_dataset.table.proofs import Kind, Proof
 from tidemark import cli
@@ -99,6 +102,23 @@ def test_a_sound_table_is_read(master: Master, tmp_path: Path) -> None:
     said = read_into(master, tmp_path / "records.parquet")
     assert (said.err, said.code) == ("2 records\n", 0)
     assert pq.read_table(tmp_path / "records.parquet").num_rows == 2
+
+
+def test_where_there_is_no_table_nothing_is_held(tmp_path: Path) -> None:
+    assert coverage.of(tmp_path / "nowhere") == coverage.Coverage()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_retain_asks_before_it_removes(master: Master, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+    said = master("retain", "shop", "--days", "10")
+    assert (said.code, "give --yes" in said.err) == (2, True), "nobody can be asked"
+    terminal = io.StringIO("n\n")
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stdin", terminal)
+    said = master("retain", "shop", "--days", "10")
+    assert (said.code, "older than 10 days? They cannot be brought back." in said.err) == (1, True)
+    assert coverage.of(Path(os.environ["TIDEMARK_MASTER_DIR"]) / "shop").removed.cut == {}
 
 
 def cut_to_nothing(table: Path) -> None:

@@ -10,6 +10,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from hand_off import publish_log
+from hand_off.batch_folder import BatchFolder
+from hand_off.manifests import Manifest, ViewData, write_manifest
+from hand_off.publish_log import Entry
+from infra.settings import load_settings
+from master_dataset.table.ledger import append_to_ledger
+from master_dataset.table.paths import table_path
+from master_dataset.table.proofs import Kind, Proof
 from tidemark import cli
 from views.catalog.page_hits import page_hits
 from views.declarations import ALL_EXAMPLES, load_declarations
@@ -209,6 +217,35 @@ def test_check_of_a_changed_source_says_what_differs_from_its_master_table(
     assert "'price' is int in the table and double in the declaration" in said.out
     (row,) = json.loads(views("check", "sales", "--events", "20", "-o", "json").out)
     assert (row["broken"], "'price' is int" in row["source changed"]) == ([], True)
+
+
+def test_check_says_which_views_lack_removed_records(views: Views, own_folder: Path, tmp_path: Path) -> None:
+    (own_folder / "shop.py").write_text(OWN, encoding="utf-8")
+    settings = load_settings(home=tmp_path / "home")
+    removal = Proof(Kind.RETAIN, "", "id", {}, {0: 20}, rows=20, day="2026-03-02", foundation="1")
+    table = table_path(settings, "shop")
+    log = table / "_delta_log"
+    log.mkdir(parents=True)
+    for version, proof in enumerate([Proof(Kind.APPEND, "shop", "id", {}, {0: 20}, rows=20), removal]):
+        info = {"commitInfo": {"userMetadata": proof.to_json()}}
+        (log / f"{version:020}.json").write_text(json.dumps(info))
+        append_to_ledger(table, [(version, proof)])
+    sentence = "View 'sales' counts events since cut 0:20 (day 2026-03-02)"
+    said = views("check", "sales", "--events", "20")
+    assert (said.code, sentence in said.out) == (0, True), "it is in no run yet, and records were removed"
+    (view,) = load_declarations(own_folder).views_of("shop")
+    folder = BatchFolder.of(settings, "shop")
+
+    def publish(run: int, since: dict[str, Any] | None) -> None:
+        data = ViewData("sales", view.hash, "full", (), 0, {}, (), 0.0, since=since)
+        write_manifest(folder, Manifest(run, "shop", {0: 20}, None, 0.0, 1.0, 1, 0, 0, (data,), ()))
+        publish_log.append(folder, Entry(run, {0: 20}, {"sales": view.hash}, 1.0))
+
+    publish(1, None)
+    assert "counts events since" not in views("check", "sales", "--events", "20").out, "it was there before the removal"
+    publish(2, {"cut": {"0": 7}, "day": "2026-02-01"})
+    (row,) = views("check", "sales", "--events", "20", "-o", "json").json()
+    assert row["since"] == {"cut": {"0": 7}, "day": "2026-02-01"}
 
 
 def test_check_with_spark_says_where_spark_differs(views: Views, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from infra.times import readable_utc
+from tidemark.commands.notes import counts_since
 from tidemark.commands.options import Output, OutputOption
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def run(
             rows.append(_row_of(made))
             for view in made.views:
                 if view.since is not None:
-                    typer.echo(f"tidemark: {_counts_since(view.name, view.since)}", err=True)
+                    typer.echo(f"tidemark: {counts_since(view.name, view.since)}", err=True)
     terminal.print_result(
         rows,
         output,
@@ -107,14 +108,6 @@ def run(
         optional=("cut", "kind", "views"),
     )
     raise typer.Exit(min(codes, default=0))  # 1 before 75: a failure is worth more attention than waiting
-
-
-def _counts_since(view: str, since: dict[str, Any]) -> str:
-    cut = ", ".join(f"{partition}:{offset}" for partition, offset in since["cut"].items())
-    return (
-        f"View {view!r} counts events since cut {cut} (day {since['day']}): older records were removed before it was "
-        "declared or changed."
-    )
 
 
 @app.command("list")

@@ -150,8 +150,7 @@ def _wait(settings: Settings, bootstrap: str, into: Source, outcomes: list[Impor
     """Wait until the answers hold all that Kafka has now. Ctrl-C ends the waiting alone."""
     if outcomes[-1].state == INTERRUPTED:
         return outcomes
-    table = table_path(settings, into.name)
-    held = coverage.of(table) if table.is_dir() else coverage.Coverage()
+    held = coverage.of(table_path(settings, into.name))
     try:
         positions = logical_positions(read_positions(settings, bootstrap, into), held.offset_base)
         check_topic_id(into, positions.topic_id, held.topic_id)

@@ -211,11 +211,15 @@ def retain(
             help="Let the totals of views go that are not declared any more.",
         ),
     ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", envvar="TIDEMARK_CLI_YES", help="Remove without asking, as in a script.")
+    ] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Remove old records in whole days, after saving what the views counted of them. They cannot be brought back.
 
-    Batch runs do this by themselves if master_retention_days is set. Exit code 75: a run is active.
+    Asks first, unless --yes is given; without a terminal it needs --yes. Batch runs remove records by themselves if
+    master_retention_days is set. Exit code 75: a run is active.
     """
     from batch_layer.lease import lease
     from batch_layer.retention import Retention
@@ -229,6 +233,8 @@ def retain(
     wanted = settings.master_retention_days if days is None else days
     if not wanted:
         raise typer.BadParameter("give --days, or set master_retention_days.")
+    if not dry_run and not yes:
+        _confirm_removal(declared.name, wanted)
     folder = BatchFolder.of(settings, declared.name)
     views = list(declared_by(settings).views_of(declared.name))
     with lease(folder, "master retain"):
@@ -242,6 +248,13 @@ def retain(
     rows = {"would_remove" if dry_run else "removed": done.rows}
     found = {"source": done.source, "before": done.day, "cut": done.cut, **rows, "foundation": done.foundation}
     terminal.print_result([found], output)
+
+
+def _confirm_removal(source: str, days: int) -> None:
+    if not sys.stdin.isatty():
+        raise typer.BadParameter("nobody can be asked here: give --yes to remove records, or --dry-run.")
+    question = f"Remove the records of source {source!r} that are older than {days} days? They cannot be brought back."
+    typer.confirm(question, abort=True, err=True)
 
 
 @app.command()

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from tidemark.commands.notes import counts_since, since_of
 from tidemark.commands.options import Output, OutputOption
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from views.view import View
 
@@ -135,7 +136,8 @@ def check(
 ) -> None:
     """Check the laws of views on generated events: splits, order and duplicates change nothing. Exit code 1 if not.
 
-    Also compares the fields of their sources with the master dataset of this home.
+    Also compares the fields of their sources with the master dataset of this home, and says which views lack records
+    that retention removed.
     """
     from infra import terminal
     from views.laws import check_laws, hints
@@ -143,6 +145,7 @@ def check(
     found = _find(names)
     views = [view for view, _ in found]
     changed = _changed_sources([view for view, is_active in found if is_active])
+    since = _since([view for view, is_active in found if is_active])
     rows: list[dict[str, Any]] = []
     with terminal.step_progress("checking") as progress:
         for done, view in enumerate(views):
@@ -155,6 +158,7 @@ def check(
                     "broken": check_laws(view, seed=seed, events=events),
                     "hints": hints(view, seed=seed, events=events),
                     "source changed": changed.get(view.source.name),
+                    "since": since.get(view.name),
                 }
             )
         if spark:
@@ -176,6 +180,8 @@ def check(
         terminal.print_result(shown, output, "No view is declared.")
         for sentence in (*(sentence for row in rows for sentence in row["broken"]), *changed.values()):
             typer.echo(sentence)
+        for name, counted in since.items():
+            typer.echo(counts_since(name, counted))
     raise typer.Exit(1 if changed or any(row["broken"] for row in rows) else 0)
 
 
@@ -292,6 +298,14 @@ def _changed_sources(views: Sequence[View]) -> dict[str, str]:
     from master_dataset.table.fields import changed_sources
 
     return changed_sources(load_settings(), {view.source.name: view.source for view in views}.values())
+
+
+def _since(views: Sequence[View]) -> dict[str, Mapping[str, Any]]:
+    """Of the views that do not count from the first record on: from where on they do."""
+    from infra.settings import load_settings
+
+    settings = load_settings()
+    return {view.name: since for view in views if (since := since_of(settings, view)) is not None}
 
 
 def _verdict(row: dict[str, Any], *, with_spark: bool) -> str:

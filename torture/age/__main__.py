@@ -102,7 +102,7 @@ def _simulate(nights: Nights, until: float, curves: Curves) -> int:
             curves[name].append(Point(night, value))
         if night % 10 == 0:
             compared = nights.installation.compared
-            sys.stdout.write(f"night {night}: run {found['run_wall_s']:.1f} s, {compared:,} numbers compared\n")
+            sys.stdout.write(f"night {night}: run {found['run_s']:.1f} s, {compared:,} numbers compared\n")
             sys.stdout.flush()
     return nights.count
 

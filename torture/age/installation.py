@@ -65,13 +65,17 @@ from views.on_spark.events import with_event
 
 Part = TypeVar("Part")
 STEP = 50
-"""Commits between two checkpoints of the master table."""
+"""Delta makes a checkpoint where the version of a commit that it writes itself is a multiple of this."""
+CHECKPOINT = 3
+"""Every so many nights the commit with the records has such a version."""
 COMMITS = 138
 """Of the archiver in a night: 100,000 in two years."""
 KEPT_RUNS, COMPACTED = 3, 10
 """Runs whose data is kept, and small files of the master table that are merged."""
 EVENTS = 12
 """That a night brings."""
+DUPLICATES = 4
+"""Every so many nights some of them are duplicates, for which a run reads older records again."""
 ALIVE_S = 3600.0
 """For how long a heartbeat of the writer is valid: nobody beats while a night is simulated."""
 RECORD = pa.schema({
@@ -103,6 +107,7 @@ SPARK_CONF = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
     "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.sql.files.openCostInBytes": "1",  # else the commits of a night are read by five tasks
     # Plans are not written out for pages that nobody reads.
     "spark.ui.enabled": "false",
     "spark.sql.ui.explainMode": "simple",
@@ -123,6 +128,10 @@ def started(part: Part | None) -> Part:
     if part is None:
         raise RuntimeError("This part of the installation was not started yet.")
     return part
+
+
+def _txn_id(version: int) -> str:
+    return str(uuid.UUID(int=version))
 
 
 @contextmanager
@@ -168,7 +177,7 @@ class AgeingInstallation:
         self.clock.give_to_delta(self.spark, self.table)
         create_table(self.spark, self.table, self.source)
         self.cut, self.commits = {0: 0, 1: 0}, 0
-        self._archived = dict(self.cut)
+        self._archived, self._archived_nights = dict(self.cut), 0
         self.truth = Truth()
         self.number = 0
         self.compared = 0
@@ -253,7 +262,13 @@ class AgeingInstallation:
         """A day's commits of the archiver; the last one has a few records, which are returned."""
         with commit_lock(self.table):
             newest = read_history(self.table).newest
-            self._commit_markers(newest, self.commits_a_night - 1 - (newest + self.commits_a_night) % STEP)
+            last = newest + self.commits_a_night
+            self._archived_nights += 1
+            if self._archived_nights % CHECKPOINT == 0:
+                last += -last % STEP
+            elif last % STEP == 0:
+                last += 1
+            self._commit_markers(newest, last - newest - 1)
             columns = zip(*self._records(), strict=True)
             rows = pa.table(
                 [pa.array(column, kind) for column, kind in zip(columns, RECORD.types, strict=True)], schema=RECORD
@@ -275,6 +290,8 @@ class AgeingInstallation:
             self._write_commit(version, sequence, proof)
             proofs.append((version, proof))
             self._archived = end
+        if proofs:
+            self._write_checksum(newest, proofs[-1][0], sequence)
         sync_folder(self.table / "_delta_log")
         append_to_ledger(self.table, proofs)
         for version, _ in proofs:
@@ -298,17 +315,29 @@ class AgeingInstallation:
             "isBlindAppend": True,
             "operationMetrics": {"numRemovedFiles": "0", "numOutputRows": "0", "numAddedFiles": "0"},
             "userMetadata": proof.to_json(),
-            "txnId": str(uuid.UUID(int=version)),
+            "txnId": _txn_id(version),
         }
         actions = [{"commitInfo": info}, {"txn": {"appId": APP_ID, "version": sequence}}]
         commit_file(self.table, version).write_text("".join(json.dumps(action) + "\n" for action in actions))
+
+    def _write_checksum(self, known: int, version: int, sequence: int) -> None:
+        """Delta's summary of a version, which each commit of the archiver has: without it Delta reads its log again."""
+        before = self._checksum_file(known)
+        if before.is_file():
+            value = json.loads(before.read_text())
+            value |= {"txnId": _txn_id(version), "setTransactions": [{"appId": APP_ID, "version": sequence}]}
+            self._checksum_file(version).write_text(json.dumps(value, separators=(",", ":")))
+
+    def _checksum_file(self, version: int) -> Path:
+        return commit_file(self.table, version).with_suffix(".crc")
 
     def _records(self) -> Iterator[tuple[Any, ...]]:
         """Late events and duplicates among them."""
         now = datetime.fromtimestamp(int(self.clock.now()), UTC)
         for _ in range(EVENTS):
             partition = self.chance.randrange(2)
-            if self.truth.events and self.chance.random() < 0.1:
+            has_duplicates = self._archived_nights % DUPLICATES == 0
+            if has_duplicates and self.truth.events and self.chance.random() < 0.3:
                 known = self.chance.choice(self.truth.events[-EVENTS:])
                 partition = known.partition  # producers choose it by a key of the event
                 event_id, at, fields = known.event_id, known.event_time, known.fields

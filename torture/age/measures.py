@@ -33,9 +33,6 @@ DURATIONS = {
     "run_s": Declared(
         Growth.LINEAR, "a run checks the files of all days, at most 1 ms each", slope=0.001 * FILES, slack=NOISE_S
     ),
-    "run_wall_s": Declared(
-        Growth.FLAT, "the same with its waits, while the machine does other things", factor=3.0, slack=2.0
-    ),
     **{
         f"{name}_s": Declared(Growth.FLAT, why, factor=2.0, slack=NOISE_S)
         for name, why in {

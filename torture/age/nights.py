@@ -60,6 +60,8 @@ class Nights:
         nights = range(WARM_UP + self.count // 2, WARM_UP + self.count)
         quiet = (night for night in nights if not any(_is_due(night, every) for every in (FAILED_RUN, LOST_REDIS)))
         self.upgrade = next(quiet, -1) if self.has_upgrade else -1
+        own = psutil.Process()
+        self._processes = (own, *(child for child in own.children() if child.name() == "java"))
 
     def pass_night(self, night: int) -> dict[str, float]:
         """One night: what was measured of it."""
@@ -99,9 +101,7 @@ class Nights:
             with self._phase("failing runs"):
                 aged.run_and_die(STEPS[night // FAILED_RUN % len(STEPS)])
         with self._timed("run", found):
-            began = time.monotonic()
             aged.run()
-            found["run_wall_s"] = time.monotonic() - began
         if _is_due(night, LOST_REDIS):
             with self._phase("restarts"):
                 aged.lose_redis()
@@ -145,16 +145,19 @@ class Nights:
     @contextmanager
     def _timed(self, name: str, found: dict[str, float]) -> Iterator[None]:
         """Processor seconds of this process and Spark's: other work of the machine does not change them."""
-        began = _processor_s()
+        began = self._processor_s()
         with self._phase(name) if not name.endswith("_open") else nullcontext():
             yield
-        found[f"{name}_s"] = _processor_s() - began
+        found[f"{name}_s"] = self._processor_s() - began
 
     @contextmanager
     def _phase(self, name: str) -> Iterator[None]:
         began = time.monotonic()
         yield
         self.phases[name] = self.phases.get(name, 0.0) + time.monotonic() - began
+
+    def _processor_s(self) -> float:
+        return sum(times.user + times.system for times in (each.cpu_times() for each in self._processes))
 
 
 def _every(most: int, wanted: int) -> int:
@@ -167,9 +170,3 @@ def _is_due(night: int, every: int) -> bool:
 
 def _question(span: Mapping[str, Any]) -> str:
     return f"/views/totals/query?{urlencode(span)}"
-
-
-def _processor_s() -> float:
-    process = psutil.Process()
-    java = [child for child in process.children() if child.name() == "java"]
-    return sum(times.user + times.system for times in (each.cpu_times() for each in (process, *java)))

@@ -15,7 +15,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from batch_layer.delta_commits import PROPERTIES
-from batch_layer.delta_log import exposed_run
+from batch_layer.delta_log import exposed_run, read_log
 from hand_off import publish_log
 from hand_off.batch_folder import BatchFolder
 from hand_off.checksums import seal, unseal
@@ -136,11 +136,6 @@ def _newest(folder: BatchFolder) -> Manifest:
 
 
 def _properties(folder: BatchFolder, data: ViewData) -> dict[str, str]:
-    """Those of PROPERTIES that the newest metadata of a table has, from its log."""
-    log = folder.table(data.name, data.hash) / "_delta_log"
-    for path in sorted(log.glob("*.json"), reverse=True):
-        for line in path.read_text(encoding="utf-8").splitlines():
-            if (metadata := json.loads(line).get("metaData")) is not None:
-                found: dict[str, str] = metadata["configuration"]
-                return {key: value for key, value in found.items() if PROPERTIES.get(key) == value}
-    return {}
+    """Those of PROPERTIES that a table has at its newest version."""
+    found: dict[str, str] = read_log(folder.table(data.name, data.hash)).metadata["configuration"]
+    return {key: value for key, value in found.items() if PROPERTIES.get(key) == value}
