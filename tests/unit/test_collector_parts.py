@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 import pytest
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from infra.rest.problems import Problem
 from infra.threads import Threads
@@ -21,6 +21,7 @@ from master_dataset.collector.events import read_events
 from master_dataset.collector.kafka_rest.consumers import Consumers, Instance
 from master_dataset.collector.kafka_rest.fetch import gather
 from master_dataset.collector.limits import Budget, Limits
+from master_dataset.collector.producer import _reason, _refused_alone
 from master_dataset.errors import InvalidEvent
 
 # ---- bodies ------------------------------------------------------------------
@@ -306,3 +307,30 @@ def test_an_instance_that_is_being_closed_still_counts() -> None:
     refused = asyncio.run(consume_and_delete())
     assert (refused.status, refused.headers["Retry-After"]) == (429, "1")
     assert "collector_max_consumers), of which 1 are being closed" in refused.detail
+
+
+# ---- records of a batch ------------------------------------------------------
+
+
+def test_a_record_that_is_refused_in_a_batch_gets_the_text_that_it_gets_alone() -> None:
+    config = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0, "queue.buffering.max.messages": 3}
+    producer = Producer({**config, "message.max.bytes": 2000, "error_cb": lambda _error: None})
+    values = [b"small", b"x" * 5000, b"small", b"small", b"too many"]
+    together: list[dict[str, Any]] = [{"value": value, "key": b"k"} for value in values]
+    assert producer.produce_batch("t", together) == 3
+    producer.purge()
+    assert producer.flush(10) == 0
+    alone: list[KafkaError | None] = []
+    for value in values:
+        try:
+            producer.produce("t", value, b"k")
+            alone.append(None)
+        except (KafkaException, BufferError) as error:
+            alone.append(_reason(error))
+    producer.purge()
+    assert producer.flush(10) == 0
+    found = [_refused_alone(message["_error"]) if "_error" in message else None for message in together]
+    assert [error and (error.code(), error.str()) for error in found] == [
+        error and (error.code(), error.str()) for error in alone
+    ]
+    assert [error is None for error in found] == [True, False, True, True, False]
