@@ -215,17 +215,20 @@ class QueryEngine:
             command = readers.speed.encoded_read(run.run, run.cut, state_ranges([planned]))
             return PreparedQuery(planned, run.entry, repeated, command) if repeated.is_small else None
 
+    def is_prepared(self, prepared: PreparedQuery) -> bool:
+        """Whether it was prepared for the run that is served."""
+        return self._readers[prepared.plan.query.view.source.name].batch.is_served(prepared.entry)
+
     def hold_run(self, prepared: PreparedQuery) -> HeldRun | None:
-        """The run of a prepared query, held until its `with` block ends; None where another one is served by now."""
+        """The run of a prepared query, held until its `with` block ends; None where another one may be served by now.
+
+        It never opens a run: an event loop may call it.
+        """
         readers = self._readers[prepared.plan.query.view.source.name]
-        try:
-            run = readers.batch.current()
-        except NoBatchView:
+        run = readers.batch.hold_served(prepared.entry)
+        if run is None:
             return None
-        if run.entry is prepared.entry:
-            return HeldRun(readers, run, readers.speed.highest_cut, readers.speed.can_read(run.run))
-        run.__exit__(None, None, None)
-        return None
+        return HeldRun(readers, run, readers.speed.highest_cut, readers.speed.can_read(run.run))
 
     def answer_again(
         self, prepared: PreparedQuery, held: HeldRun, reply: Sequence[Any]

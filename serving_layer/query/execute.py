@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from hand_off.speed_views import ALL_KEYS, State
-from serving_layer.query import cursors, provenance, rows
+from serving_layer.query import cursors, page_by_key, provenance, rows
 from serving_layer.query.limits import QueryBudget
 from serving_layer.query.merge import Cells, KeyGroups, gather
 from serving_layer.query.plan import PlanPart, QueryPlan, parts
@@ -57,10 +57,14 @@ def _read(plan: QueryPlan, part: PlanPart, run: OpenRun, speed: Sequence[State],
         groups.known[ALL_KEYS] = ()
     from_batch: Cells = {}
     from_speed: Cells = {}
+    found: Iterable[State] = ()
     if run.has_days(view.name, part.ranges):
         index = run.index(view.name)
         tile_ranges = part.segments.tile_ranges(index.levels)
         found = tiles(index, tile_ranges, plan.selection, budget.check_time, is_total=plan.is_total)
-        gather(from_batch, found, part.segments, groups, budget)
+    after = page_by_key.last_key(part.query) if page_by_key.is_by_key(part.query) else None
+    if after is not None and plan.selection.keys is None and not run.has_long_keys(view.name):
+        found, speed = page_by_key.first_states(found, speed, after, part.query.limit + 1)
+    gather(from_batch, found, part.segments, groups, budget)
     gather(from_speed, speed, part.segments, groups, budget)
     return PackedStates(from_batch, from_speed, part.segments)

@@ -15,7 +15,7 @@ from typing import Any
 from serving_layer.query.limits import CHECK_EVERY, QueryBudget
 from serving_layer.query.segments import Segments, Span
 from views.keys import unpack_key
-from views.short_texts import shorten_value
+from views.short_texts import MAX_BYTES, shorten_value
 from views.states import Reader, merge
 from views.view import View
 
@@ -39,7 +39,9 @@ class KeyGroups:
 
     def of(self, key: bytes) -> Group | None:
         """The group of a key that is not in `known` yet."""
-        values = tuple(map(shorten_value, unpack_key(key)))  # a run of an older Tidemark has long texts as they are
+        values = unpack_key(key)
+        if len(key) > MAX_BYTES:
+            values = tuple(map(shorten_value, values))  # a run of an older Tidemark has long texts as they are
         found = tuple([values[index] for index in self._indexes]) if self._matches(values) else None
         self.known[key] = found
         return found

@@ -22,7 +22,11 @@ from serving_layer.query.result import ResultRow
 from serving_layer.query.rows import Presenter
 
 MAX_STATES, MAX_ROWS, MAX_BYTES = 500, 500, 500_000
-"""Of either view, of the answer, and of all that is kept of it: larger queries are executed by threads each time."""
+"""Of the batch view, of the answer, and of all that is kept of it: larger queries are executed by threads each time."""
+MAX_SPEED_STATES = 100
+"""States of the speed view that an event loop merges."""
+MAX_LAST_BYTES = 8_000
+"""States of the speed view that are remembered with the rows that they gave."""
 
 WriteRow = Callable[[Query, ResultRow], bytes]
 
@@ -67,9 +71,7 @@ class RepeatedQuery:
         self._presenter = Presenter(query, cache)
         self._position, self._sort_key = order.positions(query), order.sort_key(query)
         self._windows = WindowSpans(plan.segments.spans(query.windows))
-        self._groups = KeyGroups(query.view, query.by, plan.selection.matches)
-        if plan.is_total:
-            self._groups.known[ALL_KEYS] = ()
+        self._groups = self._new_groups()
         self._rows = {
             (group, number): row
             for group, by_segment in batch.items()
@@ -77,7 +79,8 @@ class RepeatedQuery:
         }
         self._last: tuple[Sequence[State], WrittenRows | None] | None = None
         packed = sum(len(state) for cells in batch.values() for states in cells.values() for state in states)
-        self.size = packed + sum(len(row.json) for row in self._rows.values()) + 1_000 + 200 * len(self._rows)
+        written = sum(len(row.json) for row in self._rows.values())
+        self.size = packed + 2 * written + 200 * len(self._rows) + MAX_LAST_BYTES
 
     @property
     def is_small(self) -> bool:
@@ -86,15 +89,25 @@ class RepeatedQuery:
 
     def rows(self, speed: Sequence[State], budget: QueryBudget) -> WrittenRows | None:
         """The rows with these states of the speed view; None where they are too many."""
-        if self._last is None or self._last[0] != speed:
-            self._last = speed, self._merged(speed, budget) if len(speed) <= MAX_STATES else None
-        return self._last[1]
+        if self._last is not None and self._last[0] == speed:
+            return self._last[1]
+        found = self._merged(speed, budget) if len(speed) <= MAX_SPEED_STATES else None
+        if sum(len(state) for _, _, state in speed) <= MAX_LAST_BYTES:
+            self._last = speed, found
+        return found
+
+    def _new_groups(self) -> KeyGroups:
+        query = self._plan.query
+        groups = KeyGroups(query.view, query.by, self._plan.selection.matches)
+        if self._plan.is_total:
+            groups.known[ALL_KEYS] = ()
+        return groups
 
     def _merged(self, speed: Sequence[State], budget: QueryBudget) -> WrittenRows | None:
         cells: Cells = {}
         gather(cells, speed, self._plan.segments, self._groups, budget)
         if len(self._groups.known) > MAX_STATES:
-            self._groups.known.clear()
+            self._groups = self._new_groups()
         rows = dict(self._rows) if cells else self._rows
         for group, by_segment in cells.items():
             both = self._with_batch(group, by_segment)

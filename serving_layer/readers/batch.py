@@ -268,6 +268,22 @@ class BatchViewReader:
                 raise NoBatchView(f"Source {self._source.name!r} is being closed.")
             return self._current.hold()
 
+    def is_served(self, entry: Entry) -> bool:
+        """Whether the run of this entry is the one that was served last. The publish log is not read for this."""
+        current = self._current
+        return current is not None and current.entry is entry
+
+    def hold_served(self, entry: Entry) -> OpenRun | None:
+        """The run of this entry, held until its `with` block ends; None where the publish log may name another one.
+
+        Unlike `current` it never opens a run, which takes long: an event loop may call it.
+        """
+        if self._stamp is None or self._stamp_now() != self._stamp:
+            return None
+        with self._lock:
+            current = self._current
+            return current.hold() if current is not None and current.entry is entry else None
+
     @property
     def served(self) -> int | None:
         """The number of the run that was served last. The publish log is not read for this."""
@@ -349,8 +365,7 @@ class BatchViewReader:
 
     def _refresh(self) -> None:
         """Switch to the run that the publish log names. The log is read only when its stamp has changed."""
-        known = self._stamp[0] if self._stamp else None
-        stamp = (publish_log.stamp(self.folder, known), file_stamp(self.folder.serving))
+        stamp = self._stamp_now()
         if stamp == self._stamp:
             return
         # While one thread opens the new run, the others go on with the old one, if there is one.
@@ -362,6 +377,10 @@ class BatchViewReader:
                 self._stamp = stamp  # as it was before the log was read: what came since is seen next time
         finally:
             self._refreshing.release()
+
+    def _stamp_now(self) -> tuple[LogStamp | None, FileStamp | None]:
+        known = self._stamp
+        return publish_log.stamp(self.folder, known[0] if known else None), file_stamp(self.folder.serving)
 
     def _switch(self) -> None:
         for _ in range(TRIES):

@@ -129,17 +129,10 @@ class RepeatedRequests:
         except (Problem, ServingError):
             return None
         prepared = known.prepared
-        held = self._held(known, prepared)
-        if held is None:
+        if prepared is None or not serving.engine.is_prepared(prepared) or not known.is_of_now(prepared):
             prepared = await self._prepare(known, key)
-            held = self._held(known, prepared)
+        held = None if prepared is None else serving.engine.hold_run(prepared)
         return None if prepared is None or held is None else await self._ask(prepared, held)
-
-    def _held(self, known: RepeatedRequest, prepared: PreparedQuery | None) -> HeldRun | None:
-        """The run of a prepared query; None where it has to be prepared, for this run or for this time."""
-        if prepared is None or not known.is_of_now(prepared):
-            return None
-        return self._serving.engine.hold_run(prepared)
 
     async def _prepare(self, known: RepeatedRequest, key: RequestKey) -> PreparedQuery | None:
         """None where it fails: when it is executed, it says why."""

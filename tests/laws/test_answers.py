@@ -14,15 +14,15 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
 from batch_layer.index import Index
 from hand_off import speed_views
 from hand_off.speed_views import ALL_KEYS, Outcome, State
-from serving_layer.query import cursors, top_keys
+from serving_layer.query import cursors, page_by_key, top_keys
 from serving_layer.query import order as ordering
-from serving_layer.query.execute import execute
+from serving_layer.query.execute import execute, read_batch
 from serving_layer.query.limits import QueryBudget, QueryLimits
 from serving_layer.query.merge import WindowSpans
 from serving_layer.query.model import Query
@@ -30,6 +30,8 @@ from serving_layer.query.page_keys import narrow
 from serving_layer.query.parse import parse_query
 from serving_layer.query.plan import QueryPlan, plan
 from serving_layer.query.presentation_cache import PresentationCache
+from serving_layer.query.provenance import has_short_keys
+from serving_layer.query.repeated_query import MAX_SPEED_STATES, RepeatedQuery, can_repeat
 from serving_layer.query.result import Result, ResultRow
 from serving_layer.query.rows import Presenter
 from serving_layer.query.segments import Span
@@ -37,6 +39,7 @@ from serving_layer.query.snapshot import Snapshot
 from serving_layer.readers.batch import BatchViewReader, OpenRun
 from serving_layer.readers.limits import ExecutionLimits
 from serving_layer.readers.speed import SpeedSnapshot
+from serving_layer.rest import formats
 from tests import tiers
 from tests.serving_data import (
     FIRST,
@@ -94,14 +97,18 @@ class World:
         read, states = self.read(question.view)
         heads = [(bucket, key, head_of(state)) for bucket, key, state in _inside(each, states)]
         each = narrow(each, self.run, heads)
-        inside = _inside(each, states)
-        if each.is_total and question.view.keys:
-            packed: dict[int, list[bytes]] = {}
-            for bucket, _, state in inside:
-                packed.setdefault(bucket, []).append(state)
-            algebras = question.view.algebras
-            inside = [(bucket, ALL_KEYS, merge_packed(algebras, every)) for bucket, every in packed.items()]
-        return execute(each, read, inside, QueryBudget(ExecutionLimits(), math.inf), PresentationCache(1))
+        return execute(each, read, self.inside(each), QueryBudget(ExecutionLimits(), math.inf), PresentationCache(1))
+
+    def inside(self, each: QueryPlan) -> list[State]:
+        """The states that Redis would have given for a plan."""
+        view = each.query.view
+        inside = _inside(each, self.read(view)[1])
+        if not each.is_total or not view.keys:
+            return inside
+        packed: dict[int, list[bytes]] = {}
+        for bucket, _, state in inside:
+            packed.setdefault(bucket, []).append(state)
+        return [(bucket, ALL_KEYS, merge_packed(view.algebras, every)) for bucket, every in packed.items()]
 
 
 def _inside(each: QueryPlan, states: list[State]) -> list[State]:
@@ -330,6 +337,19 @@ def test_the_first_key_is_right_though_a_run_of_an_older_version_has_it_as_it_is
 
 @SETTINGS
 @given(data=st.data())
+def test_pages_in_the_order_of_keys_are_all_rows(world: World, data: st.DataObject) -> None:
+    order = data.draw(st.sampled_from(["bucket", "item", "item,size", "item,bucket"]))
+    limit = data.draw(st.sampled_from("123"))
+    given = [*data.draw(times()), ("by", "item,size"), ("order", order), ("limit", limit), ("answers", "orders,users")]
+    question = parse_query(SALES, given, now=NOW, limits=LIMITS)
+    assert page_by_key.is_by_key(question)
+    whole = replace(question, limit=10_000)
+    check(world, whole)
+    assert all_pages(world, question) == world.answer(whole).rows
+
+
+@SETTINGS
+@given(data=st.data())
 def test_pages_together_are_all_rows(world: World, data: st.DataObject) -> None:
     """However small they are, in whatever order: ties, nulls, periods with many rows and with one."""
     by = data.draw(st.sampled_from([["item"], ["size", "item"], ["size"]]))
@@ -406,6 +426,33 @@ def test_other_questions_are_not_ranked_by_one_number(more: list[tuple[str, str]
     items = [*(each for each in given.items() if each[0] not in dict(more)), *more]
     question = parse_query(SALES, items, now=NOW, limits=LIMITS)
     assert top_keys.rank_by(question, plan(question).selection) is None
+
+
+# ---- asked again ---------------------------------------------------------------
+
+
+@SETTINGS
+@given(data=st.data())
+def test_a_query_that_is_asked_again_has_the_bytes_of_its_rows(world: World, data: st.DataObject) -> None:
+    """With no states of the speed view, with some of them, with all, and with the same once more."""
+    drawn = data.draw(questions(data.draw(st.sampled_from(VIEWS))))
+    question = replace(drawn, previous=None, explain=False, fill=False)
+    each = plan(question)
+    assume(can_repeat(each))
+    budget = QueryBudget(ExecutionLimits(), math.inf)
+    cells = read_batch(each, world.run, budget)
+    repeated = RepeatedQuery(each, cells, budget, PresentationCache(1), formats.written_row)
+    states = world.inside(each)
+    snapshot, _ = world.read(question.view)
+    for some in ([], states[:50], states[50:140], states, states):
+        expected = execute(each, snapshot, some, budget, PresentationCache(1))
+        found = repeated.rows(some, budget)
+        if expected.next is not None or len(some) > MAX_SPEED_STATES:
+            assert found is None
+            continue
+        assert found is not None
+        assert formats.json_document(found.json, None, expected.meta) == formats.to_json(expected)
+        assert found.has_short_keys == has_short_keys(expected.rows)
 
 
 # ---- windows -------------------------------------------------------------------

@@ -122,6 +122,7 @@ QUESTIONS = [
     [("by", "item"), ("grain", "month")],
     [("grain", "day"), ("window", "7d"), ("answers", "orders,users,ms")],
     [("item", "a"), ("by", "size")],
+    [("by", "item,size"), ("limit", "4")],
     [("from", "2026-01-17T05:00Z"), ("to", "2026-02-02T23:00Z"), ("by", "item"), ("explain", "true")],
 ]
 
@@ -308,6 +309,35 @@ def test_pages_go_on_across_a_publish(shop: Shop) -> None:
             page = shop.engine.execute(replace(question, cursor=cursors.read(page.next)))
             assert not page.meta.degraded
         assert [*found, *page.rows] == whole
+
+
+@pytest.mark.parametrize("more", [[], [("order", "item")], [("order", "item,size"), ("explain", "true")]])
+def test_pages_in_the_order_of_keys_have_the_rows_of_the_oracle(shop: Shop, more: list[tuple[str, str]]) -> None:
+    shop.writer.apply(EVENTS, HALF)
+    shop.run(1)
+    shop.writer.apply(EVENTS, END)
+    question = shop.question(("by", "item,size"), ("limit", "3"), *more)
+    (window,) = question.windows
+    expected = naive(question.view, below(EVENTS, END), window, question.by, passes(question))
+    found = []
+    page = shop.engine.execute(question)
+    while True:
+        found += page.rows
+        if page.next is None:
+            break
+        page = shop.engine.execute(replace(question, cursor=cursors.read(page.next)))
+    assert [row.key for row in found] == sorted(expected, key=lambda key: [(v is not None, v) for v in key])
+    assert all(same(row.answers, expected[row.key]) for row in found)
+
+
+def test_a_forged_cursor_in_the_order_of_keys_does_no_harm(shop: Shop) -> None:
+    shop.writer.apply(EVENTS, HALF)
+    question = shop.question(("by", "item,size"), ("limit", "3"))
+    first = shop.engine.execute(question)
+    cursor = cursors.read(first.next or "")
+    for forged in ("\ud800", ""):
+        after = tuple(forged if isinstance(each, str) else each for each in cursor.after)
+        shop.engine.execute(replace(question, cursor=cursor._replace(after=after)))
 
 
 # ---- another run than ours -----------------------------------------------------

@@ -63,6 +63,26 @@ def test_a_log_that_did_not_change_is_not_read_again(
     assert served(side) == 2
 
 
+def test_a_run_is_held_without_opening_another(
+    place: Place, side: BatchViewReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An event loop asks for it, and a run takes long to open."""
+    place.publish(1, ONE, EVENTS)
+    with side.current() as run:
+        entry = run.entry
+    with monkeypatch.context() as patch:
+        patch.setattr(side, "_switch", lambda: pytest.fail("a run was opened"))
+        held = side.hold_served(entry)
+        assert held is run
+        with run:
+            place.publish(2, TWO, EVENTS)
+            assert side.hold_served(entry) is None, "the log names another run"
+            assert side.is_served(entry), "which is not open yet"
+    assert served(side) == 2
+    assert not side.is_served(entry)
+    assert side.hold_served(entry) is None
+
+
 def test_a_run_is_closed_when_its_last_query_has_ended(place: Place, side: BatchViewReader) -> None:
     place.publish(1, ONE, EVENTS)
     first, second = side.current(), side.current()
