@@ -36,9 +36,11 @@ class Announced:
 
     def __init__(self, *, is_down: bool = False) -> None:
         self.said: list[int | str] = []
+        self.attempts = 0
         self._is_down = is_down
 
     def announce_load(self, _name: str, to_come: int, _seconds: float) -> None:
+        self.attempts += 1
         if self._is_down:
             raise RedisDown
         self.said.append(to_come)
@@ -68,10 +70,14 @@ def test_it_is_announced_now_and_then_over_all_files() -> None:
     assert announced.said == [90, 70, 40, "end"]
 
 
-def test_an_import_goes_on_without_redis() -> None:
-    ours = load(Announced(is_down=True), [0.0])
-    ours.update(100, 10)
+def test_an_import_goes_on_without_redis_and_tries_it_once() -> None:
+    announced, now = Announced(is_down=True), [0.0]
+    ours = load(announced, now)
+    for at in range(5):
+        now[0] = at * RENEW_S
+        ours.update(100, 10)
     ours.end()
+    assert announced.attempts == 1, "an attempt takes seconds"
     nothing = Load(None, 0)
     nothing.update(100, 10)
     nothing.end()

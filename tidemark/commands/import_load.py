@@ -58,8 +58,10 @@ class Load:
         if to_come is not None:
             from redis.exceptions import RedisError
 
-            with suppress(RedisError, OSError):
+            try:
                 self.runs.announce_load(self.name, to_come, VALID_S)
+            except (RedisError, OSError):  # each further attempt would hold up the import
+                self.runs = None
 
     def finish_file(self, size: int, sent: int) -> None:
         """The current file is sent; the next one follows."""
