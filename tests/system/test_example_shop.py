@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.conftest import wait_until
+from tests.conftest import INTERPRETED, wait_until
 
 ROOT = Path(__file__).parents[2]
 SHOP = ROOT / "examples" / "shop"
@@ -43,7 +43,10 @@ class Shell:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.environment = {**os.environ, "PYTHONPATH": str(ROOT), "TIDEMARK_CLI_OUTPUT": "json"}
+        self.environment = {
+            **os.environ, "PYTHONPATH": str(ROOT), "TIDEMARK_CLI_OUTPUT": "json",
+            "TIDEMARK_SPARK_CONF": json.dumps(INTERPRETED),
+        }  # fmt: skip
         (folder / "examples").symlink_to(ROOT / "examples")
 
     def run(self, line: str) -> Printed:
