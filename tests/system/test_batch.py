@@ -49,10 +49,7 @@ def whole(tmp_path: Path) -> Iterator[Stack]:
 
 
 def test_runs_publish_what_was_sent(whole: Stack) -> None:
-    """By hand, through a kill -9 in the middle, and by the scheduler for a night that was missed.
-
-    Meanwhile the JVM of the speed layer is killed: its process ends, and the supervisor starts another.
-    """
+    """By hand, through a kill -9 in the middle, and by the scheduler for a night that was missed."""
     folder = BatchFolder.of(whole.settings, "web")
     hits = send(whole, range(300))
     made = tidemark(whole, "batch", "run")
@@ -60,9 +57,7 @@ def test_runs_publish_what_was_sent(whole: Stack) -> None:
     assert served(folder) == (1, 300)
     assert hits_of_delta(folder) == hits
 
-    killed = kill_jvm(whole, "speed")
     hits += send(whole, range(250, 400))  # fifty of them again
-    assert whole.service("speed")["pid"] != killed
     with started(whole, "batch", "run") as process:
         wait_until("the run's lease", lambda: (read_json(folder.lease) or {}).get("pid") == process.pid)
         wait_until("the run to get to work", lambda: psutil.Process(process.pid).children(recursive=True))
@@ -102,14 +97,6 @@ def send(stack: Stack, numbers: range) -> Counter[str]:
     for name, cut in (("master dataset", _cut), ("speed views", _applied)):
         wait_until(f"the {name} to have them", lambda: all(cut(stack).get(p, 0) >= end for p, end in ends.items()), 300)  # noqa: B023
     return Counter(f"/{number % 5}" for number in numbers)
-
-
-def kill_jvm(stack: Stack, name: str) -> int:
-    """That of a service. Returns the pid of the process that had it."""
-    pid = int(stack.service(name)["pid"])
-    (jvm,) = [each for each in psutil.Process(pid).children(recursive=True) if each.name() == "java"]
-    jvm.kill()
-    return pid
 
 
 def _cut(stack: Stack) -> dict[int, int]:
