@@ -13,6 +13,7 @@ import pytest
 from hand_off.lag import KafkaEnd
 from infra.rest.access_keys import add_key, remove_key
 from serving_layer.app import create_app
+from serving_layer.query import repeated_query
 from serving_layer.query.model import Query
 from serving_layer.readers.limits import ExecutionLimits
 from tests.conftest import wait_until
@@ -70,6 +71,7 @@ def front(tmp_path: Path, server: RedisServer, monkeypatch: pytest.MonkeyPatch) 
     shop = Shop(home, server, ExecutionLimits(speed_timeout_s=PATIENCE_S))
     settings = shop.place.settings.model_copy(update={"serving_redis_timeout_s": PATIENCE_S})
     secret = add_key(home, "admin", ["query"])
+    monkeypatch.setattr(repeated_query, "MAX_SPEED_STATES", 1_000)  # some of REPEATED read all states
     executed: list[Query] = []
     real = shop.engine.execute
     monkeypatch.setattr(shop.engine, "execute", lambda query: executed.append(query) or real(query))
