@@ -33,7 +33,7 @@ BARE_FILE_SYSTEM = {
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For a session with little to do: the JVM ends before optimized code, and threads that collect garbage, would pay off.
 
-They took more than half of the processor time of a small batch run.
+They took about half of the processor time of a small batch run.
 """
 
 
