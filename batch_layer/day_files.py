@@ -7,7 +7,6 @@ import json
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, timedelta
 from itertools import groupby, pairwise
 from operator import itemgetter
@@ -22,12 +21,12 @@ import pyarrow.parquet as pq
 from batch_layer.delta_commits import DAY
 from batch_layer.parquet_files import readable
 from hand_off.manifests import DataFile
-from infra.disk import make_folder, sync_file, sync_folder
+from infra import disk
+from infra.disk import make_folder, sync_folder
 
 BATCH_ROWS = 65_536
 MICROS_A_DAY = 86_400 * 1_000_000
 FIRST_DAY = date(1970, 1, 1)
-SYNCED_AT_ONCE = 8
 LONGEST_STATISTIC = 32
 """Delta's own limit of texts in statistics. Longer ones would have to be cut, the greatest of them upwards."""
 
@@ -87,13 +86,10 @@ def write_day(table: Path, day: str, rows: pa.Table, keys: Sequence[str]) -> Dat
 
 
 def sync_files(table: Path, files: Iterable[DataFile]) -> None:
-    """Wait until files of a table are on the disk, with their names. Several at a time: a disk serves them together."""
+    """Wait until files of a table are on the disk, with their names."""
     paths = [table / file.path for file in files]
-    with ThreadPoolExecutor(SYNCED_AT_ONCE, "sync") as pool:
-        for _ in pool.map(sync_file, paths):
-            pass
-        for _ in pool.map(sync_folder, {path.parent for path in paths}):
-            pass
+    disk.sync_files(paths)
+    disk.sync_folders(list({path.parent for path in paths}))
     make_folder(table)
     sync_folder(table)
 

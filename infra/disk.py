@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -44,12 +44,7 @@ def sync_file(path: Path) -> None:
 
 def sync_files(paths: Sequence[Path]) -> None:
     """The same for several files. Several at a time: a disk serves them together."""
-    if len(paths) == 1:
-        sync_file(paths[0])
-        return
-    with ThreadPoolExecutor(SYNCED_AT_ONCE, "sync") as pool:
-        for _ in pool.map(sync_file, paths):  # raises what a thread raised
-            pass
+    _sync_together(sync_file, paths)
 
 
 def sync_folder(path: Path) -> None:
@@ -59,6 +54,20 @@ def sync_folder(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def sync_folders(paths: Sequence[Path]) -> None:
+    """The same for several folders, like `sync_files`."""
+    _sync_together(sync_folder, paths)
+
+
+def _sync_together(sync: Callable[[Path], None], paths: Sequence[Path]) -> None:
+    if len(paths) == 1:
+        sync(paths[0])
+        return
+    with ThreadPoolExecutor(SYNCED_AT_ONCE, "sync") as pool:
+        for _ in pool.map(sync, paths):  # raises what a thread raised
+            pass
 
 
 def make_folder(path: Path) -> None:
