@@ -101,7 +101,12 @@ def no_kafka() -> Cut:
 
 @pytest.mark.parametrize(
     ("kafka_end", "is_pinned", "mode"),
-    [(no_kafka, False, "alone"), (dict, False, "open"), (lambda: END, True, "open"), (lambda: END, False, "overtake")],
+    [
+        (no_kafka, False, "alone"),
+        (lambda: {0: 0}, False, "open"),
+        (lambda: END, True, "open"),
+        (lambda: END, False, "overtake"),
+    ],
 )
 def test_a_writer_waits_only_for_a_run_that_overtakes_it(
     source: Source, kafka_end: Callable[[], Cut], is_pinned: bool, mode: str
