@@ -154,9 +154,10 @@ def run_ivy(
     staging: Path,
     ivy_settings: Path | None = None,
     progress: Progress = lambda *_: None,
-    ivy_file: Path = IVY_FILE,
+    ivy_file: Path | None = None,
 ) -> None:
-    """Fetch what an ivy.xml names, for each of its configurations, into `jars/CONFIGURATION` below `staging`."""
+    """Fetch what an ivy.xml names, ours by default, for each of its configurations into `jars/CONFIGURATION`."""
+    ivy_file = ivy_file or IVY_FILE
     named = ElementTree.parse(ivy_file)  # noqa: S314  our own file
     total = len(named.findall("dependencies/dependency"))
     configurations = [each.attrib["name"] for each in named.findall("configurations/conf")]

@@ -1,7 +1,7 @@
 """A repeated query: what is kept of a query, so that asking it again takes little more than one read of the speed view.
 
 A run never changes. So the packed states of its batch view are kept, and the rows that they give alone, as JSON. When
-the query is asked again, only the windows in which the speed view has states are merged, presented and written anew,
+the query is asked again, only the windows in which the speed view has states are merged, presented and written again,
 and not even these where the states are the same as the last time. The rows are those that execute.py gives.
 """
 
