@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from datasketches import hll_sketch, hll_union, tgt_hll_type
 
 from batch_layer.index.item_tables import merge_number_tables, merge_text_tables
+from batch_layer.index.state_columns import whole_numbers
 from views.aggregates.algebra import Algebra
 from views.aggregates.counting import AverageAlgebra, CountAlgebra, ExactVariance, RoundedVariance, SumAlgebra
 from views.aggregates.distinct import SketchedDistinct
@@ -65,22 +66,13 @@ def _bounds(column: pa.Array, starts: NDArray[np.int64]) -> Iterator[tuple[int, 
 
 def add_whole(column: pa.Array, starts: NDArray[np.int64]) -> pa.Array | None:
     """The sums of whole numbers, as texts; None where one may be beyond 64 bits."""
-    values = _whole(column)
+    values = whole_numbers(column)
     if values is None:
         return None
     longest = int(np.diff(starts, append=len(values)).max())
     if max(abs(int(values.min())), abs(int(values.max()))) * longest >= TOO_LARGE:
         return None
     return pa.array(np.add.reduceat(values, starts)).cast(pa.string())
-
-
-def _whole(column: pa.Array) -> NDArray[np.int64] | None:
-    """Texts as whole numbers, null as 0; None where one is beyond 64 bits."""
-    try:
-        found: NDArray[np.int64] = pc.fill_null(column.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
-    except pa.ArrowInvalid:
-        return None
-    return found
 
 
 def _doubles(column: pa.Array) -> NDArray[np.float64] | None:
@@ -136,8 +128,8 @@ def _histograms(algebra: Any, columns: Columns, starts: NDArray[np.int64]) -> li
     counts = pc.split_pattern(columns[0], ",")
     if counts.null_count or (pc.list_value_length(counts).to_numpy() != width).any():
         return None
-    whole = _whole(counts.flatten())
-    if whole is None or whole.max() * len(whole) >= TOO_LARGE or whole.min() < 0:
+    whole = whole_numbers(counts.flatten())
+    if whole is None or int(whole.max()) * len(whole) >= TOO_LARGE or whole.min() < 0:
         return None
     texts = [pa.array(each).cast(pa.string()) for each in np.add.reduceat(whole.reshape(-1, width), starts).T]
     return [pc.binary_join_element_wise(*texts, ",")]
@@ -145,7 +137,7 @@ def _histograms(algebra: Any, columns: Columns, starts: NDArray[np.int64]) -> li
 
 def _spreads(_: Algebra, columns: Columns, starts: NDArray[np.int64]) -> list[pa.Array] | None:
     """Count, mean and the sum of squared distances from it: those from the mean of all are added."""
-    counts, means, spreads = _whole(columns[0]), _doubles(columns[1]), _doubles(columns[2])
+    counts, means, spreads = whole_numbers(columns[0]), _doubles(columns[1]), _doubles(columns[2])
     if counts is None or means is None or spreads is None:
         return None
     sizes = np.diff(starts, append=len(counts))
@@ -161,7 +153,7 @@ def _extremes(algebra: Any, columns: Columns, starts: NDArray[np.int64]) -> list
     if algebra.type.kind not in ("bigint", "double", "timestamp", "date", "boolean"):
         return None
     there = np.flatnonzero(columns[0].is_valid().to_numpy(zero_copy_only=False))
-    read = _doubles if algebra.type == DOUBLE else _whole
+    read = _doubles if algebra.type == DOUBLE else whole_numbers
     values = read(columns[0].take(pa.array(there)))
     return None if values is None else _chosen(algebra.function, columns, starts, there, [values])
 
@@ -169,7 +161,7 @@ def _extremes(algebra: Any, columns: Columns, starts: NDArray[np.int64]) -> list
 def _placed(algebra: Any, columns: Columns, starts: NDArray[np.int64]) -> list[pa.Array] | None:
     """The value with the lowest or the highest position."""
     there = np.flatnonzero(columns[0].is_valid().to_numpy(zero_copy_only=False))
-    positions = [_whole(column.take(pa.array(there))) for column in columns[:3]]
+    positions = [whole_numbers(column.take(pa.array(there))) for column in columns[:3]]
     if any(each is None for each in positions):
         return None
     return _chosen(algebra.function, columns, starts, there, positions)
@@ -217,7 +209,7 @@ def _quantiles(algebra: Any, columns: Columns, starts: NDArray[np.int64]) -> lis
 
 
 def _tops(algebra: Any, columns: Columns, starts: NDArray[np.int64]) -> list[pa.Array] | None:
-    counts = _whole(columns[0])
+    counts = whole_numbers(columns[0])
     if counts is None or (counts[columns[1].is_null().to_numpy(zero_copy_only=False)] > 0).any():
         return None  # where nothing is left of values, the algebra knows what they cost
     counted, merged = add_whole(columns[0], starts), merge_text_tables(algebra.table, columns[1], starts)

@@ -103,7 +103,7 @@ def _split(kinds: str, states: pa.Array) -> list[pa.Array] | None:
         if kind == "t":
             columns.append(word)
             continue
-        sizes = _whole(word)
+        sizes = whole_numbers(word)
         if sizes is None or (sizes < 0).any() or (at + sizes > ends).any():
             return None
         columns.append(blobs_of(gather(data, at, sizes), sizes, is_nothing))
@@ -146,9 +146,10 @@ def _words(
     return found
 
 
-def _whole(word: pa.Array) -> NDArray[np.int64] | None:
+def whole_numbers(column: pa.Array) -> NDArray[np.int64] | None:
+    """Texts as whole numbers, null as 0; None where one is no whole number of 64 bits."""
     try:
-        found: NDArray[np.int64] = pc.fill_null(word.cast(pa.int64()), 0).to_numpy()
+        found: NDArray[np.int64] = pc.fill_null(column.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
     except pa.ArrowInvalid:
         return None
     return found
