@@ -10,20 +10,18 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
 import tempfile
 import time
 from pathlib import Path
 
 import report
-from bench_serving import check_redis_port, free_port, wait_until
 from made_home import SpeedWriter
+from own_redis import own_redis
 from questions import DAY
 from redis import Redis
 from wide_home import WideHome
 
 from hand_off.speed_views import SpeedViews
-from infra.stack.redis_server import find_redis_server
 from serving_layer.engine import QueryEngine
 from serving_layer.query.limits import execution_limits, query_limits
 from serving_layer.rest import formats
@@ -64,22 +62,13 @@ def main() -> None:
     options.add_argument("--rounds", type=int, default=20)
     given = options.parse_args()
     os.environ["TIDEMARK_CONFIG"] = os.devnull
-    with tempfile.TemporaryDirectory() as folder:
-        port = free_port()
-        command = [str(find_redis_server()), "--port", str(port), "--save", "", "--appendonly", "no", "--dir", folder]
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        try:
-            wait_until("Redis answers", lambda: check_redis_port(port) is None)
-            url = f"redis://127.0.0.1:{port}/0"
-            home = WideHome(Path(folder) / "made", given.urls, redis_url=url)
-            home.make(lambda function, every: list(map(function, every)))
-            with Redis.from_url(url) as client:
-                speed_views = SpeedViews(client, home.view.source.name)
-                SpeedWriter(speed_views, home.view, home.folder, SPEED_STATES).fill(1)
-            found = measure(home, given.rounds)
-        finally:
-            process.kill()
-            process.wait()
+    with tempfile.TemporaryDirectory() as folder, own_redis(folder) as url:
+        home = WideHome(Path(folder) / "made", given.urls, redis_url=url)
+        home.make(lambda function, every: list(map(function, every)))
+        with Redis.from_url(url) as client:
+            speed_views = SpeedViews(client, home.view.source.name)
+            SpeedWriter(speed_views, home.view, home.folder, SPEED_STATES).fill(1)
+        found = measure(home, given.rounds)
     floor = found[FLOOR]["median"]
     rows = [
         (name, f"{m['median']:,.1f} ms ({m['least']:,.1f} – {m['most']:,.1f})", f"{m['median'] / floor:,.1f}")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import subprocess
 import tempfile
 import time
 from base64 import b64encode
@@ -21,9 +20,9 @@ from statistics import median
 from typing import Any
 
 import report
-from bench_serving import check_redis_port, free_port, wait_until
 from fastapi import FastAPI
 from made_home import MadeHome, SpeedWriter
+from own_redis import own_redis
 from questions import ONE_KEY, PARAMETERS, path_of
 from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
@@ -31,7 +30,6 @@ from starlette.requests import Request
 
 from hand_off.speed_views import SpeedViews
 from infra.rest.access_keys import add_key
-from infra.stack.redis_server import find_redis_server
 from serving_layer.app import create_app
 from serving_layer.engine import QueryEngine
 from serving_layer.metrics import ServingMetrics
@@ -145,22 +143,13 @@ def main() -> None:
     options.add_argument("--states", type=int, default=60_000)
     options.add_argument("--rounds", type=int, default=20)
     given = options.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        port = free_port()
-        command = [str(find_redis_server()), "--port", str(port), "--save", "", "--appendonly", "no", "--dir", folder]
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        try:
-            wait_until("Redis answers", lambda: check_redis_port(port) is None)
-            url = f"redis://127.0.0.1:{port}/0"
-            home = MadeHome(Path(folder) / "made", given.states, 30, redis_url=url)
-            home.make(lambda function, every: list(map(function, every)))
-            with Redis.from_url(url) as client:
-                speed_views = SpeedViews(client, home.view.source.name)
-                SpeedWriter(speed_views, home.view, home.folder, home.an_hour).fill(2)
-            found = profile(home, url, given.rounds)
-        finally:
-            process.kill()
-            process.wait()
+    with tempfile.TemporaryDirectory() as folder, own_redis(folder) as url:
+        home = MadeHome(Path(folder) / "made", given.states, 30, redis_url=url)
+        home.make(lambda function, every: list(map(function, every)))
+        with Redis.from_url(url) as client:
+            speed_views = SpeedViews(client, home.view.source.name)
+            SpeedWriter(speed_views, home.view, home.folder, home.an_hour).fill(2)
+        found = profile(home, url, given.rounds)
     floor = dict(found)["the constant route"]
     rows = [(name, f"{each:,.0f} µs", f"{each / floor:.2f}") for name, each in found]
     text = report.table(("", "processor time", "over the constant route's"), *rows)
