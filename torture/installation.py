@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import threading
+from collections import deque
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -27,6 +28,7 @@ from torture.disks import Disks
 from torture.environments import BATCH, ServiceEnvironments
 from torture.installation_settings import free_port, torture_settings
 from torture.links import Link
+from torture.load import PlannedRecord
 from torture.processes import Processes
 from torture.proxy import Proxies, Proxy
 from views.declarations import Declarations, declared_by
@@ -83,6 +85,8 @@ class Installation:
         """Held by whoever makes batch runs that must not meet others."""
         self.rush = 0.0
         """Minimum of records sent a second."""
+        self.bulk: deque[PlannedRecord] = deque()
+        """Records that a fault wants to have sent, straight to Kafka, as fast as Kafka takes them."""
         self.notes: list[str] = []
         """What faults report of the shot that is under way."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import accumulate, count
@@ -25,6 +25,7 @@ HOUR_BEFORE_S = 3500
 """How much older an event is than its duplicate of an hour later, by Kafka's timestamps."""
 ZIPF_VALUES, ZIPF_POWER = 60, 1.2
 CHUNK = 500
+HISTORY_DUPLICATES = 0.05
 DuplicateKind = Literal["near", "hour", "publish", "partitions"]
 DUPLICATE_KINDS: tuple[DuplicateKind, ...] = ("near", "hour", "publish", "partitions")
 
@@ -51,7 +52,7 @@ class PlannedRecord:
 def planned_records(source: Source, views: list[View], seed: int) -> Iterator[PlannedRecord]:
     """All records of a run, without end."""
     chance = random.Random(f"load {seed}")  # noqa: S311  # made-up events, no secret
-    events, poisons = _events(source, views, seed, chance), poison_for(source)
+    events, poisons = _events(source, views, seed, chance, f"t{seed}", _event_time), poison_for(source)
     recent: deque[PlannedRecord] = deque(maxlen=40)
     waiting: dict[int, PlannedRecord] = {}
     for number in count():
@@ -72,6 +73,26 @@ def planned_records(source: Source, views: list[View], seed: int) -> Iterator[Pl
         yield replace(made, number=number)
 
 
+def history(source: Source, views: list[View], chance: random.Random, count: int) -> list[PlannedRecord]:
+    """Records of the two days before the load, the oldest first, with duplicates among them: as an import has them.
+
+    No poison: an import leaves out what is no event.
+    """
+    seed = chance.randrange(10**9)
+
+    def time_of(number: int, chance: random.Random) -> datetime:
+        before_s = TWO_DAYS_S * (1 - number / count)
+        return START - timedelta(seconds=before_s - chance.randrange(JITTER_S), microseconds=chance.randrange(10**6))
+
+    events = _events(source, views, seed, chance, f"h{seed}", time_of)
+    made: list[PlannedRecord] = []
+    for number in range(count):
+        is_duplicate = made and chance.random() < HISTORY_DUPLICATES
+        known = _duplicate_now(chance.choice(made), chance, source.partitions) if is_duplicate else next(events)
+        made.append(replace(known, number=number, by_rest=False))
+    return made
+
+
 def _duplicate_now(known: PlannedRecord, chance: random.Random, partitions: int) -> PlannedRecord:
     if chance.random() < 0.5:
         return replace(known, duplicate="near", age_s=0)
@@ -90,19 +111,27 @@ def _with_duplicate_later(
     return replace(made, by_rest=False, age_s=HOUR_BEFORE_S) if is_hour else made
 
 
-def _events(source: Source, views: list[View], seed: int, chance: random.Random) -> Iterator[PlannedRecord]:
+def _events(
+    source: Source,
+    views: list[View],
+    seed: int,
+    chance: random.Random,
+    name: str,
+    time_of: Callable[[int, random.Random], datetime],
+) -> Iterator[PlannedRecord]:
+    """Events without end; their ids begin with `name`."""
     texts = [field.name for field in source.schema if field.type.kind == "string" and field.name != source.id_field]
     weights = list(accumulate(1 / (rank + 1) ** ZIPF_POWER for rank in range(ZIPF_VALUES)))
     number = 0
     for chunk in count():
         for record in generate(source, CHUNK, seed * 1_000_003 + chunk, views=views, duplicates=0):
             fields = dict(record.event.fields)
-            for name in texts:
-                if fields.get(name) is not None and chance.random() < 0.8:
+            for text in texts:
+                if fields.get(text) is not None and chance.random() < 0.8:
                     (rank,) = chance.choices(range(ZIPF_VALUES), cum_weights=weights)
-                    fields[name] = f"{name}-{rank}"
-            at = _event_time(number, chance)
-            event_id = f"t{seed}-{number}"
+                    fields[text] = f"{text}-{rank}"
+            at = time_of(number, chance)
+            event_id = f"{name}-{number}"
             fields |= {source.id_field: event_id, source.time_field: at}
             partition = chance.randrange(source.partitions)
             event = Event(partition, -1, event_id, at, fields)

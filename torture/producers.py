@@ -19,6 +19,8 @@ from torture.installation import Installation
 from torture.load import PlannedRecord
 
 REST_BATCH = 10
+BULK = 100
+"""Records of a bulk that are sent before others have their turn."""
 REST_TIMEOUT_S = 20.0
 PAUSE_S = 0.05
 RETRY_S = 0.5
@@ -78,6 +80,7 @@ class Producers:
         due = time.monotonic()
         while not self._stopping.is_set():
             self._producer.poll(0)
+            self._send_bulk()
             due = max(due, time.monotonic() - 1)  # after a pause the load does not catch up completely
             while due <= time.monotonic() and len(self._rest) < 500:
                 due += 1 / max(self.rate, self.installation.rush)
@@ -87,11 +90,19 @@ class Producers:
                     self.problems.append(f"the load failed: {error!r}")
             self._stopping.wait(PAUSE_S)
 
+    def _send_bulk(self) -> None:
+        bulk = self.installation.bulk
+        for _ in range(min(len(bulk), BULK)):
+            self._send(bulk[0])
+            bulk.popleft()  # last: where none is left, all of them were sent
+
     def _next(self) -> None:
         if self._again:
             self._put(self._again.popleft())
-            return
-        record = next(self.records)
+        else:
+            self._send(next(self.records))
+
+    def _send(self, record: PlannedRecord) -> None:
         self.known(record)
         self.sent += 1
         self.duplicates += record.duplicate is not None

@@ -27,6 +27,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from hand_off.speed_views import SpeedViews
 from infra.failpoints import VARIABLE
 from infra.home import write_json
 from infra.logs import configure_logging
@@ -40,10 +41,11 @@ from master_dataset.table.append import TableBusy
 from serving_layer.query.limits import QueryLimits
 from serving_layer.query.parse import parse_query
 from tests.conftest import wait_until
+from tests.system.redis_server import redis_server
 from torture import runs
 from torture.commands import CommandResult, Commands
 from torture.errors import BrokenPromise, TortureError
-from torture.faults import clocks, concurrency, damage, overload, processes, redis, views
+from torture.faults import clocks, concurrency, damage, imports, overload, processes, redis, views
 from torture.faults.overload import OverloadReplies
 from torture.installation import Installation
 from torture.installation_settings import free_port
@@ -177,6 +179,41 @@ def test_what_a_second_process_says_is_understood(
 def test_the_platform_still_logs_what_a_fault_waits_for(text: str, module: str) -> None:
     source = inspect.getsource(importlib.import_module(module))
     assert re.search(rf'(log\.\w+\("{text}"|[ "]{text}["  ])', source), f"{module} logs no {text!r} any more"
+
+
+@pytest.mark.parametrize(
+    ("cut", "armed", "error"),
+    [
+        ({0: 9, 1: 4}, "", ""),
+        (None, "", "no run had overtaken the speed layer"),
+        ({0: 5}, "", "counted everything before"),
+        ({0: 9}, "run.after_publish", r"nobody came to run\.after_publish"),
+    ],
+)
+def test_an_overtake_that_skips_nothing_or_kills_nobody_is_no_shot(
+    scripted: Scripted,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    cut: dict[int, int] | None,
+    armed: str,
+    error: str,
+) -> None:
+    monkeypatch.setattr(imports, "OVERTAKES_S", 0)
+    points = [armed] if armed else []
+    for name in points:
+        (scripted.failpoints_dir / name).touch()
+    with redis_server(tmp_path) as client:
+        speed_views = SpeedViews(client, scripted.source_name)
+        speed_views.start_writer()[0].init(0, {0: 5}, ["a" * 64])
+        jump = imports._Jump(speed_views)
+        if cut is not None:
+            speed_views.runs.overtake(1, cut, ["a" * 64])
+        if error:
+            with pytest.raises(TortureError, match=error):
+                imports._wait_until_struck(scripted, jump, points, 0.0)
+        else:
+            imports._wait_until_struck(scripted, jump, points, 0.0)
+            assert scripted.notes == ["the speed layer skipped 8 events"]
 
 
 # ---- clocks --------------------------------------------------------------------

@@ -26,6 +26,7 @@ from torture.errors import BrokenPromise
 from torture.fault import Fault, Strike
 from torture.faults.damage import any_commit, empty
 from torture.faults.forgery import strike_forged_letters
+from torture.faults.imports import overtaken
 from torture.installation import Installation
 from torture.programme import Programme, ProgrammeOptions
 from torture.result import ProgrammeResult
@@ -247,6 +248,7 @@ SABOTAGES = [
     Sabotage("dead letters believed", ("archiver",), poison_missed, strike_forged_letters),
     Sabotage("fsck off", ("archiver", "batch"), a_wrong_answer, run_from_damaged),
     Sabotage("publish before verify", ("batch",), a_wrong_answer, run_ahead),
+    Sabotage("an overtake loads no seen ids", ("speed", "batch"), a_wrong_answer, overtaken),
     Sabotage("batch cut off by one", ("batch",), wrong_or_refused, run_now),
     Sabotage("duplicates count in batch runs", ("batch",), wrong_or_refused, run_now),
 ]

@@ -17,7 +17,8 @@ from infra.stack.services import build_services
 from torture import disks
 from torture.commands import RunTurn
 from torture.errors import TortureError
-from torture.faults import all_faults, clocks, damage, network, topics
+from torture.faults import all_faults, clocks, damage, imports, network, topics
+from torture.faults.failpoints import IN_OVERTAKES, IN_RUNS, IN_SERVICES
 from torture.installation import Installation
 from torture.links import PAIRS
 from torture.processes import SERVICES
@@ -69,6 +70,16 @@ def test_every_process_is_killed_paused_and_set_wrong() -> None:
         wanted = {f"kill {service}", f"kill {service}, again and again", f"{service} stands still for 8 s"}
         assert wanted <= everything
     assert "the scheduler is killed in its run" in everything
+
+
+def test_an_import_is_overtaken_and_the_overtake_killed_at_each_step() -> None:
+    everything = {fault.name for fault in all_faults()}
+    assert "history is imported, and a run overtakes" in everything
+    assert {f"an overtake killed at {name}" for name in (*IN_OVERTAKES, "run.after_publish", "speed.before_load")} <= (
+        everything
+    )
+    points = {*imports.KILLED_AT, *imports.BEFORE_APPEND, *(each for found in imports.AFTER.values() for each in found)}
+    assert points <= {*IN_RUNS, *IN_SERVICES, *IN_OVERTAKES}
 
 
 @pytest.mark.process

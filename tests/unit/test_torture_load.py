@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
+from datetime import timedelta
 from itertools import islice
 
 import pytest
 
 from torture.fates import Fate, Fates
-from torture.load import DUPLICATE_KINDS, HOUR_BEFORE_S, PlannedRecord, planned_records
+from torture.load import DUPLICATE_KINDS, HOUR_BEFORE_S, JITTER_S, TWO_DAYS_S, PlannedRecord, history, planned_records
 from torture.poison import poison_for
 from torture.shop import minutes, sales, shop, totals
 from views.catalog.campaign_spend import ads
 from views.catalog.sensor_readings import sensors
 from views.catalog.web import web
+from views.sample_events import START
 from views.source import Source
 
 COUNT = 10_000
@@ -77,6 +80,24 @@ def test_every_partition_and_both_ways_are_used(records: list[PlannedRecord]) ->
     assert {record.partition for record in records} == set(range(shop.partitions))
     assert 0.2 < sum(record.by_rest for record in records) / COUNT < 0.4
     assert not any(record.by_rest for record in records if record.poison)
+
+
+def test_history_is_older_than_the_load_with_duplicates_in_it_and_other_ids(records: list[PlannedRecord]) -> None:
+    one, same = (history(shop, VIEWS, random.Random(5), 2_000) for _ in range(2))  # noqa: S311
+    assert one == same
+    assert len(one) == 2_000
+    events = [record.event for record in one if record.event]
+    assert len(events) == 2_000, "no poison"
+    first, last = START - timedelta(seconds=TWO_DAYS_S), START + timedelta(seconds=JITTER_S)
+    assert all(first <= event.event_time <= last for event in events)
+    assert min(event.event_time for event in events) < first + timedelta(hours=1)
+    ids = {event.event_id for event in events}
+    assert len(ids) == 2_000 - sum(record.duplicate is not None for record in one)
+    assert 1_850 < len(ids) < 1_950
+    assert not ids & {record.event_id for record in records}
+    assert not ids & {record.event_id for record in history(shop, VIEWS, random.Random(6), 2_000)}  # noqa: S311
+    assert {record.partition for record in one} == set(range(shop.partitions))
+    assert not any(record.by_rest for record in one)
 
 
 def test_fates_are_written_as_they_happen(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -41,7 +41,8 @@ IN_STORES = (
 )  # fmt: skip
 """Failpoints within single steps of the store and of a migration: unit tests of these kill a process at each."""
 IN_OVERTAKES = ("clean_up.before_overtake",)
-"""Failpoints on the way back after a run that overtakes was killed: tests/system/test_backlog_watch.py kills there."""
+"""Failpoints on the way back after a run that overtakes was killed: the faults of imports.py kill there, and
+tests/system/test_backlog_watch.py."""
 AT_START = {
     "archiver.opened": "archiver",
     "speed.before_start": "speed",

@@ -344,6 +344,12 @@ def _publish_unverified(module: Any) -> None:
     put(module.MasterSnapshot, "check_records", lambda *_arguments: None)
 
 
+@sabotages("an overtake loads no seen ids", "hand_off.speed_views.scripts")
+def _seen_ids_not_loaded(module: Any) -> None:
+    """The speed layer jumps to the cut of a run, and takes the ids of what it skipped for known."""
+    lua(module, "overtake", "'applied', ARGV[2],", "'applied', ARGV[2], 'marked', ARGV[2],")
+
+
 @sabotages("batch cut off by one", "batch_layer.view_computation")
 def _one_too_many(module: Any) -> None:
     """A run counts the record at its cut too, which the speed layer counts as well."""
