@@ -96,7 +96,7 @@ def _wait_sent(installation: Installation) -> None:
 
 
 class _Jump:
-    """Whether the speed layer has jumped since this was made, and how far: an overtake creates the speed views anew."""
+    """Whether the speed layer has jumped since this was made, and how far: an overtake replaces the speed views."""
 
     def __init__(self, speed_views: SpeedViews) -> None:
         self._speed_views = speed_views
