@@ -150,15 +150,16 @@ def _key_members(key: Key) -> dict[str, Any]:
 
 
 def _value_members(key: Key, value: Value) -> dict[str, Any]:
+    subject = _given(subject=getattr(key, "subject", None))
     match value:
         case SchemaVersion():
             return _version_members(value)
         case Config(level):
-            return {**_given(subject=getattr(key, "subject", None)), "compatibilityLevel": level}
+            return {**subject, "compatibilityLevel": level}
         case Mode(mode):
-            return {**_given(subject=getattr(key, "subject", None)), "mode": mode}
+            return {**subject, "mode": mode}
         case DeleteSubject(version):
-            return {**_given(subject=getattr(key, "subject", None)), "version": version}
+            return {**subject, "version": version}
 
 
 def _version_members(version: SchemaVersion) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from typing import Any
 from batch_layer.scheduler import progress_file
 from hand_off.speed_views import SpeedViews
 from infra.home import read_json, write_json
-from master_dataset.cut import Cut, count_between
+from master_dataset.cut import count_between
 from torture.errors import NotInTime, TortureError
 from torture.fault import Fault
 from torture.installation import Installation
@@ -79,7 +79,7 @@ def overtaken(installation: Installation, chance: random.Random, killed_at: str 
 def _import(installation: Installation, speed_views: SpeedViews, records: Sequence[PlannedRecord]) -> None:
     """Send records as an import does: it announces how many are to come.
 
-    The speed layer is told to wait before the scheduler tells it: else it may have counted them before that looks.
+    The speed layer is made to wait before the scheduler does so: else it may have counted them before that looks.
     """
     if not speed_views.runs.forecast(HELD_S):
         raise TortureError("a run is about to overtake the speed layer already, and nobody started one")
@@ -107,15 +107,15 @@ class _Jump:
 
     def has_happened(self) -> bool:
         """Look. What was applied when it was looked at last was counted one by one."""
-        if self.skipped is None and (meta := self._speed_views.reader.snapshot().meta) is not None:
+        if self.skipped is not None:
+            return True
+        snapshot = self._speed_views.reader.snapshot()
+        if (meta := snapshot.meta) is not None:
             if self._made not in ("", meta.made):
-                self.skipped = count_between(self._applied, self._start())
+                start = next((each.start for each in snapshot.generations), {})
+                self.skipped = count_between(self._applied, start)
             self._made, self._applied = meta.made, dict(meta.applied)
         return self.skipped is not None
-
-    def _start(self) -> Cut:
-        """Where the speed views begin now."""
-        return next((each.start for each in self._speed_views.reader.snapshot().generations), {})
 
 
 def _wait_until_struck(installation: Installation, jump: _Jump, points: Sequence[str], since: float) -> None:
