@@ -23,12 +23,13 @@ import structlog
 from infra.backoff import pause_after
 from infra.errors import InfraError, ServiceFailed
 from infra.home import Home, write_json
-from infra.logs import LogFile, last_lines
+from infra.log_file import LogFile
+from infra.logs import last_lines
 from infra.settings import Settings
 from infra.stack.child import TRIES_BEFORE_GIVING_UP, Cause, Child, End, exit_text
 from infra.stack.leash import leashed
 from infra.stack.leftovers import created_at
-from infra.stack.log_pipe import LogPipe
+from infra.stack.log_pipe import LogPipe, LogPipes
 from infra.stack.restart_requests import forget_requests, take_requests
 from infra.stack.service import Service, State
 from infra.stack.vital_signs import Look, Vitality, look_at
@@ -109,6 +110,7 @@ class Supervisor:
         self._next_rotation = 0.0
         self._logs = {service.name: limits.log_file(home, service.name) for service in services}
         self._pipes: dict[str, LogPipe] = {}
+        self._log_pipes = LogPipes(home.log_file(OWN_LOG))
         self._checks = ThreadPoolExecutor(max_workers=max(1, len(services)), thread_name_prefix="check")
 
     def stop(self) -> None:
@@ -130,6 +132,7 @@ class Supervisor:
                 for child in self.children:
                     self._advance(child, time.monotonic())
                 self._publish()
+                self._look_after_logs()
                 self._rotate_others(time.monotonic())
                 self.on_tick()
                 time.sleep(TICK_S)
@@ -138,6 +141,7 @@ class Supervisor:
             raise
         finally:
             self._stop_all()
+            self._log_pipes.close(GONE_S)
             self._checks.shutdown(wait=False, cancel_futures=True)
 
     def status(self, error: str = "") -> dict[str, Any]:
@@ -154,6 +158,11 @@ class Supervisor:
             "error": error,
             "services": [child.describe() for child in self.children],
         }
+
+    def _look_after_logs(self) -> None:
+        """A log writer that cannot be replaced now, for example for lack of memory, is replaced at a later tick."""
+        with suppress(OSError):
+            self._log_pipes.look_after()
 
     def _rotate_others(self, now: float) -> None:
         """Logs that are not written by us: of commands, such as batch runs, and of services that no longer run."""
@@ -227,7 +236,7 @@ class Supervisor:
         log.info("started", service=child.service.name, pid=child.process.pid)
 
     def _spawn(self, service: Service) -> subprocess.Popen[bytes]:
-        pipe = LogPipe(service.name, self._logs[service.name], self.limits.log_form)
+        pipe = self._pipes[service.name] = self._log_pipes.open(service.name, self._logs[service.name])
         try:
             return subprocess.Popen(
                 leashed(service.command),
@@ -239,8 +248,7 @@ class Supervisor:
                 start_new_session=True,  # Ctrl-C reaches only us: we stop the children in order
             )
         finally:
-            pipe.begin()
-            self._pipes[service.name] = pipe
+            pipe.close_writer()
 
     def _check(self, child: Child, now: float) -> None:
         if child.check is None:
@@ -330,7 +338,7 @@ class Supervisor:
             except subprocess.TimeoutExpired:
                 log.warning("not_gone", service=child.service.name, pid=child.process.pid, after_seconds=GONE_S)
             if pipe := self._pipes.pop(child.service.name, None):
-                pipe.drain(DRAIN_S)
+                self._log_pipes.drain(pipe, DRAIN_S)
 
     def _signal_group(self, child: Child) -> None:
         if child.process is not None:

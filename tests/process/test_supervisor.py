@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -588,6 +589,121 @@ def test_every_line_of_a_log_is_an_object_where_json_is_asked_for(home: Home) ->
     assert {line["service"] for line in lines} == {"one"}
 
 
+# A supervisor in a process of its own, and a service that writes many lines and says how many. Each time it writes more
+# than a pipe holds, then pauses, so that a test that waits long neither fills the disk nor sees its log rotated.
+SUPERVISED = """
+import pathlib, sys
+from infra.home import Home
+from infra.stack.service import Service
+from infra.stack.supervisor import Limits, Supervisor, stop_on_signals
+home = Home(pathlib.Path(sys.argv[1]))
+command = (sys.executable, "-S", "-c", sys.argv[2], sys.argv[3])
+services = [Service(name="talker", command=command, address="", check=lambda: None)]
+limits = Limits(start_timeout_s=60, stop_timeout_s=9, backoff_max_s=9, log_max_mb=10_000)
+supervisor = Supervisor(home, services, limits)
+stop_on_signals(supervisor)
+supervisor.run()
+"""
+TALK = r"""
+import os, sys, time
+for number in range(sys.maxsize):
+    os.write(1, b"line %08d of the service that talks %s\n" % (number, b"." * 200))
+    os.pwrite(3 if number else os.dup2(os.open(sys.argv[1], os.O_CREAT | os.O_RDWR), 3), b"%08d" % number, 0)
+    if number % 1000 == 999:
+        time.sleep(0.04)
+    while os.path.exists(sys.argv[1] + ".stop"):
+        time.sleep(0.01)
+"""
+LINE = re.compile(rb"line (\d{8}) of the service that talks \.{200}")
+
+
+@contextmanager
+def a_talker(home: Home, count: Path) -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen([sys.executable, "-c", SUPERVISED, str(home.root), TALK, str(count)]) as process:
+        try:
+            wait_until("the service to talk", lambda: said(count) > 10)
+            yield process
+        finally:
+            process.send_signal(signal.SIGCONT)
+            process.send_signal(signal.SIGTERM)
+            process.wait(30)
+
+
+def said(count: Path) -> int:
+    """How many lines the service has written."""
+    text = count.read_text() if count.exists() else ""
+    return int(text or 0)
+
+
+def numbers(home: Home, name: str = "talker") -> list[int]:
+    """Of the lines in its log. Each must be whole."""
+    lines = home.log_file(name).read_bytes().split(b"\n")[:-1]
+    assert all(line.endswith(b" " + b"." * 200) for line in lines)
+    return [int(line[5:13]) for line in lines]
+
+
+def log_writer_of(supervisor: subprocess.Popen[bytes]) -> psutil.Process:
+    children = psutil.Process(supervisor.pid).children()
+    (found,) = [each for each in children if "infra.stack.log_writer" in " ".join(each.cmdline())]
+    return found
+
+
+def has_ended(process: psutil.Process) -> bool:
+    """Also where nobody has asked for its exit code yet."""
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def test_a_service_goes_on_and_no_line_is_lost_while_the_supervisor_is_stopped(home: Home, tmp_path: Path) -> None:
+    count = tmp_path / "count"
+    with a_talker(home, count) as supervisor:
+        supervisor.send_signal(signal.SIGSTOP)
+        wait_until("the supervisor to stop", lambda: psutil.Process(supervisor.pid).status() == psutil.STATUS_STOPPED)
+        before = said(count)
+        wait_until("three pipes full of lines", lambda: said(count) > before + 3 * 2**20 // 230)
+        count.with_suffix(".stop").touch()
+        supervisor.send_signal(signal.SIGCONT)
+        wait_until("the last line", lambda: numbers(home)[-1:] == [said(count)])
+    found = numbers(home)
+    assert found == list(range(len(found)))
+
+
+def test_the_last_lines_are_in_the_log_when_the_supervisor_is_killed(home: Home, tmp_path: Path) -> None:
+    """Its services are killed with it; whatever they wrote before is in the file, and the log writer ends."""
+    count = tmp_path / "count"
+    with a_talker(home, count) as supervisor:
+        writer = log_writer_of(supervisor)
+        supervisor.kill()
+        supervisor.wait()
+        wait_until("the log writer to end", lambda: has_ended(writer))
+    found = numbers(home)
+    assert found == list(range(len(found)))
+    assert len(found) >= said(count)
+
+
+def test_a_log_writer_that_is_killed_is_replaced_and_the_service_goes_on(home: Home, tmp_path: Path) -> None:
+    count = tmp_path / "count"
+    with a_talker(home, count) as supervisor:
+        writer = log_writer_of(supervisor)
+        (service,) = [each for each in psutil.Process(supervisor.pid).children() if each != writer]
+        writer.kill()
+        before = said(count)
+        wait_until("three pipes full of lines", lambda: said(count) > before + 3 * 2**20 // 230)
+        count.with_suffix(".stop").touch()
+        wait_until("the last line", lambda: numbers_after_a_gap(home)[-1:] == [said(count)])
+        assert not has_ended(service), "it was not even restarted"
+
+
+def numbers_after_a_gap(home: Home) -> list[int]:
+    """What a writer that is killed has read and not written is lost, and two lines become one there."""
+    lines = home.log_file("talker").read_bytes().split(b"\n")[:-1]
+    found = [LINE.fullmatch(line) for line in lines]
+    assert found.count(None) <= 1, [line for line, match in zip(lines, found, strict=True) if match is None]
+    return [int(match[1]) for match in found if match]
+
+
 # ---- what an earlier supervisor left behind ----------------------------------
 
 
@@ -681,8 +797,8 @@ def test_children_that_outlived_their_leader_are_ended_and_strangers_are_not(hom
         leader.stdout.close()
         end_leftovers(home)
     ours, others = orphans
-    assert not ours.is_running() or ours.status() == psutil.STATUS_ZOMBIE
-    assert others.is_running()
+    assert has_ended(ours)
+    assert not has_ended(others)
     others.kill()
 
 

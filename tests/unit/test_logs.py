@@ -12,9 +12,11 @@ import structlog
 
 from infra.errors import InfraError
 from infra.home import Home
-from infra.logs import BLOCK, MAX_UNWRITTEN_BYTES, LogFile, configure_logging, last_lines
+from infra.log_file import MAX_UNWRITTEN_BYTES, LogFile
+from infra.logs import BLOCK, configure_logging, last_lines
 from infra.stack import log_reader
 from infra.stack.log_reader import follow_logs, print_logs
+from infra.stack.log_writer import json_line
 
 
 @pytest.fixture
@@ -134,6 +136,14 @@ def test_json_entry_is_one_object_a_line() -> None:
     (line,) = stream.getvalue().splitlines()
     entry = json.loads(line)
     assert (entry["event"], entry["view"], entry["path"], entry["level"]) == ("published", "page_hits", "/x", "info")
+
+
+@pytest.mark.parametrize("depth", [500, 100_000])
+def test_line_that_is_nested_deeply_is_a_line_of_json_like_any_other(depth: int) -> None:
+    line = b'{"event":' * depth + b"1" + b"}" * depth
+    written = json_line("web", line)
+    assert written.endswith(b"\n")
+    assert json.loads(written)["service"] == "web"
 
 
 def test_logs_of_all_services_are_printed_under_their_names(home: Home) -> None:
