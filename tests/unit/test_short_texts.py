@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from views import in_memory, short_texts
-from views.aggregates import Count, Distinct, TopK
+from views.aggregates import Count, Distinct, First, Last, Min, TopK
 from views.in_memory import Event
 from views.keys import has_long_text, pack_key, shorten_key, unpack_key
 from views.sample_events import START
@@ -97,6 +97,33 @@ def test_states_with_long_values_of_an_older_version_meet_the_new_ones() -> None
         "top": [{"value": shorten(LONG), "count": 4}, {"value": "/a", "count": 1}],
         "urls": 2,
     }
+
+
+EDGES = replace(NO_KEYS, answers={"first": First("url"), "last": Last("url"), "least": Min("url")})
+
+
+def test_the_first_and_the_last_text_are_stored_in_short_form() -> None:
+    """Whatever is stored of a long text is bounded; the order of Min depends on the whole text."""
+    (state,) = in_memory.fold(EDGES, [visit(1, LONG), visit(2, "/a"), visit(3, LONG + "/")]).values()
+    assert EDGES.present(state) == {"first": shorten(LONG), "last": shorten(LONG + "/"), "least": "/a"}
+    assert len(pack(EDGES.algebras, state)) < 3 * MAX_BYTES
+
+
+@pytest.mark.parametrize("is_older_first", [True, False])
+def test_a_first_and_a_last_text_of_an_older_version_meet_the_new_ones(is_older_first: bool) -> None:
+    """Its long text wins where its event does, and is then the short form of it."""
+    of = [visit(1, LONG), visit(2, LONG + "/")]
+    older, newer = of if is_older_first else reversed(of)
+    older_view = replace(EDGES)
+    older_view.__dict__["measures"] = {name: replace(each, of=each.declared) for name, each in EDGES.measures.items()}
+    (old,) = in_memory.fold(older_view, [older]).values()
+    (new,) = in_memory.fold(EDGES, [newer]).values()
+    packed_old = pack(EDGES.algebras, old)
+    assert len(packed_old) > len(LONG), "nothing was long: this shows nothing"
+    for order in ([packed_old, pack(EDGES.algebras, new)], [pack(EDGES.algebras, new), packed_old]):
+        found = EDGES.present(unpack(EDGES.algebras, merge_packed(EDGES.algebras, order)))
+        assert (found["first"], found["last"]) == (shorten(LONG), shorten(LONG + "/"))
+    assert EDGES.present(unpack(EDGES.algebras, packed_old))["first"] == shorten(older.fields["url"])
 
 
 def _top(value: str, count: int) -> Any:

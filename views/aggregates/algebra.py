@@ -63,7 +63,7 @@ class Algebra(ABC):
     by_position = False
     """Whether the position of an event matters."""
     stores_texts = False
-    """Whether a state holds many values of an event: long texts among them are stored in short form."""
+    """Whether a state holds values of events as they are: long texts among them are stored in short form."""
     type: FieldType | None = None
     """The type of the answer, where it is one value; None: a list or an object. Decimals and times become texts."""
 

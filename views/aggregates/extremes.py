@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from views.aggregates import numbers
 from views.aggregates.algebra import Aggregate, Algebra, Part, Position, check_kind
 from views.field_types import FieldType
+from views.short_texts import shorten_value
 from views.typed_expression import TypedExpression
 
 ORDERED = ("bigint", "double", "decimal", "string", "date", "timestamp", "boolean")
@@ -101,6 +102,7 @@ class EarliestAlgebra(Algebra):
     """The earliest (`min`) or latest (`max`) value."""
 
     by_position = True
+    stores_texts = True
     type: FieldType
 
     def __init__(self, kind: FieldType, function: str) -> None:
@@ -134,7 +136,9 @@ class EarliestAlgebra(Algebra):
         if parts[0] is None:
             return None
         micros, partition, offset = (int(part or 0) for part in parts[:3])
-        return Placed(Position(micros, partition, offset), numbers.from_part(parts[3], self.type))
+        # A state of an older version may have a long text.
+        value = shorten_value(numbers.from_part(parts[3], self.type))
+        return Placed(Position(micros, partition, offset), value)
 
     def aggregate(self, measure: str, only: str) -> list[str]:
         also = f"{only[:-1]} AND {measure} IS NOT NULL)" if only else f" FILTER (WHERE {measure} IS NOT NULL)"
