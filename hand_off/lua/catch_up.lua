@@ -1,5 +1,6 @@
 -- catch_up(prefix of data keys, the entry of the recent changes that the reader has read to, the cut that was applied then,
---          the server with its generations, what the speed views were created with, max keys, then for each range: view, first bucket, end of buckets)
+--          the server with its generations, what the speed views were created with, max keys, then for each range: view, first bucket,
+--          end of buckets, 1 for headers alone)
 -- The last step of a reader that read the states of these ranges in several calls: what micro-batches changed meanwhile.
 -- KEYS: those of the source, then the recent changes.
 -- Returns MOVED where the server, generations or meta changed, or what changed is no longer known: the reader begins again. Else
@@ -13,8 +14,8 @@ if not applied or #texts == 0 or server .. table.concat(texts, '\n') ~= ARGV[4] 
 end
 local newest = ARGV[1] .. cjson.decode(texts[#texts]).gid .. ':'
 local ranges = {}
-for at = 7, #ARGV, 3 do
-  ranges[#ranges + 1] = { newest .. ARGV[at], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]) }
+for at = 7, #ARGV, 4 do
+  ranges[#ranges + 1] = { newest .. ARGV[at], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), ARGV[at + 3] == '1' }
 end
 local since, cut, left, is_all = ARGV[2], ARGV[3], tonumber(ARGV[6]), 0
 local changed, order = {}, {}
@@ -60,7 +61,8 @@ for _, name in ipairs(order) do
   local rows = {}
   for key in pairs(keys or {}) do
     rows[#rows + 1] = key
-    rows[#rows + 1] = redis.call('HGET', data, key) or ''
+    local state = redis.call('HGET', data, key) or ''
+    rows[#rows + 1] = ranges[number][4] and string.match(state, '^[^\n]*') or state
   end
   for _, each in ipairs({number, data, bucket, rows}) do
     found[#found + 1] = each

@@ -6,9 +6,10 @@ do. Each step of the hand-off (HANDOFF.md) is one atomic script in lua/. Nothing
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from hand_off.speed_views.followed_numbers import FollowedNumbers
 from hand_off.speed_views.layout import (
     ALL_KEYS,
     CHANGE_LOG,
@@ -43,6 +44,7 @@ __all__ = [
     "CHANGE_LOG",
     "META",
     "VIEW_HASH",
+    "FollowedNumbers",
     "Generation",
     "Group",
     "Layout",
@@ -83,6 +85,12 @@ class SpeedViews:
     ) -> SpeedAnswer | None:
         """Like `reader.answer`, for very many states: a writer never waits long. None where it was faster each time."""
         return WideReader(self._scripts, run, cut, ranges, limits).read(tries)
+
+    def followed_numbers(
+        self, run: int, cut: Cut, states: StateRange, read: Callable[[bytes], int], limits: WideLimits
+    ) -> FollowedNumbers:
+        """Numbers that a reader keeps of the states of a range. `read` first; then `catch_up` each time."""
+        return FollowedNumbers(self._scripts, run, cut, states, read, limits)
 
     def start_writer(self) -> tuple[SpeedWriter, RedisSnapshot]:
         """Become the only writer: the first step of a writer, before it reads the publish log."""

@@ -46,17 +46,22 @@ class RunHandle:
         reply = self._scripts.call("fence", token)
         return None if reply is None else (token, cut_of(reply))
 
-    def takeover(self, token: str, run: int, cut: Cut, catalog: Iterable[str]) -> Outcome:
-        """The second step, after the durable append: the speed views start again at the run's cut."""
-        return self._scripts.outcome("takeover", token, run, cut_text(cut), new_generation(run, cut, catalog))
+    def takeover(self, token: str, run: int, cut: Cut, catalog: Iterable[str], *, read_again: bool = False) -> Outcome:
+        """The second step, after the durable append: the speed views start again at the run's cut.
 
-    def overtake(self, run: int, cut: Cut, catalog: Iterable[str]) -> Outcome:
+        `read_again`: its views read records otherwise than those before, so all seen ids are loaded again.
+        """
+        made = new_generation(run, cut, catalog)
+        return self._scripts.outcome("takeover", token, run, cut_text(cut), made, int(read_again))
+
+    def overtake(self, run: int, cut: Cut, catalog: Iterable[str], *, read_again: bool = False) -> Outcome:
         """After the durable append of a run at the master's end: its living writer goes on at the run's cut.
 
         BEHIND where the speed layer is past the cut on some partition: then there is no backlog any more. Anybody may
-        repeat it for the last entry of the publish log, where that has no generation.
+        repeat it for the last entry of the publish log, where that has no generation. `read_again`: as in a takeover.
         """
-        return self._scripts.outcome("overtake", run, cut_text(cut), new_generation(run, cut, catalog))
+        made = new_generation(run, cut, catalog)
+        return self._scripts.outcome("overtake", run, cut_text(cut), made, int(read_again))
 
     def announce(self, seconds: float) -> None:
         """Announce, by the run itself, that it is going to overtake the writer, which may wait for it instead of

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).parents[1] / "lua"
 NAMES = (
     "start", "snapshot", "init", "load", "apply", "open", "adopt", "publish", "fence", "takeover", "overtake", "retire",
-    "sweep", "heartbeat", "answer", "cells", "catch_up", "forget",
+    "sweep", "heartbeat", "answer", "cells", "heads", "catch_up", "forget",
 )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ reader begins again.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -43,7 +43,7 @@ class WideLimits:
     deadline: float
 
 
-class _Cell(NamedTuple):
+class Cell(NamedTuple):
     """A bucket of a generation that a range has states in."""
 
     range: int
@@ -67,7 +67,9 @@ class WideReader:
         self._scripts, self._ranges, self._limits = scripts, ranges, limits
         self._run, self._cut = run, cut_text(cut)
         self._keys = [None if each.keys is None else frozenset(each.keys) for each in ranges]
-        self._cells: dict[_Cell, Rows] = {}
+        self._cells: dict[Cell, Rows] = {}
+        self._position: _Position | None = None
+        """Where the last read ended in the recent changes; None where none came to its end."""
 
     def read(self, tries: int) -> SpeedAnswer | None:
         """The states of all ranges at one cut; None where the writer or batch runs were faster each time.
@@ -82,17 +84,19 @@ class WideReader:
             if start.outcome != Outcome.OK:
                 return start
             generations, entry, flat, size = reply[5:]
-            sizes = {
-                _Cell(flat[at] - 1, flat[at + 1], int(flat[at + 2])): flat[at + 3] for at in range(0, len(flat), 4)
-            }
+            sizes = {Cell(flat[at] - 1, flat[at + 1], int(flat[at + 2])): flat[at + 3] for at in range(0, len(flat), 4)}
             if sum(sizes.values()) > self._limits.states or size > self._limits.bytes:
                 return replace(start, outcome=Outcome.TOO_MANY)
-            self._cells = {}
+            self._begin()
             self._read_cells(sizes)
             found = self._catch_up(_Position(entry, reply[0], generations, reply[4] or b""))
             if found is not None or time.monotonic() > self._limits.deadline:
                 return found
         return None
+
+    def _begin(self) -> None:
+        """Forget what was read before."""
+        self._cells, self._position = {}, None
 
     def _asked_cells(self) -> list[Any]:
         asked: list[Any] = [self._run, self._cut, self._scripts.layout.data_prefix, self._limits.buckets]
@@ -102,9 +106,9 @@ class WideReader:
 
     # ---- parts of buckets ----
 
-    def _read_cells(self, sizes: dict[_Cell, int]) -> None:
+    def _read_cells(self, sizes: Mapping[Cell, int]) -> None:
         """Small buckets many at a time, large ones a part at a time."""
-        few: list[_Cell] = []
+        few: list[Cell] = []
         count = 0
         for cell, size in sizes.items():
             if size > AT_ONCE:
@@ -117,7 +121,7 @@ class WideReader:
                 few, count = [], 0
         self._read_few(few)
 
-    def _read_few(self, cells: Sequence[_Cell]) -> None:
+    def _read_few(self, cells: Sequence[Cell]) -> None:
         with self._scripts.client.pipeline(transaction=False) as pipe:
             for cell in cells:
                 keys = self._ranges[cell.range].keys
@@ -132,7 +136,7 @@ class WideReader:
             found = rows if keys is None else dict(zip(keys, rows, strict=True)) if keys else {}
             self._put(cell, found)
 
-    def _scan(self, cell: _Cell) -> None:
+    def _scan(self, cell: Cell) -> None:
         """A scan returns every key that is there all the time. One that comes meanwhile is a change."""
         keys = self._ranges[cell.range].keys
         for first in range(0, len(keys or ()), AT_ONCE):
@@ -147,7 +151,7 @@ class WideReader:
             if not cursor:
                 break
 
-    def _put(self, cell: _Cell, rows: dict[bytes, bytes | None]) -> None:
+    def _put(self, cell: Cell, rows: Mapping[bytes, bytes | None]) -> None:
         """Keep the states of the keys that the range asks for."""
         keys, beginning = self._keys[cell.range], self._ranges[cell.range].beginning
         kept = self._cells.setdefault(cell, {})
@@ -160,7 +164,7 @@ class WideReader:
     def _catch_up(self, at: _Position) -> SpeedAnswer | None:
         ranges: list[Any] = []
         for each in self._ranges:
-            ranges += [each.view[:VIEW_HASH], each.begin, each.end]
+            ranges += [each.view[:VIEW_HASH], each.begin, each.end, int(each.heads)]
         for _ in range(MAX_ROUNDS):
             outcome, *reply = self._scripts.call(
                 "catch_up",
@@ -175,14 +179,15 @@ class WideReader:
             if outcome == b"MOVED":
                 return None
             entry, cut, is_all, flat = reply[5:]
-            whole: dict[_Cell, int] = {}
+            whole: dict[Cell, int] = {}
             for number, data, bucket, rows in zip(flat[::4], flat[1::4], flat[2::4], flat[3::4], strict=True):
-                cell = _Cell(number - 1, data, int(bucket))
+                cell = Cell(number - 1, data, int(bucket))
                 if rows:
                     self._put(cell, dict(zip(rows[::2], rows[1::2], strict=True)))
                 else:
                     whole[cell] = AT_ONCE + 1
             if is_all and not whole:
+                self._position = at._replace(entry=entry, cut=cut)
                 states = tuple(list(self._states(number)) for number in range(len(self._ranges)))
                 return replace(answer_of(outcome, *reply[:5]), ranges=states)
             self._read_cells(whole)

@@ -50,6 +50,7 @@ def execution_limits(settings: Settings) -> ExecutionLimits:
         timeout_s=settings.serving_timeout_s,
         speed_states=settings.serving_max_speed_states,
         speed_states_at_once=settings.serving_speed_states_at_once,
+        followed_states=settings.serving_followed_states,
         speed_timeout_s=settings.serving_redis_timeout_s,
         speed_connections=settings.serving_threads + settings.serving_max_waiting,
     )

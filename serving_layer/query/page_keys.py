@@ -2,23 +2,27 @@
 
 The ranks that both views keep decide it in one read of the speed view (top_keys_by_rank.py). Where they do not, the
 headers of all states do (top_keys.py), and then the states of these keys are read at the same cut. Where the headers
-are too many for one call, or the writer is faster, all states are read.
+are too many for one call, their numbers are read in parts and kept, so that the next query reads only what has changed
+(readers/followed.py). Where these are too many as well, or the writer is faster, all states are read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 from hand_off.speed_views import State, StateRange
+from master_dataset.cut import Cut
 from serving_layer.errors import TooLarge
 from serving_layer.query import top_keys
 from serving_layer.query.plan import QueryPlan
 from serving_layer.query.snapshot import MAX_TRIES, Snapshot, SourceReaders, state_ranges, take_snapshot
 from serving_layer.query.top_keys_by_rank import Ranking, batch_numbers, ranking_of
 from serving_layer.readers.batch import OpenRun, read_errors
+from serving_layer.readers.followed import Following
 from views.states import HeadReader, head_of
 
 DEEPER = 30
@@ -33,12 +37,17 @@ def read_page_keys(
     """The plans, narrowed to the keys of their pages where they are ranked; and a snapshot with their states."""
     if all(plan.rank is None for plan in plans):
         return plans, take_snapshot(readers, plans, held)
-    if len(plans) == 1 and (found := _by_rank(readers, plans[0], held)) is not None:
-        return [found[0]], found[1]
+    if len(plans) == 1:
+        found = _by_numbers(readers, plans[0], held, only_followed=True) or _by_rank(readers, plans[0], held)
+        if found is not None:
+            return [found[0]], found[1]
     try:
         return _by_heads(readers, plans, held)
     except TooLarge:
-        return _by_states(readers, plans, held)
+        pass
+    if len(plans) == 1 and (found := _by_numbers(readers, plans[0], held)) is not None:
+        return [found[0]], found[1]
+    return _by_states(readers, plans, held)
 
 
 def _by_heads(
@@ -60,6 +69,53 @@ def _by_heads(
             return narrowed, snapshot._replace(speed=again)
         snapshot = take_snapshot(readers, plans, held, in_parts=False)
     return _by_states(readers, plans, held)  # the writer was faster each time
+
+
+class _Chosen(NamedTuple):
+    """The plan for the keys of a page, and which speed views they were chosen by."""
+
+    plan: QueryPlan
+    cut: Cut
+    made: str
+
+
+def _by_numbers(
+    readers: SourceReaders, plan: QueryPlan, held: ExitStack, *, only_followed: bool = False
+) -> tuple[QueryPlan, Snapshot] | None:
+    """By the numbers of all keys, which the reader keeps and brings up to date; None where it cannot.
+
+    `only_followed`: only where it keeps those of this period already, because they were too many the last time.
+    """
+    if plan.rank is None or len(plan.ranges) != 1:
+        return None
+    what, period, served = Following(plan.query.view, plan.rank), plan.ranges[0], readers.batch.served
+    if only_followed and not (served is not None and readers.speed.followed.follows(served, what, period)):
+        return None
+    for _ in range(MAX_TRIES):
+        by_run: dict[int, _Chosen] = {}
+        try:
+            ranges = partial(_chosen_ranges, readers, plan, what, by_run)
+            snapshot = take_snapshot(readers, [plan], held, ranges, in_parts=False)
+        except TooLarge:
+            return None
+        chosen, answer = by_run.get(snapshot.run.run), snapshot.speed.answer
+        if chosen is None or answer is None or snapshot.of(plan) is not snapshot:
+            return None
+        if (answer.applied, answer.made) == (chosen.cut, chosen.made):
+            return chosen.plan, snapshot
+    return None  # the writer was faster each time
+
+
+def _chosen_ranges(
+    readers: SourceReaders, plan: QueryPlan, what: Following, by_run: dict[int, _Chosen], run: OpenRun
+) -> list[StateRange]:
+    """What is read of the speed view for the keys that its numbers choose over a run, which are put into `by_run`."""
+    with read_errors(run):
+        found = readers.speed.choose(run.run, run.cut, what, plan.ranges[0], partial(_narrowed, plan, run))
+    if found is None:
+        return []
+    by_run[run.run] = _Chosen(found.chosen, found.applied, found.made)
+    return found.chosen.state_ranges
 
 
 def _by_states(
@@ -89,13 +145,17 @@ def narrow(plan: QueryPlan, run: OpenRun, heads: Sequence[State]) -> QueryPlan:
     if plan.rank is None or not plan.ranges:
         return plan.of_all_keys()
     with read_errors(run):
-        numbers = batch_numbers(plan, run)
-        if numbers is None:
-            return plan.of_all_keys()
-        speed = top_keys.added(heads, HeadReader(plan.query.view.algebras, plan.rank))
-        count, highest = plan.query.limit + 1, None if plan.after is None else plan.after[0]
-        by_key = top_keys.breaks_ties_by_key(plan.query)
-        keys = top_keys.candidates(numbers, speed, plan.selection.prefix, count=count, highest=highest, by_key=by_key)
+        return _narrowed(plan, run, top_keys.added(heads, HeadReader(plan.query.view.algebras, plan.rank)))
+
+
+def _narrowed(plan: QueryPlan, run: OpenRun, speed: Mapping[bytes, int]) -> QueryPlan:
+    """The same by the numbers of the speed view, by key."""
+    numbers = batch_numbers(plan, run)
+    if numbers is None:
+        return plan.of_all_keys()
+    count, highest = plan.query.limit + 1, None if plan.after is None else plan.after[0]
+    by_key = top_keys.breaks_ties_by_key(plan.query)
+    keys = top_keys.candidates(numbers, speed, plan.selection.prefix, count=count, highest=highest, by_key=by_key)
     return plan.of_all_keys() if keys is None else plan.of_keys(keys)
 
 

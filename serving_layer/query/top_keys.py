@@ -25,6 +25,8 @@ LARGEST = 2**62
 """Numbers of both views are added while neither exceeds this, so that the sum fits into 64 bits."""
 BLOCK = 64
 """Numbers of which the largest is found at once."""
+DEPTHS = (200, 1_000)
+"""How many of the largest numbers of each view are looked at before all are."""
 MAX_CANDIDATES = 20_000
 """More candidates (mostly with equal numbers) are not looked up one by one."""
 
@@ -123,9 +125,13 @@ def candidates(
     `highest`: the number of the position after which the page begins. Any other key has more than `highest`, or less
     than all rows of the page. `by_key`: rows with the same number come in the order of their keys.
     """
-    if max(largest_of(sums.values), *map(abs, speed.values()), 0) > LARGEST:
+    if max(largest_of(sums.values), max(speed.values(), default=0), -min(speed.values(), default=0)) > LARGEST:
         return None
     if highest is None and not prefix:
+        for depth in DEPTHS:
+            first = _first_of_lists(sums, speed, count, depth, by_key=by_key)
+            if first is not None:
+                return first
         return _first(sums, speed, count, by_key=by_key)
     numbers, more = _numbers(sums, speed)
     if highest is not None:
@@ -153,6 +159,33 @@ def candidates(
             after += highest is None or number < highest
             least = number if after >= count and least is None else least
     return found
+
+
+def _first_of_lists(
+    sums: Numbers, speed: Mapping[bytes, int], count: int, depth: int, *, by_key: bool
+) -> list[bytes] | None:
+    """The same for a first page of all keys, by about `depth` keys of each view; None where these do not decide it.
+
+    A key in neither list has at most what the last of each list has.
+    """
+    added = np.fromiter(speed.values(), np.int64, len(speed))
+    of_batch, of_speed = (nth_largest(each, depth) if len(each) > depth else -(2**63) for each in (sums.values, added))
+    places = np.flatnonzero(sums.values > of_batch)
+    totals = {}
+    for place, value in zip(places.tolist(), sums.values[places].tolist(), strict=True):
+        key = sums.key(place)
+        totals[key] = value + speed.get(key, 0)
+    for key, number in speed.items():
+        if number > of_speed and key not in totals:
+            at = sums.place(key)
+            totals[key] = number + (0 if at is None else int(sums.values[at]))
+    page = heapq.nsmallest(count, ((-total, key) for key, total in totals.items()))
+    if len(page) < count or -page[-1][0] <= max(of_batch, 0) + max(of_speed, 0):
+        return None
+    if by_key:
+        return [key for _, key in page]
+    chosen = [key for key, total in totals.items() if total >= -page[-1][0]]
+    return chosen if len(chosen) <= MAX_CANDIDATES else None
 
 
 def _first(sums: Numbers, speed: Mapping[bytes, int], count: int, *, by_key: bool) -> list[bytes] | None:

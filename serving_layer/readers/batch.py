@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -31,6 +32,7 @@ from infra.disk import FileStamp, file_stamp
 from infra.failpoints import reach
 from infra.settings import Settings
 from master_dataset.cut import cut_to_json
+from master_dataset.table.paths import table_path
 from serving_layer.errors import NoBatchView, NotComputedYet, UnknownView
 from serving_layer.readers.selection import KeySelection, Period
 from views.errors import StateError
@@ -70,10 +72,12 @@ class OpenRun:
     Threads share it. Every failure is a NoBatchView, or says that there is no such view.
     """
 
-    def __init__(self, folder: BatchFolder, source: Source, entry: Entry, declared: Mapping[str, View]) -> None:
+    def __init__(
+        self, folder: BatchFolder, source: Source, table: Path, entry: Entry, declared: Mapping[str, View]
+    ) -> None:
         self.entry = entry
         self.run, self.cut, self.catalog, self.published = entry.run, entry.cut, entry.catalog, entry.at
-        self._folder, self.source, self._declared = folder, source, declared
+        self._folder, self.source, self._table, self._declared = folder, source, table, declared
         self._manifest: Manifest | None = read_manifest(folder, entry.run) if entry.run else None
         self._views: dict[str, View] = {}
         self._opened: dict[str, _Opened] = {}
@@ -136,7 +140,7 @@ class OpenRun:
         if declared is not None and declared.hash == version:
             return declared
         try:
-            return definitions.restore(self._folder, version, self.source)
+            return definitions.restore(self._folder, version, self.source, self._table)
         except BatchError as error:
             raise NoBatchView(f"View {name!r} of run {self.run}: {error}") from None
 
@@ -249,6 +253,7 @@ class BatchViewReader:
 
     def __init__(self, settings: Settings, source: Source, declared: Mapping[str, View]) -> None:
         self.folder, self._source, self._declared = BatchFolder.of(settings, source.name), source, declared
+        self._table = table_path(settings, source.name)
         self._current: OpenRun | None = None
         self._other: OpenRun | None = None
         """A run that is not served, for queries that Redis sent to it."""
@@ -412,7 +417,7 @@ class BatchViewReader:
         )
 
     def _open_run(self, entry: Entry) -> OpenRun:
-        return OpenRun(self.folder, self._source, entry, self._declared)
+        return OpenRun(self.folder, self._source, self._table, entry, self._declared)
 
 
 @contextmanager

@@ -21,6 +21,8 @@ class ExecutionLimits:
     speed_states_at_once: int = 20_000
     speed_mb_at_once: float = 16
     """What Redis reads in one call: it does nothing else meanwhile. More is read in parts, while the writer goes on."""
+    followed_states: int = 250_000
+    """States whose numbers are kept to rank very many keys, about 100 bytes each."""
     speed_buckets: int = 100_000
     speed_timeout_s: float = 0.5
     """Of one call to Redis. After that the result is made of the batch view alone."""

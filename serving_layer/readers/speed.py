@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from redis import Redis
@@ -16,7 +16,9 @@ from hand_off.speed_views import Outcome, ReadLimits, RedisSnapshot, SpeedAnswer
 from infra.disk import FileStamp, file_stamp
 from master_dataset.cut import Cut, count_between, cut_to_json, is_below, join
 from serving_layer.errors import TooLarge
+from serving_layer.readers.followed import Chosen, Followed, FollowedViews, Following
 from serving_layer.readers.limits import ExecutionLimits
+from serving_layer.readers.selection import Period
 from views.grain import parse_grain
 from views.view import View
 
@@ -54,6 +56,7 @@ class SpeedViewReader:
     def __init__(self, client: Redis, folder: BatchFolder, limits: ExecutionLimits) -> None:
         self._speed_views, self._limits, self._folder = SpeedViews(client, folder.source), limits, folder
         self._views = self._speed_views.reader
+        self.followed = FollowedViews(self._speed_views, limits)
         self._floor_file = floor_file(folder)
         self._floor: tuple[FileStamp | None, int] = (None, 0)
         self._lock = threading.Lock()
@@ -80,6 +83,18 @@ class SpeedViewReader:
             self.record_failure(error)
             return SpeedSnapshot(None, reason, highest)
         return self._snapshot(answer, highest)
+
+    def choose(
+        self, run: int, cut: Cut, what: Following, period: Period, choice: Callable[[Mapping[bytes, int]], Chosen]
+    ) -> Followed[Chosen] | None:
+        """What `choice` makes of the numbers of very many keys (followed.py); None where these cannot be followed."""
+        if not self.can_read(run):
+            return None
+        try:
+            return self.followed.choose(run, cut, what, period, choice)
+        except (RedisError, OSError) as error:
+            self.record_failure(error)
+            return None
 
     def encoded_read(self, run: int, cut: Cut, ranges: Sequence[StateRange]) -> bytes:
         """The one call of `read` as Redis reads it, for a client that sends bytes."""

@@ -96,7 +96,12 @@ class World:
         each = plan(question)
         read, states = self.read(question.view)
         heads = [(bucket, key, head_of(state)) for bucket, key, state in _inside(each, states)]
-        each = narrow(each, self.run, heads)
+        of_all_keys = [(bucket, key, head_of(state)) for bucket, key, state in _in_ranges(each, states)]
+        chosen = narrow(each, self.run, heads)
+        by_all = narrow(each, self.run, of_all_keys)
+        if None not in (chosen.selection.keys, by_all.selection.keys):  # else there were too many to look up
+            assert chosen.selection == by_all.selection, "a reader that keeps numbers has those of all keys"
+        each = chosen
         return execute(each, read, self.inside(each), QueryBudget(ExecutionLimits(), math.inf), PresentationCache(1))
 
     def inside(self, each: QueryPlan) -> list[State]:
@@ -116,11 +121,13 @@ def _inside(each: QueryPlan, states: list[State]) -> list[State]:
     keys = each.selection.keys
     return [
         state
-        for start, end in each.ranges
-        for state in states
-        if start <= state[0] < end
-        and (state[1] in keys if keys is not None else state[1].startswith(each.selection.prefix))
+        for state in _in_ranges(each, states)
+        if (state[1] in keys if keys is not None else state[1].startswith(each.selection.prefix))
     ]
+
+
+def _in_ranges(each: QueryPlan, states: list[State]) -> list[State]:
+    return [state for start, end in each.ranges for state in states if start <= state[0] < end]
 
 
 @pytest.fixture(scope="module", params=[(0, 0.5), (1, 0.0), (2, 1.0), (3, 0.8), (4, -0.6)], ids=str)

@@ -21,6 +21,7 @@ KEYS = [b"%c" % letter for letter in range(ord("a"), ord("z") + 1)]
 NUMBERS = st.integers(-1000, 1000) | st.sampled_from([0, 1, 2**40, -(2**40)])
 BY_KEY = st.dictionaries(st.sampled_from(KEYS), NUMBERS)
 EQUAL = st.dictionaries(st.sampled_from(KEYS), st.integers(-1, 2))
+CLOSE = st.dictionaries(st.sampled_from(KEYS[:6]), st.integers(-2, 12), min_size=3)
 LAW = settings(max_examples=times(150, 5000), deadline=None)
 
 
@@ -51,12 +52,37 @@ def first(batch: dict[bytes, int], speed: dict[bytes, int], count: int) -> set[b
     return {key for key, total in totals.items() if total >= least[0]}
 
 
-@LAW
-@given(batch=BY_KEY, speed=BY_KEY, count=st.integers(1, 6))
-def test_the_candidates_hold_the_first(batch: dict[bytes, int], speed: dict[bytes, int], count: int) -> None:
-    found = top_keys.candidates(Batch(batch), speed, b"", count=count, highest=None)
+DEPTHS = st.sampled_from([(), (2,), (3, 5), top_keys.DEPTHS])
+
+
+def chosen(
+    batch: dict[bytes, int], speed: dict[bytes, int], count: int, depths: tuple[int, ...], *, by_key: bool = False
+) -> set[bytes]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(top_keys, "DEPTHS", depths)
+        found = top_keys.candidates(Batch(batch), speed, b"", count=count, highest=None, by_key=by_key)
     assert found is not None
-    assert {*found} == first(batch, speed, count)
+    assert len(found) == len({*found})
+    return {*found}
+
+
+@LAW
+@given(batch=BY_KEY | CLOSE, speed=BY_KEY | CLOSE, count=st.integers(1, 6), depths=DEPTHS)
+def test_the_candidates_hold_the_first(
+    batch: dict[bytes, int], speed: dict[bytes, int], count: int, depths: tuple[int, ...]
+) -> None:
+    assert chosen(batch, speed, count, depths) == first(batch, speed, count)
+
+
+def test_few_keys_are_looked_up_where_few_are_far_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = {b"%05d" % number: 1_000_000 // (number + 1) for number in range(10_000)}
+    speed = {key: number // 3 for key, number in batch.items()}
+    looked: list[int] = []
+    monkeypatch.setattr(Batch, "key", lambda self, place: looked.append(place) or [*self.by_key][place])
+    found = top_keys.candidates(Batch(batch), speed, b"", count=11, highest=None)
+    assert found is not None
+    assert {*found} == first(batch, speed, 11)
+    assert len(looked) <= top_keys.DEPTHS[0]
 
 
 def test_a_key_is_not_judged_by_its_speed_view_alone() -> None:
@@ -73,13 +99,11 @@ def first_by_key(batch: dict[bytes, int], speed: dict[bytes, int], count: int) -
 
 
 @LAW
-@given(batch=BY_KEY | EQUAL, speed=BY_KEY | EQUAL, count=st.integers(1, 6))
+@given(batch=BY_KEY | EQUAL | CLOSE, speed=BY_KEY | EQUAL | CLOSE, count=st.integers(1, 6), depths=DEPTHS)
 def test_the_candidates_are_the_first_by_number_and_key(
-    batch: dict[bytes, int], speed: dict[bytes, int], count: int
+    batch: dict[bytes, int], speed: dict[bytes, int], count: int, depths: tuple[int, ...]
 ) -> None:
-    found = top_keys.candidates(Batch(batch), speed, b"", count=count, highest=None, by_key=True)
-    assert found is not None
-    assert {*found} == first_by_key(batch, speed, count)
+    assert chosen(batch, speed, count, depths, by_key=True) == first_by_key(batch, speed, count)
 
 
 @LAW
