@@ -37,17 +37,18 @@ class Access:
         self.is_required = settings.access_required
         self.sessions = sessions
 
-    def check(self, connection: HTTPConnection, *scopes: str) -> AccessKey | None:
+    def check(self, connection: HTTPConnection, *scopes: str, authorization: str | None = None) -> AccessKey | None:
         """The key of a request or WebSocket, None where none is needed; the problem 401 or 403 unless it has a scope.
 
         A key comes in the Authorization header, or by the cookie of a session; never in an address, which is written
-        into logs and histories.
+        into logs and histories. Where a protocol has another place for it, `authorization` is what the header would be.
         """
         if not self.is_required:
             if connection.scope["type"] == "websocket":
                 _refuse_other_pages(connection, scopes)
             return None
-        given = connection.headers.get("authorization", "")
+        header = connection.headers.get("authorization", "")
+        given = header if authorization is None else authorization
         found = "the access key is not a valid one" if given else "it has no access key"
         try:
             key = self._keys.find(given) if given else self._signed_in(connection)
@@ -72,7 +73,7 @@ class Access:
                 f"{' or '.join(scopes)}.",
                 scopes=sorted(scopes),
             )
-        if given.strip()[:6].lower() != "bearer":  # no browser sends that by itself
+        if header.strip()[:6].lower() != "bearer":  # no browser sends that by itself
             _refuse_other_pages(connection, scopes)
         return key
 

@@ -32,8 +32,9 @@ from infra.rest.key_clock import TOLERANCE_S, KeyClock, clock_file, latest_seen
 from infra.rest.key_limits import MAX_PATTERNS, NO_LIMITS, KeyLimits, Patterns, without_wildcards, wrong_pattern
 from infra.times import iso_utc
 
-SCOPES = ("produce", "consume", "query", "metrics", "admin")
-"""What a key may be allowed: send events, read topics back, ask views, read what servers measure, and administer."""
+SCOPES = ("produce", "consume", "query", "metrics", "admin", "schema:read", "schema:write")
+"""What a key may be allowed: send events, read topics back, ask views, read what servers measure, administer, and read
+or register schemas."""
 FIRST_KEY = "admin"
 MAX_PROVED = 1_000
 """Headers that are remembered."""
@@ -112,6 +113,7 @@ def add_key(
     *,
     sources: Iterable[str] | None = None,
     topics: Iterable[str] | None = None,
+    subjects: Iterable[str] | None = None,
     expires_s: float | None = None,
 ) -> str:
     """Make a key and return its secret, which can never be read again. `expires_s` is how long the key is valid."""
@@ -128,6 +130,7 @@ def add_key(
         sources=_patterns(name, "source", sources),
         topics=_patterns(name, "topic", topics),
         views=_patterns(name, "view", views),
+        subjects=_patterns(name, "subject", subjects),
     )
     now = _time_for(home, expires_s)
     secret, stored = _new_secret(None if expires_s is None else now + expires_s)
@@ -336,6 +339,7 @@ def _to_json(key: AccessKey) -> dict[str, Any]:
         "sources": _listed(limits.sources),
         "topics": _listed(limits.topics),
         "views": _listed(limits.views),
+        "subjects": _listed(limits.subjects),
         "expires": _iso(key.expires),
         "rotated": _iso(key.rotated),
         "old_secret": None if old is None else {"salt": old.salt, "hash": old.hash, "ends": _iso(old.ends)},
@@ -355,6 +359,7 @@ def _from_json(entry: dict[str, Any]) -> AccessKey:
             sources=_read_patterns(entry.get("sources")),
             topics=_read_patterns(entry.get("topics")),
             views=without_wildcards(views) if is_older and views is not None else views,
+            subjects=_read_patterns(entry.get("subjects")),
         ),
         rotated=_seconds(entry.get("rotated")),
         # An old secret without an end would be valid for ever.

@@ -1,8 +1,9 @@
-"""What a key is limited to: patterns of sources, topics and views.
+"""What a key is limited to: patterns of sources, topics, views and subjects of the schema registry.
 
 `*` stands for any characters and `?` for one, as in a shell. Sources and topics add up: a source brings its topic and
 its dead letters, and a topic brings the source that reads it. Patterns of views decide which views may be queried;
-a key without any that is limited to sources or topics sees the views of these sources.
+a key without any that is limited to sources or topics sees the views of these sources. So it is with subjects: without
+patterns of their own, a limited key uses the subjects `<topic>-key` and `<topic>-value` of its topics.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class KeyLimits:
     sources: Patterns = None
     topics: Patterns = None
     views: Patterns = None
+    subjects: Patterns = None
 
     @property
     def has_limited_topics(self) -> bool:
@@ -55,6 +57,21 @@ class KeyLimits:
     def names_view(self, view: str) -> bool:
         """Whether a view of this name would be allowed, if there were one: then "there is none" gives nothing away."""
         return not self.has_limited_views or (self.views is not None and _matches(view, self.views))
+
+    @property
+    def has_limited_subjects(self) -> bool:
+        """Whether there are subjects that it may not use."""
+        return self.subjects is not None or self.has_limited_topics
+
+    def names_subject(self, subject: str) -> bool:
+        """Whether a subject is among those that are named."""
+        return _matches(subject, self.subjects)
+
+    def describe_subjects(self) -> str:
+        """Which subjects it may use, for a message: `the subjects web-*`."""
+        if self.subjects is not None:
+            return _named("subject", self.subjects) or "no subject"
+        return f"the subjects of {self.describe_topics()}"
 
     def describe_topics(self) -> str:
         """What it may write and read, for a message: `the source web, the topics shop.*, orders`."""

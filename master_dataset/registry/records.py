@@ -8,13 +8,12 @@ The topic is compacted by key, so a key needs its fields in Confluent's order. A
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 from dataclasses import dataclass
 from typing import Any
 
 from master_dataset.errors import MasterDatasetError
-from master_dataset.registry.schemas import AVRO, Reference, Schema
+from master_dataset.registry.schemas import AVRO, Reference, Schema, guid
 
 MAX_INT32 = 2**31 - 1
 
@@ -53,6 +52,15 @@ class DeleteSubjectKey:
 
 
 @dataclass(frozen=True)
+class HighestIdKey:
+    """The key of the highest id that was ever given.
+
+    Confluent's registry ignores every NOOP, whatever its value. The order of the fields tells this one from those that
+    it writes itself, which compaction would put in its place.
+    """
+
+
+@dataclass(frozen=True)
 class OtherKey:
     """The key of a record that changes nothing here: NOOP, or a feature that this registry does not have."""
 
@@ -69,6 +77,12 @@ class SchemaVersion:
     schema: Schema
     deleted: bool = False
     md5: bytes | None = None
+
+    @property
+    def guid(self) -> str | None:
+        """The globally unique id of its content, where that is known."""
+        md5 = self.md5 or self.schema.md5
+        return None if md5 is None else guid(md5)
 
 
 @dataclass(frozen=True)
@@ -92,8 +106,15 @@ class DeleteSubject:
     version: int
 
 
-Key = SchemaKey | ConfigKey | ModeKey | DeleteSubjectKey | OtherKey
-Value = SchemaVersion | Config | Mode | DeleteSubject
+@dataclass(frozen=True)
+class HighestId:
+    """The value of a `HighestIdKey`: no new schema gets this id or a lower one."""
+
+    id: int
+
+
+Key = SchemaKey | ConfigKey | ModeKey | DeleteSubjectKey | HighestIdKey | OtherKey
+Value = SchemaVersion | Config | Mode | DeleteSubject | HighestId
 
 
 @dataclass(frozen=True)
@@ -109,6 +130,10 @@ def version_record(version: SchemaVersion) -> Record:
     return Record(SchemaKey(version.subject, version.version), version)
 
 
+NOOP = Record(OtherKey("NOOP"), None)
+"""Changes nothing: who reads it back has read everything before it."""
+
+
 def encode(record: Record) -> tuple[bytes, bytes | None]:
     """A record as the bytes of its key and value."""
     value = None if record.value is None else _dump(_value_members(record.key, record.value))
@@ -117,6 +142,15 @@ def encode(record: Record) -> tuple[bytes, bytes | None]:
 
 def decode(key: bytes | None, value: bytes | None) -> Record:
     """The record of these bytes. Raises `UnreadableRecord` for what Confluent's registry would not have written."""
+    try:
+        return _decoded(key, value)
+    except (ValueError, RecursionError) as error:
+        raise UnreadableRecord(
+            f"A record of _schemas cannot be understood: {error}. Its key is {_shown(key)}."
+        ) from None
+
+
+def _decoded(key: bytes | None, value: bytes | None) -> Record:
     members = _load(key, "key")
     match _text(members, "keytype"):
         case "SCHEMA":
@@ -131,6 +165,8 @@ def decode(key: bytes | None, value: bytes | None) -> Record:
         case "DELETE_SUBJECT":
             delete = DeleteSubjectKey(_text(members, "subject"))
             return Record(delete, None if value is None else DeleteSubject(_number(_load(value, "value"), "version")))
+        case "NOOP" if next(iter(members)) == "magic" and value is not None:
+            return Record(HighestIdKey(), HighestId(_number(_load(value, "value"), "highestId")))
         case keytype:
             return Record(OtherKey(keytype), None)
 
@@ -145,6 +181,8 @@ def _key_members(key: Key) -> dict[str, Any]:
             return {"keytype": "MODE", **_given(subject=subject), "magic": 0}
         case DeleteSubjectKey(subject):
             return {"keytype": "DELETE_SUBJECT", "subject": subject, "magic": 0}
+        case HighestIdKey():
+            return {"magic": 0, "keytype": "NOOP"}
         case OtherKey(keytype):
             return {"keytype": keytype, "magic": 0}
 
@@ -160,6 +198,8 @@ def _value_members(key: Key, value: Value) -> dict[str, Any]:
             return {**subject, "mode": mode}
         case DeleteSubject(version):
             return {**subject, "version": version}
+        case HighestId(highest):
+            return {"highestId": highest}
 
 
 def _version_members(version: SchemaVersion) -> dict[str, Any]:
@@ -192,11 +232,18 @@ def _read_version(key: SchemaKey, members: dict[str, Any]) -> SchemaVersion:
         _text(members, "schema"),
         _optional_text(members, "schemaType") or AVRO,
         tuple(Reference(_text(each, "name"), _text(each, "subject"), _number(each, "version")) for each in references),
-        _kept(members.get("metadata")),
-        _kept(members.get("ruleSet")),
+        _kept(members, "metadata"),
+        _kept(members, "ruleSet"),
     )
     md5 = _digest(_optional_text(members, "md5")) or schema.md5
     return SchemaVersion(key.subject, key.version, _number(members, "id"), schema, members.get("deleted") is True, md5)
+
+
+def _kept(members: dict[str, Any], name: str) -> str | None:
+    text = kept_json(members.get(name))
+    if text is not None and not _is_utf8(text):
+        raise UnreadableRecord(f"{name!r} in a record of _schemas is Unicode; found {_shown(text)}.")
+    return text
 
 
 def _read_config(members: dict[str, Any]) -> Config | None:
@@ -208,12 +255,13 @@ def _read_config(members: dict[str, Any]) -> Config | None:
 def _digest(text: str | None) -> bytes | None:
     try:
         digest = base64.b64decode(text or "", validate=True)
-    except binascii.Error:
+    except ValueError:  # no base64, or no ASCII
         return None
     return digest if len(digest) == 16 else None
 
 
-def _kept(value: Any) -> str | None:
+def kept_json(value: Any) -> str | None:
+    """Metadata or rules as the text by which they are compared."""
     return None if value is None else json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -236,9 +284,18 @@ def _load(content: bytes | None, part: str) -> dict[str, Any]:
 
 
 def _text(members: dict[str, Any], name: str) -> str:
-    if not isinstance(value := members.get(name), str):
-        raise UnreadableRecord(f"{name!r} in a record of _schemas is a string; found {_shown(value)}.")
+    if not isinstance(value := members.get(name), str) or not _is_utf8(value):
+        raise UnreadableRecord(f"{name!r} in a record of _schemas is a string of Unicode; found {_shown(value)}.")
     return value
+
+
+def _is_utf8(text: str) -> bool:
+    """False for half of a surrogate pair: JSON can say it, and no answer could."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _optional_text(members: dict[str, Any], name: str) -> str | None:

@@ -1,7 +1,8 @@
 """What the registry knows: the records of `_schemas`, folded in the order of their offsets.
 
 Every replica folds the same records, so all of them come to the same state. Compaction leaves the last record of each
-key, and the state that these fold to is the same; only `highest_id` may be lower, if what had it was hard-deleted.
+key, and the state that these fold to is the same. A hard delete also records the highest id, which would be lost with
+the schema that has it.
 """
 
 from __future__ import annotations
@@ -9,12 +10,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from master_dataset.registry.records import (
     Config,
     ConfigKey,
     DeleteSubject,
     DeleteSubjectKey,
+    HighestId,
+    HighestIdKey,
     Mode,
     ModeKey,
     OtherKey,
@@ -27,6 +31,8 @@ from master_dataset.registry.schemas import Schema
 DEFAULT_LEVEL = "BACKWARD"
 DEFAULT_MODE = "READWRITE"
 HARMLESS_KEYS = frozenset({"NOOP"})
+
+Indexed = TypeVar("Indexed")
 
 
 @dataclass
@@ -47,6 +53,13 @@ class State:
         default_factory=lambda: defaultdict(dict), compare=False, repr=False
     )
 
+    _keys_of_guid: dict[str, set[SchemaKey]] = field(
+        default_factory=lambda: defaultdict(set), compare=False, repr=False
+    )
+    _referrers: dict[tuple[str, int], set[SchemaKey]] = field(
+        default_factory=lambda: defaultdict(set), compare=False, repr=False
+    )
+
     def apply(self, record: Record) -> None:
         """Fold the next record."""
         match record:
@@ -65,6 +78,8 @@ class State:
                 self.modes.pop(subject, None)
             case Record(DeleteSubjectKey(subject), DeleteSubject(last)):
                 self._delete_through(subject, last)
+            case Record(HighestIdKey(), HighestId(highest)):
+                self.highest_id = max(self.highest_id, highest)
             case Record(OtherKey(keytype), _) if keytype not in HARMLESS_KEYS:
                 self.not_understood.add(keytype)
 
@@ -97,9 +112,11 @@ class State:
 
     def uses_of(self, schema_id: int, *, deleted: bool = False) -> list[SchemaVersion]:
         """The versions that have an id, ordered by subject and version."""
-        keys = sorted(self._keys_of_id.get(schema_id, ()), key=lambda key: (key.subject, key.version))
-        versions = (self.versions[key.subject][key.version] for key in keys)
-        return [version for version in versions if deleted or not version.deleted]
+        return self._versions_at(self._keys_of_id.get(schema_id, ()), deleted=deleted)
+
+    def uses_of_guid(self, schema_guid: str) -> list[SchemaVersion]:
+        """The versions that have a GUID, soft-deleted or not, ordered by subject and version."""
+        return self._versions_at(self._keys_of_guid.get(schema_guid, ()), deleted=True)
 
     def schema(self, schema_id: int) -> Schema | None:
         """The content of an id. Soft-deleted schemas are found too: records that were written with them remain."""
@@ -107,15 +124,7 @@ class State:
 
     def referenced_by(self, subject: str, number: int) -> list[int]:
         """The ids of the schemas that refer to a version and are not deleted, in order."""
-        return sorted(
-            {
-                version.id
-                for versions in self.versions.values()
-                for version in versions.values()
-                if not version.deleted
-                and any((each.subject, each.version) == (subject, number) for each in version.schema.references)
-            }
-        )
+        return sorted({version.id for version in self._versions_at(self._referrers.get((subject, number), ()))})
 
     def level(self, subject: str) -> str:
         """The compatibility level that counts for a subject: its own, else the global one."""
@@ -125,10 +134,19 @@ class State:
         """The mode that counts for a subject: its own, else the global one."""
         return self.modes.get(subject) or self.modes.get(None) or DEFAULT_MODE
 
+    def _versions_at(self, keys: Iterable[SchemaKey], *, deleted: bool = False) -> list[SchemaVersion]:
+        ordered = sorted(keys, key=lambda key: (key.subject, key.version))
+        versions = (self.versions[key.subject][key.version] for key in ordered)
+        return [version for version in versions if deleted or not version.deleted]
+
     def _add(self, key: SchemaKey, version: SchemaVersion) -> None:
         self.versions.setdefault(key.subject, {})[key.version] = version
         self._keys_of_id[version.id].add(key)
         self._ids_of_schema[version.schema][key] = version.id
+        if version.guid is not None:
+            self._keys_of_guid[version.guid].add(key)
+        for reference in version.schema.references:
+            self._referrers[reference.subject, reference.version].add(key)
         self.highest_id = max(self.highest_id, version.id)
 
     def _remove(self, key: SchemaKey) -> None:
@@ -138,9 +156,11 @@ class State:
             return
         if not versions:
             del self.versions[key.subject]
-        self._keys_of_id[version.id].discard(key)
-        if not self._keys_of_id[version.id]:
-            del self._keys_of_id[version.id]
+        _discard(self._keys_of_id, version.id, key)
+        if version.guid is not None:
+            _discard(self._keys_of_guid, version.guid, key)
+        for reference in version.schema.references:
+            _discard(self._referrers, (reference.subject, reference.version), key)
         del self._ids_of_schema[version.schema][key]
         if not self._ids_of_schema[version.schema]:
             del self._ids_of_schema[version.schema]
@@ -150,6 +170,13 @@ class State:
         for number, version in versions.items():
             if number <= last:
                 versions[number] = replace(version, deleted=True)
+
+
+def _discard(index: dict[Indexed, set[SchemaKey]], entry: Indexed, key: SchemaKey) -> None:
+    if entry in index:
+        index[entry].discard(key)
+        if not index[entry]:
+            del index[entry]
 
 
 def fold(records: Iterable[Record]) -> State:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import uuid
+from collections.abc import Callable
+from typing import cast
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from hypothesis import given
 from hypothesis import strategies as st
 
+from infra.clients.kafka_admin import KafkaAdmin
+from master_dataset.registry import topic
 from master_dataset.registry.records import (
     Config,
     ConfigKey,
@@ -82,6 +88,7 @@ def test_record_has_the_bytes_of_confluents_registry(record: Record, key: bytes,
         (b'{"subject":"s","version":1,"id":7,"schema":"\\"int\\"","deleted":true}', True, INT_MD5),
         (b'{"subject":"s","version":1,"id":7,"schema":"\\"int\\"","references":[],"new":{"a":1}}', False, INT_MD5),
         (b'{"id":7,"md5":"AAAAAAAAAAAAAAAAAAAAAA==","schema":"\\"int\\""}', False, bytes(16)),
+        ('{"id":7,"md5":"\u00fc","schema":"\\"int\\""}'.encode(), False, INT_MD5),
         (b'{"id":7,"md5":"no digest","schema":"\\"int\\"","schemaType":"AVRO"}', False, INT_MD5),
     ],
 )
@@ -120,11 +127,40 @@ def test_keys_of_other_features_are_read_as_such(keytype: str) -> None:
         (b'{"keytype":"CONFIG","subject":1}', b'{"compatibilityLevel":"NONE"}'),
         (b'{"keytype":"MODE"}', b'{"mode":null}'),
         (b'{"keytype":"DELETE_SUBJECT","subject":"s"}', b"\xff"),
+        (b'{"keytype":"SCHEMA","subject":"s","version":1}', b'{"id":1,"schema":"\\ud800"}'),
+        (b'{"keytype":"SCHEMA","subject":"s","version":1}', b'{"id":1,"schema":"1","metadata":{"\\ud800":1}}'),
+        (b'{"keytype":"SCHEMA","subject":"\\udfff","version":1}', b'{"id":1,"schema":"1"}'),
+        (b'{"keytype":"MODE","subject":"\\udfff"}', b'{"mode":"IMPORT"}'),
     ],
 )
 def test_unreadable_record_is_refused(key: bytes | None, value: bytes | None) -> None:
     with pytest.raises(UnreadableRecord, match=r"record of _schemas|references"):
         decode(key, value)
+
+
+def test_reading_goes_on_after_an_error_that_nobody_thought_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic, "RETRY_S", 0)
+    errors: list[Exception] = [RuntimeError("odd"), ValueError("odder"), KafkaException(KafkaError(KafkaError._FAIL))]
+    schemas = topic.SchemasTopic({}, cast(KafkaAdmin, None))
+    reported: list[str | None] = []
+
+    class Loop:
+        """Calls at once what an event loop would call later."""
+
+        def call_soon_threadsafe(self, call: Callable[[str], None], text: str) -> None:
+            call(text)
+            reported.append(schemas.problem)
+
+    def read(_: object) -> None:
+        if not errors:
+            schemas._is_closing.set()
+            return
+        raise errors.pop(0)
+
+    monkeypatch.setattr(schemas, "_read_from_beginning", read)
+    schemas._read(cast(asyncio.AbstractEventLoop, Loop()))
+    assert [text and text[:25] for text in reported] == ["_schemas cannot be read: "] * 3
+    assert "odd" in str(reported[0])
 
 
 def test_guid_is_the_digest_of_text_and_references() -> None:

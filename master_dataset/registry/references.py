@@ -1,0 +1,51 @@
+"""References between schemas: resolved to texts, each before whatever refers to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from master_dataset.registry.errors import invalid_schema, shown
+from master_dataset.registry.schemas import Reference, Schema
+from master_dataset.registry.state import State
+from views.schemas import NamedSchema
+
+MAX_REFERENCES = 1_000
+MAX_DEPTH = 50
+
+
+def resolve(state: State, schema: Schema) -> list[NamedSchema]:
+    """What a schema refers to, directly or not, dependencies first. Raises 42201 for what is not there."""
+    resolved: dict[str, Reference] = {}
+    found: list[NamedSchema] = []
+    _collect(state, schema.references, resolved, found, 1)
+    return found
+
+
+def _collect(
+    state: State,
+    references: Sequence[Reference],
+    resolved: dict[str, Reference],
+    found: list[NamedSchema],
+    depth: int,
+) -> None:
+    if references and depth > MAX_DEPTH:
+        raise invalid_schema(f"References may be nested {MAX_DEPTH} deep; these are deeper, or refer to themselves.")
+    for reference in references:
+        known = resolved.get(reference.name)
+        if known is not None:
+            if (known.subject, known.version) != (reference.subject, reference.version):
+                raise invalid_schema(
+                    f"The name {shown(reference.name)} stands for version {known.version} of {shown(known.subject)} "
+                    f"and for version {reference.version} of {shown(reference.subject)}. Refer to one of them."
+                )
+            continue
+        version = state.version(reference.subject, reference.version, deleted=True)
+        if version is None:
+            raise invalid_schema(
+                f"No schema reference found for subject {shown(reference.subject)} and version {reference.version}."
+            )
+        if len(resolved) >= MAX_REFERENCES:
+            raise invalid_schema(f"A schema may refer to {MAX_REFERENCES} others, directly or not; this has more.")
+        resolved[reference.name] = reference
+        _collect(state, version.schema.references, resolved, found, depth + 1)
+        found.append(NamedSchema(reference.name, version.schema.text))

@@ -1,0 +1,226 @@
+"""`tidemark registry`: list, show, compare, check and register schemas."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from infra.errors import InfraError
+from tidemark.commands.options import Output, OutputOption
+
+app = typer.Typer(no_args_is_help=True)
+TIMEOUT_S = 60.0
+TYPES = {".avsc": "AVRO", ".proto": "PROTOBUF"}
+"""By the ending of a file; other files are Avro, unless --type says otherwise."""
+
+SubjectArgument = Annotated[str, typer.Argument(help="Name of the subject, such as web-value.")]
+VersionArgument = Annotated[str, typer.Argument(help="Number of the version, or latest.")]
+FileArgument = Annotated[Path, typer.Argument(help="File with the schema.", exists=True, dir_okay=False, readable=True)]
+TypeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--type", envvar="TIDEMARK_CLI_TYPE", help="AVRO, JSON or PROTOBUF.", show_default="by the file's ending"
+    ),
+]
+UrlOption = Annotated[
+    str | None,
+    typer.Option(
+        "--url", envvar="TIDEMARK_CLI_URL", help="Address of the registry.", show_default="the collector of this home"
+    ),
+]
+KeyOption = Annotated[
+    str | None,
+    typer.Option(
+        "--key",
+        envvar="TIDEMARK_CLI_KEY",
+        help="An access key as name:secret. Use the variable: other users can see command lines.",
+        show_default=False,
+    ),
+]
+
+
+class RegistryRefused(InfraError):
+    """The registry refused a request, or does not reply."""
+
+
+@app.command("list")
+def list_subjects(url: UrlOption = None, key: KeyOption = None, output: OutputOption = Output.TABLE) -> None:
+    """List the subjects with their latest version."""
+    from infra import terminal
+
+    rows = [
+        {
+            "subject": each["subject"],
+            "version": each["version"],
+            "id": each["id"],
+            "type": each.get("schemaType", "AVRO"),
+        }
+        for each in _ask("GET", "/schemas?latestOnly=true", url, key)
+    ]
+    terminal.print_result(rows, output, "No schema is registered.", as_is=("version", "id"))
+
+
+@app.command()
+def show(
+    subject: SubjectArgument,
+    version: VersionArgument = "latest",
+    url: UrlOption = None,
+    key: KeyOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show a version of a subject with the text of its schema."""
+    from infra import terminal
+
+    found = _version(subject, version, url, key)
+    if output is Output.JSON:
+        terminal.print_json(found)
+        return
+    typer.echo(f"{subject} version {found['version']}, id {found['id']}, {found.get('schemaType', 'AVRO')}")
+    typer.echo(_lines(found))
+
+
+@app.command()
+def diff(
+    subject: SubjectArgument,
+    older: VersionArgument,
+    newer: VersionArgument = "latest",
+    url: UrlOption = None,
+    key: KeyOption = None,
+) -> None:
+    """Show what differs between the texts of two versions of a subject."""
+    from difflib import unified_diff
+
+    first, second = (_version(subject, version, url, key) for version in (older, newer))
+    before, after = (f"{subject} version {each['version']}" for each in (first, second))
+    for line in unified_diff(_lines(first).splitlines(), _lines(second).splitlines(), before, after, lineterm=""):
+        typer.echo(line)
+
+
+@app.command()
+def check(
+    subject: SubjectArgument,
+    file: FileArgument,
+    type: TypeOption = None,
+    url: UrlOption = None,
+    key: KeyOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Check whether a schema could be registered in a subject. Registers nothing; exit code 1 if it could not."""
+    from infra import terminal
+
+    path = f"/compatibility/subjects/{_quoted(subject)}/versions?verbose=true"
+    found = _ask("POST", path, url, key, _schema_of(file, type))
+    if output is Output.JSON:
+        terminal.print_json(found)
+    elif found["is_compatible"]:
+        typer.echo(f"{file} can be registered in {subject}.")
+    else:
+        typer.echo("\n".join([f"{file} cannot be registered in {subject}:", *found.get("messages", [])]))
+    raise typer.Exit(0 if found["is_compatible"] else 1)
+
+
+@app.command()
+def register(
+    subject: SubjectArgument,
+    file: FileArgument,
+    type: TypeOption = None,
+    url: UrlOption = None,
+    key: KeyOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Register a schema in a subject; prints the version and id, which it may have had already."""
+    from infra import terminal
+
+    found = _ask("POST", f"/subjects/{_quoted(subject)}/versions", url, key, _schema_of(file, type))
+    if output is Output.JSON:
+        terminal.print_json(found)
+    else:
+        typer.echo(f"{subject} version {found['version']}, id {found['id']}")
+
+
+def latest_version(subject: str, url: str | None, key: str | None) -> dict[str, Any]:
+    """The latest version of a subject, its text as people read it. Of Avro the text has what the schema refers to."""
+    found = _version(subject, "latest", url, key)
+    if found.get("references") and found.get("schemaType", "AVRO") == "AVRO":
+        found = _version(subject, str(found.get("version")), url, key, "?format=resolved")
+    return {**found, "schema": _lines(found)}
+
+
+def _version(subject: str, version: str, url: str | None, key: str | None, how: str = "") -> dict[str, Any]:
+    found = _ask("GET", f"/subjects/{_quoted(subject)}/versions/{_quoted(version)}{how}", url, key)
+    if not isinstance(found, dict) or not isinstance(found.get("schema"), str):
+        raise RegistryRefused(f"The registry's reply has no schema: {str(found)[:200]}. Check --url.")
+    return found
+
+
+def _lines(version: dict[str, Any]) -> str:
+    """The text of a schema as people read it."""
+    import json
+
+    text: str = version["schema"]
+    if version.get("schemaType") == "PROTOBUF":
+        return text.rstrip()
+    try:
+        return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+    except ValueError:
+        return text
+
+
+def _schema_of(file: Path, type: str | None) -> dict[str, str]:
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RegistryRefused(f"{str(file)!r} cannot be read as UTF-8 text: {error}.") from None
+    return {"schema": text, "schemaType": (type or TYPES.get(file.suffix, "AVRO")).upper()}
+
+
+def _quoted(name: str) -> str:
+    from urllib.parse import quote
+
+    return quote(name, safe="")
+
+
+def _ask(method: str, path: str, url: str | None, key: str | None, body: object = None) -> Any:
+    """The JSON that the registry answers."""
+    import base64
+    import http.client
+    import json
+    from urllib.parse import urlsplit
+
+    address = url or _own_address()
+    parts = urlsplit(address)
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise typer.BadParameter(f"{address!r} should be an address like http://127.0.0.1:8080/schema-registry.")
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    connection = kind(parts.netloc, timeout=TIMEOUT_S)
+    headers = {"Content-Type": "application/vnd.schemaregistry.v1+json"}
+    if key:
+        headers["Authorization"] = f"Basic {base64.b64encode(key.encode()).decode()}"
+    try:
+        content = None if body is None else json.dumps(body).encode()
+        connection.request(method, parts.path.rstrip("/") + path, content, headers)
+        response = connection.getresponse()
+        answer = response.read()
+    except (OSError, http.client.HTTPException) as error:
+        raise RegistryRefused(
+            f"The registry at {address} does not reply ({error}). Is the collector running?"
+        ) from None
+    finally:
+        connection.close()
+    try:
+        found = json.loads(answer)
+    except ValueError:
+        found = None
+    if response.status != 200 or found is None:
+        message = found.get("message") if isinstance(found, dict) else None
+        raise RegistryRefused(str(message or f"{address} replied {response.status} {response.reason}."))
+    return found
+
+
+def _own_address() -> str:
+    from infra.settings import load_settings
+    from infra.stack.addresses import addresses
+
+    return f"{addresses(load_settings()).collector}/schema-registry"
