@@ -1,0 +1,1 @@
+"""Doors: routes and ports of protocols that clients speak already. Each maps its messages onto events of a source."""

@@ -1,0 +1,150 @@
+"""What all doors share: the source that they fill, the key of a request, and the way of its events into Kafka."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.requests import Request
+
+from infra.rest.problems import Problem
+from master_dataset.collector.bodies import beside_loop, check_batch, parse_within, read_body
+from master_dataset.collector.context import Collector
+from master_dataset.collector.doors.fields import check_suitable, fit_of
+from master_dataset.collector.events import prepare_events, send_prepared
+from master_dataset.collector.limits import Budget, Charge, Limits
+from master_dataset.collector.reserved import check_writable
+from master_dataset.errors import InvalidEvent
+from master_dataset.events.envelope import PreparedEvent
+from views.source import Source
+
+MAX_UNPROVED = 32_000_000
+"""Bytes of all bodies together that wait for their key to be read: it is inside them."""
+
+Event = dict[str, Any] | InvalidEvent
+Prepared = list[PreparedEvent | InvalidEvent]
+Read = Callable[[Source], Iterable[Event]]
+"""Makes events of what was sent, or says of each one why it is none. It may take long, and runs in a thread."""
+SMALL_BODY = 1 << 15
+"""Larger bodies are read in a thread: to map a message takes longer than to parse it."""
+MAX_GROWTH = 4
+"""How much larger than the largest body the events of a request may be: what they have in common is stored in each."""
+
+
+@dataclass(frozen=True)
+class Door:
+    """One protocol. `fields` are those that it fills, besides id and time."""
+
+    collector: Collector
+    protocol: str
+    fields: tuple[str, ...]
+    unproved: Budget = field(default_factory=lambda: Budget(MAX_UNPROVED))
+
+    def open(self, request: Request, name: str, authorization: str | None = None) -> Source:
+        """The source, if the request's key may write to it and it can take what comes."""
+        source = self.collector.allow(request, "produce", authorization=authorization).source(name)
+        check_writable(self.collector.declarations, source.topic)
+        check_suitable(source, self.protocol, self.fields)
+        return source
+
+    async def store(self, source: Source, body: bytes, charge: Charge, read: Read) -> list[dict[str, Any]]:
+        """Store the events that `read` makes of a body: a result for each. Events that are not valid have an error."""
+        if len(body) < SMALL_BODY:
+            prepared = self._prepare(source, charge, read)
+        else:
+            prepared = await self.collector.parsing.run(self._prepare, source, charge, read)
+        return await send_prepared(self.collector, source, prepared)
+
+    async def store_all(self, source: Source, body: bytes, charge: Charge, read: Read) -> list[dict[str, Any]]:
+        """The same for protocols that have no reply for a part: the problem 422 names each event that is not stored."""
+        results = await self.store(source, body, charge, read)
+        errors = [result["error"] for result in results if "error" in result]
+        if errors:
+            raise Problem(
+                422,
+                "invalid-event",
+                f"{len(errors)} of {len(results)} events are not valid. The others are stored. The first: "
+                f"{errors[0]['detail']}",
+                where=errors[0]["where"],
+                results=results,
+            )
+        return results
+
+    async def receive_json(
+        self, request: Request, name: str, charge: Charge, key_of: Callable[[Any], str | None]
+    ) -> tuple[Source, bytes, Any]:
+        """The source, the body and its JSON, for protocols whose clients may send their key inside the body.
+
+        A request with an Authorization header is checked before its body is read. Bodies of the others have little
+        room together until their key is known.
+        """
+        header = authorization_of(request)
+        limits, threads = self.collector.limits.of_body, self.collector.parsing
+        if header is not None or not self.collector.access.is_required:
+            source = self.open(request, name, header)
+            body = await read_body(request, limits, charge, threads)
+            return source, body, await beside_loop(threads, body, parse_within, body, limits)
+        with ExitStack() as stack:
+            unproved = stack.enter_context(self.unproved.charge())
+            body = await read_body(request, limits, unproved, threads)
+            value = await beside_loop(threads, body, parse_within, body, limits) if body else None
+            key = key_of(value)
+            source = self.open(request, name, f"Bearer {key}" if key else "")
+            charge.add(len(body))
+        return source, body, value
+
+    def _prepare(self, source: Source, charge: Charge, read: Read) -> Prepared:
+        """Each event as Kafka gets it. One at a time: a small body can become many events."""
+        limits, fit = self.collector.limits, fit_of(source)
+        prepared: Prepared = []
+        size = 0
+        for event in read(source):
+            if len(prepared) == limits.batch:
+                check_batch(limits.batch + 1, limits, charge)
+            fitted = event if isinstance(event, InvalidEvent) else fit(event)
+            (one,) = prepare_events(self.collector, source, [fitted], [None])
+            prepared.append(one)
+            size += len(one.value) if isinstance(one, PreparedEvent) else 0
+            check_growth(size, limits)
+        check_batch(len(prepared), limits, charge)
+        charge.add(size)
+        return prepared
+
+
+def check_growth(size: int, limits: Limits) -> None:
+    """Raise the problem 413 if the events of one request are larger together than they may be."""
+    if size > MAX_GROWTH * limits.body:
+        raise Problem(
+            413,
+            "events-too-large",
+            f"The events of a request may have {MAX_GROWTH * limits.body} bytes as they are stored (four times "
+            "collector_max_body_mb); these have more, with what they have in common in each. Nothing was "
+            "stored. Send them in several requests.",
+        )
+
+
+def authorization_of(request: Request) -> str | None:
+    """The Authorization header, None where there is none.
+
+    A user name without a password is a secret: clients send their write key so.
+    """
+    header: str | None = request.headers.get("authorization")
+    if header is None or header[:6].lower() != "basic ":
+        return header
+    try:
+        name, _, secret = base64.b64decode(header[6:].strip(), validate=True).decode().partition(":")
+    except (binascii.Error, ValueError):
+        return header
+    return f"Bearer {name}" if name and not secret else header
+
+
+def placed(source: Source, event_id: object, time: str | None, fields: dict[str, Any]) -> dict[str, Any]:
+    """An event with id and time where the source has them; of the door's own fields those that are not null."""
+    event = {name: value for name, value in fields.items() if value is not None}
+    event[source.id_field] = event_id
+    event[source.time_field] = time
+    return event
