@@ -16,6 +16,7 @@ from master_dataset.collector.context import Collector, get_and_post
 from master_dataset.collector.kafka_rest.consumers import Consumers
 from master_dataset.collector.kafka_rest.requests import (
     check_locations,
+    isolation_of,
     parameters_and_body,
     requested_locations,
     waiting,
@@ -40,6 +41,7 @@ def consuming_routes(collector: Collector, consumers: Consumers) -> APIRouter:
         `Kafka-Enable-Auto-Commit`: `true` commits at each call what the call before gave, because asking for more
         says that it arrived; default `false`: use /commit. Waits up to `timeout` milliseconds, gives at most `limit`,
         fewer where they are as large as a body may be. An error that came with records is raised by the next call.
+        `isolation`: `read_committed` (default) or `read_uncommitted`, fixed by the first request, too.
         Several topics: leave the topic out of the path and send `{"topics": [...]}`.
         """
         allowed = collector.allow(request, "consume")
@@ -48,6 +50,7 @@ def consuming_routes(collector: Collector, consumers: Consumers) -> APIRouter:
         parameters, body = await parameters_and_body(collector, request)
         topics = _topics(in_path, body)
         timeout_s, limit = waiting(parameters, body)
+        isolation = isolation_of(parameters, body)
         given = request.headers.get("kafka-auto-offset-reset")
         reset = None if given is None else one_of("Kafka-Auto-Offset-Reset", given, RESETS)
         auto_commit = flag("Kafka-Enable-Auto-Commit", request.headers.get("kafka-enable-auto-commit", "false"))
@@ -55,7 +58,7 @@ def consuming_routes(collector: Collector, consumers: Consumers) -> APIRouter:
         for topic in topics:
             await collector.topics.partitions(topic)
         allowed.check_topics(consumers.topics_of(group, name))
-        instance = consumers.get(group, name, "error" if reset == "none" else reset)
+        instance = consumers.get(group, name, "error" if reset == "none" else reset, isolation)
         records = await consumers.use(instance, instance.consume, topics, timeout_s, limit, auto_commit=auto_commit)
         return json_response(records)
 

@@ -21,6 +21,7 @@ from master_dataset.collector.kafka_rest.records import as_json, take
 ASSIGNMENT_TIMEOUT_S = 15.0
 SWEEP_EVERY_S = 5.0
 DEFAULT_RESET = "earliest"
+DEFAULT_ISOLATION = "read_committed"
 
 log = structlog.get_logger()
 
@@ -34,6 +35,7 @@ class Instance:
     offset_reset: str
     consumer: Consumer
     max_bytes: float = inf  # of the records of one answer; one record is always given
+    isolation: str = DEFAULT_ISOLATION
     topics: tuple[str, ...] = ()
     is_joining: bool = False
     failure: KafkaError | None = None  # came together with records; the next call raises it
@@ -90,7 +92,7 @@ class Instance:
     def commit(self, locations: list[TopicPartition] | None = None) -> list[dict[str, Any]]:
         """Commit these offsets; without any, those after everything that was given so far."""
         if locations is None:
-            locations = [TopicPartition(topic, number, offset) for (topic, number), offset in self.uncommitted.items()]
+            locations = self.next_locations()
             if not locations:
                 return []
         with _as_problems():
@@ -100,6 +102,10 @@ class Instance:
                     raise KafkaException(location.error)
                 self.uncommitted.pop((location.topic, location.partition), None)
         return [_as_json(location) for location in done]
+
+    def next_locations(self) -> list[TopicPartition]:
+        """The offsets after everything that was given and not committed."""
+        return [TopicPartition(topic, number, offset) for (topic, number), offset in self.uncommitted.items()]
 
     def committed(self, locations: list[TopicPartition]) -> list[dict[str, Any]]:
         """What the group has committed; an offset of null where it has not."""
@@ -113,7 +119,13 @@ class Instance:
             held.setdefault(location.topic, []).append(location.partition)
         topics = [{"topic": topic, "partitions": sorted(numbers)} for topic, numbers in held.items()]
         idle_s = round(time.monotonic() - self.used_at, 1)
-        return {"name": self.name, "topics": topics, "auto_offset_reset": self.offset_reset, "idle_seconds": idle_s}
+        return {
+            "name": self.name,
+            "topics": topics,
+            "auto_offset_reset": self.offset_reset,
+            "isolation": self.isolation,
+            "idle_seconds": idle_s,
+        }
 
 
 class Consumers:
@@ -128,8 +140,8 @@ class Consumers:
         self._closing = 0  # deleted, but still a member of its group until Kafka has let it go
         self.threads = Threads("consume", max(1, max_instances))  # an instance uses one at a time: none waits
 
-    def get(self, group: str, name: str, offset_reset: str | None = None) -> Instance:
-        """The instance, created where there is none yet. Another offset reset than its own is the problem 409."""
+    def get(self, group: str, name: str, offset_reset: str | None = None, isolation: str | None = None) -> Instance:
+        """The instance, created where there is none yet. Another offset reset or isolation is the problem 409."""
         instance = self._instances.get((group, name))
         if instance is not None and offset_reset not in (None, instance.offset_reset):
             raise Problem(
@@ -139,8 +151,16 @@ class Consumers:
                 f"{_named(instance.offset_reset)!r}; {_named(offset_reset)!r} was asked for. Leave the header out, or "
                 "delete the instance with /delete-consumer/{group}/{instance}: the next /consume creates it again.",
             )
+        if instance is not None and isolation not in (None, instance.isolation):
+            raise Problem(
+                409,
+                "isolation-differs",
+                f"The consumer instance {name!r} of group {group!r} was created with isolation={instance.isolation}; "
+                f"{isolation} was asked for. Leave it out, or delete the instance with "
+                "/delete-consumer/{group}/{instance}: the next /consume creates it again.",
+            )
         if instance is None:
-            offset_reset = offset_reset or DEFAULT_RESET
+            offset_reset, isolation = offset_reset or DEFAULT_RESET, isolation or DEFAULT_ISOLATION
             if len(self._instances) + self._closing >= self._limit:
                 raise Problem(
                     429,
@@ -150,7 +170,8 @@ class Consumers:
                     "wait until an unused one is closed.",
                     retry_after_s=1 if self._closing else int(self._idle_s) + 1,
                 )
-            instance = Instance(group, name, offset_reset, self._consumer(group, name, offset_reset), self._max_bytes)
+            consumer = self._consumer(group, name, offset_reset, isolation)
+            instance = Instance(group, name, offset_reset, consumer, self._max_bytes, isolation)
             self._instances[group, name] = instance
         instance.used_at = time.monotonic()
         return instance
@@ -173,11 +194,19 @@ class Consumers:
         return await self.threads.run(self._committed, group, name, locations)
 
     def _committed(self, group: str, name: str, locations: list[TopicPartition]) -> list[dict[str, Any]]:
-        passing = Instance(group, name, DEFAULT_RESET, self._consumer(group, name, DEFAULT_RESET))
+        consumer = self._consumer(group, name, DEFAULT_RESET, DEFAULT_ISOLATION)
         try:
-            return passing.committed(locations)
+            return Instance(group, name, DEFAULT_RESET, consumer).committed(locations)
         finally:
-            passing.consumer.close()
+            consumer.close()
+
+    def group_metadata(self, group: str) -> Any:
+        """What a transaction needs to commit offsets of a group for nobody who is a member. Waits: use a thread."""
+        consumer = self._consumer(group, "transaction", DEFAULT_RESET, DEFAULT_ISOLATION)
+        try:
+            return consumer.consumer_group_metadata()
+        finally:
+            consumer.close()
 
     async def use(self, instance: Instance, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """Run `work`, a method of the instance, exclusively. If it was deleted meanwhile: the problem 409."""
@@ -229,7 +258,7 @@ class Consumers:
         """Close every instance."""
         await asyncio.gather(*(self.delete(*key) for key in list(self._instances)))
 
-    def _consumer(self, group: str, name: str, offset_reset: str) -> Consumer:
+    def _consumer(self, group: str, name: str, offset_reset: str, isolation: str) -> Consumer:
         return Consumer(
             {
                 **self._config,
@@ -238,7 +267,7 @@ class Consumers:
                 "enable.auto.commit": False,
                 "enable.auto.offset.store": False,
                 "auto.offset.reset": offset_reset,
-                "isolation.level": "read_committed",
+                "isolation.level": isolation,
                 "fetch.wait.max.ms": 100,
                 # Between two requests a client may take its time; after this one it is closed anyway.
                 "max.poll.interval.ms": int(self._idle_s * 1000) + 60_000,

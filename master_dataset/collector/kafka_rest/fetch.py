@@ -19,6 +19,7 @@ from master_dataset.collector.context import Collector, get_and_post
 from master_dataset.collector.kafka_rest.records import as_json, size_of, take
 from master_dataset.collector.kafka_rest.requests import (
     check_locations,
+    isolation_of,
     parameters_and_body,
     requested_locations,
     waiting,
@@ -35,7 +36,6 @@ READER = {
     "group.id": "tidemark-collector-fetch",  # librdkafka wants one; nothing is ever committed to it
     "enable.auto.commit": False,
     "auto.offset.reset": "error",
-    "isolation.level": "read_committed",
     "enable.partition.eof": True,
     "fetch.wait.max.ms": 100,
     "queued.max.messages.kbytes": 4096,
@@ -53,31 +53,40 @@ def reading_routes(collector: Collector) -> APIRouter:
 
         Waits up to `timeout` milliseconds (1000) while there is nothing to read, and gives at most `limit` (500), fewer
         where they are as large as a body may be.
-        429: too many wait already.
+        `isolation=read_uncommitted`: records of open and aborted transactions, too. 429: too many wait already.
         """
         allowed = collector.allow(request, "consume")
         parameters, body = await parameters_and_body(collector, request)
         locations = requested_locations(parameters, body, with_offset=True, list_name="topicPartitionOffsets")
         timeout_s, limit = waiting(parameters, body)
         await check_locations(collector, allowed, locations)
-        return json_response(await collector.fetching.run_now(fetch_from, collector, locations, timeout_s, limit))
+        isolation = isolation_of(parameters, body) or "read_committed"
+        return json_response(
+            await collector.fetching.run_now(fetch_from, collector, locations, timeout_s, limit, isolation)
+        )
 
     @get_and_post(routes, "/offsets/{at}")
     async def offsets(request: Request) -> Response:
-        """The first offset at or after a time, or the `earliest` or `latest`, of `{topic, partition}` or a list."""
+        """The first offset at or after a time, or the `earliest` or `latest`, of `{topic, partition}` or a list.
+
+        `isolation=read_uncommitted`: `latest` is behind open transactions, instead of before them.
+        """
         allowed = collector.allow(request, "consume")
         parameters, body = await parameters_and_body(collector, request)
         locations = requested_locations(parameters, body, with_offset=False, list_name="topicPartitions")
         at = read_time(path_parts(request, b"/offsets/", 1)[0])
+        committed = isolation_of(parameters, body) != "read_uncommitted"
         await check_locations(collector, allowed, locations)
-        return json_response(await asyncio.to_thread(offsets_at, admin, locations, at))
+        return json_response(await asyncio.to_thread(offsets_at, admin, locations, at, committed=committed))
 
     return routes
 
 
-def fetch_from(collector: Collector, locations: list[TopicPartition], timeout_s: float, limit: int) -> list[Any]:
+def fetch_from(
+    collector: Collector, locations: list[TopicPartition], timeout_s: float, limit: int, isolation: str
+) -> list[Any]:
     """Read until there is a record, then whatever else is available."""
-    consumer = Consumer({**collector.kafka_config, **READER})
+    consumer = Consumer({**collector.kafka_config, **READER, "isolation.level": isolation})
     try:
         for location in locations:
             lowest, end = consumer.get_watermark_offsets(location, timeout=KAFKA_TIMEOUT_S)
@@ -135,13 +144,15 @@ def read_time(text: str) -> int | str:
         ) from None
 
 
-def offsets_at(admin: KafkaAdmin, locations: list[TopicPartition], at: int | str) -> list[dict[str, Any]]:
+def offsets_at(
+    admin: KafkaAdmin, locations: list[TopicPartition], at: int | str, *, committed: bool = True
+) -> list[dict[str, Any]]:
     """The first offset at or after a time in each partition; the end where no record is as late."""
     pairs = [(location.topic, location.partition) for location in locations]
     try:
-        found = read_offsets(admin, pairs, at if isinstance(at, int) else SPECS[at], committed=True)
+        found = read_offsets(admin, pairs, at if isinstance(at, int) else SPECS[at], committed=committed)
         if NO_SUCH_OFFSET in found.values():
-            ends = read_offsets(admin, pairs, LATEST, committed=True)
+            ends = read_offsets(admin, pairs, LATEST, committed=committed)
             found = {pair: ends[pair] if offset == NO_SUCH_OFFSET else offset for pair, offset in found.items()}
     except KafkaUnreachable as error:
         raise Problem(503, "kafka-unreachable", f"{error} Try again.", retry_after_s=2) from None

@@ -20,14 +20,17 @@ def stored_bytes(value: object) -> bytes:
     return value.encode() if isinstance(value, str) else dump_json(value)
 
 
-def read_messages(body: Any, topic: str | None) -> list[KafkaRecord]:
-    """The records that a parsed body asks for: one message or an array. `topic` is the path's, if it has one."""
+def read_messages(body: Any, topic: str | None, key: bytes | None = None) -> list[KafkaRecord]:
+    """The records that a parsed body asks for: one message or an array.
+
+    `topic` is the path's, if it has one; `key` is for messages that name none.
+    """
     if isinstance(body, list):
-        return [_read(message, f"[{index}]", topic) for index, message in enumerate(body)]
-    return [_read(body, "", topic)]
+        return [_read(message, f"[{index}]", topic, key) for index, message in enumerate(body)]
+    return [_read(body, "", topic, key)]
 
 
-def _read(message: Any, where: str, path_topic: str | None) -> KafkaRecord:
+def _read(message: Any, where: str, path_topic: str | None, path_key: bytes | None) -> KafkaRecord:
     if type(message) is not dict:
         raise invalid_body(where, 'a message is an object like {"value": "hello"}')
     if unknown := message.keys() - MEMBERS:
@@ -39,9 +42,9 @@ def _read(message: Any, where: str, path_topic: str | None) -> KafkaRecord:
     return KafkaRecord(
         topic=_topic(message.get("topic"), where, path_topic),
         value=stored_bytes(message["value"]),
-        key=None if key is None else stored_bytes(key),
-        partition=_partition(message.get("partition"), where),
-        timestamp_ms=_timestamp_ms(message.get("timestamp"), where),
+        key=path_key if key is None else stored_bytes(key),
+        partition=read_partition(message.get("partition"), _under(where, "partition")),
+        timestamp_ms=read_timestamp_ms(message.get("timestamp"), _under(where, "timestamp")),
         headers=_headers(message.get("headers"), where),
     )
 
@@ -58,21 +61,23 @@ def _topic(given: object, where: str, path_topic: str | None) -> str:
     return given
 
 
-def _partition(given: object, where: str) -> int:
+def read_partition(given: object, where: str) -> int:
+    """The partition of a record, or any. `where` is the member."""
     if given is None:
         return ANY_PARTITION
     if type(given) is not int or not 0 <= given <= MAX_PARTITION:
-        raise invalid_body(_under(where, "partition"), "a partition is a whole number from 0 on")
+        raise invalid_body(where, "a partition is a whole number from 0 on")
     return given
 
 
-def _timestamp_ms(given: object, where: str) -> int:
+def read_timestamp_ms(given: object, where: str) -> int:
+    """The timestamp of a record, or that of its arrival. `where` is the member."""
     if given is None:
         return NOW
     milliseconds = _read_milliseconds(given)
     if not 0 < milliseconds < END_TIMESTAMP_MS:
         reason = "a timestamp is milliseconds since 1970, more than 0, or an ISO-8601 string"
-        raise invalid_body(_under(where, "timestamp"), reason)
+        raise invalid_body(where, reason)
     return milliseconds
 
 

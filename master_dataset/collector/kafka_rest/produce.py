@@ -40,6 +40,12 @@ MESSAGE = {
         },
     },
 }
+KEY_PARAMETER = {
+    "name": "key",
+    "in": "query",
+    "schema": {"type": "string"},
+    "description": "The key of every message that names none.",
+}
 ACKS_PARAMETER = {
     "name": "acks",
     "in": "query",
@@ -47,7 +53,7 @@ ACKS_PARAMETER = {
     "description": ACKS_TEXT,
 }
 BODY = {
-    "parameters": [ACKS_PARAMETER],
+    "parameters": [KEY_PARAMETER, ACKS_PARAMETER],
     "requestBody": {
         "required": True,
         "content": {"application/json": {"schema": {"oneOf": [MESSAGE, {"type": "array", "items": MESSAGE}]}}},
@@ -62,7 +68,7 @@ def produce_routes(collector: Collector) -> APIRouter:
     @routes.get(
         "/produce/{topic}/{message:path}",
         openapi_extra={
-            "parameters": [{"name": "key", "in": "query", "schema": {"type": "string"}}, ACKS_PARAMETER],
+            "parameters": [KEY_PARAMETER, ACKS_PARAMETER],
         },
     )
     async def produce_one(request: Request) -> Response:
@@ -73,8 +79,7 @@ def produce_routes(collector: Collector) -> APIRouter:
         if not message:
             raise wrong_parameter("message", "a text that is not empty; send empty values in a body", message)
         parameters = query(request)
-        key = parameters.get("key")
-        record = KafkaRecord(topic, message.encode(), None if key is None else key.encode())
+        record = KafkaRecord(topic, message.encode(), request_key(parameters))
         with collector.budget.charge() as charge:
             charge.add(record.size)
             outcomes = await _send(collector, [record], acks_of(parameters))
@@ -104,31 +109,34 @@ async def _produce(collector: Collector, request: Request, allowed: Permissions,
     """Everything is checked before anything is sent."""
     if topic is not None:
         check_topics(allowed, [topic])
-    acks = acks_of(query(request))
+    parameters = query(request)
+    acks, key = acks_of(parameters), request_key(parameters)
     with collector.budget.charge() as charge:
         body = await read_body(request, collector.limits.of_body, charge, collector.parsing)
-        records = await beside_loop(collector.parsing, body, _read_records, body, topic, collector.limits, charge)
+        records = await beside_loop(collector.parsing, body, read_records, body, topic, key, collector.limits, charge)
         check_topics(allowed, {record.topic for record in records})
         outcomes = await _send(collector, records, acks)
     return json_response([location(record.topic, outcome) for record, outcome in zip(records, outcomes, strict=True)])
 
 
-def _read_records(body: bytes, topic: str | None, limits: Limits, charge: Charge) -> list[KafkaRecord]:
+def request_key(parameters: dict[str, str]) -> bytes | None:
+    """The key of all messages of a request that name none."""
+    key = parameters.get("key")
+    return None if key is None else key.encode()
+
+
+def read_records(
+    body: bytes, topic: str | None, key: bytes | None, limits: Limits, charge: Charge
+) -> list[KafkaRecord]:
     """From bytes to records in one go: what was parsed is far larger, and lives no longer than this."""
     parsed = parse_within(body, limits.of_body)
     check_batch(len(parsed) if isinstance(parsed, list) else 1, limits, charge)
-    return read_messages(parsed, topic)
+    return read_messages(parsed, topic, key)
 
 
 async def _send(collector: Collector, records: list[KafkaRecord], acks: Acks) -> list[Outcome]:
     """Send what can be sent. Raises the problem that fits where a record was not stored for certain."""
-    for index, record in enumerate(records):
-        check_record_size(f"[{index}]", record.size, collector.limits)
-    for topic in {record.topic for record in records}:
-        await collector.topics.partitions(topic)
-    for topic, partition in {(record.topic, record.partition) for record in records}:
-        if partition != ANY_PARTITION:
-            await collector.topics.check_partition(topic, partition)
+    await check_records(collector, records)
     outcomes = await collector.producer.send(records, acks)
     collector.metrics.count([record.topic for record in records], outcomes)
     results = [location(record.topic, outcome) for record, outcome in zip(records, outcomes, strict=True)]
@@ -137,6 +145,17 @@ async def _send(collector: Collector, records: list[KafkaRecord], acks: Acks) ->
             collector.topics.forget(topic)
         raise problem
     return outcomes
+
+
+async def check_records(collector: Collector, records: list[KafkaRecord]) -> None:
+    """Raise the problem 413 for a record that is too large, 404 for a topic or partition that does not exist."""
+    for index, record in enumerate(records):
+        check_record_size(f"[{index}]", record.size, collector.limits)
+    for topic in {record.topic for record in records}:
+        await collector.topics.partitions(topic)
+    for topic, partition in {(record.topic, record.partition) for record in records}:
+        if partition != ANY_PARTITION:
+            await collector.topics.check_partition(topic, partition)
 
 
 def check_topics(allowed: Permissions, topics: Collection[str]) -> None:

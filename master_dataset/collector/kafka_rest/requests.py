@@ -11,7 +11,7 @@ from starlette.requests import Request
 from infra.rest.problems import Problem
 from master_dataset.collector.bodies import beside_loop, invalid_body, parse_within, read_body
 from master_dataset.collector.context import Collector
-from master_dataset.collector.parameters import query, whole_number
+from master_dataset.collector.parameters import one_of, query, whole_number
 from master_dataset.collector.permissions import Permissions
 
 MAX_PARTITION = 2**31 - 1
@@ -20,6 +20,7 @@ MAX_TIMEOUT_MS = 60_000
 DEFAULT_TIMEOUT_MS = 1000
 MAX_LIMIT = 10_000
 DEFAULT_LIMIT = 500
+ISOLATIONS = ("read_committed", "read_uncommitted")
 
 
 async def parameters_and_body(collector: Collector, request: Request) -> tuple[dict[str, str], Any]:
@@ -40,6 +41,13 @@ def waiting(parameters: Mapping[str, str], body: Any) -> tuple[float, int]:
     limit = given.get("limit", parameters.get("limit", DEFAULT_LIMIT))
     timeout_s = whole_number("timeout (milliseconds)", timeout, 0, MAX_TIMEOUT_MS) / 1000
     return timeout_s, whole_number("limit", limit, 1, MAX_LIMIT)
+
+
+def isolation_of(parameters: Mapping[str, str], body: Any) -> str | None:
+    """Which records of transactions are read, if the request says so: `read_committed` or `read_uncommitted`."""
+    given = body.get("isolation") if isinstance(body, dict) else None
+    given = parameters.get("isolation") if given is None else given
+    return None if given is None else one_of("isolation", str(given), ISOLATIONS)
 
 
 def requested_locations(
