@@ -26,6 +26,7 @@ from infra.disk import sync_file, sync_folder
 from master_dataset.cut import Cut, count_between
 from master_dataset.reading.read_spark import records_between
 from views.columns import Columns
+from views.source import Source
 
 POSITION = ("partition", "offset")
 LOCATIONS = "partition int, offset bigint"
@@ -63,6 +64,7 @@ class Counted:
 def find_duplicates(
     spark: SparkSession,
     table: Path,
+    source: Source,
     start: Cut,
     end: Cut,
     ids: Path,
@@ -78,20 +80,20 @@ def find_duplicates(
     that counted and are no longer in the table.
     """
     if count_between(start, end) <= duplicates_in_memory.MAX_EVENTS and known <= duplicates_in_memory.MAX_KNOWN:
-        return _find_in_memory(spark, table, start, end, ids, run, earlier, known, columns, removed)
+        return _find_in_memory(spark, table, source, start, end, ids, run, earlier, known, columns, removed)
     name = f"{run:08}"
-    records, invalid = write_hashes(records_between(spark, table, start, end), ids / name / HASHES)
+    records, invalid = write_hashes(records_between(spark, table, source, start, end), ids / name / HASHES)
     if (written := rows_of_folders([ids / name / HASHES])) != records - invalid:
         raise BatchError(f"{written} hashes were written of {records - invalid} events. Check the disk; run again.")
     hashes = spark.read.parquet(str(ids / name / HASHES))
-    found = _within(records_between(spark, table, start, end), hashes)
+    found = _within(records_between(spark, table, source, start, end), hashes)
     why_all = ""
     if earlier and records > invalid:
         if (count := rows_of_folders(ids / each / HASHES for each in earlier)) != known:
             return Counted(records, invalid, 0, None, name, HASHES_LOST.format(count, known))
         old = spark.read.parquet(*(str(ids / each / HASHES) for each in earlier))
         gone = spark.read.parquet(*(str(ids / each / DIGESTS) for each in removed)) if removed else None
-        again = _across(spark, table, start, end, old, hashes, gone)
+        again = _across(spark, table, source, start, end, old, hashes, gone)
         if again is not None:
             why_all = _why_all(again.where("is_lower").count())
             again = again.select(*POSITION)
@@ -106,6 +108,7 @@ def find_duplicates(
 def _find_in_memory(
     spark: SparkSession,
     table: Path,
+    source: Source,
     start: Cut,
     end: Cut,
     ids: Path,
@@ -117,7 +120,7 @@ def _find_in_memory(
 ) -> Counted:
     """The same for few events, with one or two Spark jobs instead of a dozen."""
     name = f"{run:08}"
-    events = read_events(spark, table, start, end, columns)
+    events = read_events(spark, table, source, start, end, columns)
     valid = events.hashes.num_rows
     write_table(events.hashes, ids / name / HASHES)
     found, why_all = within(events), ""
@@ -125,7 +128,7 @@ def _find_in_memory(
         files = files_of(ids / each / HASHES for each in earlier)
         if (count := count_rows(files)) != known:
             return Counted(events.records, events.records - valid, 0, None, name, HASHES_LOST.format(count, known))
-        met = across(spark, table, start, events, files, files_of(ids / each / DIGESTS for each in removed))
+        met = across(spark, table, source, start, events, files, files_of(ids / each / DIGESTS for each in removed))
         why_all = _why_all(sum(met.values()))
         found |= met.keys()
     if found:
@@ -229,6 +232,7 @@ def _sent(hashes: DataFrame) -> DataFrame:
 def _across(
     spark: SparkSession,
     table: Path,
+    source: Source,
     start: Cut,
     end: Cut,
     old: DataFrame,
@@ -243,14 +247,14 @@ def _across(
     met = old.join(_sent(new.select("hash")), "hash", "left_semi").persist()
     if met.isEmpty():
         return None
-    before = records_between(spark, table, {}, start).where("invalid IS NULL")
+    before = records_between(spark, table, source, {}, start).where("invalid IS NULL")
     known = (
         before.join(met.select(*POSITION), list(POSITION), "left_semi")
         .select("event_id", f.struct(*POSITION).alias("old"))
         .groupBy("event_id")
         .agg(f.min("old").alias("old"))
     )
-    after = _with_hash(records_between(spark, table, start, end), met.select("hash").distinct())
+    after = _with_hash(records_between(spark, table, source, start, end), met.select("hash").distinct())
     pairs = after.select("event_id", *POSITION).join(known, "event_id")
     found = pairs.select(*POSITION, (f.struct(*POSITION) < f.col("old")).alias("is_lower"))
     if removed is None:

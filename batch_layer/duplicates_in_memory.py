@@ -25,6 +25,7 @@ from master_dataset.reading.read_spark import records_between, records_of_files
 from master_dataset.table.history import read_history
 from views.columns import Columns
 from views.on_spark.columns import values_of
+from views.source import Source
 
 MAX_EVENTS = 200_000
 """A run with more new records than this asks Spark: about 20 MB here."""
@@ -58,12 +59,14 @@ class Events:
         return list(zip(self.hashes["partition"].to_pylist(), self.hashes["offset"].to_pylist(), strict=True))
 
 
-def read_events(spark: SparkSession, table: Path, start: Cut, end: Cut, columns: Columns | None = None) -> Events:
+def read_events(
+    spark: SparkSession, table: Path, source: Source, start: Cut, end: Cut, columns: Columns | None = None
+) -> Events:
     """One job: everything that is needed of the events in [start, end), and what views need of them."""
     if columns is None:
-        rows, values = records_between(spark, table, start, end), list[Column]()
+        rows, values = records_between(spark, table, source, start, end), list[Column]()
     else:
-        rows = records_of_files(spark, read_history(table), columns.views[0].source, start, end)
+        rows = records_of_files(spark, read_history(table), source, start, end)
         values = values_of(columns)
     own = [f.xxhash64("event_id").alias("hash"), _digest(), f.col("invalid").isNull().alias("valid")]
     found = rows.select("partition", "offset", *own, *values).toArrow()
@@ -101,7 +104,13 @@ def within(events: Events) -> set[Location]:
 
 
 def across(
-    spark: SparkSession, table: Path, start: Cut, events: Events, known: Sequence[Path], removed: Sequence[Path] = ()
+    spark: SparkSession,
+    table: Path,
+    source: Source,
+    start: Cut,
+    events: Events,
+    known: Sequence[Path],
+    removed: Sequence[Path] = (),
 ) -> dict[Location, bool]:
     """Duplicates of events below `start`, whose hashes are in the files `known`, and whether theirs is lower.
 
@@ -113,7 +122,7 @@ def across(
         return {}
     columns = [pa.array(read_column(known, name)[met]) for name in LOCATIONS_SCHEMA.names]
     suspects = spark.createDataFrame(pa.Table.from_arrays(columns, schema=LOCATIONS_SCHEMA))
-    lowest = _lowest(spark, table, start, suspects)
+    lowest = _lowest(spark, table, source, start, suspects)
     gone = _among(removed, {digest[:DIGEST_BYTES] for digest in events.digests})
     return {
         location: digest[:DIGEST_BYTES] not in gone and location < lowest[digest]
@@ -142,9 +151,9 @@ def _places(values: Integers, wanted: Integers) -> Integers:
     return np.concatenate([np.array([], np.int64), *found])
 
 
-def _lowest(spark: SparkSession, table: Path, end: Cut, suspects: DataFrame) -> dict[bytes, Location]:
+def _lowest(spark: SparkSession, table: Path, source: Source, end: Cut, suspects: DataFrame) -> dict[bytes, Location]:
     """The lowest location of each id among valid events below `end` at the locations of `suspects`."""
-    before = records_between(spark, table, {}, end).where("invalid IS NULL")
+    before = records_between(spark, table, source, {}, end).where("invalid IS NULL")
     rows = before.join(f.broadcast(suspects), list(LOCATIONS_SCHEMA.names), "left_semi")
     lowest: dict[bytes, Location] = {}
     for row in rows.select(_digest(), *LOCATIONS_SCHEMA.names).toArrow().to_pylist():

@@ -17,7 +17,7 @@ from hand_off.errors import BatchError, NothingArchived
 from hand_off.generations import Opening
 from master_dataset.archiver.commit_request import ask_for_commit
 from master_dataset.cut import Cut, count_between, cut_to_json, is_below
-from master_dataset.reading.read_spark import records_between
+from master_dataset.reading.read_spark import count_records
 from master_dataset.table.checks.fsck import TableDamaged, quick_check
 from master_dataset.table.coverage import Coverage, below, of_history
 from master_dataset.table.history import History, read_history
@@ -95,7 +95,7 @@ class MasterSnapshot:
         if everywhere is not None and is_below(start, whole.cut):
             promised += count_from(everywhere, whole.cut)
         elif count_between(whole.cut, cut):
-            promised += records_between(spark, self.table, whole.cut, cut).count()
+            promised += count_records(spark, self.table, whole.cut, cut)
         if records != promised:
             raise BatchError(
                 f"Source {self.source!r}: the master dataset has {records} records below {cut_to_json(cut)}, its "

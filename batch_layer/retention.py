@@ -169,7 +169,7 @@ class Retention:
         number = publish_log.next_run(self.folder)
         name, ids = f"{number:08}", self.folder.ids
         twice = all_duplicates(self.spark, ids, run.ids)
-        rows = records_between(self.spark, self.table, removal.start, removal.cut)
+        rows = records_between(self.spark, self.table, self.views[0].source, removal.start, removal.cut)
         events = without_duplicates(rows, twice)
         with reported(self.spark, self.report, "saving ids of old records", removal.promised.rows):
             records, invalid = write_hashes(rows, ids / name / HASHES)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 import structlog
 from pyspark.sql import SparkSession
@@ -28,7 +29,7 @@ from batch_layer.lease import lease
 from batch_layer.master_snapshot import MasterSnapshot
 from batch_layer.progress import Report, quiet, reported
 from batch_layer.retention import Retention
-from batch_layer.run_hand_off import HandOff
+from batch_layer.run_hand_off import ALONE, HandOff
 from batch_layer.tables import expose
 from batch_layer.timeline import Timeline
 from batch_layer.view_computation import ViewComputation
@@ -42,14 +43,24 @@ from infra.failpoints import reach
 from infra.settings import Settings
 from infra.spark.session import spark_session
 from master_dataset.cut import Cut, count_between, cut_to_json, is_below
-from master_dataset.table.fields import check_fields
 from master_dataset.table.paths import table_path
+from master_dataset.table.readings import adopt, check_reading
 from views.columns import Columns
 from views.declarations import declared_by
 from views.view import View
 
 log = structlog.get_logger()
 Failpoint = Callable[[str], None]
+
+
+class Computed(NamedTuple):
+    """What a run has before it is published."""
+
+    base: Manifest | None
+    """What it went on from."""
+    found: Counted
+    views: tuple[ViewData, ...]
+    ids: tuple[str, ...]
 
 
 def run_batch(
@@ -88,7 +99,9 @@ def run_batch(
         timeline = timeline or Timeline()
         with timeline.phase("master"):
             table = table_path(settings, source)
-            check_fields(table, declared)
+            if check_reading(table, declared):
+                _check_no_rollback(folder, declared.version)
+            adopt(table, declared)
             master = MasterSnapshot(declared.name, table, lambda: upstream.refusal(settings, source))
             report("checking the master dataset", 0, 0)
             master.wait_for_first(lambda: upstream.has_records(settings, declared), settings.batch_wait_s, report)
@@ -102,9 +115,17 @@ def run_batch(
             )
         timeline.count_jobs_of(session)
         comparison = Comparison(settings, folder, hand_off.speed_views)
-        end = partial(upstream.kafka_end, settings, declared) if overtake else None
+        for view in views:
+            definitions.keep(folder, view)
+        is_switch = hand_off.is_switch = hand_off.must_switch([view.hash for view in views])
+        if is_switch:
+            _check_no_rollback(folder, declared.version)
+        end = partial(upstream.kafka_end, settings, declared) if overtake or is_switch else None
         run = _Run(session, folder, master, hand_off, comparison, views, report, failpoint, timeline, end)
-        manifest = run.go(full=full, unpin=unpin)
+        if is_switch:  # the long part, while the speed layer goes on; then what came since, while it waits
+            run.prepare(full=full)
+            run.timeline = Timeline(timeline.jobs)
+        manifest = run.go(full=full and not is_switch, unpin=unpin)
         if run.has_adopted:  # at the cut of a run that failed: what came since is in this one
             run.timeline = Timeline(timeline.jobs)
             manifest = run.go(full=False, unpin=unpin)
@@ -123,6 +144,15 @@ def run_batch(
                 f"could not be brought to it: {run.behind} Answers are not affected. The next run tries again."
             )
         return manifest
+
+
+def _check_no_rollback(folder: BatchFolder, version: int) -> None:
+    if (pinned := publish_log.pinned(folder)) is not None:
+        raise BatchError(
+            f"Source {folder.source!r}: version {version} cannot begin while readers are rolled back to run "
+            f"{pinned.run}, which is of another version. `tidemark batch rollback --latest --source {folder.source}` "
+            "ends that."
+        )
 
 
 @dataclass
@@ -144,11 +174,32 @@ class _Run:
     """Why the tables of other engines are not at the last run."""
     foundation: Foundation | None = None
     """What stands for the records that retention removed, if it removed any."""
+    prepared: Manifest | None = None
+    """What was computed for a switch, and never published: the run goes on from it."""
 
     @property
     def _start(self) -> Manifest | None:
         """What a run begins with that computes everything: nothing, or what stands for the removed records."""
         return None if self.foundation is None else self.foundation.manifest
+
+    def prepare(self, *, full: bool) -> None:
+        """Compute everything that the master dataset holds now, for nobody to read: answers stay what they are.
+
+        A crash within leaves files that no entry of the publish log names.
+        """
+        started = time.time()
+        number = publish_log.next_run(self.folder)
+        with self.timeline.phase("master"):
+            cut = self.master.wait_for(ALONE, self.hand_off.wait_s, self.report)
+        self._check_order(number, cut)
+        self._find_foundation(number, cut)
+        log.info("switch_prepared", source=self.folder.source, run=number, cut=cut_to_json(cut))
+        base = (None if full else self._base(cut)) or self._start  # a run of this version, if its switch did not end
+        base, found, computed, ids = self._compute(number, cut, base)
+        manifest = replace(self._manifest(number, cut, base, found, computed, ids, started), is_prepared=True)
+        write_manifest(self.folder, manifest)
+        self.failpoint("run.after_prepare")
+        self.prepared = manifest
 
     def go(self, *, full: bool, unpin: bool) -> Manifest:
         started = time.time()
@@ -176,19 +227,7 @@ class _Run:
             foundation=self.foundation and self.foundation.name,
         )
         self.failpoint("run.after_number")
-        # Step 2. Which events are duplicates. A crash leaves hashes of ids that no manifest names.
-        with self.timeline.phase("duplicates"):
-            base, found = self._find_duplicates(number, cut, base)
-            ids = self._ids(number, base, found)
-        with self.timeline.phase("records"):
-            start, events = (base.cut, base.events) if base is not None else ({}, 0)
-            self.master.check_records(self.spark, start, cut, events + found.records, found.everywhere)
-        self.failpoint("run.after_duplicates")
-        # Step 3. The views: files that no manifest names yet, each read back and compared with the events.
-        views = ViewComputation(
-            self.spark, self.folder, self.master.table, self.report, self.failpoint, self.timeline, self.foundation
-        )
-        computed = tuple(views.compute(number, view, cut, base, found) for view in self.views)
+        base, found, computed, ids = self._compute(number, cut, base)
         self.failpoint("run.after_views")
         # Step 4. What the speed view had said of the same offsets. Before the flip: a view whose speed view is wrong is
         # quarantined before readers go to this run, and no run is published without it. A crash leaves what is true.
@@ -227,6 +266,21 @@ class _Run:
             seconds=round(manifest.finished - started, 1),
         )
         return manifest
+
+    def _compute(self, number: int, cut: Cut, base: Manifest | None) -> Computed:
+        # Step 2. Which events are duplicates. A crash leaves hashes of ids that no manifest names.
+        with self.timeline.phase("duplicates"):
+            base, found = self._find_duplicates(number, cut, base)
+            ids = self._ids(number, base, found)
+        with self.timeline.phase("records"):
+            start, events = (base.cut, base.events) if base is not None else ({}, 0)
+            self.master.check_records(self.spark, start, cut, events + found.records, found.everywhere)
+        self.failpoint("run.after_duplicates")
+        # Step 3. The views: files that no manifest names yet, each read back and compared with the events.
+        views = ViewComputation(
+            self.spark, self.folder, self.master.table, self.report, self.failpoint, self.timeline, self.foundation
+        )
+        return Computed(base, found, tuple(views.compute(number, view, cut, base, found) for view in self.views), ids)
 
     def _catalog(self) -> dict[str, str]:
         return {view.name: view.hash for view in self.views}
@@ -269,6 +323,8 @@ class _Run:
 
         While readers are pinned to an older run there is none: somebody does not trust the newest.
         """
+        if self.prepared is not None and self.prepared.master == self.master.made_of:
+            return self.prepared
         newest = publish_log.last(self.folder)
         if publish_log.pinned(self.folder) is not None:
             log.warning("recomputing_all", source=self.folder.source, reason="readers were rolled back to an older run")
@@ -288,10 +344,18 @@ class _Run:
                 "recomputing_all", source=self.folder.source, reason="the master dataset was repaired or rebuilt"
             )
             return None
+        if self._is_of_other_version(base):
+            log.warning("recomputing_all", source=self.folder.source, reason="the source has another version")
+            return None
         if missing := list(missing_of(self.folder, base)):
             log.warning("recomputing_all", source=self.folder.source, reason="; ".join(missing[:3]))
             return None
         return base
+
+    def _is_of_other_version(self, base: Manifest) -> bool:
+        """Whether it counted events as another version of the source reads them."""
+        versions = {definitions.version_of(self.folder, data.hash) for data in base.views}
+        return bool(versions - {None, *(view.source.version for view in self.views)})
 
     def _find_duplicates(self, number: int, cut: Cut, base: Manifest | None) -> tuple[Manifest | None, Counted]:
         start: Cut = base.cut if base is not None else {}
@@ -306,7 +370,17 @@ class _Run:
             is_few = count_between(start, cut) <= few_events.MAX_EVENTS
             columns = Columns(tuple(self.views)) if is_few else None
             found = find_duplicates(
-                self.spark, self.master.table, start, cut, self.folder.ids, number, earlier, known, columns, removed
+                self.spark,
+                self.master.table,
+                self.views[0].source,
+                start,
+                cut,
+                self.folder.ids,
+                number,
+                earlier,
+                known,
+                columns,
+                removed,
             )
         if found.why_all and base is not None and base is self._start:
             raise BatchError(f"Source {self.folder.source!r}: {found.why_all}. Nothing was published.")

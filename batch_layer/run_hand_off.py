@@ -20,7 +20,7 @@ from batch_layer.pruning import PrunePlan, prune
 from hand_off import publish_log
 from hand_off.batch_folder import BatchFolder
 from hand_off.errors import BatchError, RunsUnknown
-from hand_off.generations import Opening, clean_up, complete, open_cut, publish
+from hand_off.generations import Opening, clean_up, complete, open_cut, open_fenced, publish, reads_otherwise
 from hand_off.publish_log import Entry
 from hand_off.speed_floor import first_run
 from hand_off.speed_views import Outcome, SpeedViews
@@ -53,6 +53,8 @@ class HandOff:
     pause_s: float = 600.0
     """How long the writer may be kept waiting for a run that overtakes it."""
     announcement: Announcement | None = None
+    is_switch: bool = False
+    """Whether the run is by another version of the source than the speed views: none of these goes on."""
 
     @classmethod
     @contextmanager
@@ -88,6 +90,8 @@ class HandOff:
             newest = publish_log.last(self.folder)
             if newest.run:  # what a run that was killed after its flip did not come to
                 complete(views, self.folder, newest)
+            if self.is_switch:
+                return self._open_switch(views, kafka_end, report)
             if kafka_end is not None and (overtaking := self._begin_to_overtake(views, kafka_end, report)) is not None:
                 return overtaking
             self._wait_until_after_last(views, report)
@@ -97,6 +101,32 @@ class HandOff:
             log.warning("without_speed_layer", source=self.folder.source, reason=f"Redis does not answer: {error}")
             return ALONE
 
+    def must_switch(self, catalog: Iterable[str]) -> bool:
+        """Whether the speed views compute views of another version of the source than these."""
+        if self.speed_views is None:
+            return False
+        try:
+            return reads_otherwise(self.speed_views, self.folder, catalog)
+        except (RedisError, OSError):
+            return False  # the run is alone then; what Redis still holds is of before, and the next one looks again
+
+    def _open_switch(self, views: SpeedViews, kafka_end: Callable[[], Cut] | None, report: Report) -> Opening:
+        """No generation may have views of two versions: one of before is not gone on with."""
+        deadline = time.monotonic() + self.wait_s
+        while True:
+            if kafka_end is not None:
+                overtaking = self._begin_to_overtake(views, kafka_end, report, always=True)
+                if overtaking is not None:
+                    return overtaking
+            if views.reader.living_writer() is None or views.reader.snapshot().meta is None:
+                return open_fenced(views)
+            if time.monotonic() > deadline:
+                raise BatchError(
+                    f"Source {self.folder.source!r}: the speed layer cannot be moved to another version of the source "
+                    "now. Nothing was published; `tidemark speed status` shows how it is."
+                )
+            time.sleep(LOOK_S)
+
     def _drop_below_floor(self, views: SpeedViews) -> None:
         """After a rebase, speed views of older runs hold records that were lost since."""
         meta = views.reader.snapshot().meta
@@ -104,8 +134,13 @@ class HandOff:
             log.warning("speed_views_dropped", source=self.folder.source, reason="the master table was rebased")
             views.runs.forget()
 
-    def _begin_to_overtake(self, views: SpeedViews, kafka_end: Callable[[], Cut], report: Report) -> Opening | None:
-        """None where the run is to be an ordinary one: nobody writes, nothing waits, or readers were rolled back."""
+    def _begin_to_overtake(
+        self, views: SpeedViews, kafka_end: Callable[[], Cut], report: Report, *, always: bool = False
+    ) -> Opening | None:
+        """None where the run is to be an ordinary one: nobody writes, nothing waits, or readers were rolled back.
+
+        `always`: also where nothing waits.
+        """
         meta = views.reader.snapshot().meta
         if meta is None or views.reader.living_writer() is None or publish_log.pinned(self.folder) is not None:
             return None
@@ -115,7 +150,7 @@ class HandOff:
         _wait_for_load(views, report)
         # Where the broker is too busy to answer, the end that the writer saw: an ordinary run would be of no use.
         end = join(meta.applied, kafka_end() or views.reader.kafka_end() or {})
-        if count_between(meta.applied, end):
+        if always or count_between(meta.applied, end):
             return Opening("overtake", end)
         self.end_announcement()  # before we wait for the writer, which would wait for us
         return None
@@ -142,7 +177,7 @@ class HandOff:
                 # Readers were rolled back meanwhile, and need their generations. `clean_up` does it after that.
                 log.warning("overtake_postponed", source=self.folder.source, run=entry.run, reason="readers are pinned")
                 return
-            outcome = publish(self.speed_views, opening, entry)
+            outcome = publish(self.speed_views, self.folder, opening, entry)
             write = log.info if outcome in (Outcome.OK, Outcome.ALREADY) else log.warning
             write("handed_off", source=self.folder.source, run=entry.run, mode=opening.mode, outcome=str(outcome))
             clean_up(self.speed_views, self.folder, self.grace_s)

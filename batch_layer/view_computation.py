@@ -74,7 +74,7 @@ class ViewComputation:
         with reported(self.spark, self.report, view.name, count), self.timeline.phase(f"{view.name}: compute"):
             data = self._from_few(job, found, known) if not is_new else None
             if data is None:
-                events = self._events(cut, base, found, is_new=is_new)
+                events = self._events(view, cut, base, found, is_new=is_new)
                 data = compute_more(job, events, known) if known is not None else compute_all(job, events)
                 self.spark.catalog.clearCache()
         if known is None and self.foundation is not None:
@@ -97,13 +97,13 @@ class ViewComputation:
             return None
         return compute_few(job, arrow_schema(empty_records(self.spark, job.view.source), job.view), found.few, known)
 
-    def _events(self, cut: Cut, base: Manifest | None, found: Counted, *, is_new: bool) -> DataFrame:
+    def _events(self, view: View, cut: Cut, base: Manifest | None, found: Counted, *, is_new: bool) -> DataFrame:
         """The events that a view needs below the cut: all, or those since the base."""
         start, duplicates = (base.cut if base is not None else {}), found.where
         if base is not None and is_new:
             start = self._start.cut if self._start is not None else {}
             duplicates = all_duplicates(self.spark, self.folder.ids, (*base.ids, *found.folders))
-        return without_duplicates(records_between(self.spark, self.master, start, cut), duplicates)
+        return without_duplicates(records_between(self.spark, self.master, view.source, start, cut), duplicates)
 
     def _known(self, view: View, base: Manifest) -> ViewData | None:
         """What the base has of a view; None where the view is new, or an older Tidemark wrote keys too long for now."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from hand_off import publish_log
+from hand_off import definitions, publish_log
 from hand_off.batch_folder import BatchFolder
 from hand_off.log_follower import LogFollower
 from hand_off.publish_log import Entry
@@ -62,17 +62,37 @@ def open_cut(speed_views: SpeedViews, run: int, catalog: Iterable[str], least: C
         cut = speed_views.runs.open(run, views)
         if cut is not None:
             return Opening("open", cut)
+    return open_fenced(speed_views)
+
+
+def open_fenced(speed_views: SpeedViews) -> Opening:
+    """The cut of a run where nobody writes the speed views, or nobody will go on with what they are."""
     fenced = speed_views.runs.fence()
     return Opening("alone", {}) if fenced is None else Opening("takeover", fenced[1], fenced[0])
 
 
-def publish(speed_views: SpeedViews, opening: Opening, entry: Entry) -> Outcome:
+def publish(speed_views: SpeedViews, folder: BatchFolder, opening: Opening, entry: Entry) -> Outcome:
     """After the durable append: let the speed views follow."""
     if opening.mode == "overtake":
-        return speed_views.runs.overtake(entry.run, entry.cut, entry.catalog.values())
+        return _overtake(speed_views, folder, entry)
     if opening.mode == "takeover":
-        return speed_views.runs.takeover(opening.token, entry.run, entry.cut, entry.catalog.values())
+        catalog = list(entry.catalog.values())
+        again = reads_otherwise(speed_views, folder, catalog)
+        return speed_views.runs.takeover(opening.token, entry.run, entry.cut, catalog, read_again=again)
     return speed_views.runs.publish(entry.run, entry.cut)
+
+
+def _overtake(speed_views: SpeedViews, folder: BatchFolder, entry: Entry) -> Outcome:
+    catalog = list(entry.catalog.values())
+    again = reads_otherwise(speed_views, folder, catalog)
+    return speed_views.runs.overtake(entry.run, entry.cut, catalog, read_again=again)
+
+
+def reads_otherwise(speed_views: SpeedViews, folder: BatchFolder, catalog: Iterable[str]) -> bool:
+    """Whether these views are of another version of the source than some that the speed views compute now."""
+    kept = {view for generation in speed_views.reader.snapshot().generations for view in generation.views}
+    versions = {definitions.version_of(folder, each) for each in {*catalog, *kept}}
+    return len(versions - {None}) > 1
 
 
 def complete(speed_views: SpeedViews, folder: BatchFolder, newest: Entry) -> Outcome:
@@ -90,7 +110,7 @@ def complete(speed_views: SpeedViews, folder: BatchFolder, newest: Entry) -> Out
     if outcome != Outcome.NO_GENERATION or publish_log.pinned(folder) is not None:
         return outcome
     reach("clean_up.before_overtake")
-    outcome = speed_views.runs.overtake(newest.run, newest.cut, newest.catalog.values())
+    outcome = _overtake(speed_views, folder, newest)
     if outcome == Outcome.OK:
         log.info("overtaken_late", source=folder.source, run=newest.run)
     return outcome

@@ -86,6 +86,8 @@ class Manifest:
     """Whether its publication ends a rollback. With it the entry of the publish log can be made from the manifest."""
     timeline: tuple[Phase, ...] = ()
     """What took how long, up to the manifest itself. Runs of an older Tidemark have none."""
+    is_prepared: bool = False
+    """Whether a switch prepared it: the run after it goes on from it, and it is itself never published."""
 
     def view(self, name: str) -> ViewData:
         """One view's data, or a BatchError that names those there are."""
@@ -107,7 +109,10 @@ class Manifest:
 
     def to_json(self) -> dict[str, Any]:
         """The file's content, and what `tidemark batch show` prints."""
-        return {"format": FORMAT, **dataclasses.asdict(self), "cut": cut_to_json(self.cut)}
+        value = {"format": FORMAT, **dataclasses.asdict(self), "cut": cut_to_json(self.cut)}
+        if not self.is_prepared:  # an older Tidemark can read all others
+            del value["is_prepared"]
+        return value
 
 
 def from_json(value: dict[str, Any]) -> Manifest:

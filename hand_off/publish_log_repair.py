@@ -1,8 +1,8 @@
 """Rebuild damaged entries of the publish log, from the entry after each or from the manifests of the runs.
 
 An entry is a function of the manifest of its run (`entry_of`), and manifests are written before their runs are
-published. A manifest of a run that was never published looks the same: where one of several may be meant, a person
-decides.
+published. A manifest of a run that failed before it was published looks the same: where one of several may be meant, a
+person decides. One that was only prepared for a switch says so, and is never meant.
 """
 
 from __future__ import annotations
@@ -104,9 +104,12 @@ def _candidates(folder: BatchFolder, before: Entry, after: Entry | None) -> Iter
         if run <= before.run or (after is not None and run >= after.run):
             continue
         try:
-            entry = entry_of(read_manifest(folder, run))
+            manifest = read_manifest(folder, run)
         except BatchError:
             continue
+        if manifest.is_prepared:
+            continue
+        entry = entry_of(manifest)
         if is_below(before.cut, entry.cut) and (after is None or is_below(entry.cut, after.cut)):
             yield entry
 

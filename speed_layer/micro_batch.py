@@ -27,6 +27,9 @@ from views.keys import pack_key
 from views.on_spark.columns import states_of, without_rows
 from views.view import View
 
+UNKNOWN_FRAME = "_unknown_frame"
+"""A column of framed records only: the schema that wrote a record, where it is not known."""
+NONE: frozenset[bytes] = frozenset()
 AHEAD_MS = 3_600_000
 """How far a record's timestamp may be ahead of our clock: by default Kafka refuses records further ahead of its own."""
 
@@ -50,6 +53,8 @@ class Delta(NamedTuple):
     duplicates: int
     size: int = 0
     """Bytes of all records, and of what was collected of them."""
+    unknown_frames: frozenset[bytes] = frozenset()
+    """The schemas that records name and that are not among those known when the stream began."""
 
 
 @dataclass(frozen=True)
@@ -72,9 +77,11 @@ def delta_of(rows: DataFrame, columns: Columns, seen_ids: SeenIds | None, *, is_
 def _folded(rows: DataFrame, columns: Columns, seen_ids: SeenIds | None) -> Delta:
     found = rows.toArrow()
     size = int(pc.sum(found.column(SIZE)).as_py() or 0) + found.nbytes
+    frames = _frames(found)
     found = found.filter(found.column(VALID))
     counted = _count(found, seen_ids)
-    table = {name: _listed(found.column(name)) for name in found.column_names if name not in (VALID, ID, KAFKA, SIZE)}
+    used = (VALID, ID, KAFKA, SIZE, UNKNOWN_FRAME)
+    table = {name: _listed(found.column(name)) for name in found.column_names if name not in used}
     wanted = np.flatnonzero(counted.keep).tolist()
     views = by_name(columns.views)
     rows_of: dict[Group, list[int]] = {}
@@ -91,13 +98,14 @@ def _folded(rows: DataFrame, columns: Columns, seen_ids: SeenIds | None) -> Delt
         add_rows(view, columns, table, states_, rows_of[group])
         return states_
 
-    return _delta(list(rows_of), add, counted, size)
+    return _delta(list(rows_of), add, counted, size, frames)
 
 
 def _aggregated(rows: DataFrame, columns: Columns, seen_ids: SeenIds | None) -> Delta:
     kept = rows.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         valid = kept.where(VALID)
+        frames = _frames(kept.select(UNKNOWN_FRAME).distinct().toArrow()) if UNKNOWN_FRAME in kept.columns else NONE
         found = valid.select(ID, PARTITION, OFFSET, KAFKA, SIZE).toArrow()
         size = int(pc.sum(found.column(SIZE)).as_py() or 0) + found.nbytes
         counted = _count(found, seen_ids)
@@ -117,7 +125,7 @@ def _aggregated(rows: DataFrame, columns: Columns, seen_ids: SeenIds | None) -> 
         more = states.unpack(algebras, packed[group])
         return more if known is None else states.merge(algebras, known, more)
 
-    return _delta(list(packed), add, counted, size)
+    return _delta(list(packed), add, counted, size, frames)
 
 
 def _packed(view: View, found: pa.Table) -> dict[Group, bytes]:
@@ -166,6 +174,13 @@ def _numbers(found: pa.Table, name: str) -> Hashes:
     return numbers
 
 
-def _delta(groups: list[Group], add: Adding, counted: _Counted, size: int) -> Delta:
+def _frames(found: pa.Table) -> frozenset[bytes]:
+    if UNKNOWN_FRAME not in found.column_names:
+        return NONE
+    return frozenset(pc.unique(found.column(UNKNOWN_FRAME).drop_null()).to_pylist())
+
+
+def _delta(groups: list[Group], add: Adding, counted: _Counted, size: int, unknown_frames: frozenset[bytes]) -> Delta:
     duplicates = len(counted.keep) - counted.events
-    return Delta(groups, add, counted.hashes, counted.oldest_ms, counted.newest_ms, counted.events, duplicates, size)
+    of_events = counted.hashes, counted.oldest_ms, counted.newest_ms, counted.events, duplicates
+    return Delta(groups, add, *of_events, size, unknown_frames)

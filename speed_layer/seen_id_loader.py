@@ -17,7 +17,7 @@ from infra.failpoints import reach
 from infra.settings import Settings
 from master_dataset.cut import Cut, count_between, cut_to_json
 from master_dataset.kafka.offset_base import to_kafka
-from master_dataset.reading.read_spark import between
+from master_dataset.reading.read_spark import between, records_between
 from speed_layer.seen_ids import to_bytes
 from views.source import Source
 
@@ -36,6 +36,7 @@ def load_seen_ids(
     writer: SpeedWriter,
     meta: Meta,
     table: Path,
+    source: Source,
     horizon_ms: int,
     first_ms: Callable[[], int],
 ) -> Outcome:
@@ -43,7 +44,7 @@ def load_seen_ids(
     outcome = Outcome.OK
     start: Cut = meta.marked if meta.horizon_ms >= horizon_ms else {}  # seen ids that reach back less far are useless
     is_empty = not count_between(start, meta.applied)
-    chunks = [] if is_empty else list(_chunks(spark, table, start, meta.applied, first_ms() - horizon_ms))
+    chunks = [] if is_empty else list(_chunks(spark, table, source, start, meta.applied, first_ms() - horizon_ms))
     for number, seen_ids in enumerate(chunks or [b""], start=1):
         reach("speed.before_load")
         outcome = writer.load(
@@ -54,11 +55,9 @@ def load_seen_ids(
     return outcome
 
 
-def _chunks(spark: SparkSession, table: Path, start: Cut, end: Cut, since_ms: int) -> Iterator[bytes]:
+def _chunks(spark: SparkSession, table: Path, source: Source, start: Cut, end: Cut, since_ms: int) -> Iterator[bytes]:
     rows = (
-        spark.read.format("delta")
-        .load(str(table))
-        .where(between(start, end))
+        records_between(spark, table, source, start, end, ("timestamp",))
         .where((f.unix_millis("timestamp") >= since_ms) & f.col("invalid").isNull())
         .select(f.xxhash64("event_id").alias("hash"), f.unix_millis("timestamp").alias("at"))
     )

@@ -32,7 +32,10 @@ from infra.spark.session import BARE_FILE_SYSTEM, planned_end
 from master_dataset.cut import Cut, count_between, cut_to_json, is_below
 from master_dataset.kafka.logical_records import with_logical_offsets
 from master_dataset.kafka.offset_base import to_kafka, to_logical
+from master_dataset.writer_schemas.noted import NewSchemas
+from master_dataset.writer_schemas.registry import RegistryAway
 from speed_layer.batch_size import BatchSize
+from speed_layer.framed_source import FramedSource
 from speed_layer.micro_batch import Delta, delta_of
 from speed_layer.pause import Pause
 from speed_layer.polling import BUSY_MS, Polling, delay_setter
@@ -170,6 +173,8 @@ class Stream:
     """What the source may take of Redis; None: all of it."""
     pause: Pause | None = None
     """Whether micro-batches wait for a run that overtakes; None: they never do."""
+    framed: FramedSource | None = None
+    """How records are read that name their schema; None: they do not."""
     failpoint: Callable[[str], None] = field(default=reach)
     _ending: threading.Event = field(default_factory=threading.Event, init=False)
     """Set once, before the query is stopped: a micro-batch that waits then is not taken."""
@@ -198,6 +203,7 @@ class Stream:
     def start(self, spark: SparkSession, bootstrap: str, begin: Cut) -> None:
         """Start the query at `begin`: what is applied, for every partition."""
         shutil.rmtree(self.checkpoint, ignore_errors=True)
+        framed = self.framed
         records = (
             spark.readStream.format("kafka")
             .options(**spark_kafka_options(self.settings, bootstrap))
@@ -206,10 +212,13 @@ class Stream:
             .option("maxOffsetsPerTrigger", self.limit)
             .option("maxRecordsPerPartition", RECORDS_A_TASK)
             .option("failOnDataLoss", "true")
+            .option("includeHeaders", str(self.source.is_framed).lower())
             .load()
         )
+        logical = with_logical_offsets(records, self.base)
+        events = framed.with_event(logical) if framed else with_event(logical, self.source, reasons=False)
         self._query = (
-            evaluated(with_event(with_logical_offsets(records, self.base), self.source, reasons=False), self.columns)
+            evaluated(events, self.columns, *(framed.columns() if framed else ()))
             .writeStream.queryName(f"speed-{self.source.name}")
             .foreachBatch(self.take)
             .option("checkpointLocation", self.checkpoint.as_uri())  # the driver's disk, whatever the default is
@@ -240,9 +249,11 @@ class Stream:
             return Ended(EndReason.MOVED, applied=self._micro_batches)
         if stopping.is_set():
             return Ended(EndReason.STOPPED, applied=self._micro_batches)
+        if isinstance(self._failure, NewSchemas):
+            return Ended(EndReason.MOVED, applied=self._micro_batches)
         failure = self._failure or watching or query.exception()
         if failure is not None:
-            tried = self.size if self._failure is not None else 0
+            tried = 0 if self._failure is None or isinstance(self._failure, RegistryAway) else self.size
             return Ended(EndReason.FAILED, failure, tried, self._micro_batches)
         return Ended(found or EndReason.STOPPED, applied=self._micro_batches)
 
@@ -281,6 +292,8 @@ class Stream:
         _use_codegen(rows.sparkSession, size > INTERPRETED)
         delta = delta_of(rows.coalesce(1) if size <= ONE_TASK else rows, self.columns, self.seen_ids, is_small=is_small)
         log.debug("computed", source=self.source.name, records=size, ms=round((time.monotonic() - began) * 1000))
+        if self.framed is not None:
+            self.framed.check(delta.unknown_frames)
         self.failpoint("speed.before_apply")
         self._apply(delta, end)
         self.failpoint("speed.after_apply")

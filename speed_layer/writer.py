@@ -50,8 +50,10 @@ from master_dataset.kafka.positions import (
 from master_dataset.kafka.topics import existing_topics
 from master_dataset.table import coverage
 from master_dataset.table.paths import table_path
+from master_dataset.writer_schemas.noted import NotedSchemas
 from speed_layer.batch_size import BatchSize
 from speed_layer.failures import has_ended, one_line
+from speed_layer.framed_source import FramedSource
 from speed_layer.pause import Pause
 from speed_layer.redis_share import RedisShare
 from speed_layer.seen_id_loader import first_time_ms, is_lacking, load_seen_ids
@@ -97,6 +99,7 @@ class SourceWriter:
         self.folder = BatchFolder.of(self.settings, self.source.name)
         self._entries = LogFollower(self.folder)
         self.table = table_path(self.settings, self.source.name)
+        self._schemas = NotedSchemas(self.settings, self.source, self.table)
         self.horizon_ms = int(self.settings.speed_dedup_horizon_s * 1000)
         self.speed_views = SpeedViews(redis_client(self.settings, where.redis, timeout_s=30), self.source.name)
         sources = sorted({view.source.name for view in self.declarations.views.values()})
@@ -151,13 +154,15 @@ class SourceWriter:
         self, writer: SpeedWriter, meta: Meta, views: tuple[View, ...], gid: str, positions: Positions, base: OffsetBase
     ) -> Ended:
         begin = begin_at(self.source, meta.applied, positions)
-        seen_ids = self._seen_ids(writer, meta, positions, base)
+        source = views[0].source if views else self.source  # with the reading that the views are of
+        seen_ids = self._seen_ids(writer, meta, source, positions, base)
         limit = self.batch_size.limit(count_between(begin, positions.latest))
         checkpoint = Home(self.settings.home).spark / "checkpoints" / f"speed-{self.source.name}"
         stream = Stream(
-            self.settings, self.source, Columns(views), writer, meta.applied, gid, seen_ids, checkpoint, limit,
+            self.settings, source, Columns(views), writer, meta.applied, gid, seen_ids, checkpoint, limit,
             base.base, self.batch_size, self.pace, followed=self.declarations.followed_views(self.source.name),
             on_applied=self._clear_error, share=self._share, pause=self._pause,
+            framed=FramedSource.of(self.source, self._schemas) if self.source.needs_writer_schemas else None,
             failpoint=self.failpoint,
         )  # fmt: skip
         stream.start(self.spark, self.bootstrap, begin)
@@ -316,12 +321,20 @@ class SourceWriter:
     def _views_of(self, snapshot: RedisSnapshot) -> tuple[View, ...]:
         """The views that the newest generation computes: those that are declared, and older versions still served."""
         declared = {view.hash: view for view in self.declarations.views_of(self.source.name)}
-        return tuple(
-            declared.get(view_hash) or definitions.restore(self.folder, view_hash, self.source)
+        found = tuple(
+            declared.get(view_hash) or definitions.restore(self.folder, view_hash, self.source, self.table)
             for view_hash in snapshot.generations[-1].views
         )
+        if len(versions := sorted({view.source.version for view in found})) > 1:
+            raise SpeedError(
+                f"Source {self.source.name!r}: the newest generation has views of the versions {versions} of the "
+                f"source. `tidemark batch run --source {self.source.name}` makes one of a single version."
+            )
+        return found
 
-    def _seen_ids(self, writer: SpeedWriter, meta: Meta, positions: Positions, base: OffsetBase) -> SeenIds | None:
+    def _seen_ids(
+        self, writer: SpeedWriter, meta: Meta, source: Source, positions: Positions, base: OffsetBase
+    ) -> SeenIds | None:
         horizon_ms = self.horizon_ms
         if not horizon_ms:
             return None
@@ -329,7 +342,7 @@ class SourceWriter:
             began = time.monotonic()
             known = (self.spark, self.settings, self.bootstrap, self.source, self.table)
             first = partial(first_time_ms, *known, meta.applied, positions.latest, base.base)
-            outcome = load_seen_ids(self.spark, writer, meta, self.table, horizon_ms, first)
+            outcome = load_seen_ids(self.spark, writer, meta, self.table, source, horizon_ms, first)
             self.failpoint("speed.after_load")
             seconds = round(time.monotonic() - began, 1)
             log.info("seen_ids_loaded", source=self.source.name, outcome=str(outcome), seconds=seconds)

@@ -58,7 +58,20 @@ GROUPS: dict[str, CommandGroup] = {
         "tidemark.commands.kafka_users", "Create, list and remove users of our own Kafka broker (`kafka_auth`)."
     ),
     "topics": CommandGroup(
-        "tidemark.commands.topics", "Create the declared topics, and compare them with the broker's."
+        "tidemark.commands.topics",
+        "Create the declared topics, and compare them with the broker's; create, alter and delete others.",
+    ),
+    "groups": CommandGroup("tidemark.commands.groups", "List, show and rewind consumer groups."),
+    "produce": CommandGroup(
+        "tidemark.commands.produce", "Send the lines of standard input to a topic, one record each.", is_command=True
+    ),
+    "consume": CommandGroup(
+        "tidemark.commands.consume",
+        "Print the records of a topic, from a chosen offset or as a group.",
+        is_command=True,
+    ),
+    "registry": CommandGroup(
+        "tidemark.commands.registry", "List, show, compare, check and register the schemas of the registry."
     ),
     "master": CommandGroup(
         "tidemark.commands.master", "Show the master dataset; prove, repair, compact, read and replay it."

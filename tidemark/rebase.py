@@ -34,6 +34,7 @@ from master_dataset.table.checks.fsck import refuse_damage
 from master_dataset.table.history import read_history
 from master_dataset.table.ledger import complete_ledger
 from master_dataset.table.paths import table_path
+from master_dataset.table.readings import first_reading
 from master_dataset.table.rebase import (
     LossNotAccepted,
     NothingToRebase,
@@ -71,7 +72,7 @@ def rebase_source(
             _drop_speed_views(settings, source)  # a rebase was cut off before its last step
             return _report(source, held.base, held.base_begin, held.topic_id, [])
         spark = start_spark()
-        create_table(spark, table, source)
+        create_table(spark, table, first_reading(table, source))
         compared = compare_records(spark, settings, addresses(settings).kafka, source, table, held, found)
 
         def plan(seen: Cut) -> Rebase:

@@ -19,8 +19,9 @@ import sqlglot
 from sqlglot import exp
 
 from views.aggregates import Aggregate
-from views.field_types import INTEGER_BITS, FieldType
+from views.field_types import INTEGER_BITS, Field, FieldType
 from views.in_memory import Event
+from views.reading import picked
 from views.source import Source
 from views.types import EXACT
 from views.view import View
@@ -66,9 +67,9 @@ def generate(
             partition = chance.randrange(partitions)
             since_start_s = chance.randrange(chance.choice(spans_s))
             at = START + timedelta(seconds=since_start_s, microseconds=chance.choice((0, 1, 999_999)))
-            fields = _struct(source.schema, chance, constants)
-            fields |= {source.id_field: f"e{seed}-{number}", source.time_field: at}
-            value = encode(fields).encode()
+            sent = _struct(source.schema, chance, constants)
+            sent |= {source.id_field: f"e{seed}-{number}", source.time_field: at}
+            value, fields = encode(sent).encode(), picked(source.schema, sent)
             event = Event(partition, offsets[partition], fields[source.id_field], at, fields)
         offsets[partition] += 1
         records.append(SampleRecord(value, event))
@@ -91,12 +92,16 @@ def encode(value: Any) -> str:
     return json.dumps(value)
 
 
-def _struct(fields: Iterable[Any], chance: random.Random, constants: list[Any]) -> dict[str, Any]:
+def _struct(fields: Iterable[Field], chance: random.Random, constants: list[Any]) -> dict[str, Any]:
+    """As it is sent: under any name, and with a value where that is required."""
     made = {}
     for field in fields:
         draw = chance.random()
-        if draw >= ABSENT:
-            made[field.name] = None if draw < ABSENT + NULL else _value(field.type, chance, constants)
+        if draw < ABSENT and not (field.is_required and field.default is None):
+            continue
+        name = chance.choice(field.names) if field.aliases else field.name
+        is_null = draw < ABSENT + NULL and not field.is_required
+        made[name] = None if is_null else _value(field.type, chance, constants)
     return made
 
 

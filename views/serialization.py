@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -14,21 +15,32 @@ from views.view import View
 
 
 def to_text(view: View) -> str:
-    """What was declared, as JSON."""
+    """What was declared, as JSON, with the reading of its source."""
     declared = {
         "name": view.name,
         "keys": dict(view.keys),
         "grain": view.grain,
         "where": view.where,
         "answers": {name: {"is": type(answer).__name__, **asdict(answer)} for name, answer in view.answers.items()},
+        "source": view.source.reading,
     }
     return json.dumps(declared, indent=1)
 
 
-def from_text(text: str, source: Source) -> View:
-    """The view, over the source as it is declared now. DeclarationError if that source lacks a field."""
+def from_text(text: str, source: Source, first: Callable[[], Source] | None = None) -> View:
+    """The view, over the source as it is declared now, or with its own reading where that had another version.
+
+    `first`: the source with its first reading, for declarations that are older than readings. DeclarationError if that
+    source lacks a field.
+    """
     try:
         declared = json.loads(text)
+        reading = declared.get("source")
+        if reading is None and source.version > 1 and first is not None:
+            source = first()
+        elif reading is not None and (reading["version"], source.version) != (1, 1):
+            stored = source.with_reading(reading)
+            source = source if stored.meaning == source.meaning else stored
         answers = {name: _answer(dict(given)) for name, given in declared["answers"].items()}
         return View(
             declared["name"],

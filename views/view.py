@@ -38,7 +38,7 @@ class Measure:
     where: TypedExpression | None
     algebra: Algebra
     declared: TypedExpression | None = None
-    """`of` as it was declared. Where states hold many texts, `of` is the short form of long ones."""
+    """`of` as it was declared. Where states hold texts of events, `of` is the short form of long ones."""
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ class View:
         return hashlib.sha256(self.definition().encode()).hexdigest()
 
     @cached_property
-    def _used_fields(self) -> dict[str, str]:
+    def used_fields(self) -> dict[str, str]:
         """The fields that its expressions look at, with their declared types: another type has other values."""
         for place in (self.key_expressions, self.condition, self.measures):
             del place  # reading them filled the scope's list
@@ -212,8 +212,10 @@ class View:
                 for name, measure in self.measures.items()
             },
             "derived": {name: _meaning(answer) for name, answer in self.derived.items()},
-            "fields": self._used_fields,
+            "fields": self.used_fields,
         }
+        if self.source.version > 1:  # then other records may be valid, and say other things
+            meaning["reading"] = self.source.meaning
         return json.dumps(meaning, sort_keys=True, indent=1)
 
     # ---- answers ----

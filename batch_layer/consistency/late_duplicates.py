@@ -27,6 +27,8 @@ from hand_off.removed_events import removed_ids
 from infra.settings import Settings
 from master_dataset.cut import Cut, count_between
 from master_dataset.reading.read import RecordFilter, read_records
+from master_dataset.reading.read_again import read_valid_events
+from master_dataset.table.readings import is_of_first_reading
 from views import in_memory
 from views.aggregates import Algebra
 from views.aggregates.counting import AverageAlgebra, CountAlgebra, ExactVariance, RoundedVariance, SumAlgebra
@@ -34,6 +36,7 @@ from views.aggregates.histogram import HistogramAlgebra
 from views.equality import DOUBLES, FLOOR
 from views.in_memory import Event
 from views.keys import pack_key
+from views.source import Source
 from views.types import EPOCH, MICROSECOND
 from views.view import View
 
@@ -104,7 +107,8 @@ class LateDuplicates:
     elsewhere: tuple[DuplicateSet, ...] = ()
     """Of duplicates in several partitions that say the same: at which position they are counted may differ."""
     unread: frozenset[int] = frozenset()
-    """Buckets with too many events to look at: nothing is known of duplicates there."""
+    """Buckets with too many events to look at, or whose records have to be read again: nothing is known of duplicates
+    there."""
 
     @classmethod
     def read(
@@ -117,6 +121,8 @@ class LateDuplicates:
         """
         if not any(end.values()):
             return cls(view)
+        if not is_of_first_reading(table, view.source):  # the parsed columns say other things than the view's events
+            return cls(view, unread=frozenset(buckets))
         is_part = count_between(start, end) > settings.consistency_events
         read = _smallest(table, end, view, buckets, settings.consistency_events) if is_part else frozenset(buckets)
         wanted = _rows_in(table, end, view, read) if is_part else _rows(table, RecordFilter(start=start, end=end))
@@ -170,11 +176,17 @@ def apart(algebra: Algebra, said: Any, true: Any, pieces: Sequence[Any] = ()) ->
     return tuple(Off(column[0] - column[1], _slack(column)) for column in columns)
 
 
-def ids_below(folder: BatchFolder, table: Path, cut: Cut, ids: Collection[str]) -> Iterator[str]:
+def ids_below(folder: BatchFolder, table: Path, source: Source, cut: Cut, ids: Collection[str]) -> Iterator[str]:
     """Those of some ids that events below a cut have, or had before they were removed."""
     yield from removed_ids(folder, table, ids)
-    if any(cut.values()):
+    if not any(cut.values()):
+        return
+    if is_of_first_reading(table, source):
         yield from (row["event_id"] for row in _rows(table, RecordFilter(end=cut), POSITIONS, ids))
+        return
+    wanted = frozenset(ids)
+    found = (row["event_id"] for row in read_valid_events(table, source, RecordFilter(end=cut)))
+    yield from (each for each in found if each in wanted)
 
 
 # ---- how far duplicates can take an answer -----------------------------------------

@@ -1,4 +1,5 @@
--- takeover(token, run, cut, generation): after the durable append. Moves the speed layer to the run's cut.
+-- takeover(token, run, cut, generation, is another reading): after the durable append. Moves the speed layer to the run's cut.
+-- All seen ids are loaded again where its views read records otherwise: see overtake.lua.
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then
   return 'FENCED'
 end
@@ -18,6 +19,10 @@ end
 local made = cjson.decode(ARGV[4])
 redis.call('PERSIST', KEYS[2]) -- so that the next one is not refused where memory is full: see publish.lua
 redis.call('HSET', KEYS[2], 'applied', ARGV[3], 'published', ARGV[2], 'made', made.gid)
+if ARGV[5] == '1' then
+  redis.call('HSET', KEYS[2], 'marked', '{}', 'horizon', 0)
+  redis.call('UNLINK', KEYS[4])
+end
 redis.call('DEL', KEYS[3])
 redis.call('RPUSH', KEYS[3], ARGV[4])
 redis.call('HSET', KEYS[5], made.gid, made.views)

@@ -53,6 +53,37 @@ class CollectorSettings(BaseModel):
     collector_consumer_idle_s: float = Field(
         default=300, gt=0, description="Seconds after which an unused consumer instance is closed."
     )
+    registry_enabled: bool = Field(
+        default=True,
+        description="Whether the collector serves a schema registry at /schema-registry, with its topic _schemas.",
+    )
+    collector_syslog_udp_port: Port = Field(
+        default=0, description="UDP port on which the collector takes syslog messages; 0: none."
+    )
+    collector_syslog_tcp_port: Port = Field(
+        default=0, description="TCP port on which the collector takes syslog messages; 0: none."
+    )
+    collector_syslog_host: str = Field(
+        default="127.0.0.1",
+        min_length=1,
+        description="Address on which the collector takes syslog messages. Syslog has no keys: an address that other "
+        "machines can reach needs access_open_network.",
+    )
+    collector_syslog_source: str = Field(default="syslog", description="Source that syslog messages are events of.")
+    collector_syslog_timezone: Annotated[str, AfterValidator(time_zone)] = Field(
+        default="UTC", description="Time zone of syslog messages that do not say theirs (RFC 3164)."
+    )
+    collector_max_transactions: int = Field(
+        default=20,
+        ge=0,
+        description="Maximum number of Kafka transactions that the collector keeps open for its clients.",
+    )
+    collector_transaction_timeout_s: float = Field(
+        default=60,
+        gt=0,
+        le=840,
+        description="Seconds after which the collector aborts a transaction that was not committed.",
+    )
     access_required: bool = Field(
         default=True, description="Whether REST requests need an access key (`tidemark keys`)."
     )

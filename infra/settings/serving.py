@@ -74,6 +74,12 @@ class ServingSettings(BaseModel):
         description="Maximum number of states that Redis reads in one call, about 2 µs each, while the speed layer "
         "waits. More states are read in several short calls, all at one cut.",
     )
+    serving_followed_states: int = Field(
+        default=250_000,
+        ge=0,
+        description="Maximum number of states of the speed view whose numbers a process keeps to rank very many keys, "
+        "about 100 bytes each; a repeated query then reads only what has changed. Without them it reads all states.",
+    )
     serving_cache_mb: float = Field(
         default=32,
         ge=0,

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, Field, SecretStr
 
-from infra.settings.types import Location, LogLevel, Memory, Port, Text, brokers, redis_address
+from infra.settings.types import Location, LogLevel, Memory, Port, Text, brokers, http_address, redis_address
 
 
 class InstallationSettings(BaseModel):
@@ -105,6 +105,20 @@ class KafkaSettings(BaseModel):
     kafka_password_file: Location | None = Field(default=None, description="File that holds kafka_password.")
     kafka_ca_file: Location | None = Field(
         default=None, description="Certificates (PEM) to trust, with an SSL protocol."
+    )
+
+
+class SchemaRegistrySettings(BaseModel):
+    """The schema registry that knows the schemas of framed records."""
+
+    schema_registry_url: Annotated[Text, AfterValidator(http_address)] = Field(
+        default="",
+        description="Schema registry that says which schema an id in a record is, as http://host:8081; empty: our own.",
+    )
+    schema_registry_username: Text = Field(default="", description="User name for the schema registry.")
+    schema_registry_password: SecretStr | None = Field(default=None, description="Password for the schema registry.")
+    schema_registry_password_file: Location | None = Field(
+        default=None, description="File that holds schema_registry_password."
     )
 
 

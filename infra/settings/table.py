@@ -24,7 +24,13 @@ from infra.settings.layers import (
     SpeedSettings,
 )
 from infra.settings.serving import AlertsSettings, ServingSettings
-from infra.settings.stack import InstallationSettings, KafkaSettings, RedisSettings, SparkSettings
+from infra.settings.stack import (
+    InstallationSettings,
+    KafkaSettings,
+    RedisSettings,
+    SchemaRegistrySettings,
+    SparkSettings,
+)
 from infra.settings.types import absolute, is_loopback
 
 PREFIX = "TIDEMARK_"
@@ -34,7 +40,8 @@ CONFIG_VARIABLE = "TIDEMARK_CONFIG"
 class Settings(
     # The last comes first, in the table and in the reference page.
     SparkSettings, DeclarationsSettings, AlertsSettings, ServingSettings, BatchSettings, SpeedSettings,
-    ArchiverSettings, CollectorSettings, RedisSettings, KafkaSettings, InstallationSettings, BaseSettings,
+    ArchiverSettings, CollectorSettings, RedisSettings, SchemaRegistrySettings, KafkaSettings, InstallationSettings,
+    BaseSettings,
 ):  # fmt: skip
     """The settings of one installation. Build it with `load_settings`, which explains what is wrong."""
 
@@ -82,6 +89,13 @@ class Settings(
 
     def _refuse_open_network(self) -> None:
         """Access without a key beyond this machine must be asked for in so many words."""
+        has_syslog = self.collector_syslog_udp_port or self.collector_syslog_tcp_port
+        if has_syslog and not is_loopback(self.collector_syslog_host) and not self.access_open_network:
+            raise ValueError(
+                f"collector_syslog_host is {self.collector_syslog_host!r}, which other machines can reach, and syslog "
+                "has no access keys: everybody there could store events. Listen on 127.0.0.1 behind a relay, or set "
+                "access_open_network to true if something else guards it."
+            )
         if self.access_required or self.access_open_network:
             return
         for server in ("collector", "serving"):

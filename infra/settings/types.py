@@ -41,6 +41,21 @@ def redis_address(url: str) -> str:
     return url
 
 
+def http_address(url: str) -> str:
+    """Refuse an address that is not a web server's, or holds a password."""
+    if not url:
+        return url
+    try:
+        parts, port = urlsplit(url), urlsplit(url).port
+    except ValueError:
+        parts, port = urlsplit(""), None
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment or port == 0:
+        raise ValueError("an address like http://host:8081 or https://host/path")
+    if parts.username or parts.password:
+        raise ValueError("an address without user and password: they have settings of their own")
+    return url
+
+
 def is_loopback(host: str) -> bool:
     """Whether a server on this address is out of reach for other machines. A name is not looked up."""
     try:

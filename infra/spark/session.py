@@ -14,7 +14,8 @@ from infra.home import Home
 from infra.java.class_archive import find_archive, option, quoted
 from infra.java.find import find_java
 from infra.java.jars import JarSet, fetch_jars
-from infra.logs import LogFile, last_lines
+from infra.log_file import LogFile
+from infra.logs import last_lines
 from infra.settings import Settings
 from infra.spark.callbacks import require_secret
 from infra.spark.session_folder import own_folder
@@ -30,6 +31,10 @@ BARE_FILE_SYSTEM = {
     ),
 }
 """For a session that writes no Delta table: whether Delta's commit stays exclusive on this file system is not known."""
+AVRO_LIMITS = " ".join(
+    f"-Dorg.apache.avro.limits.{kind}.maxLength={64 * 2**20}" for kind in ("string", "bytes", "collectionItems")
+)
+"""A text of an Avro record says its length first: one of ten bytes that claims 2 GB would end the JVM."""
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For a session with little to do: the JVM ends before optimized code, and threads that collect garbage, would pay off.
 
@@ -159,7 +164,11 @@ def spark_conf(settings: Settings, jars: JarSet) -> dict[str, str]:
             "spark.driver.extraClassPath": os.pathsep.join(map(str, jars.spark)),
         }
     else:
-        conf |= {"spark.jars": ",".join(path.as_uri() for path in jars.spark)}
+        conf |= {
+            "spark.jars": ",".join(path.as_uri() for path in jars.spark),
+            "spark.driver.defaultJavaOptions": AVRO_LIMITS,
+            "spark.executor.defaultJavaOptions": AVRO_LIMITS,
+        }
     return conf
 
 
@@ -168,7 +177,7 @@ def _of_process(folder: Path, archive: Path | None, *, is_short_lived: bool) -> 
 
     The options come before those of `spark.driver.extraJavaOptions`.
     """
-    options = [option("-XX:SharedArchiveFile", archive)] if archive else []
+    options = [AVRO_LIMITS, *([option("-XX:SharedArchiveFile", archive)] if archive else [])]
     if is_short_lived:
         options.append(SHORT_LIVED)
     if not os.statvfs(folder).f_flag & os.ST_NOEXEC:  # libraries unpack their native parts there, to run them

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as f
 
 from infra.clients.kafka import spark_kafka_options
 from infra.clients.kafka_admin import KafkaAdmin
@@ -40,15 +41,18 @@ from master_dataset.kafka.positions import (
 )
 from master_dataset.kafka.topics import LATEST, read_offsets, read_topic_id
 from master_dataset.table import coverage
-from master_dataset.table.append import append, archiver_lock, commit_lock, create_table
+from master_dataset.table.append import Committed, append, archiver_lock, commit_lock, create_table, remove_files
 from master_dataset.table.checks.fsck import TableDamaged, refuse_damage
 from master_dataset.table.checks.void_commits import take_out_unsynced
 from master_dataset.table.delta_log import remember
 from master_dataset.table.history import read_history
 from master_dataset.table.ledger import complete_ledger
+from master_dataset.table.parsed_columns import with_parsed_columns
 from master_dataset.table.paths import table_path
 from master_dataset.table.proofs import Kind, Proof
-from views.on_spark.events import with_event
+from master_dataset.table.readings import adopt, first_reading
+from master_dataset.writer_schemas.noted import NewSchemas, NotedSchemas
+from views.on_spark.framed_records import unknown_frame, unknown_frames
 from views.source import Source
 
 if TYPE_CHECKING:
@@ -87,6 +91,9 @@ class Archive:
     """Invalid records among those that were archived since it was opened."""
     failpoint: Callable[[str], None] = field(default=reach)
     pace: Pace | None = None
+
+    def __post_init__(self) -> None:
+        self.schemas = NotedSchemas(self.settings, self.source, self.path)
 
     def start(self, spark: SparkSession, *, once: bool = False) -> StreamingQuery:
         """Start the query at the table's own position; with `once` it ends at what Kafka holds now."""
@@ -138,15 +145,7 @@ class Archive:
         began, size = time.monotonic(), count_between(self.cut, end)
         proof = Proof(Kind.APPEND, self.source.topic, self.topic_id, start=self.cut, end=end, base=self.base)
         self.failpoint("archiver.before_commit")
-        with commit_lock(self.path):
-            done = append(
-                records.sparkSession,
-                self.path,
-                with_event(with_logical_offsets(records, self.base), self.source),
-                proof,
-                files=1 if size <= SMALL_COMMIT else None,
-                check=lambda _names: self.check_topic(),
-            )
+        done = self._append(records, proof, size)
         self.failpoint("archiver.after_commit")
         self.cut, self.rows, self.last_commit_at = end, self.rows + done.proof.rows, time.time()
         self.last = done.proof if done.proof.rows else self.last  # a commit without rows says nothing about sizes
@@ -162,6 +161,38 @@ class Archive:
             seconds=round(time.monotonic() - began, 2),
             cut=self.cut,
         )
+
+    def _append(self, records: DataFrame, proof: Proof, size: int) -> Committed:
+        """Commit, after the registry was asked for schemas of the records that nobody has met yet.
+
+        Where it does not answer, nothing is committed: the query ends, and the source is opened again later.
+        """
+        asked: set[bytes] = set()
+        while True:
+            try:
+                return self._try_append(records, proof, size, asked)
+            except NewSchemas as new:
+                self.schemas.resolve(new.frames)
+                asked |= new.frames
+
+    def _try_append(self, records: DataFrame, proof: Proof, size: int, asked: set[bytes]) -> Committed:
+        """One attempt. NewSchemas: nothing was committed, because what is in the files may be wrong."""
+        logical, writers = with_logical_offsets(records, self.base), self.schemas.known()
+        rows, unknown = with_parsed_columns(logical, self.path, self.source, writers), Observation()
+        if self.source.needs_writer_schemas:
+            rows = rows.observe(unknown, f.count(unknown_frame(writers)).alias("records"))
+
+        def check(names: list[str]) -> None:
+            if self.source.needs_writer_schemas and unknown.get["records"]:
+                new = self.schemas.without_answer(unknown_frames(logical, writers)) - asked
+                if new:
+                    remove_files(self.path, names)
+                    raise NewSchemas(new)
+            self.check_topic()
+
+        with commit_lock(self.path):
+            files = 1 if size <= SMALL_COMMIT else None
+            return append(records.sparkSession, self.path, rows, proof, files=files, check=check)
 
     def check_topic(self) -> None:
         """Before each commit: a topic that was recreated meanwhile starts at 0, and may soon reach our offsets."""
@@ -214,7 +245,8 @@ def open_archive(settings: Settings, bootstrap: str, source: Source, spark: Spar
             "files_taken_out", source=source.name, files=taken, reason="unreadable, and no commit depends on them"
         )
         refuse_damage(source.name, path)
-    create_table(spark, path, source)
+    create_table(spark, path, first_reading(path, source))
+    adopt(path, source)
     with commit_lock(path):
         newest = read_history(path).in_log
         complete_ledger(path, newest)

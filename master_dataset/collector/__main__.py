@@ -27,11 +27,11 @@ def main() -> int:
         settings = load_settings()
         configure_logging(settings.log_level, form=settings.log_format)
         declarations = declared_by(settings)
+        app = create_app(settings, declarations)
     except (InfraError, DeclarationError) as error:
         sys.stderr.write(f"tidemark collector: {error}\n")
         return error.exit_code
     log.info("serving", address=addresses(settings).collector, sources=sorted(declarations.sources))
-    app = create_app(settings, declarations)
     # Events are trees: they are freed without the cycle collector, which would look through every batch several times.
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD, 50, 50)

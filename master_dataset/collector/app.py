@@ -31,6 +31,12 @@ from infra.version import VERSION
 from master_dataset.collector.context import Collector
 from master_dataset.collector.dead_letters import dead_routes
 from master_dataset.collector.direct_events import DirectEvents
+from master_dataset.collector.doors.cloudevents import cloudevents_routes
+from master_dataset.collector.doors.otlp_logs import otlp_log_routes
+from master_dataset.collector.doors.posthog import posthog_routes
+from master_dataset.collector.doors.segment import segment_routes
+from master_dataset.collector.doors.syslog_server import SyslogMetrics, SyslogServer
+from master_dataset.collector.doors.w3c_log import w3c_log_routes
 from master_dataset.collector.events import event_routes, store
 from master_dataset.collector.free_disk import FreeDisk
 from master_dataset.collector.kafka_rest.admin import admin_routes
@@ -38,14 +44,20 @@ from master_dataset.collector.kafka_rest.consume import consuming_routes
 from master_dataset.collector.kafka_rest.consumers import Consumers
 from master_dataset.collector.kafka_rest.fetch import reading_routes
 from master_dataset.collector.kafka_rest.produce import produce_routes
+from master_dataset.collector.kafka_rest.transaction_routes import transaction_routes
+from master_dataset.collector.kafka_rest.transactions import Transactions
+from master_dataset.collector.kafka_rest.v3 import v3_routes
 from master_dataset.collector.limits import Budget, Limits
 from master_dataset.collector.metrics import CollectorMetrics
 from master_dataset.collector.offset_bases import OffsetBases
 from master_dataset.collector.producer import AckedProducer
+from master_dataset.collector.schema_registry.routes import registry_routes
 from master_dataset.collector.topic_cache import TopicCache
+from master_dataset.collector.validators import Validators
 from master_dataset.errors import MasterDatasetError
-from master_dataset.events.envelope import compile_validator
 from master_dataset.kafka.topics import apply_topics, compare_topics, existing_topics, plan_topics
+from master_dataset.registry.registry import Registry
+from master_dataset.registry.topic import SchemasTopic
 from views.declarations import Declarations
 
 RETRY_TOPICS_EVERY_S = 1.0
@@ -79,7 +91,7 @@ def create_app(settings: Settings, declarations: Declarations) -> FastAPI:
         parsing=Threads("parse", PARSING_THREADS),
         fetching=Threads("fetch", MAX_FETCHES),
         metrics=CollectorMetrics(registry, budget, disk),
-        validators={source.name: compile_validator(source) for source in declarations.sources.values()},
+        validators=Validators(settings, declarations.sources.values()),
     )
     consumers = Consumers(
         config,
@@ -87,20 +99,44 @@ def create_app(settings: Settings, declarations: Declarations) -> FastAPI:
         settings.collector_consumer_idle_s,
         settings.collector_max_body_mb * 1_000_000,
     )
+    schemas = Registry(SchemasTopic(config, admin)) if settings.registry_enabled else None
+    transactions = Transactions(
+        config,
+        settings.collector_max_transactions,
+        settings.collector_transaction_timeout_s,
+        settings.collector_ack_timeout_s,
+    )
     has_topics = asyncio.Event()
+    syslog = SyslogServer.of(collector)
+    if syslog is not None:
+        registry.register(SyslogMetrics(lambda: syslog.received, syslog.all_dropped))
 
     @asynccontextmanager
     async def running(_app: FastAPI) -> AsyncIterator[None]:
         collector.producer.start()
         disk.look()  # before the first request
-        jobs = (_create_topics(collector, has_topics), consumers.sweep(), disk.watch(), collector.bases.watch())
+        jobs = [
+            _create_topics(collector, has_topics),
+            consumers.sweep(),
+            transactions.sweep(),
+            disk.watch(),
+            collector.bases.watch(),
+            collector.validators.watch(),
+        ]
+        if schemas is not None:
+            jobs.append(schemas.topic.follow())
         tasks = [asyncio.create_task(job) for job in jobs]
+        if syslog is not None:
+            await syslog.start()
         yield
+        if syslog is not None:
+            await syslog.close()  # what has arrived is stored with the producer
         for task in tasks:
             task.cancel()
         for task in tasks:
             with suppress(asyncio.CancelledError):
                 await task
+        await transactions.close()
         await consumers.close()
         await collector.producer.close()
 
@@ -117,14 +153,24 @@ def create_app(settings: Settings, declarations: Declarations) -> FastAPI:
     install_problems(app)
     for routes in (
         produce_routes(collector),
+        v3_routes(collector),
         event_routes(collector),
+        cloudevents_routes(collector),
+        otlp_log_routes(collector),  # before Segment's /v1/{call}
+        segment_routes(collector),
+        posthog_routes(collector),
+        w3c_log_routes(collector),
         reading_routes(collector),
         consuming_routes(collector, consumers),
+        transaction_routes(collector, transactions, consumers),
         dead_routes(collector),
         admin_routes(collector),
     ):
         app.include_router(routes)
-    add_health(app, lambda: _ready(probe, has_topics, disk), "/healthz")
+    if schemas is not None:
+        for routes in registry_routes(collector, schemas):
+            app.include_router(routes)
+    add_health(app, lambda: _ready(probe, has_topics, disk, schemas, syslog), "/healthz")
     registry.register(KeyMetrics(settings.home))
     add_metrics(app, access, lambda: registry)
     paths = {f"/events/{name}": name for name in declarations.sources}
@@ -154,9 +200,16 @@ async def _create_topics(collector: Collector, done: asyncio.Event) -> None:
         return
 
 
-async def _ready(probe: KafkaAdmin, has_topics: asyncio.Event, disk: FreeDisk) -> dict[str, Any]:
-    """Whether events can be stored: Kafka answers and the declared topics exist. `problems` names disks that ran low:
-    not ready, the collector would be restarted or keep others from starting, and neither makes room.
+async def _ready(
+    probe: KafkaAdmin,
+    has_topics: asyncio.Event,
+    disk: FreeDisk,
+    schemas: Registry | None,
+    syslog: SyslogServer | None,
+) -> dict[str, Any]:
+    """Whether events can be stored: Kafka answers and the declared topics exist. `problems` names disks that ran low,
+    and why there is no registry: not ready, the collector would be restarted or keep others from starting, which helps
+    neither.
     """
     if not has_topics.is_set():
         raise Problem(503, "not-ready", "The declared topics are not created yet.", retry_after_s=1)
@@ -164,7 +217,11 @@ async def _ready(probe: KafkaAdmin, has_topics: asyncio.Event, disk: FreeDisk) -
         await asyncio.to_thread(existing_topics, probe)
     except MasterDatasetError as error:
         raise Problem(503, "not-ready", f"Kafka does not answer. {error}", retry_after_s=1) from None
-    return {"problems": list(disk.low.values())} if disk.low else {}
+    if schemas is not None and schemas.topic.is_starting:
+        raise Problem(503, "not-ready", "The schema registry is still reading its topic.", retry_after_s=1)
+    problems = [*disk.low.values(), *filter(None, [schemas and schemas.topic.problem])]
+    state: dict[str, Any] = {"problems": problems} if problems else {}
+    return state if syslog is None else {**state, "syslog": syslog.status()}
 
 
 def _openapi(app: FastAPI) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from master_dataset.collector.offset_bases import OffsetBases
 from master_dataset.collector.permissions import Permissions
 from master_dataset.collector.producer import AckedProducer
 from master_dataset.collector.topic_cache import TopicCache
+from master_dataset.collector.validators import Validators
 from views.declarations import Declarations
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -44,15 +45,18 @@ class Collector:
     parsing: Threads  # of large bodies
     fetching: Threads
     metrics: CollectorMetrics
-    validators: dict[str, Callable[[Any], None]]
+    validators: Validators
 
-    def allow(self, request: Request, *scopes: str) -> Permissions:
+    def allow(
+        self, request: Request, *scopes: str, authorization: str | None = None, needs_room: bool = True
+    ) -> Permissions:
         """What the request's key may use. Raises a problem unless it has one of the scopes.
 
-        And where events are to be stored, unless there is room for them.
+        And where events are to be stored, unless there is room for them; what ends a transaction, or only looks at it,
+        needs none. `authorization` is used instead of the request's header, for protocols that send a key elsewhere.
         """
-        allowed = Permissions(self.declarations, self.access.check(request, *scopes))
-        if scopes == ("produce",):
+        allowed = Permissions(self.declarations, self.access.check(request, *scopes, authorization=authorization))
+        if needs_room and scopes == ("produce",):
             self.disk.check()
         return allowed
 

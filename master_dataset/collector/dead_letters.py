@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
+from typing import Any
 
 from fastapi import APIRouter
 from starlette.requests import Request
@@ -15,6 +16,7 @@ from infra.rest.responses import json_response
 from master_dataset.collector.context import Collector
 from master_dataset.collector.kafka_rest.requests import DEFAULT_LIMIT, MAX_LIMIT, MAX_OFFSET
 from master_dataset.collector.parameters import query, whole_number
+from master_dataset.dead_letters.later_readings import AlreadyCounts, LaterReadings
 from master_dataset.dead_letters.letters import (
     DeadLetter,
     ValueLeftOut,
@@ -22,9 +24,9 @@ from master_dataset.dead_letters.letters import (
     read_letters,
     replay,
     watermarks,
-    whole,
 )
 from master_dataset.errors import MasterDatasetError
+from master_dataset.table.paths import table_path
 from views.source import Source
 
 
@@ -40,15 +42,14 @@ def dead_routes(collector: Collector) -> APIRouter:
         """
         found = collector.allow(request, "consume").source(source)
         limit = whole_number("limit", query(request).get("limit", DEFAULT_LIMIT), 1, MAX_LIMIT)
-        letters = await collector.fetching.run_now(_newest, collector, found, limit)
-        return json_response([whole(letter) for letter in letters])
+        return json_response(await collector.fetching.run_now(_newest, collector, found, limit))
 
     @routes.get("/{source}/{number}")
     async def one(request: Request, source: str, number: str) -> Response:
         """One invalid record, by its number in the dead-letter topic."""
         found = collector.allow(request, "consume").source(source)
         wanted = whole_number("number", number, 0, MAX_OFFSET)
-        return json_response(whole((await collector.fetching.run_now(_between, collector, found, wanted, wanted))[0]))
+        return json_response(await collector.fetching.run_now(_one, collector, found, wanted))
 
     @routes.post("/{source}/replay")
     async def again(request: Request, source: str) -> Response:
@@ -62,16 +63,27 @@ def dead_routes(collector: Collector) -> APIRouter:
     return routes
 
 
-def _newest(collector: Collector, source: Source, limit: int) -> list[DeadLetter]:
+def _newest(collector: Collector, source: Source, limit: int) -> list[dict[str, Any]]:
     with _as_problem():
-        found: list[DeadLetter] = []
+        readings = _later_readings(collector, source)
+        found: list[dict[str, Any]] = []
         size = 0
         for letter in islice(newest_first(collector.kafka_config, source), limit):
-            found.append(letter)
+            found.append(readings.described(letter))
             size += letter.size
             if size >= collector.limits.body:
                 break
         return found
+
+
+def _one(collector: Collector, source: Source, number: int) -> dict[str, Any]:
+    letters = _between(collector, source, number, number)
+    with _as_problem():
+        return _later_readings(collector, source).described(letters[0])
+
+
+def _later_readings(collector: Collector, source: Source) -> LaterReadings:
+    return LaterReadings(table_path(collector.settings, source.name), source)
 
 
 def _between(collector: Collector, source: Source, first: int, last: int) -> list[DeadLetter]:
@@ -94,6 +106,7 @@ def _between(collector: Collector, source: Source, first: int, last: int) -> lis
 def _replay(collector: Collector, source: Source, first: int, last: int) -> int:
     letters = _between(collector, source, first, last)
     with _as_problem():
+        _later_readings(collector, source).check_replay(letters)
         return replay(collector.kafka_config, source, letters)
 
 
@@ -104,5 +117,7 @@ def _as_problem() -> Iterator[None]:
         yield
     except ValueLeftOut as error:
         raise Problem(409, "value-left-out", str(error)) from None
+    except AlreadyCounts as error:
+        raise Problem(409, "already-counts", str(error)) from None
     except MasterDatasetError as error:
         raise Problem(503, "dead-letters-unavailable", str(error), retry_after_s=2) from None

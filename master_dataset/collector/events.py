@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
@@ -36,6 +36,12 @@ EVENTS = {
             "in": "query",
             "schema": {"type": "boolean", "default": False},
             "description": "Store nothing at all if one of the events is not valid.",
+        },
+        {
+            "name": "key",
+            "in": "query",
+            "schema": {"type": "string"},
+            "description": "The Kafka key of all these events, instead of the one that the source declares.",
         },
         ACKS_PARAMETER,
     ],
@@ -73,24 +79,53 @@ async def store(collector: Collector, source: str, request: Request) -> Response
     """Store the events in a request."""
     declared = collector.allow(request, "produce").source(source)
     check_writable(collector.declarations, declared.topic)
+    check_takes_json(declared)
     parameters = query(request)
     acks, is_atomic = acks_of(parameters), flag("atomic", parameters.get("atomic", ""))
+    key = _given_key(declared, parameters)
     with collector.budget.charge() as charge:
         body = await read_body(request, collector.limits.of_body, charge, collector.parsing)
         content_type = request.headers.get("content-type", "")
         prepared = await beside_loop(
-            collector.parsing, body, _read_and_prepare, collector, declared, body, content_type, charge
+            collector.parsing, body, _read_and_prepare, collector, declared, body, content_type, charge, key
         )
-        return await _store(collector, declared, prepared, acks, is_atomic=is_atomic)
+        results = await send_prepared(collector, declared, prepared, acks, is_atomic=is_atomic)
+        return json_response(results, 207 if any(isinstance(event, InvalidEvent) for event in prepared) else 200)
+
+
+def check_takes_json(source: Source) -> None:
+    """Raise the problem 415 for a source whose records are not JSON: they need a serializer and its schema."""
+    if source.format != "json":
+        raise Problem(
+            415,
+            "other-format",
+            f"The records of source {source.name!r} have the format {source.format!r}, and what is sent here is stored "
+            f"as JSON. Send to another source, or to the Kafka topic {source.topic!r} with a Kafka client and a "
+            "serializer of that format.",
+            format=source.format,
+        )
 
 
 def _read_and_prepare(
-    collector: Collector, source: Source, body: bytes, content_type: str, charge: Charge
+    collector: Collector, source: Source, body: bytes, content_type: str, charge: Charge, key: bytes | None
 ) -> list[PreparedEvent | InvalidEvent]:
     """From bytes to what Kafka gets, in one go: what was parsed is far larger, and lives no longer than this."""
     events, texts = read_events(body, content_type, collector.limits)
     check_batch(len(events), collector.limits, charge)
-    return _prepare(source, collector.validators[source.name], events, texts, collector.limits.event)
+    return prepare_events(collector, source, events, texts, key)
+
+
+def _given_key(source: Source, parameters: dict[str, str]) -> bytes | None:
+    """The Kafka key that the request names for all its events."""
+    if not (key := parameters.get("key")):
+        return None
+    if source.compacted:
+        detail = (
+            f"The topic of source {source.name!r} is compacted: of events with one key Kafka keeps only the last. "
+            "Leave `key` out; then each event is keyed by its id. Nothing was stored."
+        )
+        raise Problem(422, "compacted-topic", detail, where="key")
+    return key.encode()
 
 
 def read_events(body: bytes, content_type: str, limits: Limits) -> tuple[list[Any], Texts]:
@@ -128,16 +163,18 @@ def _read_line(number: int, line: bytes) -> tuple[Any, bytes | None]:
         return InvalidEvent(f"line {number}", f"this cannot be read: {error}"), None
 
 
-def _prepare(
-    source: Source, validate: Callable[[Any], None], events: list[Any], texts: Texts, largest: int
+def prepare_events(
+    collector: Collector, source: Source, events: Sequence[Any], texts: Texts, key: bytes | None = None
 ) -> list[PreparedEvent | InvalidEvent]:
     """Each event as Kafka gets it, or what is wrong with it."""
+    validate, largest = collector.validators[source.name], collector.limits.event
+    source = collector.validators.source(source.name)
     prepared: list[PreparedEvent | InvalidEvent] = []
     for event, text in zip(events, texts, strict=True):
         try:
             if type(event) is not InvalidEvent:
                 validate(event)
-                event = prepare_event(source, event, text=text)
+                event = prepare_event(source, event, key, text=text)
         except InvalidEvent as error:
             event = error
         except ValueError as error:  # as in parse_body
@@ -150,14 +187,15 @@ def _prepare(
     return prepared
 
 
-async def _store(
+async def send_prepared(
     collector: Collector,
     source: Source,
     prepared: list[PreparedEvent | InvalidEvent],
-    acks: Acks,
+    acks: Acks = "all",
     *,
-    is_atomic: bool,
-) -> Response:
+    is_atomic: bool = False,
+) -> list[dict[str, Any]]:
+    """Store the valid events: a result for each event, in order. A problem if none is valid, or Kafka lacks one."""
     topic = source.topic
     valid = [event for event in prepared if isinstance(event, PreparedEvent)]
     collector.metrics.count_invalid(topic, len(prepared) - len(valid))
@@ -192,7 +230,7 @@ async def _store(
         if problem.status == 404:
             collector.topics.forget(topic)
         raise problem
-    return json_response(results, 200 if len(valid) == len(prepared) else 207)
+    return results
 
 
 def _error(invalid: InvalidEvent, index: int) -> dict[str, Any]:

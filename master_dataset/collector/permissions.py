@@ -1,4 +1,4 @@
-"""Which sources and topics a request's key may use: the problem 403 for others, and lists without them."""
+"""Which sources, topics and subjects a request's key may use: the problem 403 for others, and lists without them."""
 
 from __future__ import annotations
 
@@ -41,6 +41,25 @@ class Permissions:
         """Whether the key may use a topic."""
         source = self.declarations.source_of_topic(topic)
         return self.limits.allows_topic(topic, source.name if source else None)
+
+    def allows_subject(self, subject: str) -> bool:
+        """Whether the key may use a subject of the schema registry."""
+        limits = self.limits
+        if limits.subjects is not None or not limits.has_limited_topics:
+            return limits.subjects is None or limits.names_subject(subject)
+        topic, _, part = subject.rpartition("-")
+        return part in ("key", "value") and self.allows_topic(topic)
+
+    def check_subject(self, subject: str) -> None:
+        """Raise the problem 403 for a subject that the key may not use, whether there is such a subject or not."""
+        if self.key is not None and not self.allows_subject(subject):
+            raise not_allowed(self.key, f"the subject {subject[:MAX_SHOWN]!r}", self.limits.describe_subjects())
+
+    def check_all_subjects(self) -> None:
+        """Raise the problem 403 for a key that is limited to some subjects."""
+        if self.key is not None and self.limits.has_limited_subjects:
+            asked = "what counts for all subjects"
+            raise not_allowed(self.key, asked, self.limits.describe_subjects())
 
     def check_topics(self, topics: Iterable[str]) -> None:
         """Raise the problem 403 for a topic that the key may not use, whether there is such a topic or not."""

@@ -6,6 +6,7 @@ Alert notifications, feeds and dead letters are believed because Tidemark alone 
 from __future__ import annotations
 
 from infra.rest.problems import Problem
+from master_dataset.registry.topic import SCHEMAS_TOPIC
 from views.declarations import ALERTS_TOPIC, Declarations
 
 OWN_PREFIX = "tidemark."
@@ -17,11 +18,18 @@ MAX_SHOWN = 260
 
 def check_writable(declarations: Declarations, topic: str) -> None:
     """Raise the problem 403 for a topic that only Kafka or Tidemark itself writes."""
+    if topic == SCHEMAS_TOPIC:
+        raise Problem(
+            403,
+            "reserved-topic",
+            f"The topic {topic!r} is reserved: it holds the registry's schemas. Register them at /schema-registry.",
+            topic=topic,
+        )
     if topic.startswith(KAFKAS_PREFIX):
         raise Problem(
             403, "internal-topic", f"{topic[:MAX_SHOWN]!r} is one of Kafka's own topics; nobody else writes there."
         )
-    holds = _what_it_holds(declarations, topic)
+    holds = what_it_holds(declarations, topic)
     if holds:
         raise Problem(
             403,
@@ -45,7 +53,7 @@ def check_header(name: str, where: str) -> None:
         )
 
 
-def _what_it_holds(declarations: Declarations, topic: str) -> str:
+def what_it_holds(declarations: Declarations, topic: str) -> str:
     """What a reserved topic holds; empty where it is none. The topic of a declared source is none, whatever its name.
 
     Topics of sources and feeds that are no longer declared, or not yet, are recognized by their names.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
-from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
+from decimal import Decimal
 from typing import Any
 
 from master_dataset.errors import InvalidEvent
 from master_dataset.events.strict_json import dump_json
+from views.constants import exact_decimal
 from views.field_types import INTEGER_BITS, Field, FieldType
 from views.source import Source
 
@@ -24,7 +25,8 @@ TIMESTAMP = re.compile(
     r"(?:Z|[+-](?:(?:0[0-9]|1[0-7]):[0-5][0-9]|18:00))?"
 )
 
-_UNROUNDED = Context(prec=MAX_PREC, Emin=MIN_EMIN, Emax=MAX_EMAX)
+_DECIMAL_TEXT = re.compile(r"-?[0-9]{1,76}(?:\.[0-9]{1,76})?")
+"""As answers write decimals."""
 
 Check = Callable[[Any], None]
 """Raises InvalidEvent, with a path inside the value, unless the value is of the type. Never sees None."""
@@ -32,10 +34,8 @@ Check = Callable[[Any], None]
 
 def explaining_check(source: Source) -> Check:
     """Raises InvalidEvent, with path and reason, unless a parsed value is an event of this source."""
-    checks = {field.name: check_of(field.type) for field in source.schema}
-    checks[source.id_field] = _check_id
-    checks[source.time_field] = _check_event_time
-    check_fields = _check_named(tuple(checks.items()))
+    roles = {source.id_field: _check_id, source.time_field: _check_event_time}
+    check_fields = _check_fields(source.schema, roles)
 
     def check(event: object) -> None:
         if type(event) is not dict:
@@ -64,14 +64,22 @@ def check_of(type_: FieldType) -> Check:
     return SCALAR_CHECKS[type_.kind]
 
 
-def _check_named(checks: tuple[tuple[str, Check], ...]) -> Check:
-    """Check the declared fields of a dict; unknown ones may be anything."""
+def _check_fields(fields: tuple[Field, ...], roles: Mapping[str, Check] | None = None) -> Check:
+    """Check the declared fields of a dict, under all their names; unknown ones may be anything."""
+    special = roles or {}
+    checks = [(name, special.get(field.name) or check_of(field.type)) for field in fields for name in field.names]
+    required = [field for field in fields if field.is_required]
 
     def check(value: dict[str, Any]) -> None:
         for name, check_field in checks:
             found = value.get(name)
             if found is not None:
                 _check_under(name, check_field, found)
+        for field in required:
+            present = [name for name in field.names if name in value]
+            is_there = any(value[name] is not None for name in present)
+            if not is_there and (present or field.default is None):
+                raise InvalidEvent(field.name, "it is required, and it is absent or null")
 
     return check
 
@@ -85,7 +93,7 @@ def _check_under(name: str, check: Check, value: object) -> None:
 
 
 def _check_struct(fields: tuple[Field, ...]) -> Check:
-    check_fields = _check_named(tuple((field.name, check_of(field.type)) for field in fields))
+    check_fields = _check_fields(fields)
 
     def check(value: object) -> None:
         if type(value) is not dict:
@@ -155,10 +163,9 @@ def _check_float(value: Any) -> None:
 
 def _check_decimal(precision: int, scale: int) -> Check:
     def check(value: Any) -> None:
-        _check_double(value)
-        number = Decimal(repr(value) if type(value) is float else value).normalize(_UNROUNDED)
-        digits, exponent = len(number.as_tuple().digits), int(number.as_tuple().exponent)
-        if number and (-exponent > scale or digits + exponent > precision - scale):
+        if type(value) is not str or not _DECIMAL_TEXT.fullmatch(value):
+            _check_double(value)
+        if exact_decimal(Decimal(repr(value) if type(value) is float else value), precision, scale) is None:
             raise _wrong(f"a decimal({precision},{scale})", value)
 
     return check

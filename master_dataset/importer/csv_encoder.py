@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 import orjson
 
 from master_dataset.errors import InvalidEvent
-from master_dataset.events.envelope import MAX_NAME_CHARACTERS, PreparedEvent, compile_validator
+from master_dataset.events.envelope import MAX_NAME_CHARACTERS, PreparedEvent, compile_validator, event_key
 from master_dataset.events.strict_json import dump_decimal
 from master_dataset.importer.values import Convert
-from views.field_types import FieldType
+from views.field_types import FieldType, with_names
 from views.source import Source
 
 MAX_CELLS = 1 << 14
@@ -60,6 +60,8 @@ class CsvEncoder:
         self._groups = groups
         paths = [None if each is None else each.path for each in columns]
         self._id_column = paths.index((source.id_field,)) if (source.id_field,) in paths else -1
+        found = [paths.index((name,)) for name in source.key_names if (name,) in paths]
+        self._keys = [(index, _Members(_key_encoding(columns[index]))) for index in found]
         self._id_head = f"{orjson.dumps(source.id_field).decode()}:"
 
     def encode(self, cells: list[str], event_id: str) -> PreparedEvent | None:
@@ -83,14 +85,19 @@ class CsvEncoder:
         value = f"{{{','.join(filter(None, members))}}}".encode()
         if len(value) > MAX_NAME_CHARACTERS:  # a name may be too long
             return None
-        return PreparedEvent(event_id.encode(), value, event_id)
+        key = next((keys[cells[index]] for index, keys in self._keys if cells[index]), None)
+        return PreparedEvent(event_key(key, event_id), value, event_id)
 
 
 def encoder_of(source: Source, columns: Sequence[Column | None]) -> CsvEncoder | None:
     """The encoder of a header; None if the members of an event would come in another order than the reader's.
 
+    It judges cells one by one. Whether a required field is there, only the reader's validator says.
+
     The reader puts a struct where the first of its cells is that is not empty. So its columns have to be neighbours.
     """
+    if any(field.is_required for _, field in with_names(source.schema)):
+        return None
     groups: list[_Group] = []
     for index, column in enumerate(columns):
         if column is None or len(column.path) == 1:
@@ -143,6 +150,13 @@ def _encoding(column: Column, source: Source) -> Callable[[str], str]:
         except (InvalidEvent, ValueError):
             raise _Uncertain from None
         return orjson.dumps(member, dump_decimal)[1:-1].decode()
+
+    return encode
+
+
+def _key_encoding(column: Column | None) -> Callable[[str], str]:
+    def encode(cell: str) -> str:
+        return cell if column is None else str(column.convert(cell))
 
     return encode
 

@@ -130,10 +130,10 @@ def field_paths(source: Source) -> list[str]:
 
 def _paths(fields: tuple[Field, ...], above: str = "") -> Iterator[tuple[str, FieldType]]:
     for field in fields:
-        path = f"{above}{field.name}"
-        yield path, field.type
-        if field.type.kind == "struct":
-            yield from _paths(field.type.fields, f"{path}.")
+        for name in field.names:
+            yield f"{above}{name}", field.type
+            if field.type.kind == "struct":
+                yield from _paths(field.type.fields, f"{above}{name}.")
 
 
 def _put(event: dict[str, Any], path: tuple[str, ...], value: Any) -> None:

@@ -21,6 +21,11 @@ NAMED = ", ".join(format_ for format_ in ImportFormat if format_ is not ImportFo
 
 def make_reader(source: Source, options: Options, head: bytes, name: str) -> FormatReader:
     """The reader for a file that begins with `head`."""
+    if source.format != "json":
+        raise UnusableInput(
+            f"The records of source {source.name!r} have the format {source.format!r}, and an import writes JSON. Send "
+            f"them to the topic {source.topic!r} with a Kafka client and a serializer of that format."
+        )
     format_ = options.format if options.format is not ImportFormat.AUTO else detect_format(source, head, name)
     match format_:
         case ImportFormat.NDJSON:

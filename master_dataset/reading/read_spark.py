@@ -8,18 +8,33 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from master_dataset.cut import Cut, ranges
-from master_dataset.table.append import columns_ddl
+from master_dataset.table.append import KAFKA_COLUMNS, RECORD_DDL, columns_ddl
 from master_dataset.table.coverage import files_from
 from master_dataset.table.history import History
+from master_dataset.table.readings import is_of_first_reading
+from views.on_spark.events import with_event
 from views.source import Source
 
 COLUMNS = ("partition", "offset", "event_id", "event_time", "invalid", "event")
 
 
-def records_between(spark: SparkSession, table: Path, start: Cut, end: Cut) -> DataFrame:
-    """The records at or above the cut `start` and below the cut `end`, invalid ones too."""
-    rows = spark.read.format("delta").load(str(table)).select(*COLUMNS)
-    return rows.where(between(start, end))
+def records_between(
+    spark: SparkSession, table: Path, source: Source, start: Cut, end: Cut, more: tuple[str, ...] = ()
+) -> DataFrame:
+    """The records at or above the cut `start` and below the cut `end`, invalid ones too, as the source reads them.
+
+    The parsed columns of a table are those of its first reading. For any other, records are read from their bytes.
+    `more` names further columns.
+    """
+    rows = spark.read.format("delta").load(str(table)).where(between(start, end))
+    if not is_of_first_reading(table, source):
+        rows = _read_again(rows, source)
+    return rows.select(*COLUMNS, *more)
+
+
+def count_records(spark: SparkSession, table: Path, start: Cut, end: Cut) -> int:
+    """How many records there are, however they are read."""
+    return spark.read.format("delta").load(str(table)).where(between(start, end)).count()
 
 
 def records_of_files(spark: SparkSession, history: History, source: Source, start: Cut, end: Cut) -> DataFrame:
@@ -27,8 +42,15 @@ def records_of_files(spark: SparkSession, history: History, source: Source, star
     paths = [str(history.table / file) for file in files_from(history, start)]
     if not paths:
         return empty_records(spark, source)
-    rows = spark.read.schema(columns_ddl(source)).parquet(*paths).select(*COLUMNS)
-    return rows.where(between(start, end))
+    if is_of_first_reading(history.table, source):
+        rows = spark.read.schema(columns_ddl(source)).parquet(*paths).where(between(start, end))
+    else:
+        rows = _read_again(spark.read.schema(RECORD_DDL).parquet(*paths).where(between(start, end)), source)
+    return rows.select(*COLUMNS)
+
+
+def _read_again(rows: DataFrame, source: Source) -> DataFrame:
+    return with_event(rows.select(*KAFKA_COLUMNS), source, reasons=False)
 
 
 def empty_records(spark: SparkSession, source: Source) -> DataFrame:

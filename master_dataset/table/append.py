@@ -6,9 +6,10 @@ be in the same transaction as the rows, and the rows must be on the disk before 
 
 from __future__ import annotations
 
+import json
 import os
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -25,11 +26,12 @@ from infra.lease import LeaseHeld, PosixLeases, parse_holder
 from infra.locks import hold, holder_of_lock
 from master_dataset.errors import MasterDatasetError
 from master_dataset.table.delta_log import commit_file, remember_newest
-from master_dataset.table.fields import check_fields
+from master_dataset.table.fields import RULES, check_fields
 from master_dataset.table.ledger import append_to_ledger
 from master_dataset.table.paths import own_folder
 from master_dataset.table.proofs import Kind, Proof
 from views.field_types import FieldType
+from views.reading import rules_of
 from views.source import Source
 
 if TYPE_CHECKING:
@@ -65,11 +67,14 @@ class TableBusy(MasterDatasetError):
 def columns_ddl(source: Source) -> str:
     """The table's columns, as Spark DDL. The first ones carry the statistics that reads by offset or time skip by."""
     event = FieldType("struct", fields=source.schema).ddl()
-    return (
-        "partition int, offset bigint, timestamp timestamp, event_time timestamp, event_id string, invalid string, "
-        "topic string, timestampType int, key binary, headers array<struct<key:string,value:binary>>, "
-        f"value binary, event {event}"
-    )
+    return f"{RECORD_DDL}, event {event}"
+
+
+RECORD_DDL = (
+    "partition int, offset bigint, timestamp timestamp, event_time timestamp, event_id string, invalid string, "
+    "topic string, timestampType int, key binary, headers array<struct<key:string,value:binary>>, value binary"
+)
+"""All columns but the event itself, as Spark DDL: those of every source."""
 
 
 def content_hash(*columns: str) -> Column:
@@ -109,19 +114,20 @@ def create_table(spark: SparkSession, path: Path, source: Source) -> None:
         if first.parent.is_dir() and not any(first.parent.iterdir()):
             first.parent.rmdir()  # left by a crash; Delta would take the empty folder for a table it cannot read
         builder = DeltaTable.createIfNotExists(spark).location(str(path)).addColumns(declared)
-        for name, value in PROPERTIES.items():
+        rules = rules_of(source.schema)
+        for name, value in {**PROPERTIES, **({RULES: json.dumps(rules)} if rules else {})}.items():
             builder = builder.property(name, value)
         builder.execute()
         sync_file(first)
         for folder in (first.parent, path, path.parent):
             sync_folder(folder)
         return
+    check_fields(path, source)
     found = spark.read.format("delta").load(str(path)).schema
     if found.simpleString() != declared.simpleString():
-        check_fields(path, source)
         raise MasterDatasetError(
-            f"The table {str(path)!r} has the columns {found.simpleString()}, but source {source.name!r} declares "
-            f"{declared.simpleString()}. Fields of a source cannot change yet: declare a source of another name."
+            f"The table {str(path)!r} has the columns {found.simpleString()}; they should be those of source "
+            f"{source.name!r}: {declared.simpleString()}. Restore the table from a backup."
         )
     _set_properties(spark, path)
 
@@ -241,8 +247,15 @@ def _remove_empty_files(path: Path, since_ns: int) -> None:
     """
     for file in path.glob("*.parquet"):
         if file.stat().st_mtime_ns >= since_ns and pq.read_metadata(file).num_rows == 0:
-            file.unlink()
-            file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+            remove_files(path, [file.name])
+
+
+def remove_files(path: Path, names: Iterable[str]) -> None:
+    """Remove data files that no commit names, with Hadoop's checksums."""
+    for name in names:
+        file = path / name
+        file.unlink(missing_ok=True)
+        file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
 
 
 def _files_named(transaction: JavaObject, names: Collection[str]) -> list[JavaObject]:

@@ -7,26 +7,31 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from infra.settings import Settings
 from master_dataset.errors import MasterDatasetError
-from master_dataset.table.paths import table_path
 from views.field_types import Field
+from views.reading import rules_of
 from views.source import Source
 
 SQL_NAMES = {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint"}
 """Types that Delta's schemas and DDL name differently."""
 MAX_NAMED = 5
+RULES = "tidemark.fields"
+"""The property of a table that has what its source's fields say beyond names and types, if that is anything."""
+RULE_NAMES = {"required": "NOT NULL", "default": "DEFAULT", "aliases": "aliases"}
+
+
+OTHERWISE = "Undo the change, or declare a source with another name and topic that has the new fields."
 
 
 class SourceChanged(MasterDatasetError):
     """The declared fields of a source are not those of its master table."""
 
-    def __init__(self, source: str, changes: list[str]) -> None:
+    def __init__(self, source: str, changes: list[str], next_version: int | None = None) -> None:
         more = [f"{len(changes) - MAX_NAMED} more"] if len(changes) > MAX_NAMED else []
         super().__init__(
             f"Source {source!r} was changed: its fields are not those of its master table. "
-            f"{'; '.join([*changes[:MAX_NAMED], *more])}. Fields of a source cannot change yet. Undo the change, or "
-            "declare a source with another name and topic that has the new fields."
+            f"{'; '.join([*changes[:MAX_NAMED], *more])}. "
+            + (f"Declare it with version={next_version}, or undo the change." if next_version else OTHERWISE)
         )
         self.source, self.changes = source, changes
 
@@ -38,18 +43,15 @@ def check_fields(table: Path, source: Source) -> None:
         return
     declared = dict(_declared(source.schema))
     if list(declared.items()) != list(stored.items()):
-        raise SourceChanged(source.name, _changes(stored, declared))
+        raise SourceChanged(source.name, _changes(stored, declared), next_version=source.version + 1)
+    if changes := list(_changed_rules(stored_rules(table), rules_of(source.schema))):
+        raise SourceChanged(source.name, changes, next_version=source.version + 1)
 
 
-def changed_sources(settings: Settings, sources: Iterable[Source]) -> dict[str, str]:
-    """The sources that declare other fields than their tables have, each with what differs and what to do."""
-    found = {}
-    for source in sources:
-        try:
-            check_fields(table_path(settings, source.name), source)
-        except SourceChanged as error:
-            found[source.name] = str(error)
-    return found
+def columns_of(table: Path) -> str | None:
+    """The fields of a table's events as DDL; None where there is no table, or a log that cannot be read."""
+    columns = _event_columns(table)
+    return None if columns is None else ", ".join(f"`{each['name']}` {_ddl(each['type'])}" for each in columns)
 
 
 def stored_fields(table: Path) -> dict[str, str] | None:
@@ -57,47 +59,59 @@ def stored_fields(table: Path) -> dict[str, str] | None:
 
     None where there is no table, or a log that cannot be read: the checks of the table say so.
     """
-    text = _schema_text(table / "_delta_log")
-    if text is None:
+    columns = _event_columns(table)
+    return None if columns is None else dict(_stored(columns))
+
+
+def _event_columns(table: Path) -> list[dict[str, Any]] | None:
+    metadata = _metadata(table / "_delta_log")
+    if metadata is None:
         return None
     try:
-        columns = {column["name"]: column["type"] for column in json.loads(text)["fields"]}
-        return dict(_stored(columns["event"]["fields"]))
+        columns = {column["name"]: column["type"] for column in json.loads(metadata["schemaString"])["fields"]}
+        return list(columns["event"]["fields"])
     except (ValueError, KeyError, TypeError):
         return None
 
 
-def _schema_text(log: Path) -> str | None:
-    """Of the newest commit that has one. A checkpoint has what the commits before it said: those are not read."""
-    begin, schema = -1, None
+def stored_rules(table: Path) -> dict[str, dict[str, Any]]:
+    """By path: what the fields of a table say beyond names and types."""
+    metadata = _metadata(table / "_delta_log") or {}
+    text = dict(metadata.get("configuration") or {}).get(RULES)
+    return dict(json.loads(text)) if text else {}
+
+
+def _metadata(log: Path) -> dict[str, Any] | None:
+    """Of the newest commit that has it. A checkpoint has what the commits before it said: those are not read."""
+    begin, found = -1, None
     for checkpoint in sorted(log.glob("*.checkpoint*.parquet"), reverse=True):
-        if (schema := _in_checkpoint(checkpoint)) is not None:
+        if (found := _in_checkpoint(checkpoint)) is not None:
             begin = int(checkpoint.name[:20])
             break
     commits = {int(path.stem): path for path in log.glob("*.json") if path.stem.isdecimal()}
     for version in sorted((version for version in commits if version > begin), reverse=True):
-        if (text := _in_commit(commits[version])) is not None:
-            return text
-    return schema
+        if (newer := _in_commit(commits[version])) is not None:
+            return newer
+    return found
 
 
-def _in_checkpoint(checkpoint: Path) -> str | None:
+def _in_checkpoint(checkpoint: Path) -> dict[str, Any] | None:
     import pyarrow.parquet as pq
 
     try:
-        found = pq.ParquetFile(checkpoint).read(columns=["metaData.schemaString"]).column("metaData").to_pylist()
+        found = pq.ParquetFile(checkpoint).read(columns=["metaData"]).column("metaData").to_pylist()
     except (OSError, ValueError, KeyError):  # a torn one
         return None
-    return next((str(action["schemaString"]) for action in found if action and action["schemaString"]), None)
+    return next((dict(action) for action in found if action and action["schemaString"]), None)
 
 
-def _in_commit(commit: Path) -> str | None:
+def _in_commit(commit: Path) -> dict[str, Any] | None:
     try:
         text = commit.read_bytes()
         if b'"metaData"' not in text:  # most have rows only
             return None
         actions = map(json.loads, text.splitlines())
-        return next((str(action["metaData"]["schemaString"]) for action in actions if "metaData" in action), None)
+        return next((dict(action["metaData"]) for action in actions if "metaData" in action), None)
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -140,3 +154,21 @@ def _changes(stored: Mapping[str, str], declared: Mapping[str, str]) -> list[str
     gone = [f"{name!r} ({kind}) is no longer declared" for name, kind in stored.items() if name not in declared]
     new = [f"{name!r} ({kind}) is not in the table" for name, kind in declared.items() if name not in stored]
     return [*retyped, *gone, *new] or ["they stand in another order"]
+
+
+def _changed_rules(stored: Mapping[str, Any], declared: Mapping[str, Any]) -> Iterable[str]:
+    for path in sorted(stored.keys() | declared.keys()):
+        before, now = stored.get(path, {}), declared.get(path, {})
+        for rule in sorted(before.keys() | now.keys()):
+            if before.get(rule) != now.get(rule):
+                yield f"{path!r} has {_rule(rule, before)} in the table and {_rule(rule, now)} in the declaration"
+
+
+def _rule(name: str, rules: Mapping[str, Any]) -> str:
+    match name, rules.get(name):
+        case _, None:
+            return f"no {RULE_NAMES.get(name, name)}"
+        case "required", _:
+            return "NOT NULL"
+        case _, value:
+            return f"the {RULE_NAMES.get(name, name)} {value!r}"

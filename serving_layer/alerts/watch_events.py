@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from datetime import UTC, date, datetime
-from decimal import Context, Decimal
+from datetime import UTC, datetime
 from typing import Any
 
 import orjson
@@ -14,14 +12,12 @@ from master_dataset.errors import InvalidEvent
 from master_dataset.events.envelope import parse_json
 from master_dataset.events.strict_json import dump_decimal
 from serving_layer.alerts.notifications import iso
-from views.field_types import Field, FieldType
+from views.reading import typed_event
 from views.source import Source
 from views.watch import Watch
 
 MAX_EVENT_BYTES = 16_384
 """A larger event is pushed without its content."""
-DECIMALS = Context(prec=76)
-"""Room for every decimal(38, ...); Python's default has 28 digits."""
 
 
 def read_event(
@@ -37,7 +33,7 @@ def read_event(
         validate(event)
     except InvalidEvent:
         return None
-    row = _struct(source.schema, event)
+    row = typed_event(source.schema, event)
     if row.get(source.id_field) is None:
         row[source.id_field] = f"{message.topic()}/{message.partition()}/{int(message.offset() or 0) + base}"
     if row.get(source.time_field) is None:
@@ -63,30 +59,3 @@ def match_json(
         "too_large": is_large,
     }
     return orjson.dumps(shown, dump_decimal)
-
-
-def _struct(fields: Iterable[Field], value: dict[str, Any]) -> dict[str, Any]:
-    return {each.name: _typed(each.type, value.get(each.name)) for each in fields}
-
-
-def _typed(kind: FieldType, value: Any) -> Any:
-    """A valid JSON value as Spark has it."""
-    if value is None:
-        return None
-    match kind.kind:
-        case "struct":
-            return _struct(kind.fields, value)
-        case "array" if kind.element:
-            return [_typed(kind.element, each) for each in value]
-        case "map" if kind.element:
-            return {key: _typed(kind.element, each) for key, each in value.items()}
-        case "double" | "float":
-            return float(value)
-        case "decimal":
-            return Decimal(str(value)).quantize(Decimal(1).scaleb(-kind.scale), context=DECIMALS)
-        case "timestamp":
-            at = datetime.fromisoformat(value)
-            return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
-        case "date":
-            return date.fromisoformat(value)
-    return value

@@ -25,6 +25,7 @@ from master_dataset.archiver.status import status_file
 from master_dataset.cut import cut_to_json
 from serving_layer.engine import QueryEngine
 from serving_layer.rest.context import Serving
+from serving_layer.rest.source_schema import schema_of
 from serving_layer.rest.views import freshness
 from views.view import View
 
@@ -62,7 +63,7 @@ class SourceDescriptions:
         return {"sources": [self._summary(name) for name in names], "services": services(self._settings)}
 
     def details(self, name: str, views: list[View]) -> dict[str, Any]:
-        """One source: its freshness, its generations and its newest runs."""
+        """One source: its freshness, its schema, its generations and its newest runs. `views`: at least one of it."""
         seen, folder, status = (
             {view.name for view in views},
             self._engine.folder(name),
@@ -72,6 +73,7 @@ class SourceDescriptions:
         return {
             **self._summary(name),
             "views": sorted(seen),
+            "schema": schema_of(views[0].source, sorted(views, key=lambda view: view.name)),
             "pinned": _pinned(folder),
             "failures": _failures(folder),
             "speed": None

@@ -10,15 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from master_dataset.cut import Cut
-from master_dataset.reading.read import RecordFilter, read_records
+from master_dataset.reading.read import RecordFilter
+from master_dataset.reading.read_again import read_valid_events
 from serving_layer.query.model import Filter, Query
 from serving_layer.readers.selection import Period
 from views import in_memory, states
 from views.equality import is_near
 from views.in_memory import Event, Group, Key
+from views.source import Source
 
 OFF = "off_by_at_most"
-COLUMNS = ["partition", "offset", "event_id", "event_time", "event"]
 Recomputed = dict[tuple[Period, Key], dict[str, Any]]
 """(Period, values of `by`) -> answers."""
 Cells = dict[tuple[Period, Key], dict[str, Any]]
@@ -71,13 +72,12 @@ def _is_ranking(ours: Sequence[dict[str, Any]], theirs: Sequence[dict[str, Any]]
     return all(each["count"] <= other.get(each["value"], max(last, most)) + each.get(OFF, 0) + most for each in ours)
 
 
-def events_below(table: Path, cut: Cut, start: Cut | None = None) -> Iterator[Event]:
+def events_below(table: Path, source: Source, cut: Cut, start: Cut | None = None) -> Iterator[Event]:
     """The valid events of a master table below a cut, and at or above `start`, duplicates included."""
     if not any(cut.values()):
         return
-    for batch in read_records(table, RecordFilter(start=start or {}, end=cut), COLUMNS):
-        for row in batch.to_pylist(maps_as_pydicts="strict"):
-            yield Event(row["partition"], row["offset"], row["event_id"], row["event_time"], row["event"])
+    for row in read_valid_events(table, source, RecordFilter(start=start or {}, end=cut)):
+        yield Event(row["partition"], row["offset"], row["event_id"], row["event_time"], row["event"])
 
 
 def _passes(wanted: Filter, value: Any) -> bool:

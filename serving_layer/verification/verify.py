@@ -115,9 +115,9 @@ def _speed_view(settings: Settings, speed_views: SpeedViews, folder: BatchFolder
 def _folded(settings: Settings, view: View, start: Cut, end: Cut) -> dict[GroupLocation, bytes]:
     """What the events in [start, end) add to a view: those whose id is not below `start` already."""
     table = table_path(settings, view.source.name)
-    counted = in_memory.counted(events_below(table, end, start))
+    counted = in_memory.counted(events_below(table, view.source, end, start))
     folder = BatchFolder.of(settings, view.source.name)
-    known = set(ids_below(folder, table, start, [event.event_id for event in counted]))
+    known = set(ids_below(folder, table, view.source, start, [event.event_id for event in counted]))
     groups = in_memory.fold(view, [event for event in counted if event.event_id not in known])
     packed = {
         Group(view.hash, micros // MICROS, pack_key(key)): pack(view.algebras, state)
@@ -212,7 +212,7 @@ def _in_parts(settings: Settings, source: Source, cut: Cut, report: Callable[[st
     for part in range(parts):
         report(f"recomputing {source.name} from {count:,} events, part {part + 1} of {parts}")
         table = table_path(settings, source.name)
-        chosen = [each for each in events_below(table, cut) if crc32(each.event_id.encode()) % parts == part]
+        chosen = [each for each in events_below(table, source, cut) if crc32(each.event_id.encode()) % parts == part]
         ids = {event.event_id for event in chosen}
         yield in_memory.counted(chosen, removed_ids(BatchFolder.of(settings, source.name), table, ids))
 

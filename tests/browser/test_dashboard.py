@@ -455,6 +455,7 @@ PAGES = {
     "latency": (LATENCY, ".chart .band"),
     "ranking": ("/#/views/top_pages", ".lists .value"),
     "lambda": ("/#/lambda", ".strip"),
+    "sources": ("/#/sources?source=web", "section[aria-label=Fields] tbody tr"),
     "explore": ("/#/explore?view=page_hits&grain=1h&fill=zero&explain=true", ".tab-panel table"),
     "alerts": ("/#/alerts", "h1"),
     "api": ("/#/api/query_page_hits", ".operation[open] .members"),

@@ -7,11 +7,12 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from infra.rest.access_keys import remove_key
@@ -108,8 +109,11 @@ def test_what_happens_is_pushed_to_those_who_may_see_it(served: Served, journal:
 
     def follow(into: list[Any], auth: tuple[str, str] | None) -> None:
         more: dict[str, Any] = {} if auth is None else {"auth": auth}
-        with served.client.stream("GET", "/alerts/live", timeout=None, **more) as answer:
-            for line in answer.iter_lines():
+        with (
+            suppress(httpx.TransportError),
+            served.client.stream("GET", "/alerts/live", timeout=None, **more) as answer,
+        ):
+            for line in answer.iter_lines():  # until the server ends
                 if line.startswith("retry:"):
                     connected.release()
                 if line.startswith("event:"):
@@ -118,8 +122,9 @@ def test_what_happens_is_pushed_to_those_who_may_see_it(served: Served, journal:
                     into.append(json.loads(line.removeprefix("data: ")))
 
     hits = served.key("hits", ["query"], ["page_hits"])
-    for into, auth in ((mine, None), (others, hits)):
-        threading.Thread(target=follow, args=(into, auth), daemon=True).start()
+    followers = [threading.Thread(target=follow, args=given, daemon=True) for given in ((mine, None), (others, hits))]
+    for follower in followers:
+        follower.start()
     assert connected.acquire(timeout=30)
     assert connected.acquire(timeout=30)
     wait_until("the channel to have begun", lambda: len(mine) > 1 or commit(journal, FIRED))
@@ -127,6 +132,8 @@ def test_what_happens_is_pushed_to_those_who_may_see_it(served: Served, journal:
     assert (mine[1]["id"], mine[1]["state"], mine[1]["muted"]) == ("slow_page-1-0", "firing", False)
     assert others == []
     served.stop()
+    for follower in followers:
+        follower.join(60)
 
 
 def pushed_after(served: Served, last: str, count: int) -> list[tuple[str, str, Any]]:

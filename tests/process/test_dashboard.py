@@ -254,6 +254,23 @@ def test_sources_are_told_to_those_who_may_see_a_view_of_them(served: Served) ->
     assert (unlimited.status_code, unlimited.json()["type"]) == (404, "urn:tidemark:problem:unknown-source")
 
 
+def test_schema_of_a_source_names_the_views_that_use_a_field_and_that_the_key_may_see(served: Served) -> None:
+    with httpx.Client(base_url=served.address, auth=served.key("few", ["query"], ["page_hits"])) as client:
+        schema = client.get("/sources/web").json()["schema"]
+    fields = {each["path"]: each for each in schema["fields"]}
+    assert (schema["topic"], schema["format"], schema["id_field"], schema["key_field"]) == (
+        "web",
+        "json",
+        "event_id",
+        "event_id",
+    )
+    assert fields["event_id"]["type"] == "string"
+    everything = served.client.get("/sources/web").json()["schema"]
+    users = {each["path"]: each["views"] for each in everything["fields"]}
+    assert fields["properties.url"]["views"] == ["page_hits"]
+    assert {"page_hits"} < set(users["properties.url"]) < set(users["properties"])
+
+
 def test_run_that_is_under_way_is_told_and_not_disturbed(served: Served) -> None:
     folder = BatchFolder(served.home / "batch" / "web")
     with lease(folder, "batch run of web"):

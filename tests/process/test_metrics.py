@@ -33,6 +33,7 @@ from infra.stack.ports import LOOPBACK, is_free
 from infra.stack.service import Service, State
 from infra.version import VERSION
 from master_dataset.archiver import metrics as archiver_metrics
+from master_dataset.collector.doors.syslog_server import SyslogMetrics
 from master_dataset.collector.free_disk import FreeDisk
 from master_dataset.collector.limits import Budget
 from master_dataset.collector.metrics import CollectorMetrics
@@ -231,6 +232,7 @@ def test_page_about_metrics_names_those_that_there_are_and_no_others(tmp_path: P
     }
     own = CollectorRegistry()
     CollectorMetrics(own, Budget(1), NO_DISK)
+    own.register(SyslogMetrics(dict, dict))
     own.register(SupervisorMetrics([]))
     own.register(KeyMetrics(tmp_path))
     ServingMetrics(dict, own)

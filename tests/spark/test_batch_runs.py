@@ -492,10 +492,12 @@ def test_few_events_and_many_are_searched_for_duplicates_alike(shop: Shop, monke
     ids, found = shop.folder.ids, {}
     for run, max_events in ((10, 0), (20, duplicates_in_memory.MAX_EVENTS)):
         monkeypatch.setattr(duplicates_in_memory, "MAX_EVENTS", max_events)
-        one = duplicates.find_duplicates(shop.spark, shop.table, {}, middle, ids, run)
+        one = duplicates.find_duplicates(shop.spark, shop.table, shop.source, {}, middle, ids, run)
         known = (f"{run:08}",), one.records - one.invalid
-        two = duplicates.find_duplicates(shop.spark, shop.table, middle, shop.cut, ids, run + 1, *known)
-        lost = duplicates.find_duplicates(shop.spark, shop.table, middle, shop.cut, ids, run + 2, known[0], 7)
+        two = duplicates.find_duplicates(shop.spark, shop.table, shop.source, middle, shop.cut, ids, run + 1, *known)
+        lost = duplicates.find_duplicates(
+            shop.spark, shop.table, shop.source, middle, shop.cut, ids, run + 2, known[0], 7
+        )
         found[run] = [
             (
                 each.records, each.invalid, each.duplicates, each.why_all,
@@ -531,7 +533,9 @@ def check_many_continued_runs(shop: Shop) -> None:
     cuts = [{event.partition: event.offset + 1 for event in shop.events[:end]} for end in ends]
     ids, names, total = shop.folder.ids, (), 0
     for run, (start, end) in enumerate(itertools.pairwise(cuts), start=1):
-        found = duplicates.find_duplicates(shop.spark, shop.table, start, end, ids, run, names, ends[run - 1])
+        found = duplicates.find_duplicates(
+            shop.spark, shop.table, shop.source, start, end, ids, run, names, ends[run - 1]
+        )
         assert (found.records, found.duplicates, found.why_all) == (ends[run] - ends[run - 1], run - 1, "")
         names, total = (*names, f"{run:08}"), total + found.duplicates
         if len(names) > most:
@@ -813,6 +817,22 @@ def test_a_changed_source_and_one_that_the_archiver_refuses_are_named_at_once(sh
     with pytest.raises(BatchError, match=r"does not archive it, .* The topic was made again"):
         snapshot.wait_for(ahead, 300, quiet)
     assert snapshot.wait_for(Opening("open", shop.cut), 300, quiet) == shop.cut, "what is there is enough"
+
+
+def test_another_version_of_the_source_is_computed_from_all_records(shop: Shop) -> None:
+    """Without a speed layer it is an ordinary run, which goes on from nothing; also where only the version is new."""
+    shop.archive(made(shop, 40, 16), poison=3)
+    shop.run()
+    path = Path(str(shop.settings.views_dir)) / "shop.py"
+    path.write_text(path.read_text().replace("cents int", "cents bigint").replace('"shop",', '"shop", version=2,'))
+    _, shop.views = shop.declared()
+    second = shop.run()
+    assert (second.base_run, {data.kind for data in second.views}) == (None, {"full"})
+    shop.check()
+    shop.archive(made(shop, 20, 17))
+    third = shop.run()
+    assert third.base_run == second.run
+    shop.check()
 
 
 def test_an_empty_master_and_an_older_backup_of_it_are_named(shop: Shop) -> None:

@@ -374,7 +374,7 @@ class HandOff(RuleBasedStateMachine):
         if run.entry is None:
             self.append(run, more)
         else:
-            generations.publish(self.speed_views, run.opening, run.entry)
+            generations.publish(self.speed_views, self.folder, run.opening, run.entry)
             self.runs.remove(run)
 
     def run_ends(self, which: int, more: More = (0, 0)) -> None:

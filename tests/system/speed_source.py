@@ -218,7 +218,11 @@ class SpeedPlace:
             for place, event in enumerate([*(record.event for record in records), *again]):
                 if place < poison:
                     produce(None, POISON[place % len(POISON)], partition=place % 3)
-                produce(event, encode(event.fields).encode(), partition=event.partition)
+                produce(event, self.value_of(event), partition=event.partition)
+
+    def value_of(self, event: Event) -> bytes:
+        """What a producer sends for an event."""
+        return encode(event.fields).encode()
 
     @contextmanager
     def producing(self) -> Iterator[Callable[..., None]]:

@@ -86,7 +86,7 @@ def test_a_writer_that_is_behind_is_overtaken_by_one_run(source: Source) -> None
     source.watch.begin("web", Action.OVERTAKE)
     assert source.seen() == [], "one at a time"
     assert source.watch.status("web")["action"] == "overtake"
-    publish(source.views, Opening("overtake", {}), source.append(1, END))
+    publish(source.views, source.folder, Opening("overtake", {}), source.append(1, END))
     source.views.runs.withdraw()
     source.seen()
     assert not source.views.reader.is_overtaken(), "it has been overtaken: it waits no longer"
@@ -112,7 +112,7 @@ def test_a_writer_waits_only_for_a_run_that_overtakes_it(
     source: Source, kafka_end: Callable[[], Cut], is_pinned: bool, mode: str
 ) -> None:
     source.append(1, {})
-    publish(source.views, Opening("overtake", {}), publish_log.last(source.folder))
+    publish(source.views, source.folder, Opening("overtake", {}), publish_log.last(source.folder))
     if is_pinned:
         publish_log.serve(source.folder, 1)
     source.seen()

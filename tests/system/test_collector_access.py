@@ -7,7 +7,7 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from infra.rest.access_keys import add_key, remove_key, rotate_key
+from infra.rest.access_keys import SCOPES, add_key, remove_key, rotate_key
 from tests.conftest import Stack
 
 pytestmark = pytest.mark.usefixtures("collector_alone")
@@ -17,6 +17,26 @@ ROUTES = [
     ("GET", "/produce/web", {"produce"}),
     ("GET", "/produce/nosuch/hello", {"produce"}),
     ("POST", "/events/nosuch", {"produce"}),
+    ("POST", "/cloudevents/nosuch", {"produce"}),
+    ("POST", "/v1/batch", {"produce"}),
+    ("POST", "/segment/nosuch/v1/track", {"produce"}),
+    ("POST", "/otlp/nosuch/v1/logs", {"produce"}),
+    ("POST", "/logs/w3c/nosuch", {"produce"}),
+    ("POST", "/batch/", {"produce"}),
+    ("POST", "/capture", {"produce"}),
+    ("POST", "/e/", {"produce"}),
+    ("POST", "/i/v0/e/", {"produce"}),
+    ("POST", "/flags/", {"produce"}),
+    ("POST", "/decide", {"produce"}),
+    ("POST", "/posthog/nosuch/batch/", {"produce"}),
+    ("GET", "/v3/clusters", {"produce", "consume", "admin"}),
+    ("GET", "/v3/clusters/nosuch", {"produce", "consume", "admin"}),
+    ("POST", "/v3/clusters/nosuch/topics/web/records", {"produce"}),
+    ("POST", "/transactions?timeout=0", {"produce"}),
+    ("GET", "/transactions/nosuch", {"produce"}),
+    ("POST", "/transactions/nosuch/produce/web", {"produce"}),
+    ("POST", "/transactions/nosuch/offsets", set()),  # produce and consume together
+    ("POST", "/transactions/nosuch/commit", {"produce"}),
     ("GET", "/fetch", {"consume"}),
     ("GET", "/consume/g/i/nosuch", {"consume"}),
     ("POST", "/commit/g/nosuch", {"consume"}),
@@ -34,16 +54,15 @@ ROUTES = [
     ("DELETE", "/admin/topics/nosuch", {"admin"}),
     ("GET", "/admin/groups", {"admin", "consume"}),
     ("DELETE", "/admin/groups/nosuch", {"admin"}),
+    ("GET", "/schema-registry/subjects", {"schema:read", "schema:write", "admin"}),
+    ("PUT", "/schema-registry/config/nosuch", {"schema:write", "admin"}),
     ("GET", "/metrics", {"metrics", "admin"}),
 ]
 
 
 @pytest.fixture(scope="module")
 def secrets(stack: Stack) -> dict[str, str]:
-    return {
-        scope: add_key(stack.settings.home, f"only-{scope}", [scope])
-        for scope in ("produce", "consume", "query", "metrics", "admin")
-    }
+    return {scope: add_key(stack.settings.home, f"only-{scope.replace(':', '-')}", [scope]) for scope in SCOPES}
 
 
 @pytest.mark.parametrize(("method", "path", "scopes"), ROUTES)

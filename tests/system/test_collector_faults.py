@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -119,3 +120,36 @@ def test_the_number_of_consumer_instances_is_bounded(client: httpx.Client) -> No
     client.get("/delete-consumer/g/one")
     assert client.get("/consume/g/two/web?timeout=0").status_code == 200
     client.get("/delete-consumer/g/two")
+
+
+def test_a_transaction_that_a_killed_collector_left_open_is_ended_by_its_name(
+    victim: Stack, client: httpx.Client
+) -> None:
+    """Whoever begins again under the name does not wait for Kafka's time limit, and nobody sees what was left."""
+    wait_until("the collector to work", lambda: recovered(client))
+    topic = f"tx-{uuid.uuid4().hex[:8]}"
+    assert client.post("/admin/topics", json={"name": topic, "partitions": 1}).status_code == 201
+
+    def begin() -> str | None:
+        answer = client.post("/transactions", json={"name": "worker"})
+        assert answer.status_code in (201, 503), answer.text  # Kafka may take its time to end what was left open
+        return f"/transactions/{answer.json()['transaction']}" if answer.status_code == 201 else None
+
+    def put(value: str) -> str:
+        path = str(wait_until("a transaction to begin", begin, BACK_S))
+        assert client.post(f"{path}/produce/{topic}", json={"value": value}).status_code == 200
+        return path
+
+    left = put("left open")
+    os.kill(victim.service("collector")["pid"], signal.SIGKILL)
+
+    def is_back() -> bool:
+        with suppress(httpx.TransportError):
+            return recovered(client)
+        return False
+
+    wait_until("the collector to be back", is_back, BACK_S)
+    assert client.get(left).status_code == 404
+    assert client.post(f"{put('kept')}/commit").status_code == 200
+    at = {"topic": topic, "partition": 0, "offset": 0, "timeout": 20_000}
+    assert [record["value"] for record in client.get("/fetch", params=at).json()] == ["kept"]

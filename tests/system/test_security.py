@@ -81,12 +81,35 @@ OPEN_SERVING = {*OPEN, "/", "/docs", "/dashboard/{path:path}", "/session"}
 """The dashboard's files are the same for everybody; to sign in is to prove a key."""
 OPEN_COLLECTOR = {*OPEN, "/openapi.json"}
 """The collector's description names no source and no topic."""
+READING_SCHEMAS, WRITING_SCHEMAS = {"schema:read", "schema:write", "admin"}, {"schema:write", "admin"}
 ALLOWED: dict[str, dict[str, set[str]]] = {
     "collector": {
         "/produce": {"produce"},
         "/produce/{topic}": {"produce"},
         "/produce/{topic}/{message:path}": {"produce"},
         "/events/{source}": {"produce"},
+        "/cloudevents/{source}": {"produce"},
+        "/v1/{call}": {"produce"},
+        "/segment/{source}/v1/{call}": {"produce"},
+        "/v1/logs": {"produce"},
+        "/otlp/{source}/v1/logs": {"produce"},
+        "/logs/w3c/{source}": {"produce"},
+        **{
+            f"{prefix}{path}{end}": {"produce"}
+            for prefix in ("", "/posthog/{source}")
+            for path in ("/batch", "/capture", "/e", "/i/v0/e", "/flags", "/decide")
+            for end in ("", "/")
+        },
+        "/v3/clusters": {"produce", "consume", "admin"},
+        "/v3/clusters/{cluster_id}": {"produce", "consume", "admin"},
+        "/v3/clusters/{cluster_id}/topics/{topic}/records": {"produce"},
+        "/transactions": {"produce"},
+        "/transactions/{transaction}": {"produce"},
+        "/transactions/{transaction}/produce": {"produce"},
+        "/transactions/{transaction}/produce/{topic}": {"produce"},
+        "/transactions/{transaction}/offsets": set(),  # produce and consume together
+        "/transactions/{transaction}/commit": {"produce"},
+        "/transactions/{transaction}/abort": {"produce"},
         "/fetch": {"consume"},
         "/offsets/{at}": {"consume"},
         "/consume/{group}/{instance}": {"consume"},
@@ -104,6 +127,41 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
         "/admin/groups": {"admin", "consume"},
         "/admin/groups/{group}": {"admin"},
         "GET /admin/groups/{group}": {"admin", "consume"},
+        "/schema-registry": READING_SCHEMAS,
+        "/schema-registry/": READING_SCHEMAS,
+        "/schema-registry/contexts": READING_SCHEMAS,
+        "/schema-registry/schemas/types": READING_SCHEMAS,
+        "/schema-registry/schemas": READING_SCHEMAS,
+        "/schema-registry/schemas/ids/{id}": READING_SCHEMAS,
+        "/schema-registry/schemas/ids/{id}/schema": READING_SCHEMAS,
+        "/schema-registry/schemas/ids/{id}/subjects": READING_SCHEMAS,
+        "/schema-registry/schemas/ids/{id}/versions": READING_SCHEMAS,
+        "/schema-registry/schemas/guids/{guid}": READING_SCHEMAS,
+        "/schema-registry/schemas/guids/{guid}/ids": READING_SCHEMAS,
+        "/schema-registry/subjects": READING_SCHEMAS,
+        "/schema-registry/subjects/{subject}": READING_SCHEMAS,
+        "/schema-registry/subjects/{subject}/versions": READING_SCHEMAS,
+        "/schema-registry/subjects/{subject}/versions/{version}": READING_SCHEMAS,
+        "/schema-registry/subjects/{subject}/versions/{version}/schema": READING_SCHEMAS,
+        "/schema-registry/subjects/{subject}/versions/{version}/referencedby": READING_SCHEMAS,
+        "/schema-registry/compatibility/subjects/{subject}/versions": READING_SCHEMAS,
+        "/schema-registry/compatibility/subjects/{subject}/versions/{version}": READING_SCHEMAS,
+        "/schema-registry/config": READING_SCHEMAS,
+        "/schema-registry/config/{subject}": READING_SCHEMAS,
+        "/schema-registry/mode": READING_SCHEMAS,
+        "/schema-registry/mode/{subject}": READING_SCHEMAS,
+        "/schema-registry/{rest:path}": READING_SCHEMAS,
+        "DELETE /schema-registry/subjects/{subject}": WRITING_SCHEMAS,
+        "POST /schema-registry/subjects/{subject}/versions": WRITING_SCHEMAS,
+        "DELETE /schema-registry/subjects/{subject}/versions/{version}": WRITING_SCHEMAS,
+        "PUT /schema-registry/config": WRITING_SCHEMAS,
+        "DELETE /schema-registry/config": WRITING_SCHEMAS,
+        "PUT /schema-registry/config/{subject}": WRITING_SCHEMAS,
+        "DELETE /schema-registry/config/{subject}": WRITING_SCHEMAS,
+        "PUT /schema-registry/mode": WRITING_SCHEMAS,
+        "DELETE /schema-registry/mode": WRITING_SCHEMAS,
+        "PUT /schema-registry/mode/{subject}": WRITING_SCHEMAS,
+        "DELETE /schema-registry/mode/{subject}": WRITING_SCHEMAS,
         "/metrics": {"metrics", "admin"},
     },
     "serving": {
@@ -222,7 +280,7 @@ def is_served(stack: Stack) -> bool:
 
 @pytest.fixture(scope="module")
 def secrets(attacked: Stack) -> dict[str, str]:
-    return {scope: add_key(attacked.settings.home, f"only-{scope}", [scope]) for scope in SCOPES}
+    return {scope: add_key(attacked.settings.home, f"only-{scope.replace(':', '-')}", [scope]) for scope in SCOPES}
 
 
 @pytest.fixture(scope="module")
@@ -706,7 +764,7 @@ def _forged(chance: random.Random, cursor: str) -> str:
 def _of(method: str, template: str, names: tuple[str, ...] = READING) -> Maker:
     def make(chance: random.Random) -> Request:
         path = re.sub(r"{\w+}", lambda _found: _odd(chance) or "x", template)
-        body = _body(chance) if method in ("POST", "PATCH") else None
+        body = _body(chance) if method in ("POST", "PATCH", "PUT") else None
         return method, f"{path}?{_query(chance, names)}", body, _headers(chance)
 
     return make
@@ -789,7 +847,35 @@ def _several(chance: random.Random) -> Request:
     return "POST", "/query", _dumps({"questions": asked} if chance.random() < 0.9 else asked[0]), {}
 
 
+POSTHOG = tuple(
+    f"{path}{end}" for path in ("/batch", "/capture", "/e", "/i/v0/e", "/flags", "/decide") for end in ("", "/")
+)
+DOORS = (
+    "/v1/logs", "/v1/batch", "/v1/{x}", "/segment/{s}/v1/{x}", "/otlp/{s}/v1/logs", "/logs/w3c/web", "/logs/w3c/{s}",
+    "/segment/web/v1/track", "/posthog/web/batch/", "/cloudevents/web", "/cloudevents/{s}",
+)  # fmt: skip
+OF_DOORS = ("application/json", "application/x-protobuf", "application/cloudevents+json",
+            "application/cloudevents-batch+json", "text/plain")  # fmt: skip
+
+
+def _by_door(path: str) -> Maker:
+    """With the Content-Types and the headers of other protocols; now and then with a key in the body."""
+
+    def make(chance: random.Random) -> Request:
+        method, path_, body, headers = _of("POST", path, ("origin", "id_scope"))(chance)
+        headers = {**headers, "Content-Type": chance.choice(OF_DOORS)}
+        if chance.random() < 0.3:
+            headers |= {f"ce-{name}": chance.choice(["1.0", "%ff", "x", '"'])
+                        for name in ("specversion", "id", "source", "type", "x")}  # fmt: skip
+        if chance.random() < 0.2:
+            body = _dumps({chance.choice(["api_key", "writeKey", "token"]): chance.choice(TEXTS), "batch": [{}]})
+        return method, path_, body, headers
+
+    return make
+
+
 GROUPS: dict[str, list[Maker]] = {
+    "collector doors": [_by_door(path) for path in (*DOORS, *POSTHOG, *(f"/posthog/{{s}}{path}" for path in POSTHOG))],
     "collector produce": [
         _of("POST", "/produce"), _of("GET", "/produce"), _of("POST", "/produce/{t}"), _of("GET", "/produce/{t}"),
         _of("GET", "/produce/{t}/{v}"), _forging,
@@ -804,11 +890,42 @@ GROUPS: dict[str, list[Maker]] = {
         _of("GET", "/committed/{g}/{i}"), _of("POST", "/committed/{g}/{i}"), _of("GET", "/delete-consumer/{g}/{i}"),
         _of("POST", "/delete-consumer/{g}/{i}"), _of("DELETE", "/delete-consumer/{g}/{i}"), _of("GET", "/consumers"),
     ],
+    "collector rest proxy": [
+        _of("GET", "/v3/clusters"), _of("GET", "/v3/clusters/{c}"), _of("POST", "/v3/clusters/{c}/topics/{t}/records"),
+    ],
+    "collector transactions": [
+        _of("POST", "/transactions"), _of("GET", "/transactions/{x}"), _of("POST", "/transactions/{x}/produce"),
+        _of("POST", "/transactions/{x}/produce/{t}"), _of("POST", "/transactions/{x}/offsets"),
+        _of("POST", "/transactions/{x}/commit"), _of("POST", "/transactions/{x}/abort"),
+    ],
     "collector dead letters": [_of("GET", "/dead/{s}"), _of("GET", "/dead/web/{n}"), _of("POST", "/dead/{s}/replay")],
     "collector admin": [
         _of("GET", "/admin/topics/{t}"), _of("POST", "/admin/topics"), _of("PATCH", "/admin/topics/nosuch{t}"),
         _of("DELETE", "/admin/topics/nosuch{t}"), _of("GET", "/admin/groups/{g}"), _of("GET", "/topics"),
         _of("DELETE", "/admin/groups/nosuch{g}"), _of("GET", "/admin/groups"),
+    ],
+    "collector schemas": [
+        _of("GET", "/schema-registry"), _of("GET", "/schema-registry/"), _of("GET", "/schema-registry/contexts"),
+        _of("GET", "/schema-registry/schemas/types"), _of("GET", "/schema-registry/schemas"),
+        _of("GET", "/schema-registry/schemas/ids/{i}"), _of("GET", "/schema-registry/schemas/ids/{i}/schema"),
+        _of("GET", "/schema-registry/schemas/ids/{i}/subjects"),
+        _of("GET", "/schema-registry/schemas/ids/{i}/versions"), _of("GET", "/schema-registry/schemas/guids/{g}"),
+        _of("GET", "/schema-registry/schemas/guids/{g}/ids"), _of("GET", "/schema-registry/subjects"),
+        _of("GET", "/schema-registry/subjects/{s}/versions"),
+        _of("GET", "/schema-registry/subjects/{s}/versions/{v}"),
+        _of("GET", "/schema-registry/subjects/{s}/versions/{v}/schema"),
+        _of("GET", "/schema-registry/subjects/{s}/versions/{v}/referencedby"), _of("GET", "/schema-registry/config"),
+        _of("GET", "/schema-registry/config/{s}"), _of("GET", "/schema-registry/mode"),
+        _of("GET", "/schema-registry/mode/{s}"), _of("GET", "/schema-registry/{x}"),
+        _of("POST", "/schema-registry/subjects/{s}"), _of("POST", "/schema-registry/subjects/{s}/versions"),
+        _of("POST", "/schema-registry/compatibility/subjects/{s}/versions"),
+        _of("POST", "/schema-registry/compatibility/subjects/{s}/versions/{v}"), _of("POST", "/schema-registry/{x}"),
+        _of("PUT", "/schema-registry/config"), _of("PUT", "/schema-registry/config/{s}"),
+        _of("PUT", "/schema-registry/mode/{s}"), _of("PUT", "/schema-registry/mode"),
+        _of("PUT", "/schema-registry/{x}"), _of("DELETE", "/schema-registry/subjects/{s}"),
+        _of("DELETE", "/schema-registry/subjects/{s}/versions/{v}"), _of("DELETE", "/schema-registry/config"),
+        _of("DELETE", "/schema-registry/config/{s}"), _of("DELETE", "/schema-registry/mode"),
+        _of("DELETE", "/schema-registry/mode/{s}"), _of("DELETE", "/schema-registry/{x}"),
     ],
     "collector description": [
         _of("GET", "/openapi.json"), _of("GET", "/metrics"), _of("GET", "/health"), _of("GET", "/healthz"),

@@ -58,7 +58,7 @@ def test_generations_of_runs_that_failed_go_when_a_later_run_is_published(
     assert runs(speed_views) == [0, 1, 2, 3], "readers of run 0 need them all"
     opening = open_cut(speed_views, 4, CATALOG.values())
     entry = publish_log.append(folder, Entry(4, opening.cut, CATALOG, 1.0))
-    publish(speed_views, opening, entry)
+    publish(speed_views, folder, opening, entry)
     open_cut(speed_views, 5, CATALOG.values())  # the next run is at work
     clean_up(speed_views, folder, grace_s=0)
     clean_up(speed_views, folder, grace_s=0)

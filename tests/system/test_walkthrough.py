@@ -27,6 +27,7 @@ ENOUGH_S = 240
 PAGES = (
     "README.md",
     "docs/collector.md",
+    "docs/doors.md",
     "docs/serving.md",
     "docs/alerts.md",
     "docs/import.md",
@@ -50,6 +51,7 @@ NOT_RUN = {
     "make soak": "takes hours",
     "tidemark up": "the stack runs already, and this does not return",
     "TIDEMARK_EXAMPLES=web,logs tidemark up": "as above",
+    "TIDEMARK_EXAMPLES=web,cloudevents,segment,posthog,otel_logs,syslog tidemark up": "as above",
     "TIDEMARK_EXAMPLES=all tidemark up": "as above",
     "TIDEMARK_WITH_EXAMPLES=false tidemark up": "as above",
     "tidemark batch run --full": "takes as long as the run before it, which was a full one too: it was the first",

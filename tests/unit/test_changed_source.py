@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from infra.settings import load_settings
-from master_dataset.table.fields import SourceChanged, changed_sources, check_fields, stored_fields
+from master_dataset.table.fields import SourceChanged, check_fields, stored_fields
 from master_dataset.table.paths import table_path
+from master_dataset.table.readings import changed_sources
 from views.source import Source
 
 FIELDS = (
@@ -78,8 +80,42 @@ def test_change_is_named_in_a_few_words(table: Path, before: str, after: str, sa
     text = str(found.value)
     assert said in text
     assert text.startswith("Source 'shop' was changed: its fields are not those of its master table. ")
-    assert "Undo the change, or declare a source with another name" in text
+    assert "Declare it with version=2, or undo the change." in text
     assert len(text) < 400
+
+
+RULES = {"n": {"required": True, "default": 0}, "at.place": {"aliases": ["spot"]}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "aliases", "stored", "said"),
+    [
+        ("n int not null", {}, {}, "'n' has no NOT NULL in the table and NOT NULL in the declaration"),
+        ("n int default 5", {}, {}, "'n' has no DEFAULT in the table and the DEFAULT 5 in the declaration"),
+        ("n int", {"n": ("m",)}, {}, "'n' has no aliases in the table and the aliases ['m'] in the declaration"),
+        ("n int not null default 0", {"at.place": ("spot",)}, RULES, ""),
+        (
+            "n int not null default 1",
+            {"at.place": ("spot",)},
+            RULES,
+            "'n' has the DEFAULT 0 in the table and the",
+        ),
+        ("n int", {}, RULES, "'at.place' has the aliases ['spot'] in the table and no aliases in the declaration"),
+    ],
+)
+def test_how_a_field_is_read_cannot_change_either(
+    table: Path, fields: str, aliases: dict[str, tuple[str, ...]], stored: dict[str, Any], said: str
+) -> None:
+    if stored:
+        metadata = {"schemaString": json.dumps(SCHEMA), "configuration": {"tidemark.fields": json.dumps(stored)}}
+        (table / "_delta_log" / f"{2:020}.json").write_text(json.dumps({"metaData": metadata}))
+    declared = Source("shop", fields=(FIELDS + NESTED).replace("n int", fields), aliases=aliases)
+    if said:
+        with pytest.raises(SourceChanged) as found:
+            check_fields(table, declared)
+        assert said in str(found.value)
+    else:
+        check_fields(table, declared)
 
 
 def test_many_changes_are_not_all_listed(table: Path, tmp_path: Path) -> None:
@@ -95,10 +131,14 @@ def test_fields_are_found_in_a_checkpoint_when_the_first_commit_is_gone(table: P
     log = table / "_delta_log"
     (log / f"{0:020}.json").unlink()
     assert stored_fields(table) is None
-    rows = [None, {"id": "x", "schemaString": json.dumps(SCHEMA)}]
-    kind = pa.struct([("id", pa.string()), ("schemaString", pa.string())])
+    rules = [("tidemark.fields", json.dumps({"n": {"required": True}}))]
+    rows = [None, {"id": "x", "schemaString": json.dumps(SCHEMA), "configuration": rules}]
+    kind = pa.struct(
+        [("id", pa.string()), ("schemaString", pa.string()), ("configuration", pa.map_(pa.string(), pa.string()))]
+    )
     pq.write_table(pa.table({"metaData": pa.array(rows, kind)}), log / f"{1:020}.checkpoint.parquet")
     (log / f"{2:020}.checkpoint.parquet").write_bytes(b"torn")
-    check_fields(table, source())
-    with pytest.raises(SourceChanged):
-        check_fields(table, source(FIELDS + "x int"))
+    check_fields(table, source((FIELDS + NESTED).replace("n int", "n int not null")))
+    for other in (source(), source(FIELDS + "x int")):
+        with pytest.raises(SourceChanged):
+            check_fields(table, other)

@@ -7,22 +7,31 @@ import json
 import threading
 from collections import Counter
 from contextlib import suppress
+from dataclasses import fields
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import orjson
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from starlette.requests import Request
 
+from infra.rest.access import Access
+from infra.rest.access_keys import add_key, remove_key
 from infra.rest.problems import Problem
+from infra.settings import load_settings
 from infra.threads import Threads
 from master_dataset.collector.bodies import LARGE_BODY, beside_loop, check_density, parse_body, parse_within
+from master_dataset.collector.context import Collector
 from master_dataset.collector.events import read_events
 from master_dataset.collector.kafka_rest.consumers import Consumers, Instance
 from master_dataset.collector.kafka_rest.fetch import gather
+from master_dataset.collector.kafka_rest.v3 import _replies
 from master_dataset.collector.limits import Budget, Limits
 from master_dataset.collector.producer import _reason, _refused_alone
 from master_dataset.errors import InvalidEvent
+from views.declarations import load_declarations
 
 # ---- bodies ------------------------------------------------------------------
 
@@ -334,3 +343,30 @@ def test_a_record_that_is_refused_in_a_batch_gets_the_text_that_it_gets_alone() 
         error and (error.code(), error.str()) for error in alone
     ]
     assert [error is None for error in found] == [True, False, True, True, False]
+
+
+# ---- REST Proxy v3 -----------------------------------------------------------
+
+
+def test_a_stream_whose_key_is_removed_ends_before_the_next_record(tmp_path: Path) -> None:
+    settings = load_settings(home=tmp_path, kafka_bootstrap="127.0.0.1:1")
+    secret = add_key(tmp_path, "app", ["produce"], topics=["orders"])
+    parts: dict[str, Any] = {
+        "declarations": load_declarations(None), "access": Access(settings), "limits": LIMITS, "budget": Budget(10**6),
+    }  # fmt: skip
+    collector = Collector(**{each.name: parts.get(each.name) for each in fields(Collector)})
+    sent = iter([True, True, False])
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b'{"value": 5}', "more_body": next(sent)}
+
+    headers = [(b"authorization", f"Bearer {secret}".encode())]
+    request = Request({"type": "http", "method": "POST", "headers": headers}, receive)
+
+    async def ask() -> list[int]:
+        replies = _replies(collector, request, "c", "orders")
+        codes = [orjson.loads(await anext(replies))["error_code"]]  # the record is wrong, and the stream goes on
+        remove_key(tmp_path, "app")
+        return codes + [orjson.loads(line)["error_code"] async for line in replies]
+
+    assert asyncio.run(ask()) == [422, 401]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
 from datetime import UTC
 
 import pytest
@@ -40,19 +41,23 @@ TYPICAL = {
 }
 
 
-def reader_of(header: list[str], delimiter: str = ",") -> CsvReader:
-    reader = CsvReader(trips, UTC, delimiter, ignore_unknown=True)
+KEYED = {name: replace(trips, key_field=name) for name in ("", "event_id", "carrier", "seats")}
+KEYED["alias"] = replace(KEYED["carrier"], aliases={"carrier": ("airline", "line")})
+
+
+def reader_of(header: list[str], delimiter: str = ",", source: Source = trips) -> CsvReader:
+    reader = CsvReader(source, UTC, delimiter, ignore_unknown=True)
     assert not reader.is_event(delimiter.join(header).encode())
     return reader
 
 
-def slowly(reader: CsvReader, raw: bytes) -> PreparedEvent | InvalidEvent:
+def slowly(reader: CsvReader, raw: bytes, source: Source = trips) -> PreparedEvent | InvalidEvent:
     try:
         event = reader.read(raw)
-        compile_validator(trips)(event)
+        compile_validator(source)(event)
         if event.get("event_id") is None:
             event["event_id"] = LINE_ID
-        return prepare_event(trips, event)
+        return prepare_event(source, event)
     except InvalidEvent as error:
         return error
 
@@ -64,8 +69,8 @@ def quickly(reader: CsvReader, raw: bytes) -> PreparedEvent | InvalidEvent | Non
         return error
 
 
-def check_same(reader: CsvReader, raw: bytes) -> None:
-    expected, found = slowly(reader, raw), quickly(reader, raw)
+def check_same(reader: CsvReader, raw: bytes, source: Source = trips) -> None:
+    expected, found = slowly(reader, raw, source), quickly(reader, raw)
     if isinstance(found, InvalidEvent):
         assert str(found) == str(expected)
     elif found is not None:
@@ -80,18 +85,28 @@ cells = st.one_of(
     st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0\r\n"), max_size=8),
 )
 columns = st.lists(
-    st.sampled_from([*TYPICAL, "plane", "legs", "crew.pilot.name", "unknown"]), min_size=1, max_size=14, unique=True
+    st.sampled_from([*TYPICAL, "airline", "line", "plane", "legs", "crew.pilot.name", "unknown"]),
+    min_size=1,
+    max_size=14,
+    unique=True,
 )
 
 
-@given(columns.filter(lambda names: names != ["unknown"]), st.data(), st.sampled_from([",", ";"]))
-def test_quick_record_is_the_slow_one_or_left_to_it(names: list[str], data: st.DataObject, delimiter: str) -> None:
-    reader = reader_of(names, delimiter)
+@given(
+    columns.filter(lambda names: names != ["unknown"]),
+    st.data(),
+    st.sampled_from([",", ";"]),
+    st.sampled_from([*KEYED.values()]),
+)
+def test_quick_record_is_the_slow_one_or_left_to_it(
+    names: list[str], data: st.DataObject, delimiter: str, source: Source
+) -> None:
+    reader = reader_of(names, delimiter, source)
     for _ in range(3):
         row = data.draw(st.lists(cells, min_size=max(1, len(names) - 1), max_size=len(names) + 1))
         written = io.StringIO()
         csv.writer(written, delimiter=delimiter).writerow(row)
-        check_same(reader, written.getvalue().removesuffix("\r\n").encode())
+        check_same(reader, written.getvalue().removesuffix("\r\n").encode(), source)
 
 
 @given(st.text(st.sampled_from('ab,"\r ;\\\x85ü')))
@@ -119,6 +134,28 @@ def test_typical_record_takes_the_quick_way() -> None:
     assert isinstance(expected, PreparedEvent)
     assert b'"plane":{"tail":"N14228","engines":2,"built":"1999-12-31"}' in expected.value
     assert quickly(reader, raw) == quickly(reader, raw) == expected
+
+
+@pytest.mark.parametrize(
+    ("key_field", "key"), [("", b"a1"), ("event_id", b"a1"), ("carrier", b"UA"), ("seats", b"149")]
+)
+def test_quick_record_has_the_key_that_the_source_names(key_field: str, key: bytes) -> None:
+    source = KEYED[key_field]
+    reader = reader_of([*TYPICAL], source=source)
+    raw = ",".join(TYPICAL.values()).encode()
+    found = quickly(reader, raw)
+    assert isinstance(found, PreparedEvent)
+    assert (found, found.key) == (slowly(reader, raw, source), key)
+
+
+@pytest.mark.parametrize(("row", "key"), [("a1,UA,AA", b"AA"), ("a1,UA,", b"UA"), ("a1,,AA", b"AA"), ("a1,,", b"a1")])
+def test_quick_record_has_its_key_under_whatever_name_it_comes(row: str, key: bytes) -> None:
+    """The airline comes before the line, in whatever order the columns are."""
+    source = KEYED["alias"]
+    reader = reader_of(["event_id", "line", "airline"], source=source)
+    found = quickly(reader, row.encode())
+    assert isinstance(found, PreparedEvent)
+    assert (found, found.key) == (slowly(reader, row.encode(), source), key)
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,7 @@ def test_a_folder_is_read_again_each_time(tmp_path: Path) -> None:
         ("web", ["web"]),
         ("logs", ["logs"]),
         (" web , cards,", ["cards", "web"]),
-        ("all", ["ads", "cards", "logs", "sensors", "web"]),
+        ("all", ["ads", "cards", "cloudevents", "logs", "otel_logs", "posthog", "segment", "sensors", "syslog", "web"]),
         ("", []),
     ],
 )
@@ -149,8 +149,8 @@ def test_an_example_that_is_not_there_is_refused_with_those_that_are() -> None:
     with pytest.raises(DeclarationError) as refused:
         load_declarations(examples="web,log")
     assert str(refused.value) == (
-        "examples names 'log', which is not a source of the catalog. There are: ads, cards, logs, sensors, web; "
-        "or 'all'."
+        "examples names 'log', which is not a source of the catalog. There are: ads, cards, cloudevents, logs, "
+        "otel_logs, posthog, segment, sensors, syslog, web; or 'all'."
     )
 
 

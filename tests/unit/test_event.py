@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import string
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -19,6 +21,7 @@ from hypothesis import strategies as st
 from master_dataset.events.envelope import InvalidEvent, compile_validator, new_event_id, parse_json, prepare_event
 from master_dataset.events.strict_json import dump_json, parse_list_with_texts, parse_with_text
 from tests.tiers import times
+from views.reading import typed_event
 from views.source import Source
 
 ALL_TYPES = Source(
@@ -241,6 +244,10 @@ GOOD = [
     {"n": -0.01},
     {"n": 1e2},
     {"n": 0},
+    {"n": "0"},
+    {"n": "-12.30"},
+    {"n": "999.990"},
+    {"big": "12345678901234567890.000000000000000001"},
     {"day": "2024-02-29", "at": "0001-01-01T00:00:00"},
     {"at": "2026-01-01T00:00:00.123456-18:00"},
     {"event_time": "1970-01-01T00:00:00Z"},
@@ -269,7 +276,8 @@ BAD = [
     ({"d": True}, "d", "number"),
     ({"n": 1000}, "n", "decimal(5,2)"),
     ({"n": 0.001}, "n", "decimal(5,2)"),
-    ({"n": "1.00"}, "n", "number"),
+    *(({"n": text}, "n", "number") for text in ("", " 1", "+1", "1,5", "1e2", "1.", ".5", "x", "１", "1" * 77, "NaN")),
+    *(({"n": text}, "n", "decimal(5,2)") for text in ("1000", "0.001")),
     ({"big": Decimal("1.1234567890123456789")}, "big", "decimal(38,18)"),
     ({"day": "2026-02-30"}, "day", "date"),
     ({"day": "20260101"}, "day", "date"),
@@ -312,6 +320,34 @@ def test_invalid_events_are_refused_with_path_and_reason(event: Any, where: str,
         validate(event)
     assert refused.value.where == where
     assert reason in refused.value.reason
+
+
+@pytest.mark.parametrize(
+    ("number", "reason"),
+    [
+        ("1e10000000", "infinity"),
+        ('"1e10000000"', "number"),
+        ('"1e-10000000"', "number"),
+        ('"' + "1" * 100_000 + '"', "number"),
+        ("1e-10000000", "decimal(5,2)"),
+        ("-1.5E-999999999999", "decimal(5,2)"),
+        ("9" * 900 + "e-10000000", "decimal(5,2)"),
+        ("0e-10000000", ""),
+        ("0.00E+10000000", ""),
+        ("1e-0000000002", ""),
+    ],
+)
+def test_a_decimal_with_a_huge_exponent_is_judged_by_its_value(number: str, reason: str) -> None:
+    """None of them is written out: the longest would be a million megabytes of digits."""
+    data = f'{{"n": {number}, "s": "71e12345"}}'.encode()
+    if reason:
+        with pytest.raises(InvalidEvent, match=re.escape(reason)):
+            validate(parse_json(data))
+        return
+    event = parse_json(data)
+    validate(event)
+    assert abs(typed_event(ALL_TYPES.schema, event)["n"]) <= Decimal("0.01")
+    assert len(prepare_event(ALL_TYPES, {"event_id": "e", **event}).value) < 100
 
 
 @given(json_values)
@@ -376,6 +412,59 @@ def test_a_given_key_is_kept() -> None:
     assert prepare_event(ALL_TYPES, {"event_id": "e"}, b"user-1").key == b"user-1"
 
 
+KEYED = Source("shop", "event_id string, event_time timestamp, user_id string, number bigint", key_field="user_id")
+
+
+@pytest.mark.parametrize(
+    ("key_field", "event", "key"),
+    [
+        ("user_id", {"event_id": "e", "user_id": "ä-1"}, "ä-1"),
+        ("user_id", {"event_id": "e", "user_id": ""}, "e"),
+        ("user_id", {"event_id": "e", "user_id": None}, "e"),
+        ("user_id", {"event_id": "e"}, "e"),
+        ("number", {"event_id": "e", "number": 0}, "0"),
+        ("number", {"event_id": "e", "number": -(2**63)}, str(-(2**63))),
+        ("event_id", {"event_id": "e", "user_id": "u"}, "e"),
+        ("", {"event_id": "e", "user_id": "u"}, "e"),
+    ],
+)
+def test_the_key_is_the_field_that_the_source_names_else_the_id(
+    key_field: str, event: dict[str, Any], key: str
+) -> None:
+    prepared = prepare_event(replace(KEYED, key_field=key_field), event)
+    assert (prepared.key, prepared.event_id) == (key.encode(), "e")
+    assert prepare_event(KEYED, event, b"given").key == b"given"
+
+
+RENAMED = Source(
+    "shop",
+    "event_id string, event_time timestamp, user string",
+    key_field="user",
+    aliases={"user": ("user_id", "uid")},
+)
+
+
+@pytest.mark.parametrize(
+    ("event", "key"),
+    [
+        ({"uid": "u7"}, "u7"),
+        ({"uid": "u7", "user_id": "u8"}, "u8"),
+        ({"uid": "u7", "user_id": None, "user": None}, "u7"),
+        ({"uid": "u7", "user": ""}, "e"),
+        ({"user": "u9", "uid": "u7"}, "u9"),
+        ({"uid": None}, "e"),
+        ({}, "e"),
+    ],
+)
+def test_the_key_is_the_value_of_the_field_under_whatever_name_it_comes(event: dict[str, Any], key: str) -> None:
+    assert prepare_event(RENAMED, {"event_id": "e", **event}).key == key.encode()
+
+
+def test_an_event_without_id_and_without_its_key_field_is_keyed_by_the_id_that_it_gets() -> None:
+    prepared = prepare_event(KEYED, {})
+    assert prepared.key == prepared.event_id.encode()
+
+
 def test_made_ids_are_uuids_that_differ_and_sort_by_time() -> None:
     import uuid
 
@@ -395,6 +484,47 @@ def test_finite_is_what_json_can_say() -> None:
         dump_json({"n": Decimal("NaN")})
     assert dump_json({"n": Decimal("1E+400")}) == b'{"n":1E+400}'
     assert math.isfinite(parse_json(b"1e308"))
+
+
+RULES = Source(
+    "rules",
+    fields="""
+        event_id string, event_time timestamp, user_id string NOT NULL, ms bigint DEFAULT 0,
+        tries int NOT NULL DEFAULT 1, p struct<url: string NOT NULL, price: decimal(10,2) DEFAULT 9.99>
+    """,
+    aliases={"user_id": ("user", "uid"), "p": ("properties",), "p.url": ("uri",)},
+)
+
+
+@pytest.mark.parametrize(
+    ("event", "problem"),
+    [
+        ({"user_id": "a"}, ""),
+        ({"user": "a"}, ""),
+        ({"user_id": None, "uid": "a"}, ""),
+        ({"user_id": "a", "tries": 2, "ms": None}, ""),
+        ({"user_id": "a", "p": {"url": "/"}}, ""),
+        ({"user_id": "a", "properties": {"uri": "/", "price": "1.50"}}, ""),
+        ({"user_id": "a", "p": None}, ""),
+        ({}, "user_id: it is required"),
+        ({"user_id": None}, "user_id: it is required"),
+        ({"user_id": "a", "uid": 5}, "uid: this should be a string"),
+        ({"user_id": "a", "tries": None}, "tries: it is required"),
+        ({"user_id": "a", "p": {}}, "p.url: it is required"),
+        ({"user_id": "a", "properties": {"url": None}}, "properties.url: it is required"),
+        ({"user_id": "a", "p": {"url": "/"}, "properties": {"uri": 3}}, "properties.uri: this should be a string"),
+    ],
+)
+def test_required_fields_and_aliases_are_checked(event: dict[str, Any], problem: str) -> None:
+    from master_dataset.events.field_checks import explaining_check
+
+    for check in (compile_validator(RULES), explaining_check(RULES)):
+        if problem:
+            with pytest.raises(InvalidEvent) as refused:
+                check(event)
+            assert str(refused.value).startswith(problem)
+        else:
+            check(event)
 
 
 # ---- the compiled validator and the explaining checks ------------------------

@@ -98,21 +98,22 @@ def test_collector_says_what_is_full_and_takes_events_again(tmp_path: Path, disk
     """Only requests that store something are refused, and nobody without a key hears of it."""
     (tmp_path / "kafka" / "data").mkdir(parents=True)
     settings = load_settings(home=tmp_path, kafka_bootstrap="127.0.0.1:1", collector_min_free_disk_mb=256)
-    key = ("web", add_key(tmp_path, "web", ["produce", "admin"]))
+    key = ("web", add_key(tmp_path, "web", ["produce", "consume", "admin"]))
     app = create_app(settings, load_declarations(None))
     metrics = CollectorRegistry()
     CollectorMetrics(metrics, Budget(1), app.state.disk)
 
-    def send(path: str, auth: tuple[str, str] | None = key) -> httpx.Response:
+    def send(path: str, auth: tuple[str, str] | None = key, method: str = "POST") -> httpx.Response:
         async def ask() -> httpx.Response:
             async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
-                return await client.post(path, content=b"[]", auth=auth)
+                return await client.request(method, path, content=b"[]", auth=auth)
 
         return asyncio.run(ask())
 
     disks.free_mb[tmp_path / "kafka" / "data"] = 255.5
     app.state.disk.look()
-    for path in ("/events/web", "/produce/web", "/produce", "/dead/web/replay?first=0"):
+    storing = ("/events/web", "/produce/web", "/produce", "/dead/web/replay?first=0", "/transactions")
+    for path in (*storing, "/transactions/t/produce", "/transactions/t/produce/web"):
         answer = send(path)
         assert (answer.status_code, answer.headers["content-type"]) == (507, "application/problem+json"), path
         assert answer.headers["retry-after"] == "30"
@@ -127,6 +128,9 @@ def test_collector_says_what_is_full_and_takes_events_again(tmp_path: Path, disk
             "free_bytes": int(255.5 * MB),
             "required_bytes": 256 * MB,
         }
+    for step in ("commit", "abort", "offsets", ""):  # what has begun can still be ended and looked at
+        answer = send(f"/transactions/t/{step}") if step else send("/transactions/t", method="GET")
+        assert (answer.status_code, answer.json()["type"]) == (404, "urn:tidemark:problem:unknown-transaction"), step
     assert send("/events/web", auth=None).status_code == 401
     assert metrics.get_sample_value("tidemark_collector_disk_low", {"disk": "kafka"}) == 1
     assert metrics.get_sample_value("tidemark_collector_disk_low", {"disk": "master"}) == 0

@@ -22,7 +22,7 @@ from views.declarations import declared_by
 
 ROOT = Path(__file__).parents[2]
 SPEAKERS = [*sorted((ROOT / "master_dataset" / "collector").rglob("*.py")), *sorted((ROOT / "infra/rest").glob("*.py"))]
-PATH = re.compile(r"(?:^|(?<=[\s(`]))/[a-z][a-z-]*(?:[./][a-z{}-]+)*")
+PATH = re.compile(r"(?:^|(?<=[\s(`]))/[a-z][a-z0-9-]*(?:[./][a-z0-9{}_-]+)*")
 """`/topics`, `/admin/topics`, `/openapi.json`: a slash at the beginning of a word."""
 
 
@@ -61,15 +61,23 @@ def test_every_path_in_a_problem_document_exists(app: FastAPI) -> None:
     assert [(file, path) for file, path in named if not has(app, path)] == []
 
 
-def paths_on_the_page() -> set[str]:
-    """Those in the page about the collector."""
-    page = (ROOT / "docs" / "collector.md").read_text(encoding="utf-8")
-    code = re.findall(r"`([^`]+)`", re.sub(r"```.*?```", "", page, flags=re.DOTALL))
+PAGES = ("collector.md", "doors.md")
+PARAMETER = re.compile(r"\{[^}]*\}")
+POSTHOG = "/posthog/{source}"
+"""Below it are the same paths as without it."""
+REGISTRY = "/schema-registry"
+"""Its paths are on a page of their own, below this one."""
+
+
+def paths_on_the_pages(*pages: str) -> set[str]:
+    """Those in the pages about the collector."""
+    text = "\n".join((ROOT / "docs" / page).read_text(encoding="utf-8") for page in pages)
+    code = re.findall(r"`([^`]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
     return {path.rstrip("/") for text in code for path in PATH.findall(text)}
 
 
 def test_every_path_on_the_page_about_the_collector_exists(app: FastAPI) -> None:
-    named = paths_on_the_page()
+    named = paths_on_the_pages("collector.md")
     assert {"/events/{source}", "/openapi.json", "/consumers"} <= named
     assert sorted(path for path in named if not has(app, path)) == []
 
@@ -77,7 +85,32 @@ def test_every_path_on_the_page_about_the_collector_exists(app: FastAPI) -> None
 def test_every_path_of_the_collector_is_on_its_page(app: FastAPI) -> None:
     described = app.openapi()["paths"]
     assert {"/events/{source}", "/dead/{source}/replay"} <= described.keys()
-    assert sorted(described.keys() - paths_on_the_page()) == []
+    named = {PARAMETER.sub("{}", path) for path in paths_on_the_pages(*PAGES)}
+    served = {path.removeprefix(POSTHOG) for path in described if not path.startswith(REGISTRY)}
+    assert sorted(path for path in served if PARAMETER.sub("{}", path) not in named) == []
+
+
+def registry_paths_on_its_page() -> set[str]:
+    """The first column of its table of routes, with parameters left out. `…/schema` goes on from the path before."""
+    page = (ROOT / "docs" / "registry.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`(?:GET|POST|PUT|DELETE).*?) \|", page, re.MULTILINE)
+    found, before = set(), ""
+    for text in (text for row in rows for text in re.findall(r"`([^`]+)`", row)):
+        path = text.split(" ")[-1]
+        if path.startswith("…/"):
+            path = before + path[1:]
+        elif path.startswith("/"):
+            before = path
+        else:
+            continue
+        found.add(PARAMETER.sub("{}", path))
+    return found
+
+
+def test_every_path_of_the_registry_is_on_its_page(app: FastAPI) -> None:
+    served = {path.removeprefix(REGISTRY) for path in app.openapi()["paths"] if path.startswith(f"{REGISTRY}/")}
+    assert len(served) > 20
+    assert registry_paths_on_its_page() == {PARAMETER.sub("{}", path) for path in served if path != "/"}
 
 
 def test_an_unknown_path_is_answered_with_one_that_exists(app: FastAPI) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from hand_off.batch_folder import BatchFolder
 from hand_off.checksums import seal
 from hand_off.entries import entry_of, entry_to_json
 from hand_off.errors import BatchError, RunRefused
-from hand_off.manifests import Manifest, ViewData, write_manifest
+from hand_off.manifests import Manifest, ViewData, from_json, write_manifest
 from hand_off.publish_log import Entry
 from infra.failpoints import VARIABLE
 from tests.tiers import times
@@ -341,3 +342,20 @@ def test_line_of_the_old_log_in_a_later_format_is_not_guessed_at(old: BatchFolde
     old.publish_log.write_bytes(seal({"format": 5, "run": 0}).encode() + b"\n")
     with pytest.raises(BatchError, match=r"Line 1 of .* has format 5"):
         publish_log.read(old)
+
+
+@pytest.mark.parametrize("number", range(1, len(LOG)))
+def test_run_that_was_only_prepared_is_never_published_by_a_repair(folder: BatchFolder, number: int) -> None:
+    """Also where its manifest alone is left."""
+    for manifest in (a_manifest(3, 30), a_manifest(5, 50), a_manifest(9, 90)):
+        write_manifest(folder, replace(manifest, is_prepared=True))
+    damage(folder, number, "zeroed")
+    assert publish_log.read(folder) == LOG
+    assert [(each.number, each.entry) for each in publish_log.repair(folder)] == [(number, LOG[number])]
+
+
+def test_manifest_of_a_run_that_is_published_says_nothing_of_preparing() -> None:
+    """An older Tidemark refuses names that it does not know."""
+    assert "is_prepared" not in a_manifest(1, 10).to_json()
+    prepared = replace(a_manifest(1, 10), is_prepared=True)
+    assert from_json(prepared.to_json()) == prepared

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +50,46 @@ def test_fields_of_these_types_can_be_declared(fields: str, types: list[str]) ->
 
 
 @pytest.mark.parametrize(
+    ("field", "default"),
+    [
+        ("a tinyint default -128", -128),
+        ("a bigint not null default 9223372036854775807", 2**63 - 1),
+        (r"a string default 'it\'s >> that'", "it's >> that"),
+        ("a string default ''", ""),
+        ("a boolean default false", False),
+        ("a double default 1e3", 1000.0),
+        ("a float default 0.1", 0.10000000149011612),
+        ("a decimal(6,2) default -1.5", Decimal("-1.50")),
+        ("a decimal(6,2) default -0", Decimal("0.00")),
+        ("a date default '2026-02-28'", date(2026, 2, 28)),
+        ("a timestamp default '2026-02-28T01:00:00+01:00'", datetime(2026, 2, 28, tzinfo=UTC)),
+        ("a int", None),
+        ("`default` int default 3 comment 'default 4'", 3),
+    ],
+)
+def test_default_is_a_constant_of_the_fields_type(field: str, default: Any) -> None:
+    found = declare(field).schema[2]
+    assert (found.default, type(found.default)) == (default, type(default))
+    assert str(found.default) == str(default)
+    assert found.is_required == ("not null" in field)
+
+
+def test_struct_may_end_with_a_default() -> None:
+    found = declare("a struct<b: struct<x: int, y: double default -1e-3>>, c int not null default 7")
+    (inner,) = found.schema[2].type.fields
+    assert [(field.name, field.default) for field in inner.type.fields] == [("x", None), ("y", -0.001)]
+    assert (found.schema[3].default, found.schema[3].is_required) == (7, True)
+
+
+def test_aliases_are_given_by_path() -> None:
+    found = declare("user string, p struct<url: string, ms: int>", aliases={"user": ("uid",), "p.url": ("uri", "u")})
+    user, properties = found.schema[2:]
+    assert (user.names, properties.names) == (("user", "uid"), ("p",))
+    assert [field.names for field in properties.type.fields] == [("url", "uri", "u"), ("ms",)]
+    assert properties.type.ddl() == "struct<`url`:string,`ms`:int>", "the type is the declared one"
+
+
+@pytest.mark.parametrize(
     "settings",
     [
         {},
@@ -87,10 +129,23 @@ def test_topics_with_these_settings_can_be_declared(settings: dict[str, Any]) ->
         ("s struct<a: int, A: int>", "s: ['a'] are declared more than once", "Rename"),
         ("s array<struct<t: struct<b: int, b: int>>>", "s.t: ['b'] are declared more than once", "Rename"),
         # what would be promised and not kept
-        ("a int not null", "a: 'NOT NULL'", "Write 'a int'"),
-        ("s struct<x: int not null>", "s.x: 'NOT NULL'", "Write 'x int'"),
         ("a int null", "a: 'NULL'", "Write 'a int'"),
-        ("a int default 3", "a: 'DEFAULT 3'", "Write 'a int'"),
+        ("s array<struct<x: int not null>>", "s.x: 'NOT NULL'", "inside an array or a map"),
+        ("s map<string, struct<x: int default 1>>", "s.x: 'DEFAULT 1'", "inside an array or a map"),
+        ("a int default null", "a: 'NULL' is no default of a int", "a constant"),
+        ("a int default 'x'", "a: \"'x'\"", "a constant"),
+        ("a int default 1 + 1", "a: '1 + 1'", "a constant"),
+        ("a int default 2147483648", "a: '2147483648'", "a constant"),
+        ("a tinyint default 1.5", "a: '1.5'", "a constant"),
+        ("a decimal(4,2) default 123.4", "a: '123.4'", "a constant"),
+        ("a decimal(4,2) default 0.001", "a: '0.001'", "a constant"),
+        ("a double default 1e999", "a: '1e999'", "a constant"),
+        ("a float default 1e39", "a: '1e39'", "a constant"),
+        ("a boolean default 0", "a: '0'", "a constant"),
+        ("a string default 5", "a: '5'", "a constant"),
+        ("a date default '2026-02-30'", "a: \"'2026-02-30'\"", "a constant"),
+        ("a array<int> default 1", "a: '1'", "a constant"),
+        ("a struct<x: int> default 1", "a: '1'", "a constant"),
         ("a string collate utf8_lcase", "a: 'COLLATE utf8_lcase'", "Write 'a string'"),
         ("a varchar(5)", "a: a string has no length", "Write 'string'"),
         # names that break the paths to a field, or that Delta does not take
@@ -131,6 +186,13 @@ def test_fields_that_cannot_work_are_refused_with_place_and_fix(fields: str, pla
         ({"fields": ["event_id string"]}, "Source 'shop': fields is ['event_id string']; it should be a string."),
         ({"fields": None}, "Source 'shop': fields is None; it should be a string."),
         ({"fields": ""}, "Source 'shop': fields: '' is not Spark DDL like 'url string, ms int'."),
+        ({"key_field": None}, "Source 'shop': key_field is None; it should be a string."),
+        ({"key_field": "user_id"}, "Source 'shop': key_field is 'user_id', which is not among its fields ['event_id'"),
+        ({"key_field": "event_time"}, "Source 'shop': key_field 'event_time' has the type timestamp; it should be"),
+        (
+            {"fields": f"{ROLES}, user_id string", "key_field": "user_id", "compacted": True},
+            "Source 'shop': it is compacted, and key_field is 'user_id': Kafka would keep only the last event of each",
+        ),
         ({"topic": 7}, "Source 'shop': topic is 7; it should be a string."),
         ({"topic": "a b"}, "Source 'shop': 'a b' is not a topic name; Kafka allows letters, digits, '.', '_' and '-'."),
         ({"topic": ".."}, "Source 'shop': '..' is not a topic name"),
@@ -139,7 +201,10 @@ def test_fields_that_cannot_work_are_refused_with_place_and_fix(fields: str, pla
             {"topic": "shop_dead"},
             "Source 'shop': its topic 'shop_dead' is also its dead-letter topic 'shop.dead' (Kafka",
         ),
-        ({"format": "xml"}, "Source 'shop': the format 'xml' is not known. There are: json."),
+        (
+            {"format": "xml"},
+            "Source 'shop': the format 'xml' is not known. There are: json, json_schema, avro, protobuf.",
+        ),
         ({"format": None}, "Source 'shop': format is None; it should be a string."),
         (
             {"id_field": "key"},
@@ -175,6 +240,28 @@ def test_fields_that_cannot_work_are_refused_with_place_and_fix(fields: str, pla
         ({"retention_bytes": 1.5}, "Source 'shop': retention_bytes is 1.5;"),
         ({"retention_bytes": 2**63}, "Source 'shop': retention_bytes is 9223372036854775808;"),
         ({"compacted": "no"}, "Source 'shop': compacted is 'no'; it should be True or False."),
+        ({"aliases": ["a"]}, "Source 'shop': aliases is ['a']; it should be a dict"),
+        ({"aliases": {"a": "b"}}, "Source 'shop': aliases has 'a': 'b'; it should be a tuple of 1 to 16 names."),
+        ({"aliases": {"a": ()}}, "Source 'shop': aliases has 'a': (); it should be a tuple"),
+        ({"aliases": {"a": ("b c",)}}, "Source 'shop': aliases: 'b c' of 'a' cannot be the name of a field."),
+        ({"aliases": {"a": ("_corrupt",)}}, "Source 'shop': aliases: '_corrupt' of 'a' cannot be"),
+        (
+            {"aliases": {"a": ("b",)}},
+            "Source 'shop': fields: aliases names 'a', which is not among its fields ['event_id', 'event_time'].",
+        ),
+        (
+            {"fields": ROLES + ", a int, b int", "aliases": {"a": ("B",)}},
+            "Source 'shop': fields: aliases: 'b' of 'b' is also a name of 'a' (Spark ignores case).",
+        ),
+        (
+            {"fields": ROLES + ", s array<struct<x: int>>", "aliases": {"s.x": ("y",)}},
+            "Source 'shop': fields: aliases names 's.x', which is not among its fields",
+        ),
+        ({"aliases": {"event_id": ("id",)}}, "Source 'shop': id_field 'event_id' has aliases; declare it under"),
+        (
+            {"fields": "event_id string, event_time timestamp default '2026-01-01'"},
+            "Source 'shop': time_field 'event_time' has a default; a record without it has one already.",
+        ),
         ({"compacted": 1}, "Source 'shop': compacted is 1; it should be True or False."),
     ],
 )

@@ -166,7 +166,9 @@ def test_a_view_that_is_not_there_is_refused_with_those_that_are(views: Views) -
     for arguments in (("show", "page_hit"), ("check", "page_hits", "page_hit")):
         said = views(*arguments)
         assert said.code == 2
-        assert said.err.startswith("tidemark: There is no view 'page_hit'. There are: campaign_spend, card_attempts, ")
+        assert said.err.startswith(
+            "tidemark: There is no view 'page_hit'. There are: campaign_spend, captured_events, card_attempts, "
+        )
 
 
 # ---- check -------------------------------------------------------------------
@@ -302,6 +304,7 @@ def test_a_new_file_overwrites_nothing(views: Views, own_folder: Path) -> None:
         (("../pages", "--dir", "mine"), "'../pages' cannot be the name of a view"),
         (("class", "--dir", "mine"), "'class' cannot be the name of a view"),
         (("pages",), "name the folder to write to: --dir my_views, or the setting views_dir."),
+        (("pages", "--dir", "mine", "--from-subject", "com.acme.Order"), "subject of a topic's values, TOPIC-value."),
     ],
 )
 def test_what_cannot_be_begun_is_refused(

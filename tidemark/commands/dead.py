@@ -10,6 +10,7 @@ import typer
 from tidemark.commands.options import Output, OutputOption
 
 if TYPE_CHECKING:
+    from master_dataset.dead_letters.later_readings import LaterReadings
     from master_dataset.dead_letters.letters import DeadLetter
     from views.source import Source
 
@@ -28,8 +29,8 @@ def list_letters(
     from infra import terminal
     from master_dataset.dead_letters.letters import newest_first
 
-    config, declared = _connect(source)
-    rows = [_summary(letter) for letter in islice(newest_first(config, declared), limit)]
+    config, declared, readings = _connect(source)
+    rows = [_summary(letter, readings) for letter in islice(newest_first(config, declared), limit)]
     location = ("number", "partition", "offset")
     terminal.print_result(rows, output, f"{source} has no invalid records.", as_is=location)
 
@@ -42,10 +43,9 @@ def show(
 ) -> None:
     """Show one invalid record whole: its key, headers and value."""
     from infra import terminal
-    from master_dataset.dead_letters.letters import whole
 
-    config, declared = _connect(source)
-    found = whole(_one(config, declared, number))
+    config, declared, readings = _connect(source)
+    found = readings.described(_one(config, declared, number))
     if output is Output.JSON:
         terminal.print_json(found)
     else:
@@ -64,10 +64,12 @@ def replay(
     from master_dataset.dead_letters.letters import read_letters
     from master_dataset.dead_letters.letters import replay as send_again
 
-    config, declared = _connect(source)
+    config, declared, readings = _connect(source)
     _one(config, declared, first)
     end = (first if last is None else last) + 1
-    sent = send_again(config, declared, list(read_letters(config, declared, first, end)))
+    letters = list(read_letters(config, declared, first, end))
+    readings.check_replay(letters)
+    sent = send_again(config, declared, letters)
     if output is Output.JSON:
         terminal.print_json({"topic": declared.topic, "sent": sent})
     else:
@@ -91,20 +93,24 @@ def _one(config: dict[str, Any], source: Source, number: int) -> DeadLetter:
     return letter
 
 
-def _summary(letter: DeadLetter) -> dict[str, Any]:
+def _summary(letter: DeadLetter, readings: LaterReadings) -> dict[str, Any]:
+    since = readings.counts_since(letter)
     value = letter.value or b""
     shown = value[:60].decode("utf-8", errors="backslashreplace")
     return {
         "number": letter.number,
         "partition": letter.partition,
         "offset": letter.offset,
-        "reason": letter.reason,
+        "reason": letter.reason if since is None else f"{letter.reason} (counts since version {since})",
         "value": shown if letter.left_out_bytes is None else f"{letter.left_out_bytes:,} bytes, too large",
     }
 
 
-def _connect(name: str) -> tuple[dict[str, Any], Source]:
+def _connect(name: str) -> tuple[dict[str, Any], Source, LaterReadings]:
+    from master_dataset.dead_letters.later_readings import LaterReadings
     from master_dataset.kafka.connection import connect
+    from master_dataset.table.paths import table_path
 
     connected = connect()
-    return connected.kafka, connected.declarations.source(name)
+    source = connected.declarations.source(name)
+    return connected.kafka, source, LaterReadings(table_path(connected.settings, name), source)

@@ -28,7 +28,7 @@ def add(
             "--scope",
             "-s",
             envvar="TIDEMARK_CLI_SCOPE",
-            help="What it may do: produce, consume, query, metrics, admin. May be repeated.",
+            help="What it may do: produce, consume, query, metrics, admin, schema:read, schema:write. May be repeated.",
         ),
     ],
     source: Annotated[
@@ -59,6 +59,15 @@ def add(
             show_default="all",
         ),
     ] = None,
+    subject: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--subject",
+            envvar="TIDEMARK_CLI_SUBJECT",
+            help="Limit the scopes of schemas to this subject. A pattern such as 'web-*'. May be repeated.",
+            show_default="those of its sources and topics",
+        ),
+    ] = None,
     expires: Annotated[
         str | None,
         typer.Option(
@@ -73,7 +82,14 @@ def add(
 
     home = load_settings().home
     secret = add_key(
-        home, name, scope, view or None, sources=source or None, topics=topic or None, expires_s=_expiry_s(expires)
+        home,
+        name,
+        scope,
+        view or None,
+        sources=source or None,
+        topics=topic or None,
+        subjects=subject or None,
+        expires_s=_expiry_s(expires),
     )
     _print_secret(home, name, secret, output)
 
@@ -132,7 +148,7 @@ def remove(name: NameArgument, output: OutputOption = Output.TABLE) -> None:
 
 
 ALL, NEVER = "all", "never"
-LIMITS = ("sources", "topics", "views")
+LIMITS = ("sources", "topics", "views", "subjects")
 
 
 def _described(key: AccessKey) -> dict[str, Any]:

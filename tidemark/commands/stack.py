@@ -312,7 +312,7 @@ def _settings() -> Settings:
 
 def _changed_sources(settings: Settings) -> list[str]:
     """Which sources declare other fields than their master tables have: said before the archiver refuses them."""
-    from master_dataset.table.fields import changed_sources
+    from master_dataset.table.readings import changed_sources
     from views.declarations import declared_by
 
     if not (settings.master_dir or settings.home / "master").is_dir():

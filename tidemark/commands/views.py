@@ -9,10 +9,12 @@ import typer
 
 from tidemark.commands.notes import counts_since, since_of
 from tidemark.commands.options import Output, OutputOption
+from tidemark.commands.registry import KeyOption, UrlOption
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from views.declarations import Declarations
     from views.view import View
 
 app = typer.Typer(no_args_is_help=True)
@@ -145,6 +147,7 @@ def check(
     found = _find(names)
     views = [view for view, _ in found]
     changed = _changed_sources([view for view, is_active in found if is_active])
+    changes = _pending_changes([view for view, is_active in found if is_active])
     since = _since([view for view, is_active in found if is_active])
     rows: list[dict[str, Any]] = []
     with terminal.step_progress("checking") as progress:
@@ -158,6 +161,7 @@ def check(
                     "broken": check_laws(view, seed=seed, events=events),
                     "hints": hints(view, seed=seed, events=events),
                     "source changed": changed.get(view.source.name),
+                    "source changes": changes.get(view.source.name, []),
                     "since": since.get(view.name),
                 }
             )
@@ -180,6 +184,8 @@ def check(
         terminal.print_result(shown, output, "No view is declared.")
         for sentence in (*(sentence for row in rows for sentence in row["broken"]), *changed.values()):
             typer.echo(sentence)
+        for name, each in changes.items():
+            typer.echo(f"Source {name!r} changes at the next batch run: {'; '.join(each)}.")
         for name, counted in since.items():
             typer.echo(counts_since(name, counted))
     raise typer.Exit(1 if changed or any(row["broken"] for row in rows) else 0)
@@ -192,8 +198,34 @@ def new(
         Path | None,
         typer.Option("--dir", envvar="TIDEMARK_CLI_DIR", help="Folder to write to.", show_default="views_dir"),
     ] = None,
+    from_subject: Annotated[
+        str | None,
+        typer.Option(
+            "--from-subject",
+            envvar="TIDEMARK_CLI_FROM_SUBJECT",
+            help="Declare a source by the latest schema of this subject, such as orders-value, and view its events.",
+            show_default=False,
+        ),
+    ] = None,
+    id_field: Annotated[
+        str,
+        typer.Option(
+            "--id-field", envvar="TIDEMARK_CLI_ID_FIELD", help="With --from-subject: which field is an event's id."
+        ),
+    ] = "event_id",
+    time_field: Annotated[
+        str,
+        typer.Option(
+            "--time-field", envvar="TIDEMARK_CLI_TIME_FIELD", help="With --from-subject: which field is its time."
+        ),
+    ] = "event_time",
+    url: UrlOption = None,
+    key: KeyOption = None,
 ) -> None:
-    """Create a view of your own: write a file that works as it is, with comments on what to change."""
+    """Create a view of your own: write a file that works as it is, with comments on what to change.
+
+    With --from-subject the schema is written beside it; --url and --key are for the registry that has the subject.
+    """
     import shlex
     from string import Template
 
@@ -203,17 +235,30 @@ def new(
     target = folder.absolute() if folder else settings.views_dir
     if target is None:
         raise typer.BadParameter("name the folder to write to: --dir my_views, or the setting views_dir.")
-    _check_name(name, settings, target)
-    target.mkdir(parents=True, exist_ok=True)
+    declared = _check_name(name, settings, target)
     path = target / f"{name}.py"
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(Template(STARTER).substitute(name=name))
-    except FileExistsError:
-        raise typer.BadParameter(f"{path} exists already, and was not changed.") from None
+    if from_subject is None:
+        files = {path.name: Template(STARTER).substitute(name=name)}
+    else:
+        from tidemark.commands.registry import latest_version
+        from tidemark.commands.subject_view import Roles, first_view, topic_of
+
+        topic_of(from_subject)
+        _check_absent([path])
+        found = latest_version(from_subject, url, key)
+        files = first_view(name, from_subject, found, Roles(id_field, time_field), declared.sources.values())
+    _check_absent(target / file for file in files)
+    target.mkdir(parents=True, exist_ok=True)
+    for file, text in files.items():
+        try:
+            with (target / file).open("x", encoding="utf-8") as opened:
+                opened.write(text)
+        except FileExistsError:
+            raise typer.BadParameter(f"{target / file} exists already, and was not changed.") from None
     prefix = "" if target == settings.views_dir else f"TIDEMARK_VIEWS_DIR={shlex.quote(str(target))} "
     typer.echo(
-        f"Wrote {path}. It is a view already; make it yours, then:\n"
+        f"Wrote {' and '.join(str(target / file) for file in reversed(files))}. It is a view already; make it yours, "
+        "then:\n"
         f"  {prefix}tidemark views check {name}   tries its laws on made-up events\n"
         f"  {prefix}tidemark views show {name}    shows what Tidemark understood\n"
         f"  {prefix}tidemark up                   computes it from then on"
@@ -243,8 +288,14 @@ def _find(names: Sequence[str] | None) -> list[Listed]:
     return [listed[declared.view(name).name] for name in names] if names else list(listed.values())
 
 
-def _check_name(name: str, settings: Any, target: Path) -> None:
-    """Refuse a name that no view can have, that Python cannot, or that a view has."""
+def _check_absent(paths: Iterable[Path]) -> None:
+    for path in paths:
+        if path.exists():
+            raise typer.BadParameter(f"{path} exists already, and was not changed.")
+
+
+def _check_name(name: str, settings: Any, target: Path) -> Declarations:
+    """Refuse a name that no view can have, that Python cannot, or that a view has. Gives what is declared."""
     import keyword
 
     from views.declarations import load_declarations
@@ -262,6 +313,7 @@ def _check_name(name: str, settings: Any, target: Path) -> None:
         raise typer.BadParameter(
             f"there is a view {name!r} already: `tidemark views show {name}`. Choose another name."
         )
+    return declared
 
 
 def _summary(view: View, is_active: bool) -> dict[str, Any]:
@@ -292,10 +344,20 @@ def _answer_row(view: View, name: str) -> dict[str, Any]:
     }
 
 
+def _pending_changes(views: Sequence[View]) -> dict[str, list[str]]:
+    """By source: what its declaration changes when it is adopted."""
+    from infra.settings import load_settings
+    from master_dataset.table.readings import pending_changes
+
+    settings, sources = load_settings(), {view.source.name: view.source for view in views}
+    found = {name: pending_changes(settings, source) for name, source in sources.items()}
+    return {name: changes for name, changes in found.items() if changes}
+
+
 def _changed_sources(views: Sequence[View]) -> dict[str, str]:
     """The sources of views whose fields are not those of their master tables, and what differs."""
     from infra.settings import load_settings
-    from master_dataset.table.fields import changed_sources
+    from master_dataset.table.readings import changed_sources
 
     return changed_sources(load_settings(), {view.source.name: view.source for view in views}.values())
 

@@ -274,7 +274,7 @@ class Demo:
         end = cut_from_json(cut)
         ask_for_commit(self.table)
         _wait_for("the master dataset", lambda: is_below(end, coverage.of(self.table).cut))
-        self.events += events_below(self.table, end, self.read_until)
+        self.events += events_below(self.table, view.source, end, self.read_until)
         self.read_until = {**self.read_until, **{p: max(o, self.read_until.get(p, 0)) for p, o in end.items()}}
         below = [event for event in self.events if event.offset < end.get(event.partition, 0)]
         query = parse_query(view, list(parameters.items()), now=time.time(), limits=QueryLimits())

@@ -204,7 +204,8 @@ class AgeingInstallation:
         writer._check_start(positions, held)
         own, meta, views, gid = writer._become_writer(positions, held.offset_base)
         if is_lacking(meta, writer.horizon_ms):
-            load_seen_ids(self.spark, own, meta, self.table, writer.horizon_ms, lambda: int(self.clock.now() * 1000))
+            first_ms = int(self.clock.now() * 1000)
+            load_seen_ids(self.spark, own, meta, self.table, self.source, writer.horizon_ms, lambda: first_ms)
         seen_ids = from_bytes(writer.speed_views.reader.seen_ids(), writer.horizon_ms)
         checkpoint = self.settings.home / "spark" / "checkpoints" / "speed-shop"
         (checkpoint / "offsets").mkdir(parents=True, exist_ok=True)

@@ -17,10 +17,11 @@ from views.state_sql import plan
 from views.view import View
 
 
-def evaluated(events: DataFrame, columns: Columns) -> DataFrame:
+def evaluated(events: DataFrame, columns: Columns, *more: Column) -> DataFrame:
     """Records with their events -> whether each is valid, where it stands, the hash of its id, the columns of views.
 
-    Invalid ones are still among them: Spark would move a filter down to where the record is read, and read it twice.
+    `more` columns of the records come last. Invalid records are still among them: Spark would move a filter down to
+    where the record is read, and read it twice.
     """
     return events.select(
         f.col("invalid").isNull().alias(VALID),
@@ -30,6 +31,7 @@ def evaluated(events: DataFrame, columns: Columns) -> DataFrame:
         f.unix_millis("timestamp").alias(KAFKA),
         f.coalesce(f.length("value"), f.lit(0)).alias(SIZE),
         *values_of(columns),
+        *more,
     )
 
 

@@ -13,6 +13,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from views.field_types import Field, FieldType
+from views.formats.writer_schemas import NO_WRITER_SCHEMAS, WriterSchemas
+from views.on_spark import avro_records, framed_records, protobuf_records
+from views.on_spark.decimal_texts import bounded
+from views.on_spark.projection import declared_event, missing_required
+from views.reading import is_as_it_comes, wire_fields
 from views.source import Source
 
 CORRUPT, WRAPPER = "_corrupt", "_event"
@@ -25,23 +30,33 @@ JSON_OPTIONS = {
 EARLIEST, LATEST = "1970-01-01T00:00:00Z", "2200-01-01T00:00:00Z"
 """Event times lie in [EARLIEST, LATEST). A number of milliseconds, read as seconds, does not."""
 LONGEST_ID = 512
+NO_FIELD = Field("_", FieldType("string"))
 LAST_YEAR = 9999
 """Dates and times go from the year 1 to this one: what Python, SQL and JSON can write."""
 
 
-def with_event(records: DataFrame, source: Source, *, reasons: bool = True) -> DataFrame:
+def with_event(
+    records: DataFrame, source: Source, *, reasons: bool = True, writers: WriterSchemas = NO_WRITER_SCHEMAS
+) -> DataFrame:
     """Records of Kafka -> the same with `event_id`, `event_time`, `invalid` (why, or null) and `event` (null then).
 
     `{"event_id": "a", "properties": {"ms": 5}}` -> event_id a, event_time = the record's timestamp, event = the struct.
     An event without an id gets `topic/partition/offset`, one without a time the record's timestamp. Without `reasons`,
     `invalid` does not say what is wrong with a record that is no such JSON: most of the expression is for that.
+    A framed record whose schema is not among `writers` is invalid: see `framed_records`.
     """
-    parsed = (
-        records.withColumn("_text", f.col("value").cast("string"))
-        .withColumn("_parsed", _parse(source))
-        .withColumn("_event", f.get(f.col(f"_parsed.{WRAPPER}"), f.lit(0)))
-        .withColumn("invalid", _why_invalid(source, _why_corrupt(source) if reasons else f.lit("corrupt")))
-    )
+    if source.format == "avro":
+        unfinished = avro_records.with_decoded(records, source, writers)
+        why = avro_records.why_undecodable(_no_value(), source, writers)
+    elif source.format == "protobuf":
+        unfinished = protobuf_records.with_decoded(records, source, writers)
+        why = protobuf_records.why_undecodable(_no_value())
+    else:
+        unfinished = _with_json(records, source)
+        why = _why_not_json(
+            framed_records.why_unframed(_no_value(), source), _why_corrupt(source) if reasons else f.lit("corrupt")
+        )
+    parsed = unfinished.withColumn("invalid", _why_invalid(source, why))
     is_valid = f.col("invalid").isNull()
     made_id = f.concat_ws("/", "topic", f.col("partition").cast("string"), f.col("offset").cast("string"))
     given_id = f.nullif(f.col(f"_event.`{source.id_field}`"), f.lit(""))
@@ -49,8 +64,9 @@ def with_event(records: DataFrame, source: Source, *, reasons: bool = True) -> D
     return (
         parsed.withColumn("event_id", f.coalesce(f.when(is_valid, given_id), made_id))
         .withColumn("event_time", f.coalesce(f.when(is_valid, given_time), "timestamp"))
-        .withColumn("event", f.when(is_valid, f.col("_event")))
-        .drop("_text", "_parsed", "_event")
+        .withColumn("event", f.when(is_valid, _declared(source)))
+        .drop("_text", "_parsed", "_event", avro_records.DECODED, protobuf_records.WHY)
+        .drop(framed_records.FRAME, framed_records.PAYLOAD)
     )
 
 
@@ -59,29 +75,63 @@ def event_ddl(source: Source) -> str:
     return FieldType("struct", fields=source.schema).ddl()
 
 
-def _parse(source: Source) -> Column:
-    """Parse `{"_event": [<text>]}`. Of the bare text from_json reads the first value and drops the rest unseen;
+def _with_json(records: DataFrame, source: Source) -> DataFrame:
+    """Records with their text parsed: `_event` is the first value of it."""
+    text = framed_records.PAYLOAD if source.is_framed else "value"
+    return (
+        framed_records.with_payload(records, source)
+        .withColumn("_text", f.col(text).cast("string"))
+        .withColumn("_parsed", _parse(source))
+        .withColumn("_event", f.get(f.col(f"_parsed.{WRAPPER}"), f.lit(0)))
+    )
 
-    wrapped, a second value is a second element, and anything else that follows is not JSON.
+
+def _declared(source: Source) -> Column:
+    """The event as it is declared, of the fields as they came."""
+    came = f.col("_event")
+    return came if is_as_it_comes(source.schema) else declared_event(source.schema, came, f.col("_text"))
+
+
+def _parse(source: Source) -> Column:
+    """Parse `{"_event": [<text>]}` with all fields that may come, each under its own name.
+
+    Of the bare text from_json reads the first value and drops the rest unseen; wrapped, a second value is a second
+    element, and anything else that follows is not JSON.
     """
     wrapped = f.concat(f.lit(f'{{"{WRAPPER}":['), f.col("_text"), f.lit("]}"))
-    return f.from_json(wrapped, f"{WRAPPER} array<{event_ddl(source)}>, {CORRUPT} string", JSON_OPTIONS)
+    event = FieldType("struct", fields=wire_fields(source.schema))
+    return _from_json(wrapped, Field(WRAPPER, FieldType("array", element=event)))
 
 
-def _why_invalid(source: Source, why_corrupt: Column) -> Column:
-    """One expression: the first thing that is wrong with a record, or null. Cheap checks first."""
-    text, event = f.col("_text"), f.col("_event")
-    id_given, time_given = f.col(f"_event.`{source.id_field}`"), f.col(f"_event.`{source.time_field}`")
+def _from_json(text: Column, field: Field) -> Column:
+    """A struct with the one field of the first value in a text, and with CORRUPT, null where it could be read."""
+    return f.from_json(bounded(text, (field,)), f"`{field.name}` {field.type.ddl()}, {CORRUPT} string", JSON_OPTIONS)
+
+
+def _no_value() -> Column:
+    """The first thing that may be wrong with a record of any format."""
+    return f.when(f.col("value").isNull(), "no value (a tombstone)")
+
+
+def _why_not_json(reason: Column, why_corrupt: Column) -> Column:
+    """Add to the reasons why a record is invalid those of JSON. Cheap checks first."""
+    text = f.col("_text")
     has_surrogate = f.contains(text, f.lit("\\ud")) | f.contains(text, f.lit("\\uD"))
-    reason = (
-        f.when(f.col("value").isNull(), "no value (a tombstone)")
-        .when(~f.is_valid_utf8(text), "not UTF-8")
+    return (
+        reason.when(~f.is_valid_utf8(text), "not UTF-8")
         .when(f.col(f"_parsed.{CORRUPT}").isNotNull(), why_corrupt)
         .when(f.size(f"_parsed.{WRAPPER}") > 1, "more than one JSON value")
-        .when(event.isNull(), "empty")
+        .when(f.col("_event").isNull(), "empty")
         # Java replaces half a surrogate pair by '?': two ids could become one.
         .when(has_surrogate & f.try_parse_json(text).isNull(), "half a surrogate pair, or a repeated key")
-        .when(f.length(id_given) > LONGEST_ID, f"{source.id_field} is longer than {LONGEST_ID} characters")
+    )
+
+
+def _why_invalid(source: Source, reason: Column) -> Column:
+    """One expression: the first thing that is wrong with a record, or null. `reason` has what is said of its format."""
+    id_given, time_given = f.col(f"_event.`{source.id_field}`"), f.col(f"_event.`{source.time_field}`")
+    reason = (
+        reason.when(f.length(id_given) > LONGEST_ID, f"{source.id_field} is longer than {LONGEST_ID} characters")
         .when(
             (time_given < f.lit(EARLIEST).cast("timestamp")) | (time_given >= f.lit(LATEST).cast("timestamp")),
             f"{source.time_field} is not between {EARLIEST[:10]} and {LATEST[:10]}",
@@ -92,12 +142,15 @@ def _why_invalid(source: Source, why_corrupt: Column) -> Column:
             f"no {source.time_field}, and Kafka's timestamp is not between {EARLIEST[:10]} and {LATEST[:10]}",
         )
     )
-    for path, column in _times(source.schema, "", "_event"):
+    wire = wire_fields(source.schema)
+    for path, column in _times(wire, "", "_event"):
         reason = reason.when(f.year(column) > LAST_YEAR, f"{path} is after the year {LAST_YEAR}").when(
             f.year(column) < 1, f"{path} is before the year 1"
         )
-    for path, too_large in _too_large(source.schema, "", "_event"):
+    for path, too_large in _too_large(wire, "", "_event"):
         reason = reason.when(too_large, f"{path} is too large for its type")
+    for path, is_missing in missing_required(source.schema, f.col("_event"), f.col("_text")):
+        reason = reason.when(is_missing, f"{path} is required, and absent or null")
     return reason
 
 
@@ -107,26 +160,24 @@ def _why_corrupt(source: Source) -> Column:
     reason = f.when(f.try_parse_json(text).isNull(), "not JSON").when(
         ~f.schema_of_variant(f.try_parse_json(text)).startswith("OBJECT"), "not a JSON object"
     )
-    for path, columns, kind in _parts(source.schema):
-        alone = f.from_json("_text", f"{columns}, {CORRUPT} string", JSON_OPTIONS)
-        reason = reason.when(alone[CORRUPT].isNotNull(), f"{path} is not {kind}")
+    for path, part, kind in _parts(wire_fields(source.schema)):
+        reason = reason.when(_from_json(text, part)[CORRUPT].isNotNull(), f"{path} is not {kind}")
     return reason.otherwise("more than one JSON value")
 
 
-def _parts(fields: tuple[Field, ...]) -> Iterator[tuple[str, str, str]]:
-    """Each field: its path, the DDL of an event that has only this field, and its type.
+def _parts(fields: tuple[Field, ...]) -> Iterator[tuple[str, Field, str]]:
+    """Each field: its path, an event's only field with this field alone in it, and its type.
 
-    `properties struct<ms:double>` -> ("properties", "`properties` struct<`_`:string>", "an object"),
-    ("properties.ms", "`properties` struct<`ms`:double>", "double")
+    `properties struct<ms:double>` -> ("properties", properties struct<`_`:string>, "an object"),
+    ("properties.ms", properties struct<`ms`:double>, "double")
     """
     for field in fields:
         if field.type.kind == "struct":
-            yield field.name, f"`{field.name}` struct<`_`:string>", "an object"
+            yield field.name, Field(field.name, FieldType("struct", fields=(NO_FIELD,))), "an object"
         else:
-            yield field.name, f"`{field.name}` {field.type.ddl()}", field.type.ddl().replace("`", "")
-        for path, columns, kind in _parts(field.type.fields):
-            inner = columns.replace("` ", "`:", 1)
-            yield f"{field.name}.{path}", f"`{field.name}` struct<{inner}>", kind
+            yield field.name, field, field.type.ddl().replace("`", "")
+        for path, part, kind in _parts(field.type.fields):
+            yield f"{field.name}.{path}", Field(field.name, FieldType("struct", fields=(part,))), kind
 
 
 def _times(fields: tuple[Field, ...], above: str, column: str) -> Iterator[tuple[str, Column]]:

@@ -30,7 +30,7 @@ def check_spark(
         by_source.setdefault(view.source.name, []).append(view)
     references, results, parsed = {}, [], []
     for together in by_source.values():
-        source = together[0].source
+        source = together[0].source.as_json()
         # No duplicates: the layers remove them, `states` does not.
         records = generate(source, events, seed, views=together, duplicates=0)
         # Cached: otherwise Spark would read the records in the plan of every view, and compile that each time.

@@ -86,12 +86,12 @@ def repair(spark: SparkSession, settings: Settings, bootstrap: str, source: Sour
             return Report(remaining=findings)
         if bad_past := before_retention(findings, coverage.of(table).removed.version):
             return Report(remaining=bad_past)
-        kafka = KafkaRows(settings, bootstrap, source, None)
+        kafka = KafkaRows(settings, bootstrap, source, table, None)
         if any(finding.is_damage and finding.trouble is not Trouble.CORRUPT_CHECKPOINT for finding in findings):
             base = coverage.of(table).offset_base
             positions = logical_positions(read_positions(settings, bootstrap, source), base)
             is_ours = base.is_of(positions.topic_id)
-            kafka = KafkaRows(settings, bootstrap, source, positions if is_ours else None, base.base)
+            kafka = KafkaRows(settings, bootstrap, source, table, positions if is_ours else None, base.base)
         report.moved = take_out_strays(table, findings)
         report.agreed = _make_agree(table, findings)
         if report.agreed:

@@ -21,7 +21,9 @@ from master_dataset.table.append import measures
 from master_dataset.table.checks.fsck import Measurement, hash_files
 from master_dataset.table.checks.void_commits import taken_out
 from master_dataset.table.delta_log import TableFile
-from views.on_spark.events import with_event
+from master_dataset.table.parsed_columns import with_parsed_columns
+from master_dataset.writer_schemas.noted import NotedSchemas
+from views.on_spark.framed_records import unknown_frames
 from views.source import Source
 
 LOCATION = ["partition", "offset"]
@@ -34,6 +36,7 @@ class KafkaRows:
     settings: Settings
     bootstrap: str
     source: Source
+    table: Path
     positions: Positions | None
     base: Cut = field(default_factory=dict)
 
@@ -57,7 +60,11 @@ class KafkaRows:
             "includeHeaders": "true",
         }
         records = spark.read.format("kafka").options(**spark_kafka_options(self.settings, self.bootstrap))
-        return with_event(with_logical_offsets(records.options(**options).load(), self.base), self.source)
+        logical = with_logical_offsets(records.options(**options).load(), self.base)
+        noted = NotedSchemas(self.settings, self.source)
+        if self.source.needs_writer_schemas:  # a schema that was noted may be lost with the table
+            noted.resolve(unknown_frames(logical, noted.known()))
+        return with_parsed_columns(logical, self.table, self.source, noted.known())
 
     def _all(self, cut: dict[int, int], there: set[int]) -> dict[int, int]:
         """Spark wants every partition of the topic named; one that is not wanted begins and ends at one offset."""

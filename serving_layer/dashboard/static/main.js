@@ -10,11 +10,12 @@ import * as explore from "./pages/explore.js";
 import * as lambda from "./pages/lambda.js";
 import * as overview from "./pages/overview.js";
 import * as reference from "./pages/reference.js";
+import * as sources from "./pages/sources.js";
 import * as signIn from "./pages/sign_in.js";
 import * as view from "./pages/view.js";
 
-const PAGES = { "": overview, lambda, explore, alerts, api: reference, views: view };
-const NAMES = { "": "overview", lambda: "lambda", explore: "explore", alerts: "alerts", api: "api", views: "overview" };
+const PAGES = { "": overview, lambda, sources, explore, alerts, api: reference, views: view };
+const NAMES = { "": "overview", lambda: "lambda", sources: "sources", explore: "explore", alerts: "alerts", api: "api", views: "overview" };
 const RETRY_MS = 2_000;
 
 let main = document.getElementById("main");

@@ -178,6 +178,7 @@ def _watched(freshness: Json) -> Json:
     details = {
         **summary,
         "views": {"type": "array", "items": {"type": "string"}},
+        "schema": _source_schema(),
         "pinned": {"type": ["integer", "null"], "description": "The run that readers are pinned to by a rollback."},
         "failures": {**thing, "description": "How many batch runs failed in a row, and since when; null: none did."},
         "speed": {**thing, "description": "The speed views in Redis: how far they are, and whether a writer is alive."},
@@ -193,6 +194,24 @@ def _watched(freshness: Json) -> Json:
         "SourceDetails": {"type": "object", "required": list(details), "properties": details},
         "Session": {"type": "object", "required": list(session), "properties": session},
     }
+
+
+def _source_schema() -> Json:
+    text, nullable = {"type": "string"}, {"type": ["string", "null"]}
+    texts = {"type": "array", "items": text}
+    field = {
+        "path": text, "type": text, "required": {"type": "boolean"}, "default": nullable, "aliases": texts,
+        "views": {**texts, "description": "Those of these views that use the field, or one inside it."},
+    }  # fmt: skip
+    schema = {
+        "topic": text, "format": text, "framing": nullable, "reader_schema": nullable, "id_field": text,
+        "time_field": text, "key_field": text,
+        "fields": {"type": "array", "items": {"type": "object", "required": list(field), "properties": field}},
+    }  # fmt: skip
+    return {
+        "type": "object", "description": "The format and the fields of its records.",
+        "required": list(schema), "properties": schema,
+    }  # fmt: skip
 
 
 def _meta(exactness: Json) -> Json:

@@ -355,8 +355,8 @@ def _one_too_many(module: Any) -> None:
     """A run counts the record at its cut too, which the speed layer counts as well."""
     between = module.records_between
 
-    def with_one_more(spark: Any, table: Any, start: Any, end: Any) -> Any:
-        return between(spark, table, start, {partition: offset + 1 for partition, offset in end.items()})
+    def with_one_more(spark: Any, table: Any, source: Any, start: Any, end: Any) -> Any:
+        return between(spark, table, source, start, {partition: offset + 1 for partition, offset in end.items()})
 
     put(module, "records_between", with_one_more)
 

@@ -1,0 +1,5 @@
+"""The error of every decoder."""
+
+
+class Undecodable(Exception):
+    """A record that is no event, for the reason in the text."""
