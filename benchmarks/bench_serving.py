@@ -1,6 +1,6 @@
 """How fast queries are answered, compared with a route that returns a constant, DuckDB and ClickHouse, in one run.
 
-    python benchmarks/bench_serving.py [--states 2000000] [--seconds 4] [--rounds 3] [--publishing 20]
+    python benchmarks/bench_serving.py [--states 2000000] [--seconds 4] [--rounds 3] [--publishing 20] [--after-a-day]
 
 The reference view with generated states: a batch view of 30 days, and a speed view to which micro-batches are applied
 all the time. One process serves (`serving_workers` 1), another one asks. The rounds alternate, so that a busy moment of
@@ -63,6 +63,9 @@ def main() -> None:
     arguments.add_argument(
         "--publishing", type=float, default=20, help="seconds of a measurement while runs are published"
     )
+    arguments.add_argument(
+        "--after-a-day", action="store_true", help="measure only the speed view of a day, print it and write nothing"
+    )
     given = arguments.parse_args()
     least, most = SHORT_HISTORY * DAYS * DAY_HOURS, KEYS * DAYS * DAY_HOURS
     if not least <= given.states <= most:
@@ -76,6 +79,10 @@ def main() -> None:
         bench = Bench(Path(folder), given.states, given.seconds, asking)
         with spawning.Pool() as workers:
             bench.make(workers.map)
+        if given.after_a_day:
+            for each in day_lines(bench.after_a_day(given.rounds)):
+                print(each)
+            return
         short_mb = bench.short_history()
         found = bench.measure(given.rounds, given.publishing)
     found |= {"machine": machine, "memory_mb": {"short": short_mb, "long": found["memory_mb"]}}
@@ -171,11 +178,6 @@ class Bench:
                 engines = self._engines(home, rounds)
                 busy, _ = speed_views.reader.size()
                 usual, publishing = self._while_publishing(home, rounds, publishing_s, speed_views)
-        with self._redis() as speed_views, self._serving(home):
-            self._fill(home, speed_views, DAY_HOURS)
-            states, _ = speed_views.reader.size()
-            with self._busy(home):
-                day = {name: self._drive(self._asked(home)[name], 1) for name in (TOP, TOTAL)}
         return {
             "states": home.states,
             "keys": KEYS,
@@ -186,9 +188,23 @@ class Bench:
             "cold": cold.figures(),
             "usual": usual.figures(),
             "publishing": publishing.figures(),
-            "after_a_day": {"speed_states": states, **{name: found.figures() for name, found in day.items()}},
+            "after_a_day": self.after_a_day(1),
             "memory_mb": memory,
         }
+
+    def after_a_day(self, rounds: int) -> dict[str, Any]:
+        """The questions that are about all keys, while the speed view holds a day."""
+        home = self.long
+        with self._redis() as speed_views, self._serving(home) as process:
+            self._fill(home, speed_views, DAY_HOURS)
+            states, _ = speed_views.reader.size()
+            found = {name: Measured() for name in (TOP, TOTAL)}
+            with self._busy(home):
+                for _ in range(rounds):
+                    for name, each in found.items():
+                        self._drive(self._asked(home)[name], 1, each)
+            own = memory_mb(process)["own"]
+        return {"speed_states": states, "own_mb": own, **{name: each.figures() for name, each in found.items()}}
 
     def _contest(self, home: MadeHome, rounds: int, process: psutil.Process) -> dict[str, dict[int, Measured]]:
         asked = {FLOOR: Asked(self.constant_port, [request("/constant")]), **self._asked(home)}
@@ -454,6 +470,13 @@ def _aims(found: dict[str, Any]) -> Iterator[str]:
         f"{over(day[TOP], top):.1f} times as long ({_ms(day[TOP])}), the total "
         f"{over(day[TOTAL], ours[TOTAL][one]):.1f} times ({_ms(day[TOTAL])})."
     )
+
+
+def day_lines(day: dict[str, Any]) -> Iterator[str]:
+    """The figures of a day alone."""
+    yield f"{day['speed_states']:,} states of the speed view; the process holds {day['own_mb']:.0f} MB."
+    for name in (TOP, TOTAL):
+        yield f"{name}: {_ms(day[name])}, at most {day[name]['most_ms']['most']:,.0f} ms, {_rate(day[name])} a second."
 
 
 Figures = dict[str, dict[str, float]]
