@@ -30,6 +30,7 @@ from infra.settings import Settings, child_environment, load_settings
 from infra.stack.ports import LOOPBACK
 from infra.stack.redis_server import check_redis_port, find_redis_server
 from master_dataset.archiver.archive import open_archive
+from master_dataset.cut import is_below
 from master_dataset.kafka.positions import logical_positions, read_positions
 from master_dataset.kafka.topics import apply_topics, plan_topics
 from master_dataset.table import coverage
@@ -298,6 +299,12 @@ class SpeedPlace:
             return meta is not None and cut_text(meta.applied) == end
 
         wait_until(f"{self.name} to be applied up to {end}", is_there, deadline_s)
+
+    def wait_until_archived(self, deadline_s: float = 120) -> None:
+        """Until the master dataset holds all that Kafka does: somebody else runs the archiver."""
+        end = self.kafka_end()
+        table = table_path(self.settings, self.name)
+        wait_until(f"{self.name} to be archived up to {end}", lambda: is_below(end, coverage.of(table).cut), deadline_s)
 
     def caught_up(self) -> None:
         """All is applied, and every answer is the oracle's."""

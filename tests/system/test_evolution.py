@@ -63,7 +63,7 @@ LARGE = 3_000_000_000
 def place(stack: Stack, tmp_path: Path, redis: RedisServer, spark: SparkSession) -> SpeedPlace:
     from tests.system.speed_source import SpeedPlace
 
-    return SpeedPlace(stack, tmp_path, redis, spark)
+    return SpeedPlace(stack, tmp_path, redis, spark, archive_max_interval_s=1)
 
 
 @contextmanager
@@ -112,6 +112,7 @@ def test_fields_are_added_widened_renamed_and_removed_while_events_come(place: S
         large = send_large(place, 1, 2, 3)
         place.send(40)
         place.caught_up()
+        place.wait_until_archived()  # as version 1 judges them
         old_views = place.views
         engine = QueryEngine(place.settings, declared_by(place.settings))  # a serving process, started before
         assert coupons(engine, place) == {}
