@@ -4,6 +4,12 @@
 
 A short text is its own short form, and so is the short form of a long one: shortening twice changes nothing. Plain
 Python and Spark's built-in functions give the same text. Decision 0020 has the reasons.
+
+Hashes have an order of their own, so Min and Max store a long text without one:
+
+    more than 1,024 characters  ->  the first 1,024 of them and '…'
+
+Cutting keeps the order: the smallest text, cut, is the smallest of the cut texts. Cutting twice changes nothing either.
 """
 
 from __future__ import annotations
@@ -20,6 +26,9 @@ KEPT = 200
 """How many characters of a longer one are kept: four bytes each at most, so that a short form is never a long text."""
 SEPARATOR = "…sha256:"
 DIGITS = 64
+MAX_CHARACTERS = 1_024
+"""The longest text that Min and Max store as it is, in characters: no text of `MAX_BYTES` is cut."""
+CUT = "…"
 
 
 def shorten(text: str) -> str:
@@ -59,4 +68,32 @@ def shortened(of: TypedExpression) -> TypedExpression:
         sql=f"if(octet_length({sql}) > {MAX_BYTES}, {short}, {sql})",
         evaluate=lambda row: shorten_value(evaluate(row)),
         value=shorten_value(of.value),
+    )
+
+
+def cut(text: str) -> str:
+    """The text itself, or its beginning where it is long. Of two texts the smaller one never becomes the larger.
+
+    Texts that differ in the first `MAX_CHARACTERS` still do. Longer ones that agree in them become one text, which is
+    larger than the text that ends there. A limit in bytes would not do: where a character of four bytes does not fit,
+    one of three may, and that can be larger than '…'.
+    """
+    return text if len(text) <= MAX_CHARACTERS else text[:MAX_CHARACTERS] + CUT
+
+
+def cut_value(value: Any) -> Any:
+    """The same of any value that is compared: only texts are ever long."""
+    return cut(value) if isinstance(value, str) else value
+
+
+def beginning(of: TypedExpression) -> TypedExpression:
+    """The expression whose value is what Min and Max store: its text, cut; any other value as it is."""
+    if of.type.kind != "string":
+        return of
+    sql, evaluate = of.sql, of.evaluate
+    return replace(
+        of,
+        sql=f"if(char_length({sql}) > {MAX_CHARACTERS}, concat(left({sql}, {MAX_CHARACTERS}), '{CUT}'), {sql})",
+        evaluate=lambda row: cut_value(evaluate(row)),
+        value=cut_value(of.value),
     )

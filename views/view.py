@@ -38,7 +38,7 @@ class Measure:
     where: TypedExpression | None
     algebra: Algebra
     declared: TypedExpression | None = None
-    """`of` as it was declared. Where states hold texts of events, `of` is the short form of long ones."""
+    """`of` as it was declared. Where states hold texts of events, `of` is a bounded form of long ones."""
 
 
 @dataclass(frozen=True)
@@ -291,7 +291,7 @@ class View:
             algebra = answer.algebra(of)
         except ExpressionError as error:
             raise ViewError(f"View {self.name!r}, {place}: {text!r}: {error}") from None
-        stored = shortened(of) if of is not None and algebra.stores_texts else of
+        stored = algebra.stored(of) if of is not None else None
         return Measure(stored, self._condition(f"{place}, where", answer.where), algebra, declared=of)
 
     def _parsed(self, place: str, text: str, scope: Scope | None = None) -> TypedExpression:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
@@ -11,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as f
 
-from views import in_memory
+from tests.serving_data import without_limit
+from views import in_memory, short_texts
 from views.aggregates import (
     Average,
     Count,
@@ -256,6 +258,33 @@ def test_top_k_beyond_its_room_is_off_by_at_most_what_it_states(spark: SparkSess
         true = texts.count(entry["value"])
         assert true <= entry["count"] <= true + len(texts) / 12
         assert entry["count"] - true <= entry["off_by_at_most"]
+
+
+def test_min_and_max_of_long_texts_are_cut_where_python_cuts_them(spark: SparkSession) -> None:
+    """Also characters whose order is another one in UTF-16, and states of an older version."""
+    view = View(
+        "v", SOURCE, {"least": Min("user_id"), "most": Max("user_id"), "first": First("user_id")},
+        keys={"begins": "left(user_id, 1)", "n": "n"}, grain="1d",
+    )  # fmt: skip
+    limit = short_texts.MAX_CHARACTERS
+    ends = ("", "\x01", "a", "…", "\uffff", "𝄞", "𝄞" * 5_000)
+    texts = [begins * (limit - back) + end for begins in "aé𝄞" for back in (0, 1) for end in ends]
+    rows = [("t", 0, n, datetime(2026, 1, 1), json.dumps({"event_id": f"e{n}", "event_time": "2026-03-01T00:00:00Z",
+             "user_id": text, "n": n // len(ends) % 2}).encode()) for n, text in enumerate(texts)]  # fmt: skip
+    given = spark.createDataFrame(rows, "topic string, partition int, offset bigint, timestamp timestamp, value binary")
+    read = with_event(given, SOURCE).where("invalid is null").cache()
+    at = datetime(2026, 3, 1, tzinfo=UTC)
+    events = [Event(0, n, f"e{n}", at, {"user_id": text, "n": n // len(ends) % 2}) for n, text in enumerate(texts)]
+    folded = {group: pack(view.algebras, state) for group, state in in_memory.fold(view, events).items()}
+    assert len(folded) == 6
+    assert {group: row["state"] for group, row in rows_of(states(read, view), view).items()} == folded
+    older, newer = states(read.where("offset % 2 = 0"), without_limit(view)), states(read.where("offset % 2 = 1"), view)
+    assert max(len(row["most"]) for row in rows_of(older, view).values()) == limit + 5_000, "nothing was long"
+    both = rows_of(merged(older, newer, view), view)
+    assert {group: row["state"] for group, row in both.items()} == folded
+    assert presented(both, view) == {group: {"least": row["least"], "most": row["most"], "first": row["first"]}
+                                     for group, row in both.items()}  # fmt: skip
+    read.unpersist()
 
 
 def test_buckets_begin_at_multiples_of_the_grain(computed: dict[str, Rows]) -> None:

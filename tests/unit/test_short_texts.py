@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from views import in_memory, short_texts
-from views.aggregates import Count, Distinct, First, Last, Min, TopK
+from views.aggregates import Count, Distinct, First, Last, Max, Min, TopK
 from views.in_memory import Event
 from views.keys import has_long_text, pack_key, shorten_key, unpack_key
 from views.sample_events import START
-from views.short_texts import KEPT, MAX_BYTES, is_long, is_short_form, shorten
+from views.short_texts import CUT, KEPT, MAX_BYTES, MAX_CHARACTERS, cut, is_long, is_short_form, shorten
 from views.source import Source
 from views.states import merge_packed, pack, unpack
 from views.view import View
@@ -99,19 +99,51 @@ def test_states_with_long_values_of_an_older_version_meet_the_new_ones() -> None
     }
 
 
-EDGES = replace(NO_KEYS, answers={"first": First("url"), "last": Last("url"), "least": Min("url")})
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", ""),
+        ("x" * MAX_CHARACTERS, "x" * MAX_CHARACTERS),
+        ("𝄞" * MAX_CHARACTERS, "𝄞" * MAX_CHARACTERS),
+        ("𝄞" * (MAX_CHARACTERS + 1), "𝄞" * MAX_CHARACTERS + CUT),
+        ("é" * MAX_CHARACTERS + "a", "é" * MAX_CHARACTERS + CUT),
+        ("é" * MAX_CHARACTERS + CUT, "é" * MAX_CHARACTERS + CUT),
+    ],
+)
+def test_min_and_max_cut_a_text_after_so_many_characters(text: str, expected: str) -> None:
+    assert cut(text) == expected
 
 
-def test_the_first_and_the_last_text_are_stored_in_short_form() -> None:
-    """Whatever is stored of a long text is bounded; the order of Min depends on the whole text."""
+def test_a_text_that_keys_store_as_it_is_is_not_cut() -> None:
+    assert cut("x" * MAX_BYTES) == "x" * MAX_BYTES
+
+
+EDGES = replace(
+    NO_KEYS,
+    answers={"first": First("url"), "last": Last("url"), "least": Min("url"), "most": Max("url"), "n": Max("n")},
+)
+
+
+def test_whatever_is_stored_of_a_long_text_is_bounded() -> None:
     (state,) = in_memory.fold(EDGES, [visit(1, LONG), visit(2, "/a"), visit(3, LONG + "/")]).values()
-    assert EDGES.present(state) == {"first": shorten(LONG), "last": shorten(LONG + "/"), "least": "/a"}
-    assert len(pack(EDGES.algebras, state)) < 3 * MAX_BYTES
+    assert EDGES.present(state) == {
+        "first": shorten(LONG), "last": shorten(LONG + "/"), "least": "/a", "most": cut(LONG), "n": 1,
+    }  # fmt: skip
+    assert len(pack(EDGES.algebras, state)) < 2 * MAX_BYTES + 4 * MAX_CHARACTERS
+    assert EDGES.hash == "3a731fbb047d6af2d4c4245db7ed67799ae84a6428fef640a0cf5998055a3c6e", (
+        "as before there was a limit"
+    )
+
+
+def test_min_and_max_of_texts_with_the_same_beginning_are_that_beginning() -> None:
+    (state,) = in_memory.fold(EDGES, [visit(1, LONG + "a"), visit(2, LONG + "…"), visit(3, LONG + "𝄞")]).values()
+    found = EDGES.present(state)
+    assert found["least"] == found["most"] == LONG[:MAX_CHARACTERS] + "…"
 
 
 @pytest.mark.parametrize("is_older_first", [True, False])
-def test_a_first_and_a_last_text_of_an_older_version_meet_the_new_ones(is_older_first: bool) -> None:
-    """Its long text wins where its event does, and is then the short form of it."""
+def test_texts_of_an_older_version_meet_the_new_ones(is_older_first: bool) -> None:
+    """A long text of an older version wins where it won then, and is stored in its bounded form from there on."""
     of = [visit(1, LONG), visit(2, LONG + "/")]
     older, newer = of if is_older_first else reversed(of)
     older_view = replace(EDGES)
@@ -123,6 +155,7 @@ def test_a_first_and_a_last_text_of_an_older_version_meet_the_new_ones(is_older_
     for order in ([packed_old, pack(EDGES.algebras, new)], [pack(EDGES.algebras, new), packed_old]):
         found = EDGES.present(unpack(EDGES.algebras, merge_packed(EDGES.algebras, order)))
         assert (found["first"], found["last"]) == (shorten(LONG), shorten(LONG + "/"))
+        assert found["least"] == found["most"] == cut(LONG)
     assert EDGES.present(unpack(EDGES.algebras, packed_old))["first"] == shorten(older.fields["url"])
 
 

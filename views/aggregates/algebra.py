@@ -62,8 +62,6 @@ class Algebra(ABC):
     """How far the answer may be off, in words; None: it is exact."""
     by_position = False
     """Whether the position of an event matters."""
-    stores_texts = False
-    """Whether a state holds values of events as they are: long texts among them are stored in short form."""
     type: FieldType | None = None
     """The type of the answer, where it is one value; None: a list or an object. Decimals and times become texts."""
 
@@ -76,6 +74,10 @@ class Algebra(ABC):
     def is_whole(self) -> bool:
         """Whether that number is a whole one."""
         return self.type == BIGINT
+
+    def stored(self, measure: TypedExpression) -> TypedExpression:
+        """What of the measure goes into states: of a long text a bounded form, where states hold the values."""
+        return measure
 
     @abstractmethod
     def zero(self) -> Any:

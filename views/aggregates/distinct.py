@@ -16,6 +16,7 @@ from views.aggregates.algebra import Aggregate, Algebra, Part, Position, check_k
 from views.aggregates.items import Items, Room
 from views.errors import ExpressionError
 from views.field_types import FieldType
+from views.short_texts import shortened
 from views.typed_expression import TypedExpression
 from views.types import BIGINT, EPOCH, MICROSECOND
 
@@ -147,12 +148,14 @@ class ExactDistinct(Algebra):
     """
 
     kinds = "tb"
-    stores_texts = True
     type = BIGINT
 
     def __init__(self, kind: FieldType, at_most: int) -> None:
         self.kind, self.at_most = kind, at_most
         self.room = Room(at_most)
+
+    def stored(self, measure: TypedExpression) -> TypedExpression:
+        return shortened(measure)
 
     def zero(self) -> frozenset[str] | None:
         return frozenset()

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from views.aggregates import numbers
 from views.aggregates.algebra import Aggregate, Algebra, Part, Position, check_kind
 from views.field_types import FieldType
-from views.short_texts import shorten_value
+from views.short_texts import beginning, cut_value, shorten_value, shortened
 from views.typed_expression import TypedExpression
 
 ORDERED = ("bigint", "double", "decimal", "string", "date", "timestamp", "boolean")
@@ -17,7 +17,7 @@ ORDERED = ("bigint", "double", "decimal", "string", "date", "timestamp", "boolea
 
 @dataclass(frozen=True)
 class Min(Aggregate):
-    """The smallest value; null of no values. Texts are ordered by their bytes."""
+    """The smallest value; null of no values. Texts are ordered by their bytes, and cut if they are long."""
 
     def algebra(self, measure: TypedExpression | None) -> Algebra:
         return ExtremeAlgebra(check_kind("Min", measure, *ORDERED).type, "min")
@@ -58,6 +58,9 @@ class ExtremeAlgebra(Algebra):
     def kinds(self) -> str:  # type: ignore[override]  # it depends on the type
         return numbers.part_kind(self.type)
 
+    def stored(self, measure: TypedExpression) -> TypedExpression:
+        return beginning(measure)
+
     def zero(self) -> Any:
         return None
 
@@ -76,7 +79,8 @@ class ExtremeAlgebra(Algebra):
         return (numbers.to_part(state),)
 
     def from_parts(self, parts: Sequence[Part]) -> Any:
-        return numbers.from_part(parts[0], self.type)
+        # A state of an older version may have a long text. Cut, it is what its events give now.
+        return cut_value(numbers.from_part(parts[0], self.type))
 
     def aggregate(self, measure: str, only: str) -> list[str]:
         return [f"{self.function}({measure}){only}"]
@@ -102,7 +106,6 @@ class EarliestAlgebra(Algebra):
     """The earliest (`min`) or latest (`max`) value."""
 
     by_position = True
-    stores_texts = True
     type: FieldType
 
     def __init__(self, kind: FieldType, function: str) -> None:
@@ -112,6 +115,9 @@ class EarliestAlgebra(Algebra):
     @property
     def kinds(self) -> str:  # type: ignore[override]
         return "ttt" + numbers.part_kind(self.type)
+
+    def stored(self, measure: TypedExpression) -> TypedExpression:
+        return shortened(measure)
 
     def zero(self) -> Placed | None:
         return None

@@ -11,6 +11,7 @@ from views.aggregates.algebra import Aggregate, Algebra, Part, Position, check_k
 from views.aggregates.distinct import accumulated, blob
 from views.aggregates.items import Items, Room
 from views.errors import ExpressionError
+from views.short_texts import shortened
 from views.typed_expression import TypedExpression
 
 SPARE = 3
@@ -44,11 +45,13 @@ class TopKAlgebra(Algebra):
     """The state: how many values there were, and the table of those that are kept."""
 
     kinds = "tb"
-    stores_texts = True
 
     def __init__(self, k: int, room: int) -> None:
         self.k, self.room, self.table = k, Room(room), Room(SPARE * room)
         self.error = f"exact up to {self.table.capacity} values a group"
+
+    def stored(self, measure: TypedExpression) -> TypedExpression:
+        return shortened(measure)
 
     def zero(self) -> tuple[int, Items]:
         return 0, Items({})
