@@ -59,31 +59,48 @@ class KafkaUsers:
             raise KafkaUserError(f"{wrong[0]!r} is no topic. Write its name, or a beginning and a star, like web*.")
         if not written and not read:
             raise KafkaUserError(f"User {name!r}: name at least one topic to produce to or to consume.")
-        if name in self._names():
+        if name in (user.name for user in self.read()):
             raise KafkaUserError(f"There is a user {name!r} already. Remove it first, or choose another name.")
         password = secrets.token_urlsafe(32)
-        # The rights come first: a crash in between leaves rights of nobody, and the command can be repeated.
-        # Rights that a crash left, here or in `remove`, are not inherited.
+        # The rights come first: a crash in between leaves rights of nobody, or of a name that was removed before and
+        # whose password nobody knows; such a user is listed, and can be removed again.
+        # Rights that a crash left here are not inherited.
         _finish(self._admin.delete_acls([_filter(name)], request_timeout=TIMEOUT_S))
         _finish(self._admin.create_acls(_rights(name, written, read), request_timeout=TIMEOUT_S))
         self.put(name, password)
         return password
 
+    def remove(self, name: str) -> None:
+        """Give a user a password that nobody knows, and take all its rights. Its name is free for another `add`.
+
+        The credential itself stays, because Kafka 4.2.1 loses others with a deleted one. When the broker starts, it
+        applies the whole log of its metadata as one change. If a user without a credential comes first in that change,
+        `ScramDelta.apply` drops all that follow, our own services among them.
+        """
+        if name in RESERVED:
+            raise KafkaUserError(f"{name!r} is a user of the broker itself, which needs it. It cannot be removed.")
+        if name not in (user.name for user in self.read()):
+            raise KafkaUserError(f"There is no user {name!r}. `tidemark kafka-users list` shows all users.")
+        # The password comes first: a crash in between leaves a user that is still listed and can be removed again.
+        self.put(name, secrets.token_urlsafe(32))
+        _finish(self._admin.delete_acls([_filter(name)], request_timeout=TIMEOUT_S))
+
     def read(self) -> list[KafkaUser]:
-        """All users, by name."""
-        api, topics = self._api, dict[tuple[str, Any], list[str]]()
+        """All users but the broker's own, by name. Who has no rights at all was removed."""
+        api, owners, topics = self._api, set[str](), dict[tuple[str, Any], list[str]]()
         for right in self._rights():
+            owner = right.principal.removeprefix("User:")
+            owners.add(owner)
             if right.restype == api.ResourceType.TOPIC:
                 star = "*" if right.resource_pattern_type == api.ResourcePatternType.PREFIXED else ""
-                who = right.principal.removeprefix("User:")
-                topics.setdefault((who, right.operation), []).append(right.name + star)
+                topics.setdefault((owner, right.operation), []).append(right.name + star)
         return [
             KafkaUser(
                 name,
                 sorted(topics.get((name, api.AclOperation.WRITE), [])),
                 sorted(topics.get((name, api.AclOperation.READ), [])),
             )
-            for name in sorted(self._names())
+            for name in sorted((self._names() & owners).difference(RESERVED))
         ]
 
     def _names(self) -> set[str]:

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import json
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from infra.clients.kafka import check_connection, kafka_login, kafka_python_config, librdkafka_config
 from infra.clients.kafka_admin import connect_admin
 from infra.clients.kafka_users import KafkaUserError, KafkaUsers
 from infra.home import Home, read_json
-from infra.settings import load_settings
+from infra.settings import child_environment, load_settings
 from infra.stack.ports import LOOPBACK
 from tests.conftest import Stack, start_stack, stop_stack, wait_until
 
+TIDEMARK = str(Path(sys.executable).with_name("tidemark"))
 BEFORE = "before"
 """A topic from before `kafka_auth`."""
 SOON = {"message.timeout.ms": 3000}
@@ -55,11 +59,25 @@ def create(config: dict[str, Any], *topics: str) -> None:
 
 def send(config: dict[str, Any], topic: str, value: bytes) -> str | None:
     """None once it is acknowledged; else why not."""
-    producer = Producer({"message.timeout.ms": 15_000, **config, "acks": "all"})
+    return deliver(Producer({"message.timeout.ms": 15_000, **config, "acks": "all"}), topic, value)
+
+
+def deliver(producer: Producer, topic: str, value: bytes) -> str | None:
+    """The same on a connection that may be open already."""
     said: list[str | None] = []
     producer.produce(topic, value, on_delivery=lambda error, _: said.append(error.name() if error else None))
     producer.flush(30)
     return said[0] if said else "no answer"
+
+
+def has_its_password_refused(config: dict[str, Any]) -> bool:
+    """Whether the broker refuses the sign-in itself, whatever the user might do after it."""
+    errors: list[KafkaError] = []
+    client = AdminClient({**config, "error_cb": errors.append})
+    with suppress(KafkaException):
+        client.list_topics(timeout=5)
+    client.poll(0)
+    return KafkaError._AUTHENTICATION in [error.code() for error in errors]
 
 
 def first_value(config: dict[str, Any], topic: str, group: str = "unused") -> bytes | None:
@@ -135,6 +153,64 @@ def test_a_user_has_its_topics_and_no_others(guarded: Stack) -> None:
     assert ("shop", ["orders.*"], ["orders.eu"]) in users.read()
     with pytest.raises(KafkaUserError, match="already"):
         users.add("shop", ["payroll"], [])
+
+
+def test_a_removed_user_is_shut_out_and_nobody_else_is(guarded: Stack) -> None:
+    """Also after a restart, where Kafka would lose all others if the credential itself were deleted: in the order of
+    Java's hash maps, "tablet" comes before every other user here.
+    """
+    own = librdkafka_config(guarded.settings, guarded.kafka)
+    create(own, "tills")
+    users = KafkaUsers(own)
+    tablet = guesser(guarded, "tablet", users.add("tablet", ["tills"], ["tills"]))
+    branch = guesser(guarded, "branch", users.add("branch", ["tills"], ["tills"]))
+    wait_until("the broker to know both", lambda: send(tablet, "tills", b"1") is None is send(branch, "tills", b"2"))
+    connected = Producer({**tablet, "acks": "all", "message.timeout.ms": 15_000})
+    assert deliver(connected, "tills", b"3") is None
+
+    assert tidemark(guarded, "kafka-users", "remove", "tablet") == {"removed": "tablet"}
+    wait_until("its password to be refused", lambda: has_its_password_refused(tablet))
+    assert not has_its_password_refused(branch)
+    wait_until(
+        "its open connection to have no rights",
+        lambda: deliver(connected, "tills", b"4") == "TOPIC_AUTHORIZATION_FAILED",
+    )
+    wait_until("the list", lambda: "tablet" not in [user["name"] for user in tidemark(guarded, "kafka-users", "list")])
+    with pytest.raises(KafkaUserError, match="There is no user 'tablet'"):
+        users.remove("tablet")
+
+    restarted = tidemark(guarded, "restart", "kafka")
+    assert restarted, "it is ready again"
+    wait_until("our services to connect", lambda: sends_an_event(guarded))
+    assert first_value(own, BEFORE) == b"kept"
+    assert send(branch, "tills", b"5") is None
+    assert has_its_password_refused(tablet)
+
+    again = guesser(guarded, "tablet", users.add("tablet", [BEFORE], []))
+    wait_until("the user to be known again", lambda: send(again, BEFORE, b"6") is None)
+    assert send(again, "tills", b"7") == "TOPIC_AUTHORIZATION_FAILED", "it has its new rights only"
+    assert has_its_password_refused(tablet), "the first password is not valid again"
+
+
+@pytest.mark.parametrize("name", ["tidemark", "controller", "setup", "nobody"])
+def test_what_is_no_user_of_ours_cannot_be_removed(guarded: Stack, name: str) -> None:
+    with pytest.raises(KafkaUserError, match="There is no user" if name == "nobody" else "cannot be removed"):
+        KafkaUsers(librdkafka_config(guarded.settings, guarded.kafka)).remove(name)
+
+
+def sends_an_event(stack: Stack) -> bool:
+    with stack.client() as client:
+        return client.post("/events/web", json=EVENT).status_code == 200
+
+
+def tidemark(stack: Stack, *arguments: str) -> Any:
+    """What a command prints as JSON."""
+    done = subprocess.run(
+        [TIDEMARK, *arguments, "--output", "json"],
+        env=child_environment(stack.settings), capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
 def test_the_password_is_seen_nowhere(guarded: Stack) -> None:

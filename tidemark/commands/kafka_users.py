@@ -12,11 +12,12 @@ if TYPE_CHECKING:
     from infra.clients.kafka_users import KafkaUsers
 
 app = typer.Typer(no_args_is_help=True)
+NameArgument = Annotated[str, typer.Argument(help="Name of the user.")]
 
 
 @app.command()
 def add(
-    name: Annotated[str, typer.Argument(help="Name of the user.")],
+    name: NameArgument,
     produce: Annotated[
         list[str] | None,
         typer.Option(
@@ -61,10 +62,21 @@ def add(
 def list_users(output: OutputOption = Output.TABLE) -> None:
     """List the users, and which topics each may write and read."""
     from infra import terminal
-    from infra.clients.kafka import OWN_USER
 
-    rows = [user._asdict() for user in _users().read() if user.name != OWN_USER]
+    rows = [user._asdict() for user in _users().read()]
     terminal.print_result(rows, output, "There are no users but our own. `tidemark kafka-users add` creates one.")
+
+
+@app.command()
+def remove(name: NameArgument, output: OutputOption = Output.TABLE) -> None:
+    """Remove a user: its password is refused, and its open connections have no rights left."""
+    from infra import terminal
+
+    _users().remove(name)
+    if output is Output.JSON:
+        terminal.print_json({"removed": name})
+    else:
+        typer.echo(f"Removed the user {name}.")
 
 
 def _users() -> KafkaUsers:
