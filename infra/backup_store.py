@@ -190,6 +190,14 @@ class BackupWriter:
             self.new_bytes += len(data) * is_new
         self.files[name] = self._known[name] = StoredFile(name, size, status.st_mtime_ns, tuple(chunks))
 
+    def take_over(self, name: str) -> bool:
+        """Keep a file as the backup before has it; False where that has none."""
+        known = self._known.get(name)
+        if known is None or not all(map(self.folder.has_chunk, known.chunks)):
+            return False
+        self.files[name] = known
+        return True
+
     def forget(self, prefix: str) -> None:
         """Leave out what was collected below a folder: it changed meanwhile and is collected again."""
         self.files = {name: file for name, file in self.files.items() if not name.startswith(prefix)}

@@ -44,6 +44,7 @@ from master_dataset.table.rebase import (
     compare_records,
     plan_rebase,
 )
+from master_dataset.writer_schemas.id_check import check_ids
 from serving_layer.alerts.watches import CUT, redis_names
 from views.source import Source
 
@@ -70,7 +71,7 @@ def rebase_source(
             if not _has_old_speed_views(settings, source, folder):
                 raise
             _drop_speed_views(settings, source)  # a rebase was cut off before its last step
-            return _report(source, held.base, held.base_begin, held.topic_id, [])
+            return _report(settings, source, held.base, held.base_begin, held.topic_id, [])
         spark = start_spark()
         create_table(spark, table, first_reading(table, source))
         compared = compare_records(spark, settings, addresses(settings).kafka, source, table, held, found)
@@ -94,10 +95,13 @@ def rebase_source(
         commit_rebase(spark, source, table, rebase, check)
         reach("rebase.after_commit")
     _drop_speed_views(settings, source)
-    return _report(source, rebase.new.base, rebase.new.begin, rebase.new.topic_id, list(map(str, rebase.lost)))
+    new = rebase.new
+    return _report(settings, source, new.base, new.begin, new.topic_id, list(map(str, rebase.lost)))
 
 
-def _report(source: Source, base: Cut, begin: Cut, topic_id: str, lost: list[str]) -> dict[str, Any]:
+def _report(
+    settings: Settings, source: Source, base: Cut, begin: Cut, topic_id: str, lost: list[str]
+) -> dict[str, Any]:
     return {
         "source": source.name,
         "topic": source.topic,
@@ -105,6 +109,7 @@ def _report(source: Source, base: Cut, begin: Cut, topic_id: str, lost: list[str
         "base": cut_to_json(base),
         "begin": cut_to_json(begin),
         "lost": lost,
+        "schema_ids": check_ids(settings, source),
         "next": f"tidemark batch run --source {source.name}",
     }
 

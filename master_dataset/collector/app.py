@@ -56,7 +56,9 @@ from master_dataset.collector.topic_cache import TopicCache
 from master_dataset.collector.validators import Validators
 from master_dataset.errors import MasterDatasetError
 from master_dataset.kafka.topics import apply_topics, compare_topics, existing_topics, plan_topics
+from master_dataset.registry.noted_ids import NotedIds
 from master_dataset.registry.registry import Registry
+from master_dataset.registry.saved_records import put_back, restored_file
 from master_dataset.registry.topic import SchemasTopic
 from views.declarations import Declarations
 
@@ -99,7 +101,7 @@ def create_app(settings: Settings, declarations: Declarations) -> FastAPI:
         settings.collector_consumer_idle_s,
         settings.collector_max_body_mb * 1_000_000,
     )
-    schemas = Registry(SchemasTopic(config, admin)) if settings.registry_enabled else None
+    schemas = _registry(settings, config, admin) if settings.registry_enabled else None
     transactions = Transactions(
         config,
         settings.collector_max_transactions,
@@ -178,6 +180,12 @@ def create_app(settings: Settings, declarations: Declarations) -> FastAPI:
     app.add_middleware(ResponseCounter, count=collector.metrics.count_response)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]  # FastAPI's own way to change it
     return app
+
+
+def _registry(settings: Settings, config: dict[str, Any], admin: KafkaAdmin) -> Registry:
+    """The registry. In a restored home it begins with the schemas of the backup."""
+    fill = partial(put_back, path=restored_file(settings))
+    return Registry(SchemasTopic(config, admin, fill), NotedIds.of(settings).read)
 
 
 async def _create_topics(collector: Collector, done: asyncio.Event) -> None:

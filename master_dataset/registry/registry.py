@@ -12,11 +12,13 @@ from infra.rest.problems import Problem
 from infra.threads import Threads
 from master_dataset.registry import rules
 from master_dataset.registry.errors import RegistryError, invalid_schema, shown
+from master_dataset.registry.noted_ids import NotedSchemasById, Taken
 from master_dataset.registry.records import SchemaVersion
 from master_dataset.registry.references import resolve
 from master_dataset.registry.schemas import Schema
 from master_dataset.registry.state import State
 from master_dataset.registry.topic import Decision, SchemasTopic
+from views.formats.writer_schemas import WriterSchema
 from views.schemas import InvalidSchema, NamedSchema, ParsedSchema, check, parse
 
 PARSING_THREADS = 2
@@ -59,8 +61,9 @@ class _Changed(Exception):
 class Registry:
     """Answers for one event loop. `topic` has the state."""
 
-    def __init__(self, topic: SchemasTopic) -> None:
+    def __init__(self, topic: SchemasTopic, noted: Callable[[], NotedSchemasById] = dict) -> None:
         self.topic = topic
+        self._noted = noted
         self._parsing = Threads("parse-schemas", PARSING_THREADS, MAX_WAITING)
         self._parsed: OrderedDict[_Text, ParsedSchema] = OrderedDict()
 
@@ -73,9 +76,11 @@ class Registry:
     async def register(self, subject: str, submitted: Submitted, *, normalize: bool) -> SchemaVersion:
         """The version of a subject that has this content: one that is there, or a new one."""
         schema = await self.canonical(submitted.schema, normalize=normalize)
+        taken = await self._taken(schema, submitted.id)
         for _ in range(ATTEMPTS):
             known = self.state.find(subject, schema)
             if known is not None and submitted.id in (None, known.id) and submitted.version in (None, known.version):
+                rules.check_not_taken(known, taken)
                 return known
             rules.check_mode(self.state, subject, importing=submitted.id is not None)
             checked = _basis(self.state, subject)
@@ -91,7 +96,7 @@ class Registry:
                             f"No schema reference found for subject {shown(reference.subject)} and version "
                             f"{reference.version}."
                         )
-                return rules.register(state, subject, schema, submitted.id, submitted.version)
+                return rules.register(state, subject, schema, submitted.id, submitted.version, taken)
 
             try:
                 version: SchemaVersion = await self.topic.write(decide)
@@ -137,6 +142,24 @@ class Registry:
     async def change(self, decide: Callable[[State], Decision]) -> Any:
         """Write what a rule decides, and return its result."""
         return await self.topic.write(decide)
+
+    async def _taken(self, schema: Schema, imported: int | None) -> Taken:
+        """The ids that sources noted, as a registration of this schema has to know them."""
+        noted = await asyncio.to_thread(self._noted)
+        own = WriterSchema(
+            schema.type, schema.text, tuple((each.name, each.text) for each in resolve(self.state, schema))
+        )
+        others = {schema_id for schema_id, found in noted.items() if found != {own}}
+        if imported in others and {await self._canonical(each) for each in noted[imported]} == {own.text}:
+            others.remove(imported)  # another registry's text for the same schema
+        return Taken(max(noted, default=0), frozenset(others))
+
+    async def _canonical(self, noted: WriterSchema) -> str:
+        references = tuple(NamedSchema(*each) for each in noted.references)
+        try:
+            return (await self._parse(_Text(noted.type, noted.text, references))).canonical
+        except RegistryError:
+            return noted.text
 
     async def _check_compatible(self, subject: str, schema: Schema) -> None:
         older = self.state.versions_of(subject)

@@ -11,6 +11,7 @@ from master_dataset.registry.errors import (
     subject_not_found,
     version_not_found,
 )
+from master_dataset.registry.noted_ids import NOTHING_TAKEN, Taken
 from master_dataset.registry.records import (
     MAX_INT32,
     Config,
@@ -35,13 +36,22 @@ READWRITE, READONLY, IMPORT = "READWRITE", "READONLY", "IMPORT"
 MODES = (READWRITE, READONLY, "READONLY_OVERRIDE", IMPORT)
 
 
-def register(state: State, subject: str, schema: Schema, schema_id: int | None, number: int | None) -> Decision:
+def register(
+    state: State,
+    subject: str,
+    schema: Schema,
+    schema_id: int | None,
+    number: int | None,
+    taken: Taken = NOTHING_TAKEN,
+) -> Decision:
     """Add a version, unless the subject has this content already. Compatibility was checked before.
 
-    An id, and perhaps a version, are given by whoever imports from another registry.
+    An id, and perhaps a version, are given by whoever imports from another registry. No id is given that a source has
+    noted for another schema.
     """
     known = state.find(subject, schema)
     if known is not None and schema_id in (None, known.id) and number in (None, known.version):
+        check_not_taken(known, taken)
         return Decision([], known)
     check_mode(state, subject, importing=schema_id is not None)
     following = state.next_version(subject)
@@ -50,7 +60,7 @@ def register(state: State, subject: str, schema: Schema, schema_id: int | None, 
             raise RegistryError(
                 42202, f"Version {number} is not the next one of {shown(subject)}; that is {following}."
             )
-        schema_id = state.id_of(schema) or state.highest_id + 1
+        schema_id = state.id_of(schema, taken.others) or max(state.highest_id, taken.highest) + 1
         if schema_id > MAX_INT32:
             raise RegistryError(50001, f"All {MAX_INT32} ids are given. Nothing was registered.")
         version = SchemaVersion(subject, following, schema_id, schema)
@@ -58,6 +68,11 @@ def register(state: State, subject: str, schema: Schema, schema_id: int | None, 
         holder = state.schema(schema_id)
         if holder is not None and holder != schema:
             raise not_permitted(f"Overwrite new schema with id {schema_id} is not permitted.")
+        if schema_id in taken.others:
+            raise not_permitted(
+                f"Schema id {schema_id} cannot be imported: records of a source name it, and they were written with "
+                "another schema. They are read by that one, and so would be all records to come."
+            )
         version = SchemaVersion(subject, number or following, schema_id, schema)
         older = state.version(subject, version.version, deleted=True)
         if older is not None and older.schema != schema:
@@ -184,6 +199,16 @@ def check_mode(state: State, subject: str, *, importing: bool | None) -> None:
         raise not_permitted(f"Subject {shown(subject)} is not in import mode")
     if importing is False and brings_ids:
         raise not_permitted(f"Subject {shown(subject)} is in import mode: a schema needs an id")
+
+
+def check_not_taken(version: SchemaVersion, taken: Taken) -> None:
+    """Raise 42205 where records that name the id of this version would be read with another schema."""
+    if version.id in taken.others:
+        raise not_permitted(
+            f"Version {version.version} of {shown(version.subject)} has id {version.id}, which records of a source "
+            "name that were written with another schema: whatever is written with this id now would be read wrongly. "
+            "Delete the version, permanently too, and register it again: it gets another id."
+        )
 
 
 def _is_readonly(state: State, subject: str | None) -> bool:

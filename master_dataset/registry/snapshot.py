@@ -6,10 +6,9 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
 from master_dataset.registry.errors import UnreadableTopic
-from master_dataset.registry.records import Record
 from master_dataset.registry.state import State, fold
 from master_dataset.registry.topic import AWAY, BATCH, SCHEMAS_TOPIC, TIMEOUT_S, decoded, open_consumer
 
@@ -21,16 +20,25 @@ def read_state(config: dict[str, Any], topic: str = SCHEMAS_TOPIC) -> State:
 
     Nothing is created: a topic that is missing is unreadable.
     """
+    return fold(record for message in _read(config, topic) if (record := decoded(message)) is not None)
+
+
+def read_records(config: dict[str, Any], topic: str = SCHEMAS_TOPIC) -> Iterator[tuple[bytes, bytes | None]]:
+    """Key and value of all records that are committed now, in the order of their offsets. UnreadableTopic as above."""
+    return ((message.key() or b"", message.value()) for message in _read(config, topic))
+
+
+def _read(config: dict[str, Any], topic: str) -> Iterator[Message]:
     consumer = open_consumer(config, topic)
     try:
-        return fold(_records(consumer, topic))
+        yield from _messages(consumer, topic)
     except KafkaException as error:
         raise UnreadableTopic(f"Topic {topic!r} cannot be read: {error.args[0].str()}.") from None
     finally:
         consumer.close()
 
 
-def _records(consumer: Consumer, topic: str) -> Iterator[Record]:
+def _messages(consumer: Consumer, topic: str) -> Iterator[Message]:
     described = consumer.list_topics(topic, TIMEOUT_S).topics[topic]
     if described.error is not None:
         raise KafkaException(described.error)
@@ -41,8 +49,7 @@ def _records(consumer: Consumer, topic: str) -> Iterator[Record]:
             error = message.error()
             if error is None:
                 deadline = time.monotonic() + TIMEOUT_S
-                if (record := decoded(message)) is not None:
-                    yield record
+                yield message
             elif error.code() == KafkaError._PARTITION_EOF:
                 return
             elif error.code() not in AWAY:

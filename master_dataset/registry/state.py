@@ -8,7 +8,7 @@ the schema that has it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -106,9 +106,10 @@ class State:
         """The number that the next version of a subject gets. Soft-deleted versions keep theirs."""
         return max(self.versions.get(subject, {}), default=0) + 1
 
-    def id_of(self, schema: Schema) -> int | None:
+    def id_of(self, schema: Schema, without: Collection[int] = ()) -> int | None:
         """The id of this content, wherever it is registered, soft-deleted or not; the lowest, if it has several."""
-        return min(self._ids_of_schema.get(schema, {}).values(), default=None)
+        found = (each for each in self._ids_of_schema.get(schema, {}).values() if each not in without)
+        return min(found, default=None)
 
     def uses_of(self, schema_id: int, *, deleted: bool = False) -> list[SchemaVersion]:
         """The versions that have an id, ordered by subject and version."""

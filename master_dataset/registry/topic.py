@@ -66,13 +66,17 @@ class Decision(NamedTuple):
 class SchemasTopic:
     """The state of the registry, and the only way to change it."""
 
-    def __init__(self, config: dict[str, Any], admin: KafkaAdmin) -> None:
+    def __init__(
+        self, config: dict[str, Any], admin: KafkaAdmin, fill: Callable[[dict[str, Any]], None] | None = None
+    ) -> None:
         self.state = State()
         self.problem: str | None = "The registry has not read its topic yet."
         """Why nothing can be answered; None once the topic was read."""
         self.is_starting = True
         """Whether it is still reading, and nothing is known to be wrong."""
         self._config, self._admin = config, admin
+        self._fill = fill or (lambda _config: None)
+        """Puts what a restored backup held into a new topic."""
         self._position = 0
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._producer: Producer | None = None
@@ -85,6 +89,7 @@ class SchemasTopic:
         while True:
             try:
                 await asyncio.to_thread(_prepare, self._admin)
+                await asyncio.to_thread(self._fill, self._config)
                 break
             except MasterDatasetError as error:
                 self._report(str(error))

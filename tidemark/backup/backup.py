@@ -25,17 +25,19 @@ from infra.settings import Settings
 from infra.settings.table import config_file
 from master_dataset.table.backup_files import all_tables, master_folder
 from serving_layer.alerts.journal import journal_path
+from tidemark.backup.schemas import add_schemas
 
 LEASE, TTL_S = "backup", 60.0
 TRIES = 3
 
 
 class BackedUp(NamedTuple):
-    """What was done: the backup, how many bytes were new, and which old backups were removed."""
+    """What was done: the backup, how many bytes were new, which old backups were removed, and what to know of it."""
 
     manifest: BackupManifest
     new_bytes: int
     removed: list[int]
+    notes: list[str]
 
 
 def back_up(settings: Settings, destination: Path, keep: int | None = None) -> BackedUp:
@@ -52,9 +54,10 @@ def back_up(settings: Settings, destination: Path, keep: int | None = None) -> B
         numbers = folder.numbers()
         writer = BackupWriter(folder, folder.read(numbers[-1]) if numbers else None)
         sources = _collect(settings, writer)
+        notes = add_schemas(settings, writer)  # last: whatever sources noted of the registry is in it
         made = folder.write(sources, tuple(writer.files.values()))
         removed = [] if keep is None else folder.prune(keep)
-    return BackedUp(made, writer.new_bytes, removed)
+    return BackedUp(made, writer.new_bytes, removed, notes)
 
 
 def _collect(settings: Settings, writer: BackupWriter) -> dict[str, dict[str, Any]]:

@@ -16,6 +16,7 @@ from infra.failpoints import reach
 from infra.home import LAYOUT, Home, read_json, write_json
 from infra.settings import Settings
 from infra.version import VERSION
+from master_dataset.registry.saved_records import restored_file
 from master_dataset.table.backup_files import master_folder
 from master_dataset.table.checks.fsck import refuse_damage
 from tidemark.backup.backup import batch_root
@@ -147,6 +148,11 @@ def _advice(settings: Settings, home: Home, manifest: BackupManifest) -> list[st
         said.append(
             "The archiver continues after the restored offsets and reads everything later from Kafka, as far as Kafka "
             "still holds it. `tidemark master status` shows it."
+        )
+    if restored_file(settings).is_file():
+        said.append(
+            "The schema registry begins with the schemas of the backup, under their ids: the collector writes them "
+            "into the topic _schemas when it starts, if that is empty."
         )
     if settings.redis_url:
         said.append(

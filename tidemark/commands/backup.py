@@ -38,6 +38,8 @@ def command(
         "removed": ", ".join(map(str, done.removed)) or "none",
     }
     if output is Output.JSON:
-        terminal.print_json({**row, "removed": done.removed, "sources": done.manifest.sources})
+        terminal.print_json({**row, "removed": done.removed, "sources": done.manifest.sources, "notes": done.notes})
     else:
         terminal.print_result([row], output)
+        for sentence in done.notes:
+            typer.echo(sentence, err=True)

@@ -156,7 +156,8 @@ def rebase(
     if output is Output.JSON:
         terminal.print_json(report)
     else:
-        terminal.print_pairs({**report, "lost": "; ".join(report["lost"]) or "nothing"})
+        schema_ids = " ".join(report["schema_ids"]) or "unchanged"
+        terminal.print_pairs({**report, "lost": "; ".join(report["lost"]) or "nothing", "schema_ids": schema_ids})
 
 
 @app.command()
