@@ -118,7 +118,6 @@ class SyslogServer:
     def __init__(self, collector: Collector, source: Source) -> None:
         self._collector, self._source = collector, source
         self._zone = parse_zone(collector.settings.collector_syslog_timezone)
-        self._fit = fit_of(source)
         self._backlog = Backlog()
         self.received = Counter[str]()
         self.dropped = Counter[str]()
@@ -139,7 +138,7 @@ class SyslogServer:
         source = collector.declarations.source(settings.collector_syslog_source)
         try:
             check_writable(collector.declarations, source.topic)
-            check_suitable(source, "syslog", FIELDS)
+            check_suitable(collector.validators.source(source.name), "syslog", FIELDS)
         except Problem as problem:
             raise SyslogUnusable(f"collector_syslog_source: {problem.detail}") from None
         server = cls(collector, source)
@@ -272,11 +271,13 @@ class SyslogServer:
             self._unstored = 0
 
     def _prepare(self, messages: list[Received]) -> list[PreparedEvent]:
+        in_force = self._collector.validators.in_force(self._source.name)
+        source, fit = in_force.source, fit_of(in_force.source)
         events = [
-            self._fit(event_of(self._source, each.event_id, each.raw, each.at, self._zone, each.sender, each.transport))
+            fit(event_of(source, each.event_id, each.raw, each.at, self._zone, each.sender, each.transport))
             for each in messages
         ]
-        prepared = prepare_events(self._collector, self._source, events, [None] * len(events))
+        prepared = prepare_events(self._collector, in_force, events, [None] * len(events))
         valid = [event for event in prepared if isinstance(event, PreparedEvent)]
         if len(valid) < len(prepared):
             self.dropped[INVALID] += len(prepared) - len(valid)
