@@ -233,17 +233,18 @@ class SyslogServer:
         task = asyncio.current_task()
         assert task is not None  # noqa: S101  for the type checker
         self._connections.add(task)
-        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         sender, frames = str((writer.get_extra_info("peername") or ("",))[0]), Frames()
         waiting = deque[bytes]()
         try:
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             while data := await reader.read(READ_SIZE):
                 waiting.extend(frames.feed(data))
                 await self._add_all(waiting, sender)
             waiting.extend(filter(None, [frames.end()]))
             await self._add_all(waiting, sender)
-        except ConnectionError:
-            log.warning("lost_syslog_connection", sender=sender)
+        except OSError as error:  # a reset; or what keepalive found, such as a time-out, which is no ConnectionError
+            frames.break_off()
+            log.warning("lost_syslog_connection", sender=sender, error=str(error))
         except asyncio.CancelledError:  # asyncio's streams would log a task that ends by it, with a traceback
             waiting.extend(filter(None, [frames.end()]))
             self.received["tcp"] += len(waiting)
