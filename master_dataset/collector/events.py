@@ -22,6 +22,7 @@ from master_dataset.collector.outcomes import describe, problem_of
 from master_dataset.collector.parameters import acks_of, flag, query
 from master_dataset.collector.producer import Acks, Refusal
 from master_dataset.collector.reserved import check_writable
+from master_dataset.collector.validators import InForce
 from master_dataset.errors import InvalidEvent
 from master_dataset.events.envelope import PreparedEvent, parse_json, prepare_event
 from master_dataset.events.strict_json import parse_with_text
@@ -29,6 +30,12 @@ from views.source import Source
 
 Texts = Sequence[bytes | None]
 """What `dump_json` writes for each event, where parsing it has shown that."""
+KEY_PARAMETER = {
+    "name": "key",
+    "in": "query",
+    "schema": {"type": "string"},
+    "description": "The Kafka key of all these events, instead of the one that the source declares.",
+}
 EVENTS = {
     "parameters": [
         {
@@ -37,12 +44,7 @@ EVENTS = {
             "schema": {"type": "boolean", "default": False},
             "description": "Store nothing at all if one of the events is not valid.",
         },
-        {
-            "name": "key",
-            "in": "query",
-            "schema": {"type": "string"},
-            "description": "The Kafka key of all these events, instead of the one that the source declares.",
-        },
+        KEY_PARAMETER,
         ACKS_PARAMETER,
     ],
     "requestBody": {
@@ -79,10 +81,10 @@ async def store(collector: Collector, source: str, request: Request) -> Response
     """Store the events in a request."""
     declared = collector.allow(request, "produce").source(source)
     check_writable(collector.declarations, declared.topic)
-    check_takes_json(declared)
+    check_takes_json(collector.validators.source(declared.name))
     parameters = query(request)
     acks, is_atomic = acks_of(parameters), flag("atomic", parameters.get("atomic", ""))
-    key = _given_key(declared, parameters)
+    key = given_key(declared, parameters)
     with collector.budget.charge() as charge:
         body = await read_body(request, collector.limits.of_body, charge, collector.parsing)
         content_type = request.headers.get("content-type", "")
@@ -112,10 +114,10 @@ def _read_and_prepare(
     """From bytes to what Kafka gets, in one go: what was parsed is far larger, and lives no longer than this."""
     events, texts = read_events(body, content_type, collector.limits)
     check_batch(len(events), collector.limits, charge)
-    return prepare_events(collector, source, events, texts, key)
+    return prepare_events(collector, collector.validators.in_force(source.name), events, texts, key)
 
 
-def _given_key(source: Source, parameters: dict[str, str]) -> bytes | None:
+def given_key(source: Source, parameters: dict[str, str]) -> bytes | None:
     """The Kafka key that the request names for all its events."""
     if not (key := parameters.get("key")):
         return None
@@ -164,11 +166,10 @@ def _read_line(number: int, line: bytes) -> tuple[Any, bytes | None]:
 
 
 def prepare_events(
-    collector: Collector, source: Source, events: Sequence[Any], texts: Texts, key: bytes | None = None
+    collector: Collector, in_force: InForce, events: Sequence[Any], texts: Texts, key: bytes | None = None
 ) -> list[PreparedEvent | InvalidEvent]:
     """Each event as Kafka gets it, or what is wrong with it."""
-    validate, largest = collector.validators[source.name], collector.limits.event
-    source = collector.validators.source(source.name)
+    (source, validate), largest = in_force, collector.limits.event
     prepared: list[PreparedEvent | InvalidEvent] = []
     for event, text in zip(events, texts, strict=True):
         try:

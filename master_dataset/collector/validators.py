@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 
@@ -20,6 +20,13 @@ LOOK_EVERY_S = 1.0
 log = structlog.get_logger()
 
 
+class InForce(NamedTuple):
+    """A source with the reading that is followed, and the validator of just that reading."""
+
+    source: Source
+    validate: Callable[[Any], None]
+
+
 class Validators:
     """One for each source, by its name, and the source with that reading.
 
@@ -28,17 +35,20 @@ class Validators:
 
     def __init__(self, settings: Settings, sources: Iterable[Source]) -> None:
         self._settings = settings
-        self._sources = {source.name: source for source in sources}
-        self._compiled = {name: compile_validator(source) for name, source in self._sources.items()}
+        self._in_force = {source.name: InForce(source, compile_validator(source)) for source in sources}
         self._troubles: dict[str, str] = {}
         self.look()
 
     def __getitem__(self, source: str) -> Callable[[Any], None]:
-        return self._compiled[source]
+        return self._in_force[source].validate
 
     def source(self, name: str) -> Source:
         """The source with the reading that is followed."""
-        return self._sources[name]
+        return self._in_force[name].source
+
+    def in_force(self, name: str) -> InForce:
+        """Both, of one reading: another one may be followed from the next call on."""
+        return self._in_force[name]
 
     async def watch(self) -> None:
         """Look every second, in a thread."""
@@ -48,7 +58,7 @@ class Validators:
 
     def look(self) -> None:
         """Compile the validators of sources whose reading is another one now."""
-        for name, source in self._sources.items():
+        for name, (source, _validate) in self._in_force.items():
             try:
                 now = reading_in_force(table_path(self._settings, name), source)
             except (MasterDatasetError, OSError) as error:  # the validator stays; the archiver says more about it
@@ -57,6 +67,5 @@ class Validators:
                 self._troubles[name] = str(error)
                 continue
             if now.reading != source.reading:
-                self._compiled[name] = compile_validator(now)
-                self._sources[name] = now
+                self._in_force[name] = InForce(now, compile_validator(now))
                 log.info("reading_followed", source=name, version=now.version)

@@ -39,7 +39,7 @@ def compile_web_event(source: Source) -> ToEvent:
 
     A value goes to `properties.<name>` where the source has that, else to a field `<name>`, else nowhere.
     """
-    fields = {field.name: field.type for field in source.schema}
+    fields = {name: field.type for field in source.schema for name in field.names}
     nested = _nested(fields.get("properties"))
     inside = _placed(nested, PROPERTIES)
     outside = _placed({name: fields[name] for name in fields if name not in nested}, ("user_id", *PROPERTIES))
@@ -88,4 +88,4 @@ def _nested(properties: FieldType | None) -> dict[str, FieldType]:
         return {}
     if properties.kind == "map" and properties.element:
         return dict.fromkeys(PROPERTIES, properties.element)
-    return {field.name: field.type for field in properties.fields}
+    return {name: field.type for field in properties.fields for name in field.names}

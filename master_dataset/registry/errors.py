@@ -64,6 +64,16 @@ def busy(text: str) -> Problem:
     return Problem(503, "registry-not-ready", text, retry_after_s=1)
 
 
+def outcome_unknown(text: str) -> Problem:
+    """503 with a time to try again, where a change may have been made or not."""
+    return Problem(
+        503,
+        "outcome-unknown",
+        f"{text} Whether anything was changed is not known. Send the request again: what was registered keeps its id.",
+        retry_after_s=1,
+    )
+
+
 def shown(given: object) -> str:
     """A value for a message, cut to a size that people read."""
     text = repr(given)

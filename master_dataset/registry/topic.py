@@ -25,7 +25,7 @@ from infra.clients.kafka_admin import KafkaAdmin
 from infra.threads import Threads
 from master_dataset.errors import MasterDatasetError
 from master_dataset.kafka.topics import TopicPlan, compare_topics, create_topic, existing_topics
-from master_dataset.registry.errors import RegistryError, UnreadableTopic, busy
+from master_dataset.registry.errors import RegistryError, UnreadableTopic, busy, outcome_unknown
 from master_dataset.registry.records import NOOP, Record, UnreadableRecord, decode, encode
 from master_dataset.registry.state import State
 
@@ -34,6 +34,8 @@ PLAN = TopicPlan(SCHEMAS_TOPIC, 1, {"cleanup.policy": "compact", "retention.ms":
 WRITER_ID = "tidemark-schema-registry"
 """The transactional id of all writers; a cluster with access control lists has to allow it."""
 TIMEOUT_S = 10.0
+REPORT_S = 10.0
+"""How long the reports of records are waited for, before their transaction is committed without them."""
 TAKEOVER_S = 20.0
 """How long a write that other processes fence is tried again."""
 PAUSE_S, MAX_PAUSE_S = 0.05, 2.0
@@ -306,7 +308,7 @@ def _send(producer: Producer, encoded: list[tuple[bytes, bytes | None]]) -> int:
         producer.begin_transaction()
         for key, value in encoded:
             producer.produce(SCHEMAS_TOPIC, value, key, 0, on_delivery=note)
-        deadline = time.monotonic() + TIMEOUT_S
+        deadline = time.monotonic() + REPORT_S
         while len(offsets) + len(failures) < len(encoded) and time.monotonic() < deadline:
             producer.poll(0.01)
         if not failures:
@@ -315,6 +317,8 @@ def _send(producer: Producer, encoded: list[tuple[bytes, bytes | None]]) -> int:
         raise _as_ours(error, "It may have been changed or not; try again.") from None
     if failures:
         raise _as_ours(KafkaException(failures[0]), "It was not changed.")
+    if len(offsets) < len(encoded):  # committed, and nobody knows where: the next writer reads what became of it
+        raise outcome_unknown(f"Kafka did not say within {REPORT_S:g} s where it put the record.")
     return max(offsets)
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import re
 import socket
+import struct
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -18,6 +21,7 @@ from infra.errors import InfraError
 from infra.settings import Settings, load_settings
 from infra.stack.ports import LOOPBACK
 from master_dataset.collector.app import create_app
+from master_dataset.collector.doors import syslog_server
 from master_dataset.collector.doors.syslog_frames import MAX_MESSAGE
 from master_dataset.collector.doors.syslog_server import MAX_BACKLOG, MAX_BATCH
 from torture.installation_settings import free_port
@@ -82,6 +86,47 @@ def test_what_waits_is_bounded_udp_is_dropped_and_counted_and_tcp_waits(tmp_path
             writer.transport.abort()
 
     asyncio.run(flood())
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConnectionResetError(errno.ECONNRESET, "reset"),
+        TimeoutError(errno.ETIMEDOUT, "what keepalive finds"),
+        OSError(errno.EHOSTUNREACH, "no route"),
+    ],
+    ids=repr,
+)
+def test_a_connection_that_breaks_is_counted_as_cut_and_leaves_no_failed_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError
+) -> None:
+    """A real reset; whatever else a kernel may say of a connection comes in its place."""
+    read = asyncio.StreamReader.read
+
+    async def read_or_fail(self: asyncio.StreamReader, n: int = -1) -> bytes:
+        try:
+            return await read(self, n)
+        except ConnectionResetError:
+            raise error from None
+
+    monkeypatch.setattr(asyncio.StreamReader, "read", read_or_fail)
+    monkeypatch.setattr(syslog_server, "CLOSE_TIMEOUT_S", 0.1)
+    unhandled: list[dict[str, Any]] = []
+    tcp = free_port()
+
+    async def break_off() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: unhandled.append(context))
+        settings = settings_of(tmp_path, collector_syslog_tcp_port=tcp, registry_enabled=False)
+        async with running(create_app(settings, DECLARED)) as client:
+            reset = struct.pack("ii", 1, 0)
+            with socket.create_connection((LOOPBACK, tcp)) as sender:
+                sender.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+                sender.sendall(b"<13>a\n<13>unfinished")
+                await until("the first message", client, lambda found: found["tcp"] == 1)
+            await until("the cut message", client, lambda found: found["cut"] == 1)
+
+    asyncio.run(break_off())
+    assert unhandled == []
 
 
 def test_a_port_that_is_taken_is_an_error_that_says_so(tmp_path: Path) -> None:

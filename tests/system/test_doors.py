@@ -71,17 +71,21 @@ def records_from(client: httpx.Client, topic: str, partition: int, offset: int) 
     return list(wait_until("records", lambda: client.post("/fetch", json=asked).raise_for_status().json()))
 
 
-def events_of(client: httpx.Client, topic: str) -> list[dict[str, Any]]:
-    """Every event of a topic."""
+def records_of(client: httpx.Client, topic: str) -> list[dict[str, Any]]:
+    """Every record of a topic."""
     partitions = client.get(f"/admin/topics/{topic}").raise_for_status().json()["partitions"]
     found: list[dict[str, Any]] = []
     for partition in partitions:
         offset = partition["earliest"]
         while offset < partition["latest"]:
-            records = records_from(client, topic, partition["partition"], offset)
-            found += [json.loads(record["value"]) for record in records]
-            offset = records[-1]["offset"] + 1
+            found += records_from(client, topic, partition["partition"], offset)
+            offset = found[-1]["offset"] + 1
     return found
+
+
+def events_of(client: httpx.Client, topic: str) -> list[dict[str, Any]]:
+    """Every event of a topic."""
+    return [json.loads(record["value"]) for record in records_of(client, topic)]
 
 
 def of_this_test(client: httpx.Client, topic: str, mark: str) -> list[dict[str, Any]]:
@@ -398,6 +402,34 @@ def test_ready_tells_what_syslog_received_and_dropped(doors: Stack, client: http
             return counts()[0] > udp
 
         wait_until("a message over UDP", is_received)
+
+
+# ---- keys --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "content_type", "body"),
+    [
+        ("/cloudevents/cloudevents?", "application/cloudevents+json",
+         '{"specversion": "1.0", "id": "MARK", "source": "/a", "type": "t"}'),
+        ("/v1/track?", "application/json", '{"event": "MARK", "messageId": "e"}'),
+        ("/capture/?", "application/json", '{"event": "MARK", "distinct_id": "u"}'),
+        ("/v1/logs?", "application/json",
+         '{"resourceLogs": [{"scopeLogs": [{"logRecords": [{"body": {"stringValue": "MARK"}}]}]}]}'),
+        ("/logs/w3c/web?origin=keys&", "text/plain", "#Fields: date time cs-uri-stem\n2026-01-31 00:00:00 /MARK\n"),
+    ],
+    ids=["cloudevents", "segment", "posthog", "otlp", "w3c"],
+)  # fmt: skip
+def test_a_request_may_name_the_key_of_its_events(
+    client: httpx.Client, path: str, content_type: str, body: str
+) -> None:
+    mark = uuid4().hex
+    content = body.replace("MARK", mark)
+    client.post(f"{path}key=user-7", content=content, headers={"Content-Type": content_type}).raise_for_status()
+    topics = ("cloudevents", "segment", "posthog", "otel_logs", "web")
+    assert [record["key"] for topic in topics for record in records_of(client, topic) if mark in record["value"]] == [
+        "user-7"
+    ]
 
 
 # ---- hostile requests --------------------------------------------------------

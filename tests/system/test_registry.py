@@ -289,6 +289,35 @@ def test_commands_register_check_list_show_and_compare(
     assert "not found" in str(refused.exception)
 
 
+def test_commands_register_json_schemas_and_what_a_schema_refers_to(
+    stack: Stack, url: str, registry: httpx.Client, subject: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIDEMARK_CLI_KEY", f"admin:{stack.secret}")
+    monkeypatch.setenv("TIDEMARK_CLI_URL", url)
+    name = "https://example.com/item?v=1"
+    item, order, user = (tmp_path / f"{name}.json" for name in ("item", "order", "user"))
+    item.write_text(json.dumps({"$schema": "http://json-schema.org/draft-07/schema#", "type": "integer"}))
+    order.write_text(json.dumps({"type": "object", "properties": {"item": {"$ref": name}}}))
+    user.write_text(USER)
+
+    def run(*arguments: str) -> str:
+        done = CliRunner().invoke(commands, arguments)
+        assert done.exit_code == 0, (done.output, done.exception)
+        return done.stdout
+
+    run("register", f"item-{subject}", str(item))
+    for version in ("1", "latest"):
+        given = ("--reference", f"{name}=item-{subject}:{version}")
+        assert "can be registered" in run("check", subject, str(order), *given)
+        assert json.loads(run("register", subject, str(order), *given, "-o", "json"))["version"] == 1
+    stored = registry.get(f"/subjects/{subject}/versions/1").json()
+    assert (stored["schemaType"], stored["references"]) == (
+        "JSON", [{"name": name, "subject": f"item-{subject}", "version": 1}],
+    )  # fmt: skip
+    run("register", f"user-{subject}", str(user))
+    assert "schemaType" not in registry.get(f"/subjects/user-{subject}/versions/1").json(), "it is Avro"
+
+
 def test_a_first_view_is_made_from_a_subject_and_what_its_schema_refers_to(
     stack: Stack, registry: httpx.Client, url: str, subject: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

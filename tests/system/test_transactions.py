@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -15,7 +16,10 @@ from typing import Any
 import httpx
 import pytest
 
+from infra.clients.kafka import librdkafka_config
 from infra.rest.access_keys import add_key
+from master_dataset.collector.kafka_rest.transactional_producer import State, TransactionalProducer
+from master_dataset.collector.kafka_rest.transactions import Transactions
 from tests.conftest import Stack, wait_until
 
 pytestmark = pytest.mark.usefixtures("collector_alone")
@@ -120,6 +124,36 @@ def test_a_transaction_of_a_client_that_went_away_times_out(client: httpx.Client
     assert visible(client, topic, 1) == ["after"]
     for wrong in (0, 10**9, "soon"):
         assert client.post("/transactions", json={"timeout": wrong}).status_code == 400
+
+
+def test_what_cannot_be_aborted_keeps_no_other_transaction_open(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error that nobody foresaw must not end the only task that ends transactions."""
+    abort = TransactionalProducer.abort
+    failures = [RuntimeError("nobody foresaw it")]
+
+    def fail_once(self: TransactionalProducer) -> None:
+        if failures:
+            raise failures.pop()
+        abort(self)
+
+    monkeypatch.setattr(TransactionalProducer, "abort", fail_once)
+
+    async def sweep() -> None:
+        transactions = Transactions(librdkafka_config(stack.settings, stack.kafka), 2, 60, 30)
+        begun = [await transactions.begin("somebody", None, 0) for _ in range(2)]
+        sweeping = asyncio.create_task(transactions.sweep())
+        while any(transactions.state_of("somebody", each.id) is State.OPEN for each in begun):
+            assert not sweeping.done(), sweeping.exception()
+            await asyncio.sleep(0.05)
+        states = {transactions.state_of("somebody", each.id) for each in begun}
+        assert states == {State.TIMED_OUT}
+        later = await transactions.begin("somebody", None, 0)
+        while transactions.state_of("somebody", later.id) is State.OPEN:
+            assert not sweeping.done(), sweeping.exception()
+            await asyncio.sleep(0.05)
+        sweeping.cancel()
+
+    asyncio.run(sweep())
 
 
 def test_who_begins_again_under_the_same_name_ends_what_was_open(client: httpx.Client, topic: str) -> None:

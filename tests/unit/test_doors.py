@@ -131,6 +131,49 @@ def test_whatever_is_sent_is_stored_or_refused(value: dict[str, Any]) -> None:
         stored(TYPES, value)
 
 
+RENAMED = Source(
+    "renamed",
+    version=2,
+    fields="event_id string, event_time timestamp, label string, more map<string,string>, "
+    "own struct<title: string>, body string, rest map<string,string>, tenancy string",
+    aliases={
+        "label": ("text",),
+        "more": ("properties", "free"),
+        "own.title": ("name",),
+        "body": ("data",),
+        "rest": ("extensions",),
+        "tenancy": ("tenant",),
+    },
+)
+"""A source whose fields have other names than before."""
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("text", 1.5, "1.5"),
+        ("label", 1.5, "1.5"),
+        ("free", {"a": 1}, {"a": "1"}),
+        ("properties", {"a": [1]}, {"a": "[1]"}),
+        ("own", {"name": 5}, {"name": "5"}),
+    ],
+)
+def test_free_values_fit_a_field_by_any_of_its_names(name: str, value: object, expected: object) -> None:
+    assert stored(RENAMED, {name: value})[name] == expected
+
+
+def test_a_source_whose_fields_were_all_renamed_is_filled_by_their_aliases() -> None:
+    check_suitable(RENAMED, "Segment's API", segment.FIELDS)
+    check_suitable(RENAMED, "a CloudEvent", ("tenant",))
+
+
+def test_an_extension_goes_to_the_field_that_has_its_name_as_an_alias() -> None:
+    sent = {"specversion": "1.0", "id": "1", "source": "/a", "type": "t", "data": {"a": 1}}
+    event = stored(RENAMED, ce.event_of(RENAMED, {**sent, "tenant": "acme", "rest": "x"}))
+    assert (event["tenant"], event["data"]) == ("acme", '{"a":1}')
+    assert event["extensions"] == {"rest": "x"}, "an attribute must not take the place of all extensions"
+
+
 def test_a_source_without_any_field_of_the_protocol_is_refused_by_name() -> None:
     with pytest.raises(Problem) as refused:
         check_suitable(TYPES, "Segment's API", segment.FIELDS)

@@ -338,6 +338,16 @@ def test_source_without_a_place_for_requests_is_refused() -> None:
         compile_web_event(Source("bare", fields="event_id string, event_time timestamp"))
 
 
+def test_renamed_fields_are_filled_by_their_aliases() -> None:
+    renamed = Source(
+        "renamed",
+        fields="event_id string, event_time timestamp, page string, details struct<code: int, agent: string>",
+        aliases={"page": ("url",), "details": ("properties",), "details.code": ("status",)},
+    )
+    event = WebLogReader(ImportFormat.COMMON, compile_web_event(renamed)).read(BEGIN.encode())
+    assert event == {"event_time": TIME, "url": "/", "properties": {"status": 200}}
+
+
 def test_flat_source_gets_the_same_values() -> None:
     flat = Source("flat", fields="event_id string, event_time timestamp, url string, status string, agent string")
     event = WebLogReader(ImportFormat.COMMON, compile_web_event(flat)).read(BEGIN.encode())

@@ -168,6 +168,17 @@ def test_the_end_of_a_stream_ends_a_line_and_cuts_a_counted_message(stream: byte
     assert (frames.end(), frames.cut) == (rest, cut)
 
 
+@pytest.mark.parametrize(
+    ("stream", "cut"),
+    [(b"<13>a", 1), (b"9 <13>a", 1), (b"9", 1), (b"", 0), (b"<13>a\n", 0), (b"99999 <13>" + b"x" * 9, 0)],
+)
+def test_a_stream_that_breaks_cuts_what_has_not_ended(stream: bytes, cut: int) -> None:
+    frames = Frames()
+    frames.feed(stream)
+    frames.break_off()
+    assert (frames.cut, frames.end()) == (cut, b"")
+
+
 @given(
     parts=st.lists(st.binary(max_size=50) | st.sampled_from([b"5 <1", b"9 ", b"\n", b"<13>a", b"70000 <"]), max_size=20)
 )

@@ -13,7 +13,10 @@ from tidemark.commands.options import Output, OutputOption
 app = typer.Typer(no_args_is_help=True)
 TIMEOUT_S = 60.0
 TYPES = {".avsc": "AVRO", ".proto": "PROTOBUF"}
-"""By the ending of a file; other files are Avro, unless --type says otherwise."""
+"""By the ending of a file; what other files hold says their content, unless --type does."""
+AVRO_ONLY = frozenset({"record", "error", "enum", "fixed", "map", "int", "long", "float", "double", "bytes"})
+"""Types that an Avro schema may have, and no JSON schema."""
+EITHER = frozenset({"array", "string", "boolean", "null"})
 
 SubjectArgument = Annotated[str, typer.Argument(help="Name of the subject, such as web-value.")]
 VersionArgument = Annotated[str, typer.Argument(help="Number of the version, or latest.")]
@@ -21,7 +24,19 @@ FileArgument = Annotated[Path, typer.Argument(help="File with the schema.", exis
 TypeOption = Annotated[
     str | None,
     typer.Option(
-        "--type", envvar="TIDEMARK_CLI_TYPE", help="AVRO, JSON or PROTOBUF.", show_default="by the file's ending"
+        "--type",
+        envvar="TIDEMARK_CLI_TYPE",
+        help="AVRO, JSON or PROTOBUF.",
+        show_default="by the file's ending, .avsc or .proto, or by its content",
+    ),
+]
+ReferenceOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--reference",
+        metavar="NAME=SUBJECT:VERSION",
+        help="A schema that this one refers to by a name; the version is a number or latest. May be repeated.",
+        show_default=False,
     ),
 ]
 UrlOption = Annotated[
@@ -103,6 +118,7 @@ def check(
     subject: SubjectArgument,
     file: FileArgument,
     type: TypeOption = None,
+    reference: ReferenceOption = None,
     url: UrlOption = None,
     key: KeyOption = None,
     output: OutputOption = Output.TABLE,
@@ -111,7 +127,7 @@ def check(
     from infra import terminal
 
     path = f"/compatibility/subjects/{_quoted(subject)}/versions?verbose=true"
-    found = _ask("POST", path, url, key, _schema_of(file, type))
+    found = _ask("POST", path, url, key, _body(file, type, reference, url, key))
     if output is Output.JSON:
         terminal.print_json(found)
     elif found["is_compatible"]:
@@ -126,6 +142,7 @@ def register(
     subject: SubjectArgument,
     file: FileArgument,
     type: TypeOption = None,
+    reference: ReferenceOption = None,
     url: UrlOption = None,
     key: KeyOption = None,
     output: OutputOption = Output.TABLE,
@@ -133,7 +150,7 @@ def register(
     """Register a schema in a subject; prints the version and id, which it may have had already."""
     from infra import terminal
 
-    found = _ask("POST", f"/subjects/{_quoted(subject)}/versions", url, key, _schema_of(file, type))
+    found = _ask("POST", f"/subjects/{_quoted(subject)}/versions", url, key, _body(file, type, reference, url, key))
     if output is Output.JSON:
         terminal.print_json(found)
     else:
@@ -168,12 +185,59 @@ def _lines(version: dict[str, Any]) -> str:
         return text
 
 
-def _schema_of(file: Path, type: str | None) -> dict[str, str]:
+def _body(
+    file: Path, type: str | None, references: list[str] | None, url: str | None, key: str | None
+) -> dict[str, Any]:
+    """What the registry takes: the schema in a file with its type and what it refers to."""
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise RegistryRefused(f"{str(file)!r} cannot be read as UTF-8 text: {error}.") from None
-    return {"schema": text, "schemaType": (type or TYPES.get(file.suffix, "AVRO")).upper()}
+    found = type or TYPES.get(file.suffix) or type_of(text)
+    if found is None:
+        raise RegistryRefused(
+            f"{str(file)!r} may be an Avro or a JSON schema, by its ending and its content. Say which: --type AVRO or "
+            "--type JSON."
+        )
+    body: dict[str, Any] = {"schema": text, "schemaType": found.upper()}
+    if references:
+        body["references"] = [_reference(each, url, key) for each in references]
+    return body
+
+
+def type_of(text: str) -> str | None:
+    """The type of a schema by its content; None where it may be Avro or JSON Schema.
+
+    What is JSON and no Avro is JSON Schema; what does not even begin like JSON is Protobuf.
+    """
+    import json
+
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError):
+        return None if text.lstrip("\ufeff \t\r\n")[:1] in ("{", "[", '"') else "PROTOBUF"
+    if isinstance(content, list | str):
+        return "AVRO"
+    kind = content.get("type") if isinstance(content, dict) else None
+    if isinstance(content, dict) and "$schema" not in content:
+        if isinstance(kind, dict) or (isinstance(kind, str) and kind in AVRO_ONLY):
+            return "AVRO"
+        if isinstance(kind, str) and kind in EITHER:
+            return None
+    return "JSON"
+
+
+def _reference(given: str, url: str | None, key: str | None) -> dict[str, Any]:
+    """`address.proto=address-value:2`. A name may hold colons and equals signs, as addresses do."""
+    rest, _, version = given.rpartition(":")
+    name, _, subject = rest.rpartition("=")
+    if not (name and subject and (version == "latest" or (version.isascii() and version.isdigit()))):
+        raise typer.BadParameter(
+            f"{given!r} should be NAME=SUBJECT:VERSION, such as address.proto=address-value:2.",
+            param_hint="--reference",
+        )
+    number = _version(subject, version, url, key)["version"] if version == "latest" else int(version)
+    return {"name": name, "subject": subject, "version": number}
 
 
 def _quoted(name: str) -> str:

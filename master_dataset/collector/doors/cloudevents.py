@@ -20,6 +20,7 @@ from master_dataset.collector.bodies import invalid_body, parse_within, read_bod
 from master_dataset.collector.context import Collector
 from master_dataset.collector.doors.door import Door, Event, placed
 from master_dataset.collector.doors.times import event_time
+from master_dataset.collector.events import KEY_PARAMETER
 from master_dataset.collector.parameters import one_of, query
 from master_dataset.errors import InvalidEvent
 from views.source import Source
@@ -45,12 +46,13 @@ _INT32 = 2**31
 
 ABOUT = {
     "parameters": [
+        KEY_PARAMETER,
         {
             "name": "id_scope",
             "in": "query",
             "schema": {"enum": ["global", "source"], "default": "global"},
             "description": "`source`: ids are unique for each `source` attribute only, which joins the event id.",
-        }
+        },
     ],
     "requestBody": {
         "required": True,
@@ -116,7 +118,7 @@ def cloudevents_in(headers: Headers, body: bytes, parse: Callable[[bytes], Any])
 def event_of(source: Source, found: object, *, joins_source: bool = False) -> dict[str, Any]:
     """A CloudEvent as an event of a source, or InvalidEvent.
 
-    An extension attribute goes to the field of its name where the source has one, else into `extensions`.
+    An extension attribute goes to the field that has its name, perhaps as an alias, else into `extensions`.
     """
     if isinstance(found, InvalidEvent):
         raise found
@@ -124,7 +126,7 @@ def event_of(source: Source, found: object, *, joins_source: bool = False) -> di
         raise InvalidEvent("", "a CloudEvent is a JSON object")
     attributes = _checked(found)
     event_id = f"{attributes['source']} {attributes['id']}" if joins_source else attributes["id"]
-    declared = {field.name: field.type for field in source.schema if field.name != EXTENSIONS}
+    declared = {name: field.type for field in source.schema if EXTENSIONS not in field.names for name in field.names}
     time = event_time(attributes["time"], "time") if "time" in attributes else None
     fields = {name: attributes[name] for name in STORED if name in attributes}
     if "data" in declared and declared["data"].kind in ("map", "struct") and type(attributes.get("data")) is not dict:

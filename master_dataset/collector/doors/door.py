@@ -7,7 +7,7 @@ import binascii
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from starlette.requests import Request
 
@@ -15,8 +15,9 @@ from infra.rest.problems import Problem
 from master_dataset.collector.bodies import beside_loop, check_batch, parse_within, read_body
 from master_dataset.collector.context import Collector
 from master_dataset.collector.doors.fields import check_suitable, fit_of
-from master_dataset.collector.events import prepare_events, send_prepared
+from master_dataset.collector.events import given_key, prepare_events, send_prepared
 from master_dataset.collector.limits import Budget, Charge, Limits
+from master_dataset.collector.parameters import query
 from master_dataset.collector.reserved import check_writable
 from master_dataset.errors import InvalidEvent
 from master_dataset.events.envelope import PreparedEvent
@@ -35,6 +36,13 @@ MAX_GROWTH = 4
 """How much larger than the largest body the events of a request may be: what they have in common is stored in each."""
 
 
+class Target(NamedTuple):
+    """The source that a request stores events in, and the Kafka key that it names for all of them."""
+
+    source: Source
+    key: bytes | None
+
+
 @dataclass(frozen=True)
 class Door:
     """One protocol. `fields` are those that it fills, besides id and time."""
@@ -44,24 +52,24 @@ class Door:
     fields: tuple[str, ...]
     unproved: Budget = field(default_factory=lambda: Budget(MAX_UNPROVED))
 
-    def open(self, request: Request, name: str, authorization: str | None = None) -> Source:
-        """The source, if the request's key may write to it and it can take what comes."""
-        source = self.collector.allow(request, "produce", authorization=authorization).source(name)
-        check_writable(self.collector.declarations, source.topic)
-        check_suitable(source, self.protocol, self.fields)
-        return source
+    def open(self, request: Request, name: str, authorization: str | None = None) -> Target:
+        """The source, if the request's key may write to it and it can take what comes by the reading in force."""
+        declared = self.collector.allow(request, "produce", authorization=authorization).source(name)
+        check_writable(self.collector.declarations, declared.topic)
+        check_suitable(self.collector.validators.source(declared.name), self.protocol, self.fields)
+        return Target(declared, given_key(declared, query(request)))
 
-    async def store(self, source: Source, body: bytes, charge: Charge, read: Read) -> list[dict[str, Any]]:
+    async def store(self, target: Target, body: bytes, charge: Charge, read: Read) -> list[dict[str, Any]]:
         """Store the events that `read` makes of a body: a result for each. Events that are not valid have an error."""
         if len(body) < SMALL_BODY:
-            prepared = self._prepare(source, charge, read)
+            prepared = self._prepare(target, charge, read)
         else:
-            prepared = await self.collector.parsing.run(self._prepare, source, charge, read)
-        return await send_prepared(self.collector, source, prepared)
+            prepared = await self.collector.parsing.run(self._prepare, target, charge, read)
+        return await send_prepared(self.collector, target.source, prepared)
 
-    async def store_all(self, source: Source, body: bytes, charge: Charge, read: Read) -> list[dict[str, Any]]:
+    async def store_all(self, target: Target, body: bytes, charge: Charge, read: Read) -> list[dict[str, Any]]:
         """The same for protocols that have no reply for a part: the problem 422 names each event that is not stored."""
-        results = await self.store(source, body, charge, read)
+        results = await self.store(target, body, charge, read)
         errors = [result["error"] for result in results if "error" in result]
         if errors:
             raise Problem(
@@ -76,8 +84,8 @@ class Door:
 
     async def receive_json(
         self, request: Request, name: str, charge: Charge, key_of: Callable[[Any], str | None]
-    ) -> tuple[Source, bytes, Any]:
-        """The source, the body and its JSON, for protocols whose clients may send their key inside the body.
+    ) -> tuple[Target, bytes, Any]:
+        """The target, the body and its JSON, for protocols whose clients may send their key inside the body.
 
         A request with an Authorization header is checked before its body is read. Bodies of the others have little
         room together until their key is known.
@@ -85,28 +93,29 @@ class Door:
         header = authorization_of(request)
         limits, threads = self.collector.limits.of_body, self.collector.parsing
         if header is not None or not self.collector.access.is_required:
-            source = self.open(request, name, header)
+            target = self.open(request, name, header)
             body = await read_body(request, limits, charge, threads)
-            return source, body, await beside_loop(threads, body, parse_within, body, limits)
+            return target, body, await beside_loop(threads, body, parse_within, body, limits)
         with ExitStack() as stack:
             unproved = stack.enter_context(self.unproved.charge())
             body = await read_body(request, limits, unproved, threads)
             value = await beside_loop(threads, body, parse_within, body, limits) if body else None
             key = key_of(value)
-            source = self.open(request, name, f"Bearer {key}" if key else "")
+            target = self.open(request, name, f"Bearer {key}" if key else "")
             charge.add(len(body))
-        return source, body, value
+        return target, body, value
 
-    def _prepare(self, source: Source, charge: Charge, read: Read) -> Prepared:
-        """Each event as Kafka gets it. One at a time: a small body can become many events."""
-        limits, fit = self.collector.limits, fit_of(source)
+    def _prepare(self, target: Target, charge: Charge, read: Read) -> Prepared:
+        """Each event as Kafka gets it, all by one reading. One at a time: a small body can become many events."""
+        in_force = self.collector.validators.in_force(target.source.name)
+        limits, fit = self.collector.limits, fit_of(in_force.source)
         prepared: Prepared = []
         size = 0
-        for event in read(source):
+        for event in read(in_force.source):
             if len(prepared) == limits.batch:
                 check_batch(limits.batch + 1, limits, charge)
             fitted = event if isinstance(event, InvalidEvent) else fit(event)
-            (one,) = prepare_events(self.collector, source, [fitted], [None])
+            (one,) = prepare_events(self.collector, in_force, [fitted], [None], target.key)
             prepared.append(one)
             size += len(one.value) if isinstance(one, PreparedEvent) else 0
             check_growth(size, limits)

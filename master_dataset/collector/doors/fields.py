@@ -1,8 +1,9 @@
 """Which fields of a source a door fills, and free values as the source declares them.
 
-One rule for all doors. A field has the name that the door documents. Where the source declares text, a number, a
-boolean, an object or an array becomes its JSON text: so a `map<string,string>` takes any JSON object. Everything else
-stays as it is, and has to be of the declared type. What the source does not declare is stored unchanged.
+One rule for all doors. A field has the name that the door documents, as its own or as an alias. Where the source
+declares text, a number, a boolean, an object or an array becomes its JSON text: so a `map<string,string>` takes any
+JSON object. Everything else stays as it is, and has to be of the declared type. What the source does not declare is
+stored unchanged.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ def check_suitable(source: Source, protocol: str, fields: Iterable[str]) -> None
     check_takes_json(source)
     fields = tuple(fields)
     roles = (source.id_field, source.time_field)
-    if not any(field.name in fields and field.name not in roles for field in source.schema):
+    filled = (field for field in source.schema if field.name not in roles)
+    if not any(name in fields for field in filled for name in field.names):
         raise Problem(
             422,
             "unsuitable-source",
@@ -49,7 +51,7 @@ def _as_it_is(value: Any) -> Any:
 
 
 def _fit_fields(fields: tuple[Field, ...]) -> Fit | None:
-    fits = tuple((field.name, fit) for field in fields if (fit := _fit(field.type)) is not None)
+    fits = tuple((name, fit) for field in fields if (fit := _fit(field.type)) is not None for name in field.names)
     if not fits:
         return None
 

@@ -26,6 +26,7 @@ from master_dataset.collector.doors.otlp_values import (
     text_of,
 )
 from master_dataset.collector.doors.times import from_nanoseconds
+from master_dataset.collector.events import KEY_PARAMETER
 from master_dataset.collector.limits import Limits
 from master_dataset.errors import InvalidEvent
 from views.source import Source
@@ -42,13 +43,14 @@ FIELDS = (
 SERVICE = "service.name"
 
 ABOUT = {
+    "parameters": [KEY_PARAMETER],
     "requestBody": {
         "required": True,
         "content": {
             PROTOBUF: {"schema": {"type": "string", "format": "binary"}},
             JSON: {"schema": {"type": "object"}},
         },
-    }
+    },
 }
 
 
@@ -85,7 +87,7 @@ async def _reply(door: Door, name: str, request: Request) -> Response:
 
 
 async def _store(door: Door, name: str, request: Request) -> Response:
-    source = door.open(request, name)
+    target = door.open(request, name)
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type not in (PROTOBUF, JSON):
         raise Problem(
@@ -106,7 +108,7 @@ async def _store(door: Door, name: str, request: Request) -> Response:
                 records = records_in_protobuf(body, max_size)
             return events_in(into, within(records, door.collector.limits))
 
-        results = await door.store(source, body, charge, read)
+        results = await door.store(target, body, charge, read)
     return _response(media_type, [result["error"]["detail"] for result in results if "error" in result])
 
 

@@ -15,6 +15,7 @@ from master_dataset.collector.bodies import invalid_body
 from master_dataset.collector.context import Collector
 from master_dataset.collector.doors.door import Door, Event, placed
 from master_dataset.collector.doors.times import by_our_clock, moment_of, moment_or_none, time_text
+from master_dataset.collector.events import KEY_PARAMETER
 from master_dataset.errors import InvalidEvent
 from views.source import Source
 
@@ -39,6 +40,7 @@ NO_FLAGS: dict[str, Any] = {
 """There are no feature flags here; the libraries evaluate them to what the program says for that case."""
 
 ABOUT = {
+    "parameters": [KEY_PARAMETER],
     "requestBody": {
         "required": True,
         "content": {
@@ -46,7 +48,7 @@ ABOUT = {
                 "schema": {"oneOf": [{"type": "object"}, {"type": "array", "items": {"type": "object"}}]}
             }
         },
-    }
+    },
 }
 
 
@@ -85,12 +87,12 @@ def posthog_routes(collector: Collector) -> APIRouter:
 
 async def _store(door: Door, name: str, request: Request) -> Response:
     with door.collector.budget.charge() as charge:
-        source, body, value = await door.receive_json(request, name, charge, key_of)
+        target, body, value = await door.receive_json(request, name, charge, key_of)
         received = datetime.now(UTC)
         messages, sent = messages_in(value)
         sent_at = moment_or_none(sent)
         await door.store_all(
-            source, body, charge, lambda into: (_event(into, each, sent_at, received) for each in messages)
+            target, body, charge, lambda into: (_event(into, each, sent_at, received) for each in messages)
         )
     return json_response(REPLY)
 

@@ -16,6 +16,7 @@ from master_dataset.collector.bodies import invalid_body
 from master_dataset.collector.context import Collector
 from master_dataset.collector.doors.door import Door, Event, placed
 from master_dataset.collector.doors.times import by_our_clock, moment_of, moment_or_none, time_text
+from master_dataset.collector.events import KEY_PARAMETER
 from master_dataset.errors import InvalidEvent
 from views.source import Source
 
@@ -46,7 +47,10 @@ FROM_BATCH = ("context", "integrations", "sentAt")
 NOT_STORED = ("writeKey", "messageId", "timestamp", "originalTimestamp", "sentAt", "receivedAt")
 REPLY = {"success": True}
 
-ABOUT = {"requestBody": {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}}}
+ABOUT = {
+    "parameters": [KEY_PARAMETER],
+    "requestBody": {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}},
+}
 
 
 def segment_routes(collector: Collector) -> APIRouter:
@@ -83,14 +87,14 @@ async def _reply(door: Door, source: str, call: str, request: Request) -> Respon
 
 async def _store(door: Door, name: str, call: str, request: Request) -> None:
     with door.collector.budget.charge() as charge:
-        source, body, value = await door.receive_json(request, name, charge, _key)
+        target, body, value = await door.receive_json(request, name, charge, _key)
         received = datetime.now(UTC)
         if call not in (*CALLS, BATCH):
             raise Problem(
                 404, "unknown-call", f"There is no call {call[:40]!r}. There are: {', '.join(CALLS)}, {BATCH}."
             )
         messages = messages_in(value, call)
-        await door.store_all(source, body, charge, lambda into: (_event(into, each, received) for each in messages))
+        await door.store_all(target, body, charge, lambda into: (_event(into, each, received) for each in messages))
 
 
 def messages_in(value: object, call: str) -> Sequence[Any]:

@@ -61,6 +61,11 @@ class Frames:
         self.cut += is_cut
         return b"" if is_cut else rest
 
+    def break_off(self) -> None:
+        """The stream broke instead: whatever has not ended by now is cut."""
+        self.cut += bool(self._waiting)
+        self._waiting = b""
+
 
 def _end_of_line(data: bytes, at: int) -> int | None:
     """Where the next newline or NUL is."""

@@ -118,7 +118,6 @@ class SyslogServer:
     def __init__(self, collector: Collector, source: Source) -> None:
         self._collector, self._source = collector, source
         self._zone = parse_zone(collector.settings.collector_syslog_timezone)
-        self._fit = fit_of(source)
         self._backlog = Backlog()
         self.received = Counter[str]()
         self.dropped = Counter[str]()
@@ -139,7 +138,7 @@ class SyslogServer:
         source = collector.declarations.source(settings.collector_syslog_source)
         try:
             check_writable(collector.declarations, source.topic)
-            check_suitable(source, "syslog", FIELDS)
+            check_suitable(collector.validators.source(source.name), "syslog", FIELDS)
         except Problem as problem:
             raise SyslogUnusable(f"collector_syslog_source: {problem.detail}") from None
         server = cls(collector, source)
@@ -234,17 +233,18 @@ class SyslogServer:
         task = asyncio.current_task()
         assert task is not None  # noqa: S101  for the type checker
         self._connections.add(task)
-        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         sender, frames = str((writer.get_extra_info("peername") or ("",))[0]), Frames()
         waiting = deque[bytes]()
         try:
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             while data := await reader.read(READ_SIZE):
                 waiting.extend(frames.feed(data))
                 await self._add_all(waiting, sender)
             waiting.extend(filter(None, [frames.end()]))
             await self._add_all(waiting, sender)
-        except ConnectionError:
-            log.warning("lost_syslog_connection", sender=sender)
+        except OSError as error:  # a reset; or what keepalive found, such as a time-out, which is no ConnectionError
+            frames.break_off()
+            log.warning("lost_syslog_connection", sender=sender, error=str(error))
         except asyncio.CancelledError:  # asyncio's streams would log a task that ends by it, with a traceback
             waiting.extend(filter(None, [frames.end()]))
             self.received["tcp"] += len(waiting)
@@ -272,11 +272,13 @@ class SyslogServer:
             self._unstored = 0
 
     def _prepare(self, messages: list[Received]) -> list[PreparedEvent]:
+        in_force = self._collector.validators.in_force(self._source.name)
+        source, fit = in_force.source, fit_of(in_force.source)
         events = [
-            self._fit(event_of(self._source, each.event_id, each.raw, each.at, self._zone, each.sender, each.transport))
+            fit(event_of(source, each.event_id, each.raw, each.at, self._zone, each.sender, each.transport))
             for each in messages
         ]
-        prepared = prepare_events(self._collector, self._source, events, [None] * len(events))
+        prepared = prepare_events(self._collector, in_force, events, [None] * len(events))
         valid = [event for event in prepared if isinstance(event, PreparedEvent)]
         if len(valid) < len(prepared):
             self.dropped[INVALID] += len(prepared) - len(valid)

@@ -15,6 +15,7 @@ from infra.rest.responses import json_response, wrong_parameter
 from master_dataset.collector.bodies import read_body
 from master_dataset.collector.context import Collector
 from master_dataset.collector.doors.door import Door, Event
+from master_dataset.collector.events import KEY_PARAMETER
 from master_dataset.collector.parameters import query
 from master_dataset.errors import InvalidEvent
 from master_dataset.importer.errors import UnusableInput
@@ -26,6 +27,7 @@ from views.source import Source
 MAX_ORIGIN = 1_000
 ABOUT = {
     "parameters": [
+        KEY_PARAMETER,
         {
             "name": "origin",
             "in": "query",
@@ -33,7 +35,7 @@ ABOUT = {
             "schema": {"type": "string"},
             "description": "Which log this is, such as its host and file name. A line of it that is sent again counts "
             "once; equal lines of different origins are different events.",
-        }
+        },
     ],
     "requestBody": {"required": True, "content": {"text/plain": {"schema": {"type": "string"}}}},
 }

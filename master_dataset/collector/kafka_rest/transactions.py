@@ -168,11 +168,15 @@ class Transactions:
         """Abort, whatever Kafka says: a producer that cannot be asked is dropped, and Kafka ends what it began."""
         try:
             await self.abort(transaction, state)
-        except Problem as problem:
+        except Exception as error:  # whatever it is: the others have to be ended too
             if transaction.id in self._open and transaction.state is not State.COMMITTING:
                 transaction.producer.is_usable = False
                 self._close(transaction, state)
-            log.warning("transaction_not_ended", id=transaction.id, state=transaction.state, error=problem.detail)
+            known = {"id": transaction.id, "state": transaction.state}
+            if isinstance(error, Problem):
+                log.warning("transaction_not_ended", error=error.detail, **known)
+            else:
+                log.exception("transaction_not_ended", error=repr(error), **known)
 
     async def _try(self, transaction: Transaction, call: Callable[[], None]) -> None:
         """Call the producer. What the transaction does not survive ends it, or lets it only be aborted."""
