@@ -21,7 +21,8 @@ from infra.stack.addresses import addresses
 from master_dataset.cut import Cut
 from serving_layer.errors import NoBatchView, ServingError, TooLarge, UnknownView
 from serving_layer.query import provenance
-from serving_layer.query.execute import execute, read_batch
+from serving_layer.query.batch_tiles import read_named
+from serving_layer.query.execute import execute
 from serving_layer.query.freshness import first_unmet, wait_until_fresh
 from serving_layer.query.limits import QueryBudget, QueryLimits
 from serving_layer.query.model import Query
@@ -208,10 +209,10 @@ class QueryEngine:
             if run.catalog.get(view.name) != view.hash:
                 return None
             budget = QueryBudget(self.limits, time.monotonic() + self.limits.timeout_s)
-            cells = read_batch(planned, run, budget)
-            if budget.groups > MAX_STATES:
+            tiles = read_named(planned, run, budget, MAX_STATES)
+            if tiles is None:
                 return None
-            repeated = RepeatedQuery(planned, cells, budget, self._cache, write)
+            repeated = RepeatedQuery(planned, tiles, budget, self._cache, write)
             command = readers.speed.encoded_read(run.run, run.cut, state_ranges([planned]))
             return PreparedQuery(planned, run.entry, repeated, command) if repeated.is_small else None
 
@@ -250,7 +251,8 @@ class QueryEngine:
             return None
         states = speed.answer.states
         with read_errors(run):
-            rows = prepared.repeated.rows(states, QueryBudget(self.limits, time.monotonic() + self.limits.timeout_s))
+            budget = QueryBudget(self.limits, time.monotonic() + self.limits.timeout_s)
+            rows = prepared.repeated.rows(states, run, budget)
         if rows is None:
             return None
         meta = provenance.provenance(plan, snapshot, is_speed_read=bool(states), shortened_keys=rows.has_short_keys)

@@ -77,6 +77,8 @@ MEETING = (0, 3, 4, 20, 35, 36, 61, SPAN_DAYS - 1)
 """Days on which many events are."""
 ARROW = {"string": pa.string(), "bigint": pa.int64(), "boolean": pa.bool_(), "date": pa.date32()}
 MICROS = 1_000_000
+PackedGroup = tuple[int, tuple[Any, ...], bytes]
+"""Bucket in microseconds, key and state."""
 
 
 def events(count: int, seed: int, days: Sequence[int] = (*range(SPAN_DAYS), *MEETING * 8)) -> list[Event]:
@@ -219,16 +221,29 @@ class Place:
     def _view_data(
         self, run: int, view: View, counted: list[Event], known: ViewData | None, changed_days: set[str] | None
     ) -> ViewData:
-        by_day: dict[str, list[tuple[int, tuple[Any, ...], bytes]]] = {}
-        for (bucket, key), state in in_memory.fold(without_limit(view) if self.is_older else view, counted).items():
-            by_day.setdefault(_day(bucket), []).append((bucket, key, pack(view.algebras, state)))
+        folded = in_memory.fold(without_limit(view) if self.is_older else view, counted)
+        groups = [(bucket, key, pack(view.algebras, state)) for (bucket, key), state in folded.items()]
+        return replace(self.view_data(run, view, groups, known, changed_days), rows=len(counted))
+
+    def view_data(
+        self,
+        run: int,
+        view: View,
+        groups: Sequence[PackedGroup],
+        known: ViewData | None = None,
+        changed_days: set[str] | None = None,
+    ) -> ViewData:
+        """The files of one view of a run, with these groups."""
+        by_day: dict[str, list[PackedGroup]] = {}
+        for group in groups:
+            by_day.setdefault(_day(group[0]), []).append(group)
         table = self.folder.table(view.name, view.hash)
         files: dict[str, list[Path]] = {}
-        for day, groups in by_day.items():
+        for day, of_day in by_day.items():
             if changed_days is None or day in changed_days:
                 path = table / f"day={day}" / f"{run}.parquet"
                 path.parent.mkdir(parents=True, exist_ok=True)
-                _write(path, view, groups)
+                _write(path, view, of_day)
                 files[day] = [path]
         names = known.index if known is not None else ()
         if files:
@@ -246,7 +261,7 @@ class Place:
             view.hash,
             "full",
             (*kept, *listed),
-            len(counted),
+            len(groups),
             {},
             names,
             0.1,
@@ -267,7 +282,7 @@ def _day(micros: int) -> str:
     return datetime.fromtimestamp(micros // MICROS, UTC).date().isoformat()
 
 
-def _write(path: Path, view: View, groups: Sequence[tuple[int, tuple[Any, ...], bytes]]) -> None:
+def _write(path: Path, view: View, groups: Sequence[PackedGroup]) -> None:
     columns = {"bucket": pa.array([bucket for bucket, _, _ in groups], pa.timestamp("us", "UTC"))}
     for place, (name, expression) in enumerate(view.key_expressions.items()):
         columns[name] = pa.array([key[place] for _, key, _ in groups], ARROW[expression.type.kind])

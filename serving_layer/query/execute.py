@@ -41,12 +41,6 @@ def execute(
     return Result(query.by, page, meta, following)
 
 
-def read_batch(plan: QueryPlan, run: OpenRun, budget: QueryBudget) -> Cells:
-    """The packed states of the batch view for a whole plan."""
-    with read_errors(run):
-        return _read(plan, PlanPart(plan.query, plan.segments, plan.ranges), run, (), budget).batch
-
-
 def _read(plan: QueryPlan, part: PlanPart, run: OpenRun, speed: Sequence[State], budget: QueryBudget) -> PackedStates:
     """The packed states of both views for a part of a plan."""
     view = part.query.view

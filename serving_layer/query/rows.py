@@ -51,7 +51,7 @@ class Presenter:
         shown = {name: found[name] for name in self.shown}
         for name, algebra in self._quantiles:
             shown[f"{name}.quantiles"] = algebra.present_by_share(states[name], self._shares)
-        return Presentation(shown, found)
+        return Presentation(shown, shown if shown.keys() == found.keys() else found)
 
     def over_windows(
         self, by_segment: Mapping[int, list[bytes]], windows: WindowSpans, budget: QueryBudget

@@ -9,6 +9,7 @@ has just changed, a Redis that does not reply. Both ways give the same bytes.
 from __future__ import annotations
 
 import time
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
@@ -48,6 +49,12 @@ class RepeatedRequest:
         self.is_unfit = False
         """Whether it cannot be prepared, because it is large or not simple."""
 
+    def size(self, key: RequestKey) -> int:
+        """About how many bytes it takes, with its key."""
+        prepared = self.prepared
+        more = 0 if prepared is None else prepared.repeated.size + len(prepared.command)
+        return ENTRY_BYTES + len(key[0]) + len(key[1]) + more
+
     def is_of_now(self, prepared: PreparedQuery) -> bool:
         """Whether relative times mean the same range as when it was prepared."""
         query = prepared.plan.query
@@ -55,18 +62,14 @@ class RepeatedRequest:
 
 
 class RepeatedRequests:
-    """ASGI middleware, for one event loop. It holds about so many megabytes at the most.
-
-    New entries go into one half. When that is full, it becomes the old half, and the entries of the old half are
-    dropped unless they were used since.
-    """
+    """ASGI middleware, for one event loop. It holds about so many megabytes at the most: those that were asked last."""
 
     def __init__(self, app: ASGIApp, serving: Serving, redis: LoopRedis, max_mb: float) -> None:
         self._app, self._serving, self._redis = app, serving, redis
-        self._half_bytes = max_mb * 1_000_000 / 2
-        self._new: dict[RequestKey, RepeatedRequest] = {}
-        self._old: dict[RequestKey, RepeatedRequest] = {}
-        self._size = 0.0
+        self._max_bytes = max_mb * 1_000_000
+        self._known: OrderedDict[RequestKey, tuple[RepeatedRequest, int]] = OrderedDict()
+        """With their sizes; the one that was asked last is the last."""
+        self._size = 0
         self._pending = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -90,21 +93,20 @@ class RepeatedRequests:
     # ---- what is known ----
 
     def _find(self, key: RequestKey) -> RepeatedRequest | None:
-        found = self._new.get(key)
+        found = self._known.get(key)
         if found is None:
-            found = self._old.pop(key, None)
-            if found is not None:
-                self._put(key, found)
-        return found
+            return None
+        self._known.move_to_end(key)
+        return found[0]
 
     def _put(self, key: RequestKey, request: RepeatedRequest) -> None:
-        size = ENTRY_BYTES + len(key[0]) + len(key[1])
-        if request.prepared is not None:
-            size += request.prepared.repeated.size + len(request.prepared.command)
-        if self._size + size > self._half_bytes:
-            self._old, self._new, self._size = self._new, {}, 0.0
-        self._new[key] = request
-        self._size += size
+        _, before = self._known.pop(key, (None, 0))
+        size = request.size(key)
+        self._known[key] = request, size
+        self._size += size - before
+        while self._size > self._max_bytes:
+            _, (_, dropped) = self._known.popitem(last=False)
+            self._size -= dropped
 
     def _noting(self, key: RequestKey, scope: Scope, send: Send) -> Send:
         """The same, which notes the request where it is answered."""

@@ -20,9 +20,10 @@ from hypothesis import strategies as st
 from batch_layer.index import Index
 from hand_off import speed_views
 from hand_off.speed_views import ALL_KEYS, Outcome, State
-from serving_layer.query import cursors, page_by_key, top_keys
+from serving_layer.query import cursors, page_by_key, repeated_query, top_keys
 from serving_layer.query import order as ordering
-from serving_layer.query.execute import execute, read_batch
+from serving_layer.query.batch_tiles import read_named
+from serving_layer.query.execute import execute
 from serving_layer.query.limits import QueryBudget, QueryLimits
 from serving_layer.query.merge import WindowSpans
 from serving_layer.query.model import Query
@@ -447,13 +448,16 @@ def test_a_query_that_is_asked_again_has_the_bytes_of_its_rows(world: World, dat
     each = plan(question)
     assume(can_repeat(each))
     budget = QueryBudget(ExecutionLimits(), math.inf)
-    cells = read_batch(each, world.run, budget)
-    repeated = RepeatedQuery(each, cells, budget, PresentationCache(1), formats.written_row)
+    tiles = read_named(each, world.run, budget, 1_000_000)
+    assert tiles is not None
+    repeated = RepeatedQuery(each, tiles, budget, PresentationCache(1), formats.written_row)
     states = world.inside(each)
     snapshot, _ = world.read(question.view)
     for some in ([], states[:50], states[50:140], states, states):
         expected = execute(each, snapshot, some, budget, PresentationCache(1))
-        found = repeated.rows(some, budget)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(repeated_query, "MAX_TILES", len(tiles))
+            found = repeated.rows(some, world.run, budget)
         if expected.next is not None or len(some) > MAX_SPEED_STATES:
             assert found is None
             continue

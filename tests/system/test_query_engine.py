@@ -21,7 +21,7 @@ from hand_off import generations, publish_log
 from hand_off.lag import KafkaEnd
 from hand_off.speed_views import SpeedViews
 from master_dataset.cut import Cut
-from serving_layer.engine import QueryEngine
+from serving_layer.engine import PreparedQuery, QueryEngine
 from serving_layer.errors import (
     NoBatchView,
     NotComputedYet,
@@ -31,13 +31,14 @@ from serving_layer.errors import (
     TooLong,
     UnknownView,
 )
-from serving_layer.query import cursors
+from serving_layer.query import cursors, repeated_query
 from serving_layer.query.limits import QueryLimits
 from serving_layer.query.model import Query
 from serving_layer.query.parse import parse_query
 from serving_layer.query.result import Result
 from serving_layer.readers import speed as speed_reader
 from serving_layer.readers.limits import ExecutionLimits
+from serving_layer.rest import formats
 from tests.conftest import wait_until
 from tests.serving_data import (
     FIRST,
@@ -79,10 +80,16 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
 class Shop:
     """A source that is served: its batch data, its speed views, and what answers about it."""
 
-    def __init__(self, home: Path, server: RedisServer, bounds: ExecutionLimits | None = None) -> None:
+    def __init__(
+        self,
+        home: Path,
+        server: RedisServer,
+        bounds: ExecutionLimits | None = None,
+        views: Sequence[View] = (SALES, TOTALS),
+    ) -> None:
         server.client.flushall()
         self.server = server
-        self.place = Place(home, views=(SALES, TOTALS), redis_url=server.url)
+        self.place = Place(home, views=views, redis_url=server.url)
         self.place.begin()
         self.speed_views = SpeedViews(server.client, SHOP.name)
         self.writer = Writer(self.speed_views, self.place)
@@ -292,6 +299,55 @@ def test_runs_are_switched_while_queries_read(shop: Shop) -> None:
 
 def _failed(future: Any) -> bool:
     return future.done() and future.exception() is not None
+
+
+def replied(shop: Shop, prepared: PreparedQuery) -> Any:
+    """What Redis replies to the command of a prepared query now."""
+    connection = shop.server.client.connection_pool.get_connection()
+    connection.send_packed_command([prepared.command])
+    reply = connection.read_response()
+    shop.server.client.connection_pool.release(connection)
+    return reply
+
+
+def test_a_prepared_query_reads_its_own_run_while_another_is_served(shop: Shop) -> None:
+    """A run is published and served between the reply of Redis and the rows: the tiles are those of the run before."""
+    shop.run(1)
+    shop.writer.apply(EVENTS, HALF)
+    shop.run(2)
+    shop.writer.apply(EVENTS, {p: HALF[p] + 40 for p in HALF})
+    question = shop.question(("grain", "day"))
+    prepared = shop.engine.prepare(question, formats.written_row)
+    assert prepared is not None
+    held = shop.engine.hold_run(prepared)
+    assert held is not None
+    expected, reply = formats.to_json(shop.engine.execute(question)), replied(shop, prepared)
+    with held.run:
+        shop.run(3)
+        assert shop.query().meta.batch.run == 3
+        assert shop.engine.hold_run(prepared) is None
+        found = shop.engine.answer_again(prepared, held, reply)
+        assert found is not None
+        rows, meta = found
+        assert formats.json_document(rows.json, None, meta) == expected
+        assert b'"run":2' in expected
+
+
+def test_few_tiles_are_read_again_at_a_time(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More are left to the threads."""
+    shop.writer.apply(EVENTS, HALF)
+    shop.run(1)
+    shop.writer.apply(EVENTS, {p: HALF[p] + 20 for p in HALF})
+    prepared = shop.engine.prepare(shop.question(("grain", "day")), formats.written_row)
+    assert prepared is not None
+    held = shop.engine.hold_run(prepared)
+    assert held is not None
+    with held.run:
+        monkeypatch.setattr(repeated_query, "MAX_TILES", 1)
+        assert shop.engine.answer_again(prepared, held, replied(shop, prepared)) is None
+        monkeypatch.setattr(repeated_query, "MAX_TILES", 100)
+        shop.writer.apply(EVENTS, {p: HALF[p] + 21 for p in HALF})
+        assert shop.engine.answer_again(prepared, held, replied(shop, prepared)) is not None
 
 
 def test_pages_go_on_across_a_publish(shop: Shop) -> None:

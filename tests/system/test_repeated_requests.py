@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,6 +13,7 @@ import httpx
 import pytest
 
 from hand_off.lag import KafkaEnd
+from hand_off.manifests import Manifest, write_manifest
 from infra.rest.access_keys import add_key, remove_key
 from serving_layer.app import create_app
 from serving_layer.query import repeated_query
@@ -18,9 +21,15 @@ from serving_layer.query.model import Query
 from serving_layer.readers.limits import ExecutionLimits
 from tests.conftest import wait_until
 from tests.process.serving_server import running
+from tests.serving_data import FIRST, MICROS, SHOP
 from tests.system.speed_source import RedisServer
 from tests.system.test_query_engine import END, EVENTS, HALF, WHOLE, Shop
 from tests.system.test_serving_answers import ASKED, given, moments, server
+from views import in_memory
+from views.aggregates import Count, Distinct, Quantiles
+from views.in_memory import Event
+from views.states import pack
+from views.view import View
 
 __all__ = ["server"]
 
@@ -67,11 +76,18 @@ class Front(NamedTuple):
 
 @pytest.fixture
 def front(tmp_path: Path, server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Front]:
-    home = tmp_path / "home"
-    shop = Shop(home, server, ExecutionLimits(speed_timeout_s=PATIENCE_S))
+    monkeypatch.setattr(repeated_query, "MAX_SPEED_STATES", 1_000)  # some of REPEATED read all states
+    monkeypatch.setattr(repeated_query, "MAX_TILES", 1_000)
+    shop = Shop(tmp_path / "home", server, ExecutionLimits(speed_timeout_s=PATIENCE_S))
+    with served(shop, monkeypatch) as found:
+        yield found
+
+
+@contextmanager
+def served(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Iterator[Front]:
+    home = shop.place.home
     settings = shop.place.settings.model_copy(update={"serving_redis_timeout_s": PATIENCE_S})
     secret = add_key(home, "admin", ["query"])
-    monkeypatch.setattr(repeated_query, "MAX_SPEED_STATES", 1_000)  # some of REPEATED read all states
     executed: list[Query] = []
     real = shop.engine.execute
     monkeypatch.setattr(shop.engine, "execute", lambda query: executed.append(query) or real(query))
@@ -213,3 +229,62 @@ def test_metrics_count_answers_of_both_ways(front: Front) -> None:
     front.ask([])
     after = counted()
     assert [after[name] - before[name] for name in before] == [1, 2]  # the metrics themselves are a response too
+
+
+# ---- many different queries ----------------------------------------------------
+
+PAGES = View(
+    "sales", SHOP, {"orders": Count(), "users": Distinct("user_id"), "ms": Quantiles("ms", at=(0.5, 0.9))},
+    keys={"item": "item"}, grain="1h",
+)  # fmt: skip
+KEYS, DAYS, EVENTS_OF_A_DAY = 200, 30, 400
+
+
+def write_pages(shop: Shop) -> None:
+    """Run 1: a state of many events for each key and day. They are alike, because folding as many events takes long."""
+    group = [
+        Event(0, number, f"{number}", FIRST, {"item": "", "user_id": f"u{number}", "ms": number**1.5})
+        for number in range(EVENTS_OF_A_DAY)
+    ]
+    (state,) = in_memory.fold(PAGES, group).values()
+    packed, first = pack(PAGES.algebras, state), int(FIRST.timestamp())
+    groups = [((first + day * 86_400) * MICROS, (f"page {key}",), packed) for day in range(DAYS) for key in range(KEYS)]
+    cut = shop.writer.open(1)
+    data = shop.place.view_data(1, PAGES, groups)
+    write_manifest(shop.place.folder, Manifest(1, SHOP.name, cut, None, 1.0, 2.0, len(groups), 0, 0, (data,), ()))
+    shop.place.append(1, cut)
+    shop.speed_views.runs.publish(1, cut)
+
+
+def test_a_month_of_each_of_200_keys_stays_prepared(
+    tmp_path: Path, server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the default settings, while the speed view changes the last day of each."""
+    shop = Shop(tmp_path / "home", server, ExecutionLimits(speed_timeout_s=PATIENCE_S), (PAGES,))
+    write_pages(shop)
+    prepared: list[Query] = []
+    real = shop.engine.prepare
+    monkeypatch.setattr(shop.engine, "prepare", lambda query, write: prepared.append(query) or real(query, write))
+    end = FIRST + timedelta(days=DAYS)
+    month = [("from", f"{FIRST:%Y-%m-%d}"), ("to", f"{end:%Y-%m-%d}"), ("grain", "day")]
+    queries = [[*month, ("item", f"page {key}")] for key in range(KEYS)]
+    at = end - timedelta(hours=1)
+    new = [
+        Event(0, key, f"new {key}", at, {"event_time": at, "item": f"page {key}", "user_id": "someone", "ms": 1.0})
+        for key in range(KEYS)
+    ]
+    with served(shop, monkeypatch) as front:
+        for query in queries:
+            front.ask_again(query)
+        counts = len(prepared), len(front.executed)
+        assert counts[0] == KEYS
+        for end_offset in (KEYS // 2, KEYS):
+            shop.writer.apply(new, {0: end_offset})
+            for query in queries:
+                assert front.ask(query).status_code == 200
+        assert (len(prepared), len(front.executed)) == counts, "each was answered from what was kept of it"
+        for query in queries[:: KEYS // 10]:
+            short = front.ask(query)
+            assert sent(short) == sent(front.ask(query, headers=USUAL))
+            orders = [row["orders"] for row in short.json()["rows"]]
+            assert orders == [EVENTS_OF_A_DAY] * (DAYS - 1) + [EVENTS_OF_A_DAY + 1]
