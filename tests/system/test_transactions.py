@@ -252,6 +252,133 @@ def test_offsets_are_committed_with_the_transaction_and_only_then(client: httpx.
         end(client, transaction, "abort")
 
 
+# ---- several instances in one group --------------------------------------------
+
+
+def consume(client: httpx.Client, group: str, name: str, topic: str, *, limit: int = 100) -> list[Any]:
+    answer = client.post(f"/consume/{group}/{name}/{topic}?timeout=500&limit={limit}")
+    assert answer.status_code == 200, answer.text
+    return list(answer.json())
+
+
+def held_by(client: httpx.Client, group: str, name: str) -> set[int]:
+    """The partitions that an instance has now."""
+    groups = {each["name"]: each["instances"] for each in client.get("/consumers").json()}
+    (instance,) = [each for each in groups[group] if each["name"] == name]
+    return {number for topic in instance["topics"] for number in topic["partitions"]}
+
+
+def committed_in(client: httpx.Client, group: str, topic: str, partitions: int) -> dict[int, int | None]:
+    asked = [{"topic": topic, "partition": number} for number in range(partitions)]
+    return {each["partition"]: each["offset"] for each in client.post(f"/committed/{group}/x", json=asked).json()}
+
+
+@pytest.fixture
+def shared(client: httpx.Client) -> Iterator[tuple[str, str]]:
+    """A group, and a topic of two partitions with 50 records in each."""
+    topic, group = new_topic(client, 2), f"g-{uuid.uuid4().hex[:8]}"
+    messages = [{"value": f"r{number}", "partition": number % 2} for number in range(100)]
+    assert client.post(f"/produce/{topic}", json=messages).status_code == 200
+    yield group, topic
+    for name in ("a", "b"):
+        client.post(f"/delete-consumer/{group}/{name}")
+
+
+def read_all(client: httpx.Client, group: str, name: str, topic: str, count: int) -> None:
+    """Until an instance was given so many records."""
+    found: list[Any] = []
+
+    def has_all() -> bool:
+        found.extend(consume(client, group, name, topic))
+        return len(found) >= count
+
+    wait_until(f"{count} records", has_all)
+
+
+def join(stack: Stack, client: httpx.Client, group: str, topic: str) -> int:
+    """Let a second instance join, and wait until each has one partition: the one that it got.
+
+    Kafka shares the partitions anew while both ask for records.
+    """
+
+    def is_shared() -> bool:
+        with stack.client(timeout_s=60) as other, ThreadPoolExecutor(2) as threads:
+            asked = threads.submit(consume, other, group, "b", topic, limit=1)
+            while not asked.done():
+                consume(client, group, "a", topic, limit=1)
+            asked.result()
+        return len(held_by(client, group, "a")) == len(held_by(client, group, "b")) == 1
+
+    wait_until("the partitions to be shared", is_shared)
+    (moved,) = held_by(client, group, "b")
+    return moved
+
+
+def test_a_transaction_does_not_commit_what_its_instance_read_and_lost(
+    stack: Stack, client: httpx.Client, shared: tuple[str, str]
+) -> None:
+    """Else the partition would go back to where it was lost, and its records would be read twice."""
+    group, topic = shared
+    read_all(client, group, "a", topic, 100)
+    moved = join(stack, client, group, topic)
+    at = {"topic": topic, "partition": moved}
+    assert client.post(f"/commit/{group}/b", json={**at, "offset": 33}).status_code == 200
+    transaction = begin(client)
+    put(client, transaction, new_topic(client), "made of what was lost")
+    refused = client.post(f"/transactions/{transaction}/offsets", json={"group": group, "instance": "a"})
+    assert problem(refused) == (409, "partitions-lost")
+    assert f"{topic}/{moved}" in refused.json()["detail"]
+    assert problem(client.post(f"/transactions/{transaction}/commit")) == (409, "transaction-ended")
+    end(client, transaction, "abort")
+    named = begin(client)
+    explicit = {"group": group, "instance": "a", "offsets": [{**at, "offset": 50}]}
+    assert problem(client.post(f"/transactions/{named}/offsets", json=explicit)) == (409, "partitions-lost")
+    end(client, named, "abort")
+    assert committed_in(client, group, topic, 2) == {moved: 33, 1 - moved: None}
+
+
+def test_a_commit_does_not_commit_what_its_instance_read_and_lost(
+    stack: Stack, client: httpx.Client, shared: tuple[str, str]
+) -> None:
+    """Nor where the partition came back meanwhile."""
+    group, topic = shared
+    read_all(client, group, "a", topic, 100)
+    moved = join(stack, client, group, topic)
+    client.post(f"/commit/{group}/b", json={"topic": topic, "partition": moved, "offset": 33})
+    client.post(f"/delete-consumer/{group}/b")
+
+    def is_back() -> bool:
+        consume(client, group, "a", topic, limit=1)
+        return held_by(client, group, "a") == {0, 1}
+
+    wait_until("both to be back", is_back)
+    assert problem(client.post(f"/commit/{group}/a")) == (409, "partitions-lost")
+    assert committed_in(client, group, topic, 2) == {moved: 33, 1 - moved: None}
+    found = consume(client, group, "a", topic)
+    assert min((each["offset"] for each in found if each["partition"] == moved), default=33) >= 33
+    committed = {each["partition"]: each["offset"] for each in client.post(f"/commit/{group}/a").json()}
+    assert committed
+    assert committed.get(moved, 33) >= 33
+
+
+def test_what_a_committed_transaction_carried_is_not_sent_again(
+    stack: Stack, client: httpx.Client, shared: tuple[str, str]
+) -> None:
+    group, topic = shared
+    read_all(client, group, "a", topic, 100)
+    body = {"group": group, "instance": "a"}
+    for how, expected in (("abort", 2), ("commit", 2), ("commit", 0)):
+        transaction = begin(client)
+        assert len(client.post(f"/transactions/{transaction}/offsets", json=body).json()) == expected
+        end(client, transaction, how)
+    join(stack, client, group, topic)
+    transaction = begin(client)
+    assert client.post(f"/transactions/{transaction}/offsets", json=body).json() == []
+    end(client, transaction, "commit")
+    assert client.post(f"/commit/{group}/a").json() == []
+    assert committed_in(client, group, topic, 2) == {0: 50, 1: 50}
+
+
 # ---- programs that are killed between reading and writing ---------------------
 
 RECORDS = 40
@@ -269,7 +396,7 @@ def test_a_program_killed_at_the_worst_moment_loses_or_repeats_what_its_order_sa
     assert client.post(f"/produce/{source}", json=messages).status_code == 200
     in_hand: Counter[str] = Counter()
     for die_at in [*[1 + life % 2 for life in range(KILLS)], 0]:
-        arguments = (stack.collector, stack.secret, order, source, target, group, str(die_at))
+        arguments = (stack.collector, stack.secret, order, source, target, group, "only", str(die_at))
         ended = subprocess.run(
             [sys.executable, PIPELINE, *arguments], capture_output=True, text=True, timeout=300, check=False
         )
@@ -288,3 +415,33 @@ def test_a_program_killed_at_the_worst_moment_loses_or_repeats_what_its_order_sa
     if order == "exactly-once":
         dirty = Counter(visible(client, target, wanted, isolation="read_uncommitted"))
         assert dirty - Counter(values) == in_hand, "what was in hand was written, and is not read"
+
+
+SHARED_RECORDS = 160
+
+
+def test_two_instances_of_a_group_that_are_killed_lose_and_repeat_nothing(stack: Stack, client: httpx.Client) -> None:
+    """Each death and each life moves partitions between the two, also those of which the other has records in hand."""
+    source, target, group = new_topic(client, 2), new_topic(client), f"g-{uuid.uuid4().hex[:8]}"
+    values = [f"r{number}" for number in range(SHARED_RECORDS)]
+    messages = [{"value": value, "partition": number % 2} for number, value in enumerate(values)]
+    assert client.post(f"/produce/{source}", json=messages).status_code == 200
+
+    def live(name: str) -> Counter[str]:
+        in_hand: Counter[str] = Counter()
+        for die_at in [*[1 + life % 2 for life in range(KILLS)], 0]:
+            arguments = (stack.collector, stack.secret, "exactly-once", source, target, group, name, str(die_at))
+            ended = subprocess.run(
+                [sys.executable, PIPELINE, *arguments], capture_output=True, text=True, timeout=300, check=False
+            )
+            assert ended.returncode in (0, -9), ended.stderr
+            in_hand.update(json.loads(ended.stdout) if ended.returncode else [])
+        return in_hand
+
+    with ThreadPoolExecutor(2) as threads:
+        in_hand = sum(threads.map(live, ("a", "b")), Counter[str]())
+    assert in_hand, "they were killed with records in their hands"
+    found = Counter(visible(client, target, SHARED_RECORDS, limit=10_000))
+    assert (Counter(values) - found, found - Counter(values)) == (Counter(), Counter())
+    for name in ("a", "b"):
+        client.post(f"/delete-consumer/{group}/{name}")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
@@ -40,6 +41,9 @@ class Instance:
     is_joining: bool = False
     failure: KafkaError | None = None  # came together with records; the next call raises it
     uncommitted: dict[tuple[str, int], int] = field(default_factory=dict)
+    lost: set[tuple[str, int]] = field(default_factory=set)  # partitions whose uncommitted records others read again
+    taken: list[Any] = field(default_factory=list)  # what the running call was given by Kafka so far
+    counting: threading.Lock = field(default_factory=threading.Lock)  # around changes of `uncommitted`
     used_at: float = field(default_factory=time.monotonic)
     is_closed: bool = False
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -52,18 +56,19 @@ class Instance:
         """
         with _as_problems():
             if auto_commit:
-                self.commit()
+                self._commit(self._positions())
+                self.lost.clear()  # who asks for more has no use for it: it is read again
             if self.failure is not None:
                 error, self.failure = self.failure, None
                 raise KafkaException(error)
             if topics != self.topics:
-                self.consumer.subscribe(list(topics))
+                self.consumer.subscribe(list(topics), on_revoke=self._on_revoke, on_lost=self._on_revoke)
                 self.topics, self.is_joining = topics, True
             messages = self._await_assignment(limit) if self.is_joining else []
             deadline = time.monotonic() + timeout_s
             while not messages:
                 wait_s = min(0.05, max(0.0, deadline - time.monotonic()))
-                messages = take(self.consumer, limit, self.max_bytes, wait_s)
+                messages = self._take(limit, wait_s)
                 if time.monotonic() >= deadline:
                     break
             found = [message.error() for message in messages]
@@ -72,17 +77,33 @@ class Instance:
             if errors and not messages:
                 raise KafkaException(errors[0])
             self.failure = errors[0] if errors else None
-            for message in messages:
-                self.uncommitted[str(message.topic()), int(message.partition() or 0)] = int(message.offset() or 0) + 1
+            with self.counting:
+                for message in messages:
+                    location = str(message.topic()), int(message.partition() or 0)
+                    self.uncommitted[location] = int(message.offset() or 0) + 1
             return [as_json(message) for message in messages]
+
+    def _take(self, limit: int, wait_s: float) -> list[Any]:
+        self.taken = []
+        return take(self.consumer, limit, self.max_bytes, wait_s, self.taken)
+
+    def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """Forget the partitions that the group takes away; librdkafka says so while it is polled.
+
+        Whoever gets them, this instance or another, begins where the group has committed. What was read there and not
+        committed is read again, also what the running call has taken and not given yet.
+        """
+        revoked = {(each.topic, each.partition) for each in partitions}
+        self.taken[:] = [each for each in self.taken if (each.topic(), each.partition()) not in revoked]
+        with self.counting:
+            self.lost |= {each for each in revoked if self.uncommitted.pop(each, None) is not None}
 
     def _await_assignment(self, limit: int) -> list[Any]:
         """Joining a group takes a moment, and the client's timeout is for records, not for that."""
         deadline = time.monotonic() + ASSIGNMENT_TIMEOUT_S
         messages: list[Any] = []
         while not messages and not self.consumer.assignment() and time.monotonic() < deadline:
-            got = take(self.consumer, limit, self.max_bytes, 0.05)
-            messages = [message for message in got if not _is_passing(message.error())]
+            messages = [message for message in self._take(limit, 0.05) if not _is_passing(message.error())]
         self.is_joining = False
         if not messages and not self.consumer.assignment():
             # In a group with more members than partitions, some get none: that is no error.
@@ -90,22 +111,76 @@ class Instance:
         return messages
 
     def commit(self, locations: list[TopicPartition] | None = None) -> list[dict[str, Any]]:
-        """Commit these offsets; without any, those after everything that was given so far."""
-        if locations is None:
-            locations = self.next_locations()
-            if not locations:
-                return []
+        """Commit these offsets; without any, those after everything that was given so far.
+
+        The problem 409, and nothing is committed, if the group took a partition of those away since.
+        """
+        return self._commit(self.next_locations() if locations is None else locations)
+
+    def _commit(self, locations: list[TopicPartition]) -> list[dict[str, Any]]:
+        if not locations:
+            return []
         with _as_problems():
             done = self.consumer.commit(offsets=locations, asynchronous=False) or []
             for location in done:
                 if location.error is not None:
                     raise KafkaException(location.error)
+        with self.counting:
+            for location in done:
                 self.uncommitted.pop((location.topic, location.partition), None)
         return [_as_json(location) for location in done]
 
     def next_locations(self) -> list[TopicPartition]:
-        """The offsets after everything that was given and not committed."""
-        return [TopicPartition(topic, number, offset) for (topic, number), offset in self.uncommitted.items()]
+        """The offsets after everything that was given and not committed.
+
+        The problem 409, once, if the group took one of these partitions away since: another member may be further.
+        """
+        self._check_lost()
+        return self._positions()
+
+    def offsets_to_send(self, given: list[TopicPartition] | None) -> tuple[Any, list[TopicPartition]]:
+        """What a transaction needs to commit these offsets, or those after everything that was given.
+
+        The problem 409 for partitions that the instance does not have, or had to give away since it read there.
+        """
+        with _as_problems():
+            metadata = self.consumer.consumer_group_metadata()  # from here on, Kafka refuses what another member has
+            self._check_lost()
+            if given is None:
+                return metadata, self._positions()
+            held = {(each.topic, each.partition) for each in self.consumer.assignment()}
+        if others := {(each.topic, each.partition) for each in given} - held:
+            raise self._has_lost(others)
+        return metadata, given
+
+    def _positions(self) -> list[TopicPartition]:
+        return [TopicPartition(*location, offset) for location, offset in list(self.uncommitted.items())]
+
+    def _check_lost(self) -> None:
+        if not self.consumer.memberid():  # Kafka threw it out, and librdkafka has not been polled since
+            with self.counting:
+                self.lost |= self.uncommitted.keys()
+                self.uncommitted.clear()
+        if self.lost:
+            lost, self.lost = self.lost, set()
+            raise self._has_lost(lost)
+
+    def settle(self, committed: Iterable[tuple[tuple[str, int], int]]) -> None:
+        """Forget these offsets, unless more was given meanwhile."""
+        with self.counting:
+            for location, offset in committed:
+                if self.uncommitted.get(location) == offset:
+                    del self.uncommitted[location]
+
+    def _has_lost(self, lost: set[tuple[str, int]]) -> Problem:
+        named = ", ".join(f"{topic}/{partition}" for topic, partition in sorted(lost)[:20])
+        return Problem(
+            409,
+            "partitions-lost",
+            f"The group {self.group!r} took {named} away from its instance {self.name!r}. Nothing was committed. What "
+            "the instance read there and did not commit is read again, by the members that have these partitions now: "
+            "drop what was made of it.",
+        )
 
     def committed(self, locations: list[TopicPartition]) -> list[dict[str, Any]]:
         """What the group has committed; an offset of null where it has not."""

@@ -10,12 +10,15 @@ from confluent_kafka import Consumer, Message
 from master_dataset.events.json_bytes import text_or_base64
 
 
-def take(consumer: Consumer, limit: int, max_bytes: float, wait_s: float) -> list[Message]:
+def take(
+    consumer: Consumer, limit: int, max_bytes: float, wait_s: float, into: list[Message] | None = None
+) -> list[Message]:
     """What comes within `wait_s`: at most `limit` messages, and none more once they have `max_bytes`.
 
-    One by one, because what a consumer gave it does not give again: a batch could be of any size.
+    One by one, because what a consumer gave it does not give again: a batch could be of any size. `into` is the list
+    that it comes into: a callback of the consumer may remove some of it.
     """
-    found: list[Message] = []
+    found: list[Message] = [] if into is None else into
     size, deadline = 0, time.monotonic() + wait_s
     while len(found) < limit and size < max_bytes:
         got = consumer.consume(1, max(0.0, deadline - time.monotonic()))

@@ -118,8 +118,8 @@ def transaction_routes(collector: Collector, transactions: Transactions, consume
         """Commit offsets of a consumer group together with the transaction.
 
         `{"group": ..., "instance": ...}`: those after everything that the instance of /consume gave; with `offsets`,
-        `[{topic, partition, offset}]`, these. With an instance, Kafka refuses them once the group has given its
-        partitions to another member. Needs the scope consume, too.
+        `[{topic, partition, offset}]`, these. With an instance: 409 `partitions-lost` once the group has given its
+        partitions to another member; the transaction can only be aborted then. Needs the scope consume, too.
         """
         allowed = collector.allow(request, "produce", needs_room=False)
         collector.allow(request, "consume")
@@ -135,10 +135,15 @@ def transaction_routes(collector: Collector, transactions: Transactions, consume
             return json_response([])
         instance = consumers.known(group, name)
         allowed.check_topics(consumers.topics_of(group, name))
-        async with instance.lock:
-            locations = instance.next_locations() if locations is None else locations
-            if locations:
-                await transactions.send_offsets(found, locations, instance.consumer.consumer_group_metadata)
+        try:
+            metadata, locations = await consumers.use(instance, instance.offsets_to_send, locations)
+        except Problem as problem:
+            if problem.kind == "partitions-lost":  # what it stored was made of records that others read again
+                await transactions.fail(found)
+            raise
+        if locations:
+            sent = [((each.topic, each.partition), each.offset) for each in locations]
+            await transactions.send_offsets(found, locations, lambda: metadata, lambda: instance.settle(sent))
         return json_response(
             [{"topic": each.topic, "partition": each.partition, "offset": each.offset} for each in locations]
         )

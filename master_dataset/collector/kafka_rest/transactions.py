@@ -37,6 +37,7 @@ class Transaction:
     producer: TransactionalProducer
     deadline: float
     state: State = State.OPEN
+    on_commit: list[Callable[[], None]] = field(default_factory=list)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -136,12 +137,24 @@ class Transactions:
             return outcomes
 
     async def send_offsets(
-        self, transaction: Transaction, locations: list[TopicPartition], metadata: Callable[[], Any]
+        self,
+        transaction: Transaction,
+        locations: list[TopicPartition],
+        metadata: Callable[[], Any],
+        on_commit: Callable[[], None] | None = None,
     ) -> None:
-        """Make offsets of a consumer group part of the transaction."""
+        """Make offsets of a consumer group part of the transaction. `on_commit` is called once it is committed."""
         async with transaction.lock:
             self._check_open(transaction)
             await self._try(transaction, lambda: transaction.producer.send_offsets(locations, metadata()))
+            if on_commit is not None:
+                transaction.on_commit.append(on_commit)
+
+    async def fail(self, transaction: Transaction) -> None:
+        """Let an open transaction only be aborted."""
+        async with transaction.lock:
+            if transaction.state is State.OPEN:
+                transaction.state = State.FAILED
 
     async def commit(self, transaction: Transaction) -> State:
         """Commit. After the problem 503 it is not known whether it is committed, and can only be committed again."""
@@ -160,6 +173,8 @@ class Transactions:
                 transaction.state = State.COMMITTING
             if transaction.state is State.COMMITTING:
                 await self._try(transaction, transaction.producer.commit)
+                for settle in transaction.on_commit:
+                    settle()
                 return self._close(transaction, State.COMMITTED)
             await self._try(transaction, transaction.producer.abort)
             return self._close(transaction, state)
