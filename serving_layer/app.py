@@ -37,13 +37,14 @@ from serving_layer.rest.context import Serving, problem_of
 from serving_layer.rest.openapi.document import describe
 from serving_layer.rest.queries import query_routes
 from serving_layer.rest.repeated_requests import RepeatedRequests
+from serving_layer.rest.schemas import schema_routes
 from serving_layer.rest.sources import source_routes
 from serving_layer.rest.views import compared_views, freshness
 from views.declarations import Declarations
 
 
 def create_app(settings: Settings, declarations: Declarations, engine: QueryEngine | None = None) -> FastAPI:
-    """The serving layer for these settings and views. It needs no JVM, and no Kafka."""
+    """The serving layer for these settings and views. It needs no JVM, and Kafka for schemas alone."""
     engine = engine or QueryEngine(settings, declarations, execution_limits(settings))
     limits = query_limits(settings)
     serving = Serving(
@@ -88,7 +89,8 @@ def create_app(settings: Settings, declarations: Declarations, engine: QueryEngi
     app.router.routes.extend(
         [
             *query_routes(serving), *live_queries.routes(), *source_routes(serving), *session_routes(serving),
-            *alert_routes(alerts, registry), *_description_routes(serving), *dashboard_routes(),
+            *alert_routes(alerts, registry), *schema_routes(serving), *_description_routes(serving),
+            *dashboard_routes(),
         ]
     )  # fmt: skip
     add_health(app, lambda: _ready(serving))

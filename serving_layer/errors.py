@@ -47,6 +47,23 @@ class UnknownSource(ServingError):
     kind = "unknown-source"
 
 
+class RegistryUnreadable(ServingError):
+    """The schema registry cannot be read, or is not that of this home."""
+
+    kind = "registry-unreadable"
+
+    def __init__(self, detail: str, status: int) -> None:
+        super().__init__(detail)
+        self.status = status
+
+
+class UnknownSubject(ServingError):
+    """The schema registry has no such subject, or no such version of it."""
+
+    status = 404
+    kind = "unknown-subject"
+
+
 class TooLarge(ServingError):
     """The query exceeds a limit: `limit` names it, and the detail says how to narrow the query."""
 

@@ -184,7 +184,7 @@ class Archive:
 
         def check(names: list[str]) -> None:
             if self.source.needs_writer_schemas and unknown.get["records"]:
-                new = self.schemas.without_answer(unknown_frames(logical, writers)) - asked
+                new = self.schemas.without_answer(unknown_frames(logical, writers), asked)
                 if new:
                     remove_files(self.path, names)
                     raise NewSchemas(new)

@@ -17,6 +17,7 @@ from infra.process_status import ProcessStatus
 from infra.processes import Worker, run_worker
 from infra.settings import Settings
 from infra.stack.addresses import addresses
+from serving_layer.alerts.bound_watches import BoundWatches
 from serving_layer.alerts.change_follower import ChangeFollower
 from serving_layer.alerts.couriers import Courier, kafka_courier, webhook_courier
 from serving_layer.alerts.evaluator import Evaluator, ended
@@ -28,6 +29,7 @@ from serving_layer.alerts.notifier import Notifier
 from serving_layer.alerts.output_topics import feed_topic
 from serving_layer.alerts.watches import Watcher
 from serving_layer.alerts.webhooks import Webhook, check_named, read_webhooks
+from serving_layer.declared_now import DeclaredNow
 from serving_layer.engine import QueryEngine
 from serving_layer.query.limits import execution_limits
 from views.declarations import Declarations, declared_by
@@ -80,6 +82,9 @@ class AlertProcess:
         memories = self._memories(name)
         waits = {each.name: each.error for each in self.followers if each.source == name}
         waits |= {f"watches:{name}": each.error for each in self.watchers if each.source.name == name}
+        for each in self.watchers:
+            if each.source.name == name:
+                waits |= {f"watch {watch}": reason for watch, reason in each.bound.refused.items()}
         # An alert whose view joins at the next run has an error too, but nothing is wrong with it.
         behind = {f"alert {alert}": each.error if each.is_behind else "" for alert, each in memories.items()}
         lasting = [self._lasting(f"{name}/{what}: ", error, now) for what, error in {**waits, **behind}.items()]
@@ -132,6 +137,7 @@ def _assemble(
     engine: QueryEngine, stopping: threading.Event,
 ) -> AlertProcess:  # fmt: skip
     where = addresses(settings)
+    declared_now = DeclaredNow(settings, declarations)
     notifier = Notifier(declarations, journal, tuple(webhooks))
     arm(journal, declarations, notifier, time.time())
     process = AlertProcess(declarations)
@@ -154,7 +160,8 @@ def _assemble(
             follow(feeder.name, name, feeder)
         watches = tuple(each for each in declarations.watches.values() if each.source.name == name)
         if watches:
-            process.watchers.append(Watcher(settings, where.kafka, source, watches, _redis(settings), stopping))
+            bound = BoundWatches(settings, source, watches, declared_now)
+            process.watchers.append(Watcher(settings, where.kafka, bound, _redis(settings), stopping))
     return process
 
 

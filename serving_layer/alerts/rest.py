@@ -19,7 +19,7 @@ from serving_layer.alerts.episodes import Episode, EpisodeState
 from serving_layer.alerts.journal import Journal, journal_path, open_journal
 from serving_layer.alerts.notifications import episode_json, iso
 from serving_layer.alerts.push_sources import MatchLog, TransitionLog
-from serving_layer.alerts.watches import counts
+from serving_layer.alerts.watches import WatchState, read_states
 from serving_layer.errors import BadParameter
 from serving_layer.push.log_channel import LogChannel
 from serving_layer.push.registry import Registry, Subscription
@@ -76,18 +76,15 @@ class AlertReader:
 
     def watches(self, watches: list[Watch]) -> list[dict[str, Any]]:
         """Each watch, and how many events it has matched; null if Redis does not answer."""
-        matched: dict[str, int | None] = {}
+        states: dict[str, WatchState | None] = {}
         with redis_client(self.settings, addresses(self.settings).redis, timeout_s=1.0) as client:
             for source in {each.source.name for each in watches}:
+                names = [each.name for each in watches if each.source.name == source]
                 try:
-                    matched |= counts(client, source)
+                    states |= read_states(client, source, names)
                 except (RedisError, OSError):
-                    matched |= {each.name: None for each in watches if each.source.name == source}
-        return [
-            {"name": each.name, "source": each.source.name, "where": each.where, "doc": each.doc,
-             "matched": matched.get(each.name, 0)}
-            for each in watches
-        ]  # fmt: skip
+                    states |= dict.fromkeys(names)
+        return [_watch(each, states[each.name]) for each in watches]
 
     # ---- access ----
 
@@ -127,6 +124,17 @@ def _alert(alert: Alert, episodes: list[Episode], muted_until: float | None) -> 
         "muted_until": iso(muted_until),
         "firing": [_open(episode) for episode in firing],
         "pending": [_open(episode) for episode in pending],
+    }
+
+
+def _watch(watch: Watch, state: WatchState | None) -> dict[str, Any]:
+    return {
+        "name": watch.name,
+        "source": watch.source.name,
+        "where": (state and state.where) or watch.where,
+        "doc": watch.doc,
+        "matched": None if state is None else state.matched,
+        "refused": state and state.refused,
     }
 
 

@@ -1,10 +1,11 @@
 """Watches: read a source as it arrives, and store every event that matches a watch for subscribers.
 
-    tidemark:{web}:watches              how far the source has been read, and how many events each watch has matched
+    tidemark:{web}:watches              how far the source has been read, how many events each watch has matched, its
+                                        condition, and why it is not evaluated, if it is not
     tidemark:{web}:watch:<name>         a stream: the newest matches
 
 Matches, counts and offsets are written atomically, so a process that is killed neither stores nor counts a match twice.
-Only valid events are evaluated, by the collector's own checks.
+Only valid events are evaluated, by the collector's own checks, and by the version of the source that is in force.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -24,12 +26,12 @@ from infra.clients.kafka import librdkafka_config
 from infra.settings import Settings
 from master_dataset.cut import Cut, cut_from_json, cut_to_json, is_below, ranges
 from master_dataset.errors import MasterDatasetError
-from master_dataset.events.envelope import compile_validator
 from master_dataset.kafka.errors import translated
 from master_dataset.kafka.offset_base import to_kafka
 from master_dataset.kafka.positions import KafkaBehind, check_topic_id, logical_positions, read_positions
 from master_dataset.table import coverage
 from master_dataset.table.paths import table_path
+from serving_layer.alerts.bound_watches import BoundWatches
 from serving_layer.alerts.watch_events import match_json, read_event
 from views.source import Source
 from views.watch import Watch
@@ -38,6 +40,8 @@ BATCH_SIZE, POLL_S = 1_000, 0.1
 MAX_MATCHES = 1_000
 """Retained for each watch, for subscribers that reconnect."""
 RETRY_S = 1.0
+LOOK_EVERY_S = 1.0
+"""How often the version of the source is looked up."""
 CUT = "cut"
 
 log = structlog.get_logger()
@@ -49,8 +53,7 @@ class Watcher:
 
     settings: Settings
     bootstrap: str
-    source: Source
-    watches: tuple[Watch, ...]
+    bound: BoundWatches
     client: Redis
     stopping: threading.Event
     error: str = ""
@@ -61,6 +64,11 @@ class Watcher:
     cut: dict[int, int] = field(default_factory=dict)
     """In logical offsets, as Redis has it."""
     base: Cut = field(default_factory=dict)
+
+    @property
+    def source(self) -> Source:
+        """With the version that is in force."""
+        return self.bound.source
 
     def run(self) -> None:
         """Read until `stopping`. After any error it resumes from Redis."""
@@ -77,6 +85,7 @@ class Watcher:
             self.stopping.wait(RETRY_S)
 
     def _follow(self) -> None:
+        self._look()
         self.cut = self._start_cut()
         consumer = Consumer(
             {
@@ -92,14 +101,23 @@ class Watcher:
             consumer.assign(
                 [TopicPartition(self.source.topic, *each) for each in to_kafka(self.base, self.cut).items()]
             )
-            validate = compile_validator(self.source)
+            looked = time.monotonic()
             while not self.stopping.is_set():
                 messages = consumer.consume(BATCH_SIZE, POLL_S)
                 if messages:
-                    self._process(messages, validate)
+                    self._process(messages)
+                if time.monotonic() - looked >= LOOK_EVERY_S:
+                    looked = time.monotonic()
+                    self._look()
                 self.error = ""
         finally:
             consumer.close()
+
+    def _look(self) -> None:
+        """Follow the version of the source. Readers of Redis see which conditions are evaluated."""
+        if self.bound.look():
+            status: Any = self.bound.status()
+            self.client.hset(redis_names(self.source.name)[0], mapping=status)
 
     def _start_cut(self) -> dict[int, int]:
         """Where the last process stopped, or the oldest offset that Kafka still has; the first time the end.
@@ -115,13 +133,15 @@ class Watcher:
         if held.topic_id and (behind := list(ranges(positions.latest, known))):
             raise KafkaBehind(self.source, behind)
         if not known or not is_below(known, positions.latest):
+            # Now, not with the first records: what comes while we are stopped before them is not skipped.
+            self.client.hset(redis_names(self.source.name)[0], CUT, json.dumps(cut_to_json(positions.latest)))
             return dict(positions.latest)
         return {
             partition: max(known.get(partition, 0), positions.earliest.get(partition, 0))
             for partition in positions.latest
         }
 
-    def _process(self, messages: list[Message], validate: Any) -> None:
+    def _process(self, messages: list[Message]) -> None:
         status, prefix = redis_names(self.source.name)
         with self.client.pipeline(transaction=True) as pipe:
             matched = 0
@@ -133,7 +153,7 @@ class Watcher:
                     raise translated(KafkaException(error), f"Topic {self.source.topic!r} cannot be read")
                 partition, offset = int(message.partition() or 0), int(message.offset() or 0)
                 cut[partition] = offset + 1 + self.base.get(partition, 0)
-                for watch, body in self.matches(message, validate):
+                for watch, body in self.matches(message):
                     pipe.xadd(prefix + watch.name, {"e": body}, maxlen=MAX_MATCHES, approximate=True)
                     pipe.hincrby(status, f"count:{watch.name}", 1)
                     matched += 1
@@ -141,14 +161,14 @@ class Watcher:
             pipe.execute()
         self.cut, self.matched, self.read = cut, self.matched + matched, self.read + len(messages)
 
-    def matches(self, message: Message, validate: Any) -> list[tuple[Watch, bytes]]:
+    def matches(self, message: Message) -> list[tuple[Watch, bytes]]:
         """The watches that a record matches, with the JSON of the match. A bad record never blocks those behind it."""
         try:
             base = self.base.get(int(message.partition() or 0), 0)
-            event = read_event(self.source, message, validate, base)
+            event = read_event(self.source, message, self.bound.validate, base)
             return [
                 (watch, match_json(watch, self.source, message, *event, base))
-                for watch in self.watches
+                for watch in self.bound.evaluated
                 if event is not None and watch.condition.evaluate(event[1])
             ]
         except (ArithmeticError, ValueError, TypeError, OSError) as error:  # a time out of range, for example
@@ -163,9 +183,23 @@ def redis_names(source: str) -> tuple[str, str]:
     return f"tidemark:{{{source}}}:watches", f"tidemark:{{{source}}}:watch:"
 
 
-def counts(client: Redis, source: str) -> dict[str, int]:
-    """How many events each watch of a source has matched."""
+class WatchState(NamedTuple):
+    """What the process that evaluates a watch says of it."""
+
+    matched: int = 0
+    where: str | None = None
+    """The condition that is evaluated; None: that process is older than this."""
+    refused: str | None = None
+    """Why it is not evaluated; None: it is."""
+
+
+def read_states(client: Redis, source: str, names: Iterable[str]) -> dict[str, WatchState]:
+    """The watches of a source."""
     stored: Any = client.hgetall(redis_names(source)[0])
+    found = {name.decode(): value.decode() for name, value in stored.items()}
     return {
-        name.decode().removeprefix("count:"): int(count) for name, count in stored.items() if name.startswith(b"count:")
+        name: WatchState(
+            int(found.get(f"count:{name}", "0")), found.get(f"where:{name}"), found.get(f"refused:{name}") or None
+        )
+        for name in names
     }

@@ -19,6 +19,7 @@ from master_dataset.errors import InvalidEvent
 from master_dataset.events.strict_json import parse_json
 from serving_layer.rest.access import SCOPES
 from serving_layer.rest.context import Serving
+from serving_layer.rest.schemas import may_read
 
 MAX_DEPTH = 2
 MAX_BODY = 4096
@@ -98,6 +99,7 @@ def _described(key: AccessKey | None, ends: float | None) -> dict[str, Any]:
     return {
         "key": None if key is None else key.name,
         "views": None if key is None or key.views is None else list(key.views),
+        "reads_schemas": may_read(key),
         "ends": None if ends is None else iso_utc(ends),
     }
 

@@ -11,12 +11,14 @@ from views.view import View
 
 
 def schema_of(source: Source, views: Sequence[View]) -> dict[str, Any]:
-    """The schema of a source, as JSON has it. `views` are those of the source that the asker may see."""
+    """The schema of a source by its version, as JSON has it. `views` are those that the asker may see, as it is."""
     used = {view.name: set(view.used_fields) for view in views}
     return {
+        "version": source.version,
         "topic": source.topic,
         "format": source.format,
         "framing": source.framing or None,
+        "subject": subject_of(source),
         "reader_schema": str(source.reader_schema) or None,
         "id_field": source.id_field,
         "time_field": source.time_field,
@@ -33,6 +35,11 @@ def schema_of(source: Source, views: Sequence[View]) -> dict[str, Any]:
             for path, field in with_names(source.schema)
         ],
     }
+
+
+def subject_of(source: Source) -> str | None:
+    """The subject in which serializers register what they write to a source; None where its records name no schema."""
+    return f"{source.topic}-value" if source.is_framed else None
 
 
 def _is_used(path: str, used: set[str]) -> bool:

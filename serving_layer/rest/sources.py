@@ -23,20 +23,27 @@ from infra.settings import Settings
 from infra.times import iso_utc
 from master_dataset.archiver.status import status_file
 from master_dataset.cut import cut_to_json
+from master_dataset.writer_schemas.noted import NotedSchemas
+from serving_layer.declared_now import DeclaredNow
 from serving_layer.engine import QueryEngine
 from serving_layer.rest.context import Serving
 from serving_layer.rest.source_schema import schema_of
-from serving_layer.rest.views import freshness
+from serving_layer.rest.source_versions import pending_version
+from serving_layer.rest.views import freshness, served_or_none
+from views.source import Source
 from views.view import View
 
 MAX_RUNS = 20
 """Runs that are listed, the newest first."""
 MAX_CACHED = 1_000
+MAX_WRITER_SCHEMAS = 200
+"""Writer schemas that are listed, the newest first."""
 
 
 def source_routes(serving: Serving) -> list[Route]:
     """The routes. A key sees the sources of its views, and in their runs only these views."""
-    descriptions = SourceDescriptions(serving.settings, serving.engine)
+    declared = DeclaredNow(serving.settings, serving.declarations)
+    descriptions = SourceDescriptions(serving.settings, serving.engine, declared)
 
     async def sources(request: Request) -> Response:
         views = list(serving.access.views(request).values())
@@ -53,8 +60,8 @@ def source_routes(serving: Serving) -> list[Route]:
 class SourceDescriptions:
     """Describes sources. Manifests never change, so each is read once."""
 
-    def __init__(self, settings: Settings, engine: QueryEngine) -> None:
-        self._settings, self._engine = settings, engine
+    def __init__(self, settings: Settings, engine: QueryEngine, declared: DeclaredNow) -> None:
+        self._settings, self._engine, self._declared = settings, engine, declared
         self._cache: dict[tuple[str, int], dict[str, Any]] = {}
 
     def summaries(self, views: Iterable[View]) -> dict[str, Any]:
@@ -73,7 +80,7 @@ class SourceDescriptions:
         return {
             **self._summary(name),
             "views": sorted(seen),
-            "schema": schema_of(views[0].source, sorted(views, key=lambda view: view.name)),
+            "schema": self._schema(views),
             "pinned": _pinned(folder),
             "failures": _failures(folder),
             "speed": None
@@ -90,6 +97,15 @@ class SourceDescriptions:
                 for each in kept.generations
             ],
             "runs": self._runs(folder, seen),
+        }
+
+    def _schema(self, views: list[View]) -> dict[str, Any]:
+        """What the records look like by the version that is served, and which version is to follow it."""
+        source, shown = read_by(self._engine, views)
+        return {
+            **schema_of(source, shown),
+            "pending": pending_version(self._settings, source, self._declared().sources.get(source.name)),
+            "writer_schemas": NotedSchemas(self._settings, source).summary(MAX_WRITER_SCHEMAS),
         }
 
     def _summary(self, name: str) -> dict[str, Any]:
@@ -117,6 +133,15 @@ class SourceDescriptions:
         summary = self._cache[key]
         views = [view for view in summary["views"] if view["name"] in seen] if summary["views"] is not None else None
         return {**summary, "views": views}
+
+
+def read_by(engine: QueryEngine, views: Iterable[View]) -> tuple[Source, list[View]]:
+    """A source by the version that is served, and those of these views of it that are of this version."""
+    ordered = sorted(views, key=lambda view: view.name)
+    served = {view.name: found for view in ordered if (found := served_or_none(engine, view)) is not None}
+    source = next(iter(served.values()), ordered[0]).source
+    shown = [served.get(view.name, view) for view in ordered]
+    return source, [view for view in shown if view.source.version == source.version]
 
 
 def _run_summary(folder: BatchFolder, entry: Entry) -> dict[str, Any]:

@@ -52,7 +52,7 @@ def listed(engine: QueryEngine, views: Iterable[View]) -> list[dict[str, Any]]:
 
 def described(engine: QueryEngine, view: View) -> dict[str, Any]:
     """A view in full: of the version that is served, if one is."""
-    served = _served(engine, view)
+    served = served_or_none(engine, view)
     shown = served or view
     return {
         **_summary(engine, view, freshness(engine, view.source.name)),
@@ -74,7 +74,7 @@ def _consistency(engine: QueryEngine, view: View) -> dict[str, Any] | None:
 def compared_views(engine: QueryEngine, declarations: Declarations) -> Iterator[tuple[str, str, dict[str, float]]]:
     """For each view its source, its name, and the numbers of the last comparison of its speed view."""
     for view in declarations.views.values():
-        served = _served(engine, view)
+        served = served_or_none(engine, view)
         if served is None:
             continue
         with suppress(NoBatchView):
@@ -90,7 +90,7 @@ def compared_views(engine: QueryEngine, declarations: Declarations) -> Iterator[
 
 
 def _summary(engine: QueryEngine, declared: View, fresh: dict[str, Any]) -> dict[str, Any]:
-    served = _served(engine, declared)
+    served = served_or_none(engine, declared)
     view = served or declared
     return {
         "name": view.name,
@@ -120,7 +120,8 @@ def _since(engine: QueryEngine, name: str) -> dict[str, Any] | None:
     return None
 
 
-def _served(engine: QueryEngine, declared: View) -> View | None:
+def served_or_none(engine: QueryEngine, declared: View) -> View | None:
+    """A view as the run that is served has it; None where there is none yet."""
     try:
         return engine.served_view(declared.name)
     except (NotComputedYet, NoBatchView):

@@ -6,6 +6,7 @@ import gzip
 import re
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -207,7 +208,8 @@ def test_what_changes_something_needs_an_origin_where_a_cookie_proves_the_key(
 def test_where_no_key_is_needed_nobody_has_to_sign_in(tmp_path: Path) -> None:
     with serving(tmp_path / "home", access_required=False) as open_to_all:
         answer = httpx.get(f"{open_to_all.address}/session")
-        assert (answer.status_code, answer.json()) == (200, {"key": None, "views": None, "ends": None})
+        nobody = {"key": None, "views": None, "reads_schemas": True, "ends": None}
+        assert (answer.status_code, answer.json()) == (200, nobody)
 
 
 def test_sessions_are_bounded_and_the_oldest_ends_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,10 +267,33 @@ def test_schema_of_a_source_names_the_views_that_use_a_field_and_that_the_key_ma
         "event_id",
     )
     assert fields["event_id"]["type"] == "string"
+    assert (schema["version"], schema["subject"], schema["pending"], schema["writer_schemas"]) == (1, None, None, [])
     everything = served.client.get("/sources/web").json()["schema"]
     users = {each["path"]: each["views"] for each in everything["fields"]}
     assert fields["properties.url"]["views"] == ["page_hits"]
     assert {"page_hits"} < set(users["properties.url"]) < set(users["properties"])
+
+
+def test_schemas_are_refused_without_their_scope_and_a_kafka_that_is_away_keeps_no_query_waiting(
+    served: Served, browser: httpx.Client
+) -> None:
+    with httpx.Client(base_url=served.address, auth=served.key("no-schemas", ["query"])) as client:
+        for path in ("/schemas", "/schemas/web-value"):
+            assert (client.get(path).status_code, client.get(path).json()["type"][-13:]) == (403, "missing-scope")
+    assert signed_in(served, browser, "of-schemas", scopes=["query", "schema:read"]).json()["reads_schemas"] is True
+    assert signed_in(served, browser, "of-views").json()["reads_schemas"] is False
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(httpx.get, f"{served.address}/schemas", auth=served.client.auth, timeout=60)
+        assert served.client.get("/views").status_code == 200
+        assert asked.result().status_code == 503
+        assert asked.result().json()["type"].startswith("urn:tidemark:problem:")
+
+
+def test_schemas_of_another_registry_are_asked_for_there(tmp_path: Path) -> None:
+    with serving(tmp_path / "home", schema_registry_url="http://127.0.0.1:1") as other:
+        refused = other.client.get("/schemas")
+        assert (refused.status_code, refused.json()["type"]) == (404, "urn:tidemark:problem:registry-unreadable")
+        assert "127.0.0.1" not in refused.text
 
 
 def test_run_that_is_under_way_is_told_and_not_disturbed(served: Served) -> None:

@@ -172,6 +172,8 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
         "/query": {"query", "admin"},
         "/sources": {"query", "admin"},
         "/sources/{name}": {"query", "admin"},
+        "/schemas": READING_SCHEMAS,
+        "/schemas/{subject:path}": READING_SCHEMAS,
         "/alerts": {"query", "admin"},
         "/alerts/history": {"query", "admin"},
         "/alerts/live": {"query", "admin"},

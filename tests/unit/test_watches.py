@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 
 from infra.settings import load_settings
+from infra.store import PosixStore
 from master_dataset.events.envelope import compile_validator
+from master_dataset.table.paths import own_folder, table_path
+from serving_layer.alerts.bound_watches import BoundWatches
 from serving_layer.alerts.watch_events import MAX_EVENT_BYTES, match_json, read_event
 from serving_layer.alerts.watches import Watcher
+from views.declarations import Declarations
 from views.source import Source
 from views.watch import Watch
 
@@ -87,11 +93,60 @@ def test_a_decimal_of_38_digits_is_compared_exactly() -> None:
     assert str(found[1]["weight"]) == number
 
 
-def test_a_record_that_cannot_be_asked_about_is_counted_and_holds_up_nobody() -> None:
+def test_a_record_that_cannot_be_asked_about_is_counted_and_holds_up_nobody(tmp_path: Path) -> None:
     watch = Watch("w", SOURCE, where="item = 'Tea'")
     client: Any = None
-    watcher = Watcher(load_settings(), "", SOURCE, (watch,), client, threading.Event())
+    bound = bound_watches(tmp_path, watch)
+    assert bound.look()
+    watcher = Watcher(bound.settings, "", bound, client, threading.Event())
     absurd = Message("shop", 1, 7, b"key", b'{"item": "Tea"}', timestamp=(TIMESTAMP_CREATE_TIME, 2**62))
-    assert watcher.matches(absurd, VALIDATE) == []
+    assert watcher.matches(absurd) == []
     assert watcher.skipped == 1
-    assert [watch.name for watch, _ in watcher.matches(message(EVENT), VALIDATE)] == ["w"]
+    assert [watch.name for watch, _ in watcher.matches(message(EVENT))] == ["w"]
+
+
+def bound_watches(home: Path, *watches: Watch) -> BoundWatches:
+    declared = Declarations({SOURCE.name: SOURCE}, watches={each.name: each for each in watches})
+    return BoundWatches(load_settings(home=home), SOURCE, watches, lambda: declared)
+
+
+def put_reading(home: Path, source: Source) -> None:
+    """As a batch run adopts it."""
+    store = PosixStore(own_folder(table_path(load_settings(home=home), source.name)))
+    store.put_if_absent(f"readings/{source.version:08}", json.dumps(source.reading).encode())
+
+
+def test_watches_follow_the_version_that_is_in_force_with_the_condition_that_is_declared_for_it(tmp_path: Path) -> None:
+    old = Watch("w", SOURCE, where="item = 'Tea'")
+    gone = Watch("gone", SOURCE, where="cents > 0")
+    following = replace(SOURCE, version=2, fields="event_id string, event_time timestamp, thing string", aliases={})
+    bound = bound_watches(tmp_path, old, gone)
+    put_reading(tmp_path, SOURCE)
+    assert bound.look()
+    assert not bound.look(), "nothing changed since"
+    new = Watch("w", following, where="thing = 'Cup'")
+    bound.declared = lambda: Declarations({SOURCE.name: following}, watches={"w": new})
+    assert not bound.look(), "declared, and not in force"
+    put_reading(tmp_path, following)
+    assert bound.look()
+    assert [(each.name, each.where, each.source.version) for each in bound.evaluated] == [("w", "thing = 'Cup'", 2)]
+    assert list(bound.refused) == ["gone"]
+    assert "not evaluated while version 2" in bound.refused["gone"]
+    watcher = Watcher(bound.settings, "", bound, None, threading.Event())  # type: ignore[arg-type]
+    record = message({"event_id": "a", "event_time": "2026-03-01T00:00:00Z", "thing": "Cup"})
+    assert [watch.where for watch, _ in watcher.matches(record)] == ["thing = 'Cup'"]
+    assert bound.status()["where:w"] == "thing = 'Cup'"
+    assert bound.status()["refused:gone"] == bound.refused["gone"]
+
+
+def test_a_condition_for_a_version_to_come_waits_for_it(tmp_path: Path) -> None:
+    following = replace(SOURCE, version=2, fields=f"{SOURCE.fields}, coupon string")
+    watch = Watch("w", following, where="coupon is not null")
+    declared = Declarations({SOURCE.name: following}, watches={"w": watch})
+    bound = BoundWatches(load_settings(home=tmp_path), following, (watch,), lambda: declared)
+    put_reading(tmp_path, SOURCE)
+    bound.look()
+    assert (bound.evaluated, list(bound.refused)) == ((), ["w"])
+    put_reading(tmp_path, following)
+    assert bound.look()
+    assert ([each.name for each in bound.evaluated], bound.refused) == (["w"], {})

@@ -1,4 +1,4 @@
-"""`tidemark registry`: list, show, compare, check and register schemas."""
+"""`tidemark registry`: list, show, compare, check and register schemas, and ask again for one."""
 
 from __future__ import annotations
 
@@ -105,11 +105,11 @@ def diff(
     key: KeyOption = None,
 ) -> None:
     """Show what differs between the texts of two versions of a subject."""
-    from difflib import unified_diff
+    from master_dataset.registry.texts import difference
 
     first, second = (_version(subject, version, url, key) for version in (older, newer))
     before, after = (f"{subject} version {each['version']}" for each in (first, second))
-    for line in unified_diff(_lines(first).splitlines(), _lines(second).splitlines(), before, after, lineterm=""):
+    for line in difference(_lines(first), _lines(second), (before, after)):
         typer.echo(line)
 
 
@@ -157,6 +157,33 @@ def register(
         typer.echo(f"{subject} version {found['version']}, id {found['id']}")
 
 
+@app.command("ask-again")
+def ask_again(
+    source: Annotated[str, typer.Argument(help="Name of the source.")],
+    schema: Annotated[str, typer.Argument(help="Id or GUID of the schema, as its dead letters name it.")],
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Ask for a schema that the registry did not know; records that come from now on are read with it."""
+    from infra import terminal
+    from infra.logs import configure_logging
+    from infra.settings import load_settings
+    from master_dataset.cut import cut_to_json
+    from master_dataset.writer_schemas import correction
+    from views.declarations import declared_by
+
+    configure_logging("WARNING")  # the result says what was noted
+    settings = load_settings()
+    found = correction.ask_again(settings, declared_by(settings).source(source), schema)
+    if output is Output.JSON:
+        terminal.print_json({"source": source, "schema": schema, "type": found.type, "since": cut_to_json(found.since)})
+        return
+    typer.echo(
+        f"{found.type} schema {schema} is known. Records of {source} that come from now on are read with it. Dead "
+        f"letters stay what they are: `tidemark dead list {source}` shows them, and `tidemark dead replay` sends them "
+        "again."
+    )
+
+
 def latest_version(subject: str, url: str | None, key: str | None) -> dict[str, Any]:
     """The latest version of a subject, its text as people read it. Of Avro the text has what the schema refers to."""
     found = _version(subject, "latest", url, key)
@@ -174,15 +201,9 @@ def _version(subject: str, version: str, url: str | None, key: str | None, how: 
 
 def _lines(version: dict[str, Any]) -> str:
     """The text of a schema as people read it."""
-    import json
+    from master_dataset.registry.texts import readable
 
-    text: str = version["schema"]
-    if version.get("schemaType") == "PROTOBUF":
-        return text.rstrip()
-    try:
-        return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
-    except ValueError:
-        return text
+    return readable(version.get("schemaType", "AVRO"), version["schema"])
 
 
 def _body(

@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 ID_BYTE, GUID_BYTE = b"\x00", b"\x01"
 ID_FRAME_BYTES, GUID_FRAME_BYTES = 5, 17
+MAX_DIGITS = 10
+"""Of an id."""
 HEADER = "__value_schema_id"
 """Where serializers put the schema's GUID, if they are asked to leave the record as it is."""
 NOT_FRAMED = "not framed: it has neither a schema id before it nor one in its headers"
@@ -52,6 +54,16 @@ def frame_of_id(schema_id: int) -> bytes:
 def name_of(frame: bytes) -> str:
     """What people call the schema: `7`, or its GUID."""
     return str(int.from_bytes(frame[1:], "big")) if frame[:1] == ID_BYTE else str(uuid.UUID(bytes=frame[1:]))
+
+
+def frame_named(name: str) -> bytes | None:
+    """The inverse of `name_of`; None for a name of no frame."""
+    if name.isascii() and name.isdecimal():
+        return frame_of_id(int(name)) if len(name) <= MAX_DIGITS and int(name) < 2**32 else None
+    try:
+        return GUID_BYTE + uuid.UUID(name).bytes
+    except ValueError:
+        return None
 
 
 def described(frame: bytes) -> str:

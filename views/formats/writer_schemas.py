@@ -14,6 +14,8 @@ class WriterSchema:
     type: str
     text: str
     references: tuple[tuple[str, str], ...] = ()
+    since: tuple[tuple[int, int], ...] = ()
+    """The cut from which on records are of this schema, by partition. Below it, it was unknown, and stays so."""
 
 
 WriterSchemas = Mapping[bytes, WriterSchema | None]

@@ -50,7 +50,7 @@ def with_event(
         why = avro_records.why_undecodable(_no_value(), source, writers)
     elif source.format == "protobuf":
         unfinished = protobuf_records.with_decoded(records, source, writers)
-        why = protobuf_records.why_undecodable(_no_value())
+        why = protobuf_records.why_undecodable(framed_records.why_too_early(_no_value(), source, writers))
     else:
         unfinished = _with_json(records, source)
         why = _why_not_json(

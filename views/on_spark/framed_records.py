@@ -1,11 +1,14 @@
 """Records that say which schema wrote them: their frames as Spark columns (`views/formats/framing.py`).
 
 A record whose schema is not among the writers is read as one of an unknown schema. Whoever counts or stores it looks at
-`unknown_frame` first: where the registry knows such a schema after all, the records are read again with it.
+`unknown_frame` first: where the registry knows such a schema after all, the records are read again with it. A schema
+that was found late is known from a cut on only: records below it are those of an unknown schema for good.
 """
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame
@@ -40,9 +43,24 @@ def why_unreadable(reason: Column, source: Source, writers: WriterSchemas, unusa
     if not source.needs_writer_schemas:
         return reason
     frame = f.col(FRAME)
+    reason = why_too_early(reason, source, writers)
     for each, why in sorted(unusable.items()):
         reason = reason.when(frame == f.lit(bytearray(each)), f"{framing.described(each)} cannot be read: {why}")
     return reason.when(~_is_one_of(frame, writers), f.concat(_described(frame), f.lit(UNKNOWN)))
+
+
+def why_too_early(reason: Column, source: Source, writers: WriterSchemas) -> Column:
+    """Add to the reasons that a record is older than the cut from which on its schema is known."""
+    for frame, writer in sorted(writers.items()) if source.needs_writer_schemas else ():
+        if writer is not None and writer.since:
+            is_early = reduce(or_, [_is_before(partition, offset) for partition, offset in writer.since])
+            is_this = f.coalesce(_frame() == f.lit(bytearray(frame)), f.lit(False))
+            reason = reason.when(is_this & is_early, f"{framing.described(frame)}{UNKNOWN}")
+    return reason
+
+
+def _is_before(partition: int, offset: int) -> Column:
+    return (f.col("partition") == partition) & (f.col("offset") < offset)
 
 
 def unknown_frame(writers: WriterSchemas) -> Column:

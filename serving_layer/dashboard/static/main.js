@@ -11,11 +11,12 @@ import * as lambda from "./pages/lambda.js";
 import * as overview from "./pages/overview.js";
 import * as reference from "./pages/reference.js";
 import * as sources from "./pages/sources.js";
+import * as subjects from "./pages/subjects.js";
 import * as signIn from "./pages/sign_in.js";
 import * as view from "./pages/view.js";
 
-const PAGES = { "": overview, lambda, sources, explore, alerts, api: reference, views: view };
-const NAMES = { "": "overview", lambda: "lambda", sources: "sources", explore: "explore", alerts: "alerts", api: "api", views: "overview" };
+const PAGES = { "": overview, lambda, sources, schemas: subjects, explore, alerts, api: reference, views: view };
+const NAMES = { "": "overview", lambda: "lambda", sources: "sources", schemas: "schemas", explore: "explore", alerts: "alerts", api: "api", views: "overview" };
 const RETRY_MS = 2_000;
 
 let main = document.getElementById("main");
@@ -34,6 +35,7 @@ async function start() {
 
 function signedIn() {
   document.getElementById("nav").hidden = false;
+  document.getElementById("schemas").hidden = !session.reads_schemas;
   fill(document.getElementById("who"), themeButton(),
     session.key && [h("span", { class: "key", title: "The key that you signed in with" }, session.key),
       session.ends && h("button", { type: "button", class: "quiet", onclick: signOut }, "Sign out")]);

@@ -35,6 +35,10 @@ def alert_schemas() -> Json:
             {
                 "name": TEXT, "source": TEXT, "where": TEXT, "doc": TEXT,
                 "matched": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+                "refused": {
+                    "anyOf": [TEXT, {"type": "null"}],
+                    "description": "Why it is not evaluated by the version of its source that is in force.",
+                },
             }
         ),
     }  # fmt: skip

@@ -73,6 +73,7 @@ def describe(views: Iterable[View], limits: QueryLimits) -> Json:
             {"name": "alerts", "description": "Alerts and watches. Live: /alerts/live and /watches/{name}/live."},
             *({"name": view.name, "description": view.doc or f"The view {view.name}."} for view in listed),
             {"name": "sources", "description": "Sources of the views, and how far they are."},
+            {"name": "schemas", "description": "Schemas of the registry, for keys that may read them."},
             {"name": "session", "description": "Sessions of browsers."},
             {"name": "health", "description": "Health of the serving layer."},
         ],
@@ -180,6 +181,25 @@ def _watching_paths() -> Json:
                 _json(ref("SourceDetails")),
             )
         },
+        "/schemas": {
+            "get": _operation(
+                "list_schemas", "schemas",
+                "The subjects of the schema registry that this key may read. It needs the scope schema:read.",
+                [], _json(listed_of("subjects", "Subject")),
+            )
+        },
+        "/schemas/{subject}": {
+            "get": _operation(
+                "describe_subject", "schemas",
+                "A subject: its versions, the text of one, how it differs from another, and which views use it.",
+                [
+                    {**name, "name": "subject", "description": "A subject."},
+                    _version("version", "The version to show; the latest if it is left out."),
+                    _version("compared", "The version to compare with; the one before if it is left out."),
+                ],
+                _json(ref("SubjectDetails")),
+            )
+        },
         "/session": {
             "get": _operation("who", "session", "Whose session this is.", [], _json(ref("Session"))),
             "post": {
@@ -193,6 +213,11 @@ def _watching_paths() -> Json:
             },
         },
     }  # fmt: skip
+
+
+def _version(name: str, description: str) -> Json:
+    number = {"type": "integer", "minimum": 1, "maximum": 2**31 - 1}
+    return {"name": name, "in": "query", "schema": number, "description": description}
 
 
 def _paths_of(view: View, limits: QueryLimits) -> Json:

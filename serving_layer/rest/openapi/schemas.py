@@ -187,13 +187,39 @@ def _watched(freshness: Json) -> Json:
     }
     session = {
         "key": {"type": ["string", "null"]}, "views": {"type": ["array", "null"], "items": {"type": "string"}},
-        "ends": {**TIME, "type": ["string", "null"]},
+        "reads_schemas": {"type": "boolean"}, "ends": {**TIME, "type": ["string", "null"]},
     }  # fmt: skip
     return {
         "SourceSummary": {"type": "object", "required": list(summary), "properties": summary},
         "SourceDetails": {"type": "object", "required": list(details), "properties": details},
+        **registry_schemas(),
         "Session": {"type": "object", "required": list(session), "properties": session},
     }
+
+
+def registry_schemas() -> Json:
+    """The schemas of what the schema registry has."""
+    text, number = {"type": "string"}, {"type": "integer"}
+    texts = {"type": "array", "items": text}
+    version = {"version": number, "id": number, "guid": {"type": ["string", "null"]}, "type": text}
+    summary = {"subject": text, **version, "versions": number, "level": text, "sources": texts}
+    written = {"type": ["boolean", "null"], "description": "Whether the version has it; null: its text does not say."}
+    field = {"path": text, "type": text, "views": texts, "written": written}
+    source = {
+        "name": text, "version": number, "fields": {"type": "array", "items": _all_of(field)},
+    }  # fmt: skip
+    lines = {**texts, "type": ["array", "null"], "description": "Each after ` `, `-` or `+`; null: too many."}
+    details = {
+        "subject": text, "level": text, "versions": {"type": "array", "items": _all_of(version)}, **version,
+        "text": text, "references": {"type": "array", "items": {"type": "object"}},
+        "compared": {**_all_of({"version": number, "lines": lines}), "type": ["object", "null"]},
+        "sources": {"type": "array", "items": _all_of(source)},
+    }  # fmt: skip
+    return {"Subject": _all_of(summary), "SubjectDetails": _all_of(details)}
+
+
+def _all_of(properties: Json) -> Json:
+    return {"type": "object", "required": list(properties), "properties": properties}
 
 
 def _source_schema() -> Json:
@@ -203,13 +229,33 @@ def _source_schema() -> Json:
         "path": text, "type": text, "required": {"type": "boolean"}, "default": nullable, "aliases": texts,
         "views": {**texts, "description": "Those of these views that use the field, or one inside it."},
     }  # fmt: skip
+    pending = {
+        "version": {"type": "integer"}, "changes": texts,
+        "adopted": {"type": "boolean", "description": "Whether the batch run that switches has begun."},
+        "refused": {**nullable, "description": "Why the declaration may not follow; null: it may."},
+    }  # fmt: skip
+    written = {
+        "schema": {**text, "description": "The id or the GUID by which records name it."}, "type": nullable,
+        "known": {"type": "boolean", "description": "Whether the registry knew it when it was asked."},
+        "since": {"anyOf": [CUT, {"type": "null"}], "description": "The cut from which on it is known; null: always."},
+    }  # fmt: skip
     schema = {
-        "topic": text, "format": text, "framing": nullable, "reader_schema": nullable, "id_field": text,
-        "time_field": text, "key_field": text,
+        "version": {"type": "integer", "description": "The version of the source that is served."},
+        "topic": text, "format": text, "framing": nullable,
+        "subject": {**nullable, "description": "Where serializers register what they write; null: nowhere."},
+        "reader_schema": nullable, "id_field": text, "time_field": text, "key_field": text,
         "fields": {"type": "array", "items": {"type": "object", "required": list(field), "properties": field}},
+        "pending": {
+            "type": ["object", "null"], "required": list(pending), "properties": pending,
+            "description": "The version that is to follow, by the next batch run; null: none is declared.",
+        },
+        "writer_schemas": {
+            "type": "array", "items": {"type": "object", "required": list(written), "properties": written},
+            "description": "The schemas that records were written with, the newest 200.",
+        },
     }  # fmt: skip
     return {
-        "type": "object", "description": "The format and the fields of its records.",
+        "type": "object", "description": "The format and the fields of its records, by the version that is served.",
         "required": list(schema), "properties": schema,
     }  # fmt: skip
 

@@ -4,7 +4,7 @@ import { fill, h } from "../dom.js";
 import { get } from "../api.js";
 import { choice, table } from "../tables.js";
 
-export async function show(main, { query }) {
+export async function show(main, { session, query }) {
   const { sources } = await get("/sources");
   if (!sources.length) {
     fill(main, h("h1", {}, "Sources"), h("p", { class: "empty" }, "There is no source that this key may see."));
@@ -17,17 +17,36 @@ export async function show(main, { query }) {
     h("div", { class: "page-head" }, h("div", {}, h("h1", {}, names.length > 1 ? "Sources" : `Source ${name}`),
       h("p", { class: "doc" }, "What the records of a source look like, and which views use each field.")),
       names.length > 1 && choice("Source", names, name, (next) => { location.hash = `#/sources?source=${encodeURIComponent(next)}`; })),
-    h("section", { class: "panel", "aria-label": "Records" }, h("h2", {}, "Records"), facts(schema)),
+    schema.pending && h("section", { class: "panel", "aria-label": "Next version" }, h("h2", {}, `Version ${schema.pending.version} is to follow`), pending(schema.pending)),
+    h("section", { class: "panel", "aria-label": "Records" }, h("h2", {}, "Records"), facts(schema, session)),
     h("section", { class: "panel", "aria-label": "Fields" }, h("h2", {}, "Fields"), fields(schema)),
     schema.reader_schema && h("section", { class: "panel", "aria-label": "Reader schema" }, h("h2", {}, "Reader schema"),
-      h("pre", { tabindex: "0" }, pretty(schema.reader_schema))));
+      h("pre", { tabindex: "0" }, pretty(schema.reader_schema))),
+    schema.writer_schemas.length > 0 && h("section", { class: "panel", "aria-label": "Writer schemas" }, h("h2", {}, "Writer schemas"), writers(schema)));
   return () => {};
 }
 
-function facts(schema) {
+function pending({ changes, adopted, refused }) {
+  if (refused) return h("p", { class: "failure" }, refused);
+  return [h("p", {}, adopted ? "A batch run switches to it now." : "The next batch run switches to it."),
+    h("ul", {}, changes.map((each) => h("li", {}, each)))];
+}
+
+function writers(schema) {
+  return table("Writer schemas", [
+    { head: "schema", cell: (each) => h("code", {}, each.schema) },
+    { head: "type", cell: (each) => each.type ?? "" },
+    { head: "known", cell: (each) => (!each.known ? "no: its records are dead letters" : each.since === null ? "yes" : `yes, from ${Object.entries(each.since).map((pair) => pair.join(":")).join(", ")}`) },
+  ], schema.writer_schemas);
+}
+
+function facts(schema, session) {
+  const subject = schema.subject && h("code", {}, schema.subject);
   const rows = [
+    ["version", schema.version],
     ["topic", h("code", {}, schema.topic)],
     ["format", schema.framing ? `${schema.format}, framing ${schema.framing}` : schema.format],
+    schema.subject && ["subject", session.reads_schemas ? h("a", { href: `#/schemas/${encodeURIComponent(schema.subject)}` }, subject) : subject],
     ["id of an event", h("code", {}, schema.id_field)],
     ["time of an event", h("code", {}, schema.time_field)],
     ["Kafka key", h("code", {}, schema.key_field)],
@@ -35,7 +54,7 @@ function facts(schema) {
   return table("Records", [
     { head: "what", cell: ([what]) => what },
     { head: "value", cell: ([, value]) => value },
-  ], rows);
+  ], rows.filter(Boolean));
 }
 
 function fields(schema) {
