@@ -27,22 +27,48 @@ class Evolution:
 def evolution(old: Source, new: Source, earlier: Sequence[Source] = ()) -> Evolution:
     """What changes from one reading to another. `earlier`: those before it, whose records are read again too."""
     refused = [
-        f"{role} was {before!r} and is {now!r}: events would get other ids or times"
-        if role != "format"
-        else f"the format was {before!r} and is {now!r}: records of both would be in one topic"
-        for role, before, now in (
-            ("id_field", old.id_field, new.id_field),
-            ("time_field", old.time_field, new.time_field),
-            ("format", old.format, new.format),
+        f"{role} was {before!r} and is {now!r}: {why}"
+        for role, before, now, why in (
+            ("id_field", old.id_field, new.id_field, "events would get other ids or times"),
+            ("time_field", old.time_field, new.time_field, "events would get other ids or times"),
+            ("the format", old.format, new.format, "records of both would be in one topic"),
+            ("the framing", old.framing, new.framing, "records of both would be in one topic"),
         )
         if before != now
     ]
     changes: list[str] = []
-    for is_allowed, text in _fields(old.schema, new.schema, ""):
+    for is_allowed, text in _differences(old, new) if old.format == new.format else ():
         (changes if is_allowed else refused).append(text)
     for before in () if refused else (*earlier, old):
-        refused += _of_the_same_name(before.schema, new.schema, "", before.version)
+        refused += _of_earlier(before, new)
     return Evolution(tuple(changes), tuple(refused))
+
+
+def _differences(old: Source, new: Source) -> Iterator[Difference]:
+    """What differs between two readings of one format, field by field."""
+    if old.format == "avro":
+        from views.formats import avro_evolution
+
+        yield from avro_evolution.differences(old.reader_meaning["reads"], new.reader_meaning["reads"])
+        if old.reader_meaning.get("bytes") != new.reader_meaning.get("bytes"):
+            yield False, "its records have no frames, and the new reader schema would have written them otherwise"
+    elif old.format == "protobuf":
+        from views.formats import protobuf_evolution
+
+        reads = old.reader_meaning["reads"], new.reader_meaning["reads"]
+        yield from protobuf_evolution.differences(*reads, is_framed=new.is_framed)
+    else:
+        yield from _fields(old.schema, new.schema, "")
+
+
+def _of_earlier(before: Source, new: Source) -> Iterator[str]:
+    """What an earlier version read, and the new one would not, or otherwise."""
+    if before.reader_meaning is None:
+        yield from _of_the_same_name(before.schema, new.schema, "", before.version)
+    else:
+        for is_allowed, text in _differences(before, new):
+            if not is_allowed:
+                yield f"{text} (compared with version {before.version})"
 
 
 Difference = tuple[bool, str]

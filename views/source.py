@@ -109,6 +109,20 @@ class Source:
 
         return protobuf_reader(str(self.reader_schema))
 
+    @cached_property
+    def reader_meaning(self) -> Any:
+        """What the reader schema means beyond the fields and their types, however it is written; None: nothing."""
+        if self.format == "avro":
+            from views.formats.avro_evolution import bytes_of, meaning_of
+
+            reads = meaning_of(str(self.reader_schema))
+            return {"reads": reads} if self.is_framed else {"reads": reads, "bytes": bytes_of(str(self.reader_schema))}
+        if self.format == "protobuf":
+            from views.formats import protobuf_evolution
+
+            return {"reads": protobuf_evolution.meaning_of(self.protobuf)}
+        return None
+
     @property
     def is_framed(self) -> bool:
         """Whether each record says which schema wrote it."""
@@ -151,7 +165,11 @@ class Source:
 
         The order inside arrays and maps is part of their types, as `views/evolution.py` has it.
         """
-        others = {name: value for name, value in self.reading.items() if name not in ("fields", "aliases")}
+        others = {
+            name: value for name, value in self.reading.items() if name not in ("fields", "aliases", "reader_schema")
+        }
+        if self.reader_meaning is not None:
+            others["reader_schema"] = self.reader_meaning
         fields = {
             path: "struct" if each.type.kind == "struct" else each.type.ddl() for path, each in with_names(self.schema)
         }

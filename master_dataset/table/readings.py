@@ -77,8 +77,8 @@ def check_reading(table: Path, source: Source) -> list[str]:
         return _check_against_columns(table, source)
     newest = _read(table, source, names[-1])
     if source.version == newest.version:
-        if source.reading != newest.reading and (found := _listed(newest, source)):
-            raise SourceChanged(source.name, found, next_version=newest.version + 1)
+        if source.reading != newest.reading and source.meaning != newest.meaning:
+            raise _changed(newest, source)
         return []
     return _check_next(newest, source, [_read(table, source, name) for name in names[:-1]])
 
@@ -143,9 +143,12 @@ def _check_next(old: Source, new: Source, earlier: Sequence[Source] = ()) -> lis
     return list(found.changes) or ["nothing but the version"]
 
 
-def _listed(old: Source, new: Source) -> list[str]:
+def _changed(old: Source, new: Source) -> SourceChanged:
+    """Why a version cannot say something else than it said. The next one can, if nothing of it is refused."""
     found = evolution(old, new)
-    return [*found.refused, *found.changes]
+    changes = [*found.refused, *found.changes] or ["its records would be read otherwise"]
+    is_allowed = not found.refused and old.format == "json"
+    return SourceChanged(new.name, changes, next_version=old.version + 1 if is_allowed else None)
 
 
 def _of_columns(table: Path, source: Source) -> Source:

@@ -49,22 +49,22 @@ class AvroReader:
 
 def avro_reader(text: str) -> AvroReader:
     """The reader schema in a declaration. SchemaError names the path of what cannot be a field."""
-    schema = _parse(text)
+    schema = parsed(text)
     if not isinstance(schema, dict) or schema.get("type") != "record":
         raise SchemaError('an event is a record; the reader schema\'s outermost type should be "record".')
-    names = _Names()
+    names = Names()
     names.learn(schema, "", "")
     fields = _fields(schema, names, "", ())
-    aliases = frozenset(_unqualified(each) for each in schema.get("aliases", ()))
-    return AvroReader(text, _unqualified(schema["name"]), aliases, fields, _reading(schema, names, set()))
+    aliases = frozenset(unqualified(each) for each in schema.get("aliases", ()))
+    return AvroReader(text, unqualified(schema["name"]), aliases, fields, _reading(schema, names, set()))
 
 
 def plain_writer(text: str, references: tuple[tuple[str, str], ...] = ()) -> Json:
     """A writer's schema, in its plain form, with the schemas that it refers to put where they are needed first."""
-    names = _Names()
+    names = Names()
     for _, other in references:
-        names.learn(_parse(other), "", "")
-    schema = _parse(text)
+        names.learn(parsed(other), "", "")
+    schema = parsed(text)
     names.learn(schema, "", "")
     return _plain(schema, names, set(), "")
 
@@ -81,17 +81,17 @@ def mismatch(reader: AvroReader, text: str, references: tuple[tuple[str, str], .
 
     Avro itself says nothing of logical types here: a timestamp in milliseconds would be read as one in microseconds.
     """
-    names = _Names()
+    names = Names()
     for _, other in references:
-        names.learn(_parse(other), "", "")
-    writer = _parse(text)
+        names.learn(parsed(other), "", "")
+    writer = parsed(text)
     names.learn(writer, "", "")
     if not isinstance(writer, dict) or writer.get("type") != "record":
         return "it is no record"
-    name = _unqualified(writer["name"])
+    name = unqualified(writer["name"])
     if name != reader.name and name not in reader.aliases:
         return f"it is of {name!r}, and this source reads {reader.name!r}"
-    ours, declared = _Names(), _parse(reader.text)
+    ours, declared = Names(), parsed(reader.text)
     ours.learn(declared, "", "")
     return next(_differences(writer, declared, names, ours, "", 0), None)
 
@@ -99,7 +99,7 @@ def mismatch(reader: AvroReader, text: str, references: tuple[tuple[str, str], .
 # ---- names -----------------------------------------------------------
 
 
-class _Names:
+class Names:
     """The named types of a schema, by full name."""
 
     def __init__(self) -> None:
@@ -186,7 +186,8 @@ class _Names:
         return {"type": schema} if isinstance(schema, str) else schema
 
 
-def _parse(text: str) -> Json:
+def parsed(text: str) -> Json:
+    """The JSON of a schema. SchemaError where it is none."""
     if len(text) > MAX_TEXT:
         raise SchemaError(f"the schema has {len(text):,} characters; at most {MAX_TEXT:,} are taken.")
     try:
@@ -197,19 +198,20 @@ def _parse(text: str) -> Json:
         raise SchemaError(f"the schema is not JSON, as Avro's are: {error}") from None
 
 
-def _unqualified(name: str) -> str:
+def unqualified(name: str) -> str:
+    """`shop.Order` -> `Order`"""
     return str(name).rpartition(".")[2]
 
 
 # ---- fields of a source ----------------------------------------------
 
 
-def _fields(record: Json, names: _Names, above: str, within: tuple[str, ...]) -> tuple[Field, ...]:
+def _fields(record: Json, names: Names, above: str, within: tuple[str, ...]) -> tuple[Field, ...]:
     full = names.full[id(record)]
     if full in within:
         raise SchemaError(f"{above[:-1]}: {full!r} contains itself; a table cannot have such a column. Leave it out.")
     fields = tuple(
-        Field(each["name"], _type(each["type"], names, f"{above}{each['name']}", (*within, full)))
+        Field(each["name"], type_of(each["type"], names, f"{above}{each['name']}", (*within, full)))
         for each in record["fields"]
     )
     if not fields:
@@ -225,7 +227,8 @@ def _fields(record: Json, names: _Names, above: str, within: tuple[str, ...]) ->
     return fields
 
 
-def _type(schema: Json, names: _Names, path: str, within: tuple[str, ...]) -> FieldType:
+def type_of(schema: Json, names: Names, path: str, within: tuple[str, ...] = ()) -> FieldType:
+    """The type of the column that holds values of a schema. SchemaError where there is none."""
     found = names.resolve(schema, path)
     if isinstance(found, list):
         rest = [each for each in found if each != "null" and each != {"type": "null"}]
@@ -234,15 +237,15 @@ def _type(schema: Json, names: _Names, path: str, within: tuple[str, ...]) -> Fi
                 f"{path}: a union of {json.dumps(found)[:80]} has no one type. A field may be of one type, or that and "
                 "null. Leave it out of the reader schema: what writers have more is skipped."
             )
-        return _type(rest[0], names, path, within)
+        return type_of(rest[0], names, path, within)
     kind, logical = found["type"], found.get("logicalType")
     match kind:
         case "record" | "error":
             return FieldType("struct", fields=_fields(found, names, f"{path}.", within))
         case "array":
-            return FieldType("array", element=_type(found["items"], names, f"{path}[]", within))
+            return FieldType("array", element=type_of(found["items"], names, f"{path}[]", within))
         case "map":
-            return FieldType("map", element=_type(found["values"], names, f"{path}[]", within))
+            return FieldType("map", element=type_of(found["values"], names, f"{path}[]", within))
         case "enum" | "string":
             return FieldType("string")
         case "boolean":
@@ -274,7 +277,7 @@ def _decimal(schema: dict[str, Any], path: str) -> FieldType:
 # ---- forms -----------------------------------------------------------
 
 
-def _reading(schema: Json, names: _Names, done: set[str]) -> Json:
+def _reading(schema: Json, names: Names, done: set[str]) -> Json:
     """As the table has it: see the module's first lines. A type that stands twice is a name the second time."""
     found = names.resolve(schema)
     if isinstance(found, list):
@@ -303,7 +306,7 @@ def _decimal_members(schema: dict[str, Any]) -> dict[str, Any]:
     return {"logicalType": "decimal", "precision": schema["precision"], "scale": schema.get("scale", 0)}
 
 
-def _plain(schema: Json, names: _Names, done: set[str], path: str) -> Json:
+def _plain(schema: Json, names: Names, done: set[str], path: str) -> Json:
     """What bytes depend on."""
     found = names.resolve(schema, path)
     if isinstance(found, list):
@@ -321,7 +324,7 @@ def _plain(schema: Json, names: _Names, done: set[str], path: str) -> Json:
 
 
 def _named(
-    found: dict[str, Any], names: _Names, done: set[str], part: Callable[[Json], Json], *, is_reader: bool
+    found: dict[str, Any], names: Names, done: set[str], part: Callable[[Json], Json], *, is_reader: bool
 ) -> Json:
     full = names.full[id(found)]
     if full in done:
@@ -348,7 +351,7 @@ def _named(
     return made
 
 
-def _takes_no_bytes(schema: Json, names: _Names, depth: int) -> bool:
+def _takes_no_bytes(schema: Json, names: Names, depth: int) -> bool:
     found = names.resolve(schema)
     if depth > MAX_DEPTH or isinstance(found, list):
         return False
@@ -361,7 +364,7 @@ def _takes_no_bytes(schema: Json, names: _Names, depth: int) -> bool:
 
 
 def _differences(
-    writer: Json, reader: Json, of_writer: _Names, of_reader: _Names, path: str, depth: int
+    writer: Json, reader: Json, of_writer: Names, of_reader: Names, path: str, depth: int
 ) -> Iterator[str]:
     writer, reader = of_writer.resolve(writer, path), of_reader.resolve(reader, path)
     if depth > MAX_DEPTH:
@@ -375,8 +378,8 @@ def _differences(
     kinds = writer["type"], reader["type"]
     where = path or "the record"
     if kinds[0] == kinds[1] and kinds[0] in NAMED and path:
-        name, other = _unqualified(reader["name"]), _unqualified(writer["name"])
-        if name != other and other not in map(_unqualified, reader.get("aliases", ())):
+        name, other = unqualified(reader["name"]), unqualified(writer["name"])
+        if name != other and other not in map(unqualified, reader.get("aliases", ())):
             yield f"{where} is of {other!r}, and this source reads {name!r}"
     match kinds:
         case "record", "record":
@@ -392,12 +395,12 @@ def _differences(
         case "map", "map":
             yield from _differences(writer["values"], reader["values"], of_writer, of_reader, f"{path}[]", depth + 1)
         case _:
-            ours, theirs = _meaning(reader), _meaning(writer)
+            ours, theirs = logical_meaning(reader), logical_meaning(writer)
             if ours and theirs and ours != theirs:
                 yield f"{where} is {_said(writer)}, and this source reads {_said(reader)}"
 
 
-def _meaning(schema: dict[str, Any]) -> tuple[Any, ...]:
+def logical_meaning(schema: dict[str, Any]) -> tuple[Any, ...]:
     """What a number means beyond being one; empty where the schema does not say."""
     logical = str(schema.get("logicalType"))
     if logical == "decimal":
