@@ -57,8 +57,12 @@ class Budget:
     The event loop uses it, and the threads that unpack and parse large bodies.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(
+        self, size: int, of_what: str = "that Kafka has not acknowledged yet", setting: str = "collector_buffer_mb"
+    ) -> None:
         self.size = size
+        self.of_what = of_what
+        self.setting = setting
         self.held = 0
         self.lock = threading.Lock()
 
@@ -95,8 +99,8 @@ class Charge:
                 raise Problem(
                     429,
                     "buffer-full",
-                    f"The collector holds {budget.held} bytes that Kafka has not acknowledged yet; with this request "
-                    f"it would be more than {budget.size} (collector_buffer_mb). Nothing was stored. Send it again "
+                    f"The collector holds {budget.held} bytes {budget.of_what}; with this request it would be more "
+                    f"than {budget.size}{budget.setting and f' ({budget.setting})'}. Nothing was stored. Send it again "
                     "later.",
                     retry_after_s=1,
                 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip as gzip_format
 import json
 import logging
 import random
@@ -213,6 +214,17 @@ def test_a_write_key_in_the_body_is_a_key(doors: Stack, write_key: str) -> None:
     assert post(json={**body, "writeKey": "wrong"}).status_code == 401
     assert post(json={**body, "writeKey": write_key}).json() == {"success": True}
     assert post(json={**body, "writeKey": write_key}, headers={"Authorization": "x"}).status_code == 401
+
+
+def test_a_body_whose_sender_is_not_known_yet_is_small(doors: Stack, write_key: str) -> None:
+    body = json.dumps({"userId": "a", "messageId": uuid4().hex, "writeKey": write_key}).encode().rjust(7 << 20)
+    post = partial(httpx.post, f"{doors.collector}/v1/identify", timeout=60)
+    for sent, headers in ((body, {}), (gzip_format.compress(body), {"Content-Encoding": "gzip"})):
+        refused = post(content=sent, headers=headers)
+        assert refused.status_code == 413
+        assert "Authorization header" in refused.json()["detail"]
+        assert post(content=sent, headers=headers, auth=("nobody", "wrong")).status_code == 401
+        assert post(content=sent, headers=headers, auth=(write_key, "")).json() == {"success": True}
 
 
 # ---- PostHog -----------------------------------------------------------------

@@ -6,11 +6,12 @@ import base64
 import binascii
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from starlette.requests import Request
 
+from infra.rest.bodies import BodyLimits
 from infra.rest.problems import Problem
 from master_dataset.collector.bodies import beside_loop, check_batch, parse_within, read_body
 from master_dataset.collector.context import Collector
@@ -25,6 +26,10 @@ from views.source import Source
 
 MAX_UNPROVED = 32_000_000
 """Bytes of all bodies together that wait for their key to be read: it is inside them."""
+MAX_UNPROVED_BODY = 6 << 20
+"""Bytes of one of them. PostHog's libraries send batches of up to 5 MiB, Segment's of up to half a megabyte."""
+MAX_UNPROVED_S = 10
+"""How long one of them may take, so that strangers cannot hold that room with bodies that do not end."""
 
 Event = dict[str, Any] | InvalidEvent
 Prepared = list[PreparedEvent | InvalidEvent]
@@ -50,7 +55,9 @@ class Door:
     collector: Collector
     protocol: str
     fields: tuple[str, ...]
-    unproved: Budget = field(default_factory=lambda: Budget(MAX_UNPROVED))
+    unproved: Budget = field(
+        default_factory=lambda: Budget(MAX_UNPROVED, "of requests without an Authorization header", "")
+    )
 
     def open(self, request: Request, name: str, authorization: str | None = None) -> Target:
         """The source, if the request's key may write to it and it can take what comes by the reading in force."""
@@ -87,8 +94,8 @@ class Door:
     ) -> tuple[Target, bytes, Any]:
         """The target, the body and its JSON, for protocols whose clients may send their key inside the body.
 
-        A request with an Authorization header is checked before its body is read. Bodies of the others have little
-        room together until their key is known.
+        A request with an Authorization header is checked before its body is read. Bodies of the others are small, have
+        little room together until their key is known, and are parsed beside the event loop.
         """
         header = authorization_of(request)
         limits, threads = self.collector.limits.of_body, self.collector.parsing
@@ -98,8 +105,9 @@ class Door:
             return target, body, await beside_loop(threads, body, parse_within, body, limits)
         with ExitStack() as stack:
             unproved = stack.enter_context(self.unproved.charge())
+            limits = of_unproved(limits)
             body = await read_body(request, limits, unproved, threads)
-            value = await beside_loop(threads, body, parse_within, body, limits) if body else None
+            value = await threads.run(parse_within, body, limits) if body else None
             key = key_of(value)
             target = self.open(request, name, f"Bearer {key}" if key else "")
             charge.add(len(body))
@@ -122,6 +130,17 @@ class Door:
         check_batch(len(prepared), limits, charge)
         charge.add(size)
         return prepared
+
+
+def of_unproved(limits: BodyLimits) -> BodyLimits:
+    """The limits of a body whose sender is not known before it is read."""
+    return replace(
+        limits,
+        size=min(limits.size, MAX_UNPROVED_BODY),
+        timeout_s=min(limits.timeout_s, MAX_UNPROVED_S),
+        setting="where its key is inside it",
+        so=f"{limits.so} A request with the key in its Authorization header may have {limits.size} bytes.",
+    )
 
 
 def check_growth(size: int, limits: Limits) -> None:
