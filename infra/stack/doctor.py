@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import platform
+import pwd
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -29,6 +31,12 @@ from infra.store_probe import probe_folder, shared_folders
 
 NEEDED_MEMORY_MB = 3000
 """The broker, Redis and one Spark session at their default sizes."""
+
+
+FIRST_PERSON = 1000
+"""From this uid on, Linux distributions number the accounts of people; below it are those of the system."""
+NO_SHELLS = ("nologin", "false")
+"""What stands in place of a shell where nobody can log in."""
 
 
 class Verdict(StrEnum):
@@ -179,14 +187,30 @@ def _broker(settings: Settings) -> Finding:
 
 
 def _judge_broker(settings: Settings, found: str) -> Finding:
-    """A warning for our own broker where every user of the machine may use it."""
+    """A warning for our own broker where other people may use it without a password."""
     if settings.kafka_bootstrap or settings.kafka_auth:
         return Finding("broker", Verdict.OK, found)
+    people = _other_people()
+    if not people:
+        found = f"{found}; it asks nobody for a password (kafka_auth), and nobody else has an account"
+        return Finding("broker", Verdict.OK, found)
+    names = ", ".join(people[:3]) + (", …" if people[3:] else "")
     return Finding(
         "broker",
         Verdict.WARNING,
-        f"{found}; every user of this machine can read and write its topics",
-        "Set kafka_auth where others have accounts here; docs/security.md says what changes.",
+        f"{found}; every user of this machine, such as {names}, can read and write its topics",
+        "Set kafka_auth; docs/security.md says what changes.",
+    )
+
+
+def _other_people() -> list[str]:
+    """Who else can log in on this machine, by name."""
+    return sorted(
+        account.pw_name
+        for account in pwd.getpwall()
+        if account.pw_uid >= FIRST_PERSON
+        and account.pw_uid != os.geteuid()
+        and Path(account.pw_shell).name not in NO_SHELLS
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import socket
 from pathlib import Path
 
@@ -110,12 +111,39 @@ def test_remembered_port_that_another_process_holds_is_found(settings: Settings)
     assert f"{port} (kafka_port) is taken by" in finding.found
 
 
-def test_broker_that_every_user_of_the_machine_can_use_is_a_warning(settings: Settings) -> None:
+def account(name: str, uid: int, shell: str = "/bin/bash") -> pwd.struct_passwd:
+    return pwd.struct_passwd((name, "x", uid, uid, "", f"/home/{name}", shell))
+
+
+ADA, BOB = account("ada", 1000), account("bob", 1001, "")
+"""An empty shell is /bin/sh."""
+MACHINE = [account("root", 0), account("www-data", 33), account("nobody", 65534, "/usr/sbin/nologin")]
+DOOR = account("door", 1002, "/bin/false")
+
+
+@pytest.mark.parametrize(
+    ("uid", "people", "others"),
+    [
+        (1000, [], ""),
+        (1000, [ADA, DOOR], ""),
+        (1000, [ADA, BOB], "bob"),
+        (0, [ADA], "ada"),
+        (0, [BOB, ADA, account("cem", 1003), account("dee", 1004)], "ada, bob, cem, …"),
+    ],
+)
+def test_broker_that_other_people_can_use_is_a_warning(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, uid: int, people: list[pwd.struct_passwd], others: str
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    monkeypatch.setattr(pwd, "getpwall", lambda: [*MACHINE, *people])
     finding = findings(settings)["broker"]
-    assert finding.verdict is Verdict.WARNING
-    assert "every user of this machine can read and write its topics" in finding.found
-    assert "kafka_auth" in finding.fix
-    assert findings(settings.model_copy(update={"kafka_auth": True}))["broker"].verdict is Verdict.OK
+    assert "kafka_auth" in finding.found + finding.fix
+    assert finding.verdict is (Verdict.WARNING if others else Verdict.OK)
+    if others:
+        assert f"every user of this machine, such as {others}, can read and write its topics" in finding.found
+        assert "\n" not in finding.found
+    guarded = findings(settings.model_copy(update={"kafka_auth": True}))["broker"]
+    assert guarded.verdict is Verdict.OK
 
 
 @pytest.mark.parametrize(("release", "verdict"), [("6.2.14", Verdict.WARNING), ("7.2.11", Verdict.OK)])
