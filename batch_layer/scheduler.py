@@ -36,7 +36,7 @@ from hand_off.manifests import read_manifest
 from hand_off.publish_log import LogStamp
 from infra.disk import sync_folder
 from infra.home import read_json, write_json
-from infra.process_status import ProcessStatus, read_status, status_path, write_status
+from infra.process_status import ProcessStatus, StatusFile, read_status, status_path
 from infra.processes import Worker, run_worker
 from infra.settings import Settings, child_environment
 from infra.times import readable_utc
@@ -102,6 +102,7 @@ class Scheduler:
         self._is_stopping = is_stopping
         self._find_sources = find_sources
         self._command = command
+        self._status = StatusFile(status_file(settings))
         self._clock = clock
         self._began = clock()
         self._running: tuple[str, float] | None = None
@@ -170,7 +171,7 @@ class Scheduler:
         now = self._clock()
         if self._progress.handled > now:  # the clock was set back: without this, nothing would be due until it is there
             self._remember(replace(self._progress, handled=now))
-        write_status(status_file(self.settings), self.status(now))
+        self._status.write(self.status(now))
 
     def status(self, now: float) -> ProcessStatus:
         """The status of the process at a time."""

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from infra.errors import HomeError, HomeInUse
 from infra.lease import LeaseHeld, PosixLeases, parse_holder
@@ -188,10 +188,17 @@ def write_json(path: Path, value: Any, mode: int = 0o666) -> None:
 
     A file for its user alone is made with `mode` 0o600 (narrowing the umask instead would narrow it for every thread).
     """
+    with replacing(path, mode) as file:
+        json.dump(value, file, indent=1)
+
+
+@contextmanager
+def replacing(path: Path, mode: int = 0o666) -> Iterator[TextIO]:
+    """A new file that takes the place of `path` when its `with` block ends, once it is on the disk."""
     partial = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}.partial")
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        json.dump(value, file, indent=1)
+        yield file
         file.flush()
         os.fsync(file.fileno())
     partial.replace(path)

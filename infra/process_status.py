@@ -1,18 +1,25 @@
-"""The status that each of our processes writes about itself, and what the supervisor concludes from it."""
+"""The status that each of our processes writes about itself, and what the supervisor concludes from it.
+
+A heartbeat by which nothing has changed only sets the time of the file (`StatusFile`), so that an idle process writes
+nothing. The file names its own inode: the time of a copy, as of a home that was restored, is no heartbeat.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from infra.home import Home, read_json, write_json
+from infra.home import Home, replacing
 from infra.settings import Settings
 
 MAX_AGE_S = 15.0
 """A status older than this belongs to a process that hangs."""
+INODE = "inode"
 MEMBERS = ("at", "error", "is_temporary", "sources", "couriers", "overdue")
 NO_STATUS = "it has not written its status yet"
 
@@ -25,7 +32,7 @@ class ProcessStatus:
     """
 
     at: float
-    """Seconds since 1970: the heartbeat."""
+    """Seconds since 1970: the heartbeat. The file has the one by which it was written, and later ones as its time."""
     error: str = ""
     """Why the process ended, or cannot do anything."""
     is_temporary: bool = False
@@ -64,16 +71,64 @@ def status_path(settings: Settings, process: str) -> Path:
     return Home(settings.home).run / f"{process}.json"
 
 
-def write_status(path: Path, status: ProcessStatus) -> None:
-    """Replace the status. The folder must exist."""
-    write_json(path, status.to_json())
+class StatusFile:
+    """The file with the status of this process. Threads take turns."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._written: tuple[str, int] | None = None
+        """The content but for the heartbeat, and the inode."""
+        self._at = 0.0
+        """The time of the file."""
+
+    def write(self, status: ProcessStatus) -> None:
+        """Replace the file where the status has changed; else set its time. The folder must exist."""
+        content = json.dumps({**status.to_json(), "at": 0})
+        self._at = status.at
+        if self._written is None or self._written[0] != content or not self._set_time(self._written[1]):
+            self._written = content, write_status(self.path, status)
+
+    def show_life(self) -> None:
+        """A sign of life that is no heartbeat, because it is not known whether what the file says is still so.
+
+        The time of the file is another, by a microsecond.
+        """
+        if self._written is not None:
+            self._at += 1e-6
+            self._set_time(self._written[1])
+
+    def _set_time(self, inode: int) -> bool:
+        """Whether the file is still the one that was written, and has the new time."""
+        try:
+            if self.path.stat().st_ino != inode:
+                return False
+            os.utime(self.path, (self._at, self._at))
+        except OSError:
+            return False
+        return True
+
+
+def write_status(path: Path, status: ProcessStatus) -> int:
+    """Replace the status, and give the inode of the file. The folder must exist."""
+    with replacing(path) as file:
+        inode = os.fstat(file.fileno()).st_ino
+        json.dump({**status.to_json(), INODE: inode}, file, indent=1)
+        file.flush()
+        os.utime(file.fileno(), (status.at, status.at))
+    return inode
 
 
 def read_status(path: Path) -> ProcessStatus | None:
-    """The status that is there; None where there is none, or a damaged one."""
-    found = read_json(path)
+    """The status that is there, with its last heartbeat; None where there is none, or a damaged one."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            stat, found = os.fstat(file.fileno()), json.load(file)
+    except (OSError, ValueError):
+        return None
     if not isinstance(found, dict) or not isinstance(found.get("at"), int | float):
         return None
+    if found.pop(INODE, None) == stat.st_ino:
+        found["at"] = stat.st_mtime
     known = {name: found.pop(name) for name in MEMBERS if name in found}
     return ProcessStatus(**known, details=found)
 

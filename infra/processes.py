@@ -17,7 +17,7 @@ import structlog
 from infra.errors import is_temporary
 from infra.home import Home
 from infra.logs import configure_logging
-from infra.process_status import ProcessStatus, status_path, write_status
+from infra.process_status import ProcessStatus, StatusFile, status_path
 from infra.settings import Settings, load_settings
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Worker:
     def __init__(self, settings: Settings, name: str) -> None:
         self.settings, self.name = settings, name
         self.stopping = threading.Event()
-        self.status_file = status_path(settings, name)
+        self._status = StatusFile(status_path(settings, name))
         self._is_signalled = False
         self._woken, self._wake = os.pipe()
         os.set_blocking(self._wake, False)
@@ -59,13 +59,12 @@ class Worker:
         return self.is_stopping
 
     def write_status(self, status: ProcessStatus) -> None:
-        """Tell the supervisor and `tidemark status` how the process is."""
-        write_status(self.status_file, status)
+        """Tell the supervisor and `tidemark status` how the process is. An unchanged status is not written again."""
+        self._status.write(status)
 
     def show_life(self) -> None:
-        """Between long steps of one heartbeat: touch the status, so that the supervisor does not take us for hung."""
-        with suppress(OSError):
-            os.utime(self.status_file)
+        """Between long steps of one heartbeat, so that the supervisor does not take us for hung."""
+        self._status.show_life()
 
     @contextmanager
     def signals(self) -> Iterator[None]:

@@ -35,7 +35,7 @@ from hand_off.batch_folder import BatchFolder
 from hand_off.manifests import Manifest, write_manifest
 from hand_off.publish_log import Entry
 from infra.home import Home, read_json, write_json
-from infra.process_status import check_alive, last_error, missing_runs
+from infra.process_status import check_alive, last_error, missing_runs, read_status
 from infra.settings import Settings, load_settings
 from infra.stack.services import scheduler_service
 from master_dataset.table.ledger import ledger_file
@@ -629,7 +629,9 @@ def test_process_makes_up_a_missed_run_at_once_and_stops_when_told(
     with process(here, runs) as running:
         wait_until("the missed run", lambda: (read_json(status_file(here)) or {}).get("last"))
         first = read_json(status_file(here))
-        wait_until("a heartbeat", lambda: read_json(status_file(here))["at"] > first["at"])
+        heartbeat = read_status(status_file(here))
+        assert heartbeat is not None
+        wait_until("another", lambda: (found := read_status(status_file(here))) and found.at > heartbeat.at)
         assert runs.started == ["web"]
         assert first["last"]["exit_codes"] == {"web": 0}
         assert (check_alive(status_file(here)), missing_runs(status_file(here))) == (None, "")

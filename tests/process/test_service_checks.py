@@ -94,7 +94,7 @@ def settings(tmp_path: Path) -> Settings:
 
 
 def test_each_heartbeat_of_a_worker_is_a_sign_of_life_whatever_its_clock_says(settings: Settings) -> None:
-    archiver, path = archiver_service(settings, ()), status_path(settings, "archiver")
+    archiver, worker = archiver_service(settings, ()), Worker(settings, "archiver")
     life = Vitality()
 
     def is_silent() -> bool:
@@ -103,10 +103,10 @@ def test_each_heartbeat_of_a_worker_is_a_sign_of_life_whatever_its_clock_says(se
 
     assert is_silent(), "there is no status yet"
     for at in (0.0, 4e9, 0.0):  # a clock that was set: the check may fail, the process lives
-        write_status(path, ProcessStatus(at, sources={"web": {}}))
+        worker.write_status(ProcessStatus(at, sources={"web": {}}))
         assert not is_silent()
         assert is_silent(), "the same heartbeat again"
-    Worker(settings, "archiver").show_life()
+    worker.show_life()
     assert not is_silent()
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 from redis.exceptions import RedisError
 
-from infra.home import read_json
+from infra.process_status import read_status
 from torture.errors import TortureError
 from torture.fault import Fault, Strike
 from torture.installation import Installation
@@ -114,10 +114,12 @@ def _works(installation: Installation, service: str, before: int | None, seconds
         return found["state"] == "ready" and any(map(_has_library, installation.processes.pids(service)))
     if service in ASKED:
         return found["state"] == "ready" and _is_off(ASKED[service](installation), seconds)
-    status = read_json(installation.home.run / f"{service}.json") or {}
-    if service in WORK and not status.get("sources", {}).get(installation.source_name, {}).get(WORK[service]):
+    status = read_status(installation.home.run / f"{service}.json")
+    if status is None:
         return False
-    return _is_off(float(status.get("at", 0.0)), seconds)
+    if service in WORK and not status.sources.get(installation.source_name, {}).get(WORK[service]):
+        return False
+    return _is_off(status.at, seconds)
 
 
 def _is_off(status: float, seconds: int) -> bool:

@@ -16,7 +16,7 @@ from pathlib import Path
 from hand_off import publish_log
 from hand_off.batch_folder import BatchFolder
 from hand_off.manifests import read_manifest
-from infra.home import read_json
+from infra.process_status import read_status
 from master_dataset.table.delta_log import live_files, read_commits
 from master_dataset.table.history import read_history
 from master_dataset.table.paths import table_path
@@ -119,11 +119,11 @@ def _check_archiver(installation: Installation, harmed: Path, since: float) -> N
 
 def _archiver_says(installation: Installation, since: float) -> str:
     """Why it does not follow the source, or that it does; empty while it is starting."""
-    status = read_json(installation.home.run / "archiver.json") or {}
-    if status.get("at", 0.0) <= since:
+    status = read_status(installation.home.run / "archiver.json")
+    if status is None or status.at <= since:
         return ""
-    source = status["sources"].get(installation.source_name, {})
-    return str(status["error"] or source.get("refused") or (FOLLOWS if source.get("cut") else ""))
+    source = status.sources.get(installation.source_name, {})
+    return str(status.error or source.get("refused") or (FOLLOWS if source.get("cut") else ""))
 
 
 @contextmanager

@@ -15,7 +15,8 @@ from typing import Any
 
 from batch_layer.scheduler import progress_file
 from hand_off.speed_views import SpeedViews
-from infra.home import read_json, write_json
+from infra.home import write_json
+from infra.process_status import read_status
 from master_dataset.cut import count_between
 from torture.errors import NotInTime, TortureError
 from torture.fault import Fault
@@ -143,8 +144,8 @@ def _wait_until_struck(installation: Installation, jump: _Jump, points: Sequence
 
 def _status(installation: Installation, since: float) -> dict[str, Any]:
     """The scheduler's status; empty if it is older than `since`."""
-    found = read_json(installation.home.run / "scheduler.json") or {}
-    return found if found.get("at", 0.0) >= since else {}
+    found = read_status(installation.home.run / "scheduler.json")
+    return found.to_json() if found is not None and found.at >= since else {}
 
 
 FAULTS = [

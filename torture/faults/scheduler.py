@@ -13,7 +13,8 @@ from typing import Any
 import psutil
 
 from batch_layer.scheduler import progress_file
-from infra.home import read_json, write_json
+from infra.home import write_json
+from infra.process_status import read_status
 from torture.errors import BrokenPromise, NotInTime
 from torture.fault import RUN_S, Fault
 from torture.installation import Installation
@@ -69,8 +70,8 @@ def _due(installation: Installation) -> dict[str, Any]:
 
 def _status(installation: Installation, since: float) -> dict[str, Any]:
     """The scheduler's status; empty if it is older than `since`."""
-    found = read_json(installation.home.run / "scheduler.json") or {}
-    return found if found.get("at", 0.0) >= since else {}
+    found = read_status(installation.home.run / "scheduler.json")
+    return found.to_json() if found is not None and found.at >= since else {}
 
 
 FAULTS = [Fault("the scheduler is killed in its run", "kill", kill_scheduler, cost_s=RUN_S + 30)]
