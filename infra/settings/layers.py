@@ -50,6 +50,11 @@ class CollectorSettings(BaseModel):
     collector_max_consumers: int = Field(
         default=100, ge=0, description="Maximum number of consumer instances that the collector keeps for its clients."
     )
+    collector_max_consumers_per_key: int = Field(
+        default=50,
+        ge=0,
+        description="Maximum number of consumer instances that the collector keeps for one access key.",
+    )
     collector_consumer_idle_s: float = Field(
         default=300, gt=0, description="Seconds after which an unused consumer instance is closed."
     )

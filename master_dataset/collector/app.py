@@ -46,6 +46,7 @@ from master_dataset.collector.kafka_rest.fetch import reading_routes
 from master_dataset.collector.kafka_rest.produce import produce_routes
 from master_dataset.collector.kafka_rest.transaction_routes import transaction_routes
 from master_dataset.collector.kafka_rest.transactions import Transactions
+from master_dataset.collector.kafka_rest.v2 import v2_routes
 from master_dataset.collector.kafka_rest.v3 import v3_routes
 from master_dataset.collector.limits import Budget, Limits
 from master_dataset.collector.metrics import CollectorMetrics
@@ -100,6 +101,7 @@ def create_app(settings: Settings, declarations: Declarations) -> FastAPI:
         settings.collector_max_consumers,
         settings.collector_consumer_idle_s,
         settings.collector_max_body_mb * 1_000_000,
+        settings.collector_max_consumers_per_key,
     )
     schemas = _registry(settings, config, admin) if settings.registry_enabled else None
     transactions = Transactions(
@@ -165,6 +167,7 @@ def create_app(settings: Settings, declarations: Declarations) -> FastAPI:
         reading_routes(collector),
         consuming_routes(collector, consumers),
         transaction_routes(collector, transactions, consumers),
+        *v2_routes(collector, consumers, schemas),
         dead_routes(collector),
         admin_routes(collector),
     ):

@@ -27,6 +27,11 @@ class Permissions:
         """The limits of the key."""
         return NO_LIMITS if self.key is None else self.key.limits
 
+    @property
+    def owner(self) -> str:
+        """The name of the key, for what belongs to the key that made it."""
+        return "" if self.key is None else self.key.name
+
     def source(self, name: str) -> Source:
         """A declared source that the key may use; the problem 404 names those there are, 403 what the key may use."""
         source = self.declarations.sources.get(name)

@@ -54,6 +54,11 @@ class TopicCache:
                 partition=partition,
             )
 
+    async def names(self) -> list[str]:
+        """All topics, as they were a second ago at most."""
+        await self._refresh()
+        return sorted(self._partitions)
+
     def forget(self, topic: str) -> None:
         """Forget a topic that was changed."""
         self._partitions.pop(topic, None)

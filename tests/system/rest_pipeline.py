@@ -39,7 +39,7 @@ class Pipeline:
     def name(self) -> str:
         return f"{self.group}-{self.instance}"
 
-    def begin_anew(self, order: str) -> None:
+    def start_over(self, order: str) -> None:
         # What an earlier life of this program had read and not committed is read again.
         self.client.post(f"/delete-consumer/{self.group}/{self.instance}")
         if order == "exactly-once":  # so is its transaction, which Kafka lets nobody read past
@@ -84,7 +84,7 @@ def main() -> None:
         is_done = False
         while not is_done:
             try:
-                pipeline.begin_anew(order)
+                pipeline.start_over(order)
                 pipeline.run(order, int(die_at))
                 is_done = True
             except httpx.HTTPStatusError as error:

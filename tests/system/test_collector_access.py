@@ -54,6 +54,27 @@ ROUTES = [
     ("DELETE", "/admin/topics/nosuch", {"admin"}),
     ("GET", "/admin/groups", {"admin", "consume"}),
     ("DELETE", "/admin/groups/nosuch", {"admin"}),
+    ("GET", "/rest-proxy/topics", {"produce", "consume", "admin"}),
+    ("GET", "/rest-proxy/topics/nosuch", {"produce", "consume", "admin"}),
+    ("GET", "/rest-proxy/topics/nosuch/partitions", {"produce", "consume", "admin"}),
+    ("GET", "/rest-proxy/topics/nosuch/partitions/0", {"produce", "consume", "admin"}),
+    ("GET", "/rest-proxy/topics/nosuch/partitions/0/offsets", {"produce", "consume", "admin"}),
+    ("GET", "/rest-proxy/brokers", {"produce", "consume", "admin"}),
+    ("POST", "/rest-proxy/topics/nosuch", {"produce"}),
+    ("POST", "/rest-proxy/topics/nosuch/partitions/0", {"produce"}),
+    ("POST", "/rest-proxy/consumers/g%20g", {"consume"}),
+    *(
+        (method, f"/rest-proxy/consumers/g/instances/nosuch{path}", {"consume"})
+        for method, path in (
+            ("DELETE", ""),
+            *((method, "/subscription") for method in ("POST", "GET", "DELETE")),
+            *((method, "/assignments") for method in ("POST", "GET")),
+            *(("POST", f"/positions{end}") for end in ("", "/beginning", "/end")),
+            ("GET", "/records"),
+            *((method, "/offsets") for method in ("POST", "GET")),
+        )
+    ),
+    ("POST", "/admin/groups/nosuch/rewind", {"admin"}),
     ("GET", "/schema-registry/subjects", {"schema:read", "schema:write", "admin"}),
     ("PUT", "/schema-registry/config/nosuch", {"schema:write", "admin"}),
     ("GET", "/metrics", {"metrics", "admin"}),

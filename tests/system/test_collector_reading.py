@@ -184,6 +184,40 @@ def test_groups_are_shown_with_their_lag_and_can_be_deleted(client: httpx.Client
     assert group not in [one["group"] for one in client.get("/admin/groups").json()]
 
 
+def test_a_group_is_rewound_by_rest(client: httpx.Client, topic: str) -> None:
+    group = f"g-{topic}"
+    path, read = f"/admin/groups/{group}/rewind", f"/consume/{group}/one/{topic}?timeout={PATIENCE_MS}"
+
+    def committed() -> Any:
+        return client.post(f"/committed/{group}/none", json={"topic": topic, "partition": 0}).json()[0]["offset"]
+
+    assert len(values(client.get(f"{read}&limit=10"))) == 10
+    client.post(f"/commit/{group}/one")
+    refused = client.post(path, json={"to": "beginning", "execute": True})
+    assert (refused.status_code, refused.json()["type"]) == (409, "urn:tidemark:problem:refused-by-kafka")
+    assert "1 member" in refused.json()["detail"]
+    client.get(f"/delete-consumer/{group}/one")
+    move = {"topic": topic, "partition": 0, "committed": 10, "new": 0}
+    assert client.post(path, json={"to": "beginning"}).json() == {"group": group, "executed": False, "moves": [move]}
+    assert committed() == 10
+    for wanted, offset in (
+        ({"to": "beginning"}, 0),
+        ({"to": "2001-09-09T01:46:44Z"}, 4),
+        ({"to": 1_000_000_006_000, "topics": [topic]}, 6),
+        ({"offsets": [{"topic": topic, "partition": 0, "offset": 7}]}, 7),
+        ({"to": "end"}, 10),
+        ({"offsets": [{"topic": topic, "partition": 0, "offset": 8}]}, 8),
+    ):
+        assert client.post(path, json={**wanted, "execute": True}).status_code == 200, wanted
+        assert committed() == offset, wanted
+    assert values(client.get(read)) == ["m8", "m9"]
+    client.get(f"/delete-consumer/{group}/one")
+    beyond = {"offsets": [{"topic": topic, "partition": 0, "offset": 11}]}
+    for wrong, status in (({}, 422), ({"to": "soon"}, 400), ({"to": "end", **beyond}, 422), (beyond, 409)):
+        assert client.post(path, json=wrong).status_code == status, wrong
+    assert client.post("/admin/groups/nosuch/rewind", json={"to": "end"}).status_code == 409
+
+
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "kind"),
     [

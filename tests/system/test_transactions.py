@@ -298,7 +298,7 @@ def read_all(client: httpx.Client, group: str, name: str, topic: str, count: int
 def join(stack: Stack, client: httpx.Client, group: str, topic: str) -> int:
     """Let a second instance join, and wait until each has one partition: the one that it got.
 
-    Kafka shares the partitions anew while both ask for records.
+    Kafka shares the partitions again while both ask for records.
     """
 
     def is_shared() -> bool:

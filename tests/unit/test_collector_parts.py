@@ -25,8 +25,9 @@ from infra.threads import Threads
 from master_dataset.collector.bodies import LARGE_BODY, beside_loop, check_density, parse_body, parse_within
 from master_dataset.collector.context import Collector
 from master_dataset.collector.events import read_events
-from master_dataset.collector.kafka_rest.consumers import Consumers, Instance
+from master_dataset.collector.kafka_rest.consumers import Consumers
 from master_dataset.collector.kafka_rest.fetch import gather
+from master_dataset.collector.kafka_rest.instance import Instance
 from master_dataset.collector.kafka_rest.v3 import _replies
 from master_dataset.collector.limits import Budget, Limits
 from master_dataset.collector.producer import _reason, _refused_alone
@@ -172,7 +173,10 @@ class Broker:
         self._batches = list(batches)
         self.committed: list[int] = []
 
-    def subscribe(self, _topics: list[str]) -> None: ...
+    def subscribe(self, _topics: list[str], **_callbacks: Any) -> None: ...
+
+    def memberid(self) -> str:
+        return "member"
 
     def assignment(self) -> list[TopicPartition]:
         return [TopicPartition("t", 0)]

@@ -14,12 +14,16 @@ from infra.rest.problems import Problem
 from infra.rest.responses import json_response
 from master_dataset.collector.bodies import beside_loop, invalid_body, parse_within, read_body
 from master_dataset.collector.context import Collector
+from master_dataset.collector.kafka_rest.fetch import read_time
 from master_dataset.collector.parameters import flag, query
 from master_dataset.collector.permissions import Permissions
 from master_dataset.errors import MasterDatasetError
 from master_dataset.kafka.errors import KafkaUnreachable
 from master_dataset.kafka.groups import delete_group, describe_group, list_groups
+from master_dataset.kafka.rewind import plan_rewind, rewind
 from master_dataset.kafka.topics import (
+    EARLIEST,
+    LATEST,
     TopicPlan,
     alter_topic,
     compare_topics,
@@ -57,6 +61,27 @@ class AlterTopicBody(BaseModel):
     retention_hours: Hours | None = None
     retention_bytes: Bytes | None = None
     compacted: bool | None = None
+
+
+class OffsetBody(BaseModel):
+    """The offset of the next record that a group reads in a partition."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    topic: str = Field(min_length=1)
+    partition: int = Field(ge=0, le=2**31 - 1)
+    offset: int = Field(ge=0, le=2**63 - 1)
+
+
+class RewindBody(BaseModel):
+    """Where a consumer group is to go."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    to: str | int | None = Field(default=None, description='"beginning", "end", or a time: ISO, or milliseconds.')
+    offsets: list[OffsetBody] | None = Field(default=None, min_length=1, max_length=10_000)
+    topics: list[str] = Field(default=[], max_length=1000)
+    execute: bool = Field(default=False, description="Without it, what would change is shown and nothing changes.")
 
 
 def admin_routes(collector: Collector) -> APIRouter:
@@ -152,7 +177,39 @@ def admin_routes(collector: Collector) -> APIRouter:
         await _run(delete_group, collector.admin, group)
         return json_response({"deleted": group})
 
+    @routes.post("/admin/groups/{group}/rewind", openapi_extra=_body(RewindBody))
+    async def rewind_group(request: Request, group: str) -> Response:
+        """Give a group other committed offsets: `to` a place or a time, or the `offsets` of single partitions.
+
+        `{"to": "beginning"}`, `"end"`, an ISO time or milliseconds since 1970; `topics` limits it, or gives a new group
+        its first offsets. Without `"execute": true` it only shows the moves. 409: the group has members.
+        """
+        allowed = collector.allow(request, "admin")
+        wanted = await _read(collector, request, RewindBody)
+        target = _target(wanted)
+        if isinstance(target, dict):
+            allowed.check_topics({topic for topic, _ in target})
+        allowed.check_topics(wanted.topics)
+        if await _run(describe_group, collector.admin, group) is not None:
+            await _group(collector, allowed, group)  # the key may use all of its topics
+        moves = await _run(plan_rewind, collector.admin, group, target, wanted.topics)
+        if wanted.execute:
+            await _run(rewind, collector.admin, group, moves)
+        return json_response({"group": group, "executed": wanted.execute, "moves": [each._asdict() for each in moves]})
+
     return routes
+
+
+def _target(wanted: RewindBody) -> Any:
+    """Where a group is to go, as `plan_rewind` takes it."""
+    if (wanted.to is None) == (wanted.offsets is None):
+        raise invalid_body("to", "a rewind has either to or offsets")
+    if wanted.offsets is not None:
+        if wanted.topics:
+            raise invalid_body("topics", "offsets name their topics themselves")
+        return {(each.topic, each.partition): each.offset for each in wanted.offsets}
+    named = {"beginning": EARLIEST, "end": LATEST}
+    return named[str(wanted.to)] if wanted.to in named else read_time(str(wanted.to))
 
 
 async def _run(do: Any, *arguments: Any) -> Any:

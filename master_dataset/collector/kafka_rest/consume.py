@@ -58,7 +58,7 @@ def consuming_routes(collector: Collector, consumers: Consumers) -> APIRouter:
         for topic in topics:
             await collector.topics.partitions(topic)
         allowed.check_topics(consumers.topics_of(group, name))
-        instance = consumers.get(group, name, "error" if reset == "none" else reset, isolation)
+        instance = consumers.get(group, name, "error" if reset == "none" else reset, isolation, allowed.owner)
         records = await consumers.use(instance, instance.consume, topics, timeout_s, limit, auto_commit=auto_commit)
         return json_response(records)
 

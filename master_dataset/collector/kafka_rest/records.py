@@ -16,10 +16,10 @@ def take(
     """What comes within `wait_s`: at most `limit` messages, and none more once they have `max_bytes`.
 
     One by one, because what a consumer gave it does not give again: a batch could be of any size. `into` is the list
-    that it comes into: a callback of the consumer may remove some of it.
+    that it is added to, within the same bounds; a callback of the consumer may remove some of it.
     """
     found: list[Message] = [] if into is None else into
-    size, deadline = 0, time.monotonic() + wait_s
+    size, deadline = sum(map(size_of, found)), time.monotonic() + wait_s
     while len(found) < limit and size < max_bytes:
         got = consumer.consume(1, max(0.0, deadline - time.monotonic()))
         if not got:

@@ -22,7 +22,6 @@ from master_dataset.collector.kafka_rest.transactional_producer import State
 from master_dataset.collector.kafka_rest.transactions import Transactions
 from master_dataset.collector.outcomes import location
 from master_dataset.collector.parameters import path_parts, query, whole_number
-from master_dataset.collector.permissions import Permissions
 from master_dataset.collector.producer import Refusal
 
 NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
@@ -64,14 +63,14 @@ def transaction_routes(collector: Collector, transactions: Transactions, consume
         if name is not None and not (isinstance(name, str) and NAME.fullmatch(name)):
             raise wrong_parameter("name", "1 to 100 letters, digits, '.', '_' or '-'", str(name))
         timeout_ms = whole_number("timeout (milliseconds)", given.get("timeout", max_ms), 1, max_ms)
-        begun = await transactions.begin(_owner(allowed), name, timeout_ms / 1000)
+        begun = await transactions.begin(allowed.owner, name, timeout_ms / 1000)
         return json_response({"transaction": begun.id, "timeout": timeout_ms}, 201)
 
     @routes.get("/{transaction}")
     async def show(request: Request, transaction: str) -> Response:
         """What became of a transaction: open, failed, committing, committed, aborted, timed out or replaced."""
         allowed = collector.allow(request, "produce", needs_room=False)
-        state = transactions.state_of(_owner(allowed), transaction)
+        state = transactions.state_of(allowed.owner, transaction)
         return json_response({"transaction": transaction, "state": state})
 
     @routes.post("/{transaction}/produce", openapi_extra=BODY)
@@ -83,7 +82,7 @@ def transaction_routes(collector: Collector, transactions: Transactions, consume
         """
         allowed = collector.allow(request, "produce")
         transaction_id, _produce, *rest = path_parts(request, b"/transactions/", 3, at_least=2)
-        transaction, topic = transactions.get(_owner(allowed), transaction_id), rest[0] if rest else None
+        transaction, topic = transactions.get(allowed.owner, transaction_id), rest[0] if rest else None
         if topic is not None:
             check_topics(allowed, [topic])
         with collector.budget.charge() as charge:
@@ -123,7 +122,7 @@ def transaction_routes(collector: Collector, transactions: Transactions, consume
         """
         allowed = collector.allow(request, "produce", needs_room=False)
         collector.allow(request, "consume")
-        found = transactions.get(_owner(allowed), transaction)
+        found = transactions.get(allowed.owner, transaction)
         _, body = await parameters_and_body(collector, request)
         group, name, locations = _offsets(body)
         if locations is not None:
@@ -136,16 +135,16 @@ def transaction_routes(collector: Collector, transactions: Transactions, consume
         instance = consumers.known(group, name)
         allowed.check_topics(consumers.topics_of(group, name))
         try:
-            metadata, locations = await consumers.use(instance, instance.offsets_to_send, locations)
+            metadata, sending = await consumers.use(instance, instance.offsets_to_send, locations)
         except Problem as problem:
             if problem.kind == "partitions-lost":  # what it stored was made of records that others read again
                 await transactions.fail(found)
             raise
-        if locations:
-            sent = [((each.topic, each.partition), each.offset) for each in locations]
-            await transactions.send_offsets(found, locations, lambda: metadata, lambda: instance.settle(sent))
+        if sending:
+            sent = [((each.topic, each.partition), each.offset) for each in sending]
+            await transactions.send_offsets(found, sending, lambda: metadata, lambda: instance.settle(sent))
         return json_response(
-            [{"topic": each.topic, "partition": each.partition, "offset": each.offset} for each in locations]
+            [{"topic": each.topic, "partition": each.partition, "offset": each.offset} for each in sending]
         )
 
     @routes.post("/{transaction}/commit")
@@ -154,7 +153,7 @@ def transaction_routes(collector: Collector, transactions: Transactions, consume
 
         409: it was not committed, and what it stored is not read. 503: not known yet; send this request again.
         """
-        owner = _owner(collector.allow(request, "produce", needs_room=False))
+        owner = collector.allow(request, "produce", needs_room=False).owner
         if transactions.state_of(owner, transaction) is State.COMMITTED:
             return json_response({"transaction": transaction, "state": State.COMMITTED})
         state = await transactions.commit(transactions.get(owner, transaction))
@@ -168,7 +167,7 @@ def transaction_routes(collector: Collector, transactions: Transactions, consume
 
         409: it was committed, or its commit began. 503: send this request again.
         """
-        owner = _owner(collector.allow(request, "produce", needs_room=False))
+        owner = collector.allow(request, "produce", needs_room=False).owner
         state = transactions.state_of(owner, transaction)
         if state in (State.ABORTED, State.TIMED_OUT, State.REPLACED):
             return json_response({"transaction": transaction, "state": state})
@@ -178,11 +177,6 @@ def transaction_routes(collector: Collector, transactions: Transactions, consume
         return json_response({"transaction": transaction, "state": state})
 
     return routes
-
-
-def _owner(allowed: Permissions) -> str:
-    """Whose transactions a request may use: those that its key began."""
-    return allowed.key.name if allowed.key is not None else ""
 
 
 def _offsets(body: Any) -> tuple[str, str | None, list[TopicPartition] | None]:
