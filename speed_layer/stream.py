@@ -243,6 +243,8 @@ class Stream:
         finally:
             self._ending.set()
             query.stop()
+            # Spark keeps `take`, and with it the stream and its states, until the JVM has no use for the query.
+            self._query = self._polling = None
         if self._refused == Outcome.FENCED or (self._refused is None and found == EndReason.FENCED):
             return Ended(EndReason.FENCED, applied=self._micro_batches)
         if self._refused is not None:

@@ -337,7 +337,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One Spark session for all tests that need one."""
     from infra.spark.session import spark_session
 
-    session = spark_session(load_settings(home=tmp_path_factory.mktemp("spark") / "home"), "tidemark-tests")
+    settings = load_settings(home=tmp_path_factory.mktemp("spark") / "home", spark_driver_memory="3g")
+    session = spark_session(settings, "tidemark-tests")  # it lives through what are hundreds of sessions elsewhere
     yield session
     session.stop()
 

@@ -149,6 +149,11 @@ def spark_conf(settings: Settings, jars: JarSet) -> dict[str, str]:
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        # Spark keeps what its pages would show, with a plan for each query: by default of the last 1,000.
+        "spark.ui.retainedJobs": "50",
+        "spark.ui.retainedStages": "50",
+        "spark.ui.retainedTasks": "1000",
+        "spark.sql.ui.retainedExecutions": "20",
     }
     if is_local:
         # On one machine a shuffle of 200 partitions is 200 small tasks, and Delta's default of 50 for reading its

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -68,6 +70,23 @@ def test_readers_are_told_how_far_it_is(speed: SpeedPlace) -> None:
     with speed.keeping():
         wait_until("the next writer to catch up", keeps_up, deadline_s=60)
         speed.caught_up()
+
+
+def test_streams_that_ended_leave_nothing_in_memory(speed: SpeedPlace) -> None:
+    ended = []
+    for _ in range(2):
+        with speed.keeping() as writer:
+            speed.send(20)
+            speed.wait_until_applied()
+            ended.append(weakref.ref(writer.stream))
+        del writer
+
+    def are_gone() -> bool:
+        gc.collect()
+        speed.spark._jvm.System.gc()
+        return all(each() is None for each in ended)
+
+    wait_until("Python and the JVM to release the streams", are_gone)
 
 
 def test_old_generations_are_retired_and_swept(speed: SpeedPlace) -> None:
