@@ -48,6 +48,7 @@ from serving_layer.dashboard.files import read_files
 from serving_layer.push.live_queries import NOT_LIVE
 from tests.conftest import Stack, start_stack, stop_stack, wait_until
 from tests.serving_data import Place, Writer, end_of
+from tests.system import fuzzed_kafka
 from tests.system.fuzzed_parts import (
     Credential,
     Request,
@@ -262,6 +263,9 @@ def fill(stack: Stack) -> None:
     bodies = tuple((each, notification_body(each, is_muted=False)) for each in FIRED)
     journal.commit(Evaluation("web", FollowerPosition({}, 1.0), 1.0, changed=FIRED, transitions=Transitions(bodies)))
     journal.close()
+    with stack.client() as client:
+        topic = {"name": fuzzed_kafka.TOPIC, "partitions": fuzzed_kafka.PARTITIONS}
+        client.post("/admin/topics", json=topic).raise_for_status()
 
 
 def fill_both_sides(place: Place, speed_views: SpeedViews) -> None:
@@ -899,6 +903,17 @@ def _by_door(path: str) -> Maker:
     return make
 
 
+V2_INSTANCE = "/consumers/{g}/instances/{i}"
+REST_PROXY_V2 = [
+    ("GET", "/topics"), ("GET", "/brokers"),
+    *((method, f"/topics/{{t}}{path}") for path in ("", "/partitions/{p}") for method in ("GET", "POST")),
+    ("GET", "/topics/{t}/partitions"), ("GET", "/topics/{t}/partitions/{p}/offsets"), ("POST", "/consumers/{g}"),
+    ("DELETE", V2_INSTANCE), *((each, f"{V2_INSTANCE}/subscription") for each in ("GET", "POST", "DELETE")),
+    *((each, f"{V2_INSTANCE}/{path}") for path in ("assignments", "offsets") for each in ("GET", "POST")),
+    *(("POST", f"{V2_INSTANCE}/positions{path}") for path in ("", "/beginning", "/end")),
+    ("GET", f"{V2_INSTANCE}/records"),
+]  # fmt: skip
+
 GROUPS: dict[str, list[Maker]] = {
     "collector doors": [_by_door(path) for path in (*DOORS, *POSTHOG, *(f"/posthog/{{s}}{path}" for path in POSTHOG))],
     "collector produce": [
@@ -918,6 +933,11 @@ GROUPS: dict[str, list[Maker]] = {
     "collector rest proxy": [
         _of("GET", "/v3/clusters"), _of("GET", "/v3/clusters/{c}"), _of("POST", "/v3/clusters/{c}/topics/{t}/records"),
     ],
+    "collector rest proxy v2": [
+        *(_of(method, f"/rest-proxy{path}") for method, path in REST_PROXY_V2),
+        *[fuzzed_kafka.v2_produce(_json)] * 20, *[fuzzed_kafka.v2_consume(_json)] * 40,
+        *[fuzzed_kafka.v2_metadata(_json)] * 10,
+    ],
     "collector transactions": [
         _of("POST", "/transactions"), _of("GET", "/transactions/{x}"), _of("POST", "/transactions/{x}/produce"),
         _of("POST", "/transactions/{x}/produce/{t}"), _of("POST", "/transactions/{x}/offsets"),
@@ -927,7 +947,8 @@ GROUPS: dict[str, list[Maker]] = {
     "collector admin": [
         _of("GET", "/admin/topics/{t}"), _of("POST", "/admin/topics"), _of("PATCH", "/admin/topics/nosuch{t}"),
         _of("DELETE", "/admin/topics/nosuch{t}"), _of("GET", "/admin/groups/{g}"), _of("GET", "/topics"),
-        _of("DELETE", "/admin/groups/nosuch{g}"), _of("GET", "/admin/groups"),
+        _of("DELETE", "/admin/groups/nosuch{g}"), _of("GET", "/admin/groups"), _of("POST", "/admin/groups/{g}/rewind"),
+        *[fuzzed_kafka.rewinding(_json)] * 3,
     ],
     "collector schemas": [
         _of("GET", "/schema-registry"), _of("GET", "/schema-registry/"), _of("GET", "/schema-registry/contexts"),
@@ -951,6 +972,7 @@ GROUPS: dict[str, list[Maker]] = {
         _of("DELETE", "/schema-registry/subjects/{s}/versions/{v}"), _of("DELETE", "/schema-registry/config"),
         _of("DELETE", "/schema-registry/config/{s}"), _of("DELETE", "/schema-registry/mode"),
         _of("DELETE", "/schema-registry/mode/{s}"), _of("DELETE", "/schema-registry/{x}"),
+        *[fuzzed_kafka.registering(_json)] * 40,
     ],
     "collector description": [
         _of("GET", "/openapi.json"), _of("GET", "/metrics"), _of("GET", "/health"), _of("GET", "/healthz"),
@@ -992,12 +1014,21 @@ GROUPS: dict[str, list[Maker]] = {
         _of("GET", "/sources/{s}", PARAMETERS), _of("GET", "/metrics", PARAMETERS), _of("GET", "/health", PARAMETERS),
         _of("GET", "/ready", PARAMETERS), _of("POST", "/{x}", PARAMETERS),
     ],
+    "serving schemas": [
+        _of("GET", "/schemas", ("version", "compared")), _of("GET", "/schemas/{s}", ("version", "compared")),
+        fuzzed_kafka.schema_pages(_json), fuzzed_kafka.schema_pages(_json),
+    ],
 }  # fmt: skip
 PAGING: dict[str, Callable[[list[dict[str, Any]]], Maker]] = {
     "serving query": lambda pages: _asking("query", _page_of(pages)),
     "serving several": lambda pages: _posting(_page_of(pages)),
 }
 """Of these groups one request more is made: for a page after one that was given."""
+KNOWING: dict[str, Callable[[Stack], Maker]] = {
+    "collector rest proxy": lambda stack: fuzzed_kafka.v3_produce(stack, _json),
+    "collector transactions": lambda stack: fuzzed_kafka.OpenTransactions(stack, _json),
+}
+"""Of these groups half of the requests name what only the stack knows: its cluster, transactions that are open."""
 LIVE_ROWS = {"from", "to", "tz", "by", "order", "limit", "having", "window", "compare", "fill", "explain", "answers"}
 ONE_ROWS = {*LIVE_ROWS, "cursor", "format", "min_cut", "max_staleness"}
 WITH_ROWS = {
@@ -1171,6 +1202,7 @@ def test_fuzzed_requests_are_answered_or_refused(
     chance, server = random.Random(f"{group}{SEED}"), group.partition(" ")[0]  # noqa: S311  repeatable, not secret
     netloc, admin = urlsplit(address(attacked, server)).netloc, basic("admin", "admin", attacked.secret)
     makers = [*GROUPS[group], *([PAGING[group](pages)] if group in PAGING else [])]
+    makers += [KNOWING[group](attacked)] * len(makers) if group in KNOWING else []
 
     def ask(seed: float) -> tuple[Credential, Heard]:
         dice = random.Random(seed)  # noqa: S311  likewise
