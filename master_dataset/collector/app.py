@@ -42,6 +42,7 @@ from master_dataset.collector.free_disk import FreeDisk
 from master_dataset.collector.kafka_rest.admin import admin_routes
 from master_dataset.collector.kafka_rest.consume import consuming_routes
 from master_dataset.collector.kafka_rest.consumers import Consumers
+from master_dataset.collector.kafka_rest.embedded_schemas import EmbeddedSchemas
 from master_dataset.collector.kafka_rest.fetch import reading_routes
 from master_dataset.collector.kafka_rest.produce import produce_routes
 from master_dataset.collector.kafka_rest.transaction_routes import transaction_routes
@@ -104,6 +105,7 @@ def create_app(settings: Settings, declarations: Declarations) -> FastAPI:
         settings.collector_max_consumers_per_key,
     )
     schemas = _registry(settings, config, admin) if settings.registry_enabled else None
+    embedded = EmbeddedSchemas(collector, schemas)
     transactions = Transactions(
         config,
         settings.collector_max_transactions,
@@ -157,7 +159,7 @@ def create_app(settings: Settings, declarations: Declarations) -> FastAPI:
     install_problems(app)
     for routes in (
         produce_routes(collector),
-        v3_routes(collector),
+        v3_routes(collector, embedded),
         event_routes(collector),
         cloudevents_routes(collector),
         otlp_log_routes(collector),  # before Segment's /v1/{call}
@@ -167,7 +169,7 @@ def create_app(settings: Settings, declarations: Declarations) -> FastAPI:
         reading_routes(collector),
         consuming_routes(collector, consumers),
         transaction_routes(collector, transactions, consumers),
-        *v2_routes(collector, consumers, schemas),
+        *v2_routes(collector, consumers, embedded),
         dead_routes(collector),
         admin_routes(collector),
     ):

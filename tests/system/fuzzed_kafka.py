@@ -242,6 +242,7 @@ def _v3_data(chance: random.Random) -> dict[str, Any]:
         {"type": type, "schema": chance.choice(texts)},
         {"schema_id": chance.randrange(1, 12)},
         {"schema_version": chance.choice([1, 2, "latest"])},
+        {},
         {"type": type, "schema": chance.choice(texts), "subject": "any-value"},
     ]
     strategy = {"subject_name_strategy": chance.choice(["TOPIC_NAME", "RECORD_NAME", "TOPIC_RECORD_NAME"])}

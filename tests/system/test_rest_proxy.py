@@ -13,8 +13,17 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer
+from confluent_kafka.schema_registry.json_schema import JSONDeserializer
+from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+from google.protobuf import message_factory
 
+from infra.rest.access_keys import add_key
 from tests.conftest import Stack
+from tests.system.test_rest_proxy_v2 import ORDER, stored_bytes
+from views.formats.protobuf_schema import compiled, pool_of
 
 pytestmark = pytest.mark.usefixtures("collector_alone")
 
@@ -88,9 +97,9 @@ def test_records_after_one_another_are_answered_in_order(client: httpx.Client, c
     ]
     content = "".join(map(json.dumps, bodies))
     found = lines(client.post(f"/v3/clusters/{cluster}/topics/{topic}/records", content=content))
-    assert [line["error_code"] for line in found] == [200, 404, 422, 422, 422, 422, 413, 200]
+    assert [line["error_code"] for line in found] == [200, 404, 400, 400, 400, 400, 413, 200]
     assert [line["offset"] for line in found if line["error_code"] == 200] == [0, 1]
-    assert [line["message"][:12] for line in found[2:5]] == ["value: recor", "value.data: ", "valu: a reco"]
+    assert [line["message"][:12] for line in found[2:5]] == ["value.type: ", "value.data: ", "valu: a reco"]
     assert [(each["key"], each["value"]) for each in stored(client, topic)] == [(None, "first"), ("tombstone", None)]
 
 
@@ -158,3 +167,210 @@ def test_messages_without_a_key_get_that_of_the_request(client: httpx.Client, to
     messages = [{"value": "a", "partition": 0}, {"value": "b", "key": "own", "partition": 0}]
     assert client.post(f"/produce/{topic}?key=k", json=messages).status_code == 200
     assert [each["key"] for each in stored(client, topic)] == ["k", "own"]
+
+
+# ---- records with a schema ----------------------------------------------------
+
+USER = {"type": "object", "title": "shop.User", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+LINE = """syntax = "proto3"; package shop;
+message Line { string sku = 1; repeated int32 sizes = 2; Place place = 3; message Place { double x = 1; } }"""
+TEXTS = {"AVRO": json.dumps(ORDER), "JSONSCHEMA": json.dumps(USER), "PROTOBUF": LINE}
+NAMES = {"AVRO": "shop.Order", "JSONSCHEMA": "shop.User", "PROTOBUF": "shop.Line"}
+DATA = {
+    "AVRO": {"id": 1, "note": {"string": "a"}, "day": 20_000},
+    "JSONSCHEMA": {"name": "u"},
+    "PROTOBUF": {"sku": "s", "sizes": [1, 2], "place": {"x": 0.5}},
+}
+TYPES = {"AVRO": "AVRO", "JSONSCHEMA": "JSON", "PROTOBUF": "PROTOBUF"}
+"""Of the registry."""
+
+
+@pytest.fixture(scope="module")
+def registry(stack: Stack) -> Iterator[SchemaRegistryClient]:
+    url, login = f"{stack.collector}/schema-registry", f"admin:{stack.secret}"
+    with SchemaRegistryClient({"url": url, "basic.auth.user.info": login}) as made:
+        yield made
+
+
+def produce(client: httpx.Client, cluster: str, topic: str, *records: dict[str, Any]) -> list[Any]:
+    content = "\n".join(json.dumps({"partition_id": 0, **record}) for record in records)
+    return lines(client.post(f"/v3/clusters/{cluster}/topics/{topic}/records", content=content))
+
+
+def deserialized(registry: SchemaRegistryClient, type: str, topic: str, data: bytes | None) -> Any:
+    """What the stock deserializer makes of a value."""
+    where = SerializationContext(topic, MessageField.VALUE)
+    if type == "AVRO":
+        return AvroDeserializer(registry)(data, where)
+    if type == "JSONSCHEMA":
+        return JSONDeserializer(None, schema_registry_client=registry)(data, where)
+    message = message_factory.GetMessageClass(pool_of(compiled(LINE)).FindMessageTypeByName("shop.Line"))
+    return ProtobufDeserializer(message, {"use.deprecated.format": False}, registry)(data, where)
+
+
+def is_expected(type: str, found: Any) -> bool:
+    if type == "AVRO":
+        return (found["id"], found["note"], str(found["day"])) == (1, "a", "2024-10-04")
+    if type == "JSONSCHEMA":
+        return bool(found == DATA[type])
+    return (found.sku, list(found.sizes), found.place.x) == ("s", [1, 2], 0.5)
+
+
+@pytest.mark.parametrize("type", TEXTS)
+def test_records_with_a_schema_are_read_by_the_stock_deserializers(
+    stack: Stack, client: httpx.Client, registry: SchemaRegistryClient, cluster: str, topic: str, type: str
+) -> None:
+    """Each way to say which schema it is: its text, its id, a version, and nothing, which is the latest."""
+    data, subject = DATA[type], f"{topic}-value"
+    (first,) = produce(client, cluster, topic, {"value": {"type": type, "schema": TEXTS[type], "data": data}})
+    known = registry.get_latest_version(subject)
+    assert first["value"] == {
+        "type": type, "subject": subject, "schema_id": known.schema_id, "schema_version": 1,
+        "size": first["value"]["size"],
+    }  # fmt: skip
+    others = produce(
+        client,
+        cluster,
+        topic,
+        *(
+            {"value": {**choice, "data": data}}
+            for choice in (
+                {"schema_id": known.schema_id},
+                {"schema_version": 1},
+                {},
+                {"type": type, "schema": TEXTS[type], "subject": None, "schema_id": None},
+                {"subject": subject},
+                {"subject": subject, "schema_version": 1},
+                {"subject_name_strategy": "TOPIC_NAME", "schema_id": known.schema_id},
+            )
+        ),
+    )
+    assert [each["error_code"] for each in others] == [200] * 7, others
+    assert all(each["value"] == first["value"] for each in others)
+    found = stored_bytes(stack, topic, 8)
+    assert len({value for _, value in found}) == 1
+    assert len(found[0][1] or b"") == first["value"]["size"]
+    assert is_expected(type, deserialized(registry, type, topic, found[0][1]))
+
+
+@pytest.mark.parametrize("type", TEXTS)
+def test_the_subject_of_a_schema_is_chosen_by_name_or_by_strategy(
+    stack: Stack, client: httpx.Client, registry: SchemaRegistryClient, cluster: str, topic: str, type: str
+) -> None:
+    text, data, own = TEXTS[type], DATA[type], f"own-{topic}"
+    subjects = {
+        "TOPIC_NAME": f"{topic}-key",
+        "RECORD_NAME": NAMES[type],
+        "TOPIC_RECORD_NAME": f"{topic}-{NAMES[type]}",
+    }
+    found = produce(
+        client,
+        cluster,
+        topic,
+        *({"key": {"type": type, "schema": text, "subject_name_strategy": each, "data": data}} for each in subjects),
+        {"key": {"type": type, "schema": text, "subject": own, "data": data}},
+    )
+    assert [each["error_code"] for each in found] == [200] * 4, found
+    assert [each["key"]["subject"] for each in found] == [*subjects.values(), own]
+    for each in found:
+        assert registry.get_latest_version(each["key"]["subject"]).schema_id == each["key"]["schema_id"]
+    ids = {"schema_id": found[0]["key"]["schema_id"], "data": data}
+    by_id = produce(
+        client, cluster, topic, *({"key": {**ids, "subject_name_strategy": each}} for each in subjects),
+        {"key": {**ids, "subject": own}}, {"key": {**ids, "subject": f"none-{topic}"}},
+    )  # fmt: skip
+    assert [each["error_code"] for each in by_id] == [200] * 4 + [42207]
+    assert [each["key"]["subject"] for each in by_id[:4]] == [*subjects.values(), own]
+
+
+def test_a_later_version_is_the_latest_and_earlier_ones_can_be_named(
+    stack: Stack, client: httpx.Client, registry: SchemaRegistryClient, cluster: str, topic: str
+) -> None:
+    later = {**ORDER, "fields": [*ORDER["fields"], {"name": "more", "type": "string", "default": "-"}]}
+    for schema in (ORDER, later):
+        registry.register_schema(f"{topic}-value", Schema(json.dumps(schema), "AVRO"))
+    found = produce(
+        client, cluster, topic,
+        {"value": {"schema_version": 1, "data": DATA["AVRO"]}},
+        {"value": {"data": {**DATA["AVRO"], "more": "x"}}},
+        {"value": {"schema_version": 2, "data": {**DATA["AVRO"], "more": "y"}}},
+    )  # fmt: skip
+    assert [each["value"]["schema_version"] for each in found] == [1, 2, 2]
+    values = [deserialized(registry, "AVRO", topic, value) for _, value in stored_bytes(stack, topic, 3)]
+    assert [each.get("more") for each in values] == [None, "x", "y"]
+
+
+def test_null_is_a_tombstone_whatever_its_schema(
+    stack: Stack, client: httpx.Client, registry: SchemaRegistryClient, cluster: str, topic: str
+) -> None:
+    """Data may be null, or left out."""
+    registry.register_schema(f"{topic}-value", Schema('"string"', "AVRO"))
+    key = {"type": "STRING", "data": "k"}
+    found = produce(
+        client, cluster, topic,
+        {"key": key, "value": {"schema_version": 1, "data": None}}, {"key": key, "value": {"schema_version": 1}},
+        {"key": key, "value": {"type": "JSONSCHEMA", "schema": "true", "subject": f"true-{topic}", "data": None}},
+        {"key": key, "value": {"type": "STRING", "data": None}}, {"key": key, "value": None},
+    )  # fmt: skip
+    assert [each["error_code"] for each in found] == [200] * 5
+    assert [each.get("value", {}).get("size") for each in found] == [0, 0, 0, 0, None]
+    assert [each["key"]["size"] for each in found] == [1] * 5
+    assert stored_bytes(stack, topic, 5) == [(b"k", None)] * 5
+
+
+def test_what_is_wrong_with_a_schema_or_its_data_is_said_of_each_record(
+    client: httpx.Client, registry: SchemaRegistryClient, cluster: str, topic: str
+) -> None:
+    """400: the record, 42205: the schema, 42207: the registry does not have it, or does not take it."""
+    id = registry.register_schema(f"{topic}-value", Schema(json.dumps(ORDER), "AVRO"))
+    raw, data = {"type": "AVRO", "schema": json.dumps(ORDER)}, DATA["AVRO"]
+    cases: list[tuple[int, dict[str, Any], str]] = [
+        (400, {"type": "AVRO", "data": data}, "value.type: "),
+        (400, {"type": "AVRO", "schema_id": id}, "value.type: "),
+        (400, {"type": "AVRO", "schema_version": 1}, "value.type: "),
+        (400, {"schema": '"int"'}, "value.type: "),
+        (400, {**raw, "schema_id": id}, "value.schema_id: "),
+        (400, {**raw, "schema_version": 1}, "value.schema_version: "),
+        (400, {"schema_id": id, "schema_version": 1}, "value.schema_version: "),
+        (400, {**raw, "subject": "x", "subject_name_strategy": "TOPIC_NAME"}, "value.subject_name_strategy: "),
+        (400, {**raw, "subject_name_strategy": "topic_name"}, "value.subject_name_strategy: "),
+        (400, {"schema_version": 1, "subject_name_strategy": "RECORD_NAME"}, "value.subject_name_strategy: "),
+        (400, {"subject_name_strategy": "TOPIC_RECORD_NAME"}, "value.subject_name_strategy: "),
+        (400, {"type": "JSON", "subject": "x"}, "value.subject: "),
+        (400, {"type": "STRING", "schema_id": id}, "value.schema_id: "),
+        (400, {"type": "XML", "data": 1}, "value.type: "),
+        (400, {"type": ["AVRO"], "data": 1}, "value.type: "),
+        (400, {"schema_id": True}, "value.schema_id: "),
+        (400, {"schema_version": "latest"}, "value.schema_version: "),
+        (400, {**raw, "subject": ""}, "value.subject: "),
+        (400, {**raw, "schema": 5}, "value.schema: "),
+        (400, {**raw, "data": {"id": "x"}}, "value.data: "),
+        (400, {"data": {**data, "note": "bare"}}, "value.data: "),
+        (400, {"type": "JSONSCHEMA", "schema": '{"type": "integer"}', "subject": f"a-{topic}", "data": "x"}, "value.d"),
+        (400, {"type": "PROTOBUF", "schema": LINE, "subject": f"b-{topic}", "data": {"sku": 1}}, "value.data: "),
+        (42205, {"type": "AVRO", "schema": "{", "data": 1}, ""),
+        (42205, {"type": "PROTOBUF", "schema": "message", "subject": f"c-{topic}", "data": 1}, ""),
+        (42205, {"type": "PROTOBUF", "schema": "x", "subject_name_strategy": "RECORD_NAME", "data": 1}, ""),
+        (42205, {"type": "AVRO", "schema": '"int"', "subject_name_strategy": "RECORD_NAME", "data": 1}, ""),
+        (42205, {"type": "AVRO", "schema": "[" * 50_000, "subject_name_strategy": "RECORD_NAME", "data": 1}, ""),
+        (42205, {"type": "JSONSCHEMA", "schema": "[" * 50_000, "subject": f"d-{topic}", "data": 1}, ""),
+        (42207, {"schema_id": 2_000_000_000}, ""),
+        (42207, {"schema_version": 9}, ""),
+        (42207, {"subject": f"none-{topic}"}, ""),
+        (42207, {"type": "AVRO", "schema": '"int"', "data": 1}, ""),  # BACKWARD does not allow it
+    ]  # fmt: skip
+    found = produce(client, cluster, topic, *({"value": value} for _, value, _ in cases))
+    assert [each["error_code"] for each in found] == [code for code, _, _ in cases], found
+    assert [each["message"] for each, (_, _, begin) in zip(found, cases, strict=True)
+            if not each["message"].startswith(begin)] == []  # fmt: skip
+    (end,) = client.post("/offsets/latest", json=[{"topic": topic, "partition": 0}]).json()
+    assert end["offset"] == 0, "nothing of it is stored"
+
+
+def test_a_new_schema_needs_the_scope_for_it(stack: Stack, client: httpx.Client, cluster: str, topic: str) -> None:
+    secret = add_key(stack.settings.home, f"v3-{uuid.uuid4().hex[:8]}", ["produce"])
+    record = {"value": {"type": "AVRO", "schema": '"int"', "data": 1}}
+    with httpx.Client(base_url=stack.collector, headers={"Authorization": f"Bearer {secret}"}, timeout=60) as producing:
+        assert [each["error_code"] for each in produce(producing, cluster, topic, record)] == [403]
+        assert [each["error_code"] for each in produce(client, cluster, topic, record)] == [200]
+        assert [each["error_code"] for each in produce(producing, cluster, topic, record)] == [200], "it is there now"

@@ -48,7 +48,7 @@ from serving_layer.dashboard.files import read_files
 from serving_layer.push.live_queries import NOT_LIVE
 from tests.conftest import Stack, start_stack, stop_stack, wait_until
 from tests.serving_data import Place, Writer, end_of
-from tests.system import fuzzed_kafka
+from tests.system import fuzzed_doors, fuzzed_kafka
 from tests.system.fuzzed_parts import (
     Credential,
     Request,
@@ -234,6 +234,7 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     running = start_stack(
         tmp_path_factory.mktemp("security") / "home", serving_enabled=True, serving_max_wait_s=0.2,
         collector_max_consumers=20, serving_redis_timeout_s=10,  # a busy machine is no reason to be degraded
+        examples=",".join(("web", *fuzzed_doors.SOURCES)),
     )  # fmt: skip
     try:
         fill(running)
@@ -915,7 +916,13 @@ REST_PROXY_V2 = [
 ]  # fmt: skip
 
 GROUPS: dict[str, list[Maker]] = {
-    "collector doors": [_by_door(path) for path in (*DOORS, *POSTHOG, *(f"/posthog/{{s}}{path}" for path in POSTHOG))],
+    "collector doors": [_by_door(path) for path in (*DOORS, *POSTHOG, *(f"/posthog/{{s}}{path}" for path in POSTHOG))]
+    + [
+        each(_json)
+        for each in (
+            fuzzed_doors.cloudevents, fuzzed_doors.segment, fuzzed_doors.posthog, fuzzed_doors.otlp, fuzzed_doors.w3c,
+        )
+    ] * 12,
     "collector produce": [
         _of("POST", "/produce"), _of("GET", "/produce"), _of("POST", "/produce/{t}"), _of("GET", "/produce/{t}"),
         _of("GET", "/produce/{t}/{v}"), _forging,

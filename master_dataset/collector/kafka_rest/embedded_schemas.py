@@ -103,10 +103,10 @@ class EmbeddedSchemas:
             uses = [each for each in state.uses_of(choice.id) if allowed.allows_subject(each.subject)]
             if not uses:
                 raise schema_not_found(str(choice.id))
-            return next((each for each in uses if each.subject == f"{choice.topic}-{choice.part}"), uses[0])
+            return await self._use(choice, uses)
         if choice.text is not None:
             return await self._registered(request, allowed, choice)
-        subject = choice.subject if choice.subject is not None else self._subject(choice, "")
+        subject = await self._subject(choice)
         self._check_subject(allowed, subject)
         number = choice.version
         if number is not None and number != "latest" and (type(number) is not int or not 0 < number <= MAX_INT32):
@@ -118,7 +118,7 @@ class EmbeddedSchemas:
             raise invalid_schema(f"A schema is a text; found {shown(choice.text)}.")
         schema = Schema(choice.text, choice.type or "AVRO")
         check_references(allowed, schema.references)
-        subject = choice.subject if choice.subject is not None else self._subject(choice, choice.text)
+        subject = await self._subject(choice, schema)
         self._check_subject(allowed, subject)
         known = await self.registry.find(subject, schema, normalize=False, deleted=False)
         if known is not None:
@@ -131,24 +131,41 @@ class EmbeddedSchemas:
             raise invalid_schema(f"A subject is a text; found {shown(subject)}.")
         allowed.check_subject(check_subject_name(subject))
 
-    def _subject(self, choice: SchemaChoice, text: str) -> str:
+    async def _use(self, choice: SchemaChoice, uses: list[SchemaVersion]) -> SchemaVersion:
+        """The use of an id by the subject that a request names, or else by the subject of the topic if it is there."""
+        is_named = choice.subject is not None or choice.strategy is not None
+        subject = await self._subject(choice, uses[0].schema) if is_named else f"{choice.topic}-{choice.part}"
+        found = next((each for each in uses if each.subject == subject), None)
+        if found is None and is_named:
+            raise RegistryError(40401, f"The subject {shown(subject)} has no schema with the id {choice.id}.")
+        return found or uses[0]
+
+    async def _subject(self, choice: SchemaChoice, schema: Schema | None = None) -> Any:
+        """The subject that a request names, itself or by a strategy. A name of a record is that of the schema."""
+        if choice.subject is not None:
+            return choice.subject
         strategy = TOPIC_NAME if choice.strategy is None else choice.strategy
         if strategy not in STRATEGIES:
             raise invalid_schema(f"subject_name_strategy is {shown(strategy)}; there are {', '.join(STRATEGIES)}.")
         if strategy == TOPIC_NAME:
             return f"{choice.topic}-{choice.part}"
+        if schema is None:
+            raise invalid_schema(f"{strategy} needs a schema or an id, which name a record.")
         try:
-            name = record_name(choice.type or "AVRO", text)
+            name = await asyncio.to_thread(record_name, schema.type, schema.text, self._texts(schema))
         except (ValueError, DeclarationError) as error:
             raise invalid_schema(f"{strategy} needs a schema with a name: {error}") from None
         return name if strategy == RECORD_NAME else f"{choice.topic}-{name}"
 
+    def _texts(self, schema: Schema) -> tuple[tuple[str, str], ...]:
+        """The names and texts of what a schema refers to."""
+        return tuple((each.name, each.text) for each in resolve(self.registry.state, schema))
+
     async def _codec(self, schema_id: int, schema: Schema) -> Codec:
         known = self._codecs.get(schema_id)
         if known is None or known[0] != schema:
-            references = tuple((each.name, each.text) for each in resolve(self.registry.state, schema))
             try:
-                known = schema, await asyncio.to_thread(codec_of, schema.type, schema.text, references)
+                known = schema, await asyncio.to_thread(codec_of, schema.type, schema.text, self._texts(schema))
             except (ValueError, DeclarationError) as error:
                 raise invalid_schema(f"Schema {schema_id} cannot be used: {error}") from None
             self._codecs[schema_id] = known

@@ -49,13 +49,13 @@ def codec_of(type: str, text: str, references: References) -> Codec:
     return ProtobufCodec(text, references)
 
 
-def record_name(type: str, text: str) -> str:
+def record_name(type: str, text: str, references: References) -> str:
     """The name of the record that a schema describes, for subjects that are called so."""
     if type == PROTOBUF:
-        return str(ProtobufCodec(text, ()).messages[FIRST_MESSAGE].full_name)
+        return str(ProtobufCodec(text, references).messages[FIRST_MESSAGE].full_name)
     try:
         content = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"it is not JSON: {error}") from None
     name = content.get("name" if type == AVRO else "title") if isinstance(content, dict) else None
     if not isinstance(name, str) or not name:

@@ -11,12 +11,10 @@ from master_dataset.collector.kafka_rest.v2_consume import consumer_routes
 from master_dataset.collector.kafka_rest.v2_instances import instance_routes
 from master_dataset.collector.kafka_rest.v2_metadata import metadata_routes
 from master_dataset.collector.kafka_rest.v2_produce import produce_routes
-from master_dataset.registry.registry import Registry
 
 
-def v2_routes(collector: Collector, consumers: Consumers, registry: Registry | None) -> list[APIRouter]:
+def v2_routes(collector: Collector, consumers: Consumers, schemas: EmbeddedSchemas) -> list[APIRouter]:
     """`/rest-proxy/...`."""
-    schemas = EmbeddedSchemas(collector, registry)
     return [
         metadata_routes(collector),
         produce_routes(collector, schemas),

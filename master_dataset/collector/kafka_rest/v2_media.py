@@ -83,13 +83,19 @@ def media_type_of(format: str) -> str:
     return f"application/vnd.kafka.{format}.v2+json"
 
 
+EMBEDDED = {media_type_of(format): format for format in FORMATS}
+
+
 def check_media(request: Request) -> None:
-    """Raise 406 for a client that takes nothing of what is answered here, 415 for a body of another type."""
+    """Raise 406 for a client that takes nothing of what is answered here, 415 for a body of another type.
+
+    Clients also send the types of records here, as Confluent's quick start does.
+    """
     if not _accepted(request) & (PLAIN | ANYTHING):
         raise _not_acceptable(MEDIA_TYPE)
     given = _content_type(request)
     has_body = request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers
-    if has_body and given not in PLAIN:
+    if has_body and given not in {*PLAIN, *EMBEDDED}:
         raise _unsupported(given, MEDIA_TYPE)
 
 
@@ -98,7 +104,7 @@ def format_of_body(request: Request) -> str:
     if not _accepted(request) & (PLAIN | ANYTHING):
         raise _not_acceptable(MEDIA_TYPE)
     given = _content_type(request)
-    formats = {media_type_of(format): format for format in FORMATS} | dict.fromkeys(PLAIN, "binary")
+    formats = EMBEDDED | dict.fromkeys(PLAIN, "binary")
     if given not in formats:
         raise _unsupported(given, ", ".join(map(media_type_of, FORMATS)))
     return formats[given]

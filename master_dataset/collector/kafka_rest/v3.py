@@ -20,14 +20,25 @@ from infra.rest.responses import json_response
 from master_dataset.collector.bodies import check_record_size, parse_within
 from master_dataset.collector.context import Collector
 from master_dataset.collector.kafka_rest.concatenated_json import JsonObjects
+from master_dataset.collector.kafka_rest.embedded_schemas import STRATEGIES, EmbeddedSchemas
 from master_dataset.collector.kafka_rest.produce import check_topics
-from master_dataset.collector.kafka_rest.v3_records import V3Record, error_line, read_v3_record, stored_line
+from master_dataset.collector.kafka_rest.v3_data import SCHEMA_TYPES, TYPES, V3Encoder
+from master_dataset.collector.kafka_rest.v3_records import (
+    V3Record,
+    error_line,
+    read_v3_record,
+    stored_line,
+    v3_record,
+)
 from master_dataset.collector.limits import BYTES_PER_RECORD
 from master_dataset.collector.parameters import path_parts
 from master_dataset.kafka.record import ANY_PARTITION
+from master_dataset.registry.errors import RegistryError
 
 MAX_JSON_BYTES_PER_BYTE = 2
 """A record may take twice its size as JSON: base64 takes four thirds."""
+INVALID_SCHEMA, REGISTRY_REFUSED = 42205, 42207
+"""Confluent's `error_code` of a record whose schema is none, and of one that the registry does not have or take."""
 Handle = Callable[[Request], Coroutine[Any, Any, Response]]
 
 log = structlog.get_logger()
@@ -75,7 +86,7 @@ class Cluster:
             raise Problem(404, "unknown-cluster", f"There is no cluster {given[:100]!r}. This one is {known!r}.")
 
 
-def v3_routes(collector: Collector) -> APIRouter:
+def v3_routes(collector: Collector, schemas: EmbeddedSchemas) -> APIRouter:
     """`/v3/clusters` and `/v3/clusters/{cluster_id}/topics/{topic}/records`."""
     routes = APIRouter(prefix="/v3", tags=["REST Proxy v3"], route_class=ConfluentRoute)
     cluster = Cluster(collector)
@@ -99,7 +110,8 @@ def v3_routes(collector: Collector) -> APIRouter:
 
         The status is 200 once the first record is read. Each line of the reply has an `error_code`: 200 and the
         location, or what is wrong with that record and a `message`. With 503 it may be stored or not. Types are BINARY
-        (base64), JSON and STRING. After what is not JSON the stream ends.
+        (base64), JSON, STRING, and with a `schema` AVRO, JSONSCHEMA and PROTOBUF; without a type, data has the schema
+        of `schema_id`, of `schema_version`, or the latest of its subject. After what is not JSON the stream ends.
         """
         allowed = collector.allow(request, "produce")
         given, _topics, topic, _records = path_parts(request, b"/v3/clusters/", 4)
@@ -108,7 +120,7 @@ def v3_routes(collector: Collector) -> APIRouter:
             raise Problem(415, "unsupported-encoding", "Send the records without a Content-Encoding.")
         await cluster.check(given)
         await collector.topics.partitions(topic)
-        return _Streamed(_replies(collector, request, given, topic), media_type="application/json")
+        return _Streamed(_replies(collector, schemas, request, given, topic), media_type="application/json")
 
     return routes
 
@@ -123,14 +135,18 @@ class _Streamed(StreamingResponse):
         await self.stream_response(send)
 
 
-async def _replies(collector: Collector, request: Request, cluster: str, topic: str) -> AsyncIterator[bytes]:
+async def _replies(
+    collector: Collector, schemas: EmbeddedSchemas, request: Request, cluster: str, topic: str
+) -> AsyncIterator[bytes]:
     """The lines of the reply, as records arrive. What can no longer be answered by a status is the last line."""
     objects = JsonObjects()
     count = 0
     begun = collector.budget.charge()  # what came of a record that is not complete
     try:
         async for chunk in _chunks(collector, request):
-            check_topics(collector.allow(request, "produce", needs_room=False), [topic])  # the key may be gone by now
+            allowed = collector.allow(request, "produce", needs_room=False)  # the key may be gone by now
+            check_topics(allowed, [topic])
+            encoder = V3Encoder(collector, schemas, request, allowed)
             with collector.budget.charge() as charge:
                 charge.add(len(chunk))
                 found = objects.feed(chunk)
@@ -138,7 +154,7 @@ async def _replies(collector: Collector, request: Request, cluster: str, topic: 
                 if objects.held > MAX_JSON_BYTES_PER_BYTE * collector.limits.event:
                     check_record_size("The record", objects.held, collector.limits)
                 count += len(found)
-                lines = await _store(collector, cluster, topic, found)
+                lines = await _store(collector, encoder, cluster, topic, found)
                 begun.end()
                 begun = collector.budget.charge()
                 begun.add(objects.held)
@@ -185,19 +201,18 @@ async def _chunks(collector: Collector, request: Request) -> AsyncIterator[bytes
         yield chunk
 
 
-async def _store(collector: Collector, cluster: str, topic: str, objects: list[bytes]) -> list[dict[str, Any]]:
+async def _store(
+    collector: Collector, encoder: V3Encoder, cluster: str, topic: str, objects: list[bytes]
+) -> list[dict[str, Any]]:
     """Send what can be sent, and say of each what became of it, in order."""
     lines: list[dict[str, Any]] = []
     accepted: list[V3Record] = []
     indexes: list[int] = []
     for index, text in enumerate(objects):
         try:
-            given = read_v3_record(parse_within(text, collector.limits.of_body), topic)
-            check_record_size("The record", given.record.size, collector.limits)
-            if given.record.partition != ANY_PARTITION:
-                await collector.topics.check_partition(topic, given.record.partition)
-        except Problem as problem:
-            lines.append(error_line(problem.status, _reason(problem)))
+            given = await _read(collector, encoder, topic, text)
+        except (Problem, RegistryError) as error:
+            lines.append(_refused(error))
             continue
         accepted.append(given)
         indexes.append(index)
@@ -209,6 +224,25 @@ async def _store(collector: Collector, cluster: str, topic: str, objects: list[b
         for index, sent, outcome in zip(indexes, accepted, outcomes, strict=True):
             lines[index] = stored_line(cluster, sent, outcome)
     return lines
+
+
+async def _read(collector: Collector, encoder: V3Encoder, topic: str, text: bytes) -> V3Record:
+    given = read_v3_record(parse_within(text, collector.limits.of_body), topic)
+    if given.partition != ANY_PARTITION:
+        await collector.topics.check_partition(topic, given.partition)
+    key, value = await encoder.encode(given.key, "key", text), await encoder.encode(given.value, "value", text)
+    found = v3_record(given, key, value)
+    check_record_size("The record", found.record.size, collector.limits)
+    return found
+
+
+def _refused(error: Problem | RegistryError) -> dict[str, Any]:
+    """The line about a record that is not stored; others of the request are. 400 says that it is wrong."""
+    if isinstance(error, RegistryError):
+        code = REGISTRY_REFUSED if error.status in (404, 409) else INVALID_SCHEMA
+        return error_line(code, f"{error} The record was not stored.")
+    code = INVALID_SCHEMA if error.kind == "invalid-schema" else error.status
+    return error_line(400 if code == 422 else code, _reason(error))
 
 
 def _reason(problem: Problem) -> str:
@@ -226,8 +260,13 @@ def _described(cluster: str) -> dict[str, Any]:
 DATA = {
     "type": "object",
     "properties": {
-        "type": {"type": "string", "enum": ["BINARY", "JSON", "STRING"]},
+        "type": {"type": "string", "enum": [*TYPES, *SCHEMA_TYPES]},
         "data": {"description": "BINARY: base64."},
+        "schema": {"type": "string"},
+        "schema_id": {"type": "integer", "minimum": 1},
+        "schema_version": {"type": "integer", "minimum": 1},
+        "subject": {"type": "string"},
+        "subject_name_strategy": {"type": "string", "enum": [*STRATEGIES]},
     },
 }
 BODY = {
