@@ -14,7 +14,7 @@ from hand_off.batch_folder import BatchFolder
 from hand_off.log_follower import LogFollower
 from hand_off.publish_log import Entry
 from hand_off.speed_floor import first_run
-from hand_off.speed_views import Outcome, SpeedViews
+from hand_off.speed_views import Generation, Outcome, SpeedViews
 from infra.failpoints import reach
 from master_dataset.cut import Cut, is_below
 
@@ -77,20 +77,34 @@ def publish(speed_views: SpeedViews, folder: BatchFolder, opening: Opening, entr
         return _overtake(speed_views, folder, entry)
     if opening.mode == "takeover":
         catalog = list(entry.catalog.values())
-        again = reads_otherwise(speed_views, folder, catalog)
-        return speed_views.runs.takeover(opening.token, entry.run, entry.cut, catalog, read_again=again)
+        seen_by = _seen_by(speed_views, folder, catalog)
+        return speed_views.runs.takeover(opening.token, entry.run, entry.cut, catalog, seen_by=seen_by)
     return speed_views.runs.publish(entry.run, entry.cut)
 
 
 def _overtake(speed_views: SpeedViews, folder: BatchFolder, entry: Entry) -> Outcome:
     catalog = list(entry.catalog.values())
-    again = reads_otherwise(speed_views, folder, catalog)
-    return speed_views.runs.overtake(entry.run, entry.cut, catalog, read_again=again)
+    seen_by = _seen_by(speed_views, folder, catalog)
+    return speed_views.runs.overtake(entry.run, entry.cut, catalog, seen_by=seen_by)
+
+
+def _seen_by(speed_views: SpeedViews, folder: BatchFolder, catalog: Iterable[str]) -> str:
+    """The newest generation, if its seen ids are right for these views too; empty: they are not, or there is none.
+
+    Redis may lose what it has between this look and the script, which therefore compares: a writer may begin again
+    from the run before, by another version of the source.
+    """
+    kept = speed_views.reader.snapshot().generations
+    return kept[-1].gid if kept and not _are_of_several_versions(kept, folder, catalog) else ""
 
 
 def reads_otherwise(speed_views: SpeedViews, folder: BatchFolder, catalog: Iterable[str]) -> bool:
     """Whether these views are of another version of the source than some that the speed views compute now."""
-    kept = {view for generation in speed_views.reader.snapshot().generations for view in generation.views}
+    return _are_of_several_versions(speed_views.reader.snapshot().generations, folder, catalog)
+
+
+def _are_of_several_versions(generations: Iterable[Generation], folder: BatchFolder, catalog: Iterable[str]) -> bool:
+    kept = {view for generation in generations for view in generation.views}
     versions = {definitions.version_of(folder, each) for each in {*catalog, *kept}}
     return len(versions - {None}) > 1
 

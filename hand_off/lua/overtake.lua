@@ -1,7 +1,8 @@
--- overtake(run, cut, generation, is another reading): after the durable append of a run at the master's end. Moves the speed layer to the run's
+-- overtake(run, cut, generation, seen by): after the durable append of a run at the master's end. Moves the speed layer to the run's
 -- cut while its writer lives: the epoch stays, and what the writer has in flight is refused. Anybody may repeat it for the
--- last entry of the publish log, whose run has no generation. Where its views read records otherwise than those before it, other
--- ones have ids that count: all seen ids are loaded again.
+-- last entry of the publish log, whose run has no generation. `seen by` is the newest generation whose views the caller has found
+-- to read records as those of the run do. If it is not the newest one, other records may have ids that count: all seen ids
+-- are loaded again.
 local applied, published = unpack(redis.call('HMGET', KEYS[2], 'applied', 'published'))
 if not applied or not published then
   return 'NO META'
@@ -18,7 +19,8 @@ end
 local made = cjson.decode(ARGV[3])
 redis.call('PERSIST', KEYS[2]) -- so that the next one is not refused where memory is full: see publish.lua
 redis.call('HSET', KEYS[2], 'applied', ARGV[2], 'published', ARGV[1], 'made', made.gid)
-if ARGV[4] == '1' then
+local newest = redis.call('LINDEX', KEYS[3], -1)
+if ARGV[4] ~= '*' and not (newest and cjson.decode(newest).gid == ARGV[4]) then
   redis.call('HSET', KEYS[2], 'marked', '{}', 'horizon', 0)
   redis.call('UNLINK', KEYS[4])
 end

@@ -1,5 +1,5 @@
--- takeover(token, run, cut, generation, is another reading): after the durable append. Moves the speed layer to the run's cut.
--- All seen ids are loaded again where its views read records otherwise: see overtake.lua.
+-- takeover(token, run, cut, generation, seen by): after the durable append. Moves the speed layer to the run's cut.
+-- All seen ids are loaded again if `seen by` is not the newest generation: see overtake.lua.
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then
   return 'FENCED'
 end
@@ -19,7 +19,8 @@ end
 local made = cjson.decode(ARGV[4])
 redis.call('PERSIST', KEYS[2]) -- so that the next one is not refused where memory is full: see publish.lua
 redis.call('HSET', KEYS[2], 'applied', ARGV[3], 'published', ARGV[2], 'made', made.gid)
-if ARGV[5] == '1' then
+local newest = redis.call('LINDEX', KEYS[3], -1)
+if ARGV[5] ~= '*' and not (newest and cjson.decode(newest).gid == ARGV[5]) then
   redis.call('HSET', KEYS[2], 'marked', '{}', 'horizon', 0)
   redis.call('UNLINK', KEYS[4])
 end

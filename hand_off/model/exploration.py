@@ -73,15 +73,14 @@ class Model(Steps):
         return t
 
     def compare(self, got: Answer | None, m: LogEntry) -> None:
-        """An answer that was given is the oracle's."""
+        """An answer that was given is the oracle's, by the version of the source that its views are of."""
         if got is None:
             return
         cut, views = got
+        expected = self.oracle(cut, m.catalog)
         for definition, value in views.items():
-            if value != self.oracle(cut):
-                raise InvariantBroken(
-                    f"I1 run {m.run} {definition} at {cut}: answer {value}, oracle {self.oracle(cut)}"
-                )
+            if value != expected:
+                raise InvariantBroken(f"I1 run {m.run} {definition} at {cut}: answer {value}, oracle {expected}")
 
     def check_reported(self, t: World, *, is_lost: bool) -> World:
         """I8: the cuts of complete answers do not go back across a rebase either."""
@@ -104,8 +103,10 @@ class Model(Steps):
         r, log = s.redis, s.log
         if r.applied is not None and self.is_below_floor(s, given(r.published)):
             return
-        if self.mut is None and r.applied and dict(r.seen).keys() != self.first((0, 0), given(r.marked)).keys():
-            raise InvariantBroken(f"I7 seen ids {r.seen} are not the ids below {r.marked}")
+        if self.mut is None and r.applied:
+            below = self.first((0, 0), given(r.marked), self.version(r.gens[-1].catalog))
+            if dict(r.seen).keys() != below.keys():
+                raise InvariantBroken(f"I7 seen ids {r.seen} are not the ids below {r.marked}")
         for m in log:
             got = None if self.is_below_floor(s, m.run) else self.answer(r, m)
             if got and m.run not in [g.run for g in r.gens]:
@@ -147,10 +148,12 @@ class Model(Steps):
         if got is None or got[0] != self.end:
             raise InvariantBroken(f"I4 speed does not catch up: {got}")
         self.compare(got, held)
-        opened = self.lua_open(s, n)
-        run = RunState("open", opened.applied, content=self.oracle(given(opened.applied)))
+        is_switch = self.is_switch(s.redis, n) and self.mut != "switch_opens"
+        opened = s.redis if is_switch else self.lua_open(s, n)
+        run = RunState("open", opened.applied, content=self.oracle(given(opened.applied), self.catalog(n)))
         longer = self.append(log, n, run)
-        redis = self.lua_publish(opened, n, run) if longer else None
+        publish = self.lua_overtake(s, n, run) if is_switch else self.lua_publish(opened, n, run)
+        redis = publish if longer else None
         if not longer or not redis or self.answer(redis, longer[-1]) is None:
             raise InvariantBroken("I4 the next run cannot be published")
         self.compare(self.answer(redis, longer[-1]), longer[-1])
@@ -174,7 +177,9 @@ class Model(Steps):
             return r._replace(epoch=tok(r.epoch), gens=tuple(g._replace(gid=given(gid(g.gid))) for g in r.gens))
 
         r, saved = redis(s.redis), redis(s.saved)
-        runs = tuple(x._replace(token=tok(x.token)) for x in s.runs)
+        runs = tuple(
+            x._replace(token=tok(x.token), judged=x.judged and (given(gid(x.judged[0])), x.judged[1])) for x in s.runs
+        )
         ws = list(s.writers)
         if not self.sc.saves:  # a token never comes back: a fenced writer can only exit
             inert = ("up", "fly") if self.sc.lean and self.mut not in SEEN_BEFORE_APPLY else ("up",)

@@ -44,6 +44,11 @@ MUTATIONS = {
     "overtake_back": "overtake does not check that the speed layer is not past C",
     "overtake_seen_ids": "seen ids are not loaded for what overtake skipped",
     "overtake_keeps_gens": "overtake leaves older generations in place",
+    # switch: a run of another version of the source, which finds other records valid
+    "switch_keeps_seen_ids": "a switch keeps the seen ids of the version before",
+    "switch_opens": "a run of another version opens a generation, as any other",
+    "switch_judged_before": "whether it is a switch is judged by an earlier look, whatever Redis is by then",
+    "switch_old_reading": "the writer reads on as the first version of the source does",
     # rebase: Kafka lost its newest records, and the same source goes on with a new one
     "rebase_at_master": "the new records begin at the master's end, though speed has applied more",
     "rebase_late_floor": "rebase raises the floor only after it has read what is applied",

@@ -36,6 +36,7 @@ class Rules:
                 )
             )
         self.sc, self.mut = scenario, mutation
+        self.invalid = frozenset(scenario.invalid)
         self.end: Cut = (len(scenario.events[0]), len(scenario.events[1]))
         self.cuts: list[Cut] = list(product(range(self.end[0] + 1), range(self.end[1] + 1)))
         self.lost = frozenset[Location]()
@@ -63,12 +64,16 @@ class Rules:
         """The event id at a location."""
         return self.sc.events[pos[0]][pos[1]][0]
 
-    def first(self, frm: Cut, to: Cut) -> dict[str, Location]:
-        """The first event (lowest partition, offset) of each id in [frm, to)."""
+    def version(self, catalog: Catalog) -> int:
+        """The version of the source that these definitions are of."""
+        return max(number for _, number in catalog) if self.invalid else 1
+
+    def first(self, frm: Cut, to: Cut, version: int) -> dict[str, Location]:
+        """The first event (lowest partition, offset) of each id in [frm, to), of those that a version finds valid."""
         found: dict[str, Location] = {}
         for p in (0, 1):
             for o in range(frm[p], to[p]):
-                if (p, o) not in self.lost:
+                if (p, o) not in self.lost and (version, (p, o)) not in self.invalid:
                     found.setdefault(self.ident((p, o)), (p, o))
         return found
 
@@ -80,14 +85,15 @@ class Rules:
         """The definitions that run n computes."""
         return self.sc.catalogs[min(n, len(self.sc.catalogs) - 1)]
 
-    def oracle(self, cut: Cut) -> Payloads:
-        """The true state of any view at a cut."""
-        return tuple(sorted(self.payloads(self.first((0, 0), cut).items())))
+    def oracle(self, cut: Cut, catalog: Catalog) -> Payloads:
+        """The true state of any view of a catalog at a cut."""
+        return tuple(sorted(self.payloads(self.first((0, 0), cut, self.version(catalog)).items())))
 
-    def accepted(self, seen_ids: SeenIds, frm: Cut, to: Cut) -> SeenIds:
+    def accepted(self, seen_ids: SeenIds, frm: Cut, to: Cut, catalog: Catalog) -> SeenIds:
         """Dedup rule: an event counts iff its id is not among the seen ids, and is the first of its duplicates in the
-        micro-batch.
+        micro-batch. The newest generation, whose catalog this is, says by which version of the source.
         """
+        version = 1 if self.mut == "switch_old_reading" else self.version(catalog)
         seen = dict(seen_ids)
         drafts: dict[str, Callable[[Location, Location], bool]] = {
             "draft_setnx": lambda at, pos: at == pos,  # "replay sees itself"
@@ -96,7 +102,7 @@ class Rules:
         own = drafts.get(self.mut or "")
         return tuple(
             (i, pos)
-            for i, pos in self.first(frm, to).items()
+            for i, pos in self.first(frm, to, version).items()
             if i not in seen or (own is not None and own(seen[i], pos))
         )
 
@@ -137,16 +143,17 @@ class Rules:
         if kind == "epoch":
             used = [r.epoch, q.epoch, *(w.token for w in s.writers), *(run.token for run in s.runs)]
         else:
-            used = [*(g.gid for g in r.gens + q.gens), *(w.gid for w in s.writers)]
+            looked = (run.judged[0] for run in s.runs if run.judged is not None)
+            used = [*(g.gid for g in r.gens + q.gens), *(w.gid for w in s.writers), *looked]
         return max((u for u in used if u is not None), default=0) + 1
 
-    def compute(self, cut: Cut) -> Iterator[tuple[str, Payloads]]:
+    def compute(self, cut: Cut, catalog: Catalog) -> Iterator[tuple[str, Payloads]]:
         """What a run may give to the durable append: verified data only."""
         if self.mut == "off_by_one_cut":
             cut = min(cut[0] + 1, self.end[0]), min(cut[1] + 1, self.end[1])
-        yield "", self.oracle(cut)
+        yield "", self.oracle(cut, catalog)
         if self.mut == "no_wait_for_master":
-            yield " on a short master", self.oracle((0, 0))
+            yield " on a short master", self.oracle((0, 0), catalog)
         if self.mut == "flip_before_verify":
             yield " half, unverified", ()
 

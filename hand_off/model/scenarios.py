@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from hand_off.model.world import Catalog
+from hand_off.model.world import Catalog, Invalid
 
 
 class Scenario(NamedTuple):
@@ -23,16 +23,21 @@ class Scenario(NamedTuple):
     lean: bool = False  # fenced writers exit at once (others: full zombies)
     rebases: int = 0
     later: tuple[tuple[tuple[str, str], ...], ...] = ((), ())  # the records of the new Kafka
+    invalid: Invalid = ()  # what a version of the source finds invalid; a catalog of another version is a switch
 
 
 OLD: Catalog = (("v", 1),)
 NEW: Catalog = (("v", 2), ("w", 1))
+SECOND: Catalog = (("v", 2), ("w", 2))  # of version 2 of the source
 SAME = ((("a", "a"), ("a", "A")), (("c", "c"),))  # one home partition
 LONG = ((("a", "a"), ("b", "b"), ("a", "A")), (("c", "c"),))
 CROSS = ((("a", "a"), ("b", "b")), (("a", "a"),))  # equal payloads
 SHORT = ((("a", "a"),), (("c", "c"),))
 LATER = ((("a", "a"), ("d", "d")), ())  # a new Kafka: a duplicate of an old event, and another
 CROSS5 = ((("a", "a"), ("b", "b"), ("a", "a")), (("c", "c"), ("a", "a")))
+
+AGAIN: Invalid = ((1, (0, 0)),)  # version 1 counts the duplicate, version 2 the first event
+NO_MORE: Invalid = ((2, (0, 0)),)  # the other way round
 
 SCENARIOS = (
     Scenario("hand-off, lost replies", SAME, (OLD, NEW), lost_reply=True),
@@ -60,6 +65,12 @@ SCENARIOS = (
     Scenario("rebase and rollback", SHORT, (OLD, NEW), losses=1, saves=1, rebases=1, later=LATER, writers=1),
     Scenario("overtake beside takeover", SAME, (OLD, OLD, NEW), takeovers=1, overtakes=1, lean=True, writers=1),
     Scenario("overtake beside adopt", SAME, (OLD, NEW, NEW), overtakes=1, adopts=1, lean=True, writers=1),
+    Scenario("switch", SAME, (OLD, SECOND), invalid=AGAIN, lost_reply=True),
+    Scenario("switch, records become invalid", SAME, (OLD, SECOND), invalid=NO_MORE),
+    Scenario("switch and flush", CROSS, (OLD, SECOND), losses=1, invalid=AGAIN, lean=True),
+    Scenario("switch after a run", SAME, (OLD, OLD, SECOND), invalid=AGAIN, lean=True, writers=1),
+    Scenario("switch and back", SAME, (OLD, SECOND, OLD), invalid=AGAIN, lean=True, writers=1),
+    Scenario("switch and rollback, one writer", SAME, (OLD, SECOND), losses=1, saves=1, invalid=AGAIN, writers=1),
 )
 
 # only with --full, which also keeps full zombies in every scenario (minutes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hand_off.model.mutations import SEEN_BEFORE_APPLY
 from hand_off.model.rules import Rules
-from hand_off.model.world import Gen, Redis, RunState, World, WriterState, given, leq, union
+from hand_off.model.world import Gen, Judged, Redis, RunState, World, WriterState, given, leq, union
 
 
 class Scripts(Rules):
@@ -21,7 +21,7 @@ class Scripts(Rules):
 
     def lua_load(self, r: Redis) -> Redis:
         """Load the ids of master rows in [marked, applied); then marked := applied."""
-        seen = self.first((0, 0), given(r.applied)) | dict(r.seen)
+        seen = self.first(given(r.marked), given(r.applied), self.version(r.gens[-1].catalog)) | dict(r.seen)
         return r._replace(seen=tuple(sorted(seen.items())), marked=r.applied)
 
     def with_seen_ids(self, r: Redis, w: WriterState) -> Redis:
@@ -90,6 +90,25 @@ class Scripts(Rules):
             return None
         return r._replace(published=n)
 
+    def is_switch(self, r: Redis, n: int) -> bool:
+        """Whether run n is of another version of the source than the speed views."""
+        return bool(r.gens) and self.version(r.gens[-1].catalog) != self.version(self.catalog(n))
+
+    def judge(self, r: Redis, n: int) -> Judged:
+        """What a run sees of the speed views before it calls a script: what is where may have changed by then."""
+        return r.gens[-1].gid if r.gens else 0, self.is_switch(r, n)
+
+    def without_seen_ids(self, r: Redis, judged: Judged) -> Redis:
+        """A part of takeover and overtake. After a switch other events have ids that count: all are loaded again.
+
+        So they are where the newest generation is not the one that was judged. To load them again is never wrong.
+        """
+        gid, is_switch = judged
+        is_other = bool(r.gens) and r.gens[-1].gid != gid and self.mut != "switch_judged_before"
+        if self.mut == "switch_keeps_seen_ids" or not (is_switch or is_other):
+            return r
+        return r._replace(seen=(), marked=(0, 0))
+
     def lua_takeover(self, s: World, n: int, run: RunState) -> Redis | None:
         """Flip to run n AND move the speed layer to its cut."""
         r, catalog = s.redis, self.catalog(n)
@@ -99,6 +118,7 @@ class Scripts(Rules):
             return None
         gen = Gen(self.fresh(s, "gid"), n, given(run.cut), catalog, tuple((d, ()) for d in catalog))
         old = r.gens if self.mut == "takeover_keeps_gens" else ()
+        r = self.without_seen_ids(r, run.judged or self.judge(r, n))
         marked = run.cut if self.mut == "draft_takeover_seen_ids" else r.marked
         return r._replace(applied=run.cut, marked=marked, gens=(*old, gen), published=n)
 
@@ -116,5 +136,6 @@ class Scripts(Rules):
             return None
         gen = Gen(self.fresh(s, "gid"), n, given(run.cut), catalog, tuple((d, ()) for d in catalog))
         old = r.gens if self.mut == "overtake_keeps_gens" else ()
+        r = self.without_seen_ids(r, run.judged or self.judge(r, n))
         marked = run.cut if self.mut == "overtake_seen_ids" else r.marked
         return r._replace(applied=run.cut, marked=marked, gens=(*old, gen), published=n)

@@ -62,8 +62,8 @@ class Steps(Scripts):
             else:
                 for to in self.cuts:
                     if leq(r.applied, to) and to != r.applied:
-                        chosen = self.accepted(r.seen, r.applied, to)
                         gen = r.gens[-1]
+                        chosen = self.accepted(r.seen, r.applied, to, gen.catalog)
                         yield (
                             f"reads [{r.applied},{to}) counts {chosen}",
                             r,
@@ -113,6 +113,8 @@ class Steps(Scripts):
                         own = self.fresh(s, "epoch")
                         fenced = s._replace(redis=r._replace(epoch=own))
                         yield f"takeover fences, C = {cut}", fenced, RunState("open", cut, own)
+        elif run.pc == "new" and r.applied is not None and self.is_switch(r, n) and self.mut != "switch_opens":
+            yield from self.switch_steps(s, n, run)
         elif run.pc == "new" and r.applied is not None:
             made = self.lua_open(s, n)
             yield f"opens at {r.applied}", s._replace(redis=made), RunState("open", r.applied)
@@ -143,7 +145,7 @@ class Steps(Scripts):
         elif run.pc == "open":  # waits for M >= C, computes, verifies
             if not leq(given(run.cut), self.end if s.rebase is None or s.is_rebased else s.rebase[0]):
                 return  # the records that it waits for were lost
-            for kind, content in self.compute(given(run.cut)):
+            for kind, content in self.compute(given(run.cut), self.catalog(n)):
                 done = run._replace(content=content)
                 log = self.append(s.log, n, done)
                 if log is None:
@@ -162,7 +164,9 @@ class Steps(Scripts):
         elif run.pc == "late":
             log = self.append(s.log, n, run)
             yield "durable append, late", s._replace(log=log or s.log), end
-        elif run.pc == "durable":
+        elif run.pc == "durable" and run.token is not None and self.invalid:
+            yield "looks at the speed views", s, run._replace(pc="looked", judged=self.judge(r, n))
+        elif run.pc in ("durable", "looked"):
             redis = (
                 self.lua_publish(r, n, run)
                 if run.token is None
@@ -172,11 +176,24 @@ class Steps(Scripts):
             )
             yield f"publish {'refused' if redis is None else 'OK'}", s._replace(redis=redis or r), end
 
+    def switch_steps(self, s: World, n: int, run: RunState) -> Iterator[tuple[str, World, RunState]]:
+        """A run of another version of the source: no generation of the version before goes on, nor does it open one.
+
+        It overtakes a writer that lives, wherever that is, and takes over from one that does not.
+        """
+        r = s.redis
+        fenced = s._replace(redis=r._replace(epoch=self.fresh(s, "epoch")))
+        for cut in self.cuts:
+            if leq(given(r.applied), cut):
+                yield f"begins to switch, C = {cut}", s, run._replace(pc="open", cut=cut, token=OVERTAKE)
+                taken = run._replace(pc="open", cut=cut, token=fenced.redis.epoch)
+                yield f"begins to switch and fences, C = {cut}", fenced, taken
+
     def other_steps(self, s: World) -> Iterator[tuple[str, World]]:
         """Retire, loss of Redis, the rebase, and an overtake that somebody completes after a run's append."""
         r = s.redis
         yield from self.rebase_steps(s)
-        if self.sc.overtakes and r.applied is not None:
+        if (self.sc.overtakes or self.invalid) and r.applied is not None:
             last = s.log[-1]
             if all((g.run, g.frm) != (last.run, last.cut) for g in r.gens):
                 redis = self.lua_overtake(s, last.run, RunState("durable", last.cut, OVERTAKE))

@@ -9,7 +9,11 @@ Cut = tuple[int, int]
 Location = tuple[int, int]
 """(partition, offset)."""
 Definition = tuple[str, int]
-"""(view, version)."""
+"""(view, version). In scenarios whose source has several versions, the version is that of the source."""
+Invalid = tuple[tuple[int, Location], ...]
+"""(version, location): the records that a version of the source finds invalid."""
+Judged = tuple[int, bool]
+"""The newest generation when somebody looked, and whether it was of another version of the source."""
 Catalog = tuple[Definition, ...]
 Payloads = tuple[str, ...]
 States = tuple[tuple[Definition, Payloads], ...]
@@ -64,10 +68,11 @@ class WriterState(NamedTuple):
 class RunState(NamedTuple):
     """A batch run; `pc` is its next step."""
 
-    pc: str = "new"  # new, open, (compared, with append_unconditional), durable, end
+    pc: str = "new"  # new, open, (compared, with append_unconditional), durable, (looked, with versions), end
     cut: Cut | None = None
     token: int | None = None  # a takeover owns the epoch; OVERTAKE needs none
     content: Payloads = ()
+    judged: Judged | None = None  # looked: what it saw of the speed views
 
 
 class World(NamedTuple):

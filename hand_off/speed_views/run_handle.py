@@ -10,6 +10,8 @@ from hand_off.speed_views.reader import SpeedReader
 from hand_off.speed_views.scripts import Outcome, Scripts
 from master_dataset.cut import Cut
 
+WHICHEVER = "*"
+"""Of seen ids: they go on, whichever generation is the newest."""
 SWEEP_BUCKETS = 200
 """How many buckets one call of a script deletes."""
 
@@ -46,22 +48,23 @@ class RunHandle:
         reply = self._scripts.call("fence", token)
         return None if reply is None else (token, cut_of(reply))
 
-    def takeover(self, token: str, run: int, cut: Cut, catalog: Iterable[str], *, read_again: bool = False) -> Outcome:
+    def takeover(self, token: str, run: int, cut: Cut, catalog: Iterable[str], *, seen_by: str = WHICHEVER) -> Outcome:
         """The second step, after the durable append: the speed views start again at the run's cut.
 
-        `read_again`: its views read records otherwise than those before, so all seen ids are loaded again.
+        `seen_by`: the newest generation, if its views read records as those of the run do; empty: they do not. Where
+        another one is the newest by now, and where none is given, all seen ids are loaded again.
         """
         made = new_generation(run, cut, catalog)
-        return self._scripts.outcome("takeover", token, run, cut_text(cut), made, int(read_again))
+        return self._scripts.outcome("takeover", token, run, cut_text(cut), made, seen_by)
 
-    def overtake(self, run: int, cut: Cut, catalog: Iterable[str], *, read_again: bool = False) -> Outcome:
+    def overtake(self, run: int, cut: Cut, catalog: Iterable[str], *, seen_by: str = WHICHEVER) -> Outcome:
         """After the durable append of a run at the master's end: its living writer goes on at the run's cut.
 
         BEHIND where the speed layer is past the cut on some partition: then there is no backlog any more. Anybody may
-        repeat it for the last entry of the publish log, where that has no generation. `read_again`: as in a takeover.
+        repeat it for the last entry of the publish log, where that has no generation. `seen_by`: as in a takeover.
         """
         made = new_generation(run, cut, catalog)
-        return self._scripts.outcome("overtake", run, cut_text(cut), made, int(read_again))
+        return self._scripts.outcome("overtake", run, cut_text(cut), made, seen_by)
 
     def announce(self, seconds: float) -> None:
         """Announce, by the run itself, that it is going to overtake the writer, which may wait for it instead of

@@ -10,7 +10,9 @@ SMALL = {scenario.name: scenario for scenario in SCENARIOS}
 """Explored in a second or two each. `python -m hand_off.model` explores all of them."""
 
 
-@pytest.mark.parametrize("name", ["hand-off, lost replies", "takeover", "adopt, new views", "overtake", "rebase"])
+@pytest.mark.parametrize(
+    "name", ["hand-off, lost replies", "takeover", "adopt, new views", "overtake", "rebase", "switch and flush"]
+)
 def test_invariants_hold_in_every_reachable_state(name: str) -> None:
     assert Model(SMALL[name]).explore() > 1_000
 
@@ -32,6 +34,10 @@ def test_invariants_hold_in_every_reachable_state(name: str) -> None:
         ("overtake_seen_ids", "overtake", "I1"),
         ("overtake_keeps_gens", "overtake", "I1"),
         ("append_unconditional", "two runs, new views", "I3"),
+        ("switch_keeps_seen_ids", "switch, records become invalid", "I1"),
+        ("switch_opens", "switch and flush", "I1"),
+        ("switch_judged_before", "switch and flush", "I1"),
+        ("switch_old_reading", "switch and flush", "I1"),
     ],
 )
 def test_broken_rule_is_caught(mutation: str, scenario: str, invariant: str) -> None:

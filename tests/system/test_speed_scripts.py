@@ -526,6 +526,27 @@ def test_there_is_nothing_to_overtake_where_redis_was_lost(empty: SpeedViews, re
     assert not everything(redis)
 
 
+@pytest.mark.parametrize("by_takeover", [False, True])
+@pytest.mark.parametrize("is_newest", [False, True])
+def test_seen_ids_go_on_only_by_the_generation_that_was_judged(
+    owned: Owned, redis: Redis, by_takeover: bool, is_newest: bool
+) -> None:
+    """Redis may have lost everything since, and another version of the source may have been counted."""
+    owned.apply(ZERO, ONE, (0, b"k", b"1"))
+    runs, layout = owned.speed_views.runs, owned.speed_views.layout
+    seen_by = owned.gid if is_newest else "one that is no more"
+    if by_takeover:
+        fenced = runs.fence()
+        assert fenced is not None
+        assert runs.takeover(fenced[0], 1, TWO, [VIEW], seen_by=seen_by) == Outcome.OK
+    else:
+        assert runs.overtake(1, TWO, [VIEW], seen_by=seen_by) == Outcome.OK
+    meta = owned.speed_views.reader.snapshot().meta
+    assert meta is not None
+    assert (meta.marked, meta.horizon_ms) == ((ONE, HORIZON_MS) if is_newest else ({}, 0))
+    assert bool(redis.exists(layout.seen)) == is_newest
+
+
 def test_an_overtake_frees_memory_that_is_full(owned: Owned, redis: Redis) -> None:
     owned.apply(ZERO, ONE, (0, b"k", b"1"))
     with full_memory(redis):
