@@ -31,11 +31,11 @@ from infra.settings import load_settings
 from master_dataset.collector.app import create_app
 from master_dataset.collector.direct_events import DirectEvents
 from master_dataset.events.envelope import compile_validator, parse_json, prepare_event
-from master_dataset.events.strict_json import parse_list_with_texts
 from master_dataset.importer.csv_file import CsvReader
 from views.catalog.web import web
 from views.declarations import Declarations
 from views.source import Source
+from views.strict_json import parse_list_with_texts
 
 REQUESTS = 200
 RECORDS = 60_000

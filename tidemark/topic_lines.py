@@ -9,8 +9,8 @@ from infra.rest.problems import Problem
 from master_dataset.collector.kafka_rest.messages import read_messages
 from master_dataset.errors import MasterDatasetError
 from master_dataset.events.envelope import InvalidEvent
-from master_dataset.events.strict_json import parse_json
 from master_dataset.kafka.record import ANY_PARTITION, Headers, KafkaRecord
+from views.strict_json import parse_json
 
 MAX_LINE_BYTES = 32 * 1024 * 1024
 

@@ -29,3 +29,14 @@ class StateError(Exception):
     """Bytes that are not the state they are taken for: damaged, or written by a newer Tidemark."""
 
     exit_code = 1
+
+
+class InvalidEvent(Exception):
+    """Bytes that are no event of a source. `where` is a path such as `properties.ms` or `line 3`; "" is the whole."""
+
+    exit_code = 1
+
+    def __init__(self, where: str, reason: str) -> None:
+        super().__init__(f"{where}: {reason}" if where else reason)
+        self.where = where
+        self.reason = reason

@@ -14,7 +14,7 @@ from infra.rest.problems import Problem
 from infra.threads import P, T, Threads
 from master_dataset.collector.limits import BYTES_PER_DELIMITER, BYTES_PER_RECORD, Charge, Limits
 from master_dataset.errors import InvalidEvent
-from master_dataset.events.strict_json import parse_json, parse_list_with_texts
+from views.strict_json import parse_json, parse_list_with_texts
 
 LARGE_BODY = 1 << 20
 """Bodies of this size and above are parsed in a thread: on the event loop, other requests would wait."""

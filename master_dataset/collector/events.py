@@ -25,8 +25,8 @@ from master_dataset.collector.reserved import check_writable
 from master_dataset.collector.validators import InForce
 from master_dataset.errors import InvalidEvent
 from master_dataset.events.envelope import PreparedEvent, parse_json, prepare_event
-from master_dataset.events.strict_json import parse_with_text
 from views.source import Source
+from views.strict_json import parse_with_text
 
 Texts = Sequence[bytes | None]
 """What `dump_json` writes for each event, where parsing it has shown that."""

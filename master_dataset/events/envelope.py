@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import orjson
 
 from master_dataset.errors import InvalidEvent
-from master_dataset.events.strict_json import dump_decimal, dump_json, parse_json
 from master_dataset.events.validator import compile_validator
 from views.source import Source
+from views.strict_json import dump_decimal, dump_json, parse_json
 
 __all__ = [
     "InvalidEvent",

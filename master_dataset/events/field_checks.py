@@ -9,10 +9,10 @@ from decimal import Decimal
 from typing import Any
 
 from master_dataset.errors import InvalidEvent
-from master_dataset.events.strict_json import dump_json
 from views.constants import exact_decimal
 from views.field_types import INTEGER_BITS, Field, FieldType
 from views.source import Source
+from views.strict_json import dump_json
 
 MAX_ID_CHARACTERS = 512
 FIRST_TIME = datetime(1970, 1, 1, tzinfo=UTC)

@@ -19,10 +19,10 @@ import orjson
 
 from master_dataset.errors import InvalidEvent
 from master_dataset.events.envelope import MAX_NAME_CHARACTERS, PreparedEvent, compile_validator, event_key
-from master_dataset.events.strict_json import dump_decimal
 from master_dataset.importer.values import Convert
 from views.field_types import FieldType, with_names
 from views.source import Source
+from views.strict_json import dump_decimal
 
 MAX_CELLS = 1 << 14
 """Cells of one column that are remembered; then it begins again."""

@@ -7,6 +7,7 @@ from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 from functools import lru_cache
 
 from master_dataset.errors import InvalidEvent
+from views.formats.times import iso
 
 MONTHS = {
     name: number
@@ -64,8 +65,3 @@ def from_text(text: str, zone: tzinfo) -> str:
     except (ValueError, OverflowError):
         pass
     raise InvalidEvent("", f"this should be a time like 2026-01-31T12:00:00Z; it is {text[:40]!r}")
-
-
-def iso(moment: datetime) -> str:
-    """As an event's time is written."""
-    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")

@@ -10,10 +10,10 @@ from confluent_kafka import Message
 
 from master_dataset.errors import InvalidEvent
 from master_dataset.events.envelope import parse_json
-from master_dataset.events.strict_json import dump_decimal
 from serving_layer.alerts.notifications import iso
 from views.reading import typed_event
 from views.source import Source
+from views.strict_json import dump_decimal
 from views.watch import Watch
 
 MAX_EVENT_BYTES = 16_384

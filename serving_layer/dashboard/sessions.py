@@ -16,10 +16,10 @@ from infra.rest.responses import json_response
 from infra.rest.sessions import is_from_our_page
 from infra.times import iso_utc
 from master_dataset.errors import InvalidEvent
-from master_dataset.events.strict_json import parse_json
 from serving_layer.rest.access import SCOPES
 from serving_layer.rest.context import Serving
 from serving_layer.rest.schemas import may_read
+from views.strict_json import parse_json
 
 MAX_DEPTH = 2
 MAX_BODY = 4096

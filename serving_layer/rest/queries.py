@@ -16,7 +16,6 @@ from infra.rest.bodies import read_body
 from infra.rest.problems import Problem
 from infra.rest.responses import json_response, query_pairs
 from master_dataset.errors import InvalidEvent
-from master_dataset.events.strict_json import parse_json
 from serving_layer.errors import NotAcceptable, ServingError, TooLarge
 from serving_layer.query.model import Freshness, Query
 from serving_layer.query.parse import parse_query_json
@@ -25,6 +24,7 @@ from serving_layer.rest import formats
 from serving_layer.rest.context import Serving, problem_of
 from serving_layer.rest.formats import Format
 from serving_layer.rest.views import described, listed
+from views.strict_json import parse_json
 
 WAITING = frozenset({"min_cut", "max_staleness"})
 """Parameters that may make a query wait."""

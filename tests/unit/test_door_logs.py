@@ -15,7 +15,6 @@ from opentelemetry.proto.logs.v1.logs_pb2 import SeverityNumber
 
 from infra.rest.problems import Problem
 from master_dataset.collector.bodies import parse_body
-from master_dataset.collector.doors.fields import fit_of
 from master_dataset.collector.doors.otlp_logs import PROTOBUF, _response, events_in, within
 from master_dataset.collector.doors.otlp_values import (
     MAX_DEPTH,
@@ -31,6 +30,7 @@ from master_dataset.events.envelope import compile_validator, prepare_event
 from tests.unit.test_doors import HOSTILE
 from views.catalog.otel_logs import otel_logs
 from views.catalog.web import web
+from views.formats.fit import fit_of
 from views.source import Source
 
 MAX_RECORD = 1_000_000

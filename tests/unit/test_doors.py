@@ -19,13 +19,16 @@ from master_dataset.collector.bodies import parse_body
 from master_dataset.collector.doors import cloudevents as ce
 from master_dataset.collector.doors import posthog, segment
 from master_dataset.collector.doors.door import authorization_of
-from master_dataset.collector.doors.fields import check_suitable, fit_of
-from master_dataset.collector.doors.times import event_time, from_nanoseconds
+from master_dataset.collector.doors.fields import check_suitable
+from master_dataset.collector.doors.times import from_nanoseconds
 from master_dataset.errors import InvalidEvent
 from master_dataset.events.envelope import compile_validator, prepare_event
 from views.catalog.cloudevents import cloudevents
 from views.catalog.posthog import posthog as posthog_source
 from views.catalog.segment import segment as segment_source
+from views.formats.cloudevents import event_of as cloudevent_of
+from views.formats.fit import fit_of
+from views.formats.times import event_time
 from views.source import Source
 
 SCALARS = st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(max_size=8)
@@ -169,7 +172,7 @@ def test_a_source_whose_fields_were_all_renamed_is_filled_by_their_aliases() -> 
 
 def test_an_extension_goes_to_the_field_that_has_its_name_as_an_alias() -> None:
     sent = {"specversion": "1.0", "id": "1", "source": "/a", "type": "t", "data": {"a": 1}}
-    event = stored(RENAMED, ce.event_of(RENAMED, {**sent, "tenant": "acme", "rest": "x"}))
+    event = stored(RENAMED, cloudevent_of(RENAMED, {**sent, "tenant": "acme", "rest": "x"}))
     assert (event["tenant"], event["data"]) == ("acme", '{"a":1}')
     assert event["extensions"] == {"rest": "x"}, "an attribute must not take the place of all extensions"
 
@@ -207,7 +210,7 @@ EVENT = {
 
 def test_a_cloudevent_becomes_an_event_with_its_id_and_time() -> None:
     sent = {**EVENT, "subject": "a", "data": {"celsius": 21.5}, "traceparent": "00-1", "retries": 3, "sampled": True}
-    assert stored(cloudevents, ce.event_of(cloudevents, sent)) == {
+    assert stored(cloudevents, cloudevent_of(cloudevents, sent)) == {
         "event_id": "A234-1234", "event_time": "2026-01-31T12:00:00.250000Z", "source": "/sensors/7",
         "type": "com.example.reading", "subject": "a", "data": {"celsius": "21.5"}, "traceparent": "00-1",
         "extensions": {"retries": "3", "sampled": "true"},
@@ -215,7 +218,7 @@ def test_a_cloudevent_becomes_an_event_with_its_id_and_time() -> None:
 
 
 def test_ids_that_are_unique_for_each_sender_are_joined_with_it() -> None:
-    event = stored(cloudevents, ce.event_of(cloudevents, EVENT, joins_source=True))
+    event = stored(cloudevents, cloudevent_of(cloudevents, EVENT, joins_source=True))
     assert (event["event_id"], event["id"]) == ("/sensors/7 A234-1234", "A234-1234")
 
 
@@ -225,7 +228,7 @@ def test_attributes_that_a_source_declares_have_their_own_fields() -> None:
         id_field="id", time_field="time",
     )  # fmt: skip
     sent = {**EVENT, "data": {"celsius": 21.5}, "region": "eu", "extensions": "all"}
-    event = stored(own, ce.event_of(own, sent))
+    event = stored(own, cloudevent_of(own, sent))
     assert event["id"] == EVENT["id"]
     assert event["time"] == "2026-01-31T12:00:00.250000Z"
     assert (event["data"], event["region"]) == ({"celsius": 21.5}, "eu")
@@ -234,7 +237,7 @@ def test_attributes_that_a_source_declares_have_their_own_fields() -> None:
 
 @pytest.mark.parametrize("data", ["text", 5, [1, {"a": 2}], True])
 def test_data_that_is_no_object_goes_beside_the_map(data: object) -> None:
-    event = stored(cloudevents, ce.event_of(cloudevents, {**EVENT, "data": data}))
+    event = stored(cloudevents, cloudevent_of(cloudevents, {**EVENT, "data": data}))
     assert "data" not in event
     assert event["data_text"] == (data if isinstance(data, str) else parse_free(data))
 
@@ -268,14 +271,14 @@ def parse_free(data: object) -> str:
 )
 def test_what_is_no_cloudevent_is_refused_with_the_attribute(change: dict[str, Any], where: str) -> None:
     with pytest.raises(InvalidEvent) as refused:
-        ce.event_of(cloudevents, {**EVENT, **change})
+        cloudevent_of(cloudevents, {**EVENT, **change})
     assert refused.value.where == where
 
 
 @given(found=HOSTILE | st.dictionaries(st.sampled_from([*EVENT, "data", "data_base64", "x"]), HOSTILE))
 def test_any_json_in_place_of_a_cloudevent_is_an_event_or_refused(found: Any) -> None:
     with suppress(InvalidEvent):
-        stored(cloudevents, ce.event_of(cloudevents, found if not isinstance(found, dict) else {**EVENT, **found}))
+        stored(cloudevents, cloudevent_of(cloudevents, found if not isinstance(found, dict) else {**EVENT, **found}))
 
 
 BINARY = {f"ce-{name}": value for name, value in EVENT.items()}

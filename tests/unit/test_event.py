@@ -19,10 +19,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from master_dataset.events.envelope import InvalidEvent, compile_validator, new_event_id, parse_json, prepare_event
-from master_dataset.events.strict_json import dump_json, parse_list_with_texts, parse_with_text
 from tests.tiers import times
 from views.reading import typed_event
 from views.source import Source
+from views.strict_json import dump_json, parse_list_with_texts, parse_with_text
 
 ALL_TYPES = Source(
     "all_types",

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from infra.errors import SettingsError
 from infra.settings import load_settings
 from master_dataset.collector.bodies import parse_body
-from master_dataset.collector.doors.fields import fit_of
 from master_dataset.collector.doors.syslog_frames import MAX_MESSAGE, Frames
 from master_dataset.collector.doors.syslog_message import event_of, read_message
 from master_dataset.collector.doors.syslog_server import MAX_BACKLOG, MAX_BACKLOG_BYTES, Backlog, Received
 from master_dataset.events.envelope import compile_validator, prepare_event
 from views.catalog.syslog import syslog
+from views.formats.fit import fit_of
 
 NOW = datetime(2026, 1, 1, 0, 30, tzinfo=UTC)
 NEW_YEAR = datetime(2025, 12, 31, 23, 59, 59, tzinfo=UTC)

@@ -15,13 +15,14 @@ from infra.rest.bodies import BodyLimits
 from infra.rest.problems import Problem
 from master_dataset.collector.bodies import beside_loop, check_batch, parse_within, read_body
 from master_dataset.collector.context import Collector
-from master_dataset.collector.doors.fields import check_suitable, fit_of
+from master_dataset.collector.doors.fields import check_suitable
 from master_dataset.collector.events import given_key, prepare_events, send_prepared
 from master_dataset.collector.limits import Budget, Charge, Limits
 from master_dataset.collector.parameters import query
 from master_dataset.collector.reserved import check_writable
 from master_dataset.errors import InvalidEvent
 from master_dataset.events.envelope import PreparedEvent
+from views.formats.fit import fit_of
 from views.source import Source
 
 MAX_UNPROVED = 32_000_000

@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 from master_dataset.collector.bodies import invalid_body
 from master_dataset.collector.doors.otlp_messages import ExportLogsServiceRequest
 from master_dataset.errors import InvalidEvent
-from master_dataset.events.strict_json import dump_json
+from views.strict_json import dump_json
 
 MAX_DEPTH = 32
 MAX_VALUES = 10_000

@@ -14,9 +14,10 @@ from infra.rest.responses import json_response
 from master_dataset.collector.bodies import invalid_body
 from master_dataset.collector.context import Collector
 from master_dataset.collector.doors.door import Door, Event, placed
-from master_dataset.collector.doors.times import by_our_clock, moment_of, moment_or_none, time_text
+from master_dataset.collector.doors.times import by_our_clock, moment_or_none
 from master_dataset.collector.events import KEY_PARAMETER
 from master_dataset.errors import InvalidEvent
+from views.formats.times import moment_of, time_text
 from views.source import Source
 
 SOURCE = "posthog"

@@ -11,9 +11,9 @@ from datetime import UTC, datetime, tzinfo
 from typing import Any
 
 from master_dataset.collector.doors.door import placed
-from master_dataset.collector.doors.times import moment_of, time_text
 from master_dataset.errors import InvalidEvent
 from master_dataset.importer.times import MONTHS
+from views.formats.times import moment_of, time_text
 from views.source import Source
 
 FIELDS = (

@@ -26,12 +26,13 @@ from infra.errors import InfraError
 from infra.rest.problems import Problem
 from infra.settings import Settings
 from master_dataset.collector.context import Collector
-from master_dataset.collector.doors.fields import check_suitable, fit_of
+from master_dataset.collector.doors.fields import check_suitable
 from master_dataset.collector.doors.syslog_frames import MAX_MESSAGE, Frames
 from master_dataset.collector.doors.syslog_message import FIELDS, event_of
 from master_dataset.collector.events import prepare_events, send_prepared
 from master_dataset.collector.reserved import check_writable
 from master_dataset.events.envelope import PreparedEvent, new_event_id
+from views.formats.fit import fit_of
 from views.source import Source
 
 MAX_BACKLOG = 20_000

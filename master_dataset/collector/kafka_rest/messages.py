@@ -7,8 +7,8 @@ from typing import Any
 
 from master_dataset.collector.bodies import invalid_body
 from master_dataset.collector.reserved import check_header
-from master_dataset.events.strict_json import dump_json
 from master_dataset.kafka.record import ANY_PARTITION, NOW, Headers, KafkaRecord
+from views.strict_json import dump_json
 
 MEMBERS = {"topic", "partition", "timestamp", "key", "value", "headers"}
 MAX_PARTITION = 2**31 - 1

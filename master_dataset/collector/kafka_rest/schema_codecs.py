@@ -12,12 +12,12 @@ from google.protobuf import json_format, message_factory
 from google.protobuf.message import DecodeError
 
 from master_dataset.errors import InvalidEvent
-from master_dataset.events.strict_json import dump_json, parse_json
 from views.formats.avro_schema import plain_writer
 from views.formats.protobuf_decoding import FIRST_MESSAGE, read_indexes
 from views.formats.protobuf_schema import Indexes, compiled, pool_of
 from views.formats.undecodable import Undecodable
 from views.schemas import AVRO, JSON, PROTOBUF, JsonSchema, NamedSchema
+from views.strict_json import dump_json, parse_json
 
 References = tuple[tuple[str, str], ...]
 LOGICAL = ("logicalType", "precision", "scale")

@@ -37,7 +37,7 @@ from master_dataset.collector.kafka_rest.v2_media import (
 )
 from master_dataset.collector.parameters import query, whole_number
 from master_dataset.errors import InvalidEvent
-from master_dataset.events.strict_json import parse_json
+from views.strict_json import parse_json
 
 MAX_BYTES = 2**31 - 1
 NO_LIMIT = "-1"

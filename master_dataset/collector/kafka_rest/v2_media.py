@@ -12,8 +12,8 @@ from starlette.responses import Response
 
 from infra.rest.problems import Problem
 from master_dataset.collector.kafka_rest.embedded_schemas import schema_problem
-from master_dataset.events.strict_json import dump_json
 from master_dataset.registry.errors import RegistryError
+from views.strict_json import dump_json
 
 PREFIX = "/rest-proxy"
 """Clients take it as part of their base URL. `/topics` without it is a route of our own."""

@@ -23,8 +23,8 @@ from master_dataset.collector.outcomes import STATUS_OF
 from master_dataset.collector.parameters import whole_number
 from master_dataset.collector.permissions import Permissions
 from master_dataset.collector.producer import Outcome, Refusal
-from master_dataset.events.strict_json import dump_json
 from master_dataset.kafka.record import KafkaRecord
+from views.strict_json import dump_json
 
 MAX_PARTITION = 2**31 - 1
 FINAL, RETRIABLE = 1, 2

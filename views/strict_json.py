@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from master_dataset.errors import InvalidEvent
+from views.errors import InvalidEvent
 
 _WHITESPACE = b" \t\r\n"
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
