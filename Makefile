@@ -10,7 +10,7 @@ SPREAD := --dist loadgroup --no-loadscope-reorder
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test browser promtool test-quick test-faults faketime check format soak age bench docs lock lock-jars clean
+.PHONY: help setup demo test browser promtool rsyslog test-quick test-faults faketime check format soak age bench docs lock lock-jars clean
 
 help:  ## Print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -58,6 +58,14 @@ promtool: setup  ## For tests: promtool, unpacked from Debian's package of Prome
 	    dpkg-deb -x prometheus_*.deb . && rm -f prometheus_*.deb ); \
 	} || echo "There is no promtool: the rules for Prometheus are parsed and compared, but not tried."
 
+RSYSLOG := .venv/share/rsyslog
+rsyslog: setup  ## For soak tests: rsyslogd, unpacked from Debian's packages, which are not installed; no service starts
+	@command -v rsyslogd >/dev/null || [ -x $(RSYSLOG)/usr/sbin/rsyslogd ] || { \
+	  command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null && mkdir -p $(RSYSLOG) && ( cd $(RSYSLOG) && \
+	    { apt-get download -qq rsyslog libestr0 libfastjson4 || { apt-get update -qq && apt-get download -qq rsyslog libestr0 libfastjson4; }; } >/dev/null 2>&1 && \
+	    for each in *.deb; do dpkg-deb -x $$each . && rm -f $$each; done ); \
+	} || echo "There is no rsyslogd: the tests that forward by it say so and are skipped."
+
 test-quick: setup  ## Run the unit tests and the laws, which start no process and open no port (90 seconds)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'not soak and not process' tests/unit tests/laws
 
@@ -72,7 +80,7 @@ format: setup  ## Format the code and fix what ruff can fix
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-soak: setup faketime browser promtool  ## Hours, before a release: soak tests, fuzzed requests, all broken builds, the long fault programme, 60 simulated nights (SHOTS=700, MINUTES=180, SEED=)
+soak: setup faketime browser promtool rsyslog  ## Hours, before a release: soak tests, fuzzed requests, all broken builds, the long fault programme, 60 simulated nights (SHOTS=700, MINUTES=180, SEED=)
 	@mkdir -p artifacts; rm -f artifacts/sabotages/sabotages.json; failed=; \
 	SOAK=1 $(RUN) --name soak --again=-m --again= -- -m '' -n $(WORKERS) $(SPREAD) --ignore tests/torture || failed+=" tests-at-length"; \
 	$(BIN)/python -m tests.torture.all_sabotages artifacts/sabotages || failed+=" broken-builds"; \

@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from master_dataset.registry.errors import invalid_schema, shown
+from master_dataset.registry.errors import RegistryError, invalid_schema, shown
 from master_dataset.registry.schemas import Reference, Schema
 from master_dataset.registry.state import State
 from views.schemas import NamedSchema
 
 MAX_REFERENCES = 1_000
 MAX_DEPTH = 50
+LATEST = -1
+"""The version of a reference to whatever is the latest when the schema is submitted."""
+
+
+def numbered(state: State, schema: Schema) -> Schema:
+    """The schema with the number that each latest version has now. Raises 42201 for a subject without versions."""
+    if all(reference.version != LATEST for reference in schema.references):
+        return schema
+    return replace(schema, references=tuple(_numbered(state, reference) for reference in schema.references))
+
+
+def _numbered(state: State, reference: Reference) -> Reference:
+    if reference.version != LATEST:
+        return reference
+    if not (versions := state.versions_of(reference.subject)):
+        raise _not_found(reference)
+    return replace(reference, version=versions[-1].version)
 
 
 def resolve(state: State, schema: Schema) -> list[NamedSchema]:
@@ -41,11 +59,15 @@ def _collect(
             continue
         version = state.version(reference.subject, reference.version, deleted=True)
         if version is None:
-            raise invalid_schema(
-                f"No schema reference found for subject {shown(reference.subject)} and version {reference.version}."
-            )
+            raise _not_found(reference)
         if len(resolved) >= MAX_REFERENCES:
             raise invalid_schema(f"A schema may refer to {MAX_REFERENCES} others, directly or not; this has more.")
         resolved[reference.name] = reference
         _collect(state, version.schema.references, resolved, found, depth + 1)
         found.append(NamedSchema(reference.name, version.schema.text))
+
+
+def _not_found(reference: Reference) -> RegistryError:
+    return invalid_schema(
+        f"No schema reference found for subject {shown(reference.subject)} and version {reference.version}."
+    )

@@ -14,7 +14,7 @@ from master_dataset.registry import rules
 from master_dataset.registry.errors import RegistryError, invalid_schema, shown
 from master_dataset.registry.noted_ids import NotedSchemasById, Taken
 from master_dataset.registry.records import SchemaVersion
-from master_dataset.registry.references import resolve
+from master_dataset.registry.references import numbered, resolve
 from master_dataset.registry.schemas import Schema
 from master_dataset.registry.state import State
 from master_dataset.registry.topic import Decision, SchemasTopic
@@ -75,7 +75,7 @@ class Registry:
 
     async def register(self, subject: str, submitted: Submitted, *, normalize: bool) -> SchemaVersion:
         """The version of a subject that has this content: one that is there, or a new one."""
-        schema = await self.canonical(submitted.schema, normalize=normalize)
+        schema = await self.canonical(numbered(self.state, submitted.schema), normalize=normalize)
         taken = await self._taken(schema, submitted.id)
         for _ in range(ATTEMPTS):
             known = self.state.find(subject, schema)
@@ -107,6 +107,7 @@ class Registry:
 
     async def find(self, subject: str, schema: Schema, *, normalize: bool, deleted: bool) -> SchemaVersion | None:
         """The version of a subject that has this content."""
+        schema = numbered(self.state, schema)
         known = None if normalize else self.state.find(subject, schema, deleted=deleted)
         if known is not None:  # as it is registered, to the letter
             return known
@@ -128,6 +129,7 @@ class Registry:
         self, subject: str, schema: Schema, older: Sequence[SchemaVersion], *, normalize: bool
     ) -> list[str]:
         """Why a schema could not follow these versions of a subject, by its level; empty if it could."""
+        schema = numbered(self.state, schema)
         level = self.state.level(subject)
         if level == NO_CHECK or not older:
             await self.canonical(schema, normalize=normalize)

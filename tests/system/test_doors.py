@@ -9,6 +9,7 @@ import random
 import shutil
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -353,19 +354,34 @@ input(type="imuxsock" Socket="{folder}/log")
 """
 
 
+@pytest.fixture
+def rsyslogd() -> list[str]:
+    """The command that is installed, or the one that `make rsyslog` unpacked."""
+    if found := shutil.which("rsyslogd"):
+        return [found]
+    unpacked = Path(sys.prefix) / "share" / "rsyslog" / "usr"
+    if not (unpacked / "sbin" / "rsyslogd").exists():
+        pytest.skip("there is no rsyslogd: run make rsyslog, or install it")
+    libraries = ":".join(map(str, unpacked.glob("lib/*-linux-*")))
+    return [
+        *("env", f"LD_LIBRARY_PATH={libraries}", str(unpacked / "sbin" / "rsyslogd")),
+        *("-M", str(next(unpacked.glob("lib/**/rsyslog/imuxsock.so")).parent)),
+    ]
+
+
 @pytest.mark.soak  # needs rsyslogd
 @pytest.mark.parametrize("form", ["RSYSLOG_SyslogProtocol23Format", "RSYSLOG_TraditionalForwardFormat"])
 @pytest.mark.parametrize(
     ("protocol", "framing"), [("udp", "traditional"), ("tcp", "traditional"), ("tcp", "octet-counted")]
 )
 def test_rsyslog_forwards(
-    doors: Stack, client: httpx.Client, tmp_path: Path, protocol: str, framing: str, form: str
+    doors: Stack, client: httpx.Client, tmp_path: Path, rsyslogd: list[str], protocol: str, framing: str, form: str
 ) -> None:
     mark, settings = uuid4().hex, doors.settings
     port = settings.collector_syslog_udp_port if protocol == "udp" else settings.collector_syslog_tcp_port
     file = tmp_path / "rsyslog.conf"
     file.write_text(RSYSLOG.format(folder=tmp_path, port=port, protocol=protocol, framing=framing, form=form))
-    process = subprocess.Popen(["rsyslogd", "-n", "-f", file, "-i", tmp_path / "pid"])
+    process = subprocess.Popen([*rsyslogd, "-n", "-f", file, "-i", tmp_path / "pid"])
     try:
         wait_until("the socket of rsyslog", (tmp_path / "log").exists)
         subprocess.run(

@@ -332,6 +332,9 @@ def test_a_first_view_is_made_from_a_subject_and_what_its_schema_refers_to(
     references = [{"name": "User", "subject": f"of-{subject}", "version": 1}]
     made = registry.post(f"/subjects/{subject}/versions", json={"schema": json.dumps(schema), "references": references})
     assert made.is_success, made.text
+    latest = [references[0] | {"version": -1}]
+    same = registry.post(f"/subjects/{subject}/versions", json={"schema": json.dumps(schema), "references": latest})
+    assert same.json() == made.json()
 
     folder = tmp_path / "mine"
     new = ["new", "orders", "--from-subject", subject, "--dir", str(folder), "--id-field", "order"]

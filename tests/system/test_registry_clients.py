@@ -19,6 +19,7 @@ from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSe
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.type import money_pb2
 from httpx import BasicAuth
 from schema_registry.client import SchemaRegistryClient as OtherClient
 from schema_registry.client.schema import AvroSchema, JsonSchema
@@ -130,6 +131,25 @@ def test_protobuf_records_with_an_import_come_back(
     registered = confluent.get_latest_version(f"{context.topic}-value")
     assert registered.schema.schema_str.startswith("syntax")
     assert [each.name for each in registered.schema.references] == [message.DESCRIPTOR.file.dependencies[0].name]
+
+
+def test_protobuf_records_with_a_common_type_come_back(
+    confluent: SchemaRegistryClient, context: SerializationContext
+) -> None:
+    """The serializer registers no reference to google/type/money.proto."""
+    package = f"p{uuid4().hex}"
+    price = descriptor_pb2.FileDescriptorProto(name=f"{package}/price.proto", package=package, syntax="proto3")
+    price.dependency.append("google/type/money.proto")
+    price.message_type.add(name="Price").field.add(name="x", number=1, type=11, label=1, type_name=".google.type.Money")
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(money_pb2.DESCRIPTOR.serialized_pb)
+    pool.Add(price)
+    message = message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package}.Price"))
+    sent = message(x={"currency_code": "EUR", "units": 7})
+    conf = {"use.deprecated.format": False}
+    payload = ProtobufSerializer(message, confluent, conf)(sent, context)
+    assert ProtobufDeserializer(message, conf, confluent)(payload, context) == sent
+    assert not confluent.get_latest_version(f"{context.topic}-value").schema.references
 
 
 def test_the_other_python_client_registers_and_reads(stack: Stack, url: str) -> None:

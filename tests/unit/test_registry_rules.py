@@ -9,7 +9,7 @@ import pytest
 from master_dataset.collector.schema_registry.requests import id_of, version_of
 from master_dataset.registry.errors import RegistryError
 from master_dataset.registry.records import MAX_INT32, decode, encode
-from master_dataset.registry.references import MAX_DEPTH, resolve
+from master_dataset.registry.references import LATEST, MAX_DEPTH, numbered, resolve
 from master_dataset.registry.rules import (
     clear_level,
     clear_mode,
@@ -163,6 +163,17 @@ def test_references_are_resolved_dependencies_first_and_once() -> None:
     top = Schema("top", references=(Reference("m", "m", 1), Reference("a", "s", 1)))
     state = after([added(INT), added(middle, "m")])
     assert resolve(state, top) == [NamedSchema("a", '"int"'), NamedSchema("m", "middle")]
+
+
+def test_a_reference_to_the_latest_version_gets_its_number() -> None:
+    state = after([added(INT), added(LONG), added(TEXT), removed(3)])
+    asked = Schema('["a"]', references=(Reference("a", "s", LATEST), Reference("b", "s", 1)))
+    schema = numbered(state, asked)
+    assert schema == Schema('["a"]', references=(Reference("a", "s", 2), Reference("b", "s", 1)))
+    assert numbered(state, schema) is schema
+    with pytest.raises(RegistryError, match="'nosuch' and version -1") as refused:
+        numbered(state, Schema("top", references=(Reference("a", "nosuch", LATEST),)))
+    assert refused.value.code == 42201
 
 
 def chain(length: int) -> State:

@@ -9,6 +9,7 @@ import pytest
 from google.protobuf.descriptor import FieldDescriptor, FileDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
+from tests.unit.compatibility_histories import HISTORIES, History
 from tests.unit.compatibility_rules import ROWS, Row
 from views.schemas import (
     AVRO,
@@ -45,6 +46,22 @@ def test_change_is_compatible_as_the_rules_say(row: Row) -> None:
         for reader, writer, compatible in ((new, old, row.backward), (old, new, row.forward)):
             if compatible:
                 _assert_values_survive(reader.descriptor, writer.descriptor)
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        pytest.param(
+            each, id=f"{each.type}-{each.change}", marks=[pytest.mark.process] if each.type == PROTOBUF else []
+        )
+        for each in HISTORIES
+    ],
+)
+def test_third_version_may_follow_as_the_rules_say(history: History) -> None:
+    *older, new = (parse(history.type, text) for text in history.versions)
+    for level, compatible in history.verdicts():
+        problems = check(level, new, older)
+        assert (not problems) == compatible, (level, problems)
 
 
 def _assert_values_survive(reader: FileDescriptor, writer: FileDescriptor) -> None:
@@ -92,6 +109,10 @@ def test_table_has_rows_for_every_kind() -> None:
         rows = [row for row in ROWS if row.type == type]
         assert len(rows) >= 50
         assert len({row.change for row in rows}) == len(rows)
+        histories = [history for history in HISTORIES if history.type == type]
+        assert len(histories) >= 10
+        for direction in (0, 1):  # only a transitive level refuses it
+            assert any(each.with_second[direction] and not each.with_first[direction] for each in histories)
 
 
 @pytest.mark.process  # a comparison that is not small is done by a process

@@ -12,6 +12,7 @@ import pytest
 from google.protobuf import descriptor_pb2, message_factory
 from google.protobuf.descriptor_pool import DescriptorPool
 
+from views.formats.protobuf_schema import protobuf_reader
 from views.schemas import PROTOBUF, InvalidSchema, NamedSchema, ProtobufSchema, incompatibilities, parse, protoc
 from views.schemas.protobuf_text import to_text
 
@@ -189,6 +190,7 @@ def test_protobuf_normalized_text_does_not_depend_on_order() -> None:
             [NamedSchema("a.proto", "import 7;")],
             r"'a\.proto', line 1, column 8",
         ),
+        ('syntax = "proto3"; import "google/api/http.proto";', [], r"google/api/http\.proto.*: File not found"),
         ("message M {" * 200, [], "PROTOBUF schema"),
         ("AAAA", [], "PROTOBUF schema"),
         ("x" * 1_000_001, [], "1000000 is the most"),
@@ -246,6 +248,20 @@ def test_protobuf_text_of_many_messages_is_written() -> None:
     for number in range(70_000):
         file.message_type.add(name=f"M{number}")
     assert to_text(file).count("message M") == 70_000
+
+
+def test_googles_common_types_need_no_reference() -> None:
+    text = 'syntax = "proto3"; import "google/type/money.proto"; message M { google.type.Money price = 1; }'
+    schema = parse(PROTOBUF, text)
+    assert isinstance(schema, ProtobufSchema)
+    assert [file.name for file in schema.file_set.file] == ["google/type/money.proto", protoc.ROOT]
+    assert parse(PROTOBUF, schema.formatted("serialized")).canonical == schema.canonical
+    (price,) = protobuf_reader(text).fields
+    assert [field.name for field in price.type.fields] == ["currency_code", "units", "nanos"]
+    own = 'syntax = "proto3"; package google.type; message Money { string all = 1; }'
+    with_own = parse(PROTOBUF, text, [NamedSchema("google/type/money.proto", own)])
+    assert isinstance(with_own, ProtobufSchema)
+    assert with_own.file_set.file[0].message_type[0].field[0].name == "all"
 
 
 def test_folders_that_killed_processes_left_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool
 
 from views.errors import DeclarationError
 from views.field_types import RESERVED_NAMES, Field, FieldType
+from views.schemas.protoc import BUNDLED
 
 MAX_TEXT = 4_000_000
 COMPILE_TIMEOUT_S = 60
@@ -126,10 +127,7 @@ def compiled(text: str, references: tuple[tuple[str, str], ...] = ()) -> Any:
                 file.write_text(content, encoding="utf-8")
             except (OSError, ValueError):
                 raise ProtobufError(f"the reference {path[:100]!r} cannot be the path of a file.") from None
-        import grpc_tools
-
-        known = Path(str(grpc_tools.__file__)).parent / "_proto"
-        command = [sys.executable, "-I", "-m", "grpc_tools.protoc", f"-I{folder}", f"-I{known}", "--include_imports"]
+        command = [sys.executable, "-I", "-m", "grpc_tools.protoc", f"-I{folder}", *BUNDLED, "--include_imports"]
         try:
             done = subprocess.run(
                 [*command, f"--descriptor_set_out={out}", "tidemark_schema.proto"],

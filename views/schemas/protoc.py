@@ -30,12 +30,17 @@ MAX_MESSAGE = 1000
 _PATH = re.compile(r"[A-Za-z0-9_.\-]+(/[A-Za-z0-9_.\-]+)*")
 _ERROR = re.compile(r"^(?P<file>[^:\n]+\.proto):(?:(?P<line>\d+):(?P<column>\d+):)? ?(?P<text>.*)$")
 _WELL_KNOWN = Path(str(importlib.resources.files("grpc_tools"))) / "_proto"
+_COMMON = Path(str(importlib.resources.files("google.type") / "date.proto")).parent
+BUNDLED = ("-I", str(_WELL_KNOWN), "-I", f"google/type={_COMMON}")
+"""Where protoc finds what serializers register no references to: Google's well-known types, and its common types, such
+as dates and money."""
 
 
 def compile_text(text: str, imports: Mapping[str, str]) -> FileDescriptorSet:
     """The files that a schema consists of: what it imports first, and the schema, whose name is ROOT, last.
 
-    `imports` are texts by the paths that they are imported by. Google's well-known types need not be among them.
+    `imports` are texts by the paths that they are imported by. Google's well-known and common types need not be among
+    them; a common type that is among them is taken from there.
     """
     remove_leftovers()
     with tempfile.TemporaryDirectory(prefix=FOLDER) as folder:
@@ -45,7 +50,7 @@ def compile_text(text: str, imports: Mapping[str, str]) -> FileDescriptorSet:
         _write(Path(folder), ROOT, text)
         command = [
             *(sys.executable, "-I", "-m", "grpc_tools.protoc"),
-            *("-I", ".", "-I", str(_WELL_KNOWN)),
+            *("-I", ".", *BUNDLED),
             *("--include_imports", "--descriptor_set_out=compiled", ROOT),
         ]
         try:

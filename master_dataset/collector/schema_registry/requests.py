@@ -16,6 +16,7 @@ from master_dataset.collector.context import Collector
 from master_dataset.collector.schema_registry.route import PREFIX
 from master_dataset.registry.errors import RegistryError, invalid_schema, invalid_version, shown
 from master_dataset.registry.records import MAX_INT32, kept_json
+from master_dataset.registry.references import LATEST as LATEST_NUMBER
 from master_dataset.registry.registry import Submitted
 from master_dataset.registry.schemas import AVRO, JSON, PROTOBUF, Reference, Schema
 
@@ -156,7 +157,7 @@ def _reference(given: Any) -> Reference:
     )
     if not (isinstance(name, str) and name and isinstance(subject, str) and subject and type(version) is int):
         raise invalid_schema(f"A reference has a name, a subject and a version; found {shown(given)}.")
-    if not 0 < version <= MAX_INT32:
+    if version != LATEST_NUMBER and not 0 < version <= MAX_INT32:
         raise invalid_version(version)
     return Reference(name, subject, version)
 
