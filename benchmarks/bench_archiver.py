@@ -80,7 +80,7 @@ def measure(settings: Settings, count: int, rounds: int) -> None:
         "+ count and hash": lambda _: into_nothing(
             with_event(read(spark, settings, bootstrap), web).observe(Observation(), *measures())
         ),
-        "archiver, whole": lambda number: archive(spark, settings, bootstrap, number),
+        "archiver, whole": lambda number: archive(spark, settings, bootstrap, replace(web, name=f"web{number}")),
     }
     rates: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(rounds + 1):  # the first round warms up the JVM and is not counted
@@ -157,12 +157,12 @@ def event(number: int) -> dict[str, object]:
     }
 
 
-def read(spark: SparkSession, settings: Settings, bootstrap: str) -> DataFrame:
+def read(spark: SparkSession, settings: Settings, bootstrap: str, topic: str = web.topic) -> DataFrame:
     """The whole topic."""
     return (
         spark.read.format("kafka")
         .options(**spark_kafka_options(settings, bootstrap))
-        .options(subscribe=web.topic, startingOffsets="earliest", includeHeaders="true")
+        .options(subscribe=topic, startingOffsets="earliest", includeHeaders="true")
         .option("minPartitions", str(3 * spark.sparkContext.defaultParallelism))
         .load()
     )
@@ -173,10 +173,9 @@ def into_nothing(frame: DataFrame) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
-def archive(spark: SparkSession, settings: Settings, bootstrap: str, number: int) -> None:
+def archive(spark: SparkSession, settings: Settings, bootstrap: str, source: Source) -> None:
     """The archiver as it runs, from its start to the last commit, into a table of its own."""
     with ExitStack() as locks:
-        source = replace(web, name=f"web{number}")
         apply_topics(KafkaAdmin(settings, bootstrap), plan_topics([source]))
         open_archive(settings, bootstrap, source, spark, locks).start(spark, once=True).awaitTermination()
 

@@ -49,6 +49,8 @@ URLS, USERS = 3_000, 50_000
 RATES = (500, 5_000)
 HELD = (10_000, 20_000, 30_000, 40_000, 60_000)
 LOOK_S = 0.005
+DRAIN_S = 900
+"""The most a backlog may take."""
 OURS, PLAIN = "Tidemark", "plain foreachBatch -> HINCRBY, no guarantees"
 GUARANTEES = {
     "Kafka Streams": "Kafka Streams, at least once, changelog in Kafka",
@@ -194,24 +196,12 @@ class Bench:
             os.kill(self.job.pid, 19)
             self.send(0, backlog)
             os.kill(self.job.pid, 18)
-            drained = self.drained(applied, backlog)
+            end = sum(self.end().values())
+            drained = drain_rate(applied, end - backlog, end)
         if name in PROGRAMS:
             self.check_peer(name)
         sys.stderr.write(f"{name}: drained {drained:,.0f} events/s\n")
         return Measured(latency, drained)
-
-    def drained(self, applied: Callable[[], Applied], backlog: int) -> float:
-        """From the first micro-batch of the backlog until all is through."""
-        end = sum(self.end().values())
-        begin = end - backlog
-        first: tuple[float, int] | None = None
-        while (now := sum(applied().values())) < end:
-            if now > begin and first is None:
-                first = time.monotonic(), now
-            time.sleep(LOOK_S)
-        if first is None:
-            return 0.0
-        return (end - first[1]) / (time.monotonic() - first[0])
 
     def rebuild(self) -> tuple[float, int]:
         """Seconds from FLUSHALL until everything is applied again, and how many events that were."""
@@ -317,6 +307,19 @@ class Bench:
             waited.append(next(when for end, when in seen[partition] if end > offset) - at)
         waited.sort()
         return waited[len(waited) // 2] * 1000, waited[int(len(waited) * 0.99)] * 1000
+
+
+def drain_rate(applied: Callable[[], Applied], begin: int, end: int) -> float:
+    """Events a second of a backlog, from the first micro-batch that has some of it until all is through."""
+    first: tuple[float, int] | None = None
+    deadline = time.monotonic() + DRAIN_S
+    while (now := sum(applied().values())) < end:
+        if now > begin and first is None:
+            first = time.monotonic(), now
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"The backlog was not drained in {DRAIN_S} s: {now} of {end} events.")
+        time.sleep(LOOK_S)
+    return 0.0 if first is None else (end - first[1]) / (time.monotonic() - first[0])
 
 
 def write(

@@ -98,6 +98,15 @@ def _archiver(result: Result) -> Iterator[Comparison]:
     )
 
 
+def _formats(result: Result) -> Iterator[Comparison]:
+    for name, rates in result["rates"].items():
+        of = {what: statistics.median(each) for what, each in rates.items()}
+        floor = of["read into nothing"]
+        for step, what in (("archived", "archiving"), ("applied by the speed layer", "a backlog of the speed layer")):
+            ours, other = f"{of[step]:,.0f} records/s", f"Spark from Kafka into nothing: {floor:,.0f} records/s"
+            yield Comparison(f"{what}, `{name}`", ours, other, floor / of[step])
+
+
 def _collector(result: Result) -> Iterator[Comparison]:
     rates = result["events_per_second"]
     ours = max(rate for name, rate in rates.items() if name.startswith("collector"))
@@ -139,8 +148,8 @@ def _startup(result: Result) -> Iterator[Comparison]:
 
 
 COMPARED: dict[str, Callable[[Result], Iterator[Comparison]]] = {
-    "history": _history, "speed": _speed, "batch": _batch, "archiver": _archiver, "collector": _collector,
-    "serving": _serving, "alerts": _alerts, "startup": _startup,
+    "history": _history, "speed": _speed, "batch": _batch, "archiver": _archiver, "formats": _formats,
+    "collector": _collector, "serving": _serving, "alerts": _alerts, "startup": _startup,
 }  # fmt: skip
 
 

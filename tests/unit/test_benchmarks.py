@@ -10,9 +10,15 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import orjson
 import pytest
 
 from infra.java.jars import locked_hashes
+from views.formats.avro_decoding import decode_framed
+from views.formats.framing import frame_of_id
+from views.formats.protobuf_decoding import ProtobufDecoder, writers_of
+from views.formats.writer_schemas import WriterSchema
+from views.reading import typed_event
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
@@ -60,6 +66,26 @@ def test_results_on_the_page_can_be_compared(load: Any) -> None:
     compared = {"serving", "collector", "archiver", "alerts", "startup", "speed"}
     results = report.read_results()
     assert [name for name in compared if not standing.comparisons({name: results[name]})] == []
+
+
+@pytest.mark.process  # protoc compiles in a process of its own
+def test_formats_hold_the_same_events(load: Any) -> None:
+    """Else one format would be fast because it carries less."""
+    written = load("written_formats")
+    sent, frame = written.event(12_345), frame_of_id(7)
+    json, json_schema, avro, protobuf = (each.writer(7)(sent) for each in written.FORMATS)
+    by_name = {each.name: each for each in written.FORMATS}
+    of_avro, of_protobuf = by_name["avro"], by_name["protobuf"]
+    writers = {frame: WriterSchema("PROTOBUF", of_protobuf.schema)}
+    protobuf_decoder = ProtobufDecoder(
+        of_protobuf.source.protobuf, writers_of(of_protobuf.source.protobuf, writers), is_framed=True
+    )
+    assert decode_framed(of_avro.source.avro, {frame: WriterSchema("AVRO", of_avro.schema)}, avro) == sent
+    assert protobuf_decoder.decode(protobuf) == sent
+    assert typed_event(by_name["json"].source.schema, orjson.loads(json)) == sent
+    assert json_schema == frame + json
+    schemas = {each.name: [(field.name, field.type.ddl()) for field in each.source.schema] for each in written.FORMATS}
+    assert set(map(str, schemas.values())) == {str(list(written.FIELDS))}
 
 
 def test_year_of_flights_has_late_rows_and_duplicates(load: Any) -> None:
