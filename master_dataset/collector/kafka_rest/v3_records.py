@@ -15,7 +15,6 @@ from master_dataset.collector.outcomes import status_of
 from master_dataset.collector.producer import Outcome, Refusal
 from master_dataset.collector.reserved import check_header
 from master_dataset.kafka.record import Headers, KafkaRecord
-from views.strict_json import dump_json
 
 MEMBERS = {"partition_id", "headers", "key", "value", "timestamp", "original_size"}
 
