@@ -18,8 +18,8 @@ from master_dataset.collector.kafka_rest.embedded_schemas import (
     SchemaWriter,
 )
 from master_dataset.collector.permissions import Permissions
-from master_dataset.events.strict_json import dump_json
 from master_dataset.registry.records import MAX_INT32
+from views.strict_json import dump_json
 
 TYPES = ("BINARY", "JSON", "STRING")
 SCHEMA_TYPES = {"AVRO": "AVRO", "JSONSCHEMA": "JSON", "PROTOBUF": "PROTOBUF"}
