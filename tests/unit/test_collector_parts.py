@@ -26,6 +26,7 @@ from master_dataset.collector.bodies import LARGE_BODY, beside_loop, check_densi
 from master_dataset.collector.context import Collector
 from master_dataset.collector.events import read_events
 from master_dataset.collector.kafka_rest.consumers import Consumers
+from master_dataset.collector.kafka_rest.embedded_schemas import EmbeddedSchemas
 from master_dataset.collector.kafka_rest.fetch import gather
 from master_dataset.collector.kafka_rest.instance import Instance
 from master_dataset.collector.kafka_rest.v3 import _replies
@@ -281,6 +282,32 @@ def test_an_offset_that_kafka_refused_is_not_called_committed_and_is_tried_again
     assert instance.uncommitted == {("t", 1): 7}
 
 
+class Rebalancing(Broker):
+    """Refuses all offsets, as while a group rebalances."""
+
+    code = KafkaError.REBALANCE_IN_PROGRESS
+
+    def commit(self, *, offsets: list[TopicPartition], asynchronous: bool) -> list[TopicPartition]:
+        raise KafkaException(KafkaError(self.code))
+
+
+@pytest.mark.parametrize("code", ["REBALANCE_IN_PROGRESS", "ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID"])
+def test_a_commit_while_the_group_rebalances_is_a_conflict_and_keeps_nobody_from_reading(
+    code: str,
+) -> None:
+    """Only who reads joins the group again: a call that commits first, and fails for that, would fail for ever."""
+    broker = Rebalancing([0], [1])
+    broker.code = getattr(KafkaError, code)
+    instance = Instance("g", "i", "earliest", broker)  # type: ignore[arg-type]
+    assert consume(instance, auto_commit=True) == [0]
+    with pytest.raises(Problem) as refused:
+        instance.commit()
+    assert (refused.value.status, refused.value.kind) == (409, "group-rebalances")
+    assert instance.uncommitted == {("t", 0): 1}
+    assert consume(instance, auto_commit=True) == [1]
+    instance.commit_held()  # as before an instance leaves
+
+
 def test_a_request_that_waited_while_its_consumer_was_deleted_is_answered_so() -> None:
     async def crowd() -> Problem:
         consumers = Consumers({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, max_instances=1, idle_s=60)
@@ -368,9 +395,9 @@ def test_a_stream_whose_key_is_removed_ends_before_the_next_record(tmp_path: Pat
     request = Request({"type": "http", "method": "POST", "headers": headers}, receive)
 
     async def ask() -> list[int]:
-        replies = _replies(collector, request, "c", "orders")
+        replies = _replies(collector, EmbeddedSchemas(collector, None), request, "c", "orders")
         codes = [orjson.loads(await anext(replies))["error_code"]]  # the record is wrong, and the stream goes on
         remove_key(tmp_path, "app")
         return codes + [orjson.loads(line)["error_code"] async for line in replies]
 
-    assert asyncio.run(ask()) == [422, 401]
+    assert asyncio.run(ask()) == [400, 401]

@@ -161,6 +161,10 @@ def offsets_at(
     return [{"topic": topic, "partition": partition, "offset": found[topic, partition]} for topic, partition in pairs]
 
 
+REBALANCES = "group-rebalances"
+"""The kind of problem of a commit by a member that has to join its group again first."""
+
+
 def kafka_problem(error: KafkaException) -> Problem:
     """An error of Kafka while reading, as a problem."""
     reason: KafkaError = error.args[0]
@@ -169,6 +173,13 @@ def kafka_problem(error: KafkaException) -> Problem:
             return Problem(404, "unknown-topic", f"Kafka replied: {reason.str()}.")
         case KafkaError._AUTO_OFFSET_RESET | KafkaError.OFFSET_OUT_OF_RANGE:
             return Problem(416, "offset-out-of-range", f"Kafka replied: {reason.str()}.")
+        case KafkaError.REBALANCE_IN_PROGRESS | KafkaError.ILLEGAL_GENERATION | KafkaError.UNKNOWN_MEMBER_ID:
+            return Problem(
+                409,
+                REBALANCES,
+                f"The group is rebalancing, and nothing was committed: {reason.str()}. Read again: "
+                "what was given and not committed is given to whoever gets its partition.",
+            )
         case KafkaError.TOPIC_AUTHORIZATION_FAILED | KafkaError.GROUP_AUTHORIZATION_FAILED:
             return Problem(502, "refused-by-kafka", f"Kafka replied: {reason.str()}.")
     return Problem(503, "kafka-unreachable", f"Kafka did not answer: {reason.str()}. Try again.", retry_after_s=2)

@@ -15,7 +15,7 @@ import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from infra.rest.problems import Problem
-from master_dataset.collector.kafka_rest.fetch import kafka_problem
+from master_dataset.collector.kafka_rest.fetch import REBALANCES, kafka_problem
 from master_dataset.collector.kafka_rest.records import as_json, size_of, take
 
 ASSIGNMENT_TIMEOUT_S = 15.0
@@ -213,7 +213,11 @@ class Instance:
     def commit_held(self) -> None:
         """Commit everything that was given; what was lost is read again by who has it now."""
         self._note_lost()
-        self._commit(self._positions())
+        try:
+            self._commit(self._positions())
+        except Problem as problem:
+            if problem.kind != REBALANCES:  # whoever gets the partitions begins where the group has committed
+                raise
         self.lost.clear()
 
     def commit(self, locations: list[TopicPartition] | None = None) -> list[dict[str, Any]]:

@@ -30,6 +30,7 @@ CODES = {
     "consumer-exists": 40902,
     "not-assigned": 40903,
     "partitions-lost": 40903,
+    "group-rebalances": 40903,
     "subscribed-otherwise": 40903,
     "format-differs": 40601,
     "key-schema-missing": 42201,
