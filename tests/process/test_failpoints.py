@@ -19,6 +19,7 @@ from tests.conftest import wait_until
 from torture.faults.failpoints import (
     AT_START,
     IN_COMMANDS,
+    IN_EVOLUTIONS,
     IN_OVERTAKES,
     IN_RUNS,
     IN_SERVICES,
@@ -91,13 +92,13 @@ IN_REMOVALS = (
 tests/unit/test_archiver_upkeep.py cut removals off at these places."""
 
 
-IN_EVOLUTIONS = ("readings.before_adopt", "readings.after_adopt", "run.after_prepare")
-"""No declaration changes while the programme runs: tests/system/test_evolution.py cuts a change off at these places."""
+IN_CORRECTIONS = ("writer_schemas.after_begin",)
+"""Records of the programme name no schemas: tests/system/test_schemas_found_later.py cuts a correction off there."""
 
 
 def test_each_place_in_the_code_is_a_fault_of_the_programme() -> None:
     placed = {name for package in PACKAGES for path in (ROOT / package).rglob("*.py") for name in _placed(path)}
-    elsewhere = {*IN_STORES, *IN_RESTORES, *IN_REBASES, *IN_OVERTAKES, *IN_REMOVALS, *IN_EVOLUTIONS}
+    elsewhere = {*IN_STORES, *IN_RESTORES, *IN_REBASES, *IN_OVERTAKES, *IN_REMOVALS, *IN_EVOLUTIONS, *IN_CORRECTIONS}
     assert placed == {*IN_SERVICES, *IN_RUNS, *IN_COMMANDS, *elsewhere}
     assert {*AT_START, *WITHOUT_REDIS} <= {*IN_SERVICES}
 
