@@ -14,6 +14,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from master_dataset.cut import Cut
+from torture.readings import read_by
 from torture.truth import Truth
 from views import in_memory, states
 from views.view import View
@@ -34,7 +35,7 @@ def expected_rows(view: View, query: Mapping[str, str], cut: Cut, truth: Truth) 
     ends = [end for _, _, end in every]
     keys, passes, by = [*view.keys], _filter(view, query), keys_of_rows(query)
     found: dict[Row, dict[str, Any]] = {}
-    events = truth.events(cut, min(start for _, start, _ in every), ends[-1])
+    events = read_by(view.source, truth.events(cut, min(start for _, start, _ in every), ends[-1]))
     for (micros, key), state in in_memory.fold(view, in_memory.counted(events)).items():
         named = dict(zip(keys, key, strict=True))
         if not passes(named):

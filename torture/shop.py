@@ -10,7 +10,8 @@ from views.view import View
 
 shop = Source(
     "shop",
-    fields="event_id string, event_time timestamp, user_id string, item string, paid boolean, cents int, ms double",
+    fields="event_id string, event_time timestamp, user_id string, item string, paid boolean, cents int, ms double, "
+    "tries int",
 )
 sales = View(
     "sales",

@@ -21,6 +21,7 @@ from master_dataset.cut import Cut
 from torture.installation import Installation
 from torture.load import PlannedRecord
 from torture.poison import Poison
+from torture.readings import has_room
 from views.in_memory import Event
 
 POLL_S = 0.5
@@ -34,6 +35,7 @@ class Truth:
     def __init__(self, installation: Installation) -> None:
         self._topic = installation.source_topic
         self._id_field = installation.source.id_field
+        self._first_version = installation.source
         partitions = installation.source.partitions
         config = librdkafka_config(installation.settings, installation.addresses.kafka)
         self._consumer = Consumer(
@@ -47,6 +49,8 @@ class Truth:
         """Poison by location."""
         self.ids: dict[tuple[int, int], str] = {}
         """Event ids by location."""
+        self.invalid_at_first: set[tuple[int, int]] = set()
+        """Locations of events that only a later version of the source finds valid."""
         self.strange: list[str] = []
         """Records that nobody sent, or that are not where they may be."""
         self.end: dict[int, int] = dict.fromkeys(range(partitions), 0)
@@ -124,6 +128,8 @@ class Truth:
                 self.strange.append(f"partition {partition}, offset {offset}: nobody sent {value!r}"[:300])
             else:
                 self.ids[location] = known.event_id
+                if not has_room(self._first_version, known.fields):
+                    self.invalid_at_first.add(location)
                 event = replace(known, partition=partition, offset=offset)
                 self._hours[int(event.event_time.timestamp() // HOUR_S)].append(event)
         self.end[partition] = offset + 1  # last: who sees it may read what is below

@@ -111,6 +111,8 @@ def judge_rows(found: Iterable[dict[str, Any]], truth: Truth, fates: Fates, resu
         location = row["partition"], row["offset"]
         held[location] += 1
         ids[location] = "" if row["invalid"] else row["event_id"]
+        if location in truth.invalid_at_first:  # it is judged again, its row is not
+            ids[location] = truth.ids[location]
     result.doubled += _first_few(f"partition {p}, offset {o}: {n} rows" for (p, o), n in held.items() if n > 1)
     rows = Counter(event_id for event_id in ids.values() if event_id)
     result.doubled += _first_few(
@@ -150,7 +152,7 @@ def _letter_problems(truth: Truth, found: dict[tuple[int, int], list[DeadLetter]
             yield f"{poison.name} at {location}: its dead letter has other bytes"
         elif not letters[0].reason.startswith(poison.reason):
             yield f"{poison.name} at {location}: {letters[0].reason!r}, expected {poison.reason!r}"
-    for location in found.keys() - truth.poison.keys():
+    for location in found.keys() - truth.poison.keys() - truth.invalid_at_first:
         yield f"a dead letter of {location}, where {truth.ids.get(location, 'nothing')} stands"
 
 

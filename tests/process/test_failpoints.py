@@ -19,6 +19,7 @@ from tests.conftest import wait_until
 from torture.faults.failpoints import (
     AT_START,
     IN_COMMANDS,
+    IN_EVOLUTIONS,
     IN_OVERTAKES,
     IN_RUNS,
     IN_SERVICES,
@@ -91,8 +92,8 @@ IN_REMOVALS = (
 tests/unit/test_archiver_upkeep.py cut removals off at these places."""
 
 
-IN_EVOLUTIONS = ("readings.before_adopt", "readings.after_adopt", "run.after_prepare")
-"""No declaration changes while the programme runs: tests/system/test_evolution.py cuts a change off at these places."""
+IN_CORRECTIONS = ("writer_schemas.after_begin",)
+"""Records of the programme name no schemas: tests/system/test_schemas_found_later.py cuts a correction off there."""
 
 IN_CORRECTIONS = ("writer_schemas.after_begin",)
 """No schema is asked for again while the programme runs: tests/system/test_schemas_found_later.py cuts it off here."""

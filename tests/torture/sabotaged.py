@@ -27,6 +27,7 @@ from torture.fault import Fault, Strike
 from torture.faults.damage import any_commit, empty
 from torture.faults.forgery import strike_forged_letters
 from torture.faults.imports import overtaken
+from torture.faults.versions import evolved
 from torture.installation import Installation
 from torture.programme import Programme, ProgrammeOptions
 from torture.result import ProgrammeResult
@@ -249,6 +250,7 @@ SABOTAGES = [
     Sabotage("fsck off", ("archiver", "batch"), a_wrong_answer, run_from_damaged),
     Sabotage("publish before verify", ("batch",), a_wrong_answer, run_ahead),
     Sabotage("an overtake loads no seen ids", ("speed", "batch"), a_wrong_answer, overtaken),
+    Sabotage("a switch keeps the seen ids", ("speed", "batch"), a_wrong_answer, evolved),
     Sabotage("batch cut off by one", ("batch",), wrong_or_refused, run_now),
     Sabotage("duplicates count in batch runs", ("batch",), wrong_or_refused, run_now),
 ]

@@ -41,7 +41,7 @@ PLACE = (1, 7)
     ],
 )
 def test_each_poison_record_is_one_dead_letter(letters: Any, said: list[str]) -> None:
-    truth: Any = SimpleNamespace(poison={PLACE: POISON}, ids={(0, 1): "e1"})
+    truth: Any = SimpleNamespace(poison={PLACE: POISON}, ids={(0, 1): "e1"}, invalid_at_first=set())
     assert list(_letter_problems(truth, letters)) == said
 
 
@@ -79,7 +79,7 @@ def test_each_acknowledged_event_is_there_and_none_more_often_than_it_was_sent(
     ):  # fmt: skip
         fates.note(fate)
     fates.close()
-    truth: Any = SimpleNamespace(ids={(0, 0): "a", (0, 1): "b"}, poison={(0, 2): POISON})
+    truth: Any = SimpleNamespace(ids={(0, 0): "a", (0, 1): "b"}, poison={(0, 2): POISON}, invalid_at_first=set())
     result = ProgrammeResult(1)
     judge_rows(rows, truth, fates, result)
     assert (result.lost, result.doubled) == (lost, doubled)

@@ -350,6 +350,13 @@ def _seen_ids_not_loaded(module: Any) -> None:
     lua(module, "overtake", "'applied', ARGV[2],", "'applied', ARGV[2], 'marked', ARGV[2],")
 
 
+@sabotages("a switch keeps the seen ids", "hand_off.speed_views.scripts")
+def _seen_ids_kept(module: Any) -> None:
+    """Events that only the next version of the source counts are unknown to the speed layer after the switch."""
+    for script, seen_by in (("overtake", "ARGV[4]"), ("takeover", "ARGV[5]")):
+        lua(module, script, f"if {seen_by} ~= '*' and not", "if false and not")
+
+
 @sabotages("batch cut off by one", "batch_layer.view_computation")
 def _one_too_many(module: Any) -> None:
     """A run counts the record at its cut too, which the speed layer counts as well."""
