@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any
 
 import psutil
@@ -131,8 +132,11 @@ class SourceDescriptions:
                 self._cache.clear()
             self._cache[key] = _run_summary(folder, entry)
         summary = self._cache[key]
-        views = [view for view in summary["views"] if view["name"] in seen] if summary["views"] is not None else None
-        return {**summary, "views": views}
+        if summary["views"] is None:
+            return summary
+        views = [view for view in summary["views"] if view["name"] in seen]
+        timeline = [phase for phase in summary["timeline"] if _view_of(phase["name"]) in {"", *seen}]
+        return {**summary, "views": views, "timeline": timeline}
 
 
 def read_by(engine: QueryEngine, views: Iterable[View]) -> tuple[Source, list[View]]:
@@ -150,8 +154,8 @@ def _run_summary(folder: BatchFolder, entry: Entry) -> dict[str, Any]:
     try:
         manifest = read_manifest(folder, entry.run)
     except BatchError:
-        nothing = dict.fromkeys(("kind", "seconds", "events", "duplicates", "invalid", "rows", "bytes", "views"))
-        return {**run, **nothing}
+        members = ("kind", "seconds", "events", "duplicates", "invalid", "rows", "bytes", "views", "timeline")
+        return {**run, **dict.fromkeys(members)}
     views = [
         {
             "name": view.name,
@@ -172,7 +176,14 @@ def _run_summary(folder: BatchFolder, entry: Entry) -> dict[str, Any]:
         "rows": manifest.rows,
         "bytes": sum(int(str(view["bytes"])) for view in views),
         "views": views,
+        "timeline": [asdict(phase) for phase in manifest.timeline],
     }
+
+
+def _view_of(phase: str) -> str:
+    """`page_hits: index` -> page_hits; nothing for a phase of the whole run."""
+    view, colon, _ = phase.partition(": ")
+    return view if colon else ""
 
 
 def _pinned(folder: BatchFolder) -> int | None:

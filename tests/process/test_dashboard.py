@@ -17,7 +17,7 @@ from starlette.requests import HTTPConnection
 from batch_layer.lease import lease
 from hand_off import publish_log
 from hand_off.batch_folder import BatchFolder
-from hand_off.manifests import DataFile, Manifest, ViewData, write_manifest
+from hand_off.manifests import DataFile, Manifest, Phase, ViewData, write_manifest
 from hand_off.publish_log import Entry
 from infra.rest.access_keys import AccessKeys, add_key, read_keys, remove_key
 from infra.rest.sessions import Sessions
@@ -311,14 +311,19 @@ def test_published_runs_are_told_with_their_durations_and_sizes(served: Served) 
     folder = BatchFolder(served.home / "batch" / "web")
     files = (DataFile("2026-03-01", "a.parquet", 7, 1234),)
     views = tuple(ViewData(name, "0" * 64, "full", files, 7, {}, (), 1.5) for name in ("page_hits", "signups"))
-    write_manifest(folder, Manifest(1, "web", {0: 40}, None, 100.0, 103.5, 39, 1, 2, views, ()))
+    timeline = (Phase("cut", 0.4, 0), Phase("page_hits: compute", 1.25, 1), Phase("signups: compute", 1.5, 2))
+    write_manifest(folder, Manifest(1, "web", {0: 40}, None, 100.0, 103.5, 39, 1, 2, views, (), timeline=timeline))
     publish_log.append(folder, Entry(1, {0: 40}, {"page_hits": "0" * 64}, 104.0))
     publish_log.append(folder, Entry(2, {0: 50}, {"page_hits": "0" * 64}, 105.0))
     with httpx.Client(base_url=served.address, auth=served.key("runs", ["query"], ["page_hits"])) as client:
         pruned, run = client.get("/sources/web").json()["runs"]
     assert (pruned["run"], pruned["cut"], pruned["seconds"], pruned["views"]) == (2, {"0": 50}, None, None)
+    assert pruned["timeline"] is None
     assert run == {
         "run": 1, "cut": {"0": 40}, "published": "1970-01-01T00:01:44Z", "kind": "full", "seconds": 3.5, "events": 39,
         "duplicates": 1, "invalid": 2, "rows": 14, "bytes": 2468,
         "views": [{"name": "page_hits", "kind": "full", "rows": 7, "bytes": 1234, "seconds": 1.5}],
+        "timeline": [
+            {"name": "cut", "seconds": 0.4, "jobs": 0}, {"name": "page_hits: compute", "seconds": 1.25, "jobs": 1},
+        ],
     }  # fmt: skip

@@ -163,9 +163,15 @@ def _watched(freshness: Json) -> Json:
     thing: Json = {"type": ["object", "null"]}
     number: Json = {"type": ["number", "null"]}
     counted = dict.fromkeys(("seconds", "events", "duplicates", "invalid", "rows", "bytes"), number)
+    phase = {"name": {"type": "string"}, "seconds": {"type": "number"}, "jobs": {"type": "integer"}}
     run = {
         "run": {"type": "integer"}, "cut": CUT, "published": TIME, "kind": {"type": ["string", "null"]}, **counted,
         "views": {"type": ["array", "null"], "items": {"type": "object"}},
+        "timeline": {
+            "type": ["array", "null"], "items": {"type": "object", "properties": phase},
+            "description": "What of the run took how long, in its order, up to the manifest; empty for a run of an "
+            "older Tidemark.",
+        },
     }  # fmt: skip
     generation = {
         "id": {"type": "string"}, "run": {"type": "integer"}, "from": CUT, "views": {"type": "integer"},

@@ -20,7 +20,7 @@ export async function show(main, { query }) {
   const name = names.includes(query.get("source")) ? query.get("source") : names[0];
   const page = {
     problem: h("div", {}), flow: flow(), cuts: h("div", { class: "cuts" }), runs: h("div", {}), generations: h("div", {}),
-    state: h("p", { class: "fresh" }),
+    timeline: timeline(), state: h("p", { class: "fresh" }),
   };
   fill(main,
     h("div", { class: "page-head" }, h("div", {}, h("h1", {}, "The Lambda"),
@@ -29,7 +29,8 @@ export async function show(main, { query }) {
     page.problem, page.flow.element,
     h("section", { class: "panel", "aria-label": "The cut" }, h("h2", {}, "The cut, partition by partition"), page.cuts, cutLegend()),
     h("section", { class: "panel", "aria-label": "Generations" }, h("h2", {}, "Generations of the speed layer"), page.generations),
-    h("section", { class: "panel", "aria-label": "Runs" }, h("h2", {}, "Runs"), page.runs));
+    h("section", { class: "panel", "aria-label": "Runs" }, h("h2", {}, "Runs"), page.runs),
+    page.timeline.element);
 
   let newest = null;
   const rate = rates(), strips = new Map();
@@ -44,6 +45,7 @@ export async function show(main, { query }) {
       drawCuts(page.cuts, strips, source);
       drawGenerations(page.generations, source);
       drawRuns(page.runs, source, newest);
+      page.timeline.draw(source.runs);
       newest = last;
     } catch (error) {
       if (!(error instanceof Offline)) fill(page.problem, failure(error));
@@ -159,13 +161,18 @@ function role(each, published, source) {
   return each.run === published ? "since the cut that is served" : "kept for readers of an older run, then deleted";
 }
 
-function drawRuns(element, source, newest) {
-  const longest = Math.max(1e-9, ...source.runs.map((each) => each.seconds ?? 0));
-  const meter = (each) => {
+/** A cell with a bar: how long a row took of the longest. */
+function meterOf(rows) {
+  const longest = Math.max(1e-9, ...rows.map((each) => each.seconds ?? 0));
+  return (each) => {
     const inner = h("span", {});
     inner.style.width = `${((each.seconds ?? 0) / longest) * 100}%`;
     return h("span", { class: "meter", "aria-hidden": "true" }, inner);
   };
+}
+
+function drawRuns(element, source, newest) {
+  const meter = meterOf(source.runs);
   const rows = source.runs.map((each) => ({ ...each, className: newest !== null && each.run > newest ? "is-new" : each.run === source.freshness.run ? "is-served" : "" }));
   refill(element, table("Runs, the newest first", [
     { head: "run", cell: (each) => h("b", {}, each.run, each.run === source.freshness.run ? h("span", { class: "tag" }, "served") : null) },
@@ -179,4 +186,37 @@ function drawRuns(element, source, newest) {
     { head: "groups", isNumber: true, cell: (each) => number(each.rows) },
     { head: "size", isNumber: true, cell: (each) => bytes(each.bytes) },
   ], rows, { empty: ["No run yet. ", h("code", {}, "tidemark batch run"), " makes one; the scheduler makes one every night."] }));
+}
+
+// ---- the timeline of a run -----------------------------------------------------
+
+/** What of a run took how long: of the newest one, until another is chosen. */
+function timeline() {
+  const chooser = h("div", {}), title = h("h2", {}, "Timeline of a run"), phases = h("div", {});
+  const element = h("section", { class: "panel", "aria-label": "Timeline" }, h("div", { class: "page-head" }, title, chooser), phases);
+  let runs = [], chosen = null, listed = "";
+
+  function draw(now) {
+    runs = now.filter((each) => each.timeline?.length);
+    const numbers = runs.map((each) => each.run);
+    if (!numbers.includes(chosen)) chosen = null;  // the newest one, also when that is another
+    if (listed !== `${numbers}`) {  // only then: a list that is open stays so
+      listed = `${numbers}`;
+      fill(chooser, numbers.length > 1 && choice("Run", numbers, chosen ?? numbers[0], (next) => { chosen = Number(next); drawPhases(); }));
+    }
+    drawPhases();
+  }
+
+  function drawPhases() {
+    const run = runs.find((each) => each.run === chosen) ?? runs[0];
+    say(title, run ? `Timeline of run ${run.run}` : "Timeline of a run");
+    const meter = meterOf(run?.timeline ?? []);
+    refill(phases, table("Phases of the run, in their order", [
+      { head: "phase", cell: (each) => each.name },
+      { head: "took", isNumber: true, cell: (each) => duration(each.seconds) },
+      { head: "", className: "share", cell: meter },
+      { head: "Spark jobs", isNumber: true, cell: (each) => number(each.jobs) },
+    ], run?.timeline ?? [], { empty: "No run that is listed has a timeline." }));
+  }
+  return { element, draw };
 }
