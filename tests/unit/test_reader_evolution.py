@@ -117,6 +117,7 @@ OTHERWISE = [
     (avro(), avro(name="Sale"), "the record is no longer of 'Order'"),
     (avro(), avro(framing="none"), "the framing was 'registry' and is 'none'"),
     (avro(framing="none"), avro(framing="none", item=None, x={"type": "string"}), "'x' is new and has no default"),
+    (protobuf(), protobuf(("string item", "bytes item")), "'item' was string and is bytes"),
     (protobuf(), protobuf(("item = 4", "item = 5"), ("user = 5", "user = 4")), "'user' had the number 5 and has 4"),
     (protobuf(), protobuf(("int32 n", "optional int32 n")), "'n' is null where it is absent, and was its default"),
     (protobuf(), protobuf(("SHOP", "STORE")), "'kind': the constant 2 was 'SHOP' and is 'STORE'"),

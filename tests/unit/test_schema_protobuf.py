@@ -9,6 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
+from confluent_kafka.schema_registry.confluent import meta_pb2
+from confluent_kafka.schema_registry.confluent.type import decimal_pb2, variant_pb2
+from confluent_kafka.schema_registry.confluent.types import decimal_pb2 as old_decimal_pb2
 from google.protobuf import descriptor_pb2, message_factory
 from google.protobuf.descriptor_pool import DescriptorPool
 
@@ -262,6 +265,36 @@ def test_googles_common_types_need_no_reference() -> None:
     with_own = parse(PROTOBUF, text, [NamedSchema("google/type/money.proto", own)])
     assert isinstance(with_own, ProtobufSchema)
     assert with_own.file_set.file[0].message_type[0].field[0].name == "all"
+
+
+CONFLUENTS = {
+    "meta": meta_pb2,
+    "type/decimal": decimal_pb2,
+    "type/variant": variant_pb2,
+    "types/decimal": old_decimal_pb2,
+}
+
+
+@pytest.mark.parametrize("path", CONFLUENTS)
+def test_what_confluents_serializer_brings_is_bundled(path: str) -> None:
+    schema = parse(PROTOBUF, f'syntax = "proto3"; import "confluent/{path}.proto";')
+    assert isinstance(schema, ProtobufSchema)
+    theirs = descriptor_pb2.FileDescriptorProto.FromString(CONFLUENTS[path].DESCRIPTOR.serialized_pb)
+    theirs.ClearField("options")  # where Go finds it
+    (ours,) = (file for file in schema.file_set.file if file.name == theirs.name)
+    assert to_text(ours) == to_text(theirs)
+
+
+def test_tags_of_a_field_are_kept() -> None:
+    text = """syntax = "proto3"; import "confluent/meta.proto"; import "confluent/type/decimal.proto"; message M {
+        string name = 1 [(confluent.field_meta) = {doc: "whose", tags: ["PII"]}];
+        confluent.type.Decimal price = 2;
+    }"""
+    schema = parse(PROTOBUF, text)
+    assert '"PII"' in schema.canonical
+    assert parse(PROTOBUF, schema.canonical).canonical == schema.canonical
+    assert parse(PROTOBUF, schema.formatted("serialized")).canonical == schema.canonical
+    assert [field.name for field in protobuf_reader(text).fields] == ["name", "price"]
 
 
 def test_folders_that_killed_processes_left_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

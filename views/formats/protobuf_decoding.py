@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import base64
 import math
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+import orjson
 from google.protobuf import message_factory
 from google.protobuf.message import DecodeError
 
 from views.field_types import Field, FieldType
 from views.formats.framing import NOT_FRAMED, described, split
 from views.formats.protobuf_schema import (
+    DURATION,
+    JSON_VALUES,
     PROTO,
     TIMESTAMP,
     UNSIGNED_64,
@@ -32,6 +36,10 @@ MAX_INDEXES = 32
 FIRST_MESSAGE: Indexes = (0,)
 FIRST_SECOND, END_SECOND = -62_135_596_800, 253_402_300_800
 """In which the year 1 begins and the year 9999 has ended."""
+LONGEST_S = 315_576_000_000
+"""A duration has at most so many seconds, which are 10,000 years."""
+MAX_WHOLE = 2.0**53
+"""Below it, every whole number is a double of its own."""
 Writers = Mapping[bytes, dict[Indexes, str] | str | None]
 """By frame: for each message why it cannot be read (empty: it can); or why none can; None: unknown to the registry."""
 
@@ -130,8 +138,10 @@ def _of_field(field: Any, type_: FieldType) -> Callable[[Any], Any]:
     if type_.element is None:
         return _of_single(field, type_)
     if is_map(field):
-        part = _of_single(field.message_type.fields_by_name["value"], type_.element)
-        return lambda values: {key: part(value) for key, value in values.items()}
+        entry = field.message_type.fields_by_name
+        name = _same if entry["key"].type == PROTO.TYPE_STRING else _key
+        part = _of_single(entry["value"], type_.element)
+        return lambda values: {name(key): part(value) for key, value in values.items()}
     one = _of_single(field, type_.element)
     return lambda values: [one(each) for each in values]
 
@@ -141,12 +151,19 @@ def _of_single(field: Any, type_: FieldType) -> Callable[[Any], Any]:
         name = field.message_type.full_name
         if name == TIMESTAMP:
             return _timestamp
+        if name == DURATION:
+            return _microseconds
+        if name in JSON_VALUES:
+            json = {"Struct": _object, "ListValue": _list, "Value": _value}[name.rpartition(".")[2]]
+            return lambda value: _text(json(value))
         if name in WRAPPERS:
             inner = _of_single(field.message_type.fields_by_name["value"], type_)
             return lambda wrapper: inner(wrapper.value)
         return _presenter(field.message_type, type_.fields)
     if field.type in (PROTO.TYPE_FLOAT, PROTO.TYPE_DOUBLE):
         return _finite
+    if field.type == PROTO.TYPE_BYTES:
+        return _base64
     if field.type == PROTO.TYPE_ENUM:
         names = {number: each.name for number, each in field.enum_type.values_by_number.items()}
         return lambda number: names.get(number, str(number))
@@ -175,3 +192,51 @@ def _timestamp(value: Any) -> datetime:
     if not (FIRST_SECOND <= value.seconds < END_SECOND and 0 <= value.nanos < 1_000_000_000):
         raise Undecodable("a time is not in the years 1 to 9999")
     return (EPOCH + timedelta(seconds=value.seconds, microseconds=value.nanos // 1000)).astimezone(UTC)
+
+
+def _microseconds(value: Any) -> int:
+    """Of a duration; what is less than one is cut off, as it is from times."""
+    seconds, nanos = value.seconds, value.nanos
+    if abs(seconds) > LONGEST_S or abs(nanos) >= 1_000_000_000 or seconds * nanos < 0:
+        raise Undecodable("a duration is not one of at most 10,000 years")
+    return int(seconds * 1_000_000 + int(math.copysign(abs(nanos) // 1000, nanos)))
+
+
+def _base64(value: bytes) -> str:
+    return base64.b64encode(value).decode()
+
+
+def _key(value: int | bool) -> str:
+    """As JSON has it: `true`, `-7`."""
+    return str(value).lower()
+
+
+# ---- any JSON ---------------------------------------------------------
+
+
+def _value(value: Any) -> Any:
+    match value.WhichOneof("kind"):
+        case "number_value":
+            number = _finite(value.number_value)
+            return int(number) if number.is_integer() and abs(number) <= MAX_WHOLE else number
+        case "string_value":
+            return value.string_value
+        case "bool_value":
+            return value.bool_value
+        case "struct_value":
+            return _object(value.struct_value)
+        case "list_value":
+            return _list(value.list_value)
+    return None
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return {name: _value(each) for name, each in value.fields.items()}
+
+
+def _list(value: Any) -> list[Any]:
+    return [_value(each) for each in value.values]
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()

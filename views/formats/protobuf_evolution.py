@@ -37,7 +37,8 @@ def _message(message: Any) -> dict[str, Any]:
 
 def _field(field: Any) -> dict[str, Any]:
     if is_map(field):
-        return {"name": field.name, "many": "map", "type": _type(field.message_type.fields_by_name["value"])}
+        key, value = (_type(field.message_type.fields_by_name[name]) for name in ("key", "value"))
+        return {"name": field.name, "many": "map", **({} if key == "string" else {"key": key}), "type": value}
     if field.is_repeated:
         return {"name": field.name, "many": "array", "type": _type(field)}
     required = {"required": True} if field.is_required else {}
@@ -80,7 +81,7 @@ def _fields(old: Json, new: Json, above: str) -> Iterator[Difference]:
 
 
 def _same_field(old: Json, new: Json, path: str) -> Iterator[Difference]:
-    kinds = [(each.get("many"), _kind(each["type"])) for each in (old, new)]
+    kinds = [(each.get("many"), _kind(each["type"]), each.get("key")) for each in (old, new)]
     if kinds[0] != kinds[1]:
         yield False, f"{path!r} was {_said(old)} and is {_said(new)}, which does not read every value of it as the same"
         return
@@ -131,4 +132,5 @@ def _kind(type_: Json) -> str:
 
 def _said(field: Json) -> str:
     kind = _kind(field["type"])
-    return f"{field['many']} of {kind}" if "many" in field else kind
+    by = f" by {field['key']}" if "key" in field else ""
+    return f"{field['many']}{by} of {kind}" if "many" in field else kind

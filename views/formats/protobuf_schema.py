@@ -40,6 +40,7 @@ SCALARS = {
     PROTO.TYPE_DOUBLE: FieldType("double"),
     PROTO.TYPE_BOOL: FieldType("boolean"),
     PROTO.TYPE_STRING: FieldType("string"),
+    PROTO.TYPE_BYTES: FieldType("string"),
     PROTO.TYPE_ENUM: FieldType("string"),
 }  # fmt: skip
 EXCHANGEABLE = (
@@ -53,8 +54,11 @@ EXCHANGEABLE = (
 TIMESTAMP = "google.protobuf.Timestamp"
 WRAPPERS = tuple(
     f"google.protobuf.{each}Value"
-    for each in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String")
+    for each in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
 )
+DURATION = "google.protobuf.Duration"
+JSON_VALUES = tuple(f"google.protobuf.{each}" for each in ("Struct", "Value", "ListValue"))
+"""Any JSON, which is a text here."""
 Indexes = tuple[int, ...]
 """Where a message stands in its file: (1, 0) is the first message within the second."""
 REMEDY = "Leave it out of the reader schema: a field that it does not describe is skipped."
@@ -198,9 +202,7 @@ def _fields(message: Any, above: str, within: tuple[str, ...]) -> tuple[Field, .
 
 def _type(field: Any, path: str, within: tuple[str, ...]) -> FieldType:
     if is_map(field):
-        key, value = (field.message_type.fields_by_name[name] for name in ("key", "value"))
-        if key.type != PROTO.TYPE_STRING:
-            raise ProtobufError(f"{path}: the keys of a map are strings here. {REMEDY}")
+        value = field.message_type.fields_by_name["value"]
         return FieldType("map", element=_single(value, f"{path}[]", within))
     if field.is_repeated:
         return FieldType("array", element=_single(field, f"{path}[]", within))
@@ -214,6 +216,10 @@ def _single(field: Any, path: str, within: tuple[str, ...]) -> FieldType:
         name = field.message_type.full_name
         if name == TIMESTAMP:
             return FieldType("timestamp")
+        if name == DURATION:
+            return FieldType("bigint")
+        if name in JSON_VALUES:
+            return FieldType("string")
         if name in WRAPPERS:
             return SCALARS[field.message_type.fields_by_name["value"].type]
         if not name.startswith("google.protobuf."):

@@ -31,16 +31,17 @@ _PATH = re.compile(r"[A-Za-z0-9_.\-]+(/[A-Za-z0-9_.\-]+)*")
 _ERROR = re.compile(r"^(?P<file>[^:\n]+\.proto):(?:(?P<line>\d+):(?P<column>\d+):)? ?(?P<text>.*)$")
 _WELL_KNOWN = Path(str(importlib.resources.files("grpc_tools"))) / "_proto"
 _COMMON = Path(str(importlib.resources.files("google.type") / "date.proto")).parent
-BUNDLED = ("-I", str(_WELL_KNOWN), "-I", f"google/type={_COMMON}")
-"""Where protoc finds what serializers register no references to: Google's well-known types, and its common types, such
-as dates and money."""
+_CONFLUENT = Path(__file__).parent / "bundled"
+BUNDLED = ("-I", str(_WELL_KNOWN), "-I", f"google/type={_COMMON}", "-I", str(_CONFLUENT))
+"""Where protoc finds what serializers register no references to: Google's well-known types and its common ones, such as
+dates and money, and what Confluent's serializers bring, `confluent/meta.proto` and a decimal."""
 
 
 def compile_text(text: str, imports: Mapping[str, str]) -> FileDescriptorSet:
     """The files that a schema consists of: what it imports first, and the schema, whose name is ROOT, last.
 
-    `imports` are texts by the paths that they are imported by. Google's well-known and common types need not be among
-    them; a common type that is among them is taken from there.
+    `imports` are texts by the paths that they are imported by. What is bundled need not be among them; what is, but for
+    Google's well-known types, is taken from there.
     """
     remove_leftovers()
     with tempfile.TemporaryDirectory(prefix=FOLDER) as folder:
