@@ -19,6 +19,7 @@ def schema_of(source: Source, views: Sequence[View]) -> dict[str, Any]:
         "topic": source.topic,
         "format": source.format,
         "framing": source.framing or None,
+        "envelope": source.envelope or None,
         "subjects": subjects_of(source),
         "reader_schema": str(source.reader_schema) or None,
         "id_field": source.id_field,

@@ -241,7 +241,7 @@ def _source_schema() -> Json:
     }  # fmt: skip
     schema = {
         "version": {"type": "integer", "description": "The version of the source that is served."},
-        "topic": text, "format": text, "framing": nullable,
+        "topic": text, "format": text, "framing": nullable, "envelope": nullable,
         "subjects": {
             "type": "array", "items": text,
             "description": "Where serializers register what they write, by the strategies TopicName, RecordName and "

@@ -64,6 +64,7 @@ function facts(schema, subjects) {
     ["version", schema.version],
     ["topic", h("code", {}, schema.topic)],
     ["format", schema.framing ? `${schema.format}, framing ${schema.framing}` : schema.format],
+    schema.envelope && ["envelope", schema.envelope],
     ...subjects.map((each) => ["subject", subject(each)]),
     ["id of an event", h("code", {}, schema.id_field)],
     ["time of an event", h("code", {}, schema.time_field)],
