@@ -212,7 +212,7 @@ class Stream:
             .option("maxOffsetsPerTrigger", self.limit)
             .option("maxRecordsPerPartition", RECORDS_A_TASK)
             .option("failOnDataLoss", "true")
-            .option("includeHeaders", str(self.source.is_framed).lower())
+            .option("includeHeaders", str(self.source.needs_headers).lower())
             .load()
         )
         logical = with_logical_offsets(records, self.base)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from views.field_types import INTEGER_BITS, Field, FieldType
+from views.formats.cloudevents_in_kafka import knows_by_value
 from views.source import Source
 
 BITS_OF_DOUBLE = 53
@@ -33,9 +34,12 @@ def evolution(old: Source, new: Source, earlier: Sequence[Source] = ()) -> Evolu
             ("time_field", old.time_field, new.time_field, "events would get other ids or times"),
             ("the format", old.format, new.format, "records of both would be in one topic"),
             ("the framing", old.framing, new.framing, "records of both would be in one topic"),
+            ("the envelope", old.envelope, new.envelope, "records that are in the topic would be read otherwise"),
         )
         if before != now
     ]
+    if knows_by_value(old) != knows_by_value(new):
+        refused.append("'specversion' tells CloudEvents from other records: it cannot be declared or dropped later")
     changes: list[str] = []
     for is_allowed, text in _differences(old, new) if old.format == new.format else ():
         (changes if is_allowed else refused).append(text)

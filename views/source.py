@@ -20,8 +20,11 @@ if TYPE_CHECKING:
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 FORMATS = ("json", "json_schema", "avro", "protobuf")
+CLOUDEVENTS, CLOUDEVENTS_BY_SOURCE = "cloudevents", "cloudevents_by_source"
+ENVELOPES = (CLOUDEVENTS, CLOUDEVENTS_BY_SOURCE)
 STRINGS = (
-    "name", "fields", "topic", "format", "reader_schema", "framing", "id_field", "time_field", "key_field", "doc",
+    "name", "fields", "topic", "format", "reader_schema", "framing", "envelope", "id_field", "time_field", "key_field",
+    "doc",
 )  # fmt: skip
 KEY_TYPES = ("string", "tinyint", "smallint", "int", "bigint")
 LARGEST_LONG = 2**63 - 1  # in which Kafka keeps retention, in milliseconds and bytes
@@ -49,6 +52,9 @@ class Source:
     with framing="none" it is the reader schema itself.
 
         orders = Source("orders", format="avro", reader_schema=Path(__file__).with_name("orders.avsc"))
+
+    With envelope="cloudevents" records of Kafka may be CloudEvents, whose `id` is the event id; where ids are unique
+    for each `source` attribute only, it is "cloudevents_by_source".
     """
 
     name: str
@@ -65,6 +71,7 @@ class Source:
     aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
     reader_schema: str | Path = ""
     framing: str = ""
+    envelope: str = ""
     version: int = 1
     """Of its reading: what decides how a record is judged and read. A change of that needs the next number."""
     doc: str = field(default="", compare=False)
@@ -133,10 +140,15 @@ class Source:
         """Whether a record can be read only with the schema that it names. JSON says by itself what it is."""
         return self.is_framed and self.format != "json_schema"
 
+    @property
+    def needs_headers(self) -> bool:
+        """Whether a record can be read only with its headers."""
+        return self.is_framed or bool(self.envelope)
+
     def as_json(self) -> Source:
         """The same source with its events as JSON: what generated events are written as."""
         if self.format == "json":
-            return self
+            return replace(self, envelope="") if self.envelope else self
         fields = ", ".join(f"`{each.name}` {each.type.ddl()}" for each in self.schema)
         return replace(self, format="json", fields=fields, reader_schema="", framing="")
 
@@ -149,6 +161,7 @@ class Source:
     def reading(self) -> dict[str, Any]:
         """What decides how its records are judged and read, as JSON has it; `with_reading` takes it."""
         schema = {} if self.format == "json" else {"reader_schema": self.reader_schema, "framing": self.framing}
+        envelope = {"envelope": self.envelope} if self.envelope else {}
         return {
             "version": self.version,
             "fields": self.fields,
@@ -157,6 +170,7 @@ class Source:
             "id_field": self.id_field,
             "time_field": self.time_field,
             **schema,
+            **envelope,
         }
 
     @property
@@ -183,7 +197,7 @@ class Source:
         try:
             aliases = {str(path): tuple(map(str, names)) for path, names in dict(reading["aliases"]).items()}
             given = {name: reading[name] for name in ("version", "fields", "format", "id_field", "time_field")}
-            given |= {name: reading.get(name, "") for name in ("reader_schema", "framing")}
+            given |= {name: reading.get(name, "") for name in ("reader_schema", "framing", "envelope")}
         except (KeyError, TypeError, ValueError) as error:
             raise DeclarationError(f"This is not a reading of a source ({error!r}): {str(reading)[:200]}") from None
         found = replace(self, aliases=aliases, key_field="", **given)
@@ -254,6 +268,10 @@ class Source:
 
     def _check_format(self) -> Iterator[str]:
         """What belongs to one format is refused for another: it would do nothing."""
+        if self.envelope and self.envelope not in ENVELOPES:
+            yield f"envelope is {self.envelope!r}; there are: {', '.join(ENVELOPES)}."
+        elif self.envelope and self.format != "json":
+            yield f"envelope={self.envelope!r} is for format='json': what is in the envelope is read as JSON."
         if self.format == "json":
             if self.reader_schema or self.framing:
                 yield "reader_schema and framing are for the other formats; with format='json' declare fields."

@@ -46,8 +46,3 @@ class Watch:
             yield "a name consists of lower-case letters, digits and underscores, and begins with a letter."
         if not isinstance(given.source, Source):
             yield f"source is {given.source!r}; it should be a Source."
-        elif given.source.format != "json":
-            yield (
-                f"its source {given.source.name!r} has records of the format {given.source.format!r}; watches read "
-                "JSON only. Declare a view and an alert on it instead."
-            )

@@ -6,15 +6,15 @@ event has no id, it must not, because the second record would be another event.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from master_dataset.cut import Cut
 from master_dataset.dead_letters.letters import NOT_OURS, DeadLetter, whole
 from master_dataset.errors import InvalidEvent, MasterDatasetError
-from master_dataset.events.envelope import compile_validator, parse_json
 from master_dataset.events.field_checks import END_TIME_EXCLUSIVE, FIRST_TIME
+from master_dataset.events.json_records import Read, compile_reader
 from master_dataset.table.coverage import of as coverage_of
 from master_dataset.table.readings import later_readings
 from views.reading import picked
@@ -41,14 +41,13 @@ class LaterReadings:
                 f"Source {source.name!r}: the versions of its master table could not be read ({error}). "
                 f"`tidemark master fsck {source.name}` says what is wrong with it."
             ) from None
-        self._readings = [(each, compile_validator(each)) for each in reversed(readings)]
+        self._readings = [(each, compile_reader(each)) for each in reversed(readings)]
 
     def counts_since(self, letter: DeadLetter) -> int | None:
         """The version since which its record counts; None where it does not, or that is not known."""
-        event = self._event(letter)
         since = None
-        for reading, validate in self._readings:  # the one in force first
-            if not _is_valid(reading, validate, event, letter.timestamp_ms):
+        for reading, read in self._readings if self._can_count(letter) else ():  # the one in force first
+            if not _is_valid(reading, _event(read, letter), letter.timestamp_ms):
                 break
             since = reading.version
         return since
@@ -68,27 +67,26 @@ class LaterReadings:
                     f"sent again, it would count twice. Nothing was sent. Leave it out."
                 )
 
-    def _event(self, letter: DeadLetter) -> object:
-        """What it says, if it can count: None where it is not ours, not whole, not JSON, or its record was removed."""
-        if not self._readings or letter.version == NOT_OURS or letter.left_out_bytes is not None:
-            return None
-        if letter.offset < self._removed.get(letter.partition, 0):
-            return None
-        try:
-            return parse_json(letter.value or b"")
-        except InvalidEvent:
-            return None
+    def _can_count(self, letter: DeadLetter) -> bool:
+        """Whether it is ours and whole, and its record was not removed."""
+        if letter.version == NOT_OURS or letter.left_out_bytes is not None:
+            return False
+        return letter.offset >= self._removed.get(letter.partition, 0)
 
     def _has_id(self, letter: DeadLetter) -> bool:
-        in_force = self._readings[0][0]
-        event: Any = self._event(letter)
-        return picked(in_force.schema, event).get(in_force.id_field) is not None
+        in_force, read = self._readings[0]
+        return picked(in_force.schema, _event(read, letter) or {}).get(in_force.id_field) is not None
 
 
-def _is_valid(reading: Source, validate: Callable[[Any], None], event: Any, timestamp_ms: int) -> bool:
+def _event(read: Read, letter: DeadLetter) -> dict[str, Any] | None:
     try:
-        validate(event)
+        return read(letter.value, letter.headers)
     except InvalidEvent:
+        return None
+
+
+def _is_valid(reading: Source, event: dict[str, Any] | None, timestamp_ms: int) -> bool:
+    if event is None:
         return False
     has_time = picked(reading.schema, event).get(reading.time_field) is not None
     return has_time or FIRST_TIME.timestamp() <= timestamp_ms / 1000 < END_TIME_EXCLUSIVE.timestamp()

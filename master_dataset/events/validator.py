@@ -33,6 +33,7 @@ from master_dataset.events.field_checks import (
     explaining_check,
 )
 from views.field_types import INTEGER_BITS, Field, FieldType
+from views.formats.cloudevents_in_kafka import SPECVERSION, knows_by_value
 from views.source import Source
 
 ID = FieldType("id")
@@ -56,7 +57,18 @@ def compile_validator(source: Source, *, only: tuple[str, ...] = ()) -> Check:
             pass
         explain(event)  # the slow checks decide; the compiled ones only know what is certainly valid
 
-    return validate
+    return _without_cloudevents(validate) if knows_by_value(source) else validate
+
+
+def _without_cloudevents(validate: Check) -> Check:
+    """An event that the layers would take for a CloudEvent is refused: it would be read otherwise than it was sent."""
+
+    def check(event: object) -> None:
+        if type(event) is dict and SPECVERSION in event:
+            raise InvalidEvent(SPECVERSION, "records of this source that have it are CloudEvents; send it as one")
+        validate(event)
+
+    return check
 
 
 def _compile(source: Source, only: tuple[str, ...] = ()) -> Callable[[Any], bool]:

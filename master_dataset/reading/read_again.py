@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from master_dataset.errors import InvalidEvent, MasterDatasetError
-from master_dataset.events.envelope import compile_validator, parse_json
+from master_dataset.events.json_records import compile_reader
 from master_dataset.reading.read import RecordFilter, read_records
 from master_dataset.table.readings import is_of_first_reading
 from views.reading import typed_event
 from views.source import Source
 
 COLUMNS = ["partition", "offset", "event_id", "event_time", "event"]
-RAW_COLUMNS = ["topic", "partition", "offset", "timestamp", "value", "invalid"]
+RAW_COLUMNS = ["topic", "partition", "offset", "timestamp", "headers", "value", "invalid"]
 
 
 class OnlySparkReads(MasterDatasetError):
@@ -40,12 +40,11 @@ def read_valid_events(table: Path, source: Source, selected: RecordFilter) -> It
             yield from batch.to_pylist(maps_as_pydicts="strict")
         return
     everything = RecordFilter(start=selected.start, end=selected.end, with_invalid=True)
-    validate = compile_validator(source)
+    read = compile_reader(source)
     for batch in read_records(table, everything, RAW_COLUMNS):
         for row in batch.to_pylist():
             try:
-                event = parse_json(row["value"] or b"")
-                validate(event)
+                event = read(row["value"], [(each["key"], each["value"]) for each in row["headers"] or ()])
             except InvalidEvent as reason:
                 if row["invalid"] is None:
                     raise OnlySparkReads(source, row, reason) from None

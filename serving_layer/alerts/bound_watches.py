@@ -13,9 +13,10 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from infra.settings import Settings
-from master_dataset.events.envelope import compile_validator
+from master_dataset.reading.record_reader import RecordReader
 from master_dataset.table.paths import table_path
 from master_dataset.table.readings import reading_in_force
+from master_dataset.writer_schemas.noted import NotedSchemas
 from views.declarations import Declarations
 from views.errors import AlertError
 from views.source import Source
@@ -41,7 +42,7 @@ class BoundWatches:
     _version: int | None = None
 
     def __post_init__(self) -> None:
-        self.validate = compile_validator(self.source)
+        self._bind_reader(self.source)
 
     def look(self) -> bool:
         """Follow the version that is in force; whether anything changed."""
@@ -49,7 +50,7 @@ class BoundWatches:
         if self._version is not None and now.reading == self.source.reading:
             return False
         if now.reading != self.source.reading:
-            self.validate = compile_validator(now)
+            self._bind_reader(now)
         declared = self.declared()
         if self._version is not None and (found := declared.sources.get(now.name)) and found.version == now.version:
             self.watches = tuple(declared.watches.get(each.name, each) for each in self.watches)
@@ -61,6 +62,9 @@ class BoundWatches:
         return {f"where:{each.name}": each.where for each in self.watches} | {
             f"refused:{each.name}": self.refused.get(each.name, "") for each in self.watches
         }
+
+    def _bind_reader(self, source: Source) -> None:
+        self.reader = RecordReader(source, NotedSchemas(self.settings, source))
 
     def _bind(self, now: Source) -> None:
         evaluated, refused = list[Watch](), dict[str, str]()

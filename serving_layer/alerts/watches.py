@@ -5,7 +5,8 @@
     tidemark:{web}:watch:<name>         a stream: the newest matches
 
 Matches, counts and offsets are written atomically, so a process that is killed neither stores nor counts a match twice.
-Only valid events are evaluated, by the collector's own checks, and by the version of the source that is in force.
+Only valid events are evaluated, by the version of the source that is in force. Records of other formats than JSON are
+decoded with the writer schemas that the layers noted, and wait with them for a registry that does not answer.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -25,14 +26,15 @@ from redis.exceptions import RedisError
 from infra.clients.kafka import librdkafka_config
 from infra.settings import Settings
 from master_dataset.cut import Cut, cut_from_json, cut_to_json, is_below, ranges
-from master_dataset.errors import MasterDatasetError
+from master_dataset.errors import InvalidEvent, MasterDatasetError
 from master_dataset.kafka.errors import translated
 from master_dataset.kafka.offset_base import to_kafka
 from master_dataset.kafka.positions import KafkaBehind, check_topic_id, logical_positions, read_positions
+from master_dataset.reading.record_reader import Record
 from master_dataset.table import coverage
 from master_dataset.table.paths import table_path
 from serving_layer.alerts.bound_watches import BoundWatches
-from serving_layer.alerts.watch_events import match_json, read_event
+from serving_layer.alerts.watch_events import match_json, record_of
 from views.source import Source
 from views.watch import Watch
 
@@ -143,37 +145,42 @@ class Watcher:
 
     def _process(self, messages: list[Message]) -> None:
         status, prefix = redis_names(self.source.name)
+        records = list(self._records(messages))
+        self.bound.reader.learn(records)
         with self.client.pipeline(transaction=True) as pipe:
             matched = 0
             cut = dict(self.cut)
-            for message in messages:
-                if (error := message.error()) is not None:
-                    if error.code() == KafkaError._PARTITION_EOF:
-                        continue
-                    raise translated(KafkaException(error), f"Topic {self.source.topic!r} cannot be read")
-                partition, offset = int(message.partition() or 0), int(message.offset() or 0)
-                cut[partition] = offset + 1 + self.base.get(partition, 0)
-                for watch, body in self.matches(message):
+            for record in records:
+                cut[record.partition] = record.offset + 1
+                for watch, body in self.matches(record):
                     pipe.xadd(prefix + watch.name, {"e": body}, maxlen=MAX_MATCHES, approximate=True)
                     pipe.hincrby(status, f"count:{watch.name}", 1)
                     matched += 1
             pipe.hset(status, mapping={CUT: json.dumps(cut_to_json(cut)), "at": str(time.time())})
             pipe.execute()
-        self.cut, self.matched, self.read = cut, self.matched + matched, self.read + len(messages)
+        self.cut, self.matched, self.read = cut, self.matched + matched, self.read + len(records)
 
-    def matches(self, message: Message) -> list[tuple[Watch, bytes]]:
+    def _records(self, messages: Iterable[Message]) -> Iterator[Record]:
+        for message in messages:
+            if (error := message.error()) is None:
+                yield record_of(message, self.base.get(int(message.partition() or 0), 0))
+            elif error.code() != KafkaError._PARTITION_EOF:
+                raise translated(KafkaException(error), f"Topic {self.source.topic!r} cannot be read")
+
+    def matches(self, record: Record) -> list[tuple[Watch, bytes]]:
         """The watches that a record matches, with the JSON of the match. A bad record never blocks those behind it."""
         try:
-            base = self.base.get(int(message.partition() or 0), 0)
-            event = read_event(self.source, message, self.bound.validate, base)
+            event = self.bound.reader.read(record)
             return [
-                (watch, match_json(watch, self.source, message, *event, base))
+                (watch, match_json(watch, record, event))
                 for watch in self.bound.evaluated
-                if event is not None and watch.condition.evaluate(event[1])
+                if watch.condition.evaluate(event.fields)
             ]
+        except InvalidEvent:
+            return []
         except (ArithmeticError, ValueError, TypeError, OSError) as error:  # a time out of range, for example
             self.skipped += 1
-            log.warning("skipped", watches_of=self.source.name, partition=message.partition(), offset=message.offset(),
+            log.warning("skipped", watches_of=self.source.name, partition=record.partition, offset=record.offset,
                         reason=f"{type(error).__name__}: {error}")  # fmt: skip
             return []
 

@@ -28,6 +28,7 @@ from serving_layer.rest.access import SCOPES
 from serving_layer.rest.context import GRACE_S, Serving
 from serving_layer.rest.source_schema import schema_of
 from serving_layer.rest.sources import read_by
+from views.formats.subject_names import SUFFIX, subjects_of
 from views.view import View
 
 READ = ("schema:read", "schema:write", "admin")
@@ -97,7 +98,8 @@ def _numbers(request: Request) -> dict[str, int]:
 def _by_subject(views: list[View]) -> dict[str, list[View]]:
     found: dict[str, list[View]] = {}
     for view in views:
-        found.setdefault(f"{view.source.topic}-value", []).append(view)
+        for subject in {f"{view.source.topic}{SUFFIX}", *subjects_of(view.source)}:
+            found.setdefault(subject, []).append(view)
     return found
 
 

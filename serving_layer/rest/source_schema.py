@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from views.field_types import with_names
+from views.formats.subject_names import subjects_of
 from views.source import Source
 from views.view import View
 
@@ -18,7 +19,8 @@ def schema_of(source: Source, views: Sequence[View]) -> dict[str, Any]:
         "topic": source.topic,
         "format": source.format,
         "framing": source.framing or None,
-        "subject": subject_of(source),
+        "envelope": source.envelope or None,
+        "subjects": subjects_of(source),
         "reader_schema": str(source.reader_schema) or None,
         "id_field": source.id_field,
         "time_field": source.time_field,
@@ -35,11 +37,6 @@ def schema_of(source: Source, views: Sequence[View]) -> dict[str, Any]:
             for path, field in with_names(source.schema)
         ],
     }
-
-
-def subject_of(source: Source) -> str | None:
-    """The subject in which serializers register what they write to a source; None where its records name no schema."""
-    return f"{source.topic}-value" if source.is_framed else None
 
 
 def _is_used(path: str, used: set[str]) -> bool:

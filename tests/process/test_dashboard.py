@@ -267,7 +267,7 @@ def test_schema_of_a_source_names_the_views_that_use_a_field_and_that_the_key_ma
         "event_id",
     )
     assert fields["event_id"]["type"] == "string"
-    assert (schema["version"], schema["subject"], schema["pending"], schema["writer_schemas"]) == (1, None, None, [])
+    assert (schema["version"], schema["subjects"], schema["pending"], schema["writer_schemas"]) == (1, [], None, [])
     everything = served.client.get("/sources/web").json()["schema"]
     users = {each["path"]: each["views"] for each in everything["fields"]}
     assert fields["properties.url"]["views"] == ["page_hits"]

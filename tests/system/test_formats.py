@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,12 +25,16 @@ from master_dataset.reading.read import RecordFilter, read_records
 from master_dataset.registry.errors import UnreadableTopic
 from master_dataset.registry.snapshot import read_state
 from master_dataset.table.paths import table_path
+from serving_layer.alerts.bound_watches import BoundWatches
+from serving_layer.alerts.watches import Watcher, read_states
 from tests.conftest import Stack, interpreted, wait_until
 from tests.schema_registry import Registry, running_registry
 from tests.system.speed_source import RedisServer, SpeedPlace
+from views.declarations import declared_by
 from views.formats.framing import frame_of_id
 from views.in_memory import Event
 from views.sample_events import generate
+from views.watch import Watch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -196,3 +201,35 @@ def test_records_wait_while_the_registry_is_away(place: AvroPlace, registry: Reg
         place.send(10)
         place.caught_up()
     assert place.reasons() == []
+
+
+def test_a_watch_sees_avro_records_and_waits_for_the_registry_as_the_layers_do(
+    stack: Stack, tmp_path: Path, redis: RedisServer, registry: Registry
+) -> None:
+    registry.replies.clear()
+    place = AvroPlace(stack, tmp_path, redis, None, schema_registry_url=registry.url)
+    watch = Watch("dear", place.source, where="cents > 0 and ms is not null")
+    bound = BoundWatches(place.settings, place.source, (watch,), lambda: declared_by(place.settings))
+    stopping = threading.Event()
+    watcher = Watcher(place.settings, stack.kafka, bound, place.redis.client, stopping)
+    thread = threading.Thread(target=watcher.run, daemon=True)
+    thread.start()
+    try:
+        wait_until("the watch to begin", lambda: watcher.cut)
+        registry.is_away = True
+        place.ids[7] = SECOND
+        place.send(60)
+        wait_until("the watch to say what it waits for", lambda: "schema registry" in watcher.error)
+        assert watcher.read == 0
+        registry.add(7, SECOND)
+        registry.is_away = False
+        place.send_invalid(b"{}", frame_of_id(7), frame_of_id(99) + b"\x02a")
+        wait_until("the watch to have read all", lambda: watcher.read == len(place.events) + 3)
+        expected = [event for event in place.events if (event.fields.get("cents") or 0) > 0]
+        matched = sum(event.fields.get("ms") is not None for event in expected)
+        assert matched
+        assert read_states(place.redis.client, place.name, ["dear"])["dear"].matched == matched
+    finally:
+        stopping.set()
+        thread.join(timeout=60)
+    assert not thread.is_alive()

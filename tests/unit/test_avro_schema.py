@@ -13,11 +13,10 @@ from master_dataset.collector.events import check_takes_json
 from master_dataset.importer.detect import make_reader
 from master_dataset.importer.errors import UnusableInput
 from master_dataset.importer.formats import Options
-from views.errors import AlertError, SourceError
+from views.errors import SourceError
 from views.formats.avro_schema import SchemaError, avro_reader, mismatch, plain_writer
 from views.formats.framing import Framed, described, frame_of_id, split
 from views.source import Source
-from views.watch import Watch
 
 TIME = {"type": "long", "logicalType": "timestamp-millis"}
 ROLES: list[dict[str, Any]] = [
@@ -108,8 +107,6 @@ def test_what_does_not_belong_together_is_refused(settings: dict[str, Any], mess
 
 def test_what_reads_or_writes_json_alone_refuses_other_sources() -> None:
     avro = Source("orders", format="avro", reader_schema=schema())
-    with pytest.raises(AlertError, match="watches read JSON"):
-        Watch("w", avro, where="event_id = 'a'")
     with pytest.raises(UnusableInput, match="an import writes JSON"):
         make_reader(avro, Options(), b"{}", "a.ndjson")
     with pytest.raises(Problem, match="sent here is stored as JSON") as refused:

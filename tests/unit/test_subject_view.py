@@ -11,6 +11,7 @@ import typer
 
 from tidemark.commands.subject_view import Roles, first_view
 from views.declarations import Declarations, load_declarations
+from views.formats.subject_names import subjects_of
 from views.source import Source
 
 ROLES = Roles("event_id", "event_time")
@@ -68,6 +69,34 @@ def test_other_fields_are_the_id_and_the_time(tmp_path: Path) -> None:
     assert (source.id_field, source.time_field) == ("order", "at")
 
 
+NAMED = AVRO.replace('"Order"', '"Order", "namespace": "com.shop"')
+
+
+@pytest.mark.parametrize(
+    ("subject", "answer", "topic", "expected"),
+    [
+        ("com.shop.Order", found(NAMED), "web", "web"),
+        ("orders-eu-com.shop.Order", found(NAMED), None, "orders-eu"),
+        ("orders-com.shop.Order", found(AVRO.replace('"Order"', '"com.shop.Order"')), None, "orders"),
+        ("orders-Order", found(AVRO), None, "orders"),
+        ("orders-Reading", found(json_schema().replace("{", '{"title": "Reading", ', 1), "JSON"), None, "orders"),
+        ("custom-name", found(AVRO), "web", "web"),
+        pytest.param(
+            "orders-shop.Order", found(PROTOBUF.replace("message", "package shop; message"), "PROTOBUF"), None,
+            "orders", marks=pytest.mark.process,
+        ),
+    ],
+)  # fmt: skip
+def test_the_topic_is_that_of_the_subject_by_any_strategy_or_the_named_one(
+    tmp_path: Path, subject: str, answer: dict[str, Any], topic: str | None, expected: str
+) -> None:
+    declared = written(tmp_path, first_view("seen", subject, answer, ROLES, (), topic))
+    (source,) = declared.sources.values()
+    assert source.topic == expected
+    if subject != "custom-name":
+        assert subject in subjects_of(source)
+
+
 def test_names_in_a_schema_are_never_code(tmp_path: Path) -> None:
     name = 'x"\r\x0cimport_this\r"'
     declared = written(
@@ -92,7 +121,8 @@ def test_names_in_a_schema_are_never_code(tmp_path: Path) -> None:
         ("t-value", found(AVRO, "THRIFT"), "is no Avro, Protobuf or JSON schema"),
         ("t-value", found(AVRO, version="3"), "is no Avro, Protobuf or JSON schema"),
         ("t-value", found("\ud800"), "is no Avro, Protobuf or JSON schema"),
-        ("t-value", found(PROTOBUF, "PROTOBUF", references=[{"name": "a.proto"}]), "refers to others"),
+        ("com.shop.Order", found(AVRO), "Name the topic with --topic"),
+        ("t-com.shop.Item", found(AVRO), "it is neither TOPIC-value nor TOPIC-RECORD"),
         ("shop.orders-value", found(AVRO), "there is a source 'orders' of the topic 'shop_orders' already"),
     ],
 )

@@ -304,7 +304,7 @@ def test_a_new_file_overwrites_nothing(views: Views, own_folder: Path) -> None:
         (("../pages", "--dir", "mine"), "'../pages' cannot be the name of a view"),
         (("class", "--dir", "mine"), "'class' cannot be the name of a view"),
         (("pages",), "name the folder to write to: --dir my_views, or the setting views_dir."),
-        (("pages", "--dir", "mine", "--from-subject", "com.acme.Order"), "subject of a topic's values, TOPIC-value."),
+        (("pages", "--dir", "mine", "--from-subject", "com.acme.Order"), "Name the topic with --topic."),
     ],
 )
 def test_what_cannot_be_begun_is_refused(

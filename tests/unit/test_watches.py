@@ -13,10 +13,12 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 
 from infra.settings import load_settings
 from infra.store import PosixStore
-from master_dataset.events.envelope import compile_validator
+from master_dataset.errors import InvalidEvent
+from master_dataset.reading.record_reader import ReadEvent, Record, RecordReader
 from master_dataset.table.paths import own_folder, table_path
+from master_dataset.writer_schemas.noted import NotedSchemas
 from serving_layer.alerts.bound_watches import BoundWatches
-from serving_layer.alerts.watch_events import MAX_EVENT_BYTES, match_json, read_event
+from serving_layer.alerts.watch_events import MAX_EVENT_BYTES, match_json, record_of
 from serving_layer.alerts.watches import Watcher
 from views.declarations import Declarations
 from views.source import Source
@@ -29,16 +31,20 @@ SOURCE = Source(
         weight decimal(38,10), tags array<string>, at struct<host: string, since: timestamp>
     """,
 )
-VALIDATE = compile_validator(SOURCE)
+NOTHING_NOTED = NotedSchemas(load_settings(home=Path("no-home")), SOURCE)
 EVENT: dict[str, Any] = {
     "event_id": "e1", "event_time": "2026-03-01T01:00:00+01:00", "item": "Tea", "cents": 250, "price": 2.5, "ms": 7,
     "on_day": "2026-03-01", "tags": ["hot", "new"], "at": {"host": "h1", "since": "2026-02-01T00:00:00Z"},
 }  # fmt: skip
 
 
-def message(value: bytes | dict[str, Any]) -> Message:
+def record(value: bytes | dict[str, Any], base: int = 0) -> Record:
     written = value if isinstance(value, bytes) else json.dumps(value).encode()
-    return Message("shop", 1, 7, b"key", written)
+    return record_of(Message("shop", 1, 7, b"key", written), base)
+
+
+def read(found: Record) -> ReadEvent:
+    return RecordReader(SOURCE, NOTHING_NOTED).read(found)
 
 
 @pytest.mark.parametrize(("where", "expected"), [
@@ -49,9 +55,7 @@ def message(value: bytes | dict[str, Any]) -> Message:
     ("event_id = 'e1'", True), ("item is null", False),
 ])  # fmt: skip
 def test_a_condition_is_evaluated_on_the_fields_as_declared(where: str, expected: bool) -> None:
-    found = read_event(SOURCE, message(EVENT), VALIDATE)
-    assert found is not None
-    assert bool(Watch("w", SOURCE, where=where).condition.evaluate(found[1])) is expected
+    assert bool(Watch("w", SOURCE, where=where).condition.evaluate(read(record(EVENT)).fields)) is expected
 
 
 @pytest.mark.parametrize("value", [
@@ -59,26 +63,22 @@ def test_a_condition_is_evaluated_on_the_fields_as_declared(where: str, expected
     b'{"event_time": "soon"}', b'{"item": "a", "item": "b"}',
 ])  # fmt: skip
 def test_what_is_no_event_matches_nothing(value: bytes) -> None:
-    assert read_event(SOURCE, message(value), VALIDATE) is None
+    with pytest.raises(InvalidEvent):
+        read(record(value))
 
 
 def test_an_event_without_an_id_has_its_place_as_one() -> None:
-    found = read_event(SOURCE, message({"item": "Tea", "event_time": EVENT["event_time"]}), VALIDATE)
-    assert found is not None
-    assert found[1]["event_id"] == "shop/1/7"
-    assert found[1]["cents"] is None
-    raised = read_event(SOURCE, message({"item": "Tea", "event_time": EVENT["event_time"]}), VALIDATE, base=40)
-    assert raised is not None
-    assert raised[1]["event_id"] == "shop/1/47", "logical offsets, as in the master dataset"
+    event = {"item": "Tea", "event_time": EVENT["event_time"]}
+    found = read(record(event)).fields
+    assert (found["event_id"], found["cents"]) == ("shop/1/7", None)
+    assert read(record(event, base=40)).fields["event_id"] == "shop/1/47", "logical offsets, as in the master dataset"
 
 
 def test_a_match_has_its_location_and_a_large_one_is_pushed_without_content() -> None:
     watch = Watch("w", SOURCE, where="cents > 0")
     for event, is_large in ((EVENT, False), ({**EVENT, "item": "x" * MAX_EVENT_BYTES}, True)):
-        record = message(event)
-        found = read_event(SOURCE, record, VALIDATE)
-        assert found is not None
-        shown = json.loads(match_json(watch, SOURCE, record, *found))
+        found = record(event)
+        shown = json.loads(match_json(watch, found, read(found)))
         assert (shown["watch"], shown["partition"], shown["offset"], shown["event_id"]) == ("w", 1, 7, "e1")
         assert shown["event_time"] == "2026-03-01T00:00:00Z"
         assert (shown["event"] is None, shown["too_large"]) == (is_large, is_large)
@@ -86,11 +86,8 @@ def test_a_match_has_its_location_and_a_large_one_is_pushed_without_content() ->
 
 def test_a_decimal_of_38_digits_is_compared_exactly() -> None:
     number = "1234567890123456789012345678.0000000001"
-    found = read_event(
-        SOURCE, message(f'{{"weight": {number}, "event_time": "2026-03-01T00:00:00Z"}}'.encode()), VALIDATE
-    )
-    assert found is not None
-    assert str(found[1]["weight"]) == number
+    found = read(record(f'{{"weight": {number}, "event_time": "2026-03-01T00:00:00Z"}}'.encode()))
+    assert str(found.fields["weight"]) == number
 
 
 def test_a_record_that_cannot_be_asked_about_is_counted_and_holds_up_nobody(tmp_path: Path) -> None:
@@ -100,9 +97,9 @@ def test_a_record_that_cannot_be_asked_about_is_counted_and_holds_up_nobody(tmp_
     assert bound.look()
     watcher = Watcher(bound.settings, "", bound, client, threading.Event())
     absurd = Message("shop", 1, 7, b"key", b'{"item": "Tea"}', timestamp=(TIMESTAMP_CREATE_TIME, 2**62))
-    assert watcher.matches(absurd) == []
+    assert watcher.matches(record_of(absurd)) == []
     assert watcher.skipped == 1
-    assert [watch.name for watch, _ in watcher.matches(message(EVENT))] == ["w"]
+    assert [watch.name for watch, _ in watcher.matches(record(EVENT))] == ["w"]
 
 
 def bound_watches(home: Path, *watches: Watch) -> BoundWatches:
@@ -133,8 +130,8 @@ def test_watches_follow_the_version_that_is_in_force_with_the_condition_that_is_
     assert list(bound.refused) == ["gone"]
     assert "not evaluated while version 2" in bound.refused["gone"]
     watcher = Watcher(bound.settings, "", bound, None, threading.Event())  # type: ignore[arg-type]
-    record = message({"event_id": "a", "event_time": "2026-03-01T00:00:00Z", "thing": "Cup"})
-    assert [watch.where for watch, _ in watcher.matches(record)] == ["thing = 'Cup'"]
+    found = record({"event_id": "a", "event_time": "2026-03-01T00:00:00Z", "thing": "Cup"})
+    assert [watch.where for watch, _ in watcher.matches(found)] == ["thing = 'Cup'"]
     assert bound.status()["where:w"] == "thing = 'Cup'"
     assert bound.status()["refused:gone"] == bound.refused["gone"]
 

@@ -185,11 +185,28 @@ def ask_again(
 
 
 def latest_version(subject: str, url: str | None, key: str | None) -> dict[str, Any]:
-    """The latest version of a subject, its text as people read it. Of Avro the text has what the schema refers to."""
+    """The latest version of a subject, its text as people read it, with everything that the schema refers to."""
+    from tidemark.commands.self_contained_schema import self_contained
+
     found = _version(subject, "latest", url, key)
-    if found.get("references") and found.get("schemaType", "AVRO") == "AVRO":
+    type = str(found.get("schemaType", "AVRO"))
+    if found.get("references") and type == "AVRO":
         found = _version(subject, str(found.get("version")), url, key, "?format=resolved")
-    return {**found, "schema": _lines(found)}
+        return {**found, "schema": _lines(found)}
+    referenced = _referenced(found, url, key)
+    if not referenced:
+        return {**found, "schema": _lines(found)}
+    return {**found, "schema": self_contained(type, found["schema"], list(referenced.items()))}
+
+
+def _referenced(version: dict[str, Any], url: str | None, key: str | None) -> dict[str, str]:
+    """The texts of all schemas that a version refers to, by the names that it gives them, dependencies first."""
+    found: dict[str, str] = {}
+    for each in version.get("references") or ():
+        if each["name"] not in found:
+            other = _version(str(each["subject"]), str(each["version"]), url, key)
+            found = {**_referenced(other, url, key), **found, each["name"]: other["schema"]}
+    return found
 
 
 def _version(subject: str, version: str, url: str | None, key: str | None, how: str = "") -> dict[str, Any]:

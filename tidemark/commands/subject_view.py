@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from dataclasses import replace
 from string import Template
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,7 +14,6 @@ import typer
 if TYPE_CHECKING:
     from views.source import Source
 
-SUFFIX = "-value"
 FORMATS = {"AVRO": ("avro", ".avsc"), "PROTOBUF": ("protobuf", ".proto"), "JSON": ("json_schema", ".json")}
 """Of the types that registries know: the format of a source, and the ending of a file."""
 
@@ -58,23 +58,24 @@ class Roles(NamedTuple):
 
 
 def first_view(
-    name: str, subject: str, found: dict[str, Any], roles: Roles, sources: Collection[Source]
+    name: str,
+    subject: str,
+    found: dict[str, Any],
+    roles: Roles,
+    sources: Collection[Source],
+    topic: str | None = None,
 ) -> dict[str, str]:
     """The files that declare a view of a subject's records, by name: the schema, then the view.
 
-    `found` is the version as the registry answers it, `sources` are those that are declared already. Raises
-    BadParameter where no source can read by the schema, before anything is written.
+    `found` is the version as the registry answers it, `sources` are those that are declared already. `topic` has the
+    records where the subject does not name it. Raises BadParameter where no source can read by the schema, before
+    anything is written.
     """
     type, text, version = found.get("schemaType", "AVRO"), found.get("schema"), found.get("version")
     if type not in FORMATS or not isinstance(text, str) or not isinstance(version, int) or not _is_writable(text):
         raise typer.BadParameter(f"what the registry has for {subject!r} is no Avro, Protobuf or JSON schema.")
-    if found.get("references") and type != "AVRO":
-        raise typer.BadParameter(
-            f"the schema of {subject!r} refers to others, and a source reads by one text. Write a schema without "
-            "references, and declare the source with it (docs/formats.md)."
-        )
     format, ending = FORMATS[type]
-    source = _source(subject, format, text, roles)
+    source = _source(subject, format, text, roles, topic)
     _check_is_new(source, sources)
     file = f"{name}{ending}"
     view = Template(STARTER).substitute(
@@ -92,28 +93,35 @@ def first_view(
     return {file: text.rstrip() + "\n", f"{name}.py": view}
 
 
-def topic_of(subject: str) -> str:
-    """`web-value` -> `web`"""
-    topic = subject.removesuffix(SUFFIX)
-    if topic == subject or not topic:
-        raise typer.BadParameter(
-            f"{subject!r} does not say whose records it describes. Name the subject of a topic's values, TOPIC{SUFFIX}."
-        )
-    return topic
+def check_names_a_topic(subject: str, topic: str | None) -> None:
+    """Refuse a subject that names no topic by any strategy, before the registry is asked."""
+    if topic is None and "-" not in subject.strip("-"):
+        raise _names_no_topic(subject)
 
 
-def _source(subject: str, format: str, text: str, roles: Roles) -> Source:
+def _source(subject: str, format: str, text: str, roles: Roles, topic: str | None) -> Source:
     from views.errors import DeclarationError
+    from views.formats.subject_names import record_name, topic_in
     from views.source import Source
 
-    topic = topic_of(subject)
     try:
-        return Source(_source_name(topic), topic=topic, format=format, reader_schema=text, **roles._asdict())
+        found = Source("any", format=format, reader_schema=text, **roles._asdict())
+        topic = topic or topic_in(subject, record_name(found))
+        if topic is None:
+            raise _names_no_topic(subject)
+        return replace(found, name=_source_name(topic), topic=topic)
     except DeclarationError as error:
         raise typer.BadParameter(
             f"no source can read by the schema of {subject!r}. {error} Fields with other names: --id-field and "
             "--time-field."
         ) from None
+
+
+def _names_no_topic(subject: str) -> typer.BadParameter:
+    return typer.BadParameter(
+        f"{subject!r} does not say whose records it describes: it is neither TOPIC-value nor TOPIC-RECORD, with the "
+        "full name of the record in its schema. Name the topic with --topic."
+    )
 
 
 def _source_name(topic: str) -> str:

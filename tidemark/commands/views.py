@@ -207,6 +207,15 @@ def new(
             show_default=False,
         ),
     ] = None,
+    topic: Annotated[
+        str | None,
+        typer.Option(
+            "--topic",
+            envvar="TIDEMARK_CLI_TOPIC",
+            help="With --from-subject: the topic that has the records, where the subject is named after them alone.",
+            show_default="by the subject: TOPIC-value or TOPIC-RECORD",
+        ),
+    ] = None,
     id_field: Annotated[
         str,
         typer.Option(
@@ -241,12 +250,13 @@ def new(
         files = {path.name: Template(STARTER).substitute(name=name)}
     else:
         from tidemark.commands.registry import latest_version
-        from tidemark.commands.subject_view import Roles, first_view, topic_of
+        from tidemark.commands.subject_view import Roles, check_names_a_topic, first_view
 
-        topic_of(from_subject)
+        check_names_a_topic(from_subject, topic)
         _check_absent([path])
         found = latest_version(from_subject, url, key)
-        files = first_view(name, from_subject, found, Roles(id_field, time_field), declared.sources.values())
+        roles = Roles(id_field, time_field)
+        files = first_view(name, from_subject, found, roles, declared.sources.values(), topic)
     _check_absent(target / file for file in files)
     target.mkdir(parents=True, exist_ok=True)
     for file, text in files.items():

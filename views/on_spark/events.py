@@ -14,7 +14,7 @@ from pyspark.sql import functions as f
 
 from views.field_types import Field, FieldType
 from views.formats.writer_schemas import NO_WRITER_SCHEMAS, WriterSchemas
-from views.on_spark import avro_records, framed_records, protobuf_records
+from views.on_spark import avro_records, enveloped_records, framed_records, protobuf_records
 from views.on_spark.decimal_texts import bounded
 from views.on_spark.projection import declared_event, missing_required
 from views.reading import is_as_it_comes, wire_fields
@@ -30,6 +30,7 @@ JSON_OPTIONS = {
 EARLIEST, LATEST = "1970-01-01T00:00:00Z", "2200-01-01T00:00:00Z"
 """Event times lie in [EARLIEST, LATEST). A number of milliseconds, read as seconds, does not."""
 LONGEST_ID = 512
+NO_VALUE = "no value (a tombstone)"
 NO_FIELD = Field("_", FieldType("string"))
 LAST_YEAR = 9999
 """Dates and times go from the year 1 to this one: what Python, SQL and JSON can write."""
@@ -43,7 +44,8 @@ def with_event(
     `{"event_id": "a", "properties": {"ms": 5}}` -> event_id a, event_time = the record's timestamp, event = the struct.
     An event without an id gets `topic/partition/offset`, one without a time the record's timestamp. Without `reasons`,
     `invalid` does not say what is wrong with a record that is no such JSON: most of the expression is for that.
-    A framed record whose schema is not among `writers` is invalid: see `framed_records`.
+    A framed record whose schema is not among `writers` is invalid: see `framed_records`. What may be in an envelope is
+    taken out of it first: see `enveloped_records`.
     """
     if source.format == "avro":
         unfinished = avro_records.with_decoded(records, source, writers)
@@ -54,7 +56,8 @@ def with_event(
     else:
         unfinished = _with_json(records, source)
         why = _why_not_json(
-            framed_records.why_unframed(_no_value(), source), _why_corrupt(source) if reasons else f.lit("corrupt")
+            framed_records.why_unframed(_no_content() if source.envelope else _no_value(), source),
+            _why_corrupt(source) if reasons else f.lit("corrupt"),
         )
     parsed = unfinished.withColumn("invalid", _why_invalid(source, why))
     is_valid = f.col("invalid").isNull()
@@ -66,7 +69,7 @@ def with_event(
         .withColumn("event_time", f.coalesce(f.when(is_valid, given_time), "timestamp"))
         .withColumn("event", f.when(is_valid, _declared(source)))
         .drop("_text", "_parsed", "_event", avro_records.DECODED, protobuf_records.WHY)
-        .drop(framed_records.FRAME, framed_records.PAYLOAD)
+        .drop(framed_records.FRAME, framed_records.PAYLOAD, enveloped_records.CONTENT, enveloped_records.WHY)
     )
 
 
@@ -77,10 +80,13 @@ def event_ddl(source: Source) -> str:
 
 def _with_json(records: DataFrame, source: Source) -> DataFrame:
     """Records with their text parsed: `_event` is the first value of it."""
-    text = framed_records.PAYLOAD if source.is_framed else "value"
+    if source.envelope:
+        payload, text = enveloped_records.with_content(records, source), enveloped_records.CONTENT
+    else:
+        payload = framed_records.with_payload(records, source)
+        text = framed_records.PAYLOAD if source.is_framed else "value"
     return (
-        framed_records.with_payload(records, source)
-        .withColumn("_text", f.col(text).cast("string"))
+        payload.withColumn("_text", f.col(text).cast("string"))
         .withColumn("_parsed", _parse(source))
         .withColumn("_event", f.get(f.col(f"_parsed.{WRAPPER}"), f.lit(0)))
     )
@@ -110,7 +116,13 @@ def _from_json(text: Column, field: Field) -> Column:
 
 def _no_value() -> Column:
     """The first thing that may be wrong with a record of any format."""
-    return f.when(f.col("value").isNull(), "no value (a tombstone)")
+    return f.when(f.col("value").isNull(), NO_VALUE)
+
+
+def _no_content() -> Column:
+    """The same for a record that may be in an envelope: a CloudEvent without data has no value."""
+    wrong = f.when(f.col(enveloped_records.WHY).isNotNull(), f.col(enveloped_records.WHY))
+    return wrong.when(f.col(enveloped_records.CONTENT).isNull(), NO_VALUE)
 
 
 def _why_not_json(reason: Column, why_corrupt: Column) -> Column:

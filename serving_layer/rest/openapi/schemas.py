@@ -247,8 +247,12 @@ def _source_schema() -> Json:
     }  # fmt: skip
     schema = {
         "version": {"type": "integer", "description": "The version of the source that is served."},
-        "topic": text, "format": text, "framing": nullable,
-        "subject": {**nullable, "description": "Where serializers register what they write; null: nowhere."},
+        "topic": text, "format": text, "framing": nullable, "envelope": nullable,
+        "subjects": {
+            "type": "array", "items": text,
+            "description": "Where serializers register what they write, by the strategies TopicName, RecordName and "
+            "TopicRecordName; empty: its records name no schema.",
+        },
         "reader_schema": nullable, "id_field": text, "time_field": text, "key_field": text,
         "fields": {"type": "array", "items": {"type": "object", "required": list(field), "properties": field}},
         "pending": {

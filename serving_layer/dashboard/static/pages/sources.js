@@ -13,12 +13,13 @@ export async function show(main, { session, query }) {
   const names = sources.map((each) => each.name);
   const name = names.includes(query.get("source")) ? query.get("source") : names[0];
   const { schema } = await get(`/sources/${encodeURIComponent(name)}`);
+  const subjects = await subjectsOf(schema, session);
   fill(main,
     h("div", { class: "page-head" }, h("div", {}, h("h1", {}, names.length > 1 ? "Sources" : `Source ${name}`),
       h("p", { class: "doc" }, "What the records of a source look like, and which views use each field.")),
       names.length > 1 && choice("Source", names, name, (next) => { location.hash = `#/sources?source=${encodeURIComponent(next)}`; })),
     schema.pending && h("section", { class: "panel", "aria-label": "Next version" }, h("h2", {}, `Version ${schema.pending.version} is to follow`), pending(schema.pending)),
-    h("section", { class: "panel", "aria-label": "Records" }, h("h2", {}, "Records"), facts(schema, session)),
+    h("section", { class: "panel", "aria-label": "Records" }, h("h2", {}, "Records"), facts(schema, subjects)),
     h("section", { class: "panel", "aria-label": "Fields" }, h("h2", {}, "Fields"), fields(schema)),
     schema.reader_schema && h("section", { class: "panel", "aria-label": "Reader schema" }, h("h2", {}, "Reader schema"),
       h("pre", { tabindex: "0" }, pretty(schema.reader_schema))),
@@ -40,13 +41,31 @@ function writers(schema) {
   ], schema.writer_schemas);
 }
 
-function facts(schema, session) {
-  const subject = schema.subject && h("code", {}, schema.subject);
+// The subjects that the registry has, of those that serializers may have used; all of them where it cannot say.
+async function subjectsOf(schema, session) {
+  const all = schema.subjects.map((name) => ({ name, link: false }));
+  if (!session.reads_schemas || !all.length) return all;
+  try {
+    const known = new Set((await get("/schemas")).subjects.map((each) => each.subject));
+    const there = all.filter((each) => known.has(each.name)).map((each) => ({ ...each, link: true }));
+    return there.length ? there : all;
+  } catch {
+    return all;
+  }
+}
+
+function subject({ name, link }) {
+  const shown = h("code", {}, name);
+  return link ? h("a", { href: `#/schemas/${encodeURIComponent(name)}` }, shown) : shown;
+}
+
+function facts(schema, subjects) {
   const rows = [
     ["version", schema.version],
     ["topic", h("code", {}, schema.topic)],
     ["format", schema.framing ? `${schema.format}, framing ${schema.framing}` : schema.format],
-    schema.subject && ["subject", session.reads_schemas ? h("a", { href: `#/schemas/${encodeURIComponent(schema.subject)}` }, subject) : subject],
+    schema.envelope && ["envelope", schema.envelope],
+    ...subjects.map((each) => ["subject", subject(each)]),
     ["id of an event", h("code", {}, schema.id_field)],
     ["time of an event", h("code", {}, schema.time_field)],
     ["Kafka key", h("code", {}, schema.key_field)],
