@@ -14,7 +14,8 @@ from master_dataset.importer.detect import make_reader
 from master_dataset.importer.errors import UnusableInput
 from master_dataset.importer.formats import Options
 from views.errors import AlertError, SourceError
-from views.formats.avro_schema import SchemaError, avro_reader, mismatch, plain_writer
+from views.formats.avro_resolution import mismatch
+from views.formats.avro_schema import SchemaError, avro_reader, plain_writer
 from views.formats.framing import Framed, described, frame_of_id, split
 from views.source import Source
 from views.watch import Watch
