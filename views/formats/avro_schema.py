@@ -58,6 +58,7 @@ def avro_reader(text: str) -> AvroReader:
     names = Names()
     names.learn(schema, "", "")
     fields = _fields(schema, names, "", ())
+    _check_defaults(text)
     aliases = frozenset(unqualified(each) for each in schema.get("aliases", ()))
     return AvroReader(text, unqualified(schema["name"]), aliases, fields, _reading(schema, names, count(1)))
 
@@ -210,10 +211,30 @@ def _fields(record: Json, names: Names, above: str, within: tuple[str, ...]) -> 
         raise SchemaError(
             f"{above}{twice[0]}: several fields have this name (Spark ignores case). Leave out all but one."
         )
+    for each in record["fields"]:
+        _check_enum_default(each, names, f"{above}{each['name']}")
     for field in fields:
         if f"{above}{field.name}".lower() in RESERVED_NAMES:
             raise SchemaError(f"the field name {field.name!r} is reserved. Rename it, with the old name as an alias.")
     return fields
+
+
+def _check_defaults(text: str) -> None:
+    """Refuse what Spark's decoder would refuse when the first record comes: a default that is no value of its type."""
+    from views.schemas import AVRO, InvalidSchema, parse
+
+    try:
+        parse(AVRO, text)
+    except InvalidSchema as error:
+        raise SchemaError(str(error)) from None
+
+
+def _check_enum_default(field: dict[str, Any], names: Names, path: str) -> None:
+    found = names.resolve(field["type"], path)
+    branches = [names.resolve(each, path) for each in found] if isinstance(found, list) else [found]
+    symbols = [symbol for each in branches if each["type"] == "enum" for symbol in each["symbols"]]
+    if symbols and isinstance(field.get("default"), str) and field["default"] not in symbols:
+        raise SchemaError(f"{path}: the default {field['default']!r} is none of its symbols {symbols}.")
 
 
 def type_of(schema: Json, names: Names, path: str, within: tuple[str, ...] = ()) -> FieldType:
