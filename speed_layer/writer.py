@@ -162,7 +162,7 @@ class SourceWriter:
             self.settings, source, Columns(views), writer, meta.applied, gid, seen_ids, checkpoint, limit,
             base.base, self.batch_size, self.pace, followed=self.declarations.followed_views(self.source.name),
             on_applied=self._clear_error, share=self._share, pause=self._pause,
-            framed=FramedSource.of(self.source, self._schemas) if self.source.needs_writer_schemas else None,
+            framed=FramedSource.of(source, self._schemas) if source.needs_writer_schemas else None,
             failpoint=self.failpoint,
         )  # fmt: skip
         stream.start(self.spark, self.bootstrap, begin)

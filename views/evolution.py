@@ -54,7 +54,7 @@ def _differences(old: Source, new: Source) -> Iterator[Difference]:
         from views.formats import avro_evolution
 
         yield from avro_evolution.differences(old.reader_meaning["reads"], new.reader_meaning["reads"])
-        if old.reader_meaning.get("bytes") != new.reader_meaning.get("bytes"):
+        if not avro_evolution.is_written_alike(old.reader_meaning.get("bytes"), new.reader_meaning.get("bytes")):
             yield False, "its records have no frames, and the new reader schema would have written them otherwise"
     elif old.format == "protobuf":
         from views.formats import protobuf_evolution

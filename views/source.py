@@ -290,8 +290,6 @@ class Source:
     def _check_topic_settings(self) -> Iterator[str]:
         if type(self.version) is not int or not 1 <= self.version <= MAX_VERSION:
             yield f"version is {self.version!r}; it should be a whole number, 1 to {MAX_VERSION}."
-        if self.version != 1 and self.format != "json":
-            yield f"its version is {self.version}, but only sources with format='json' have more than one."
         if type(self.partitions) is not int or not 1 <= self.partitions <= 10_000:
             yield f"partitions is {self.partitions!r}; it should be a whole number, 1 to 10000."
         hours, size = self.retention_hours, self.retention_bytes

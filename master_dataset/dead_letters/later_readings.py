@@ -13,11 +13,10 @@ from typing import Any
 from master_dataset.cut import Cut
 from master_dataset.dead_letters.letters import NOT_OURS, DeadLetter, whole
 from master_dataset.errors import InvalidEvent, MasterDatasetError
-from master_dataset.events.field_checks import END_TIME_EXCLUSIVE, FIRST_TIME
-from master_dataset.events.json_records import Read, compile_reader
+from master_dataset.events.raw_records import RawRecord, RecordReader
 from master_dataset.table.coverage import of as coverage_of
 from master_dataset.table.readings import later_readings
-from views.reading import picked
+from master_dataset.writer_schemas.noted import SchemaNotes
 from views.source import Source
 
 
@@ -28,28 +27,33 @@ class AlreadyCounts(MasterDatasetError):
 class LaterReadings:
     """The versions of a source after its first, as far as they judge dead letters. Made for one page of letters.
 
-    Records are judged by the collector's checks. They are stricter than Spark's, so nothing is said of a few records
-    that count; and they read JSON only, so nothing is said of other formats.
+    JSON is judged by the collector's checks. They are stricter than Spark's, so nothing is said of a few records that
+    count.
     """
 
     def __init__(self, table: Path, source: Source) -> None:
         try:
-            readings = later_readings(table, source) if source.format == "json" else []
+            readings = later_readings(table, source)
             self._removed: Cut = coverage_of(table).removed.cut if readings else {}
+            writers = SchemaNotes(table, source).known() if readings else {}
         except (OSError, ValueError) as error:
             raise MasterDatasetError(
                 f"Source {source.name!r}: the versions of its master table could not be read ({error}). "
                 f"`tidemark master fsck {source.name}` says what is wrong with it."
             ) from None
-        self._readings = [(each, compile_reader(each)) for each in reversed(readings)]
+        self._readings = [RecordReader(each, writers) for each in reversed(readings)]
 
     def counts_since(self, letter: DeadLetter) -> int | None:
         """The version since which its record counts; None where it does not, or that is not known."""
-        since = None
-        for reading, read in self._readings if self._can_count(letter) else ():  # the one in force first
-            if not _is_valid(reading, _event(read, letter), letter.timestamp_ms):
+        record, since = self._record(letter), None
+        if record is None:
+            return None
+        for reader in self._readings:  # the one in force first
+            try:
+                reader.read(record)
+            except InvalidEvent:
                 break
-            since = reading.version
+            since = reader.source.version
         return since
 
     def described(self, letter: DeadLetter) -> dict[str, Any]:
@@ -67,26 +71,14 @@ class LaterReadings:
                     f"sent again, it would count twice. Nothing was sent. Leave it out."
                 )
 
-    def _can_count(self, letter: DeadLetter) -> bool:
-        """Whether it is ours and whole, and its record was not removed."""
+    def _record(self, letter: DeadLetter) -> RawRecord | None:
+        """Its record, if that can count: None where it is not ours, not whole, or its record was removed."""
         if letter.version == NOT_OURS or letter.left_out_bytes is not None:
-            return False
-        return letter.offset >= self._removed.get(letter.partition, 0)
+            return None
+        if letter.offset < self._removed.get(letter.partition, 0):
+            return None
+        return RawRecord(letter.partition, letter.offset, letter.timestamp_ms, letter.value, letter.headers)
 
     def _has_id(self, letter: DeadLetter) -> bool:
-        in_force, read = self._readings[0]
-        return picked(in_force.schema, _event(read, letter) or {}).get(in_force.id_field) is not None
-
-
-def _event(read: Read, letter: DeadLetter) -> dict[str, Any] | None:
-    try:
-        return read(letter.value, letter.headers)
-    except InvalidEvent:
-        return None
-
-
-def _is_valid(reading: Source, event: dict[str, Any] | None, timestamp_ms: int) -> bool:
-    if event is None:
-        return False
-    has_time = picked(reading.schema, event).get(reading.time_field) is not None
-    return has_time or FIRST_TIME.timestamp() <= timestamp_ms / 1000 < END_TIME_EXCLUSIVE.timestamp()
+        record, in_force = self._record(letter), self._readings[0]
+        return record is not None and bool(in_force.read(record)[in_force.source.id_field])

@@ -12,6 +12,7 @@ from master_dataset.table.append import KAFKA_COLUMNS, RECORD_DDL, columns_ddl
 from master_dataset.table.coverage import files_from
 from master_dataset.table.history import History
 from master_dataset.table.readings import is_of_first_reading
+from master_dataset.writer_schemas.noted import SchemaNotes
 from views.on_spark.events import with_event
 from views.source import Source
 
@@ -28,7 +29,7 @@ def records_between(
     """
     rows = spark.read.format("delta").load(str(table)).where(between(start, end))
     if not is_of_first_reading(table, source):
-        rows = _read_again(rows, source)
+        rows = _read_again(rows, table, source)
     return rows.select(*COLUMNS, *more)
 
 
@@ -45,12 +46,14 @@ def records_of_files(spark: SparkSession, history: History, source: Source, star
     if is_of_first_reading(history.table, source):
         rows = spark.read.schema(columns_ddl(source)).parquet(*paths).where(between(start, end))
     else:
-        rows = _read_again(spark.read.schema(RECORD_DDL).parquet(*paths).where(between(start, end)), source)
+        raw = spark.read.schema(RECORD_DDL).parquet(*paths).where(between(start, end))
+        rows = _read_again(raw, history.table, source)
     return rows.select(*COLUMNS)
 
 
-def _read_again(rows: DataFrame, source: Source) -> DataFrame:
-    return with_event(rows.select(*KAFKA_COLUMNS), source, reasons=False)
+def _read_again(rows: DataFrame, table: Path, source: Source) -> DataFrame:
+    writers = SchemaNotes(table, source).known()
+    return with_event(rows.select(*KAFKA_COLUMNS), source, reasons=False, writers=writers)
 
 
 def empty_records(spark: SparkSession, source: Source) -> DataFrame:

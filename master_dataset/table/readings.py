@@ -147,12 +147,14 @@ def _changed(old: Source, new: Source) -> SourceChanged:
     """Why a version cannot say something else than it said. The next one can, if nothing of it is refused."""
     found = evolution(old, new)
     changes = [*found.refused, *found.changes] or ["its records would be read otherwise"]
-    is_allowed = not found.refused and old.format == "json"
-    return SourceChanged(new.name, changes, next_version=old.version + 1 if is_allowed else None)
+    return SourceChanged(new.name, changes, next_version=None if found.refused else old.version + 1)
 
 
 def _of_columns(table: Path, source: Source) -> Source:
     """The first reading of a table that is older than readings: names and types of its columns."""
+    if source.format != "json":  # columns do not say what schema they were read by
+        why = f"it has version {source.version}, and nothing says what version 1 was. Start the archiver with that once"
+        raise SourceChanged(source.name, [why])
     reading = {**source.reading, "version": 1, "fields": columns_of(table), "aliases": {}}
     try:
         return source.with_reading(reading)

@@ -51,13 +51,15 @@ class NewSchemas(Exception):
         self.frames = frames
 
 
-class NotedSchemas:
-    """The writer schemas of one source."""
+class SchemaNotes:
+    """What is noted of the writer schemas of one source, for whoever reads records that are archived.
 
-    def __init__(self, settings: Settings, source: Source, table: Path | None = None) -> None:
+    A schema is noted before a record of it is: what nobody noted is unknown to whoever reads the table.
+    """
+
+    def __init__(self, table: Path, source: Source) -> None:
         self.source = source
-        self._store = PosixStore(own_folder(table or table_path(settings, source.name)))
-        self._settings = settings
+        self._store = PosixStore(own_folder(table))
         self._unknown: set[bytes] = set()
         self._known: dict[bytes, WriterSchema] = {}
         self._waiting: set[bytes] = set()
@@ -72,6 +74,57 @@ class NotedSchemas:
                 self._learn(frame)
             self._read_later()
         return dict(self._known)
+
+    def summary(self, maximum: int) -> list[dict[str, Any]]:
+        """The newest of the schemas as JSON has them: GUIDs first, then the highest ids."""
+        if not self.source.needs_writer_schemas:
+            return []
+        self.known()
+        newest = sorted(self._frames(), reverse=True)[:maximum]
+        return [_summary(frame, self._known.get(frame)) for frame in newest]
+
+    def _frames(self) -> list[bytes]:
+        names = (name.removeprefix(PREFIX) for name in self._store.list(PREFIX))
+        return [frame for frame in map(frame_named, names) if frame is not None]
+
+    def _read_later(self) -> None:
+        """Read the second notes that were written since. Most sources have none."""
+        self._waiting = set()
+        for frame, note in later_notes.read_notes(self._store, self.source.name, self._later):
+            if note is None:
+                self._waiting.add(frame)
+            else:
+                self._known[frame] = note
+                self._unknown.discard(frame)
+                self._later.add(frame)
+
+    def _learn(self, frame: bytes) -> bool:
+        """Read what is noted of a schema; whether anything is."""
+        if frame in self._known or frame in self._unknown:
+            return True
+        name = f"{PREFIX}{name_of(frame)}"
+        try:
+            writer = from_bytes(self._store.get(name))
+        except ObjectMissing:
+            return False
+        except (ValueError, TypeError, KeyError, AttributeError):
+            raise MasterDatasetError(
+                f"Source {self.source.name!r}: {name!r} in {self._store!r} is damaged. Remove it: the schema "
+                "registry is asked again."
+            ) from None
+        if writer is None:
+            self._unknown.add(frame)
+        else:
+            self._known[frame] = writer
+        return True
+
+
+class NotedSchemas(SchemaNotes):
+    """The same for whoever reads new records: the registry is asked for what nobody has met yet."""
+
+    def __init__(self, settings: Settings, source: Source, table: Path | None = None) -> None:
+        super().__init__(table or table_path(settings, source.name), source)
+        self._settings = settings
 
     def without_answer(self, frames: Collection[bytes], asked: Collection[bytes] = ()) -> set[bytes]:
         """Those that are not noted as unknown: nobody has met them, or somebody found them since.
@@ -105,29 +158,6 @@ class NotedSchemas:
             return "not noted as unknown; the registry is asked when a record names it"
         return "known already" if frame in self._known else None
 
-    def summary(self, maximum: int) -> list[dict[str, Any]]:
-        """The newest of the schemas as JSON has them: GUIDs first, then the highest ids."""
-        if not self.source.needs_writer_schemas:
-            return []
-        self.known()
-        newest = sorted(self._frames(), reverse=True)[:maximum]
-        return [_summary(frame, self._known.get(frame)) for frame in newest]
-
-    def _frames(self) -> list[bytes]:
-        names = (name.removeprefix(PREFIX) for name in self._store.list(PREFIX))
-        return [frame for frame in map(frame_named, names) if frame is not None]
-
-    def _read_later(self) -> None:
-        """Read the second notes that were written since. Most sources have none."""
-        self._waiting = set()
-        for frame, note in later_notes.read_notes(self._store, self.source.name, self._later):
-            if note is None:
-                self._waiting.add(frame)
-            else:
-                self._known[frame] = note
-                self._unknown.discard(frame)
-                self._later.add(frame)
-
     def _ask(self, registry: SchemaRegistry | OwnRegistry, frame: bytes) -> None:
         answer = registry.schema_of(frame)
         if answer is None and len(self._unknown) >= MAX_UNKNOWN:
@@ -137,26 +167,6 @@ class NotedSchemas:
             event = "schema_unknown" if answer is None else "schema_found"
             log.info(event, source=self.source.name, schema=described(frame))
         self._learn(frame)
-
-    def _learn(self, frame: bytes) -> bool:
-        """Read what is noted of a schema; whether anything is."""
-        if frame in self._known or frame in self._unknown:
-            return True
-        name = f"{PREFIX}{name_of(frame)}"
-        try:
-            writer = from_bytes(self._store.get(name))
-        except ObjectMissing:
-            return False
-        except (ValueError, TypeError, KeyError, AttributeError):
-            raise MasterDatasetError(
-                f"Source {self.source.name!r}: {name!r} in {self._store!r} is damaged. Remove it: the schema "
-                "registry is asked again."
-            ) from None
-        if writer is None:
-            self._unknown.add(frame)
-        else:
-            self._known[frame] = writer
-        return True
 
 
 def registry_of(settings: Settings) -> SchemaRegistry | OwnRegistry:

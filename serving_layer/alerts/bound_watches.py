@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from infra.settings import Settings
-from master_dataset.reading.record_reader import RecordReader
+from master_dataset.reading.event_reader import EventReader
 from master_dataset.table.paths import table_path
 from master_dataset.table.readings import reading_in_force
 from master_dataset.writer_schemas.noted import NotedSchemas
@@ -64,7 +64,7 @@ class BoundWatches:
         }
 
     def _bind_reader(self, source: Source) -> None:
-        self.reader = RecordReader(source, NotedSchemas(self.settings, source))
+        self.reader = EventReader(source, NotedSchemas(self.settings, source))
 
     def _bind(self, now: Source) -> None:
         evaluated, refused = list[Watch](), dict[str, str]()

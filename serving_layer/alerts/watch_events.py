@@ -7,7 +7,8 @@ from typing import Any
 import orjson
 from confluent_kafka import Message
 
-from master_dataset.reading.record_reader import ReadEvent, Record
+from master_dataset.events.raw_records import RawRecord
+from master_dataset.reading.event_reader import ReadEvent
 from serving_layer.alerts.notifications import iso
 from views.strict_json import dump_decimal, dump_json
 from views.watch import Watch
@@ -16,15 +17,15 @@ MAX_EVENT_BYTES = 16_384
 """A larger event is pushed without its content."""
 
 
-def record_of(message: Message, base: int = 0) -> Record:
+def record_of(message: Message, base: int = 0) -> RawRecord:
     """A record as Kafka gives it. `base` is what offsets of its partition are raised by."""
-    topic, value, headers = str(message.topic()), message.value(), message.headers()
+    value, headers = message.value(), message.headers()
     offset = int(message.offset() or 0) + base
     given: Any = headers or ()
-    return Record(topic, int(message.partition() or 0), offset, message.timestamp()[1], value, tuple(given))
+    return RawRecord(int(message.partition() or 0), offset, message.timestamp()[1], value, tuple(given))
 
 
-def match_json(watch: Watch, record: Record, event: ReadEvent) -> bytes:
+def match_json(watch: Watch, record: RawRecord, event: ReadEvent) -> bytes:
     """What subscribers of a watch receive."""
     source = watch.source
     at: Any = event.fields[source.time_field]

@@ -27,10 +27,10 @@ from infra.clients.kafka import librdkafka_config
 from infra.settings import Settings
 from master_dataset.cut import Cut, cut_from_json, cut_to_json, is_below, ranges
 from master_dataset.errors import InvalidEvent, MasterDatasetError
+from master_dataset.events.raw_records import RawRecord
 from master_dataset.kafka.errors import translated
 from master_dataset.kafka.offset_base import to_kafka
 from master_dataset.kafka.positions import KafkaBehind, check_topic_id, logical_positions, read_positions
-from master_dataset.reading.record_reader import Record
 from master_dataset.table import coverage
 from master_dataset.table.paths import table_path
 from serving_layer.alerts.bound_watches import BoundWatches
@@ -160,14 +160,14 @@ class Watcher:
             pipe.execute()
         self.cut, self.matched, self.read = cut, self.matched + matched, self.read + len(records)
 
-    def _records(self, messages: Iterable[Message]) -> Iterator[Record]:
+    def _records(self, messages: Iterable[Message]) -> Iterator[RawRecord]:
         for message in messages:
             if (error := message.error()) is None:
                 yield record_of(message, self.base.get(int(message.partition() or 0), 0))
             elif error.code() != KafkaError._PARTITION_EOF:
                 raise translated(KafkaException(error), f"Topic {self.source.topic!r} cannot be read")
 
-    def matches(self, record: Record) -> list[tuple[Watch, bytes]]:
+    def matches(self, record: RawRecord) -> list[tuple[Watch, bytes]]:
         """The watches that a record matches, with the JSON of the match. A bad record never blocks those behind it."""
         try:
             event = self.bound.reader.read(record)

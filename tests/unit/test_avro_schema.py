@@ -14,7 +14,8 @@ from master_dataset.importer.detect import make_reader
 from master_dataset.importer.errors import UnusableInput
 from master_dataset.importer.formats import Options
 from views.errors import SourceError
-from views.formats.avro_schema import SchemaError, avro_reader, mismatch, plain_writer
+from views.formats.avro_resolution import mismatch
+from views.formats.avro_schema import SchemaError, avro_reader, plain_writer
 from views.formats.framing import Framed, described, frame_of_id, split
 from views.source import Source
 
@@ -183,3 +184,24 @@ def test_a_frame_is_split_off(value: bytes, headers: tuple[Any, ...], found: Fra
 def test_frames_are_named_as_people_name_schemas() -> None:
     assert described(frame_of_id(2**32 - 1)) == "schema id 4294967295"
     assert described(b"\x01" + bytes(range(16))) == "schema 00010203-0405-0607-0809-0a0b0c0d0e0f"
+
+
+ENUM = {"type": "enum", "name": "K", "symbols": ["A", "B"]}
+
+
+@pytest.mark.parametrize(
+    ("type_", "default", "why"),
+    [
+        ("int", "abc", 'Order.x: the default "abc" is no int'),
+        ("int", 2**40, "Order.x: the default 1099511627776 is no int"),
+        ({**ENUM, "default": "C"}, "A", 'K: the default "C" is none of the symbols'),
+        (ENUM, "C", r"x: the default 'C' is none of its symbols \['A', 'B'\]"),
+        (["null", ENUM], "C", "x: the default 'C' is none of its symbols"),
+        (record("Line", "int"), {}, "Order.x: the default {} is no record Line"),
+    ],
+)
+def test_default_that_is_no_value_of_its_type_is_refused(type_: Any, default: Any, why: str) -> None:
+    """Spark would refuse it when the first record comes, after the version was adopted."""
+    text = json.dumps({"type": "record", "name": "Order", "fields": [{"name": "x", "type": type_, "default": default}]})
+    with pytest.raises(SchemaError, match=why):
+        avro_reader(text)

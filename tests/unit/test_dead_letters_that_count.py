@@ -15,6 +15,7 @@ from master_dataset.dead_letters.later_readings import AlreadyCounts, LaterReadi
 from master_dataset.dead_letters.letters import NOT_OURS, DeadLetter
 from master_dataset.table.coverage import Coverage, Removed
 from master_dataset.table.paths import own_folder, table_path
+from views.formats.framing import frame_of_id
 from views.source import Source
 
 ROLES = "event_id string, event_time timestamp"
@@ -100,3 +101,31 @@ def test_replay_is_refused_only_where_it_would_count_twice(table: Path) -> None:
     readings.check_replay([known, invalid])
     with pytest.raises(AlreadyCounts, match=r"Dead letter 9 counts since version 2 .* count twice. Nothing was sent"):
         readings.check_replay([known, invalid, letter(b'{"n":3000000000}', offset=9)])
+
+
+def test_letters_of_other_formats_are_read_with_the_schemas_that_are_noted(table: Path) -> None:
+    first, second = (avro_source(number, ["WEB"] if number == 1 else ["WEB", "PHONE"]) for number in (1, 2))
+    notes = own_folder(table) / "schemas"
+    notes.mkdir(parents=True)
+    (notes / "7").write_text(json.dumps({"schemaType": "AVRO", "schema": second.reader_schema, "references": []}))
+    readings = adopted(table, first, second)
+    phone, web, neither = (b"\x02\x02a\x00" + bytes([2 * place]) for place in (1, 0, 2))
+    assert readings.counts_since(letter(frame_of_id(7) + phone)) == 2
+    assert readings.counts_since(letter(frame_of_id(7) + web)) == 2
+    assert readings.counts_since(letter(frame_of_id(7) + neither)) is None
+    assert readings.counts_since(letter(frame_of_id(8) + phone)) is None, "nobody knows the schema"
+    assert readings.counts_since(letter(phone)) is None, "it has no frame"
+    readings.check_replay([letter(frame_of_id(7) + phone)])
+    with pytest.raises(AlreadyCounts, match="counts since version 2 of its source, and its event has no id"):
+        readings.check_replay([letter(frame_of_id(7) + b"\x00\x00\x02")])
+
+
+def avro_source(version: int, symbols: list[str]) -> Source:
+    time = {"type": "long", "logicalType": "timestamp-micros"}
+    fields = [
+        {"name": "event_id", "type": ["null", "string"], "default": None},
+        {"name": "event_time", "type": ["null", time], "default": None},
+        {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": symbols}},
+    ]
+    schema = {"type": "record", "name": "Order", "fields": fields}
+    return Source("shop", format="avro", reader_schema=json.dumps(schema), version=version)

@@ -14,7 +14,8 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 from infra.settings import load_settings
 from infra.store import PosixStore
 from master_dataset.errors import InvalidEvent
-from master_dataset.reading.record_reader import ReadEvent, Record, RecordReader
+from master_dataset.events.raw_records import RawRecord
+from master_dataset.reading.event_reader import EventReader, ReadEvent
 from master_dataset.table.paths import own_folder, table_path
 from master_dataset.writer_schemas.noted import NotedSchemas
 from serving_layer.alerts.bound_watches import BoundWatches
@@ -38,13 +39,13 @@ EVENT: dict[str, Any] = {
 }  # fmt: skip
 
 
-def record(value: bytes | dict[str, Any], base: int = 0) -> Record:
+def record(value: bytes | dict[str, Any], base: int = 0) -> RawRecord:
     written = value if isinstance(value, bytes) else json.dumps(value).encode()
     return record_of(Message("shop", 1, 7, b"key", written), base)
 
 
-def read(found: Record) -> ReadEvent:
-    return RecordReader(SOURCE, NOTHING_NOTED).read(found)
+def read(found: RawRecord) -> ReadEvent:
+    return EventReader(SOURCE, NOTHING_NOTED).read(found)
 
 
 @pytest.mark.parametrize(("where", "expected"), [
@@ -90,13 +91,21 @@ def test_a_decimal_of_38_digits_is_compared_exactly() -> None:
     assert str(found.fields["weight"]) == number
 
 
-def test_a_record_that_cannot_be_asked_about_is_counted_and_holds_up_nobody(tmp_path: Path) -> None:
+def test_a_record_that_cannot_be_asked_about_is_counted_and_holds_up_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_record: RawRecord) -> ReadEvent:
+        raise OverflowError("a defect of ours")
+
     watch = Watch("w", SOURCE, where="item = 'Tea'")
     client: Any = None
     bound = bound_watches(tmp_path, watch)
     assert bound.look()
     watcher = Watcher(bound.settings, "", bound, client, threading.Event())
     absurd = Message("shop", 1, 7, b"key", b'{"item": "Tea"}', timestamp=(TIMESTAMP_CREATE_TIME, 2**62))
+    assert watcher.matches(record_of(absurd)) == []
+    assert watcher.skipped == 0, "it is invalid: its time is not between 1970 and 2199"
+    monkeypatch.setattr(bound.reader, "read", fail)
     assert watcher.matches(record_of(absurd)) == []
     assert watcher.skipped == 1
     assert [watch.name for watch, _ in watcher.matches(record(EVENT))] == ["w"]

@@ -12,7 +12,8 @@ from typing import Any
 
 import fastavro
 
-from views.formats.avro_schema import END, AvroReader, SchemaError, envelope, mismatch, plain_writer
+from views.formats.avro_resolution import mismatch, wanted, written
+from views.formats.avro_schema import END, AvroReader, SchemaError
 from views.formats.framing import NOT_FRAMED, described, split
 from views.formats.undecodable import Undecodable
 from views.formats.writer_schemas import WriterSchema, WriterSchemas
@@ -29,13 +30,13 @@ def decoder(reader: AvroReader, writer: WriterSchema) -> Decode:
         raise SchemaError(f"it is of the type {writer.type}, and this source reads {reader.TYPE}")
     if reason := mismatch(reader, writer.text, writer.references):
         raise SchemaError(reason)
-    written = fastavro.parse_schema(json.loads(envelope(plain_writer(writer.text, writer.references))))
-    wanted = fastavro.parse_schema(json.loads(envelope(_without_logical_types(reader.reading))))
-    present = _presenter(reader.reading, {})
+    by = fastavro.parse_schema(json.loads(written(reader, writer.text, writer.references)))
+    to = fastavro.parse_schema(_without_logical_types(json.loads(wanted(reader))))
+    present = _presenter(reader.reading)
 
     def decode(payload: bytes) -> dict[str, Any]:
         try:
-            found: Any = fastavro.schemaless_reader(io.BytesIO(payload + END), written, wanted)
+            found: Any = fastavro.schemaless_reader(io.BytesIO(payload + END), by, to)
         except Exception as error:  # whatever fastavro makes of bytes that are not Avro
             raise Undecodable(f"it is not what its schema says: {error}") from None
         if found["end"] != END:
@@ -84,29 +85,26 @@ def _without_logical_types(schema: Any) -> Any:
 # ---- from what fastavro gives to the values of our types --------------
 
 
-def _presenter(schema: Any, named: dict[str, Callable[[Any], Any]]) -> Callable[[Any], Any]:
+def _presenter(schema: Any) -> Callable[[Any], Any]:
     if isinstance(schema, list):
-        present = _presenter(next(each for each in schema if each != "null"), named)
+        present = _presenter(next(each for each in schema if each != "null"))
         return lambda value: None if value is None else present(value)
     if isinstance(schema, str):
-        return named.get(schema) or (_finite if schema == "double" else _same)
-    found = _of_type(schema, named)
-    if "name" in schema:
-        named[schema["name"]] = found
-    return found
+        return _finite if schema == "double" else _same
+    return _of_type(schema)
 
 
-def _of_type(schema: Mapping[str, Any], named: dict[str, Callable[[Any], Any]]) -> Callable[[Any], Any]:
+def _of_type(schema: Mapping[str, Any]) -> Callable[[Any], Any]:
     logical = schema.get("logicalType")
     match schema["type"]:
         case "record":
-            fields = [(each["name"], _presenter(each["type"], named), each.get("default")) for each in schema["fields"]]
+            fields = [(each["name"], _presenter(each["type"]), each.get("default")) for each in schema["fields"]]
             return lambda value: {name: present(value.get(name, default)) for name, present, default in fields}
         case "array":
-            item = _presenter(schema["items"], named)
+            item = _presenter(schema["items"])
             return lambda value: [item(each) for each in value]
         case "map":
-            part = _presenter(schema["values"], named)
+            part = _presenter(schema["values"])
             return lambda value: {key: part(each) for key, each in value.items()}
     if logical == "date":
         return _date

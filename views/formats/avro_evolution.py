@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from views.field_types import FieldType
-from views.formats.avro_schema import NAMED, Names, logical_meaning, parsed, type_of, unqualified
+from views.formats.avro_resolution import logical_meaning
+from views.formats.avro_schema import NAMED, Names, parsed, type_of, unqualified
 
 Json = Any
 Difference = tuple[bool, str]
@@ -30,7 +31,7 @@ def meaning_of(text: str) -> Json:
 
 
 def bytes_of(text: str) -> Json:
-    """What the bytes of records depend on that a schema wrote: types by position, names not at all."""
+    """What the bytes of records depend on that a schema wrote: types by position, with the names that they have."""
     names, schema = Names(), parsed(text)
     names.learn(schema, "", "")
     return _bytes(schema, names)
@@ -39,6 +40,20 @@ def bytes_of(text: str) -> Json:
 def differences(old: Json, new: Json) -> Iterator[Difference]:
     """What differs between the meanings of two reader schemas."""
     yield from _types(old, new, "")
+
+
+def is_written_alike(old: Json, new: Json) -> bool:
+    """Whether records of two schemas, as `bytes_of` has them, are the same bytes with the same or renamed fields."""
+    if isinstance(old, list) and isinstance(new, list):
+        return len(old) == len(new) and all(map(is_written_alike, old, new))
+    if not isinstance(old, dict) or not isinstance(new, dict) or old.keys() != new.keys():
+        return bool(old == new)
+    if "record" not in old:
+        return all(is_written_alike(old[kind], new[kind]) for kind in old)
+    fields = list(zip(old["record"], new["record"], strict=False))
+    return len(old["record"]) == len(new["record"]) and all(
+        before[0] in names and is_written_alike(old_type, new_type) for (before, old_type), (names, new_type) in fields
+    )
 
 
 def _meaning(schema: Json, names: Names) -> dict[str, Any]:
@@ -71,7 +86,7 @@ def _bytes(schema: Json, names: Names) -> Json:
         return [_bytes(each, names) for each in found]
     match found["type"]:
         case "record" | "error":
-            return {"record": [_bytes(each["type"], names) for each in found["fields"]]}
+            return {"record": [[_all_names(each), _bytes(each["type"], names)] for each in found["fields"]]}
         case "array" | "map" as kind:
             return {kind: _bytes(found["items" if kind == "array" else "values"], names)}
         case "enum":
@@ -136,7 +151,10 @@ def _fields(old: Json, new: Json, above: str) -> Iterator[Difference]:
         if name in old:
             yield from _same_field(old[name], field, path)
         elif (renamed := next((each for each in field["names"] if each in old and each not in new), None)) is not None:
-            yield True, f"{path!r} is the new name of {above + renamed!r}"
+            if renamed.lower() == name.lower():
+                yield False, f"{path!r} differs from {above + renamed!r} by case only, which Spark ignores"
+            else:
+                yield True, f"{path!r} is the new name of {above + renamed!r}"
             yield from _same_field(old[renamed], field, path)
         elif other := next((each for each in old if each.lower() == name.lower()), None):
             yield False, f"{path!r} differs from {above + other!r} by case only, which Spark ignores"
@@ -147,7 +165,13 @@ def _fields(old: Json, new: Json, above: str) -> Iterator[Difference]:
             )
         else:
             yield True, f"{path!r} ({_said(field['type'])}) is new"
-    taken = {each for field in new.values() for each in field["names"]}
+    owners: dict[str, str] = {}
+    for name, field in new.items():
+        for each in field["names"]:
+            if owners.setdefault(each, name) != name:
+                both = _list([f"{above}{owners[each]}", f"{above}{name}"])
+                yield False, f"{above + each!r} is a name of {both}: which of them reads it would depend on the record"
+    taken = owners.keys()
     for name in old:
         if name not in taken and name.lower() not in {each.lower() for each in new}:
             yield True, f"{above + name!r} is no longer declared"

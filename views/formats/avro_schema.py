@@ -1,9 +1,10 @@
-"""Avro schemas: the fields that a source has by its reader schema, and whether a writer's schema can be read by it.
+"""Avro schemas: the fields that a source has by its reader schema, and the forms of a schema that decode records.
 
 Three forms of a schema are derived from its JSON:
 
 - `reading`: of a reader schema, with the types that the table has: int becomes long and float double, so that the usual
-  widenings of a field change no table. Only the logical types that become a type of ours are left.
+  widenings of a field change no table. Only the logical types that become a type of ours are left. Named types have a
+  name for each place where they are used, which the writer's are given too (`avro_resolution.py`).
 - `plain`: of a writer schema, what its bytes depend on and nothing else. Writers that differ in docs or defaults only
   have the same.
 - the envelope: a record with the event and, after it, the bytes END. Decoded from the payload followed by END it shows
@@ -13,8 +14,9 @@ Three forms of a schema are derived from its JSON:
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, ClassVar
 
 from views.errors import DeclarationError
@@ -45,6 +47,7 @@ class AvroReader:
     aliases: frozenset[str]
     fields: tuple[Field, ...]
     reading: Json
+    """With the aliases of its fields."""
 
 
 def avro_reader(text: str) -> AvroReader:
@@ -55,18 +58,25 @@ def avro_reader(text: str) -> AvroReader:
     names = Names()
     names.learn(schema, "", "")
     fields = _fields(schema, names, "", ())
+    _check_defaults(text)
     aliases = frozenset(unqualified(each) for each in schema.get("aliases", ()))
-    return AvroReader(text, unqualified(schema["name"]), aliases, fields, _reading(schema, names, set()))
+    return AvroReader(text, unqualified(schema["name"]), aliases, fields, _reading(schema, names, count(1)))
 
 
 def plain_writer(text: str, references: tuple[tuple[str, str], ...] = ()) -> Json:
     """A writer's schema, in its plain form, with the schemas that it refers to put where they are needed first."""
+    schema, names = learned(text, references)
+    return plain(schema, names, set(), "")
+
+
+def learned(text: str, references: tuple[tuple[str, str], ...] = ()) -> tuple[Json, Names]:
+    """A schema, and the named types of it and of those that it refers to."""
     names = Names()
     for _, other in references:
         names.learn(parsed(other), "", "")
     schema = parsed(text)
     names.learn(schema, "", "")
-    return _plain(schema, names, set(), "")
+    return schema, names
 
 
 def envelope(schema: Json) -> str:
@@ -74,26 +84,6 @@ def envelope(schema: Json) -> str:
     end = {"type": "fixed", "name": "tidemark_end", "size": len(END)}
     fields = [{"name": "event", "type": schema}, {"name": "end", "type": end}]
     return json.dumps({"type": "record", "name": "tidemark_envelope", "fields": fields})
-
-
-def mismatch(reader: AvroReader, text: str, references: tuple[tuple[str, str], ...] = ()) -> str | None:
-    """Why nothing that was written by a schema can be read by the reader, although its bytes could be; else None.
-
-    Avro itself says nothing of logical types here: a timestamp in milliseconds would be read as one in microseconds.
-    """
-    names = Names()
-    for _, other in references:
-        names.learn(parsed(other), "", "")
-    writer = parsed(text)
-    names.learn(writer, "", "")
-    if not isinstance(writer, dict) or writer.get("type") != "record":
-        return "it is no record"
-    name = unqualified(writer["name"])
-    if name != reader.name and name not in reader.aliases:
-        return f"it is of {name!r}, and this source reads {reader.name!r}"
-    ours, declared = Names(), parsed(reader.text)
-    ours.learn(declared, "", "")
-    return next(_differences(writer, declared, names, ours, "", 0), None)
 
 
 # ---- names -----------------------------------------------------------
@@ -221,10 +211,30 @@ def _fields(record: Json, names: Names, above: str, within: tuple[str, ...]) -> 
         raise SchemaError(
             f"{above}{twice[0]}: several fields have this name (Spark ignores case). Leave out all but one."
         )
+    for each in record["fields"]:
+        _check_enum_default(each, names, f"{above}{each['name']}")
     for field in fields:
         if f"{above}{field.name}".lower() in RESERVED_NAMES:
             raise SchemaError(f"the field name {field.name!r} is reserved. Rename it, with the old name as an alias.")
     return fields
+
+
+def _check_defaults(text: str) -> None:
+    """Refuse what Spark's decoder would refuse when the first record comes: a default that is no value of its type."""
+    from views.schemas import AVRO, InvalidSchema, parse
+
+    try:
+        parse(AVRO, text)
+    except InvalidSchema as error:
+        raise SchemaError(str(error)) from None
+
+
+def _check_enum_default(field: dict[str, Any], names: Names, path: str) -> None:
+    found = names.resolve(field["type"], path)
+    branches = [names.resolve(each, path) for each in found] if isinstance(found, list) else [found]
+    symbols = [symbol for each in branches if each["type"] == "enum" for symbol in each["symbols"]]
+    if symbols and isinstance(field.get("default"), str) and field["default"] not in symbols:
+        raise SchemaError(f"{path}: the default {field['default']!r} is none of its symbols {symbols}.")
 
 
 def type_of(schema: Json, names: Names, path: str, within: tuple[str, ...] = ()) -> FieldType:
@@ -277,19 +287,19 @@ def _decimal(schema: dict[str, Any], path: str) -> FieldType:
 # ---- forms -----------------------------------------------------------
 
 
-def _reading(schema: Json, names: Names, done: set[str]) -> Json:
-    """As the table has it: see the module's first lines. A type that stands twice is a name the second time."""
+def _reading(schema: Json, names: Names, numbers: Iterator[int]) -> Json:
+    """As the table has it: see the module's first lines. No reader schema contains itself."""
     found = names.resolve(schema)
     if isinstance(found, list):
-        return [_reading(each, names, done) for each in found]
+        return [_reading(each, names, numbers) for each in found]
     kind, logical = found["type"], found.get("logicalType")
     match kind:
         case "record" | "error" | "enum" | "fixed":
-            return _named(found, names, done, lambda each: _reading(each, names, done), is_reader=True)
+            return _named_reading(found, names, numbers)
         case "array":
-            return {"type": "array", "items": _reading(found["items"], names, done)}
+            return {"type": "array", "items": _reading(found["items"], names, numbers)}
         case "map":
-            return {"type": "map", "values": _reading(found["values"], names, done)}
+            return {"type": "map", "values": _reading(found["values"], names, numbers)}
         case "int" if logical == "date":
             return {"type": "int", "logicalType": "date"}
         case "int" | "long":
@@ -302,53 +312,65 @@ def _reading(schema: Json, names: Names, done: set[str]) -> Json:
     return kind
 
 
+def _named_reading(found: dict[str, Any], names: Names, numbers: Iterator[int]) -> Json:
+    kind = "record" if found["type"] == "error" else found["type"]
+    made: dict[str, Any] = {"type": kind, "name": f"tidemark_{next(numbers)}"}
+    match kind:
+        case "record":
+            made["fields"] = [
+                {"name": each["name"], "type": _reading(each["type"], names, numbers)}
+                | {name: each[name] for name in ("default", "aliases") if name in each}
+                for each in found["fields"]
+            ]
+        case "enum":
+            made |= {name: found[name] for name in ("symbols", "default") if name in found}
+        case "fixed":
+            made |= {"size": found["size"], **_decimal_members(found)}
+    return made
+
+
 def _decimal_members(schema: dict[str, Any]) -> dict[str, Any]:
     return {"logicalType": "decimal", "precision": schema["precision"], "scale": schema.get("scale", 0)}
 
 
-def _plain(schema: Json, names: Names, done: set[str], path: str) -> Json:
-    """What bytes depend on."""
+def plain(schema: Json, names: Names, done: set[str], path: str) -> Json:
+    """What bytes depend on. `done`: names of types that were written out before."""
     found = names.resolve(schema, path)
     if isinstance(found, list):
-        return [_plain(each, names, done, path) for each in found]
+        return [plain(each, names, done, path) for each in found]
     match found["type"]:
         case "record" | "error" | "enum" | "fixed":
-            return _named(found, names, done, lambda each: _plain(each, names, done, path), is_reader=False)
+            return _named(found, names, done, path)
         case "array":
-            if _takes_no_bytes(found["items"], names, 0):
-                raise SchemaError("it has arrays of elements without bytes: a short record could have any number")
-            return {"type": "array", "items": _plain(found["items"], names, done, f"{path}[]")}
+            check_elements(found, names)
+            return {"type": "array", "items": plain(found["items"], names, done, f"{path}[]")}
         case "map":
-            return {"type": "map", "values": _plain(found["values"], names, done, f"{path}[]")}
+            return {"type": "map", "values": plain(found["values"], names, done, f"{path}[]")}
     return found["type"]
 
 
-def _named(
-    found: dict[str, Any], names: Names, done: set[str], part: Callable[[Json], Json], *, is_reader: bool
-) -> Json:
+def _named(found: dict[str, Any], names: Names, done: set[str], path: str) -> Json:
     full = names.full[id(found)]
     if full in done:
         return full
     done.add(full)
     made: dict[str, Any] = {"type": "record" if found["type"] == "error" else found["type"], "name": full}
-    if is_reader and found.get("aliases"):
-        made["aliases"] = found["aliases"]
     match made["type"]:
         case "record":
             made["fields"] = [
-                {"name": each["name"], "type": part(each["type"])}
-                | ({name: each[name] for name in ("default", "aliases") if name in each} if is_reader else {})
-                for each in found["fields"]
+                {"name": each["name"], "type": plain(each["type"], names, done, path)} for each in found["fields"]
             ]
         case "enum":
             made["symbols"] = found["symbols"]
-            if is_reader and "default" in found:
-                made["default"] = found["default"]
         case "fixed":
             made["size"] = found["size"]
-            if is_reader and found.get("logicalType") == "decimal":
-                made |= _decimal_members(found)
     return made
+
+
+def check_elements(array: dict[str, Any], names: Names) -> None:
+    """Refuse an array whose elements take no bytes."""
+    if _takes_no_bytes(array["items"], names, 0):
+        raise SchemaError("it has arrays of elements without bytes: a short record could have any number")
 
 
 def _takes_no_bytes(schema: Json, names: Names, depth: int) -> bool:
@@ -358,58 +380,3 @@ def _takes_no_bytes(schema: Json, names: Names, depth: int) -> bool:
     if found["type"] in ("record", "error"):
         return all(_takes_no_bytes(each["type"], names, depth + 1) for each in found["fields"])
     return bool(found["type"] == "null" or (found["type"] == "fixed" and found["size"] == 0))
-
-
-# ---- whether a writer means the same ---------------------------------
-
-
-def _differences(
-    writer: Json, reader: Json, of_writer: Names, of_reader: Names, path: str, depth: int
-) -> Iterator[str]:
-    writer, reader = of_writer.resolve(writer, path), of_reader.resolve(reader, path)
-    if depth > MAX_DEPTH:
-        return
-    if isinstance(reader, list):
-        reader = of_reader.resolve(next((each for each in reader if each not in ("null", {"type": "null"})), "null"))
-    if isinstance(writer, list):
-        for each in writer:
-            yield from _differences(each, reader, of_writer, of_reader, path, depth + 1)
-        return
-    kinds = writer["type"], reader["type"]
-    where = path or "the record"
-    if kinds[0] == kinds[1] and kinds[0] in NAMED and path:
-        name, other = unqualified(reader["name"]), unqualified(writer["name"])
-        if name != other and other not in map(unqualified, reader.get("aliases", ())):
-            yield f"{where} is of {other!r}, and this source reads {name!r}"
-    match kinds:
-        case "record", "record":
-            there = {each["name"]: each for each in writer["fields"]}
-            for field in reader["fields"]:
-                names = (field["name"], *field.get("aliases", ()))
-                match = next((there[name] for name in names if name in there), None)
-                if match is not None:
-                    at = f"{path}.{field['name']}".lstrip(".")
-                    yield from _differences(match["type"], field["type"], of_writer, of_reader, at, depth + 1)
-        case "array", "array":
-            yield from _differences(writer["items"], reader["items"], of_writer, of_reader, f"{path}[]", depth + 1)
-        case "map", "map":
-            yield from _differences(writer["values"], reader["values"], of_writer, of_reader, f"{path}[]", depth + 1)
-        case _:
-            ours, theirs = logical_meaning(reader), logical_meaning(writer)
-            if ours and theirs and ours != theirs:
-                yield f"{where} is {_said(writer)}, and this source reads {_said(reader)}"
-
-
-def logical_meaning(schema: dict[str, Any]) -> tuple[Any, ...]:
-    """What a number means beyond being one; empty where the schema does not say."""
-    logical = str(schema.get("logicalType"))
-    if logical == "decimal":
-        return logical, schema.get("scale", 0)
-    return (logical,) if logical.startswith(("date", "time", "local-timestamp")) else ()
-
-
-def _said(schema: dict[str, Any]) -> str:
-    logical = schema.get("logicalType")
-    if logical == "decimal":
-        return f"decimal({schema.get('precision')},{schema.get('scale', 0)})"
-    return str(logical or schema["type"])

@@ -53,7 +53,9 @@ def _type(field: Any) -> Json:
         constants = {str(number): each.name for number, each in field.enum_type.values_by_number.items()}
         first = field.enum_type.values[0]
         return {"constants": constants, "first": first.name, "is_closed": bool(field.enum_type.is_closed)}
-    return str(PROTO.Type.Name(WIDER.get(field.type, field.type))).removeprefix("TYPE_").lower()
+    # Of int32 and int64 the column is the same; that of uint32 is a bigint, and that of uint64 a decimal.
+    wide = field.type if field.type == PROTO.TYPE_UINT32 else WIDER.get(field.type, field.type)
+    return str(PROTO.Type.Name(wide)).removeprefix("TYPE_").lower()
 
 
 # ---- what differs ----------------------------------------------------
@@ -66,8 +68,11 @@ def _fields(old: Json, new: Json, above: str) -> Iterator[Difference]:
         if before is not None and before != number:
             yield False, f"{path!r} had the number {before} and has {number}: records so far have it under {before}"
         elif number in old:
-            if before is None:
-                yield True, f"{path!r} is the new name of {above + old[number]['name']!r}"
+            was = above + old[number]["name"]
+            if before is None and was.lower() == path.lower():
+                yield False, f"{path!r} differs from {was!r} by case only, which Spark ignores"
+            elif before is None:
+                yield True, f"{path!r} is the new name of {was!r}"
             yield from _same_field(old[number], field, path)
         elif field.get("required"):
             yield False, f"{path!r} is new and required: all records so far would be invalid"
@@ -82,7 +87,9 @@ def _fields(old: Json, new: Json, above: str) -> Iterator[Difference]:
 
 def _same_field(old: Json, new: Json, path: str) -> Iterator[Difference]:
     kinds = [(each.get("many"), _kind(each["type"]), each.get("key")) for each in (old, new)]
-    if kinds[0] != kinds[1]:
+    if [kind for _, kind, _ in kinds] == ["uint32", "uint64"] and kinds[0][::2] == kinds[1][::2]:
+        yield True, f"{path!r} was {_said(old)} and is {_said(new)}: a decimal(20,0) in place of a bigint"
+    elif kinds[0] != kinds[1]:
         yield False, f"{path!r} was {_said(old)} and is {_said(new)}, which does not read every value of it as the same"
         return
     if kinds[0][1] == "message":

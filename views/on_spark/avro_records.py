@@ -13,7 +13,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from views.field_types import Field, FieldType
-from views.formats.avro_schema import END, AvroReader, SchemaError, envelope, mismatch, plain_writer
+from views.formats.avro_resolution import mismatch, wanted, written
+from views.formats.avro_schema import END, AvroReader, SchemaError
 from views.formats.writer_schemas import WriterSchema, WriterSchemas
 from views.on_spark.framed_records import FRAME, PAYLOAD, why_unframed, why_unreadable, with_payload
 
@@ -33,7 +34,7 @@ def with_decoded(records: DataFrame, source: Source, writers: WriterSchemas) -> 
     if source.is_framed:
         decoded = _by_frame(reader, writers)
     else:
-        decoded = _from_avro("value", _written(WriterSchema("AVRO", reader.text)), envelope(reader.reading))
+        decoded = _from_avro("value", written(reader, reader.text), wanted(reader))
     return split.withColumn(DECODED, decoded).withColumn("_event", _whole())
 
 
@@ -59,10 +60,11 @@ def _by_frame(reader: AvroReader, writers: WriterSchemas) -> Column:
     unusable, frames = _unusable(reader, writers), dict[str, list[bytearray]]()
     for frame, writer in writers.items():
         if writer is not None and frame not in unusable:
-            frames.setdefault(_written(writer), []).append(bytearray(frame))
-    wanted, found = envelope(reader.reading), None
-    for written, those in frames.items():
-        is_one, decoded = f.col(FRAME).isin(those), _from_avro(PAYLOAD, written, wanted)
+            by = written(reader, writer.text, writer.references)
+            frames.setdefault(by, []).append(bytearray(frame))
+    to, found = wanted(reader), None
+    for by, those in frames.items():
+        is_one, decoded = f.col(FRAME).isin(those), _from_avro(PAYLOAD, by, to)
         found = f.when(is_one, decoded) if found is None else found.when(is_one, decoded)
     if found is not None:
         return found
@@ -70,14 +72,10 @@ def _by_frame(reader: AvroReader, writers: WriterSchemas) -> Column:
     return f.lit(None).cast(f"struct<event:{nothing},end:binary>")
 
 
-def _written(writer: WriterSchema) -> str:
-    return envelope(plain_writer(writer.text, writer.references))
-
-
-def _from_avro(payload: str, written: str, wanted: str) -> Column:
+def _from_avro(payload: str, by: str, to: str) -> Column:
     from pyspark.sql.avro.functions import from_avro
 
-    return from_avro(f.concat(payload, f.lit(bytearray(END))), written, {**OPTIONS, "avroSchema": wanted})
+    return from_avro(f.concat(payload, f.lit(bytearray(END))), by, {**OPTIONS, "avroSchema": to})
 
 
 def _unusable(reader: AvroReader, writers: WriterSchemas) -> dict[bytes, str]:
@@ -90,7 +88,7 @@ def _why_unusable(reader: AvroReader, writer: WriterSchema) -> str | None:
     if writer.type != reader.TYPE:
         return f"it is of the type {writer.type}, and this source reads {reader.TYPE}"
     try:
-        plain_writer(writer.text, writer.references)
+        written(reader, writer.text, writer.references)
         return mismatch(reader, writer.text, writer.references)
     except SchemaError as error:
         return str(error)

@@ -16,7 +16,8 @@ import pytest
 from infra.settings import load_settings
 from infra.store import PosixStore
 from master_dataset.errors import InvalidEvent
-from master_dataset.reading.record_reader import Record, RecordReader
+from master_dataset.events.raw_records import RawRecord
+from master_dataset.reading.event_reader import EventReader
 from master_dataset.table.paths import own_folder, table_path
 from master_dataset.writer_schemas import later_notes
 from master_dataset.writer_schemas.noted import NotedSchemas, to_bytes
@@ -63,12 +64,12 @@ def noted(home: Path, source: Source, schemas: dict[int, WriterSchema | None]) -
     return NotedSchemas(settings, source)
 
 
-def reader(home: Path, source: Source, schemas: dict[int, WriterSchema | None] | None = None) -> RecordReader:
-    return RecordReader(source, noted(home, source, schemas or {}))
+def reader(home: Path, source: Source, schemas: dict[int, WriterSchema | None] | None = None) -> EventReader:
+    return EventReader(source, noted(home, source, schemas or {}))
 
 
-def record(value: bytes | None, *headers: tuple[str, bytes | None], offset: int = 7) -> Record:
-    return Record("orders", 1, offset, KAFKA_MS, value, headers)
+def record(value: bytes | None, *headers: tuple[str, bytes | None], offset: int = 7) -> RawRecord:
+    return RawRecord(1, offset, KAFKA_MS, value, headers)
 
 
 def avro(fields: dict[str, Any]) -> bytes:
@@ -139,7 +140,7 @@ def test_an_event_without_id_or_time_has_its_location_and_kafkas_time(tmp_path: 
         (frame_of_id(2) + avro(FULL), "schema id 2 is unknown to the registry"),
         (frame_of_id(3) + avro(FULL), "schema id 3 cannot be read"),
         (frame_of_id(1) + avro({**FULL, "event_id": "x" * 513}), "longer than 512"),
-        (frame_of_id(1) + avro({**FULL, "event_time": datetime(2201, 1, 1, tzinfo=UTC)}), "not between 1970"),
+        (frame_of_id(1) + avro({**FULL, "event_time": datetime(2201, 1, 1, tzinfo=UTC)}), "1970 to 2199"),
     ],
 )
 def test_what_the_layers_find_invalid_is_no_event(tmp_path: Path, value: bytes | None, reason: str) -> None:
