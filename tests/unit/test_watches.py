@@ -105,8 +105,9 @@ def test_a_record_that_cannot_be_asked_about_is_counted_and_holds_up_nobody(
     absurd = Message("shop", 1, 7, b"key", b'{"item": "Tea"}', timestamp=(TIMESTAMP_CREATE_TIME, 2**62))
     assert watcher.matches(record_of(absurd)) == []
     assert watcher.skipped == 0, "it is invalid: its time is not between 1970 and 2199"
-    monkeypatch.setattr(bound.reader, "read", fail)
-    assert watcher.matches(record_of(absurd)) == []
+    with monkeypatch.context() as broken:
+        broken.setattr(bound.reader, "read", fail)
+        assert watcher.matches(record_of(absurd)) == []
     assert watcher.skipped == 1
     assert [watch.name for watch, _ in watcher.matches(record(EVENT))] == ["w"]
 
