@@ -1,6 +1,6 @@
-"""The floor of bench_serving.py: a FastAPI route that reads Redis once and returns a constant.
+"""Floors: a FastAPI route that reads Redis once and returns a constant (bench_serving.py), and one that reads nothing.
 
-Run by the benchmark, with the uvicorn settings of the serving layer: python benchmarks/constant_route.py PORT REDIS_URL
+Run by benchmarks, with the uvicorn settings of our servers: python benchmarks/constant_route.py PORT REDIS_URL
 """
 
 from __future__ import annotations
@@ -21,6 +21,10 @@ def main() -> None:
     @app.get("/constant")
     async def constant() -> dict[str, int]:
         await client.get("constant")
+        return {"hits": 1}
+
+    @app.get("/nothing")
+    async def nothing() -> dict[str, int]:
         return {"hits": 1}
 
     uvicorn.run(

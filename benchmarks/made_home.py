@@ -109,10 +109,13 @@ def made_states(view: View) -> list[Made]:
 class MadeHome:
     """A home whose batch view has about `states` groups in the last `days` days before END."""
 
+    DECLARED = DECLARED
+    """The file of views."""
+
     def __init__(self, place: Path, states: int, days: int, **settings: Any) -> None:
         views = place / "views"
         views.mkdir(parents=True)
-        (views / "hits.py").write_text(DECLARED)
+        (views / "hits.py").write_text(self.DECLARED)
         (place / "home").mkdir()
         self.settings: Settings = load_settings(home=place / "home", views_dir=views, with_examples=False, **settings)
         self.view = declared_by(self.settings).view("reference")
