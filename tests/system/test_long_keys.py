@@ -94,7 +94,7 @@ def wait_until_applied(stack: Stack) -> dict[str, Any]:
 
     try:
         wait_until("all events to be applied", is_applied, 180)
-    except AssertionError as error:
+    except pytest.fail.Exception as error:
         raise AssertionError(f"{error}: {found}") from None
     return found
 
