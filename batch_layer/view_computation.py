@@ -106,14 +106,18 @@ class ViewComputation:
         return without_duplicates(records_between(self.spark, self.master, view.source, start, cut), duplicates)
 
     def _known(self, view: View, base: Manifest) -> ViewData | None:
-        """What the base has of a view; None where the view is new, or an older Tidemark wrote keys too long for now."""
+        """What the base has of a view; None where the view is new, or an older Tidemark may have kept keys too long."""
         known = next((data for data in base.views if data.hash == view.hash), None)
         if known is None or known.max_key_bytes:
             return known
-        with closing(open_index(self.folder.indexes / name for name in known.index)) as index:
-            if index.has_long_keys():
-                log.warning("recomputing_view", view=view.name, reason=f"run {base.run} has keys that are too long now")
-                return None
+        try:
+            with closing(open_index(self.folder.indexes / name for name in known.index)) as index:
+                reason = f"run {base.run} has keys that are too long now" if index.has_long_keys() else ""
+        except BatchError as error:  # its keys are not known
+            reason = str(error)
+        if reason:
+            log.warning("recomputing_view", view=view.name, reason=reason)
+            return None
         return known
 
     def _indexed(self, number: int, view: View, data: ViewData, known: ViewData | None) -> ViewData:

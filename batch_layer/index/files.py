@@ -185,7 +185,9 @@ def _as_batch_error(path: Path) -> Iterator[None]:
         yield
     except (lmdb.Error, OSError, ValueError, TypeError, KeyError) as error:
         what = str(error) if isinstance(error, OtherFormat) else f"cannot be read ({error})"
-        raise BatchError(f"The index {str(path)!r} {what}. `tidemark batch run --full` rebuilds it.") from None
+        raise BatchError(
+            f"The index {str(path)!r} {what}. The next batch run rebuilds it: `tidemark batch run`."
+        ) from None
 
 
 class Held:

@@ -23,6 +23,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 FORMAT = 2
+"""As in 0.1.0. Who raises it lets `files` read the one before too: an upgrade answers without a new run."""
 META = b"m"
 SUMS, IDS, KEYS = b"sums", b"ids", b"keys"
 LONGEST_KEY = 480

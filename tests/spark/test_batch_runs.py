@@ -461,6 +461,26 @@ def test_keys_of_an_older_version_that_are_too_long_now_are_recomputed_once(
     shop.check()
 
 
+@pytest.mark.parametrize("is_older", [False, True])
+def test_an_index_of_another_format_is_rebuilt_by_the_next_ordinary_run(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, is_older: bool
+) -> None:
+    """Also where 0.1.0 made it, which did not note that its keys are short: an upgrade needs no full run."""
+    shop.archive(made(shop, 60, 34))
+    with monkeypatch.context() as other:
+        other.setattr("batch_layer.index.files.FORMAT", 1)
+        if is_older:
+            other.setattr("batch_layer.view_computation.MAX_BYTES", 0)
+        shop.run()
+    with pytest.raises(BatchError, match="has format 1"):
+        shop.open_index("sales")
+    shop.archive(made(shop, 10, 35))
+    again = shop.run()
+    assert {data.max_key_bytes for data in again.views} == {1_024}
+    shop.open_index("sales").close()
+    shop.check()
+
+
 def test_a_copy_in_a_lower_partition_that_says_something_else_is_taken(shop: Shop) -> None:
     """Of all duplicates the lowest position counts, whichever came first: a continued run then computes everything."""
     (record,) = made(shop, 1, 7, duplicates=0)

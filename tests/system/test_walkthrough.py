@@ -1,6 +1,8 @@
 """The commands that the manual shows, run as they stand there, page after page, on one fresh home.
 
 Every `sh` block of every page is run, unless NOT_RUN says why not. A page that gets its first block joins PAGES.
+On the way the home is moved, backed up, restored and given a new Kafka, as docs/operations.md says. Each time it
+answers what it answered before.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import re
 import shlex
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -66,6 +69,7 @@ NOT_RUN = {
     "sudo systemctl daemon-reload": "as above",
     "sudo systemctl enable --now tidemark": "as above",
     'REDISCLI_AUTH="$(cat .tidemark/secrets/redis)" redis-cli -p 6379 --user tidemark': "asks for input",
+    "tidemark master retain web --days 400 --dry-run": "starts Spark, as the next line does again",
     "tidemark kafka-users add shop --produce 'orders*' --consume payments": (
         "needs kafka_auth, which tests/system/test_kafka_auth.py turns on"
     ),
@@ -105,8 +109,11 @@ def snippets() -> Iterator[Snippet]:
             yield from (Snippet(page, text) for text in commands(block))
 
 
-def blocks(page: str) -> list[str]:
-    return re.findall(r"^```sh\n(.*?)^```", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+def blocks(page: str, language: str = "sh") -> list[str]:
+    """The blocks of a language, those in lists among them, without their indentation."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    found = re.finditer(rf"^( *)```{language}\n(.*?)^\1```", text, flags=re.DOTALL | re.MULTILINE)
+    return [textwrap.dedent(each[2]) for each in found]
 
 
 def commands(block: str) -> Iterator[str]:
@@ -151,14 +158,21 @@ class Reader:
         jars = {name: os.environ[name] for name in ("TIDEMARK_JARS_DIR",) if name in os.environ}
         self.environment = {
             **own, **jars, "PYTHONPATH": str(ROOT), "CURL_HOME": str(folder), "COLUMNS": "200",
-            "TIDEMARK_SPARK_CONF": json.dumps(INTERPRETED),
+            "TIDEMARK_SPARK_CONF": json.dumps(INTERPRETED), "TIDEMARK_ARCHIVE_MAX_INTERVAL_S": "1",
         }  # fmt: skip
-        self.addresses: dict[str, str] = {}
+        self.actual = {
+            "/mnt/": f"{folder}/mnt/",
+            "/srv/restored": f"{folder}/restored",
+            "/srv/tidemark ": f"{folder}/.tidemark ",  # where the README made it
+        }
+        """What pages show, and what it is here: disks, and addresses when they are known."""
+        for disk in ("large", "backups"):
+            (folder / "mnt" / disk).mkdir(parents=True)
 
     def run(self, command: str) -> Printed:
         """Run it by a shell. What it exports stays."""
         script = command
-        for shown, actual in self.addresses.items():
+        for shown, actual in self.actual.items():
             script = script.replace(shown, actual)
         if command.startswith("curl -N "):
             return self._first_message(script)
@@ -191,16 +205,52 @@ class Reader:
         """
         self.environment["TIDEMARK_WITH_EXAMPLES"] = "true"
         printed = self.run(command)
-        assert printed.code == 0, printed
-        secret = re.search(r"name admin, secret (\S+)", printed.stdout + printed.stderr)
-        assert secret, printed
-        self.environment["SECRET"] = secret[1]
+        if self.environment.get("TIDEMARK_HOME") == self.actual["/srv/restored"]:  # beside a Kafka that is new
+            assert "tidemark master rebase web" in printed.stderr, printed
+            assert "everything else is up" in printed.stderr, printed
+        else:
+            assert printed.code == 0, printed
+        if "SECRET" not in self.environment:
+            secret = re.search(r"name admin, secret (\S+)", printed.stdout + printed.stderr)
+            assert secret, printed
+            self.environment["SECRET"] = secret[1]
         status = json.loads(self.run("tidemark status --output json").stdout)
         actual = {each["name"]: each["address"] for each in status["services"]}
-        self.addresses = {
-            "http://127.0.0.1:8080": actual["collector"],
-            "http://127.0.0.1:8090": actual["serving"],
-        }
+        self.actual["http://127.0.0.1:8080"] = actual["collector"]
+        self.actual["http://127.0.0.1:8090"] = actual["serving"]
+
+    def hits(self, view: str) -> dict[str, Any]:
+        """What a view answers about all time: its rows, and whether all acknowledged events are in them."""
+        period = "from=2020-01-01T00:00:00Z&grain=all&by=url"
+        printed = self.run(f"curl -u admin:$SECRET 'http://127.0.0.1:8090/views/{view}/query?{period}'")
+        assert printed.code == 0, printed
+        answer = json.loads(printed.stdout)
+        meta = answer["meta"]
+        is_whole = meta["complete"] and meta["speed"]["lag_events"] == 0
+        return {"rows": answer["rows"], "is_whole": is_whole, "meta": meta}
+
+    def wait_until_archived(self, *sources: str) -> None:
+        """Until a batch run would compute all events of these sources."""
+
+        def is_archived() -> bool:
+            behind = json.loads(self.run("tidemark master status --output json").stdout)
+            return all(each["behind Kafka"] == 0 for each in behind if each["source"] in sources)
+
+        wait_until(f"{sources} to be archived", is_archived, ENOUGH_S)
+
+    def wait_until_whole(self, *views: str) -> dict[str, Any]:
+        """The rows of views, with everything that was acknowledged."""
+        found: dict[str, Any] = {}
+
+        def is_whole() -> bool:
+            found.update({view: self.hits(view) for view in views})
+            return all(each["is_whole"] for each in found.values())
+
+        try:
+            wait_until(f"whole answers of {views}", is_whole, ENOUGH_S)
+        except pytest.fail.Exception as error:
+            raise AssertionError(f"{error}: {found}") from None
+        return {view: each["rows"] for view, each in found.items()}
 
 
 @pytest.fixture
@@ -249,33 +299,59 @@ CHECKS: dict[str, Callable[[Printed], bool]] = {
 }
 """What a command has to print beside ending well. It is repeated until it does, as a person would."""
 SENDS = "curl -u admin:$SECRET http://127.0.0.1:8080/events/"
-ONCE = (SENDS, "tidemark import", "tidemark batch prune", "tidemark views new")
+ONCE = (
+    SENDS, "tidemark import", "tidemark batch prune", "tidemark views new", "tidemark down", "cp -a", "tidemark backup",
+    "tidemark restore", "tidemark master retain", "tidemark master rebase",
+)  # fmt: skip
 """Commands that do something: they have to do it at the first attempt."""
 
 
+STOPS = "tidemark down"
+STARTS = "tidemark up --detach"
+MOVED = ("visits", "page_hits")
+"""Views of the README and of the examples. What they answer outlives what docs/operations.md does to the home."""
+
+
 def test_commands_of_the_manual_do_what_it_says(reader: Reader) -> None:
+    answered: dict[str, Any] = {}
     for page, command in snippets():
         if command in NOT_RUN:
             continue
-        if command.startswith("tidemark up --detach"):
+        if command.startswith(STARTS):
             reader.start(command)
+            for view, rows_before in answered.items():
+                wait_until(
+                    f"{view} as before {page}", lambda v=view, r=rows_before: reader.hits(v)["rows"] == r, ENOUGH_S
+                )
             continue
-        check = next((check for begins, check in CHECKS.items() if command.startswith(begins)), None)
-        last: list[Printed] = []
+        if command.startswith(STOPS) and not answered:
+            answered = reader.wait_until_whole(*MOVED)
+            assert all(answered.values()), answered
+        if command.startswith("tidemark batch run"):
+            reader.wait_until_archived(*(re.findall(r"--source (\w+)", command) or ("site", "web")))
+        do(reader, page, command)
+    # The last stack that was started has a Kafka without the old records.
+    assert {view: reader.hits(view)["rows"] for view in MOVED} == answered
 
-        def works(command: str = command, check: Any = check, last: list[Printed] = last) -> bool:
-            last[:] = [reader.run(command)]
-            with suppress(LookupError, ValueError):
-                return last[0].code == 0 and (check is None or check(last[0]))
-            return False
 
-        if command.startswith(ONCE):
-            assert works(), (page, command, last)
-            continue
-        try:
-            wait_until(f"{command!r} of {page}", works, ENOUGH_S)
-        except AssertionError as error:
-            raise AssertionError(f"{error}; the last time it printed {last}") from None
+def do(reader: Reader, page: str, command: str) -> None:
+    """Run a command until it does what it should, as a person would."""
+    check = next((check for begins, check in CHECKS.items() if command.startswith(begins)), None)
+    last: list[Printed] = []
+
+    def works() -> bool:
+        last[:] = [reader.run(command)]
+        with suppress(LookupError, ValueError):
+            return last[0].code == 0 and (check is None or check(last[0]))
+        return False
+
+    if command.startswith(ONCE):
+        assert works(), (page, command, last)
+        return
+    try:
+        wait_until(f"{command!r} of {page}", works, ENOUGH_S)
+    except pytest.fail.Exception as error:
+        raise AssertionError(f"{error}; the last time it printed {last}") from None
 
 
 def test_every_command_in_the_manual_is_run_or_says_why_not() -> None:
@@ -286,5 +362,6 @@ def test_every_command_in_the_manual_is_run_or_says_why_not() -> None:
         if path.suffix == ".md" and blocks(str(path.relative_to(ROOT)))
     }  # fmt: skip
     assert others - {*OWN_TESTS} == {page for page in PAGES if blocks(page)}, "PAGES lists the pages with commands"
+    assert not [page for page in PAGES if blocks(page, "console")], "nobody would run them"
     for begins in (*CHECKS, *ONCE):
         assert any(text.startswith(begins) for text in shown), f"no page shows {begins!r} any more"

@@ -528,7 +528,7 @@ def test_a_damaged_index_is_named(tmp_path: Path, content: bytes | None) -> None
     path = tmp_path / "1.mdb"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(BatchError, match=r"1\.mdb' cannot be read .* `tidemark batch run --full`"):
+    with pytest.raises(BatchError, match=r"1\.mdb' cannot be read .* `tidemark batch run`"):
         open_index([path])
 
 
@@ -548,7 +548,7 @@ def test_an_index_with_a_changed_byte_is_not_believed(tmp_path: Path, part: floa
     content = bytearray(path.read_bytes())
     content[int(part * len(content))] ^= 0x01
     path.write_bytes(content)
-    with pytest.raises(BatchError, match=r"1\.mdb' cannot be read .* `tidemark batch run --full`"):
+    with pytest.raises(BatchError, match=r"1\.mdb' cannot be read .* `tidemark batch run`"):
         open_index([path])
 
 
@@ -579,7 +579,9 @@ def test_an_index_of_another_format_is_told_to_be_made_anew(tmp_path: Path) -> N
     with lmdb.open(str(tmp_path / "1.mdb"), subdir=False, lock=False) as file, file.begin(write=True) as transaction:
         transaction.put(b"m", json.dumps({"format": 1, "days": ["2026-03-01"], "groups": 3}).encode())
     seal_file(tmp_path / "1.mdb")
-    with pytest.raises(BatchError, match=r"has format 1; .* reads 2\. `tidemark batch run --full` rebuilds it"):
+    with pytest.raises(
+        BatchError, match=r"has format 1; .* reads 2\. The next batch run rebuilds it: `tidemark batch run`"
+    ):
         open_index([tmp_path / "1.mdb"])
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from batch_layer.index.layout import FORMAT
 from hand_off import publish_log
 from infra.home import LAYOUT, Home, read_json
 from infra.rest.access_keys import add_key, read_keys
@@ -27,6 +28,7 @@ from master_dataset.table.sealing import seal
 from master_dataset.table.segments import sealed_until
 from serving_layer.alerts.journal import open_journal
 from serving_layer.engine import QueryEngine
+from serving_layer.errors import NoBatchView
 from serving_layer.query.limits import QueryLimits
 from serving_layer.query.parse import parse_query
 from tests.hand_made_table import Table
@@ -71,6 +73,23 @@ def answers(place: Place) -> list[Any]:
 def test_index_and_publish_log_give_the_same_answers_without_a_new_run(old: Place, recorded: dict[str, Any]) -> None:
     assert answers(old) == recorded["2"]
     assert old.folder.publish_log.is_file(), "reading changes nothing"
+
+
+def test_index_of_another_format_is_refused_by_its_number_until_the_next_run(
+    old: Place, recorded: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The format is that of 0.1.0. A version that changes it reads the files of 0.1.0 too: see the test above."""
+    with monkeypatch.context() as later:
+        later.setattr("batch_layer.index.files.FORMAT", FORMAT + 1)
+        reads = rf"has format {FORMAT}; this version of Tidemark reads {FORMAT + 1}. The next batch run rebuilds it"
+        with pytest.raises(NoBatchView, match=reads):
+            answers(old)
+        old.publish(3, dict.fromkeys(range(3), 18), events(60, 3))
+        assert {answered[0] for answered in answers(old)} == {3}
+        publish_log.serve(old.folder, 2)
+        with pytest.raises(NoBatchView, match=reads):
+            answers(old)
+    assert answers(old) == recorded["2"], "refused, not changed"
 
 
 def test_publish_log_is_migrated_by_the_next_run_and_old_runs_stay(old: Place, recorded: dict[str, Any]) -> None:
