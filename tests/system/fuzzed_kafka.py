@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import quote
 
-from tests.conftest import Stack
+from tests.conftest import Stack, wait_until
 from tests.system.fuzzed_parts import Request
 
 Maker = Callable[[random.Random], Request]
@@ -94,6 +94,20 @@ def _often(chance: random.Random, usual: Any, odd: OddValue) -> str:
 
 def _sometimes(chance: random.Random, given: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in given.items() if chance.random() < 0.5}
+
+
+SUBJECTS = ("any-value", "any-key", "shop.Order")
+
+
+def prepare(stack: Stack) -> None:
+    """The topic, and two versions of each subject: what requests of the right shape name."""
+    subjects = "/schema-registry/subjects"
+    with stack.client() as client:
+        client.post("/admin/topics", json={"name": TOPIC, "partitions": PARTITIONS}).raise_for_status()
+        wait_until("the registry", lambda: client.get(subjects).is_success)
+        for subject in SUBJECTS:
+            for text in reversed(SCHEMAS["AVRO"][::2]):
+                client.post(f"{subjects}/{subject}/versions", json={"schema": text}).raise_for_status()
 
 
 # ---- REST Proxy v2 ------------------------------------------------------------------
@@ -303,8 +317,6 @@ def rewinding(odd: OddValue) -> Maker:
 
 
 # ---- the registry --------------------------------------------------------------------
-
-SUBJECTS = ("any-value", "any-key", "shop.Order")
 
 
 def registering(odd: OddValue) -> Maker:

@@ -264,9 +264,7 @@ def fill(stack: Stack) -> None:
     bodies = tuple((each, notification_body(each, is_muted=False)) for each in FIRED)
     journal.commit(Evaluation("web", FollowerPosition({}, 1.0), 1.0, changed=FIRED, transitions=Transitions(bodies)))
     journal.close()
-    with stack.client() as client:
-        topic = {"name": fuzzed_kafka.TOPIC, "partitions": fuzzed_kafka.PARTITIONS}
-        client.post("/admin/topics", json=topic).raise_for_status()
+    fuzzed_kafka.prepare(stack)
 
 
 def fill_both_sides(place: Place, speed_views: SpeedViews) -> None:
