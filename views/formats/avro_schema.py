@@ -26,6 +26,7 @@ MAX_TEXT = 4_000_000
 """Characters of a schema: the largest that a registry would take are smaller."""
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 NAMED = ("record", "enum", "fixed")
+LOCAL_TIMES = ("local-timestamp-millis", "local-timestamp-micros")
 
 Json = Any
 
@@ -256,10 +257,14 @@ def type_of(schema: Json, names: Names, path: str, within: tuple[str, ...] = ())
             return FieldType("date")
         case "long" if logical in ("timestamp-millis", "timestamp-micros"):
             return FieldType("timestamp")
+        case "long" if logical in LOCAL_TIMES:
+            return FieldType("string")
         case "int" | "long" if not str(logical).startswith("local-timestamp"):
             return FieldType("bigint")
         case "bytes" | "fixed" if logical == "decimal":
             return _decimal(found, path)
+        case "bytes" | "fixed" if logical not in ("duration", "big-decimal", "uuid"):
+            return FieldType("string")
     said = f"{kind} ({logical})" if logical else str(kind)
     raise SchemaError(
         f"{path}: the type {said} is not supported in a source. Leave it out of the reader schema: what writers have "
@@ -293,7 +298,7 @@ def _reading(schema: Json, names: Names, done: set[str]) -> Json:
         case "int" if logical == "date":
             return {"type": "int", "logicalType": "date"}
         case "int" | "long":
-            is_time = kind == "long" and logical in ("timestamp-millis", "timestamp-micros")
+            is_time = kind == "long" and logical in ("timestamp-millis", "timestamp-micros", *LOCAL_TIMES)
             return {"type": "long", "logicalType": logical} if is_time else "long"
         case "float":
             return "double"
@@ -394,6 +399,8 @@ def _differences(
             yield from _differences(writer["items"], reader["items"], of_writer, of_reader, f"{path}[]", depth + 1)
         case "map", "map":
             yield from _differences(writer["values"], reader["values"], of_writer, of_reader, f"{path}[]", depth + 1)
+        case "string", "bytes" if reader.get("logicalType") != "decimal":
+            yield f"{where} is string, and this source reads bytes"
         case _:
             ours, theirs = logical_meaning(reader), logical_meaning(writer)
             if ours and theirs and ours != theirs:
