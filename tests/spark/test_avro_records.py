@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from base64 import b64encode
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -102,9 +103,11 @@ def read(
     return sorted(found.collect(), key=lambda row: row["offset"])
 
 
-def python(value: bytes, writers: WriterSchemas, headers: Headers = ()) -> dict[str, Any] | str:
+def python(
+    value: bytes, writers: WriterSchemas, headers: Headers = (), source: Source = SOURCE
+) -> dict[str, Any] | str:
     try:
-        return decode_framed(SOURCE.avro, writers, value, tuple(headers))
+        return decode_framed(source.avro, writers, value, tuple(headers))
     except Undecodable as error:
         return str(error)
 
@@ -225,6 +228,69 @@ def test_invalid_records_say_why_and_python_refuses_the_same(spark: SparkSession
     assert [value for value, _ in INVALID if value is not None and not isinstance(python(value, HOSTILE), str)] == []
 
 
+LOCAL, LOCAL_MILLIS = logical("long", "local-timestamp-micros"), logical("long", "local-timestamp-millis")
+PART = record("Part", ("hash", {"type": "fixed", "name": "Hash", "size": 2}), ("at", LOCAL_MILLIS, 0))
+PAGE = record(
+    "Page",
+    *ROLES,
+    ("data", "bytes", "\u00ff"),
+    ("local", optional(LOCAL), None),
+    ("more", {"type": "array", "items": ["null", "bytes"]}, []),
+    ("best", optional(PART), None),
+    ("parts", {"type": "map", "values": "Part"}, {}),
+    ("hash", "Hash", "\u0000\u00fe"),
+    ("times", {"type": "array", "items": LOCAL_MILLIS}, []),
+)
+PAGES = Source("pages", format="avro", reader_schema=json.dumps(PAGE))
+
+
+def test_bytes_and_local_times_are_texts(spark: SparkSession) -> None:
+    assert event_ddl(PAGES).replace("`", "") == (
+        "struct<event_id:string,event_time:timestamp,data:string,local:string,more:array<string>,"
+        "best:struct<hash:string,at:string>,parts:map<string,struct<hash:string,at:string>>,hash:string,"
+        "times:array<string>>"
+    )
+    raw_local = record("Page", ("local", "long"))
+    writers = {
+        frame_of_id(1): writer(PAGE), frame_of_id(2): writer(record("Page", ("event_id", "string"))),
+        frame_of_id(3): writer(raw_local), frame_of_id(4): writer(record("Page", ("data", "string"))),
+        frame_of_id(5): writer(record("Page", ("local", MICROS))),
+        frame_of_id(6): writer(record("Page", ("hash", {"type": "fixed", "name": "Hash", "size": 3}))),
+    }  # fmt: skip
+    at = datetime(2026, 3, 29, 2, 30)
+    part = {"hash": b"\xff\x00", "at": at}
+    page = {
+        "event_id": "a", "event_time": None, "data": bytes(range(256)), "local": at + timedelta(microseconds=7),
+        "more": [b"", None, b"\xff"], "best": part, "parts": {"k": part}, "hash": b"ab",
+        "times": [datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999_000)],
+    }  # fmt: skip
+    beyond = [encode(raw_local, {"local": micros}) for micros in (253402300800000000, -62135596800000001, 2**63 - 1)]
+    values = [
+        frame_of_id(1) + encode(PAGE, page), frame_of_id(2) + b"\x02b", *(frame_of_id(3) + each for each in beyond),
+        frame_of_id(4) + b"\x02b", frame_of_id(5) + b"\x02", frame_of_id(6) + b"abc", frame_of_id(1),
+    ]  # fmt: skip
+    rows = read(spark, values, writers, PAGES)
+    beyond_years = "local is not in the years 1 to 9999"
+    assert [row["invalid"] for row in rows] == [
+        None, None, *[beyond_years] * 3, "schema id 4 cannot be read: data is string, and this source reads bytes",
+        "schema id 5 cannot be read: local is timestamp-micros, and this source reads local-timestamp-micros",
+        *["it is not what its schema says"] * 2,
+    ]  # fmt: skip
+    text = {"hash": "/wA=", "at": "2026-03-29T02:30:00.000000"}
+    assert plain(rows[0]["event"]) == {
+        "event_id": "a", "event_time": None, "data": b64encode(bytes(range(256))).decode(),
+        "local": "2026-03-29T02:30:00.000007", "more": ["", None, "/w=="], "best": text, "parts": {"k": text},
+        "hash": "YWI=", "times": ["0001-01-01T00:00:00.000000", "9999-12-31T23:59:59.999000"],
+    }  # fmt: skip
+    assert plain(rows[1]["event"]) == {
+        "event_id": "b", "event_time": None, "data": "/w==", "local": None, "more": [], "best": None, "parts": {},
+        "hash": "AP4=", "times": [],
+    }  # fmt: skip
+    found = [python(value, writers, source=PAGES) for value in values]
+    assert found[:2] == [plain(row["event"]) for row in rows[:2]]
+    assert all(isinstance(each, str) for each in found[2:])
+
+
 def test_records_of_schemas_that_are_not_among_the_writers_are_found(spark: SparkSession) -> None:
     guid = b"\x01" + bytes(range(16))
     values = [frame_of_id(10) + GOOD, frame_of_id(1) + GOOD, frame_of_id(9) + GOOD, None, b"{}", GOOD]
@@ -333,6 +399,31 @@ def test_spark_reads_what_any_writer_wrote_as_the_decoder_in_python_does(
     for value, ours, theirs in zip(values, found, expected, strict=True):
         assert (ours == theirs) or (isinstance(ours, str) and isinstance(theirs, str)), value
     assert not any(isinstance(each, str) and "event_id is longer" not in each for each in found[: len(found) - 3])
+
+
+HASHES = st.binary(min_size=2, max_size=2)
+LOCAL_TIMES = st.datetimes()
+PARTS = st.fixed_dictionaries({"hash": HASHES, "at": LOCAL_TIMES.map(lambda at: at.replace(microsecond=0))})
+PAGE_VALUES = st.fixed_dictionaries({
+    "event_id": st.none() | TEXTS, "event_time": st.none(), "data": BYTES, "local": st.none() | LOCAL_TIMES,
+    "more": st.lists(st.none() | st.binary(max_size=100), max_size=3), "best": st.none() | PARTS,
+    "parts": st.dictionaries(TEXTS, PARTS, max_size=2), "hash": HASHES,
+    "times": st.lists(LOCAL_TIMES.map(lambda at: at.replace(microsecond=0)), max_size=2),
+})  # fmt: skip
+
+
+@given(st.lists(PAGE_VALUES, min_size=1, max_size=10))
+@settings(
+    max_examples=10, suppress_health_check=list(HealthCheck), phases=[Phase.explicit, Phase.reuse, Phase.generate]
+)
+def test_spark_reads_bytes_and_local_times_as_the_decoder_in_python_does(
+    spark: SparkSession, pages: list[dict[str, Any]]
+) -> None:
+    writers = {frame_of_id(1): writer(PAGE)}
+    values = [frame_of_id(1) + encode(PAGE, page) for page in pages]
+    rows = read(spark, values, writers, PAGES)
+    assert [row["invalid"] for row in rows] == [None] * len(pages)
+    assert [plain(row["event"]) for row in rows] == [python(value, writers, source=PAGES) for value in values]
 
 
 @given(st.lists(written_records(), min_size=1, max_size=2), st.data())

@@ -110,6 +110,14 @@ def enum(**changed: Any) -> dict[str, Any]:
     return {"type": {**KIND, **changed}}
 
 
+def fixed(size: int) -> dict[str, Any]:
+    return {"type": {"type": "fixed", "name": "Hash", "size": size}}
+
+
+def local(unit: str) -> dict[str, Any]:
+    return {"type": {"type": "long", "logicalType": f"local-timestamp-{unit}"}}
+
+
 OTHERWISE = [
     (avro(), avro(n={"type": "int", "default": 7}), "'n' has the default 7, and had the default 0"),
     (avro(), avro(kind=enum(default="SHOP")), "'kind' has the default symbol 'SHOP', and had 'WEB'"),
@@ -118,6 +126,11 @@ OTHERWISE = [
     (avro(), avro(name="Sale"), "the record is no longer of 'Order'"),
     (avro(), avro(framing="none"), "the framing was 'registry' and is 'none'"),
     (avro(framing="none"), avro(framing="none", item=None, x={"type": "string"}), "'x' is new and has no default"),
+    (avro(), avro(item={"type": "bytes"}), "'item' was string and is bytes as a text"),
+    (avro(), avro(price={"type": "bytes"}), r"'price' was decimal\(8,2\) and is bytes as a text"),
+    (avro(item=fixed(2)), avro(item=fixed(3)), "'item' was 2 bytes as a text and is 3 bytes as a text"),
+    (avro(item=local("millis")), avro(), "'item' was local-timestamp-millis and is string"),
+    (avro(item=local("millis")), avro(item=local("micros")), "millis and is local-timestamp-micros"),
     (protobuf(), protobuf(("string item", "bytes item")), "'item' was string and is bytes"),
     (protobuf(), protobuf(("item = 4", "item = 5"), ("user = 5", "user = 4")), "'user' had the number 5 and has 4"),
     (protobuf(), protobuf(("int32 n", "optional int32 n")), "'n' is null where it is absent, and was its default"),
@@ -145,6 +158,8 @@ ALIKE = [
     (avro(), avro(n={"type": "long", "default": 0})),
     (avro(), avro(kind=enum(symbols=["SHOP", "WEB"]))),
     (avro(), avro(ratio={"type": "float"})),
+    (avro(item={"type": "bytes"}), avro(item={"type": "bytes", "doc": "What it is."})),
+    (avro(item=local("micros")), avro(item={**local("micros"), "doc": "When it is."})),
     (avro(framing="none"), avro(framing="none", doc="Every order.")),
     (protobuf(), protobuf(("message Order {", "// Every order.\nmessage Order {\n\n"))),
     (protobuf(), protobuf(("int32 n", "int64 n"))),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import math
@@ -13,7 +14,7 @@ from typing import Any
 import fastavro
 
 from views.formats.avro_resolution import mismatch, wanted, written
-from views.formats.avro_schema import END, AvroReader, SchemaError
+from views.formats.avro_schema import END, LOCAL_TIMES, AvroReader, SchemaError
 from views.formats.framing import NOT_FRAMED, described, split
 from views.formats.undecodable import Undecodable
 from views.formats.writer_schemas import WriterSchema, WriterSchemas
@@ -90,7 +91,7 @@ def _presenter(schema: Any) -> Callable[[Any], Any]:
         present = _presenter(next(each for each in schema if each != "null"))
         return lambda value: None if value is None else present(value)
     if isinstance(schema, str):
-        return _finite if schema == "double" else _same
+        return {"double": _finite, "bytes": _base64}.get(schema, _same)
     return _of_type(schema)
 
 
@@ -111,6 +112,11 @@ def _of_type(schema: Mapping[str, Any]) -> Callable[[Any], Any]:
     if logical == "decimal":
         precision, scale = schema["precision"], schema["scale"]
         return lambda value: _decimal(value, precision, scale)
+    if schema["type"] in ("bytes", "fixed"):
+        return _base64
+    if logical in LOCAL_TIMES:
+        unit = 1 if logical == "local-timestamp-micros" else 1000
+        return lambda value: _timestamp(value * unit).replace(tzinfo=None).isoformat(timespec="microseconds")
     if logical in MICROSECONDS:
         factor = MICROSECONDS[logical]
         return lambda value: _timestamp(value * factor)
@@ -141,8 +147,16 @@ def _timestamp(micros: int) -> datetime:
         raise Undecodable("a time is not in the years 1 to 9999") from None
 
 
+def _bytes(value: bytes | str) -> bytes:
+    return value.encode("latin-1") if isinstance(value, str) else value  # a default is a text of such characters
+
+
+def _base64(value: bytes | str) -> str:
+    return base64.b64encode(_bytes(value)).decode()
+
+
 def _decimal(value: bytes | str, precision: int, scale: int) -> Decimal:
-    data = value.encode("latin-1") if isinstance(value, str) else value  # a default is a text of such characters
+    data = _bytes(value)
     unscaled = int.from_bytes(data, "big", signed=True)
     if not data or abs(unscaled) >= 10**precision:
         raise Undecodable(f"a number has more than {precision} digits")

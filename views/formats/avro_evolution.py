@@ -12,7 +12,7 @@ from typing import Any
 
 from views.field_types import FieldType
 from views.formats.avro_resolution import logical_meaning
-from views.formats.avro_schema import NAMED, Names, parsed, type_of, unqualified
+from views.formats.avro_schema import LOCAL_TIMES, NAMED, Names, parsed, type_of, unqualified
 
 Json = Any
 Difference = tuple[bool, str]
@@ -73,10 +73,16 @@ def _meaning(schema: Json, names: Names) -> dict[str, Any]:
         case "enum":
             default = {"default": found["default"]} if "default" in found else {}
             return {"kind": kind, **named, "symbols": sorted(found["symbols"]), **default}
+        case "bytes" if found.get("logicalType") != "decimal":
+            return {"kind": "bytes as a text"}
+        case "fixed" if found.get("logicalType") != "decimal":
+            return {"kind": f"{found['size']} bytes as a text", **named}
         case "bytes" | "fixed":
             size = {"size": found["size"]} if kind == "fixed" else {}
             return {"kind": kind, **named, **size, "precision": found["precision"], "scale": found.get("scale", 0)}
     said = logical_meaning(found)
+    if said and said[0] in LOCAL_TIMES:
+        return {"kind": said[0]}
     return {"kind": type_of(found, names, "").ddl(), **({"logical": said[0]} if said else {})}
 
 

@@ -153,6 +153,8 @@ def _differences(
             yield from _differences(writer["items"], reader["items"], of_writer, of_reader, f"{path}[]", depth + 1)
         case "map", "map":
             yield from _differences(writer["values"], reader["values"], of_writer, of_reader, f"{path}[]", depth + 1)
+        case "string", "bytes" if reader.get("logicalType") != "decimal":
+            yield f"{where} is string, and this source reads bytes"
         case _:
             ours, theirs = logical_meaning(reader), logical_meaning(writer)
             if ours and theirs and ours != theirs:

@@ -28,6 +28,7 @@ MAX_TEXT = 4_000_000
 """Characters of a schema: the largest that a registry would take are smaller."""
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 NAMED = ("record", "enum", "fixed")
+LOCAL_TIMES = ("local-timestamp-millis", "local-timestamp-micros")
 
 Json = Any
 
@@ -266,10 +267,14 @@ def type_of(schema: Json, names: Names, path: str, within: tuple[str, ...] = ())
             return FieldType("date")
         case "long" if logical in ("timestamp-millis", "timestamp-micros"):
             return FieldType("timestamp")
+        case "long" if logical in LOCAL_TIMES:
+            return FieldType("string")
         case "int" | "long" if not str(logical).startswith("local-timestamp"):
             return FieldType("bigint")
         case "bytes" | "fixed" if logical == "decimal":
             return _decimal(found, path)
+        case "bytes" | "fixed" if logical not in ("duration", "big-decimal", "uuid"):
+            return FieldType("string")
     said = f"{kind} ({logical})" if logical else str(kind)
     raise SchemaError(
         f"{path}: the type {said} is not supported in a source. Leave it out of the reader schema: what writers have "
@@ -303,7 +308,7 @@ def _reading(schema: Json, names: Names, numbers: Iterator[int]) -> Json:
         case "int" if logical == "date":
             return {"type": "int", "logicalType": "date"}
         case "int" | "long":
-            is_time = kind == "long" and logical in ("timestamp-millis", "timestamp-micros")
+            is_time = kind == "long" and logical in ("timestamp-millis", "timestamp-micros", *LOCAL_TIMES)
             return {"type": "long", "logicalType": logical} if is_time else "long"
         case "float":
             return "double"
@@ -325,7 +330,9 @@ def _named_reading(found: dict[str, Any], names: Names, numbers: Iterator[int]) 
         case "enum":
             made |= {name: found[name] for name in ("symbols", "default") if name in found}
         case "fixed":
-            made |= {"size": found["size"], **_decimal_members(found)}
+            made["size"] = found["size"]
+            if found.get("logicalType") == "decimal":
+                made |= _decimal_members(found)
     return made
 
 

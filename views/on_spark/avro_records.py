@@ -6,15 +6,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import reduce
-from typing import TYPE_CHECKING
+from functools import partial, reduce
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from views.field_types import Field, FieldType
 from views.formats.avro_resolution import mismatch, wanted, written
-from views.formats.avro_schema import END, AvroReader, SchemaError
+from views.formats.avro_schema import END, LOCAL_TIMES, AvroReader, SchemaError
 from views.formats.writer_schemas import WriterSchema, WriterSchemas
 from views.on_spark.framed_records import FRAME, PAYLOAD, why_unframed, why_unreadable, with_payload
 
@@ -35,7 +35,7 @@ def with_decoded(records: DataFrame, source: Source, writers: WriterSchemas) -> 
         decoded = _by_frame(reader, writers)
     else:
         decoded = _from_avro("value", written(reader, reader.text), wanted(reader))
-    return split.withColumn(DECODED, decoded).withColumn("_event", _whole())
+    return split.withColumn(DECODED, decoded).withColumn("_event", _whole(reader))
 
 
 def why_undecodable(reason: Column, source: Source, writers: WriterSchemas) -> Column:
@@ -45,14 +45,15 @@ def why_undecodable(reason: Column, source: Source, writers: WriterSchemas) -> C
     reason = reason.when(end.isNull(), "it is not what its schema says").when(
         end != f.lit(bytearray(END)), "bytes follow the record"
     )
-    for field in source.schema:
-        if (wrong := _is_outside(field.type, f.col(f"_event.`{field.name}`"))) is not None:
+    for field in _read_as(source.avro.reading).fields:
+        if (wrong := _is_outside(field.type, f.col(f"{DECODED}.event.`{field.name}`"))) is not None:
             reason = reason.when(wrong, f"{field.name} {_bounds(field)}")
     return reason
 
 
-def _whole() -> Column:
-    return f.when(f.col(f"{DECODED}.end") == f.lit(bytearray(END)), f.col(f"{DECODED}.event"))
+def _whole(reader: AvroReader) -> Column:
+    event = _presented(_read_as(reader.reading), f.col(f"{DECODED}.event"))
+    return f.when(f.col(f"{DECODED}.end") == f.lit(bytearray(END)), event)
 
 
 def _by_frame(reader: AvroReader, writers: WriterSchemas) -> Column:
@@ -68,7 +69,7 @@ def _by_frame(reader: AvroReader, writers: WriterSchemas) -> Column:
         found = f.when(is_one, decoded) if found is None else found.when(is_one, decoded)
     if found is not None:
         return found
-    nothing = FieldType("struct", fields=reader.fields).ddl()
+    nothing = _read_as(reader.reading).ddl()
     return f.lit(None).cast(f"struct<event:{nothing},end:binary>")
 
 
@@ -94,6 +95,52 @@ def _why_unusable(reader: AvroReader, writer: WriterSchema) -> str | None:
         return str(error)
 
 
+# ---- what Spark reads, and an event has as a text --------------------
+
+BINARY, LOCAL_TIME = "binary", "timestamp_ntz"
+SCALARS = {"boolean": "boolean", "string": "string", "enum": "string", "double": "double", "int": "date"}
+"""A type of a reading schema, as Spark reads it; an int is there only as a date."""
+
+
+def _read_as(schema: Any) -> FieldType:
+    """What from_avro gives for a reading schema: the type of an event but for binary, and times without a zone."""
+    if isinstance(schema, list):
+        return _read_as(next(each for each in schema if each != "null"))
+    if isinstance(schema, str):
+        return FieldType({"bytes": BINARY, "long": "bigint"}.get(schema) or SCALARS[schema])
+    kind, logical = schema["type"], schema.get("logicalType")
+    match kind:
+        case "record":
+            return FieldType("struct", fields=tuple(Field(e["name"], _read_as(e["type"])) for e in schema["fields"]))
+        case "array":
+            return FieldType("array", element=_read_as(schema["items"]))
+        case "map":
+            return FieldType("map", element=_read_as(schema["values"]))
+        case "bytes" | "fixed" if logical == "decimal":
+            return FieldType("decimal", precision=schema["precision"], scale=schema["scale"])
+        case "bytes" | "fixed":
+            return FieldType(BINARY)
+        case "long":
+            return FieldType(LOCAL_TIME if logical in LOCAL_TIMES else "timestamp")
+    return FieldType(SCALARS[kind])
+
+
+def _presented(type_: FieldType, value: Column) -> Column:
+    """A value as an event has it: binary in base64, and a time without a zone as `2026-05-02T12:00:00.250000`."""
+    if not set(_kinds(type_)) & {BINARY, LOCAL_TIME}:
+        return value
+    if type_.kind == "struct":
+        parts = [_presented(each.type, value[each.name]).alias(each.name) for each in type_.fields]
+        return f.when(value.isNotNull(), f.struct(*parts))
+    if (element := type_.element) is None:
+        if type_.kind == BINARY:
+            return f.translate(f.base64(value), "\r\n", "")  # Spark breaks lines after 76 characters
+        return f.date_format(value, "yyyy-MM-dd'T'HH:mm:ss.SSSSSS")
+    if type_.kind == "array":
+        return f.transform(value, partial(_presented, element))
+    return f.transform_values(value, lambda _, each: _presented(element, each))
+
+
 # ---- what Avro can hold and an event cannot --------------------------
 
 
@@ -104,7 +151,7 @@ def _bounds(field: Field) -> str:
         said.append("is not UTF-8")
     if "double" in kinds:
         said.append("is not a finite number")
-    if kinds & {"date", "timestamp"}:
+    if kinds & {"date", "timestamp", LOCAL_TIME}:
         said.append("is not in the years 1 to 9999")
     return " or ".join(said)
 
@@ -128,8 +175,8 @@ def _is_outside(type_: FieldType, value: Column) -> Column | None:
             return f.abs(value) >= float("inf")  # NaN is the largest
         case "date":
             return (f.year(value) > 9999) | (f.year(value) < 1)
-        case "timestamp":
-            micros = f.unix_micros(value)
+        case "timestamp" | "timestamp_ntz":
+            micros = f.unix_micros(value.cast("timestamp"))  # the session is in UTC
             return (micros < f.expr(BEFORE)) | (micros >= f.expr(AFTER))
         case "struct":
             inner = [_is_outside(field.type, value[field.name]) for field in type_.fields]
@@ -145,7 +192,7 @@ def _is_outside(type_: FieldType, value: Column) -> Column | None:
 
 
 def _any(element: FieldType, values: Column) -> Column | None:
-    if not set(_kinds(element)) & {"string", "double", "date", "timestamp"}:
+    if not set(_kinds(element)) & {"string", "double", "date", "timestamp", LOCAL_TIME}:
         return None
 
     def is_outside(value: Column) -> Column:
