@@ -190,6 +190,25 @@ def test_order_of_the_fields_counts_where_records_are_bare(table: Path) -> None:
         check_reading(table, avro(framing="none", text=text))
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "reason"),
+    [
+        (avro(), avro(item={"type": "bytes"}), "'item' was string and is bytes as a text, which does not read"),
+        (avro(item={"type": "bytes"}), avro(), "'item' was bytes as a text and is string, which does not read"),
+        (avro(), avro(price={"type": "bytes"}), "'price' was decimal(8,2) and is bytes as a text, which"),
+        (avro(item=fixed(2)), avro(item=fixed(3)), "'item' was 2 bytes as a text and is 3 bytes as a text, which"),
+        (avro(item=local("millis")), avro(), "'item' was local-timestamp-millis and is string, which does not read"),
+        (avro(n=local("micros")), avro(), "'n' was local-timestamp-micros and is bigint, which does not read"),
+        (protobuf(), protobuf(("string item", "bytes item")), "'item' was string and is bytes, which does"),
+    ],
+)
+def test_reader_schema_that_writes_values_otherwise_could_not_follow(
+    before: Source, after: Source, reason: str
+) -> None:
+    (found,) = evolution(before, after).refused
+    assert found.startswith(reason)
+
+
 # ---- the next version ----------------------------------------------------------
 
 
