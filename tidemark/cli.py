@@ -67,7 +67,7 @@ GROUPS: dict[str, CommandGroup] = {
     ),
     "consume": CommandGroup(
         "tidemark.commands.consume",
-        "Print the records of a topic, from a chosen offset or as a group.",
+        "Print the records of a topic, or of all that match a pattern, from a chosen offset or as a group.",
         is_command=True,
     ),
     "registry": CommandGroup(

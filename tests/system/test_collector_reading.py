@@ -122,6 +122,33 @@ def test_a_group_reads_on_where_it_committed(stack: Any, client: httpx.Client, t
     consumer.close()
 
 
+def test_a_pattern_reads_the_topics_that_match_also_later_ones(client: httpx.Client, topic: str) -> None:
+    path, body = f"/consume/g-{topic}/one", {"topic_pattern": rf"{topic}(-.*)?", "timeout": PATIENCE_MS, "limit": 10}
+    other, later = f"x{topic}", f"{topic}-later"
+    for name in (other, later):
+        nothing = client.post(f"/consume/g-{name}/one", json={"topic_pattern": name, "timeout": 100})
+        assert values(nothing) == [], "a pattern that matches nothing yet"
+        assert client.post("/admin/topics", json={"name": name, "partitions": 1}).status_code == 201
+        if name == other:
+            assert client.post(f"/produce/{other}", json={"value": "other"}).status_code == 200
+            assert values(client.post(path, json=body)) == [f"m{n}" for n in range(10)]
+    assert client.post(f"/produce/{later}", json={"value": "new"}).status_code == 200
+    short, auto = {**body, "timeout": 500}, {"Kafka-Enable-Auto-Commit": "true"}
+    seen: list[str] = []
+
+    def sees_new() -> bool:
+        seen.extend(values(client.post(path, json=short, headers=auto)))
+        return "new" in seen
+
+    wait_until("the topic that was made later", sees_new)
+    assert seen == ["new"], "what was committed is not read again"
+    assert values(client.get(f"{path}?topic_pattern={later}&timeout=100")) == [], "in the query, too"
+    for wrong in ({"topic_pattern": "("}, {"topic_pattern": 5}, {"topic_pattern": "a", "topics": ["a"]}):
+        assert client.post(path, json=wrong).status_code == 400
+    for name in (topic, other, later):
+        client.get(f"/delete-consumer/g-{name}/one")
+
+
 def test_an_offset_can_be_committed_by_hand(client: httpx.Client, topic: str) -> None:
     group = f"g-{topic}"
     path = f"/consume/{group}/one/{topic}?timeout={PATIENCE_MS}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
@@ -13,11 +14,14 @@ import typer
 from confluent_kafka import Consumer, TopicPartition
 from typer.testing import CliRunner, Result
 
+from infra.clients.kafka import librdkafka_config
 from infra.clients.kafka_admin import KafkaAdmin
 from master_dataset.errors import MasterDatasetError
 from master_dataset.kafka import rewind as rewinding
 from master_dataset.kafka.errors import TopicError
 from master_dataset.kafka.groups import describe_group
+from master_dataset.kafka.tail import Reading, read_as_group, read_from
+from master_dataset.kafka.topic_patterns import matching_names
 from master_dataset.kafka.topics import EARLIEST, LATEST, TopicPlan, create_topic, existing_topics
 from tests.conftest import Stack, wait_until
 from tidemark.commands import consume, groups, produce, topics
@@ -182,6 +186,53 @@ def test_offsets_of_one_partition(tidemark: Tidemark, topic: str) -> None:
     tidemark("produce", topic, "--partition", "1", given=b"m0\nm1\nm2\n")
     found = read_lines(tidemark("consume", topic, "--partition", "1", "--offset", "1", "--until-end", "-o", "json"))
     assert [(each["offset"], each["value"]) for each in found] == [(1, "m1"), (2, "m2")]
+
+
+def test_a_pattern_prints_the_topics_that_match(tidemark: Tidemark, admin: KafkaAdmin, topic: str) -> None:
+    names = [topic, f"{topic}.b", f"x{topic}"]
+    for name in names[1:]:
+        create_topic(admin, TopicPlan(name, 1, {}))
+    for name in names:
+        tidemark("produce", name, given=name.encode())
+    pattern = ("--pattern", rf"{topic}(\..*)?", "--from-beginning", "--until-end")
+    found = read_lines(tidemark("consume", *pattern, "-o", "json"))
+    assert {(each["topic"], each["value"]) for each in found} == {(name, name) for name in names[:2]}
+    lines = [line.split("\t") for line in tidemark("consume", *pattern).stdout.splitlines()]
+    assert {(line[0], line[-1], len(line)) for line in lines} == {(name, name, 6) for name in names[:2]}
+    group = f"cmd-p-{topic}"
+    assert len(read_lines(tidemark("consume", *pattern, "--group", group, "-o", "json"))) == 2
+    assert read_lines(tidemark("consume", *pattern, "--group", group, "-o", "json")) == [], "both were committed"
+    assert tidemark("consume", "--pattern", f"none-{topic}", "--until-end").stdout == ""
+    for wrong in ((), (topic, "--pattern", "a"), ("--pattern", "("), ("--pattern", "a", "--partition", "0")):
+        assert tidemark("consume", *wrong).exit_code == 2
+
+
+@pytest.mark.parametrize("group", [None, "cmd-later"])
+def test_a_topic_that_is_made_later_is_read_from_its_beginning(
+    stack: Stack, tidemark: Tidemark, admin: KafkaAdmin, topic: str, group: str | None
+) -> None:
+    tidemark("produce", topic, given=b"first")
+    seen: list[Any] = []
+
+    def look() -> tuple[str, ...]:
+        return matching_names(rf"{topic}(\..*)?", list(existing_topics(admin)))
+
+    def begin_of(name: str) -> dict[tuple[str, int], int]:
+        return {(name, number): 0 for number in range(existing_topics(admin)[name])}
+
+    reading = Reading((topic,), "read_committed", max_records=2, look=look)
+    config = librdkafka_config(stack.settings, stack.kafka)
+    with ThreadPoolExecutor(1) as threads:
+        if group is None:
+            done = threads.submit(read_from, config, reading, begin_of(topic), seen.append, begin_of)
+        else:
+            named = f"{group}-{topic}"
+            done = threads.submit(read_as_group, config, reading, named, seen.append, from_beginning=True)
+        wait_until("the first record", lambda: seen)
+        create_topic(admin, TopicPlan(f"{topic}.later", 1, {}))
+        tidemark("produce", f"{topic}.later", given=b"second")
+        done.result(timeout=60)
+    assert [each.value() for each in seen] == [b"first", b"second"]
 
 
 # ---- groups ------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Any
 
@@ -21,6 +22,7 @@ from master_dataset.collector.kafka_rest.requests import (
     requested_locations,
     waiting,
 )
+from master_dataset.collector.kafka_rest.topic_pattern import matching_topics
 from master_dataset.collector.parameters import flag, one_of, path_parts
 
 NAME = re.compile(r"[A-Za-z0-9._:-]{1,200}")
@@ -42,13 +44,18 @@ def consuming_routes(collector: Collector, consumers: Consumers) -> APIRouter:
         says that it arrived; default `false`: use /commit. Waits up to `timeout` milliseconds, gives at most `limit`,
         fewer where they are as large as a body may be. An error that came with records is raised by the next call.
         `isolation`: `read_committed` (default) or `read_uncommitted`, fixed by the first request, too.
-        Several topics: leave the topic out of the path and send `{"topics": [...]}`.
+        Several topics: leave the topic out of the path and send `{"topics": [...]}`, or `{"topic_pattern": "shop-.*"}`
+        for all that match at each call.
         """
         allowed = collector.allow(request, "consume")
         group, name, *in_path = path_parts(request, b"/consume/", 3, at_least=2)
         check_names(group, name)
         parameters, body = await parameters_and_body(collector, request)
-        topics = _topics(in_path, body)
+        pattern = None if in_path else _pattern(parameters, body)
+        if pattern is not None:
+            topics = await matching_topics(collector.topics, allowed, pattern)
+        else:
+            topics = _topics(in_path, body)
         timeout_s, limit = waiting(parameters, body)
         isolation = isolation_of(parameters, body)
         given = request.headers.get("kafka-auto-offset-reset")
@@ -59,6 +66,9 @@ def consuming_routes(collector: Collector, consumers: Consumers) -> APIRouter:
             await collector.topics.partitions(topic)
         allowed.check_topics(consumers.topics_of(group, name))
         instance = consumers.get(group, name, "error" if reset == "none" else reset, isolation, allowed.owner)
+        if not topics:  # none matches yet
+            await asyncio.sleep(timeout_s)
+            return json_response([])
         records = await consumers.use(instance, instance.consume, topics, timeout_s, limit, auto_commit=auto_commit)
         return json_response(records)
 
@@ -121,12 +131,26 @@ def check_names(group: str, name: str) -> None:
             raise wrong_parameter(what, "1 to 200 letters, digits, '.', '_', ':' or '-'", given)
 
 
+def _pattern(parameters: dict[str, str], body: Any) -> str | None:
+    """The topics by a regular expression; None where they are named."""
+    given = body.get("topic_pattern") if isinstance(body, dict) else parameters.get("topic_pattern")
+    if given is None:
+        return None
+    if not isinstance(given, str) or not given or (isinstance(body, dict) and "topics" in body):
+        raise invalid_body("topic_pattern", "a regular expression is expected, and no topics beside it", status=400)
+    return given
+
+
 def _topics(in_path: list[str], body: Any) -> tuple[str, ...]:
     if in_path:
         return (in_path[0],)
     given = body.get("topics") if isinstance(body, dict) else None
     if given is None:
-        raise Problem(400, "invalid-parameter", 'Name a topic in the path, or {"topics": [...]} in the body.')
+        raise Problem(
+            400,
+            "invalid-parameter",
+            'Name a topic in the path, or {"topics": [...]} or {"topic_pattern": "shop-.*"} in the body.',
+        )
     if not isinstance(given, list) or not given or not all(isinstance(topic, str) and topic for topic in given):
         raise invalid_body("topics", "an array of names of topics is expected", status=400)
     return tuple(dict.fromkeys(given))
