@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import aims
 import psutil
 import standing
 
@@ -113,9 +114,9 @@ def read_results() -> dict[str, dict[str, Any]]:
 
 
 def readme() -> str:
-    """The page, from the results: first how Tidemark stands beside all others, then one section a benchmark."""
+    """The page, from the results: how Tidemark stands beside all others and beside its aims, then the benchmarks."""
     results = read_results()
-    sections = [HEADING, standing.section(results)]
+    sections = [HEADING, standing.section(results), aims.section(results)]
     for kept in results.values():
         if "text" in kept:
             machine_text = " · ".join(f"{name} {value}" for name, value in kept["machine"].items())
