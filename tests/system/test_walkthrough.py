@@ -330,8 +330,9 @@ def test_commands_of_the_manual_do_what_it_says(reader: Reader) -> None:
         if command.startswith("tidemark batch run"):
             reader.wait_until_archived(*(re.findall(r"--source (\w+)", command) or ("site", "web")))
         do(reader, page, command)
-    # The last stack that was started has a Kafka without the old records.
+    # The last stack that was started has a Kafka without the old records. One source was told so.
     assert {view: reader.hits(view)["rows"] for view in MOVED} == answered
+    assert reader.wait_until_whole("page_hits") == {"page_hits": answered["page_hits"]}
 
 
 def do(reader: Reader, page: str, command: str) -> None:
