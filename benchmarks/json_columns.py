@@ -21,9 +21,9 @@ from pyarrow import compute
 from pyarrow import json as arrow_json
 
 from master_dataset.errors import InvalidEvent
-from master_dataset.events.strict_json import parse_json
 from master_dataset.events.validator import compile_validator
 from views.catalog.web import web
+from views.strict_json import parse_json
 
 BATCH = 10_000
 """Records that Spark hands to a worker at once."""

@@ -35,6 +35,11 @@ def load(monkeypatch: pytest.MonkeyPatch) -> Any:
     return import_module
 
 
+@pytest.mark.parametrize("module", sorted(path.stem for path in BENCHMARKS.glob("*.py")))
+def test_every_benchmark_finds_what_it_imports(load: Any, module: str) -> None:
+    load(module)
+
+
 def speed(ours_ms: float, peer_ms: float, ours_rate: float, peer_rate: float) -> dict[str, Any]:
     return {
         "latency_ms": {"Tidemark": {"500": [ours_ms, 1]}, "Flink": {"500": [peer_ms, 1]}},
