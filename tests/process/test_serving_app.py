@@ -125,12 +125,15 @@ KINDS = sorted(
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
 def test_every_error_of_answering_is_a_problem_document(served: Served, kind: type[ServingError]) -> None:
-    more = ("by", Decimal("1e400"), "It is wrong.") if kind is errors.BadParameter else ("It is wrong.",)
-    served.engine.failure = kind(*more)
+    arguments: dict[type[ServingError], tuple[Any, ...]] = {
+        errors.BadParameter: ("by", Decimal("1e400"), "It is wrong."),
+        errors.RegistryUnreadable: ("It is wrong.", 500),
+    }
+    failure = served.engine.failure = kind(*arguments.get(kind, ("It is wrong.",)))
     answer = served.client.get(HITS)
-    found = problem(answer, kind.status, kind.kind)
+    found = problem(answer, failure.status, kind.kind)
     assert found["detail"] == "It is wrong."
-    assert answer.headers.get("retry-after") == ("1" if kind.status == 503 else None)
+    assert answer.headers.get("retry-after") == ("1" if failure.status == 503 else None)
     assert "allowed" not in found, "what is not known is not told"
 
 

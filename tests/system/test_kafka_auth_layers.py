@@ -195,8 +195,9 @@ def test_consumer_groups_and_transactions_of_rest_clients_work(guarded: Stack) -
             client.post("/admin/topics", json={"name": topic, "partitions": 2}).raise_for_status()
         values = [f"v{number}" for number in range(20)]
         client.post("/produce/in", json=[{"value": value} for value in values]).raise_for_status()
+        arguments = ("exactly-once", "in", "out", "readers", "one", "0")
         done = subprocess.run(
-            [sys.executable, PIPELINE, guarded.collector, guarded.secret, "exactly-once", "in", "out", "readers", "0"],
+            [sys.executable, PIPELINE, guarded.collector, guarded.secret, *arguments],
             capture_output=True, text=True, timeout=180, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
