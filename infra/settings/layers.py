@@ -34,7 +34,9 @@ class CollectorSettings(BaseModel):
     collector_buffer_mb: float = Field(
         default=128,
         gt=0,
-        description="MB of unacknowledged events that the collector holds; beyond it, it answers 429.",
+        description=(
+            "MB of bodies, parsed JSON and unacknowledged events that the collector holds; beyond it, it answers 429."
+        ),
     )
     collector_min_free_disk_mb: float = Field(
         default=256,

@@ -316,7 +316,7 @@ def collector(installation: Installation) -> Iterator[tuple[Budget, set[int]]]:
         try:
             with budget.charge() as charge:
                 body = await read_body(request, limits.of_body, charge, threads)
-                check_batch(len(parse_within(body, limits.of_body)), limits, charge)
+                check_batch(len(parse_within(body, limits.of_body, charge)), limits, charge)
         except Problem as problem:
             statuses.add(problem.response().status_code)
             return problem.response()

@@ -30,7 +30,7 @@ async def parameters_and_body(collector: Collector, request: Request) -> tuple[d
         if not body.strip():
             return query(request), None
         return query(request), await beside_loop(
-            collector.parsing, body, parse_within, body, collector.limits.of_small_body
+            collector.parsing, body, parse_within, body, collector.limits.of_small_body, charge
         )
 
 
