@@ -227,7 +227,9 @@ class BatchSettings(BaseModel):
 
     batch_dir: Location | None = Field(default=None, description="Folder of the batch views; empty: batch in the home.")
     batch_keep_runs: int = Field(
-        default=7, ge=1, description="Number of newest runs that `batch prune` keeps for rollback."
+        default=7,
+        ge=1,
+        description="Number of newest runs kept for rollback by `batch prune` and by each run at its end (at least 2).",
     )
     batch_wait_s: float = Field(
         default=300, gt=0, description="Seconds that a batch run waits for the master dataset to reach its cut."

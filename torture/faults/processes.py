@@ -77,7 +77,7 @@ def _is_another(installation: Installation, service: str, before: int | None) ->
 
 @contextmanager
 def stand_still(service: str, installation: Installation, chance: random.Random) -> Iterator[None]:
-    """Stop a service with Stop a service with SIGSTOP until healed: connections stay open, nothing is answered."""
+    """Stop a service with SIGSTOP until healed: connections stay open, nothing is answered."""
     del chance
     if not installation.processes.signal(service, signal.SIGSTOP):
         raise TortureError(f"{service} did not run")
