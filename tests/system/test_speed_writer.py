@@ -221,6 +221,8 @@ def test_the_size_of_states_is_about_what_redis_takes(writer: Writer, redis: Red
     taken = redis.info("memory")["used_memory"] - before
     states, size = writer.speed_views.reader.size()
     assert states == len(groups)
+    counts = writer.speed_views.reader.counts()
+    assert (sum(counts[VIEW.hash]), max(counts[VIEW.hash])) == (len(groups), 4_000), "what the metrics of views tell"
     assert 0.5 < size / taken < 2, (size, taken)
     writer.stream.states.clear()
     writer.stream.cached_bytes = 0
