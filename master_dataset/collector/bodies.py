@@ -35,9 +35,9 @@ async def beside_loop(threads: Threads, body: bytes, work: Callable[P, T], *argu
     return await threads.run(work, *arguments, **named)
 
 
-def parse_within(body: bytes, limits: BodyLimits, charge: Charge) -> Any:
+def parse_within(body: bytes, limits: BodyLimits, charge: Charge, most: int | None = None) -> Any:
     """The JSON in a body, unless it would take far more memory than it has bytes. It is charged for as such."""
-    charge.add_parsed(check_density(body, limits))
+    charge.add_parsed(check_density(body, limits, most))
     return parse_body(body)
 
 
@@ -74,16 +74,20 @@ def _as_problem() -> Iterator[None]:
         raise invalid_body("", f"this cannot be read: {error}", status=400) from None
 
 
-def check_density(body: bytes, limits: BodyLimits) -> int:
+def check_density(body: bytes, limits: BodyLimits, most: int | None = None) -> int:
     """Refuse JSON such as millions of `{},` before it is parsed. What is not refused has so many values, or fewer."""
-    most = limits.size // BYTES_PER_DELIMITER
+    so_many = f"one for each {BYTES_PER_DELIMITER} of its {limits.size} bytes ({limits.setting})"
+    if most is None:
+        most = limits.size // BYTES_PER_DELIMITER
+    else:
+        so_many = limits.setting
     delimiters = sum(map(body.count, DELIMITERS))
     if delimiters > most:
         raise Problem(
             413,
             "too-many-values",
-            f"A body may have {most} commas, colons and opening brackets, one for each {BYTES_PER_DELIMITER} of its "
-            f"{limits.size} bytes ({limits.setting}); this has {delimiters}. {limits.so} Send it in several requests.",
+            f"A body may have {most} commas, colons and opening brackets, {so_many}; this has {delimiters}. "
+            f"{limits.so} Send it in several requests.",
         )
     return delimiters
 

@@ -17,6 +17,7 @@ from infra.rest.problems import Problem
 from infra.settings import load_settings
 from master_dataset.collector.app import create_app
 from master_dataset.collector.direct_events import DirectEvents
+from master_dataset.collector.kafka_rest.requests import MAX_LIMIT, MAX_VALUES
 from master_dataset.collector.kafka_rest.transactions import Transactions
 from master_dataset.collector.permissions import Permissions
 from master_dataset.collector.reserved import check_writable
@@ -154,6 +155,19 @@ def test_reserved_headers_are_refused_by_name(ask: Ask, tmp_path: Path, name: st
         assert problem(answer) == (422, "reserved-header")
         assert answer.json()["header"] == name
         assert answer.json()["where"].endswith("headers[1]")
+
+
+@pytest.mark.parametrize("path", ["/fetch", "/consume/group/instance", "/commit/group/instance"])
+def test_a_body_that_is_held_while_a_request_waits_has_as_many_values_as_locations_need(
+    ask: Ask, tmp_path: Path, path: str
+) -> None:
+    """Readers wait for up to a minute, and nothing is charged for what their bodies became."""
+    secret = add_key(tmp_path, "all", SCOPES)
+    body = json.dumps({"timeout": 60_000, "junk": [0] * (MAX_VALUES + 1)})
+    assert problem(ask(secret, "POST", path, content=body)) == (413, "too-many-values")
+    location = {"topic": "web", "partition": 2**31 - 1, "offset": 2**63 - 1}
+    given = {"offsets": [location] * MAX_LIMIT, "timeout": 1}
+    assert ask(secret, "POST", path, json=given).status_code != 413
 
 
 # ---- limits of keys ----------------------------------------------------------
