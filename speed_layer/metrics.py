@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from infra.metrics import PerSource, SourceMetrics
 from infra.process_status import ProcessStatus
@@ -52,6 +54,25 @@ PER_SOURCE = (
 )
 
 
-def speed_metrics(say: Callable[[], Mapping[str, Mapping[str, Any]]]) -> SourceMetrics:
+PER_VIEW = {
+    "groups": "Groups of the view in Redis, of all generations.",
+    "largest_bucket_groups": "Groups in that bucket of the view that has most. It grows where keys are without end.",
+}
+
+
+class SpeedMetrics(SourceMetrics):
+    """The numbers of each source, and those of each of its views."""
+
+    def _families(self, status: ProcessStatus) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+        yield from super()._families(status)
+        for name, help_ in PER_VIEW.items():
+            family = GaugeMetricFamily(f"tidemark_speed_{name}", help_, labels=["source", "view"])
+            for source, numbers in status.sources.items():
+                for view, count in numbers[name].items():
+                    family.add_metric([source, view], count)
+            yield family
+
+
+def speed_metrics(say: Callable[[], Mapping[str, Mapping[str, Any]]]) -> SpeedMetrics:
     """What the writers report of their sources."""
-    return SourceMetrics("tidemark_speed", PER_SOURCE, lambda: ProcessStatus(time.time(), sources=say()))
+    return SpeedMetrics("tidemark_speed", PER_SOURCE, lambda: ProcessStatus(time.time(), sources=say()))

@@ -398,9 +398,15 @@ class SourceWriter:
     def measure(self) -> dict[str, Any]:
         """The status, and what Redis holds now; None where Redis does not answer."""
         states = size = used = maximum = None
+        groups: dict[str, int] = {}
+        largest: dict[str, int] = {}
         with suppress(RedisError, OSError):
-            states, size = self.speed_views.reader.size()
+            counts, size = self.speed_views.reader.counts(), self.speed_views.reader.state_bytes()
+            states = sum(map(sum, counts.values()))
+            names = {view.hash: view.name for view in self.declarations.views_of(self.source.name)}
+            groups = {name: sum(counts.get(view, ())) for view, name in names.items()}
+            largest = {name: max(counts.get(view, ()), default=0) for view, name in names.items()}
             memory: Any = self.speed_views.client.info("memory")
             used, maximum = int(memory["used_memory"]), int(memory["maxmemory"]) or None
         held = {"states": states, "state_bytes": size, "redis_used_bytes": used, "redis_max_bytes": maximum}
-        return {**self.status(), **held}
+        return {**self.status(), **held, "groups": groups, "largest_bucket_groups": largest}

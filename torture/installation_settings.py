@@ -30,7 +30,7 @@ PLAIN: Mapping[str, Any] = {
     "speed_dedup_horizon_s": 4 * 24 * 3600,  # duplicates come an hour later, and clocks are set wrong meanwhile
     "start_timeout_s": 180,
     "restart_backoff_max_s": 1,  # a process that is killed again and again must not be slow to return
-    "hang_timeout_s": 0,  # faults stop a service for as long as they need, and let it go on where it stood
+    "hang_timeout_s": 0,  # faults stop a service for as long as they need; those about hanging turn it on
     "min_free_disk_mb": 64,
     "collector_min_free_disk_mb": 32,  # the disks are small
 }

@@ -223,14 +223,19 @@ class SpeedReader:
 
     def size(self) -> tuple[int, int]:
         """How many states there are, and about how many bytes they take in Redis, as the writer counted them."""
-        states = 0
+        return sum(map(sum, self.counts().values())), self.state_bytes()
+
+    def counts(self) -> dict[str, list[int]]:
+        """How many states each bucket of each view (and of its totals) has, in all generations."""
+        found: dict[str, list[int]] = {}
         for gid in self.known_generations():
-            keys = [self._layout.data(gid, view, bucket) for view, bucket in self.all_buckets(gid)]
+            buckets = list(self.all_buckets(gid))
             with self._client.pipeline(transaction=False) as pipe:
-                for key in keys:
-                    pipe.hlen(key)
-                states += sum(pipe.execute())
-        return states, self.state_bytes()
+                for view, bucket in buckets:
+                    pipe.hlen(self._layout.data(gid, view, bucket))
+                for (view, _), count in zip(buckets, pipe.execute(), strict=True):
+                    found.setdefault(view, []).append(count)
+        return found
 
     def state_bytes(self) -> int:
         """About how many bytes of Redis the states of all generations take. One read."""

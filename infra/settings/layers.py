@@ -34,7 +34,9 @@ class CollectorSettings(BaseModel):
     collector_buffer_mb: float = Field(
         default=128,
         gt=0,
-        description="MB of unacknowledged events that the collector holds; beyond it, it answers 429.",
+        description=(
+            "MB of bodies, parsed JSON and unacknowledged events that the collector holds; beyond it, it answers 429."
+        ),
     )
     collector_min_free_disk_mb: float = Field(
         default=256,
@@ -225,7 +227,9 @@ class BatchSettings(BaseModel):
 
     batch_dir: Location | None = Field(default=None, description="Folder of the batch views; empty: batch in the home.")
     batch_keep_runs: int = Field(
-        default=7, ge=1, description="Number of newest runs that `batch prune` keeps for rollback."
+        default=7,
+        ge=1,
+        description="Number of newest runs kept for rollback by `batch prune` and by each run at its end (at least 2).",
     )
     batch_wait_s: float = Field(
         default=300, gt=0, description="Seconds that a batch run waits for the master dataset to reach its cut."

@@ -35,10 +35,21 @@ async def beside_loop(threads: Threads, body: bytes, work: Callable[P, T], *argu
     return await threads.run(work, *arguments, **named)
 
 
-def parse_within(body: bytes, limits: BodyLimits) -> Any:
-    """The JSON in a body, unless it would take far more memory than it has bytes."""
-    check_density(body, limits)
+def parse_within(body: bytes, limits: BodyLimits, charge: Charge, most: int | None = None) -> Any:
+    """The JSON in a body, unless it would take far more memory than it has bytes. It is charged for as such."""
+    charge.add_parsed(check_density(body, limits, most))
     return parse_body(body)
+
+
+def charge_for_now(body: bytes, limits: BodyLimits, charge: Charge) -> int:
+    """The same charge for work that parses a body and does not wait, to be given back when its values are gone.
+
+    Nothing for a small body: such work is done on the event loop, one body at a time.
+    """
+    if len(body) < LARGE_BODY and len(body) <= limits.size // BYTES_PER_DELIMITER:
+        return 0
+    delimiters = check_density(body, limits)
+    return charge.add_parsed(delimiters) if len(body) >= LARGE_BODY else 0
 
 
 def parse_body(body: bytes) -> Any:
@@ -63,19 +74,22 @@ def _as_problem() -> Iterator[None]:
         raise invalid_body("", f"this cannot be read: {error}", status=400) from None
 
 
-def check_density(body: bytes, limits: BodyLimits) -> None:
-    """Refuse JSON such as millions of `{},` before it is parsed: each of them may become an object of 80 bytes."""
-    most = limits.size // BYTES_PER_DELIMITER
-    if len(body) <= most:
-        return
+def check_density(body: bytes, limits: BodyLimits, most: int | None = None) -> int:
+    """Refuse JSON such as millions of `{},` before it is parsed. What is not refused has so many values, or fewer."""
+    so_many = f"one for each {BYTES_PER_DELIMITER} of its {limits.size} bytes ({limits.setting})"
+    if most is None:
+        most = limits.size // BYTES_PER_DELIMITER
+    else:
+        so_many = limits.setting
     delimiters = sum(map(body.count, DELIMITERS))
     if delimiters > most:
         raise Problem(
             413,
             "too-many-values",
-            f"A body may have {most} commas, colons and opening brackets, one for each {BYTES_PER_DELIMITER} of its "
-            f"{limits.size} bytes ({limits.setting}); this has {delimiters}. {limits.so} Send it in several requests.",
+            f"A body may have {most} commas, colons and opening brackets, {so_many}; this has {delimiters}. "
+            f"{limits.so} Send it in several requests.",
         )
+    return delimiters
 
 
 def invalid_body(where: str, reason: str, *, status: int = 422) -> Problem:

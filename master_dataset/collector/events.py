@@ -14,7 +14,7 @@ from starlette.responses import Response
 from infra.failpoints import reach
 from infra.rest.problems import Problem
 from infra.rest.responses import json_response
-from master_dataset.collector.bodies import beside_loop, check_batch, check_density, parse_events, read_body
+from master_dataset.collector.bodies import beside_loop, charge_for_now, check_batch, parse_events, read_body
 from master_dataset.collector.context import Collector
 from master_dataset.collector.kafka_rest.produce import ACKS_PARAMETER
 from master_dataset.collector.limits import Charge, Limits
@@ -112,9 +112,12 @@ def _read_and_prepare(
     collector: Collector, source: Source, body: bytes, content_type: str, charge: Charge, key: bytes | None
 ) -> list[PreparedEvent | InvalidEvent]:
     """From bytes to what Kafka gets, in one go: what was parsed is far larger, and lives no longer than this."""
+    charged = charge_for_now(body, collector.limits.of_body, charge)
     events, texts = read_events(body, content_type, collector.limits)
     check_batch(len(events), collector.limits, charge)
-    return prepare_events(collector, collector.validators.in_force(source.name), events, texts, key)
+    prepared = prepare_events(collector, collector.validators.in_force(source.name), events, texts, key)
+    charge.give_back(charged)
+    return prepared
 
 
 def given_key(source: Source, parameters: dict[str, str]) -> bytes | None:
@@ -136,7 +139,6 @@ def read_events(body: bytes, content_type: str, limits: Limits) -> tuple[list[An
     NDJSON is recognized by its Content-Type, or by a first line that is a complete JSON object and more lines after it.
     Of too many lines only one too many is read.
     """
-    check_density(body, limits.of_body)
     if "ndjson" in content_type or "jsonl" in content_type or _looks_like_lines(body):
         lines = ((number, line) for number, line in enumerate(io.BytesIO(body), 1) if line.strip())
         found = [_read_line(number, line.rstrip(b"\n")) for number, line in islice(lines, limits.batch + 1)]

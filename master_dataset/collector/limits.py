@@ -14,6 +14,8 @@ BYTES_PER_RECORD = 256
 """The overhead of a record, here and in librdkafka. It keeps many tiny records from evading the limit."""
 BYTES_PER_DELIMITER = 8
 """A body as large as allowed may have one comma, colon or opening bracket for this many bytes."""
+BYTES_PER_PARSED = 96
+"""What parsed JSON is charged for each of them: common events take 65 bytes, the worst 150."""
 MAX_SMALL_BODY = 4_000_000
 """For requests that carry no records, such as ten thousand locations in topics."""
 
@@ -106,6 +108,23 @@ class Charge:
                 )
             budget.held += size
             self.held += size
+
+    def add_parsed(self, delimiters: int) -> int:
+        """Charge for JSON that is about to be parsed. What is charged may be given back when the values are gone.
+
+        A request never takes more than half of the budget for this. Otherwise a large body that is allowed would be
+        refused whenever anything else is held.
+        """
+        size = min(delimiters * BYTES_PER_PARSED, self.budget.size // 2)
+        self.add(size)
+        return size
+
+    def give_back(self, size: int) -> None:
+        """Give back some of what was charged."""
+        with self.budget.lock:
+            if not self._has_ended:
+                self.budget.held -= size
+                self.held -= size
 
     def end(self) -> None:
         """Give everything back."""

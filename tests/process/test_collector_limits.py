@@ -17,6 +17,8 @@ from infra.rest.problems import Problem
 from infra.settings import load_settings
 from master_dataset.collector.app import create_app
 from master_dataset.collector.direct_events import DirectEvents
+from master_dataset.collector.kafka_rest.requests import MAX_LIMIT, MAX_VALUES
+from master_dataset.collector.kafka_rest.transactions import Transactions
 from master_dataset.collector.permissions import Permissions
 from master_dataset.collector.reserved import check_writable
 from views.aggregates import Count
@@ -92,6 +94,45 @@ def test_no_key_writes_to_a_reserved_topic_by_any_door(ask: Ask, tmp_path: Path,
             assert "no key may write here" in answer.json()["detail"]
 
 
+@pytest.mark.parametrize("topic", RESERVED)
+def test_no_key_writes_to_a_reserved_topic_by_rest_proxy_v2(ask: Ask, tmp_path: Path, topic: str) -> None:
+    secret = add_key(tmp_path, "all", SCOPES)
+    for path in (
+        f"/rest-proxy/topics/{topic}",
+        f"/rest-proxy/topics/{topic}/partitions/0",
+        f"/rest-proxy/topics/{topic.replace('.', '%2E')}",
+    ):
+        for format in ("json", "avro"):
+            kind = f"application/vnd.kafka.{format}.v2+json"
+            records = {"records": [{"value": "Zm9yZ2Vk"}]}
+            answer = ask(secret, "POST", path, content=json.dumps(records), headers={"Content-Type": kind})
+            assert (answer.status_code, answer.json()["error_code"]) == (403, 403), answer.text
+            assert answer.json()["type"] == "urn:tidemark:problem:reserved-topic"
+            assert "no key may write here" in answer.json()["message"]
+
+
+@pytest.mark.parametrize("topic", RESERVED)
+def test_no_key_writes_to_a_reserved_topic_in_a_transaction(
+    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, topic: str
+) -> None:
+    """The transaction is one that has no producer: whatever would be sent in it fails, as a bug."""
+    asked: list[str] = []
+
+    def get(_self: Transactions, _owner: str, transaction_id: str) -> None:
+        asked.append(transaction_id)
+
+    monkeypatch.setattr(Transactions, "get", get)
+    secret = add_key(tmp_path, "all", SCOPES)
+    for path, body in (
+        (f"/transactions/t7/produce/{topic}", {"value": "forged"}),
+        (f"/transactions/t7/produce/{topic.replace('.', '%2e')}", [{"value": "forged"}]),
+        ("/transactions/t7/produce", {"topic": topic, "value": "forged"}),
+        ("/transactions/t7/produce", [{"topic": "orders", "value": "x"}, {"topic": topic, "value": "forged"}]),
+    ):
+        assert problem(ask(secret, "POST", path, json=body)) == (403, "reserved-topic"), path
+    assert asked == ["t7"] * 4
+
+
 def test_topics_of_kafka_stay_refused(ask: Ask, tmp_path: Path) -> None:
     secret = add_key(tmp_path, "all", SCOPES)
     assert problem(ask(secret, "GET", "/produce/__consumer_offsets/x")) == (403, "internal-topic")
@@ -114,6 +155,19 @@ def test_reserved_headers_are_refused_by_name(ask: Ask, tmp_path: Path, name: st
         assert problem(answer) == (422, "reserved-header")
         assert answer.json()["header"] == name
         assert answer.json()["where"].endswith("headers[1]")
+
+
+@pytest.mark.parametrize("path", ["/fetch", "/consume/group/instance", "/commit/group/instance"])
+def test_a_body_that_is_held_while_a_request_waits_has_as_many_values_as_locations_need(
+    ask: Ask, tmp_path: Path, path: str
+) -> None:
+    """Readers wait for up to a minute, and nothing is charged for what their bodies became."""
+    secret = add_key(tmp_path, "all", SCOPES)
+    body = json.dumps({"timeout": 60_000, "junk": [0] * (MAX_VALUES + 1)})
+    assert problem(ask(secret, "POST", path, content=body)) == (413, "too-many-values")
+    location = {"topic": "web", "partition": 2**31 - 1, "offset": 2**63 - 1}
+    given = {"offsets": [location] * MAX_LIMIT, "timeout": 1}
+    assert ask(secret, "POST", path, json=given).status_code != 413
 
 
 # ---- limits of keys ----------------------------------------------------------

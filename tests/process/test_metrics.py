@@ -218,6 +218,28 @@ def test_every_number_of_a_layer_is_told_with_its_help_and_a_name_that_prometheu
         assert [sample.labels for sample in family.samples] == [{"source": "web"}]
 
 
+def test_groups_are_told_for_each_view() -> None:
+    registry = CollectorRegistry()
+    numbers = {
+        **dict.fromkeys([*(f"{number.name}" for number in speed_metrics.PER_SOURCE), "behind_s"], 1),
+        "last_micro_batch_s": 1, "micro_batches_s": 1,
+        "groups": {"hits": 7, "users": 0}, "largest_bucket_groups": {"hits": 4, "users": 0},
+    }  # fmt: skip
+    registry.register(speed_metrics.speed_metrics(lambda: {"web": numbers}))
+    with serve_metrics(registry, LOOPBACK, 0) as address:
+        families = text_string_to_metric_families(httpx.get(address).text)
+        found = {
+            (sample.name.removeprefix("tidemark_speed_"), sample.labels["view"]): sample.value
+            for family in families
+            for sample in family.samples
+            if "view" in sample.labels
+        }
+    assert found == {
+        ("groups", "hits"): 7, ("groups", "users"): 0,
+        ("largest_bucket_groups", "hits"): 4, ("largest_bucket_groups", "users"): 0,
+    }  # fmt: skip
+
+
 def test_page_about_metrics_names_those_that_there_are_and_no_others(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
     named = {line.split("`")[1] for line in page.splitlines() if line.startswith("| `tidemark_")}
@@ -237,6 +259,7 @@ def test_page_about_metrics_names_those_that_there_are_and_no_others(tmp_path: P
     own.register(KeyMetrics(tmp_path))
     ServingMetrics(dict, own)
     there |= {f"tidemark_serving_{name}" for name in serving_metrics.PER_VIEW}
+    there |= {f"tidemark_speed_{name}" for name in speed_metrics.PER_VIEW}
     own.register(AlertMetrics({}, (), {}, (), Journal(tmp_path / "alerts.sqlite")))
     there |= {f"{each.name}{'_total' * (each.type == 'counter')}" for each in own.collect()}
     assert named == there | {"tidemark_batch_failed_tries"}

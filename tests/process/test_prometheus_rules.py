@@ -35,7 +35,7 @@ from serving_layer.alerts.journal import Journal
 from serving_layer.alerts.metrics import AlertMetrics
 from serving_layer.metrics import PER_SOURCE as SERVING
 from serving_layer.metrics import ServingMetrics
-from speed_layer.metrics import PER_SOURCE as SPEED
+from speed_layer.metrics import speed_metrics
 
 ROOT = Path(__file__).parents[2]
 OF_PROMETHEUS = {"up": {"job", "instance", "component"}}
@@ -61,7 +61,8 @@ def exposed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
         KeyMetrics(home),
         AlertMetrics({}, (), {}, (), Journal(home / "alerts.sqlite")),
         ServingMetrics(dict, CollectorRegistry())._views,
-        *(source_metrics(*each) for each in (("archiver", ARCHIVER), ("speed", SPEED), ("batch", BATCH))),
+        *(source_metrics(*each) for each in (("archiver", ARCHIVER), ("batch", BATCH))),
+        speed_metrics(dict),
         source_metrics("serving", SERVING),
     ]
     return {name: labels for collector in collectors for name, labels in labels_of(collector)}
@@ -255,6 +256,11 @@ CASES = [
         "TidemarkRedisNearlyFull",
         {f"tidemark_speed_redis_used_bytes{S}": "85x40", f"tidemark_speed_redis_max_bytes{S}": "100x40"},
         {f"tidemark_speed_redis_used_bytes{S}": "75x40", f"tidemark_speed_redis_max_bytes{S}": "100x40"},
+    ),
+    Case(
+        "TidemarkManyKeys",
+        {'tidemark_speed_largest_bucket_groups{source="web",view="hits"}': "100000+10000x60"},
+        {'tidemark_speed_largest_bucket_groups{source="web",view="hits"}': "200000x60"},
     ),
     Case(
         "TidemarkAnswersDegraded", {f"tidemark_serving_degraded{S}": "1x40"}, {f"tidemark_serving_degraded{S}": "0x40"}

@@ -15,10 +15,12 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 import structlog
 import uvicorn
@@ -32,7 +34,10 @@ from infra.failpoints import VARIABLE
 from infra.home import write_json
 from infra.logs import configure_logging
 from infra.rest.problems import Problem
+from infra.stack import supervisor as supervisor_module
 from infra.stack.ports import LOOPBACK
+from infra.stack.service import Service
+from infra.stack.supervisor import Limits, Supervisor
 from infra.threads import Threads
 from master_dataset.collector.bodies import check_batch, parse_within, read_body
 from master_dataset.collector.limits import Budget
@@ -265,6 +270,80 @@ def test_nothing_to_kill_is_no_shot(scripted: Scripted) -> None:
             pass
 
 
+# ---- a service that hangs ------------------------------------------------------
+
+
+class Supervised(Scripted):
+    """A supervisor of the platform with one service, which shows no sign of life while it is stopped."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.processes = Processes(self.settings, self.failpoints_dir)
+        self.timeouts: list[float] = []
+        self._supervisor: Supervisor | None = None
+        self._thread = threading.Thread()
+
+    def start(self) -> None:
+        self.home.prepare()
+        self.timeouts.append(self.settings.hang_timeout_s)
+        service = Service("serving", ("sleep", "600"), "", self._check)
+        begun = threading.Event()
+        limits = replace(Limits.of(self.settings), stop_timeout_s=5, backoff_max_s=0.05)
+        supervisor = self._supervisor = Supervisor(self.home, [service], limits, lambda _status: begun.set())
+
+        def run() -> None:
+            with self.home.locked():
+                supervisor.run()
+
+        self._thread = threading.Thread(target=run)
+        self._thread.start()
+        assert begun.wait(20)
+        self.processes.wait_ready(("serving",), 20)
+
+    def stop(self) -> None:
+        if self._supervisor is not None:
+            self._supervisor.stop()
+            self._thread.join(30)
+            assert not self._thread.is_alive()
+
+    def _check(self) -> str | None:
+        pid = self._supervisor.children[0].process.pid if self._supervisor else 0  # type: ignore[union-attr]
+        return "silent" if psutil.Process(pid).status() == psutil.STATUS_STOPPED else None
+
+
+@pytest.fixture
+def supervised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Supervised]:
+    monkeypatch.setattr(processes, "HANG_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(supervisor_module, "CHECK_EVERY_S", dict.fromkeys(supervisor_module.CHECK_EVERY_S, 0.02))
+    installation = Supervised(tmp_path / "here")
+    installation.start()
+    yield installation
+    installation.stop()
+
+
+def test_a_service_that_hangs_is_killed_and_the_installation_goes_on_as_it_was(supervised: Supervised) -> None:
+    usual = supervised.settings
+    with processes.hang("serving", supervised, CHANCE):
+        line = supervised.processes.status()["services"][0]
+        assert (line["restarts"], line["last_restart"]["cause"]) == (1, "hang")
+    assert supervised.timeouts == [0, 0.2, 0], "only this fault lets the supervisor kill what hangs"
+    assert supervised.settings == usual
+
+
+def test_a_service_that_hangs_and_is_not_killed_is_a_broken_promise(
+    supervised: Supervised, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "ENDED_S", 1)
+    monkeypatch.setattr(Supervisor, "_is_hung", lambda *_: False)
+    with (
+        pytest.raises(BrokenPromise, match=r"serving was stopped; .* and it was not killed"),
+        processes.hang("serving", supervised, CHANCE),
+    ):
+        pass
+    assert supervised.processes.is_ready(("serving",)), "it goes on"
+    assert supervised.timeouts == [0, 0.2, 0]
+
+
 # ---- too much ------------------------------------------------------------------
 
 
@@ -316,7 +395,7 @@ def collector(installation: Installation) -> Iterator[tuple[Budget, set[int]]]:
         try:
             with budget.charge() as charge:
                 body = await read_body(request, limits.of_body, charge, threads)
-                check_batch(len(parse_within(body, limits.of_body)), limits, charge)
+                check_batch(len(parse_within(body, limits.of_body, charge)), limits, charge)
         except Problem as problem:
             statuses.add(problem.response().status_code)
             return problem.response()

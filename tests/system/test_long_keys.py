@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from infra.clients.redis import redis_client
@@ -38,6 +40,14 @@ DRIVER_MEMORY = "512m"
 ROW_BYTES = 1_000
 """A row of an answer with a short form, and whatever else it says."""
 TIDEMARK = str(Path(sys.executable).with_name("tidemark"))
+PYTHON_MB = 400
+"""A Python process of ours with its libraries, before it has any data."""
+JVM_MB = 600
+"""What Java takes beside its heap: classes, compiled code, threads, buffers of Kafka and the network."""
+STATES_MB, SOURCES = 128, 2
+"""The states that the writer of a source keeps in memory: 32 MiB packed (`MAX_CACHED_BYTES`), and as objects."""
+PROGRAM_MB = 50
+"""Less than any of our processes takes: one that was not found would look as if it took nothing."""
 DAY = {"from": "2026-03-01", "to": "2026-03-02", "grain": "all"}
 
 
@@ -154,3 +164,36 @@ def test_urls_of_200_kb_take_what_short_ones_take(stack: Stack) -> None:
     status = wait_until_applied(stack)
     assert [status[source]["run"] for source in ("long", "short")] == [1, 1]
     assert_answers_are_short(stack)
+    assert_memory_is_bounded(stack)
+
+
+def assert_memory_is_bounded(stack: Stack) -> None:
+    """No process ever took more than docs/operations.md says ("Memory of each process"), with one query at a time."""
+    settings = stack.settings
+    jvm = megabytes(settings.spark_driver_memory) + JVM_MB
+    bounds = {
+        "collector": PYTHON_MB + 2 * settings.collector_buffer_mb,
+        "archiver": PYTHON_MB + jvm,
+        "speed": PYTHON_MB + 3 * settings.speed_max_mb + SOURCES * STATES_MB + jvm,
+        "serving": PYTHON_MB + settings.serving_max_state_mb + 2 * settings.serving_cache_mb,
+    }
+    peaks = {name: peak_mb(stack.service(name)["pid"]) for name in bounds}
+    assert all(PROGRAM_MB < peaks[name] < bounds[name] for name in bounds), (peaks, bounds)
+
+
+def peak_mb(pid: int) -> float:
+    """What a service and its JVM took at most until now, as the kernel counts it."""
+    return sum(map(_high_water_mb, [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]))
+
+
+def _high_water_mb(pid: int) -> float:
+    try:
+        found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    except (FileNotFoundError, ProcessLookupError):  # it has just ended
+        return 0.0
+    return int(found[1]) / 1024 if found else 0.0
+
+
+def megabytes(size: str) -> int:
+    """Memory as Spark's settings name it, such as `1g`."""
+    return int(size[:-1]) * {"m": 1, "g": 1024}[size[-1].lower()]

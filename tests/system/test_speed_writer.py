@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,11 +20,13 @@ from speed_layer.micro_batch import Delta
 from speed_layer.redis_share import OutOfShare, RedisShare
 from speed_layer.seen_ids import SeenIds
 from speed_layer.stream import Refused, Stream
+from speed_layer.writer import SourceWriter
 from tests.system.redis_server import redis_server
 from tests.tiers import times
 from views import states
 from views.aggregates import Count, Distinct
 from views.columns import Columns, zero
+from views.declarations import Declarations
 from views.keys import pack_key
 from views.source import Source
 from views.view import View
@@ -221,11 +224,30 @@ def test_the_size_of_states_is_about_what_redis_takes(writer: Writer, redis: Red
     taken = redis.info("memory")["used_memory"] - before
     states, size = writer.speed_views.reader.size()
     assert states == len(groups)
+    counts = writer.speed_views.reader.counts()
+    assert (sum(counts[VIEW.hash]), max(counts[VIEW.hash])) == (len(groups), 4_000), "what the metrics of views tell"
     assert 0.5 < size / taken < 2, (size, taken)
     writer.stream.states.clear()
     writer.stream.cached_bytes = 0
     writer.stream._apply(Delta(groups, add, np.empty(0, dtype=np.int64), 1, 1, 1, 0), {0: 4})
     assert writer.speed_views.reader.size() == (states, size), "states that are as long as before take no more"
+
+
+def test_what_is_measured_says_how_many_groups_each_view_has(writer: Writer, redis: Redis, tmp_path: Path) -> None:
+    """Over all buckets and in the largest one; a view without events has none."""
+    other = View("users", source=SOURCE, answers={"ids": Distinct("event_id")})
+    declarations = Declarations({"web": SOURCE}, {"hits": VIEW, "users": other})
+    port = redis.connection_pool.connection_kwargs["port"]
+    settings = load_settings(home=tmp_path, redis_url=f"redis://127.0.0.1:{port}/0", kafka_bootstrap="127.0.0.1:1")
+    measured = SourceWriter(settings, None, declarations, SOURCE, threading.Event())  # type: ignore[arg-type]
+    assert measured.measure()["groups"] == {"hits": 0, "users": 0}
+    groups = [Group(VIEW.hash, 3600 * hour, b"key %d" % number) for hour in (1, 2) for number in range(3 * hour)]
+    writer.stream._apply(
+        Delta(groups, lambda _group, _known: zero(VIEW), np.empty(0, dtype=np.int64), 1, 1, 9, 0), {0: 1}
+    )
+    found = measured.measure()
+    assert (found["groups"], found["largest_bucket_groups"]) == ({"hits": 9, "users": 0}, {"hits": 6, "users": 0})
+    assert found["states"] == 9
 
 
 def test_keys_of_an_older_version_are_found_until_a_new_writer_wrote(writer: Writer, redis: Redis) -> None:

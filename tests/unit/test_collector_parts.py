@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 import threading
 from collections import Counter
 from contextlib import suppress
@@ -22,21 +24,34 @@ from infra.rest.access_keys import add_key, remove_key
 from infra.rest.problems import Problem
 from infra.settings import load_settings
 from infra.threads import Threads
-from master_dataset.collector.bodies import LARGE_BODY, beside_loop, check_density, parse_body, parse_within
+from master_dataset.collector.bodies import (
+    LARGE_BODY,
+    beside_loop,
+    charge_for_now,
+    check_density,
+    parse_body,
+    parse_within,
+)
 from master_dataset.collector.context import Collector
 from master_dataset.collector.events import read_events
 from master_dataset.collector.kafka_rest.consumers import Consumers
 from master_dataset.collector.kafka_rest.embedded_schemas import EmbeddedSchemas
 from master_dataset.collector.kafka_rest.fetch import gather
 from master_dataset.collector.kafka_rest.instance import Instance
+from master_dataset.collector.kafka_rest.produce import read_records
 from master_dataset.collector.kafka_rest.v3 import _replies
-from master_dataset.collector.limits import Budget, Limits
+from master_dataset.collector.limits import BYTES_PER_PARSED, Budget, Limits
 from master_dataset.collector.producer import _reason, _refused_alone
 from master_dataset.errors import InvalidEvent
 from views.declarations import load_declarations
 
 # ---- bodies ------------------------------------------------------------------
 
+ROOT = Path(__file__).parents[2]
+WORST_BYTES_PER_DELIMITER = 160
+"""What a value takes at most, in any of the bodies below: measured, and rounded up."""
+COPIES_OF_A_BODY = 5
+"""What was received, what is written back to compare it, both without spaces, and their text."""
 LIMITS = Limits(body=16_000_000, event=1_000_000, batch=10_000, buffer=128_000_000, body_timeout_s=30)
 
 
@@ -73,11 +88,12 @@ def test_a_body_that_would_grow_beyond_bounds_is_refused_before_it_is_parsed(
 ) -> None:
     body = b"[" + unit * (15_000_000 // len(unit)) + b"0]"
     monkeypatch.setattr("orjson.loads", lambda _: pytest.fail("it was parsed"))
+    charge = Budget(LIMITS.buffer).charge()
     for refuse in (
-        lambda: parse_within(body, LIMITS.of_body),
-        lambda: read_events(body, "", LIMITS),
-        lambda: read_events(body, "application/x-ndjson", LIMITS),
-        lambda: parse_within(body[: LIMITS.of_small_body.size], LIMITS.of_small_body),
+        lambda: parse_within(body, LIMITS.of_body, charge),
+        lambda: charge_for_now(body, LIMITS.of_body, charge),
+        lambda: read_records(body, None, None, LIMITS, charge),
+        lambda: parse_within(body[: LIMITS.of_small_body.size], LIMITS.of_small_body, charge),
     ):
         with pytest.raises(Problem) as refused:
             refuse()
@@ -87,6 +103,78 @@ def test_a_body_that_would_grow_beyond_bounds_is_refused_before_it_is_parsed(
 def test_a_full_body_of_as_many_wide_events_as_are_taken_is_not_too_dense() -> None:
     event = json.dumps({"event_id": "0123456789"} | {f"field_{number}": 1234.5 for number in range(80)}).encode() + b","
     check_density(b"[" + event * LIMITS.batch + b"{}]", LIMITS.of_body)
+
+
+WORST_BODIES = """
+import resource, sys
+from contextlib import suppress
+from infra.rest.problems import Problem
+from master_dataset.collector.bodies import check_density, parse_within
+from master_dataset.collector.limits import Budget, Limits
+
+limits = Limits(body=16_000_000, event=1_000_000, batch=10_000, buffer=128_000_000, body_timeout_s=30)
+unit = sys.argv[1].encode()
+delimiters = check_density(unit, limits.of_body)
+body = b"[" + unit * min(1_999_990 // delimiters, limits.body // len(unit) - 1) + b"0]"
+assert check_density(body, limits.of_body) <= limits.body // 8
+budget, held = Budget(limits.buffer), []
+parse_within(b"{}", limits.of_body, budget.charge())  # everything is imported
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for _ in range(int(sys.argv[2])):
+    charge = budget.charge()
+    with suppress(Problem):
+        charge.add(len(body))
+        held.append((charge, parse_within(body, limits.of_body, charge)))
+print(len(held), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    "unit",
+    ['{"a":0},', '{"a":' * 60 + "0" + "}" * 60 + ",", "1e-999,"],
+    ids=["objects", "nested", "decimals"],
+)
+def test_many_of_the_densest_bodies_that_are_taken_stay_within_bounds_together(unit: str) -> None:
+    """Eight senders at once. Without a charge for what parsing makes of a body, each takes 100 to 300 MB."""
+    done = subprocess.run(
+        [sys.executable, "-c", WORST_BODIES, unit, "8"], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    taken, kilobytes = map(int, done.stdout.split())
+    assert 1 <= taken <= 2
+    values = 2_000_000 * WORST_BYTES_PER_DELIMITER
+    assert kilobytes * 1024 < taken * values + COPIES_OF_A_BODY * LIMITS.body
+
+
+def test_what_parsing_takes_is_charged_and_given_back() -> None:
+    budget = Budget(LIMITS.buffer)
+    body = b"[" + b'{"a":0},' * 200_000 + b"{}]"
+    with budget.charge() as share:
+        share.add(len(body))
+        charged = charge_for_now(body, LIMITS.of_body, share)
+        assert charged == check_density(body, LIMITS.of_body) * BYTES_PER_PARSED
+        assert budget.held == len(body) + charged
+        share.give_back(charged)
+        assert budget.held == len(body)
+        assert charge_for_now(body[: LARGE_BODY - 1], LIMITS.of_body, share) == 0, "small ones are parsed one by one"
+        with budget.charge() as other, suppress(Problem):
+            other.add(1)
+            parse_within(body, LIMITS.of_body, other)
+            parse_within(body, LIMITS.of_body, other)
+            parse_within(body, LIMITS.of_body, other)
+            pytest.fail("the budget is exceeded")
+        assert budget.held == len(body)
+    assert budget.held == 0
+    share.give_back(charged)
+    assert budget.held == 0, "after its end, a request gives back nothing twice"
+
+
+def test_a_large_body_that_is_allowed_gets_in_beside_others() -> None:
+    budget = Budget(LIMITS.buffer)
+    with budget.charge() as others, budget.charge() as share:
+        others.add(LIMITS.buffer // 4)
+        share.add(LIMITS.body)
+        assert share.add_parsed(LIMITS.body // 8) == LIMITS.buffer // 2
 
 
 def test_of_too_many_lines_only_one_too_many_is_read(monkeypatch: pytest.MonkeyPatch) -> None:

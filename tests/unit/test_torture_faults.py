@@ -70,6 +70,18 @@ def test_every_process_is_killed_paused_and_set_wrong() -> None:
         wanted = {f"kill {service}", f"kill {service}, again and again", f"{service} stands still for 8 s"}
         assert wanted <= everything
     assert "the scheduler is killed in its run" in everything
+    for service in set(SERVICES) - {"redis", "kafka"}:  # those may work silently for long
+        assert f"{service} hangs and is killed by the supervisor" in everything
+
+
+def test_what_starts_everything_twice_is_left_to_long_programmes() -> None:
+    faults = all_faults()
+    hangs = [fault for fault in faults if "hangs and is killed" in fault.name]
+    chance_of_any = sum(f.weight / f.cost_s**2 for f in hangs) / sum(
+        f.weight / f.cost_s**2 for f in faults if f.kind == "pause"
+    )
+    assert chance_of_any < 0.001
+    assert not any(fault.is_core for fault in hangs)
 
 
 def test_an_import_is_overtaken_and_the_overtake_killed_at_each_step() -> None:

@@ -12,7 +12,9 @@ from functools import partial
 from itertools import combinations
 
 from infra.errors import InfraError
-from torture.errors import NotInTime, TortureError
+from infra.settings import Settings
+from infra.stack.child import Cause
+from torture.errors import BrokenPromise, NotInTime, TortureError
 from torture.fault import Fault
 from torture.installation import Installation
 from torture.processes import SERVICES
@@ -24,6 +26,10 @@ COST_S = {"redis": 5, "kafka": 14, "collector": 5, "archiver": 18, "speed": 22, 
 """About how long each takes to restart and catch up."""
 COMES_BACK_S = 60
 STARTS_S = 180
+HANG_TIMEOUT_S = 10.0
+"""The setting, while a hang is to be noticed. The programme itself turns it off, because other faults stop services."""
+ENDED_S = 90.0
+"""Within so long a service that hangs is started again. One that may be working gets five times the setting."""
 
 
 @contextmanager
@@ -77,7 +83,7 @@ def _is_another(installation: Installation, service: str, before: int | None) ->
 
 @contextmanager
 def stand_still(service: str, installation: Installation, chance: random.Random) -> Iterator[None]:
-    """Stop a service with Stop a service with SIGSTOP until healed: connections stay open, nothing is answered."""
+    """Stop a service with SIGSTOP until healed: connections stay open, nothing is answered."""
     del chance
     if not installation.processes.signal(service, signal.SIGSTOP):
         raise TortureError(f"{service} did not run")
@@ -85,6 +91,37 @@ def stand_still(service: str, installation: Installation, chance: random.Random)
         yield
     finally:
         installation.processes.signal(service, signal.SIGCONT)
+
+
+@contextmanager
+def hang(service: str, installation: Installation, chance: random.Random) -> Iterator[None]:
+    """Stop a service with SIGSTOP for good, under a supervisor that kills what hangs, and has to start it again."""
+    usual = installation.settings
+    _start_again(installation, usual.model_copy(update={"hang_timeout_s": HANG_TIMEOUT_S}))
+    try:
+        before = installation.processes.pid(service)
+        with stand_still(service, installation, chance):
+            try:
+                wait_for(f"{service} to be started again", partial(_has_hung, installation, service, before), ENDED_S)
+            except NotInTime as error:
+                raise BrokenPromise(
+                    f"{service} was stopped; hang_timeout_s is {HANG_TIMEOUT_S:g} s, and it was not killed: {error}"
+                ) from None
+        installation.processes.wait_ready((service,), STARTS_S)
+        yield
+    finally:
+        _start_again(installation, usual)
+
+
+def _has_hung(installation: Installation, service: str, before: int | None) -> bool:
+    line = next(each for each in installation.processes.status()["services"] if each["name"] == service)
+    return line["pid"] not in (None, before) and (line["last_restart"] or {}).get("cause") == Cause.HANG
+
+
+def _start_again(installation: Installation, settings: Settings) -> None:
+    installation.stop()
+    installation.settings = settings
+    wait_for("everything to start again", partial(_is_started, installation), STARTS_S, every_s=1)
 
 
 @contextmanager
@@ -112,6 +149,9 @@ FAULTS = [
     *(Fault(f"kill the JVM of {each}", "kill", partial(kill_below, each), cost_s=COST_S[each]) for each in ON_SPARK),
     *(Fault(f"kill {each}, again and again", "kill", partial(kill_again, each), cost_s=2 * COST_S[each] + 8, of=(each,))
       for each in SERVICES),
+    *(Fault(f"{each} hangs and is killed by the supervisor", "pause", partial(hang, each), cost_s=180, weight=0.5,
+            of=(each,))
+      for each in ("collector", "archiver", "speed", "serving", "alerts")),
     Fault("kill the supervisor", "kill", kill_supervisor, cost_s=60, weight=0.5),
     *(Fault(f"kill {one} and {other}", "pair", partial(kill, (one, other)), cost_s=max(COST_S[one], COST_S[other]) + 3,
             of=(one, other))

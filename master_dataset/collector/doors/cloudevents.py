@@ -66,7 +66,7 @@ def cloudevents_routes(collector: Collector) -> APIRouter:
             body = await read_body(request, collector.limits.of_body, charge, collector.parsing)
 
             def parse(part: bytes) -> Any:
-                return parse_within(part, collector.limits.of_body)
+                return parse_within(part, collector.limits.of_body, charge)
 
             def read(into: Source) -> Iterable[Event]:
                 found = cloudevents_in(request.headers, body, parse)

@@ -103,15 +103,15 @@ class Door:
         if header is not None or not self.collector.access.is_required:
             target = self.open(request, name, header)
             body = await read_body(request, limits, charge, threads)
-            return target, body, await beside_loop(threads, body, parse_within, body, limits)
+            return target, body, await beside_loop(threads, body, parse_within, body, limits, charge)
         with ExitStack() as stack:
             unproved = stack.enter_context(self.unproved.charge())
             limits = of_unproved(limits)
             body = await read_body(request, limits, unproved, threads)
-            value = await threads.run(parse_within, body, limits) if body else None
+            value = await threads.run(parse_within, body, limits, unproved) if body else None
             key = key_of(value)
             target = self.open(request, name, f"Bearer {key}" if key else "")
-            charge.add(len(body))
+            charge.add(unproved.held)
         return target, body, value
 
     def _prepare(self, target: Target, charge: Charge, read: Read) -> Prepared:

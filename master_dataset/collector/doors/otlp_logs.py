@@ -103,7 +103,7 @@ async def _store(door: Door, name: str, request: Request) -> Response:
         def read(into: Source) -> Iterable[Event]:
             max_size = door.collector.limits.event
             if media_type == JSON:
-                records = records_in_json(parse_within(body, limits), max_size)
+                records = records_in_json(parse_within(body, limits, charge), max_size)
             else:
                 records = records_in_protobuf(body, max_size)
             return events_in(into, within(records, door.collector.limits))

@@ -287,7 +287,8 @@ async def _read(collector: Collector, request: Request, model: type[Body]) -> Bo
     """The body as `model`. FastAPI would parse it before the key was checked."""
     with collector.budget.charge() as charge:
         received = await read_body(request, collector.limits.of_small_body, charge, collector.parsing)
-        body = await beside_loop(collector.parsing, received, parse_within, received, collector.limits.of_small_body)
+        limits = collector.limits.of_small_body
+        body = await beside_loop(collector.parsing, received, parse_within, received, limits, charge)
     try:
         return model.model_validate(body)
     except ValidationError as error:

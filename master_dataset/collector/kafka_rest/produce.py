@@ -9,7 +9,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from infra.rest.responses import json_response, wrong_parameter
-from master_dataset.collector.bodies import beside_loop, check_batch, check_record_size, parse_within, read_body
+from master_dataset.collector.bodies import (
+    beside_loop,
+    charge_for_now,
+    check_batch,
+    check_record_size,
+    parse_body,
+    read_body,
+)
 from master_dataset.collector.context import Collector, get_and_post
 from master_dataset.collector.kafka_rest.messages import read_messages
 from master_dataset.collector.limits import Charge, Limits
@@ -129,9 +136,12 @@ def read_records(
     body: bytes, topic: str | None, key: bytes | None, limits: Limits, charge: Charge
 ) -> list[KafkaRecord]:
     """From bytes to records in one go: what was parsed is far larger, and lives no longer than this."""
-    parsed = parse_within(body, limits.of_body)
+    charged = charge_for_now(body, limits.of_body, charge)
+    parsed = parse_body(body)
     check_batch(len(parsed) if isinstance(parsed, list) else 1, limits, charge)
-    return read_messages(parsed, topic, key)
+    records = read_messages(parsed, topic, key)
+    charge.give_back(charged)
+    return records
 
 
 async def _send(collector: Collector, records: list[KafkaRecord], acks: Acks) -> list[Outcome]:

@@ -20,6 +20,8 @@ MAX_TIMEOUT_MS = 60_000
 DEFAULT_TIMEOUT_MS = 1000
 MAX_LIMIT = 10_000
 DEFAULT_LIMIT = 500
+MAX_VALUES = 10 * MAX_LIMIT
+"""Commas, colons and brackets of a body: what so many locations need. A request that waits holds its values."""
 ISOLATIONS = ("read_committed", "read_uncommitted")
 
 
@@ -30,7 +32,7 @@ async def parameters_and_body(collector: Collector, request: Request) -> tuple[d
         if not body.strip():
             return query(request), None
         return query(request), await beside_loop(
-            collector.parsing, body, parse_within, body, collector.limits.of_small_body
+            collector.parsing, body, parse_within, body, collector.limits.of_small_body, charge, MAX_VALUES
         )
 
 

@@ -96,7 +96,7 @@ async def _produce(
         await collector.topics.check_partition(topic, partition)
     with collector.budget.charge() as charge:
         body = await read_body(request, collector.limits.of_body, charge, collector.parsing)
-        given = await beside_loop(collector.parsing, body, parse_within, body, collector.limits.of_body)
+        given = await beside_loop(collector.parsing, body, parse_within, body, collector.limits.of_body, charge)
         records = _records(given, with_partition=partition is None)
         check_batch(len(records), collector.limits, charge)
         ids: dict[str, int | None] = {"key": None, "value": None}

@@ -30,7 +30,7 @@ from master_dataset.collector.kafka_rest.v3_records import (
     stored_line,
     v3_record,
 )
-from master_dataset.collector.limits import BYTES_PER_RECORD
+from master_dataset.collector.limits import BYTES_PER_RECORD, Charge
 from master_dataset.collector.parameters import path_parts
 from master_dataset.kafka.record import ANY_PARTITION
 from master_dataset.registry.errors import RegistryError
@@ -154,7 +154,7 @@ async def _replies(
                 if objects.held > MAX_JSON_BYTES_PER_BYTE * collector.limits.event:
                     check_record_size("The record", objects.held, collector.limits)
                 count += len(found)
-                lines = await _store(collector, encoder, cluster, topic, found)
+                lines = await _store(collector, encoder, cluster, topic, found, charge)
                 begun.end()
                 begun = collector.budget.charge()
                 begun.add(objects.held)
@@ -202,7 +202,7 @@ async def _chunks(collector: Collector, request: Request) -> AsyncIterator[bytes
 
 
 async def _store(
-    collector: Collector, encoder: V3Encoder, cluster: str, topic: str, objects: list[bytes]
+    collector: Collector, encoder: V3Encoder, cluster: str, topic: str, objects: list[bytes], charge: Charge
 ) -> list[dict[str, Any]]:
     """Send what can be sent, and say of each what became of it, in order."""
     lines: list[dict[str, Any]] = []
@@ -210,7 +210,7 @@ async def _store(
     indexes: list[int] = []
     for index, text in enumerate(objects):
         try:
-            given = await _read(collector, encoder, topic, text)
+            given = await _read(collector, encoder, topic, text, charge)
         except (Problem, RegistryError) as error:
             lines.append(_refused(error))
             continue
@@ -226,8 +226,8 @@ async def _store(
     return lines
 
 
-async def _read(collector: Collector, encoder: V3Encoder, topic: str, text: bytes) -> V3Record:
-    given = read_v3_record(parse_within(text, collector.limits.of_body), topic)
+async def _read(collector: Collector, encoder: V3Encoder, topic: str, text: bytes, charge: Charge) -> V3Record:
+    given = read_v3_record(parse_within(text, collector.limits.of_body, charge), topic)
     if given.partition != ANY_PARTITION:
         await collector.topics.check_partition(topic, given.partition)
     key, value = await encoder.encode(given.key, "key", text), await encoder.encode(given.value, "value", text)
