@@ -15,7 +15,8 @@ from master_dataset.importer.errors import UnusableInput
 from master_dataset.importer.formats import Options
 from views.errors import SourceError
 from views.formats.avro_resolution import mismatch
-from views.formats.avro_schema import SchemaError, avro_reader, plain_writer
+from views.formats.avro_schema import SchemaError, avro_reader
+from views.formats.avro_writer import plain_writer
 from views.formats.framing import Framed, described, frame_of_id, split
 from views.source import Source
 

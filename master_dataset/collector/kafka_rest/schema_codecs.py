@@ -12,7 +12,7 @@ from google.protobuf import json_format, message_factory
 from google.protobuf.message import DecodeError
 
 from master_dataset.errors import InvalidEvent
-from views.formats.avro_schema import plain_writer
+from views.formats.avro_writer import plain_writer
 from views.formats.protobuf_decoding import FIRST_MESSAGE, read_indexes
 from views.formats.protobuf_schema import Indexes, compiled, pool_of
 from views.formats.undecodable import Undecodable
