@@ -24,6 +24,8 @@ from views.field_types import MAX_PRECISION, RESERVED_NAMES, Field, FieldType
 
 END = b"\x00tdmk\xff\x80\xfe"
 MAX_DEPTH = 64
+MAX_TYPES = 100_000
+TOO_MANY_TYPES = f"it has more than {MAX_TYPES:,} types where each named type is written out"
 MAX_TEXT = 4_000_000
 """Characters of a schema: the largest that a registry would take are smaller."""
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
@@ -80,6 +82,8 @@ class Names:
     def __init__(self) -> None:
         self.types: dict[str, dict[str, Any]] = {}
         self.full: dict[int, str] = {}
+        self.used = count()
+        """Counts the types that a reader schema has where each named type is written out."""
         self._kept: list[Json] = []
         """`full` goes by identity: the types must live as long."""
 
@@ -224,6 +228,8 @@ def _check_enum_default(field: dict[str, Any], names: Names, path: str) -> None:
 
 def type_of(schema: Json, names: Names, path: str, within: tuple[str, ...] = ()) -> FieldType:
     """The type of the column that holds values of a schema. SchemaError where there is none."""
+    if next(names.used) >= MAX_TYPES:
+        raise SchemaError(TOO_MANY_TYPES)
     found = names.resolve(schema, path)
     if isinstance(found, list):
         rest = [each for each in found if each != "null" and each != {"type": "null"}]

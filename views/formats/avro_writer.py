@@ -9,10 +9,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from views.formats.avro_schema import MAX_DEPTH, Json, Names, SchemaError, parsed
-
-MAX_TYPES = 100_000
-"""In a schema where each named type is written out wherever it is used."""
+from views.formats.avro_schema import MAX_DEPTH, MAX_TYPES, TOO_MANY_TYPES, Json, Names, SchemaError, parsed
 
 
 def plain_writer(text: str, references: tuple[tuple[str, str], ...] = ()) -> Json:
@@ -112,7 +109,7 @@ def _extent(schema: Json, names: Names, known: dict[str, Extent | None], above: 
     if above + extent.depth > MAX_DEPTH + 1:
         raise SchemaError(f"it is nested deeper than {MAX_DEPTH} levels")
     if extent.types > MAX_TYPES:
-        raise SchemaError(f"it has more than {MAX_TYPES:,} types where each named type is written out")
+        raise SchemaError(TOO_MANY_TYPES)
     return extent
 
 
