@@ -9,8 +9,8 @@ from master_dataset.registry.errors import RegistryError, invalid_schema, shown
 from master_dataset.registry.schemas import Reference, Schema
 from master_dataset.registry.state import State
 from views.schemas import NamedSchema
+from views.schemas.model import MAX_REFERENCES
 
-MAX_REFERENCES = 1_000
 MAX_DEPTH = 50
 LATEST = -1
 """The version of a reference to whatever is the latest when the schema is submitted."""

@@ -11,6 +11,7 @@ from infra.settings import Settings
 from master_dataset.errors import MasterDatasetError
 from views.formats.framing import ID_BYTE, name_of
 from views.formats.writer_schemas import WriterSchema
+from views.schemas.model import MAX_REFERENCES
 
 if TYPE_CHECKING:
     import httpx
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
 TIMEOUT_S = 10.0
 MAX_REPLY_BYTES = 8 * 2**20
-MAX_REFERENCES = 200
 """Of a schema, with those of its references: more is refused, also where references go round in a circle."""
 NO_SUCH_SCHEMA = 40403
 

@@ -95,9 +95,6 @@ tests/unit/test_archiver_upkeep.py cut removals off at these places."""
 IN_CORRECTIONS = ("writer_schemas.after_begin",)
 """Records of the programme name no schemas: tests/system/test_schemas_found_later.py cuts a correction off there."""
 
-IN_CORRECTIONS = ("writer_schemas.after_begin",)
-"""No schema is asked for again while the programme runs: tests/system/test_schemas_found_later.py cuts it off here."""
-
 
 def test_each_place_in_the_code_is_a_fault_of_the_programme() -> None:
     placed = {name for package in PACKAGES for path in (ROOT / package).rglob("*.py") for name in _placed(path)}

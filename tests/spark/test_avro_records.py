@@ -183,6 +183,8 @@ GOOD = encode(V1, {"event_id": "v1", "event_time": AT, "customer": "c", "items":
 OTHER = record("Refund", ("event_id", "string"))
 MOVED = record("Order", ("event_id", "string"), ("event_time", MICROS))
 NOTHINGS = record("Order", ("event_id", "string"), ("nothing", {"type": "array", "items": "null"}))
+LIST = record("List", ("next", ["null", "List"]))
+SYMBOLS = {"type": "enum", "name": "Kind", "symbols": ["WEB", "a-b"]}
 HOSTILE: WriterSchemas = {
     **WRITERS, frame_of_id(4): writer(OTHER), frame_of_id(5): writer(MOVED), frame_of_id(6): writer(NOTHINGS),
     frame_of_id(7): writer(record("Order", ("customer", "bytes"))),
@@ -191,6 +193,10 @@ HOSTILE: WriterSchemas = {
     frame_of_id(12): writer(record("Order", ("placed", MICROS))),
     frame_of_id(13): writer(record("Order", ("fee", logical("bytes", "decimal", precision=9, scale=2)))),
     frame_of_id(14): writer(record("Order", ("weights", {"type": "array", "items": "double"}))),
+    frame_of_id(15): writer(record("Order", ("event_id", "string"), ("more", LIST))),
+    frame_of_id(16): writer(record("Order", ("event_id", "string"), ("more", record("X", ("x", "X"))))),
+    frame_of_id(17): writer(record("Order", ("event_id", "string"), ("kind", SYMBOLS))),
+    frame_of_id(18): writer(record("Order", ("event_id", "string"), ("kind", {**SYMBOLS, "symbols": ["A", "A"]}))),
 }  # fmt: skip
 INVALID: list[tuple[bytes | None, str]] = [
     (None, "no value (a tombstone)"),
@@ -218,6 +224,13 @@ INVALID: list[tuple[bytes | None, str]] = [
     (frame_of_id(11) + b"\xff\xff\xff\xff\x0f", "day is not in the years 1 to 9999"),
     (frame_of_id(12) + b"\xfe" + b"\xff" * 8 + b"\x01", "placed is not in the years 1 to 9999"),
     (frame_of_id(13) + b"\x06\x7f\xff\xff", "it is not what its schema says"),
+    (frame_of_id(15) + b"\x02a" + b"\x02" * 5_000 + b"\x00",
+     "schema id 15 cannot be read: it has the type 'List', which contains itself: a record could be of any depth"),
+    (frame_of_id(16) + b"\x02a",
+     "schema id 16 cannot be read: it has the type 'X', which contains itself: a record could be of any depth"),
+    (frame_of_id(17) + b"\x02a\x00", "schema id 17 cannot be read: it is not Avro: Kind: \"a-b\" is no name. Use "
+     "letters, digits and _, and begin with no digit"),
+    (frame_of_id(18) + b"\x02a\x00", "schema id 18 cannot be read: it is not Avro: Kind: the enum has a symbol twice"),
 ]  # fmt: skip
 
 

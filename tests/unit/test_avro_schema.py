@@ -15,7 +15,8 @@ from master_dataset.importer.errors import UnusableInput
 from master_dataset.importer.formats import Options
 from views.errors import SourceError
 from views.formats.avro_resolution import mismatch
-from views.formats.avro_schema import SchemaError, avro_reader, plain_writer
+from views.formats.avro_schema import SchemaError, avro_reader
+from views.formats.avro_writer import plain_writer
 from views.formats.framing import Framed, described, frame_of_id, split
 from views.source import Source
 
@@ -74,6 +75,8 @@ def test_a_reader_schema_gives_the_fields(tmp_path: Path) -> None:
         (schema({"type": "array", "items": "Order"}), "f0[]: 'Order' contains itself"),
         (schema(record("A")), "f0: a record without fields"),
         (schema(record("A", "int"), record("A", "long")), "'A' is defined twice"),
+        (schema(record("T0", "int"), *(record(f"T{n + 1}", f"T{n}", f"T{n}") for n in range(20))),
+         "it has more than 100,000 types where each named type is written out"),
         (schema({"type": "enum", "name": "E", "symbols": []}), "f0: an enum needs symbols"),
         (schema({"type": "array"}), "f0: an array needs items"),
         (json.dumps({"type": "record", "name": "a", "fields": [*ROLES, {"name": "EVENT_ID", "type": "int"}]}),

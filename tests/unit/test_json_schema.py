@@ -47,6 +47,11 @@ def test_a_schema_gives_the_types_of_fields(given: Any, ddl: str) -> None:
     assert field(given, **{"$defs": {"Line": line}, "definitions": {"a/b c": {"type": "boolean"}}}) == ddl
 
 
+DOUBLING = {
+    f"d{n}": {"properties": {"a": {"$ref": f"#/$defs/d{n + 1}"}, "b": {"$ref": f"#/$defs/d{n + 1}"}}} for n in range(20)
+} | {"d20": {"type": "integer"}}
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -63,6 +68,7 @@ def test_a_schema_gives_the_types_of_fields(given: Any, ddl: str) -> None:
         (schema({"f": {"type": "array", "items": {"$ref": "#/x"}}}), "f[]: the reference '#/x' leads nowhere"),
         (schema({"f": {"$ref": "other.json#/x"}}), "f: the reference 'other.json#/x' leads nowhere"),
         (schema({"f": {"$ref": "#"}}), "it is nested deeper than 64 levels, or contains itself"),
+        (schema({"f": {"$ref": "#/$defs/d0"}}, **{"$defs": DOUBLING}), "it has more than 100,000 types where each"),
         (schema({"F": {"type": "string"}, "f": {"type": "string"}}), "several properties are called 'f'"),
         (schema({"a.b": {"type": "string"}}), "the property 'a.b' cannot be a field's name"),
         (schema({"_corrupt": {"type": "string"}}), "the property '_corrupt' cannot be a field's name"),

@@ -23,6 +23,7 @@ from master_dataset.registry.schemas import Reference, Schema
 from master_dataset.registry.state import State
 from master_dataset.registry.topic import Decision
 from views.schemas import NamedSchema
+from views.schemas.model import MAX_REFERENCES
 
 INT, LONG, TEXT = Schema('"int"'), Schema('"long"'), Schema('"string"')
 USES_INT = Schema('["a"]', references=(Reference("a", "s", 1),))
@@ -205,3 +206,17 @@ def test_references_are_followed_to_a_bounded_depth() -> None:
     assert len(resolve(state, Schema("top", references=(Reference("t", f"s{MAX_DEPTH - 1}", 1),)))) == MAX_DEPTH
     with pytest.raises(RegistryError, match="deep"):
         resolve(state, Schema("top", references=(Reference("t", f"s{MAX_DEPTH}", 1),)))
+
+
+def test_schema_refers_to_as_many_others_as_can_be_parsed_with_it() -> None:
+    """Directly or not: what was resolved beyond that could be parsed by nothing."""
+    state = State()
+    parts = tuple(Reference(f"r{number}", f"s{number}", 1) for number in range(MAX_REFERENCES))
+    texts = {each.subject: Schema("part") for each in parts} | {"all but one": Schema("most", references=parts[1:])}
+    for subject, schema in texts.items():
+        for record in register(state, subject, schema, None, None).records:
+            state.apply(record)
+    most = Reference("most", "all but one", 1)
+    assert len(resolve(state, Schema("top", references=(most,)))) == MAX_REFERENCES
+    with pytest.raises(RegistryError, match="A schema may refer to 200 others, directly or not; this has more"):
+        resolve(state, Schema("top", references=(most, parts[0])))

@@ -5,10 +5,14 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 
 import pytest
 
+from views.formats import protobuf_schema
+from views.formats.protobuf_schema import ProtobufError, compiled
 from views.schemas.bounded_process import bounded
+from views.schemas.protoc import MAX_CPU_S
 
 pytestmark = pytest.mark.process
 
@@ -42,3 +46,17 @@ def test_command_ends_with_a_parent_that_is_killed() -> None:
         parent.kill()
         rest, _ = parent.communicate(timeout=60)  # ends once the command has closed its output, too
     assert rest == b""
+
+
+def test_protoc_for_a_source_ends_when_its_cpu_time_is_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for the registry: the schemas that records name are compiled here, and they may be anybody's."""
+    seen = []
+
+    def endless(command: Sequence[str], cpu_s: int) -> list[str]:
+        seen.append((command[-1], cpu_s))
+        return bounded([sys.executable, "-c", "while True: pass"], 1)
+
+    monkeypatch.setattr(protobuf_schema, "bounded", endless)
+    with pytest.raises(ProtobufError, match=r"protoc took more than 22 s of CPU time for the schema\."):
+        compiled('syntax = "proto3"; message Endless { int32 a = 1; }')
+    assert seen == [("tidemark_schema.proto", MAX_CPU_S)]

@@ -31,8 +31,11 @@ def decoder(reader: AvroReader, writer: WriterSchema) -> Decode:
         raise SchemaError(f"it is of the type {writer.type}, and this source reads {reader.TYPE}")
     if reason := mismatch(reader, writer.text, writer.references):
         raise SchemaError(reason)
-    by = fastavro.parse_schema(json.loads(written(reader, writer.text, writer.references)))
-    to = fastavro.parse_schema(_without_logical_types(json.loads(wanted(reader))))
+    try:
+        by = fastavro.parse_schema(json.loads(written(reader, writer.text, writer.references)))
+        to = fastavro.parse_schema(_without_logical_types(json.loads(wanted(reader))))
+    except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType) as error:
+        raise SchemaError(f"it is not Avro: {error}") from None
     present = _presenter(reader.reading)
 
     def decode(payload: bytes) -> dict[str, Any]:

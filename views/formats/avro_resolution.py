@@ -7,27 +7,20 @@ names already.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator
+from functools import lru_cache
 from typing import Any
 
-from views.formats.avro_schema import (
-    MAX_DEPTH,
-    NAMED,
-    AvroReader,
-    Json,
-    Names,
-    check_elements,
-    envelope,
-    learned,
-    plain,
-    unqualified,
-)
+from views.formats.avro_schema import MAX_DEPTH, NAMED, AvroReader, Json, Names, envelope, unqualified
+from views.formats.avro_writer import check_elements, learned, plain
 
 
 def mismatch(reader: AvroReader, text: str, references: tuple[tuple[str, str], ...] = ()) -> str | None:
-    """Why nothing that was written by a schema can be read by the reader, although its bytes could be; else None.
+    """Why nothing that was written by a schema can be read by the reader; else None, and every decoder takes `written`.
 
     Avro itself says nothing of logical types here: a timestamp in milliseconds would be read as one in microseconds.
+    SchemaError for a schema that is none, or that no decoder should follow.
     """
     writer, names = learned(text, references)
     if not isinstance(writer, dict) or writer.get("type") != "record":
@@ -36,7 +29,11 @@ def mismatch(reader: AvroReader, text: str, references: tuple[tuple[str, str], .
     if name != reader.name and name not in reader.aliases:
         return f"it is of {name!r}, and this source reads {reader.name!r}"
     declared, ours = learned(reader.text)
-    return next(_differences(writer, declared, names, ours, "", 0), None)
+    if difference := next(_differences(writer, declared, names, ours, "", 0), None):
+        return difference
+    # The writer's own names first, for its producers; then those that it is decoded by, which may meet among its own.
+    forms = envelope(plain(writer, names, set(), "")), written(reader, text, references)
+    return next((why for form in forms if (why := _why_no_avro(form))), None)
 
 
 def wanted(reader: AvroReader) -> str:
@@ -51,6 +48,29 @@ def written(reader: AvroReader, text: str, references: tuple[tuple[str, str], ..
     """
     schema, names = learned(text, references)
     return envelope(_named_as_read(schema, reader.reading, names, set(), ""))
+
+
+@lru_cache(maxsize=256)
+def _why_no_avro(text: str) -> str | None:
+    """Why decoders do not take a schema, which differ in what they check: a repeated field, or an enum symbol `a-b`."""
+    from views.schemas import AVRO, InvalidSchema, parse
+
+    try:
+        parse(AVRO, json.dumps(_with_ascii_names(json.loads(text))))
+    except InvalidSchema as error:
+        return f"it is not Avro: {str(error).rstrip('.')}"
+    return None
+
+
+def _with_ascii_names(schema: Json) -> Json:
+    """Decoders take letters of any script in names, other than the specification, but for the symbols of an enum."""
+    if isinstance(schema, str):
+        return "".join(each if each.isascii() or not each.isalnum() else f"_{ord(each):x}_" for each in schema)
+    if isinstance(schema, list):
+        return [_with_ascii_names(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {name: value if name == "symbols" else _with_ascii_names(value) for name, value in schema.items()}
 
 
 def matched_fields(reader: list[dict[str, Any]], written: Collection[str]) -> dict[str, dict[str, Any]]:

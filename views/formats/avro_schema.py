@@ -24,6 +24,8 @@ from views.field_types import MAX_PRECISION, RESERVED_NAMES, Field, FieldType
 
 END = b"\x00tdmk\xff\x80\xfe"
 MAX_DEPTH = 64
+MAX_TYPES = 100_000
+TOO_MANY_TYPES = f"it has more than {MAX_TYPES:,} types where each named type is written out"
 MAX_TEXT = 4_000_000
 """Characters of a schema: the largest that a registry would take are smaller."""
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
@@ -64,22 +66,6 @@ def avro_reader(text: str) -> AvroReader:
     return AvroReader(text, unqualified(schema["name"]), aliases, fields, _reading(schema, names, count(1)))
 
 
-def plain_writer(text: str, references: tuple[tuple[str, str], ...] = ()) -> Json:
-    """A writer's schema, in its plain form, with the schemas that it refers to put where they are needed first."""
-    schema, names = learned(text, references)
-    return plain(schema, names, set(), "")
-
-
-def learned(text: str, references: tuple[tuple[str, str], ...] = ()) -> tuple[Json, Names]:
-    """A schema, and the named types of it and of those that it refers to."""
-    names = Names()
-    for _, other in references:
-        names.learn(parsed(other), "", "")
-    schema = parsed(text)
-    names.learn(schema, "", "")
-    return schema, names
-
-
 def envelope(schema: Json) -> str:
     """The schema of an event that is followed by END."""
     end = {"type": "fixed", "name": "tidemark_end", "size": len(END)}
@@ -96,6 +82,8 @@ class Names:
     def __init__(self) -> None:
         self.types: dict[str, dict[str, Any]] = {}
         self.full: dict[int, str] = {}
+        self.used = count()
+        """Counts the types that a reader schema has where each named type is written out."""
         self._kept: list[Json] = []
         """`full` goes by identity: the types must live as long."""
 
@@ -240,6 +228,8 @@ def _check_enum_default(field: dict[str, Any], names: Names, path: str) -> None:
 
 def type_of(schema: Json, names: Names, path: str, within: tuple[str, ...] = ()) -> FieldType:
     """The type of the column that holds values of a schema. SchemaError where there is none."""
+    if next(names.used) >= MAX_TYPES:
+        raise SchemaError(TOO_MANY_TYPES)
     found = names.resolve(schema, path)
     if isinstance(found, list):
         rest = [each for each in found if each != "null" and each != {"type": "null"}]
@@ -338,52 +328,3 @@ def _named_reading(found: dict[str, Any], names: Names, numbers: Iterator[int]) 
 
 def _decimal_members(schema: dict[str, Any]) -> dict[str, Any]:
     return {"logicalType": "decimal", "precision": schema["precision"], "scale": schema.get("scale", 0)}
-
-
-def plain(schema: Json, names: Names, done: set[str], path: str) -> Json:
-    """What bytes depend on. `done`: names of types that were written out before."""
-    found = names.resolve(schema, path)
-    if isinstance(found, list):
-        return [plain(each, names, done, path) for each in found]
-    match found["type"]:
-        case "record" | "error" | "enum" | "fixed":
-            return _named(found, names, done, path)
-        case "array":
-            check_elements(found, names)
-            return {"type": "array", "items": plain(found["items"], names, done, f"{path}[]")}
-        case "map":
-            return {"type": "map", "values": plain(found["values"], names, done, f"{path}[]")}
-    return found["type"]
-
-
-def _named(found: dict[str, Any], names: Names, done: set[str], path: str) -> Json:
-    full = names.full[id(found)]
-    if full in done:
-        return full
-    done.add(full)
-    made: dict[str, Any] = {"type": "record" if found["type"] == "error" else found["type"], "name": full}
-    match made["type"]:
-        case "record":
-            made["fields"] = [
-                {"name": each["name"], "type": plain(each["type"], names, done, path)} for each in found["fields"]
-            ]
-        case "enum":
-            made["symbols"] = found["symbols"]
-        case "fixed":
-            made["size"] = found["size"]
-    return made
-
-
-def check_elements(array: dict[str, Any], names: Names) -> None:
-    """Refuse an array whose elements take no bytes."""
-    if _takes_no_bytes(array["items"], names, 0):
-        raise SchemaError("it has arrays of elements without bytes: a short record could have any number")
-
-
-def _takes_no_bytes(schema: Json, names: Names, depth: int) -> bool:
-    found = names.resolve(schema)
-    if depth > MAX_DEPTH or isinstance(found, list):
-        return False
-    if found["type"] in ("record", "error"):
-        return all(_takes_no_bytes(each["type"], names, depth + 1) for each in found["fields"])
-    return bool(found["type"] == "null" or (found["type"] == "fixed" and found["size"] == 0))

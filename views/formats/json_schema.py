@@ -7,6 +7,9 @@ them: what breaks them is an event all the same.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 from urllib.parse import unquote
 
@@ -15,6 +18,8 @@ from views.field_types import RESERVED_NAMES, UNUSABLE_IN_NAMES, Field, FieldTyp
 
 MAX_DEPTH = 64
 MAX_TEXT = 4_000_000
+MAX_TYPES = 100_000
+"""Where each definition is written out wherever it is used."""
 FORMATS = {"date-time": "timestamp", "date": "date"}
 TYPES = {"integer": "bigint", "number": "double", "boolean": "boolean"}
 REMEDY = "Leave it out of the reader schema: a member that it does not describe is skipped."
@@ -32,14 +37,24 @@ def json_schema_fields(text: str) -> tuple[Field, ...]:
         schema = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise JsonSchemaError(f"the schema is not JSON: {error}") from None
-    found = _type(schema, schema, "", 0)
+    found = _type(schema, _Root(schema), "", 0)
     if found.kind != "struct":
         raise JsonSchemaError("an event is an object with properties; the reader schema describes something else.")
     return found.fields
 
 
-def _type(schema: Any, root: Any, path: str, depth: int) -> FieldType:
+@dataclass(frozen=True)
+class _Root:
+    """What references lead into, and the number of types that were read so far."""
+
+    content: Any
+    types: Iterator[int] = field(default_factory=count)
+
+
+def _type(schema: Any, root: _Root, path: str, depth: int) -> FieldType:
     where = path or "the schema"
+    if next(root.types) >= MAX_TYPES:
+        raise JsonSchemaError(f"it has more than {MAX_TYPES:,} types where each definition is written out.")
     if depth > MAX_DEPTH:
         raise JsonSchemaError(f"{where}: it is nested deeper than {MAX_DEPTH} levels, or contains itself.")
     if not isinstance(schema, dict):
@@ -82,7 +97,7 @@ def _kind(schema: dict[str, Any]) -> str | None:
     return None
 
 
-def _only(choices: Any, root: Any, path: str, depth: int) -> FieldType:
+def _only(choices: Any, root: _Root, path: str, depth: int) -> FieldType:
     """Of several schemas the one beside null."""
     rest = (
         [each for each in choices if each not in ({"type": "null"}, {"const": None})]
@@ -94,9 +109,9 @@ def _only(choices: Any, root: Any, path: str, depth: int) -> FieldType:
     return _type(rest[0], root, path, depth + 1)
 
 
-def _referred(reference: Any, root: Any, where: str) -> Any:
+def _referred(reference: Any, root: _Root, where: str) -> Any:
     """`#/definitions/Line` -> that part of the schema."""
-    found = root
+    found = root.content
     if isinstance(reference, str) and reference.startswith("#"):
         for part in reference[1:].split("/")[1:]:
             name = unquote(part).replace("~1", "/").replace("~0", "~")
@@ -109,7 +124,7 @@ def _referred(reference: Any, root: Any, where: str) -> Any:
     )
 
 
-def _fields(properties: dict[str, Any], root: Any, above: str, depth: int) -> tuple[Field, ...]:
+def _fields(properties: dict[str, Any], root: _Root, above: str, depth: int) -> tuple[Field, ...]:
     lower = [name.lower() for name in properties]
     if twice := sorted({name for name in lower if lower.count(name) > 1}):
         raise JsonSchemaError(

@@ -7,6 +7,7 @@ says: a writer may have widened a field.
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import tempfile
@@ -20,10 +21,12 @@ from google.protobuf import descriptor_pb2, descriptor_pool
 
 from views.errors import DeclarationError
 from views.field_types import RESERVED_NAMES, Field, FieldType
-from views.schemas.protoc import BUNDLED
+from views.schemas.bounded_process import bounded
+from views.schemas.protoc import BUNDLED, FOLDER, MAX_CPU_S, remove_leftovers
 
 MAX_TEXT = 4_000_000
 COMPILE_TIMEOUT_S = 60
+OUT_OF_CPU = (-signal.SIGXCPU, -signal.SIGKILL)
 PROTO = descriptor_pb2.FieldDescriptorProto
 WIDER = {PROTO.TYPE_INT32: PROTO.TYPE_INT64, PROTO.TYPE_UINT32: PROTO.TYPE_UINT64, PROTO.TYPE_SINT32: PROTO.TYPE_SINT64}
 UNSIGNED_64 = (PROTO.TYPE_UINT64, PROTO.TYPE_FIXED64)
@@ -120,7 +123,8 @@ def compiled(text: str, references: tuple[tuple[str, str], ...] = ()) -> Any:
     """The schema's FileDescriptorSet, dependencies first. The text is a stranger's: protoc has a process of its own."""
     if len(text) > MAX_TEXT:
         raise ProtobufError(f"the schema has {len(text):,} characters; at most {MAX_TEXT:,} are taken.")
-    with tempfile.TemporaryDirectory(prefix="tidemark-protoc-") as name:
+    remove_leftovers()
+    with tempfile.TemporaryDirectory(prefix=FOLDER) as name:
         folder, out = Path(name, "in"), Path(name, "out")
         for path, content in (*references, ("tidemark_schema.proto", text)):
             if PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts or "\0" in path or not path:
@@ -134,11 +138,13 @@ def compiled(text: str, references: tuple[tuple[str, str], ...] = ()) -> Any:
         command = [sys.executable, "-I", "-m", "grpc_tools.protoc", f"-I{folder}", *BUNDLED, "--include_imports"]
         try:
             done = subprocess.run(
-                [*command, f"--descriptor_set_out={out}", "tidemark_schema.proto"],
+                bounded([*command, f"--descriptor_set_out={out}", "tidemark_schema.proto"], MAX_CPU_S),
                 capture_output=True, text=True, errors="replace", timeout=COMPILE_TIMEOUT_S, check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
             raise ProtobufError(f"protoc took more than {COMPILE_TIMEOUT_S} s for the schema.") from None
+        if done.returncode in OUT_OF_CPU:
+            raise ProtobufError(f"protoc took more than {MAX_CPU_S} s of CPU time for the schema.")
         if done.returncode:
             said = [line for line in done.stderr.splitlines() if ".proto:" in line and "warning:" not in line]
             why = said[0].removeprefix(f"{folder}/") if said else f"protoc ended with {done.returncode}"

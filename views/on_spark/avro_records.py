@@ -89,7 +89,6 @@ def _why_unusable(reader: AvroReader, writer: WriterSchema) -> str | None:
     if writer.type != reader.TYPE:
         return f"it is of the type {writer.type}, and this source reads {reader.TYPE}"
     try:
-        written(reader, writer.text, writer.references)
         return mismatch(reader, writer.text, writer.references)
     except SchemaError as error:
         return str(error)

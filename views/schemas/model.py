@@ -15,6 +15,7 @@ MAX_TEXT_BYTES = 1_000_000
 """How long a schema may be, together with all that it refers to."""
 
 MAX_REFERENCES = 200
+"""How many others a schema may refer to, directly or not."""
 
 
 class InvalidSchema(DeclarationError):

@@ -25,7 +25,7 @@ from views.errors import DeclarationError
 from views.formats.framing import frame_of_id, split
 
 MAX_CODECS = 200
-DEADLINE_S = 60.0
+DEADLINE_S = 90.0
 CONFLICT = 409
 TOPIC_NAME, RECORD_NAME, TOPIC_RECORD_NAME = "TOPIC_NAME", "RECORD_NAME", "TOPIC_RECORD_NAME"
 STRATEGIES = (TOPIC_NAME, RECORD_NAME, TOPIC_RECORD_NAME)
@@ -185,7 +185,10 @@ class EmbeddedSchemas:
             schema_id = int.from_bytes(found.frame[1:], "big")
             if schema_id not in codecs:
                 waiting = asyncio.run_coroutine_threadsafe(self._known(schema_id, type), loop)
-                codecs[schema_id] = waiting.result(DEADLINE_S)
+                try:
+                    codecs[schema_id] = waiting.result(DEADLINE_S)
+                except RegistryError as error:
+                    raise ValueError(str(error).rstrip(".")) from None
             return codecs[schema_id].decode(found.payload)
 
         return read

@@ -9,19 +9,21 @@ from typing import Any
 
 import fastavro
 from google.protobuf import json_format, message_factory
-from google.protobuf.message import DecodeError
 
 from master_dataset.errors import InvalidEvent
-from views.formats.avro_schema import plain_writer
+from views.formats.avro_writer import plain_writer
 from views.formats.protobuf_decoding import FIRST_MESSAGE, read_indexes
 from views.formats.protobuf_schema import Indexes, compiled, pool_of
-from views.formats.undecodable import Undecodable
 from views.schemas import AVRO, JSON, PROTOBUF, JsonSchema, NamedSchema
+from views.schemas.json_extent import MAX_STEPS, steps
 from views.strict_json import dump_json, parse_json
 
 References = tuple[tuple[str, str], ...]
 LOGICAL = ("logicalType", "precision", "scale")
 MAX_SHOWN = 300
+MAX_WORK = 300_000_000
+"""Bytes of a value times the steps of its JSON schema: a second or so."""
+MAX_EXPLAINED_WORK = 200_000
 
 
 class Misfit(ValueError):
@@ -110,18 +112,31 @@ def _without_logical_types(schema: Any) -> Any:
 
 
 class JsonCodec(Codec):
-    """JSON that its schema takes."""
+    """JSON that its schema takes. A validator cannot be interrupted, so its work is bounded."""
 
     def __init__(self, text: str, references: References) -> None:
-        self._validator = JsonSchema(text, [NamedSchema(*each) for each in references]).validator
+        schema = JsonSchema(text, [NamedSchema(*each) for each in references])
+        self._validator, self._steps = schema.validator, steps(schema.document)
+        if self._steps >= MAX_STEPS:
+            raise ValueError(
+                f"it evaluates {MAX_STEPS:,} schemas or more for one part of a value; definitions that use the next "
+                "one twice double it each time"
+            )
 
     def encode(self, value: Any) -> bytes:
         """Compact JSON."""
+        data = dump_json(value)
+        work = len(data) * self._steps
+        if work > MAX_WORK:
+            raise Misfit(f"it has {len(data)} bytes, and this schema takes {MAX_WORK // self._steps} at most")
         try:
-            self._validator.validate(value)
+            if self._validator.is_valid(value):
+                return data
+            if work <= MAX_EXPLAINED_WORK:
+                self._validator.validate(value)  # says where and why, which takes far longer
         except Exception as error:  # a value that does not fit, or one that the validator cannot look at
             raise Misfit(_shown(error)) from None
-        return dump_json(value)
+        raise Misfit("it is not valid; it is too large to find out where")
 
     def decode(self, payload: bytes) -> Any:
         """As it was written: it is not checked again."""
@@ -165,7 +180,7 @@ class ProtobufCodec(Codec):
             return json_format.MessageToDict(
                 message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
             )
-        except (Undecodable, KeyError, DecodeError, UnicodeDecodeError, json_format.Error) as error:
+        except Exception as error:  # whatever Protobuf makes of bytes or values that have no JSON, such as of an Any
             raise ValueError(f"it is not what its schema says: {_shown(error)}") from None
 
 

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from infra.rest.problems import Problem
+from infra.threads import Threads
 from master_dataset.collector.bodies import beside_loop, check_batch, invalid_body, parse_within, read_body
 from master_dataset.collector.context import Collector
 from master_dataset.collector.kafka_rest.embedded_schemas import EmbeddedSchemas, SchemaChoice
@@ -103,7 +104,7 @@ async def _produce(
         encoders: dict[str, Encode] = {}
         for part in ids:
             ids[part], encoders[part] = await _encoder(schemas, request, allowed, given, records, format, topic, part)
-        found = await beside_loop(collector.parsing, body, _encoded, records, topic, partition, encoders)
+        found = await encode_records(collector.parsing, body, format, records, topic, partition, encoders)
         await check_records(collector, found)
         outcomes = await collector.producer.send(found)
     collector.metrics.count(topic, outcomes)
@@ -158,6 +159,21 @@ async def _encoder(
     choice = SchemaChoice(SCHEMA_FORMATS[format], topic, part, text=text, id=schema_id)
     writer = await schemas.writer(request, allowed, choice)
     return writer.id, lambda value, where: None if value is None else writer.encode(value, where)
+
+
+async def encode_records(
+    threads: Threads,
+    body: bytes,
+    format: str,
+    records: list[dict[str, Any]],
+    topic: str,
+    partition: int | None,
+    encoders: dict[str, Encode],
+) -> list[KafkaRecord]:
+    """Always in a thread if there is a schema, which may be anybody's: a small body may take long with it."""
+    if format in SCHEMA_FORMATS:
+        return await threads.run(_encoded, records, topic, partition, encoders)
+    return await beside_loop(threads, body, _encoded, records, topic, partition, encoders)
 
 
 def _encoded(

@@ -230,7 +230,7 @@ async def _read(collector: Collector, encoder: V3Encoder, topic: str, text: byte
     given = read_v3_record(parse_within(text, collector.limits.of_body, charge), topic)
     if given.partition != ANY_PARTITION:
         await collector.topics.check_partition(topic, given.partition)
-    key, value = await encoder.encode(given.key, "key", text), await encoder.encode(given.value, "value", text)
+    key, value = await encoder.encode(given.key, "key"), await encoder.encode(given.value, "value")
     found = v3_record(given, key, value)
     check_record_size("The record", found.record.size, collector.limits)
     return found

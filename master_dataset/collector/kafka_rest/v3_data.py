@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from starlette.requests import Request
 
-from master_dataset.collector.bodies import beside_loop, invalid_body
+from master_dataset.collector.bodies import invalid_body
 from master_dataset.collector.context import Collector
 from master_dataset.collector.kafka_rest.embedded_schemas import (
     STRATEGIES,
@@ -125,8 +125,8 @@ class V3Encoder:
         self._collector, self._schemas, self._request, self._allowed = collector, schemas, request, allowed
         self._writers: dict[SchemaChoice, SchemaWriter] = {}
 
-    async def encode(self, given: V3Data | None, part: str, text: bytes) -> Encoded:
-        """The bytes of a key or value of the record `text`. A new schema is registered, if the key may do that.
+    async def encode(self, given: V3Data | None, part: str) -> Encoded:
+        """The bytes of a key or value of a record. A new schema is registered, if the key may do that.
 
         RegistryError for a schema that is not found or not taken, the problem 422 for data that does not fit.
         """
@@ -140,7 +140,7 @@ class V3Encoder:
             self._writers[given.choice] = writer
         data = None  # null is a tombstone, whatever the schema
         if given.data is not None:
-            data = await beside_loop(self._collector.parsing, text, writer.encode, given.data, f"{part}.data")
+            data = await self._collector.parsing.run(writer.encode, given.data, f"{part}.data")
         version = writer.version
         return Encoded(
             data,

@@ -19,10 +19,10 @@ from master_dataset.registry.records import MAX_INT32, kept_json
 from master_dataset.registry.references import LATEST as LATEST_NUMBER
 from master_dataset.registry.registry import Submitted
 from master_dataset.registry.schemas import AVRO, JSON, PROTOBUF, Reference, Schema
+from views.schemas.model import MAX_REFERENCES
 
 TYPES = (JSON, PROTOBUF, AVRO)
 MAX_SUBJECT = 500
-MAX_REFERENCES = 200
 MAX_DIGITS = 10
 YES = frozenset({"true", "1", "yes", "on"})
 CONTEXT = re.compile(r":[.*]")
