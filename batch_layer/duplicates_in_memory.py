@@ -64,6 +64,14 @@ class Met(NamedTuple):
     lower: Mask
 
 
+class Before(NamedTuple):
+    """Events that an earlier run counted, the lowest location first."""
+
+    digests: Digests
+    partitions: Integers
+    offsets: Integers
+
+
 def read_events(
     spark: SparkSession, table: Path, source: Source, start: Cut, end: Cut, columns: Columns | None = None
 ) -> Events:
@@ -81,13 +89,11 @@ def read_events(
     order = order[found["valid"].to_numpy()[order]]
     columns_of = (found["hash"].to_numpy()[order], partitions[order], offsets[order])
     hashes = pa.Table.from_arrays([pa.array(each) for each in columns_of], schema=HASHES_SCHEMA)
-    return Events(
-        records=found.num_rows,
-        hashes=hashes,
-        digests=digests_of(found["digest"], ID_BYTES)[order],
-        values=found.drop_columns(["hash", "digest", "valid"]).take(order) if columns is not None else hashes,
-        everywhere=pa.table({"partition": partitions, "offset": offsets}),
-    )
+    of_views = found.drop_columns(["hash", "digest", "valid"]).take(order) if columns is not None else hashes
+    digests, records = digests_of(found["digest"], ID_BYTES)[order], found.num_rows
+    del found
+    pa.default_memory_pool().release_unused()
+    return Events(records, hashes, digests, of_views, pa.table({"partition": partitions, "offset": offsets}))
 
 
 def digests_of(column: pa.ChunkedArray, size: int) -> Digests:
@@ -139,35 +145,40 @@ def across(
     and was removed since counts for ever: its digest is in the files `removed`.
     """
     none = np.zeros(len(events.digests), np.bool_)
-    met = _places(read_column(known, "hash"), np.sort(events.hashes["hash"].to_numpy()))
-    if not len(met):
+    suspects = _suspects(spark, events, known)
+    if suspects is None:
         return Met(none, none)
-    columns = [pa.array(read_column(known, name)[met]) for name in LOCATIONS_SCHEMA.names]
-    suspects = spark.createDataFrame(pa.Table.from_arrays(columns, schema=LOCATIONS_SCHEMA))
-    before = _at(spark, table, source, start, suspects)
-    again, lower = _compared(events, digests_of(before["digest"], ID_BYTES), before)
+    again, lower = _compared(events, _at(spark, table, source, start, suspects))
     gone = _among(removed, events.digests) if removed else none
     return Met(again | gone, lower & ~gone)
 
 
-def _compared(events: Events, digests: Digests, before: pa.Table) -> Met:
-    """Which events are among others, which are ordered by location, and which are lower than the first of these."""
-    known, first = np.unique(digests, return_index=True)
-    at, again = _found(known, events.digests)
-    rows = first[at[again]]
+def _suspects(spark: SparkSession, events: Events, known: Sequence[Path]) -> DataFrame | None:
+    """Where the files `known` have hashes of the events; None: nowhere."""
+    met = _places(read_column(known, "hash"), np.sort(events.hashes["hash"].to_numpy()))
+    if not len(met):
+        return None
+    columns = [pa.array(read_column(known, name)[met]) for name in LOCATIONS_SCHEMA.names]
+    return spark.createDataFrame(pa.Table.from_arrays(columns, schema=LOCATIONS_SCHEMA))
+
+
+def _compared(events: Events, before: Before) -> Met:
+    """Which events are among others, and which are lower than the first of these."""
+    rows, again = _found(before.digests, np.argsort(before.digests, kind="stable"), events.digests)
+    rows = rows[again]
     partitions, offsets = (events.hashes[name].to_numpy()[again] for name in LOCATIONS_SCHEMA.names)
-    old_partitions, old_offsets = (before[name].to_numpy()[rows] for name in LOCATIONS_SCHEMA.names)
+    old_partitions, old_offsets = before.partitions[rows], before.offsets[rows]
     lower = np.zeros(len(again), np.bool_)
     lower[again] = (partitions < old_partitions) | ((partitions == old_partitions) & (offsets < old_offsets))
     return Met(again, lower)
 
 
-def _found(known: Digests, wanted: Digests) -> tuple[Integers, Mask]:
-    """Where `wanted` are among `known`, which are sorted, and which of them are there."""
+def _found(known: Digests, order: Integers, wanted: Digests) -> tuple[Integers, Mask]:
+    """Where each of `wanted` is first among `known`, which are sorted in this order, and which of them are there."""
     if not len(known):
         return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), np.bool_)
-    at = np.searchsorted(known, wanted).clip(max=len(known) - 1)
-    return at, known[at] == wanted
+    rows = order[np.searchsorted(known, wanted, sorter=order).clip(max=len(known) - 1)]
+    return rows, known[rows] == wanted
 
 
 def _among(files: Sequence[Path], digests: Digests) -> Mask:
@@ -178,8 +189,9 @@ def _among(files: Sequence[Path], digests: Digests) -> Mask:
     for path in files:
         with pq.ParquetFile(path) as file:
             for batch in file.iter_batches(SLICE, columns=["digest"]):
-                at, is_there = _found(wanted, digests_of(pa.chunked_array([batch.column("digest")]), DIGEST_BYTES))
-                found[at[is_there]] = True
+                removed = digests_of(pa.chunked_array([batch.column("digest")]), DIGEST_BYTES)
+                rows, is_there = _found(wanted, np.arange(len(wanted)), removed)
+                found[rows[is_there]] = True
     return found[which]
 
 
@@ -193,12 +205,17 @@ def _places(values: Integers, wanted: Integers) -> Integers:
     return np.concatenate([np.array([], np.int64), *found])
 
 
-def _at(spark: SparkSession, table: Path, source: Source, end: Cut, suspects: DataFrame) -> pa.Table:
-    """Digest and location of each valid event below `end` at a location of `suspects`, the lowest location first."""
+def _at(spark: SparkSession, table: Path, source: Source, end: Cut, suspects: DataFrame) -> Before:
+    """The valid events below `end` at the locations of `suspects`."""
     before = records_between(spark, table, source, {}, end).where("invalid IS NULL")
     rows = before.join(f.broadcast(suspects), list(LOCATIONS_SCHEMA.names), "left_semi")
     found = rows.select(_digest(), *LOCATIONS_SCHEMA.names).toArrow()
-    return found.sort_by([("partition", "ascending"), ("offset", "ascending")])
+    partitions, offsets = (found[name].to_numpy() for name in LOCATIONS_SCHEMA.names)
+    order = np.lexsort((offsets, partitions))
+    digests = digests_of(found["digest"], ID_BYTES)
+    del found
+    pa.default_memory_pool().release_unused()
+    return Before(digests[order], partitions[order], offsets[order])
 
 
 def _digest() -> Column:

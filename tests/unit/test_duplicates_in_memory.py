@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batch_layer import duplicates_in_memory
-from batch_layer.duplicates_in_memory import HASHES_SCHEMA, ID_BYTES, Events, count_from, digests_of, within
+from batch_layer.duplicates_in_memory import HASHES_SCHEMA, ID_BYTES, Before, Events, count_from, digests_of, within
 from hand_off.foundations import DIGEST_BYTES
 
 HASHES = st.lists(st.integers(-5, 5) | st.integers(-(2**63), 2**63 - 1), max_size=30)
@@ -57,7 +57,8 @@ def test_events_are_compared_with_the_lowest_of_the_earlier_ones(
 ) -> None:
     before = sorted(old, key=lambda row: row[1])
     lowest = {digest.ljust(ID_BYTES, b"\0"): location for digest, location in reversed(before)}
-    met = duplicates_in_memory._compared(as_events(new), as_digests(before), as_events(before).hashes)
+    partitions, offsets = (np.array([row[1][place] for row in before], np.int64) for place in (0, 1))
+    met = duplicates_in_memory._compared(as_events(new), Before(as_digests(before), partitions, offsets))
     wanted = [(digest.ljust(ID_BYTES, b"\0"), location) for digest, location in new]
     assert met.duplicates.tolist() == [digest in lowest for digest, _ in wanted]
     assert met.lower.tolist() == [digest in lowest and location < lowest[digest] for digest, location in wanted]
