@@ -219,7 +219,10 @@ AIMS = (
         "collector, batches of 500, of bare confluent-kafka / single events at 16 connections",
         "0.22 / 1,093 events/s", "0.40 / 4,000 events/s", _collector,
         "Events are written for Kafka once, handed over as a batch, and single ones go a short way past the router. "
-        "msgspec was weighed by reading: it would not spare the strict look at the bytes that every layer has.",
+        "msgspec was measured (`json_columns.py`): its typed decoder takes 0.33 µs where the strict parser and the "
+        "validator take 2.9, but it accepts a repeated key. The strict look stays, which also splits a batch into "
+        "records; msgspec could take the validator's place alone, about 1.2 of 9.1 µs an event, with rules of its own "
+        "that would have to agree with those of every layer.",
     ),
     Aim(
         "archiver against Spark into `noop`", "0.19", "0.40", _archiver,
