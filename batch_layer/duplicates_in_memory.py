@@ -82,14 +82,18 @@ def read_events(
         rows = records_of_files(spark, read_history(table), source, start, end)
         values = values_of(columns)
     own = [f.xxhash64("event_id").alias("hash"), _digest(), f.col("invalid").isNull().alias("valid")]
-    found = rows.select("partition", "offset", *own, *values).toArrow()
+    return events_of(rows.select("partition", "offset", *own, *values).toArrow(), has_values=columns is not None)
+
+
+def events_of(found: pa.Table, *, has_values: bool) -> Events:
+    """The events in a table of all records with `hash`, `digest`, whether they are `valid`, and values for views."""
     # As arrays from here on: every table of Arrow that is filtered or sorted would be one more copy of all events.
     partitions, offsets = found["partition"].to_numpy(), found["offset"].to_numpy()
     order = np.lexsort((offsets, partitions))
     order = order[found["valid"].to_numpy()[order]]
     columns_of = (found["hash"].to_numpy()[order], partitions[order], offsets[order])
     hashes = pa.Table.from_arrays([pa.array(each) for each in columns_of], schema=HASHES_SCHEMA)
-    of_views = found.drop_columns(["hash", "digest", "valid"]).take(order) if columns is not None else hashes
+    of_views = found.drop_columns(["hash", "digest", "valid"]).take(order) if has_values else hashes
     digests, records = digests_of(found["digest"], ID_BYTES)[order], found.num_rows
     del found
     pa.default_memory_pool().release_unused()

@@ -12,7 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batch_layer import duplicates_in_memory
-from batch_layer.duplicates_in_memory import HASHES_SCHEMA, ID_BYTES, Before, Events, count_from, digests_of, within
+from batch_layer.duplicates_in_memory import (
+    HASHES_SCHEMA,
+    ID_BYTES,
+    Before,
+    Events,
+    count_from,
+    digests_of,
+    locations_of,
+    within,
+    without,
+)
 from hand_off.foundations import DIGEST_BYTES
 
 HASHES = st.lists(st.integers(-5, 5) | st.integers(-(2**63), 2**63 - 1), max_size=30)
@@ -76,6 +86,43 @@ def test_removed_events_are_known_by_the_beginning_of_their_digests(
     files = [tmp_path / "a", tmp_path / "b"]
     found = duplicates_in_memory._among(files, digests_of(pa.chunked_array([ids], pa.binary()), ID_BYTES))
     assert found.tolist() == [False, True, True, True, False]
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 6])
+def test_valid_events_are_in_the_order_of_their_locations_with_what_belongs_to_them(at_once: int) -> None:
+    """Spark gives records in any order, and in several batches."""
+    records = [(1, 4, "e", True), (0, 7, "b", True), (1, 3, None, False), (0, 2, "a", True), (1, 0, "c", True)]
+    found = pa.table({
+        "partition": pa.array([each[0] for each in records], pa.int32()),
+        "offset": pa.array([each[1] for each in records], pa.int64()),
+        "hash": pa.array([each[0] * 10 + each[1] for each in records], pa.int64()),
+        "digest": pa.array([each[2] and each[2].encode() * ID_BYTES for each in records], pa.binary()),
+        "valid": [each[3] for each in records],
+        "url": [each[2] for each in records],
+    })  # fmt: skip
+    found = pa.Table.from_batches(found.to_batches(max_chunksize=at_once))
+    events = duplicates_in_memory.events_of(found, has_values=True)
+    assert events.records == len(records)
+    assert events.hashes.to_pydict() == {"hash": [2, 7, 10, 14], "partition": [0, 0, 1, 1], "offset": [2, 7, 0, 4]}
+    assert events.digests.tolist() == [letter * ID_BYTES for letter in (b"a", b"b", b"c", b"e")]
+    assert events.values["url"].to_pylist() == ["a", "b", "c", "e"]
+    assert sorted(zip(*events.everywhere.to_pydict().values(), strict=True)) == sorted(each[:2] for each in records)
+    twice = np.array([False, True, False, True])
+    assert without(events, twice)["url"].to_pylist() == ["a", "c"]
+    assert locations_of(events, twice).to_pydict() == {"partition": [0, 1], "offset": [7, 4]}
+
+
+@pytest.mark.parametrize("batches", [[], None])
+def test_records_without_a_valid_event_are_counted(batches: list[pa.RecordBatch] | None) -> None:
+    schema = pa.schema([
+        ("partition", pa.int32()), ("offset", pa.int64()), ("hash", pa.int64()), ("digest", pa.binary()),
+        ("valid", pa.bool_()),
+    ])  # fmt: skip
+    if batches is None:
+        batches = [pa.record_batch([[0], [5], [1], pa.array([None], pa.binary()), [False]], schema=schema)]
+    events = duplicates_in_memory.events_of(pa.Table.from_batches(batches, schema), has_values=False)
+    assert (events.records, events.hashes.num_rows) == (len(batches), 0)
+    assert within(events).tolist() == []
 
 
 def test_records_are_counted_from_a_cut_on() -> None:
