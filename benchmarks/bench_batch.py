@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -399,7 +399,7 @@ def write(
         "events": events,
         "seconds": {name: found.seconds for name, found in (full | more).items()},
         "share_of_by_hand": medians[BY_HAND] / medians["Tidemark, the view"],
-        "timelines": timelines,
+        "timelines": [[asdict(phase) for phase in phases] for phases in timelines],
     }
     text += "\n\n" + by_phase(timelines)
     if more:
