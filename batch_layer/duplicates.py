@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as f
 
 from batch_layer import duplicates_in_memory
-from batch_layer.duplicates_in_memory import across, as_table, read_events, within, without
+from batch_layer.duplicates_in_memory import across, locations_of, read_events, within, without
 from batch_layer.few_events import FewEvents
 from batch_layer.parquet_files import count_rows, files_of, rows_of_folders, write_table
 from batch_layer.verify_totals import values_of
@@ -118,7 +118,7 @@ def _find_in_memory(
     columns: Columns | None,
     removed: tuple[str, ...],
 ) -> Counted:
-    """The same for few events, with one or two Spark jobs instead of a dozen."""
+    """The same for events that fit into this process, with one or two Spark jobs instead of a dozen."""
     name = f"{run:08}"
     events = read_events(spark, table, source, start, end, columns)
     valid = events.hashes.num_rows
@@ -129,13 +129,13 @@ def _find_in_memory(
         if (count := count_rows(files)) != known:
             return Counted(events.records, events.records - valid, 0, None, name, HASHES_LOST.format(count, known))
         met = across(spark, table, source, start, events, files, files_of(ids / each / DIGESTS for each in removed))
-        why_all = _why_all(sum(met.values()))
-        found |= met.keys()
-    if found:
-        write_table(as_table(found), ids / name / DUPLICATES)
-    where = all_duplicates(spark, ids, (name,)) if found else None
+        why_all = _why_all(int(met.lower.sum()))
+        found |= met.duplicates
+    if duplicates := int(found.sum()):
+        write_table(locations_of(events, found), ids / name / DUPLICATES)
+    where = all_duplicates(spark, ids, (name,)) if duplicates else None
     few = FewEvents(columns, without(events, found)) if columns is not None else None
-    return Counted(events.records, events.records - valid, len(found), where, name, why_all, few, events.everywhere)
+    return Counted(events.records, events.records - valid, duplicates, where, name, why_all, few, events.everywhere)
 
 
 def _why_all(lower: int) -> str:

@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,8 @@ from reference_view import DECLARED
 
 from batch_layer.run import run_batch
 from batch_layer.tables import write_files
+from batch_layer.timeline import Timeline
+from hand_off.manifests import Phase
 from infra.settings import Settings, load_settings
 from infra.spark.session import spark_session
 from master_dataset.reading.read_spark import records_between, without_duplicates
@@ -49,6 +51,8 @@ DUCKDB_MEMORY = "8GB"
 MAX_CHILD_BYTES = 12 * 2**30
 """An engine that takes more is ended: others use the machine too."""
 MAX_CHILD_S = 300.0
+SHOWN_S = 0.1
+"""Shorter phases are not on the page."""
 READING = "reading its columns alone"
 RUN, BY_HAND = "Tidemark, a whole run", "PySpark by hand"
 PEERS = {
@@ -85,10 +89,11 @@ def main() -> None:
         if not bench.table.is_dir():
             bench.fill(0, given.events)
         full = bench.contest(given.rounds) if given.rounds else {}
+        timelines = list(bench.timelines)
         more = bench.go_on(given.events) if given.rounds and not given.no_continued else {}
         spark.stop()
     if full:
-        write(machine, full, more, given)
+        write(machine, full, more, timelines, given)
 
 
 @dataclass
@@ -107,6 +112,8 @@ class Bench:
     spark: SparkSession
     settings: Settings
     place: Path
+    timelines: list[list[Phase]] = field(default_factory=list)
+    """The phases of each whole run, in the order of the runs."""
 
     @property
     def view(self) -> View:
@@ -216,7 +223,9 @@ class Bench:
 
     def whole_run(self, *, full: bool) -> None:
         """As `tidemark batch run` does it: duplicates, view, checks, manifest, publish."""
-        run_batch(self.settings, "hits", full=full, spark=self.spark)
+        timeline = Timeline()
+        run_batch(self.settings, "hits", full=full, spark=self.spark, timeline=timeline)
+        self.timelines.append(timeline.phases)
 
 
 def by_hand_columns() -> list[Any]:
@@ -354,7 +363,11 @@ def in_child(way: Callable[[list[str], Path], None], files: list[str], out: Path
 
 
 def write(
-    machine: dict[str, str], full: dict[str, Measured], more: dict[str, Measured], given: argparse.Namespace
+    machine: dict[str, str],
+    full: dict[str, Measured],
+    more: dict[str, Measured],
+    timelines: list[list[Phase]],
+    given: argparse.Namespace,
 ) -> None:
     """The result as figures and as text."""
     events = given.events
@@ -386,7 +399,9 @@ def write(
         "events": events,
         "seconds": {name: found.seconds for name, found in (full | more).items()},
         "share_of_by_hand": medians[BY_HAND] / medians["Tidemark, the view"],
+        "timelines": [[asdict(phase) for phase in phases] for phases in timelines],
     }
+    text += "\n\n" + by_phase(timelines)
     if more:
         text += "\n\n" + continued(more)
     report.write("batch", "Batch layer: the reference view", figures, text)
@@ -400,6 +415,31 @@ def slower(medians: dict[str, float]) -> str:
         if name in medians and medians[name] < medians[RUN]
     ]
     return f"Tidemark is behind here: {'; '.join(found)}." if found else "No peer was faster than the whole run."
+
+
+def by_phase(timelines: list[list[Phase]]) -> str:
+    """Where the time of the whole run goes, as text."""
+    spent: dict[str, list[float]] = {}
+    jobs: dict[str, int] = {}
+    for phases in timelines:
+        sums: dict[str, float] = {}
+        for phase in phases:
+            sums[phase.name] = sums.get(phase.name, 0.0) + phase.seconds
+            jobs[phase.name] = max(jobs.get(phase.name, 0), phase.jobs)
+        for name, seconds in sums.items():
+            spent.setdefault(name, []).append(seconds)
+    medians = {name: statistics.median(seconds) for name, seconds in spent.items()}
+    whole = sum(medians.values())
+    rows = [
+        (
+            name, f"{medians[name]:.1f} s", f"{min(seconds):.1f} – {max(seconds):.1f} s",
+            f"{medians[name] / whole:.0%}", str(jobs[name]),
+        )
+        for name, seconds in spent.items()
+        if medians[name] >= SHOWN_S
+    ]  # fmt: skip
+    table = report.table(("phase of the whole run", "median", "least – most", "of all phases", "Spark jobs"), *rows)
+    return f"{table}\n\nPhases of less than {SHOWN_S:g} s are left out. Reading files back is part of `compute`."
 
 
 def continued(more: dict[str, Measured]) -> str:

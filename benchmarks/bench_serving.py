@@ -188,7 +188,7 @@ class Bench:
             "cold": cold.figures(),
             "usual": usual.figures(),
             "publishing": publishing.figures(),
-            "after_a_day": self.after_a_day(1),
+            "after_a_day": self.after_a_day(rounds),
             "memory_mb": memory,
         }
 

@@ -111,6 +111,8 @@ class MadeHome:
 
     DECLARED = DECLARED
     """The file of views."""
+    VIEW = "reference"
+    """The one that is made."""
 
     def __init__(self, place: Path, states: int, days: int, **settings: Any) -> None:
         views = place / "views"
@@ -118,14 +120,18 @@ class MadeHome:
         (views / "hits.py").write_text(self.DECLARED)
         (place / "home").mkdir()
         self.settings: Settings = load_settings(home=place / "home", views_dir=views, with_examples=False, **settings)
-        self.view = declared_by(self.settings).view("reference")
+        self.view = declared_by(self.settings).view(self.VIEW)
         self.folder = BatchFolder.of(self.settings, self.view.source.name)
         self.catalog = {self.view.name: self.view.hash}
         self.days = [(END - timedelta(days=back)).date() for back in range(days, 0, -1)]
         self.an_hour = states // (days * DAY_HOURS)
         self.states = self.an_hour * days * DAY_HOURS
         self.hits = 0
-        self._pool, self._pages = made_states(self.view), Pages(np.random.default_rng(2))
+        self._pages = Pages(np.random.default_rng(2))
+
+    @cached_property
+    def _pool(self) -> list[Made]:
+        return made_states(self.view)
 
     # ---- the batch view ----
 
@@ -215,13 +221,17 @@ class SpeedWriter:
 
     def __init__(self, speed_views: SpeedViews, view: View, folder: BatchFolder, an_hour: int) -> None:
         self._speed_views, self._view, self._an_hour = speed_views, view, an_hour
-        self._pool, self._chance = made_states(view), np.random.default_rng()
+        self._chance = np.random.default_rng()
         writer, kept = speed_views.start_writer()
         self._token = writer.token
         if kept.meta is None:
             newest = publish_log.last(folder)
             assert writer.init(newest.run, newest.cut, newest.catalog.values()) == Outcome.OK
             assert writer.load(1, is_last=True, name="", seen_ids=b"", horizon_ms=0) == Outcome.OK
+
+    @cached_property
+    def _pool(self) -> list[Made]:
+        return made_states(self._view)
 
     def fill(self, hours: int) -> None:
         """All groups of the last hours."""

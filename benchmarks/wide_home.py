@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
+import bench_history
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from made_home import ARROW, DAY_HOURS, END, HOUR_S, POOL, SMALL, MadeHome, SpeedWriter, key_name
-from reference_view import DECLARED
+from made_home import ARROW, AT_ONCE, DAY_HOURS, END, HOUR_S, POOL, SMALL, Made, MadeHome, SpeedWriter, key_name
 
 from hand_off import definitions, publish_log
 from hand_off.speed_views import Group
+from views import in_memory
+from views.in_memory import Event
 from views.keys import pack_key
+from views.states import pack
 
-YEAR_HOURS = 365 * DAY_HOURS
-CARRIERS, ORIGINS = 12, 3
+BOTH = """
+carriers = View(
+    "carriers", source=flights, grain="1h", keys={"origin": "origin", "carrier": "carrier"},
+    answers={**carriers.answers, **origins.answers, "earliest": Min("dep_delay")},
+)
+del origins
+"""
+"""In place of the two views of bench_history.py one by two keys with the 15 answers of both and one more."""
 
 
 def places_of(count: int) -> Any:
@@ -27,6 +36,17 @@ def places_of(count: int) -> Any:
     places = np.full(count, POOL - 1)
     places[:: max(1, count // 50)] = np.arange(len(places[:: max(1, count // 50)])) % (POOL - SMALL)
     return places
+
+
+def flights(count: int) -> Iterator[Event]:
+    """The flights of a year, each once."""
+    seen = set[str]()
+    for offset, row in enumerate(bench_history.rows(count)):
+        if row["flight_id"] not in seen:
+            seen.add(row["flight_id"])
+            fields = {name: None if value == "" else value for name, value in row.items()}
+            fields["event_time"] = datetime.fromisoformat(row["event_time"])
+            yield Event(0, offset, row["flight_id"], fields["event_time"], fields)
 
 
 class WideHome(MadeHome):
@@ -64,11 +84,10 @@ class SpeedHome(WideHome):
 
 
 class YearHome(SpeedHome):
-    """A year by the hour and by two keys, before any run."""
+    """A year of flights by the hour and by two keys, as bench_history.py imports it, before any run."""
 
-    DECLARED = DECLARED.replace("url string", "url string, origin string").replace(
-        'keys={"url": "url"}', 'keys={"carrier": "url", "origin": "origin"}'
-    )
+    DECLARED = bench_history.DECLARED + BOTH
+    VIEW = "carriers"
 
 
 class WideSpeedWriter(SpeedWriter):
@@ -82,14 +101,22 @@ class WideSpeedWriter(SpeedWriter):
 
 
 class YearSpeedWriter(SpeedWriter):
-    """Writes `an_hour` pairs of keys in each hour of the year before END."""
+    """Writes the states of the flights of a year: `an_hour` is how many flights there are."""
 
-    @lru_cache(maxsize=DAY_HOURS)  # noqa: B019  as long as the writer, which ends with its process
-    def _hour(self, back: int) -> tuple[list[Group], Any]:
-        bucket = int(END.timestamp()) - (back + 1) * HOUR_S
-        pairs = [(f"C{number // ORIGINS}", f"O{number % ORIGINS}") for number in range(CARRIERS * ORIGINS)]
-        groups = [
-            Group(self._view.hash, bucket, pack_key(pairs[(back + place) % len(pairs)]))
-            for place in range(self._an_hour)
-        ]
-        return groups, places_of(self._an_hour)
+    def fill(self, hours: int) -> None:
+        """All groups; there is no choice of hours."""
+        for first in range(0, len(self._groups), AT_ONCE):
+            count = min(AT_ONCE, len(self._groups) - first)
+            self._apply(self._groups[first : first + count], range(first, first + count))
+
+    def add(self, back: int, count: int) -> None:
+        """The events of so many of the last groups come again."""
+        places = range(len(self._groups) - count, len(self._groups))
+        self._apply([self._groups[place] for place in places], places)
+
+    @cached_property
+    def _groups(self) -> list[Group]:
+        """In the order of time; the states are in `_pool`, in the same order."""
+        states = sorted(in_memory.fold(self._view, flights(self._an_hour)).items())
+        self._pool = [Made(pack(self._view.algebras, state), {}) for _, state in states]
+        return [Group(self._view.hash, bucket // 1_000_000, pack_key(key)) for (bucket, key), _ in states]

@@ -22,7 +22,7 @@ from views.reading import typed_event
 
 NOT_YET_MEASURED = {
     "group by two keys over the year, before the next run", "150,000 distinct urls in the current hour: top 10 by url",
-    "idle stack",
+    "idle stack", "one more changed day, per view",
 }  # fmt: skip
 """Aims whose benchmarks were extended: their newest results are of before."""
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -148,3 +148,42 @@ def test_peers_without_a_compiler_are_refused_plainly(load: Any, tmp_path: Path)
     peers = load("stream_peers")
     with pytest.raises(peers.NoCompiler, match="has no javac; the peers need a JDK"):
         peers.compiler_of(peers.Java(tmp_path, 17))
+
+
+def test_rate_that_the_sender_did_not_reach_is_not_held(load: Any) -> None:
+    bench = load("bench_speed")
+    held, unsent = bench.Tried(20_000, 19_500, 900, 1_000), bench.Tried(30_000, 28_000, 0, 0)
+    grew = bench.Tried(30_000, 29_900, 10_000, 90_000)
+    assert [each.is_held for each in (held, unsent, grew)] == [True, False, False]
+    assert bench.highest([held, unsent]) == held
+    assert "(19,500 a second were sent)" in bench.held_text([held, unsent], 60)
+    assert "reached 28,000" in bench.held_text([held, unsent], 60)
+    assert "the lag grew from 10,000 to 90,000" in bench.held_text([held, grew], 60)
+
+
+def test_page_says_where_the_time_of_the_whole_run_goes(load: Any) -> None:
+    batch = load("bench_batch")
+    rounds = [
+        [batch.Phase("duplicates", took, 4), batch.Phase("hits: compute", 3 * took, 2)] for took in (8.0, 10.0, 12.0)
+    ]
+    text = batch.by_phase([[*phases, batch.Phase("manifest", 0.01, 0)] for phases in rounds])
+    assert "| duplicates | 10.0 s | 8.0 – 12.0 s | 25% | 4 |" in text
+    assert "| hits: compute | 30.0 s | 24.0 – 36.0 s | 75% | 2 |" in text
+    assert "manifest" not in text
+
+
+def test_cost_of_a_day_is_the_difference_of_two_runs_for_each_day_between_them(load: Any) -> None:
+    """What both runs need, and what is of another view, is not in it."""
+    days = load("bench_days")
+
+    def run(compute: float, daily: float) -> dict[str, Any]:
+        phases = [("duplicates", 50.0, 1), ("wide: compute", compute, 3), ("wide: index", 2.0, 1)]
+        return {"phases": [*phases, ("daily: compute", daily, 3), ("daily: index", 1.0, 1)]}
+
+    found = {
+        366: [run(8.0, 9.58), run(11.29, 9.58), run(30.0, 9.58)],
+        37: [run(8.0, 3.0), run(8.0, 3.0), run(7.0, 3.0)],
+    }
+    assert days.slopes_of(found) == {"wide": 0.01, "daily": 0.02}
+    page = load("aims").section({"days": {"slopes_s": days.slopes_of(found)}})
+    assert "| 0.010 and 0.020 s in two views | 0.01 s |" in page
