@@ -49,11 +49,16 @@ class Limits:
     behind_events: int
     behind_s: float
     redis_share: float
+    states: int = 0
+    """0: of any number."""
 
     @classmethod
     def of(cls, settings: Settings) -> Limits:
         """By the settings."""
-        return cls(settings.overtake_behind_events, settings.overtake_behind_s, settings.overtake_redis_share)
+        return cls(
+            settings.overtake_behind_events, settings.overtake_behind_s, settings.overtake_redis_share,
+            settings.overtake_states,
+        )  # fmt: skip
 
     @property
     def observed_s(self) -> float:
@@ -62,8 +67,8 @@ class Limits:
 
 
 class Sample(NamedTuple):
-    """The speed layer at a moment: events applied and events in Kafka since its beginning, and the share of Redis that
-    its states take.
+    """The speed layer at a moment: events applied and events in Kafka since its beginning, the share of Redis that its
+    states take, and how many these are.
     """
 
     at: float
@@ -72,6 +77,8 @@ class Sample(NamedTuple):
     redis_share: float = 0.0
     to_come: int | None = None
     """About what an import has yet to send; None: no import is at work."""
+    states: int = 0
+    """0: not known, and surely not above the limit."""
 
     @property
     def behind(self) -> int:
@@ -129,9 +136,18 @@ class Backlog:
             is_calm = self.is_calm() or now.at - self.waiting_since > MAX_WAIT_S
             action = Action.OVERTAKE if is_calm else Action.WAIT
             return Verdict(action, now.behind, catch_up_s, f"{now.behind:,} events behind")
-        if now.redis_share > self.limits.redis_share and (since_run_s is None or since_run_s > REST_S):
-            return Verdict(Action.RUN, now.behind, catch_up_s, f"{now.redis_share:.0%} of Redis taken")
+        reason = self._is_too_large(now)
+        if reason and (since_run_s is None or since_run_s > REST_S):
+            return Verdict(Action.RUN, now.behind, catch_up_s, reason)
         return Verdict(Action.NONE, now.behind, catch_up_s)
+
+    def _is_too_large(self, now: Sample) -> str:
+        """Why the speed views should be freed; empty: they need not."""
+        if now.redis_share > self.limits.redis_share:
+            return f"{now.redis_share:.0%} of Redis taken"
+        if self.limits.states and now.states > self.limits.states:
+            return f"{now.states:,} states"
+        return ""
 
     def _is_worth_it(self, now: Sample, catch_up_s: float | None, last_run_s: float | None) -> bool:
         if not self.limits.behind_events or now.ahead < self.limits.behind_events:

@@ -15,7 +15,7 @@ from redis.exceptions import RedisError
 from batch_layer.announcement import VALID_S
 from batch_layer.backlog import Action, Backlog, Limits, Sample, Verdict
 from batch_layer.schedule import IS_BUSY
-from hand_off.speed_views import SpeedViews
+from hand_off.speed_views import STATE_BYTES, SpeedViews
 from infra.backoff import pause_after
 from infra.clients.redis import redis_client
 from infra.settings import Settings
@@ -24,6 +24,8 @@ from master_dataset.cut import count_between
 
 BUSY_S = 10.0
 """After another run was found at work."""
+COUNT_S = 60.0
+"""Between two counts of the states of a source, one call for each of its buckets."""
 RETRY_S, MAX_RETRY_S = 300.0, 3600.0
 NOTHING = Verdict(Action.NONE)
 
@@ -49,6 +51,9 @@ class _Watched:
     """While an overtaking run is at work: the run that was published in Redis before it."""
     has_announced: bool = False
     """Whether that run has announced or declined by itself: from then on, the scheduler says nothing for it."""
+    states: int = 0
+    """As they were counted last."""
+    counted_at: float = float("-inf")
 
 
 @dataclass
@@ -137,9 +142,10 @@ class BacklogWatch:
         behind = count_between(meta.applied, views.reader.kafka_end() or {})
         applied = sum(meta.applied.values())
         memory: Any = views.client.info("memory")
-        share = views.reader.state_bytes() / int(memory["maxmemory"]) if int(memory["maxmemory"]) else 0.0
-        to_come = views.reader.events_to_come()
-        watched.backlog.add(Sample(self.clock(), applied, applied + behind, share, to_come))
+        size = views.reader.state_bytes()
+        share = size / int(memory["maxmemory"]) if int(memory["maxmemory"]) else 0.0
+        to_come, states = views.reader.events_to_come(), self._states(views, watched, size)
+        watched.backlog.add(Sample(self.clock(), applied, applied + behind, share, to_come, states))
         verdict = watched.backlog.judge(newest.seconds, newest.age_s)
         is_on_its_way = watched.running_since_run == meta.published  # and not yet handed off
         is_wanted = watched.running_since_run is None and verdict.action in (Action.WAIT, Action.OVERTAKE)
@@ -147,6 +153,17 @@ class BacklogWatch:
         if is_on_its_way or is_about_to:
             self._forecast(views, watched)
         return verdict
+
+    def _states(self, views: SpeedViews, watched: _Watched, size: int) -> int:
+        """How many states there are; 0 where they take too little memory to be more than the limit. So they are counted
+        only where they may be, and not every time.
+        """
+        limit = self.settings.overtake_states
+        if not limit or size // STATE_BYTES <= limit:
+            return 0
+        if self.clock() - watched.counted_at >= COUNT_S:
+            watched.states, watched.counted_at = views.reader.size()[0], self.clock()
+        return watched.states
 
     def _forecast(self, views: SpeedViews, watched: _Watched) -> None:
         if watched.has_announced or watched.is_wasted or not self.settings.overtake_pause_s:

@@ -304,9 +304,11 @@ class Bench:
         """Until all that was sent can be seen."""
         end, deadline = self.end(), time.monotonic() + deadline_s
         while {p: o for p, o in applied().items() if o} != {p: o for p, o in end.items() if o}:
-            if time.monotonic() > deadline:
+            has_ended = self.job is not None and self.job.poll() is not None
+            if has_ended or time.monotonic() > deadline:
                 said = self.log.read_text()[-2000:]
-                raise TimeoutError(f"at {applied()}, not {end}; the end of the job's log:\n{said}")
+                what = "the job has ended" if has_ended else "the job is not done in time"
+                raise TimeoutError(f"{what}, at {applied()}, not {end}; the end of its log:\n{said}")
             time.sleep(0.05)
 
     def latency(self, applied: Callable[[], Applied], rate: int, seconds: float) -> tuple[float, float]:

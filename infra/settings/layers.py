@@ -311,6 +311,14 @@ class BatchSettings(BaseModel):
             "run, which frees them."
         ),
     )
+    overtake_states: int = Field(
+        default=500_000,
+        ge=0,
+        description=(
+            "Number of states that the speed views of a source may have before the scheduler starts a batch run, which "
+            "frees them; 0: any number."
+        ),
+    )
     batch_retry_s: float = Field(
         default=300,
         ge=0,

@@ -36,13 +36,16 @@ def is_by_key(query: Query) -> bool:
 
 
 def last_key(query: Query) -> bytes | None:
-    """The packed key of the last row of the page before; of the first page, less than all keys.
+    """The packed key of the last row of the page before; less than all keys where none of the period's was given yet.
 
-    None where a forged cursor has a value that no key can have.
+    That is so on the first page, and where rows come by time and the page before ended in another period: the query may
+    be one part of several (plan.py). None where a forged cursor has a value that no key can have.
     """
     if query.cursor is None:
         return b""
     by_name = dict(zip((each.name for each in query.order), query.cursor.after, strict=True))
+    if query.order[0].name == BUCKET and by_name[BUCKET] != query.periods[0].start:
+        return b""
     try:
         return pack_key([_value(by_name[name], kind_of(name, query.view)) for name in query.view.keys])
     except (ValueError, OverflowError, struct.error):

@@ -349,11 +349,24 @@ def test_pages_in_the_order_of_keys_are_all_rows(world: World, data: st.DataObje
     order = data.draw(st.sampled_from(["bucket", "item", "item,size", "item,bucket"]))
     limit = data.draw(st.sampled_from("123"))
     given = [*data.draw(times()), ("by", "item,size"), ("order", order), ("limit", limit), ("answers", "orders,users")]
-    question = parse_query(SALES, given, now=NOW, limits=LIMITS)
-    assert page_by_key.is_by_key(question)
+    grain = data.draw(st.sampled_from(["all", "all", "day"]))
+    question = parse_query(SALES, [*given, ("grain", grain)], now=NOW, limits=LIMITS)
+    assert page_by_key.is_by_key(question) == (len(question.windows) == 1)
     whole = replace(question, limit=10_000)
     check(world, whole)
     assert all_pages(world, question) == world.answer(whole).rows
+
+
+@pytest.mark.parametrize("order", ["bucket", "-bucket"])
+@pytest.mark.parametrize("days", [2, 3])
+def test_a_page_that_goes_on_in_another_period_has_all_of_its_keys(world: World, days: int, order: str) -> None:
+    """A part of one period is read by key; the key of the cursor belongs to the period of the cursor alone."""
+    for first in range(0, SPAN_DAYS - days, days):
+        begin = int(FIRST.timestamp()) + first * 86400
+        given = [("from", str(begin * 1000)), ("to", str((begin + days * 86400) * 1000)), ("grain", "day"),
+                 ("by", "item,size"), ("order", order), ("limit", "2"), ("answers", "orders")]  # fmt: skip
+        question = parse_query(SALES, given, now=NOW, limits=LIMITS)
+        assert all_pages(world, question) == world.answer(replace(question, limit=10_000)).rows
 
 
 @SETTINGS

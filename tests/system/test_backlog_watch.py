@@ -13,7 +13,7 @@ import pytest
 from redis import Redis
 
 from batch_layer.backlog import SETTLING_S, Action
-from batch_layer.backlog_watch import BUSY_S, BacklogWatch, NewestRun
+from batch_layer.backlog_watch import BUSY_S, COUNT_S, BacklogWatch, NewestRun
 from batch_layer.progress import quiet
 from batch_layer.run_hand_off import HandOff
 from batch_layer.schedule import IS_BUSY
@@ -23,7 +23,16 @@ from hand_off.generations import Opening, clean_up, publish
 from hand_off.lag import KafkaEnd
 from hand_off.manifests import Manifest, write_manifest
 from hand_off.publish_log import Entry
-from hand_off.speed_views import SpeedViews, SpeedWriter
+from hand_off.speed_views import (
+    STATE_BYTES,
+    VIEW_HASH,
+    Group,
+    MicroBatch,
+    Outcome,
+    SpeedReader,
+    SpeedViews,
+    SpeedWriter,
+)
 from infra import failpoints
 from infra.settings import Settings, load_settings
 from master_dataset.cut import Cut
@@ -65,6 +74,16 @@ class Source:
     def append(self, run: int, cut: Cut) -> Entry:
         write_manifest(self.folder, Manifest(run, "web", cut, None, 0.0, 1.0, 1, 0, 0, (), ()))
         return publish_log.append(self.folder, Entry(run, cut, CATALOG, 1.0))
+
+    def hold(self, states: int, bytes_each: int = 2 * STATE_BYTES) -> None:
+        """The speed views have so many states now, which take so much memory each."""
+        snapshot = self.views.reader.snapshot()
+        assert snapshot.meta is not None
+        applied, gid = snapshot.meta.applied, snapshot.generations[-1].gid
+        grown = states * bytes_each - self.views.reader.state_bytes()
+        written = {Group(CATALOG["v"][:VIEW_HASH], 0, str(number).encode()): b"state" for number in range(states)}
+        batch = MicroBatch(applied, {**applied, 0: applied.get(0, 0) + 1}, gid, written, grown=grown)
+        assert self.writer.apply(batch) == Outcome.OK
 
     def seen(self, *, is_busy: bool = False) -> list[tuple[str, Action]]:
         """What is to be done once Kafka's end has been calm for long enough."""
@@ -167,6 +186,40 @@ def test_what_an_import_has_yet_to_send_counts_as_backlog(source: Source) -> Non
     assert source.seen() == []
     source.views.runs.announce_load("import:1", 5_000, 60)
     assert source.seen() == [("web", Action.OVERTAKE)]
+
+
+def test_speed_views_of_many_states_are_freed_by_an_ordinary_run(source: Source) -> None:
+    few = source.settings.model_copy(update={"overtake_states": 20, "overtake_behind_events": 0})
+    source.watch = BacklogWatch(few, clock=lambda: source.now)
+    source.hold(20)
+    assert source.seen() == []
+    source.hold(21)
+    assert source.seen() == [], "states are counted once a minute"
+    source.now += COUNT_S
+    assert source.seen() == [("web", Action.RUN)]
+    assert source.watch.status("web")["reason"] == "21 states"
+    assert not source.views.reader.is_overtaken(), "the writer goes on meanwhile"
+
+
+def test_states_are_counted_only_where_they_take_the_memory_of_more_than_the_limit(
+    source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts: list[SpeedReader] = []
+
+    def size(reader: SpeedReader) -> tuple[int, int]:
+        counts.append(reader)
+        return 0, 0
+
+    monkeypatch.setattr(SpeedReader, "size", size)
+    source.watch.settings = source.settings.model_copy(update={"overtake_states": 20})
+    for states, expected in ((20, 0), (21, 1)):
+        source.hold(states, STATE_BYTES)
+        source.seen()
+        assert len(counts) == expected
+    source.watch.settings = source.settings.model_copy(update={"overtake_states": 0})
+    source.now += COUNT_S
+    source.seen()
+    assert len(counts) == 1, "0 is no limit"
 
 
 def test_a_run_that_overtakes_ends_after_the_import_that_is_at_work(source: Source) -> None:

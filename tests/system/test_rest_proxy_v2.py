@@ -6,6 +6,7 @@ import base64
 import json
 import uuid
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import httpx
@@ -176,6 +177,42 @@ def test_positions_lead_back_and_forth(client: httpx.Client, topic: str, group: 
     assert post(client, f"{base}/positions/end", {"partitions": [at]}).status_code == 204
     send(client, f"/topics/{topic}", "json", records=[{"value": "new"}])
     assert values() == ["new"]
+
+
+def test_an_instance_that_may_not_reset_reads_from_the_positions_that_it_is_given(
+    stack: Stack, client: httpx.Client, group: str
+) -> None:
+    topic = new_topic(stack, partitions=3)
+
+    def fill(partition: int, *values: int) -> None:
+        send(client, f"/topics/{topic}/partitions/{partition}", "json", records=[{"value": each} for each in values])
+
+    def position(partition: int, offset: int) -> None:
+        at = {"topic": topic, "partition": partition, "offset": offset}
+        answer = post(client, f"{base}/positions", {"offsets": [at]})
+        assert answer.status_code == 204, answer.text
+
+    def values() -> Iterator[tuple[int, int]]:
+        """Of those partitions that have a position; of each other one it says once that it has none."""
+        while True:
+            answer = client.get(f"{base}/records", params={"timeout": 500}, headers={"Accept": of("json")})
+            assert answer.status_code in (200, 416), answer.text
+            if answer.status_code == 200:
+                yield from ((each["partition"], each["value"]) for each in answer.json())
+
+    for partition in range(3):
+        fill(partition, 0, 1, 2, 3)
+    base = create(client, group, **{"format": "json", "auto.offset.reset": "none"})
+    assigned = [{"topic": topic, "partition": partition} for partition in range(3)]
+    assert post(client, f"{base}/assignments", {"partitions": assigned}).status_code == 204
+    position(0, 1)
+    assert [*islice(values(), 3)] == [(0, 1), (0, 2), (0, 3)]
+    position(0, 3)
+    position(1, 2)  # the partition before goes on from where it was to
+    assert sorted(islice(values(), 3)) == [(0, 3), (1, 2), (1, 3)]
+    fill(0, 4)
+    position(2, 3)  # and these from where they were read
+    assert sorted(islice(values(), 2)) == [(0, 4), (2, 3)]
 
 
 def test_offsets_are_committed_by_hand_or_all(client: httpx.Client, topic: str, group: str) -> None:

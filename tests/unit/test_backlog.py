@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from batch_layer.backlog import MAX_WAIT_S, REST_S, Action, Backlog, Limits, Sample, catch_up, run_seconds
@@ -152,6 +154,27 @@ def test_speed_views_that_take_much_of_redis_are_freed_by_a_run(
     share: float, since_run_s: float | None, action: Action
 ) -> None:
     assert backlog((0, 10, 10), share=share).judge(20, since_run_s).action == action
+
+
+@pytest.mark.parametrize(
+    ("limit", "states", "since_run_s", "action"),
+    [
+        (1_000, 0, None, Action.NONE),
+        (1_000, 1_000, None, Action.NONE),
+        (1_000, 1_001, None, Action.RUN),
+        (1_000, 1_001, REST_S + 1, Action.RUN),
+        (1_000, 1_001, 5.0, Action.NONE),
+        (0, 1_001, None, Action.NONE),
+    ],
+)
+def test_speed_views_of_many_states_are_freed_by_a_run(
+    limit: int, states: int, since_run_s: float | None, action: Action
+) -> None:
+    found = Backlog(replace(LIMITS, states=limit))
+    found.add(Sample(0, 10, 10, states=states))
+    verdict = found.judge(20, since_run_s)
+    assert verdict.action == action
+    assert verdict.reason == ("1,001 states" if action == Action.RUN else "")
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from master_dataset.collector.kafka_rest.fetch import REBALANCES, kafka_problem
 from master_dataset.collector.kafka_rest.records import as_json, size_of, take
 
 ASSIGNMENT_TIMEOUT_S = 15.0
-SEEK_TIMEOUT_S = 10.0
+SEEK_TIMEOUT_S = 1.0
 KAFKA_TIMEOUT_S = 10.0
 DEFAULT_ISOLATION = "read_committed"
 
@@ -45,6 +45,7 @@ class Instance:
     owner: str = ""
     failure: KafkaError | None = None  # came together with records; the next call raises it
     uncommitted: dict[tuple[str, int], int] = field(default_factory=dict)
+    sought: dict[tuple[str, int], int] = field(default_factory=dict)  # where nothing was read since
     lost: set[tuple[str, int]] = field(default_factory=set)  # partitions whose uncommitted records others read again
     taken: list[Any] = field(default_factory=list)  # what the running call was given by Kafka so far
     counting: threading.Lock = field(default_factory=threading.Lock)  # around changes of `uncommitted`
@@ -100,6 +101,8 @@ class Instance:
         messages = [message for message in self.taken if message.error() is None]
         if errors and not messages:
             raise KafkaException(errors[0])
+        for message in messages:
+            self.sought.pop((str(message.topic()), int(message.partition() or 0)), None)
         given = []
         for index, message in enumerate(messages):
             try:
@@ -132,6 +135,7 @@ class Instance:
         self.topics, self.is_joining, self.failure = (), False, None
         with self.counting:
             self.uncommitted.clear()
+            self.sought.clear()
 
     def unsubscribe(self) -> None:
         """Leave the group's topics, or give the assigned partitions back."""
@@ -141,6 +145,7 @@ class Instance:
         self.topics, self.is_joining, self.failure = (), False, None
         with self.counting:
             self.uncommitted.clear()
+            self.sought.clear()
 
     def assigned(self) -> list[tuple[str, int]]:
         """The partitions that the instance reads now."""
@@ -176,17 +181,38 @@ class Instance:
             )
 
     def _seek(self, locations: list[TopicPartition]) -> None:
-        """A partition that was assigned just now takes a moment until it can be sought in."""
+        """Read on from these offsets. A partition that was assigned just now takes a moment until it is read.
+
+        One with no offset to begin at never is: nothing is committed, or Kafka has removed it, and the instance shall
+        not reset. So what is not read in time is assigned again, with the offset.
+        """
         deadline = time.monotonic() + SEEK_TIMEOUT_S
         for each in locations:
-            while True:
-                try:
-                    self.consumer.seek(each)
-                    break
-                except KafkaException as error:
-                    if error.args[0].code() != KafkaError._STATE or time.monotonic() > deadline:
-                        raise
-                    time.sleep(0.05)
+            while not self._is_sought(each):
+                if time.monotonic() > deadline:
+                    self.sought |= {(each.topic, each.partition): each.offset for each in locations}
+                    self._assign_again()
+                    return
+                time.sleep(0.05)
+
+    def _is_sought(self, location: TopicPartition) -> bool:
+        """Read on from there; False where the partition is not read."""
+        try:
+            self.consumer.seek(location)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError._STATE:
+                return False
+            raise
+        self.sought[location.topic, location.partition] = location.offset
+        return True
+
+    def _assign_again(self) -> None:
+        """The same partitions, each from where it is read next."""
+        found = self.consumer.position(self.consumer.assignment())
+        self.consumer.assign([
+            TopicPartition(each.topic, each.partition, self.sought.get((each.topic, each.partition), each.offset))
+            for each in found
+        ])  # fmt: skip
 
     def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Forget the partitions that the group takes away; librdkafka says so while it is polled.
@@ -198,6 +224,8 @@ class Instance:
         self.taken[:] = [each for each in self.taken if (each.topic(), each.partition()) not in revoked]
         with self.counting:
             self.lost |= {each for each in revoked if self.uncommitted.pop(each, None) is not None}
+            for each in revoked:
+                self.sought.pop(each, None)
 
     def _await_assignment(self, limit: int, max_bytes: float) -> None:
         """Joining a group takes a moment, and the client's timeout is for records, not for that."""
