@@ -1,14 +1,19 @@
-"""The catalog's `web` gets a new field on the whole stack, under load: it is asked for over both halves."""
+"""The catalog's `web` gets a new field on the whole stack, under load: it is asked for over both halves.
+
+Then it gets another version, and whoever takes part in the switch is killed: the run at each failpoint, and the
+archiver and the speed layer in the middle of it.
+"""
 
 from __future__ import annotations
 
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -17,8 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 
+from infra import failpoints
 from infra.settings import child_environment
 from infra.stack.addresses import with_addresses
 from master_dataset.cut import cut_from_json, is_below
@@ -28,6 +35,7 @@ from master_dataset.table.checks.fsck import quick_check
 from master_dataset.table.paths import table_path
 from tests.conftest import Stack, assert_same, start_stack, stop_stack, wait_until
 from torture.commands import kill_group
+from torture.faults.failpoints import IN_EVOLUTIONS
 from views import catalog, in_memory
 from views.declarations import declared_by
 from views.in_memory import Event
@@ -35,6 +43,8 @@ from views.reading import picked
 from views.sample_events import START
 from views.source import Source
 from views.view import View
+
+pytestmark = pytest.mark.in_order
 
 CATALOG_WEB = Path(catalog.__file__).with_name("web.py")
 VISITS = """
@@ -60,6 +70,16 @@ ADDED = (
     ("status: int", "status: bigint"),
 )
 """Version 2: a new field, and one that holds more."""
+DEFAULTED = (
+    ("version=2", "version=3"),
+    ("campaign string,", "campaign string DEFAULT 'none',"),
+    ("ms: double, ", ""),
+)
+"""Version 3: another answer for events without a campaign, and a field less for which events were refused."""
+KILLED_AT = (*IN_EVOLUTIONS, "run.before_publish", "run.after_publish")
+"""Where the runs that switch to version 3 are killed, one after another."""
+STOPPED_AT, KILLED_THEN = "run.after_prepare", ("archiver", "speed")
+"""Where the run before the last one waits until these services are killed."""
 ASKED = {
     "hits": {"grain": "1h", "by": "url"},
     "totals": {"grain": "1d"},
@@ -67,7 +87,9 @@ ASKED = {
 }
 PERIOD = {"from": "2026-03-01T00:00:00Z", "to": "2026-03-03T00:00:00Z", "limit": 10_000}
 LARGE = 3_000_000_000
-"""A status that no int holds."""
+"""A status that no int holds: invalid by version 1."""
+SLOW = "slow"
+"""A time that is no number: invalid until version 3, which reads no time."""
 SERVICES = ("collector", "archiver", "speed", "scheduler", "serving")
 LOAD, PAUSE_S, MOST = 5, 0.3, 4_000
 """Events of one request of the load, the pause after it, and how many events there are at most."""
@@ -82,9 +104,16 @@ class Sent:
     offset: int
     fields: dict[str, Any]
 
+    @property
+    def since(self) -> int:
+        """The first version of the source by which it is valid."""
+        if "ms" in self.fields["properties"]:
+            return 3
+        return 2 if self.fields["properties"]["status"] == LARGE else 1
+
     def read_by(self, source: Source) -> Event | None:
         """As a version of the source reads it; None: invalid by that version."""
-        if source.version == 1 and self.fields["properties"]["status"] == LARGE:
+        if source.version < self.since:
             return None
         at = datetime.fromisoformat(self.fields["event_time"])
         fields = picked(source.schema, {**self.fields, "event_time": at})
@@ -100,6 +129,8 @@ class Site:
         shutil.copy(CATALOG_WEB, self.views_dir / "web.py")
         (self.views_dir / "visits.py").write_text(VISITS)
         self.log = folder / "runs.log"
+        self.armed = folder / "failpoints"
+        self.armed.mkdir()
         self.stack: Stack = start_stack(
             folder / "home", views_dir=self.views_dir, with_examples=False, archiver_enabled=True, speed_enabled=True,
             serving_enabled=True, scheduler_enabled=True, batch_schedule="0 0 1 1 *", speed_grace_s=2, batch_wait_s=60,
@@ -135,27 +166,35 @@ class Site:
         web.write_text(text)
         self.views |= {view.hash[:16]: view for view in declared_by(self.settings).views_of("web")}
 
-    def send(self, count: int, path: str = "/events/web", status: int = 200) -> None:
+    def send(self, count: int, path: str = "/events/web", **properties: Any) -> None:
         """Events and some that were sent before, in one request. All are stored when this returns."""
         with self._turn:
-            made = [self._event(status) for _ in range(count)]
+            made = [self._event(properties) for _ in range(count)]
             known = self._chance.sample(self.sent, min(len(self.sent), 2))
-            made += [
-                each.fields for each in known if path != "/events/web" or each.fields["properties"]["status"] != LARGE
-            ]
-            body = made if path == "/events/web" else [{"value": each, "key": each["event_id"]} for each in made]
-            stored = self._collector.post(path, json=body).raise_for_status().json()
-            for fields, place in zip(made, stored, strict=True):
-                self.sent.append(Sent(place["partition"], place["offset"], fields))
-                self.ends[place["partition"]] = max(self.ends.get(place["partition"], 0), place["offset"] + 1)
+            made += [each.fields for each in known if path != "/events/web" or each.since == 1]
+            self._post(path, made)
 
-    def _event(self, status: int) -> dict[str, Any]:
+    def send_again(self, known: Sequence[Sent]) -> None:
+        """Events that were sent before: whatever they are by now, none of them counts twice."""
+        with self._turn:
+            self._post("/produce/web", [each.fields for each in known])
+
+    def _post(self, path: str, made: Sequence[dict[str, Any]]) -> None:
+        body = made if path == "/events/web" else [{"value": each, "key": each["event_id"]} for each in made]
+        stored = self._collector.post(path, json=body).raise_for_status().json()
+        for fields, place in zip(made, stored, strict=True):
+            self.sent.append(Sent(place["partition"], place["offset"], fields))
+            self.ends[place["partition"]] = max(self.ends.get(place["partition"], 0), place["offset"] + 1)
+
+    def _event(self, properties: Mapping[str, Any]) -> dict[str, Any]:
         number, draw = next(self._numbers), self._chance.random
         at = START + timedelta(seconds=self._chance.randrange(8 * 3600))
         named = {"campaign": self.campaign} if draw() < 0.7 else {}
         return {
             "event_id": f"e{number}", "event_time": at.isoformat(), "user_id": f"u{number % 17}", **named,
-            "properties": {"url": f"/{number % 5}", "status": status, "bytes": self._chance.randrange(10**6)},
+            "properties": {
+                "url": f"/{number % 5}", "status": 200, "bytes": self._chance.randrange(10**6), **properties,
+            },
         }  # fmt: skip
 
     @contextmanager
@@ -183,18 +222,45 @@ class Site:
 
     def run(self) -> None:
         """A batch run that succeeds, as a process. Answers are compared for as long as it takes."""
-        variables = child_environment(with_addresses(self.settings))
+        with self._running() as run:
+            self.wait("the run to end", lambda: run.poll() is not None)
+        assert run.returncode == 0, self.log.read_text()[-2000:]
+
+    def run_killed_at(self, point: str, others: Sequence[str] = ()) -> None:
+        """A batch run that SIGKILL ends at a failpoint. The `others` are killed while it is stopped in the middle."""
+        (self.armed / point).touch()
+        if others:
+            (self.armed / STOPPED_AT).write_text(failpoints.STOP)
+        with self._running() as run:
+            if others:
+                process = psutil.Process(run.pid)
+                self.wait(f"the run to stop at {STOPPED_AT}", lambda: process.status() == psutil.STATUS_STOPPED)
+                self._kill(others)
+                process.resume()
+            self.wait(f"the run to be killed at {point}", lambda: run.poll() is not None)
+        assert run.returncode == -signal.SIGKILL, self.log.read_text()[-2000:]
+        assert list(self.armed.iterdir()) == []
+
+    @contextmanager
+    def _running(self) -> Iterator[subprocess.Popen[bytes]]:
+        """A batch run. What is left of it at the end of the block is killed."""
+        variables = {**child_environment(with_addresses(self.settings)), failpoints.VARIABLE: str(self.armed)}
         with self.log.open("ab") as log:
             run = subprocess.Popen(
                 [sys.executable, "-m", "tidemark", "batch", "run", "--source", "web"],
                 env={**os.environ, **variables}, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
         try:
-            self.wait("the run to end", lambda: run.poll() is not None)
+            yield run
         finally:
             kill_group(run)
             run.wait(60)
-        assert run.returncode == 0, self.log.read_text()[-2000:]
+
+    def _kill(self, services: Sequence[str]) -> None:
+        before = self.processes()
+        for name in services:
+            os.kill(before[name], signal.SIGKILL)
+        wait_until("the supervisor to see it", lambda: all(self.processes()[name] != before[name] for name in services))
 
     def processes(self) -> dict[str, int]:
         return {name: self.stack.service(name)["pid"] for name in SERVICES}
@@ -308,4 +374,20 @@ def test_a_field_that_is_added_under_load_is_asked_for_over_both_halves_without_
     )
     assert site.processes() == before, "nothing was restarted"
     assert site.versions == {1, 2}
+    site.check_nothing_lost(bodies)
+
+
+def test_a_switch_under_load_whose_processes_are_killed_ends_with_the_right_answers(site: Site) -> None:
+    with site.load():
+        site.send(3, "/produce/web", ms=SLOW)  # invalid by version 2
+        site.declare(DEFAULTED, VISITS + CAMPAIGNS)
+        for point in KILLED_AT:
+            site.send(2, "/produce/web", ms=SLOW)
+            assert site.version() == 2, f"until a run of version 3 is published, before {point}"
+            site.run_killed_at(point, KILLED_THEN if point == KILLED_AT[-2] else ())
+        site.wait_served(3)  # the entry is in the log: whoever comes next completes it, without another run
+        site.send_again([each for each in site.sent if each.since == 3])  # now they are valid, and counted
+    bodies = site.caught_up()
+    assert {row["campaign"] for row in bodies["campaigns"]["rows"]} == {"early", "late", "none"}
+    assert site.versions == {1, 2, 3}
     site.check_nothing_lost(bodies)

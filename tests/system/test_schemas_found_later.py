@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
+from infra import failpoints
 from infra.settings import child_environment
 from master_dataset.dead_letters.letters import newest_first, replay
 from master_dataset.writer_schemas import correction
 from master_dataset.writer_schemas.noted import NotedSchemas
-from tests.conftest import Killed, Stack, dying_at, interpreted, wait_until
+from tests.conftest import Stack, interpreted, wait_until
 from tests.system.test_evolution import archiving
 from tests.system.test_formats import FIRST, AvroPlace
 from views.formats.framing import frame_of_id
@@ -67,14 +69,25 @@ class LatePlace(AvroPlace):
         self.events = counted
 
     def ask_again(self) -> dict[str, Any]:
-        command = [sys.executable, "-m", "tidemark", "registry", "ask-again", self.name, str(self.id)]
-        environment = {**os.environ, **child_environment(self.settings)}
-        ran = subprocess.run(
-            [*command, "--output", "json"], env=environment, capture_output=True, text=True, check=False, timeout=60
-        )
+        ran = self._ask_again({})
         assert ran.returncode == 0, ran.stderr
         found: dict[str, Any] = json.loads(ran.stdout)
         return found
+
+    def ask_again_killed_at(self, point: str, armed: Path) -> None:
+        """SIGKILL ends the command at a failpoint."""
+        armed.mkdir()
+        (armed / point).touch()
+        ran = self._ask_again({failpoints.VARIABLE: str(armed)})
+        assert ran.returncode == -signal.SIGKILL, ran.stderr
+        assert list(armed.iterdir()) == []
+
+    def _ask_again(self, more: dict[str, str]) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "tidemark", "registry", "ask-again", self.name, str(self.id)]
+        environment = {**os.environ, **child_environment(self.settings), **more}
+        return subprocess.run(
+            [*command, "--output", "json"], env=environment, capture_output=True, text=True, check=False, timeout=60
+        )
 
     def unknown(self) -> str:
         return f"schema id {self.id} is unknown to the registry"
@@ -160,17 +173,12 @@ def test_a_speed_layer_that_begins_after_the_archiver_judges_records_below_the_c
     assert place.check() == len(place.events)
 
 
-def test_a_question_that_is_killed_lets_records_wait_until_it_is_asked_again(
-    place: LatePlace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_question_that_is_killed_lets_records_wait_until_it_is_asked_again(place: LatePlace, tmp_path: Path) -> None:
     place.send_too_early(5)
     with place.keeping() as writer:
         place.caught_up()
         place.register_late()
-        with monkeypatch.context() as patched:
-            patched.setattr(correction, "reach", dying_at("writer_schemas.after_begin"))
-            with pytest.raises(Killed):
-                correction.ask_again(place.settings, place.source, str(place.id))
+        place.ask_again_killed_at("writer_schemas.after_begin", tmp_path / "failpoints")
         place.send(10)
         wait_until("the speed layer to say what it waits for", lambda: "ask-again" in writer.error)
         assert str(place.id) in writer.error

@@ -45,7 +45,7 @@ IN_OVERTAKES = ("clean_up.before_overtake",)
 tests/system/test_backlog_watch.py."""
 IN_EVOLUTIONS = ("readings.before_adopt", "readings.after_adopt", "run.after_prepare")
 """Failpoints of a run that switches to the next version of a source: the faults of versions.py kill there, and
-tests/system/test_evolution.py."""
+tests/system/test_evolution_under_load.py."""
 AT_START = {
     "archiver.opened": "archiver",
     "speed.before_start": "speed",
