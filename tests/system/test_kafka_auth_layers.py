@@ -194,7 +194,8 @@ def test_consumer_groups_and_transactions_of_rest_clients_work(guarded: Stack) -
         for topic in ("in", "out"):
             client.post("/admin/topics", json={"name": topic, "partitions": 2}).raise_for_status()
         values = [f"v{number}" for number in range(20)]
-        client.post("/produce/in", json=[{"value": value} for value in values]).raise_for_status()
+        messages = [{"value": value, "partition": number % 2} for number, value in enumerate(values)]
+        client.post("/produce/in", json=messages).raise_for_status()
         arguments = ("exactly-once", "in", "out", "readers", "one", "0")
         done = subprocess.run(
             [sys.executable, PIPELINE, guarded.collector, guarded.secret, *arguments],

@@ -31,8 +31,8 @@ _ESCAPED_E = "\\u0065", "\\u0045"
 """What is in every text with an exponent of four digits. Few others have it: a letter e before four digits."""
 _CHARACTER = r"(?:[-+.,eE]|\p{Nd}|\\u[0-9a-fA-F]{4})"
 _MANTISSA_CHARACTER = r"(?:[-+.,]|\p{Nd}|\\u(?!00[46]5)[0-9a-fA-F]{4})"
-_LONG_STRING = rf'"{_CHARACTER}{{{MAX_CHARACTERS}}}'
-_IN_STRING = rf'"(?:{_MANTISSA_CHARACTER}*+(?:[eE]|\\u00[46]5){_CHARACTER}{{4}}|{_CHARACTER}{{{MAX_CHARACTERS}}})'
+_LONG_STRING = rf'"{_CHARACTER}{{{MAX_CHARACTERS}}}+'
+_IN_STRING = rf'"(?:{_MANTISSA_CHARACTER}*+(?:[eE]|\\u00[46]5){_CHARACTER}{{4}}|{_CHARACTER}{{{MAX_CHARACTERS}}}+)'
 """A string that may be such a decimal. Java takes digits of all scripts, Spark drops commas, and JSON has escapes."""
 _LONG_TEXT = r"[eE][-+,0]*+(?:\p{Nd},*+){4}"
 _NO_JSON, _CORRUPT = "]", "_corrupt"
