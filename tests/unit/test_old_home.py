@@ -81,6 +81,7 @@ def test_index_of_another_format_is_refused_by_its_number_until_the_next_run(
     """The format is that of 0.1.0. A version that changes it reads the files of 0.1.0 too: see the test above."""
     with monkeypatch.context() as later:
         later.setattr("batch_layer.index.files.FORMAT", FORMAT + 1)
+        later.setattr("batch_layer.index.files.READABLE", {FORMAT + 1})
         reads = rf"has format {FORMAT}; this version of Tidemark reads {FORMAT + 1}. The next batch run rebuilds it"
         with pytest.raises(NoBatchView, match=reads):
             answers(old)
