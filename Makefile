@@ -19,7 +19,7 @@ setup: .venv/.installed  ## Install everything this project needs (about a secon
 	@$(BIN)/tidemark version >/dev/null 2>&1 || { echo "The environment in .venv does not run (was the folder moved?). Remove it with: rm -r .venv"; exit 1; }
 	@$(BIN)/tidemark jars
 
-.venv/.installed: $(LOCKS) pyproject.toml
+.venv/.installed: $(LOCKS) pyproject.toml infra/version.py
 	@command -v $(PYTHON) >/dev/null || { echo "There is no $(PYTHON) on PATH. Install Python 3.11 or newer, or run make PYTHON=<path>."; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is $$($(PYTHON) --version); Tidemark needs 3.11 or newer. Run make PYTHON=<path>."; exit 1; }
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || rm -rf .venv

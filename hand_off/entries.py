@@ -14,9 +14,11 @@ from typing import Any
 from hand_off.checksums import seal, unseal
 from hand_off.errors import BatchError
 from hand_off.manifests import Manifest
+from infra.formats import reads
 from master_dataset.cut import Cut, cut_from_json, cut_to_json
 
 FORMAT = 2
+READABLE = frozenset({2})
 FOLDER = "publish"
 NAME = re.compile(FOLDER + r"/(\d{8,})\.json")
 
@@ -87,10 +89,10 @@ def to_text(number: int, entry: Entry | None, before: Entry | None) -> bytes:
 def from_text(number: int, text: bytes, where: str) -> Slot:
     """What an object holds. BatchError where another version of Tidemark wrote it."""
     value = unseal(text)
-    if value is not None and value.get("format") != FORMAT:
+    if value is not None and value.get("format") not in READABLE:
         raise BatchError(
-            f"Entry {number} of the publish log in {where} has format {value.get('format')}; this version of Tidemark "
-            f"knows {FORMAT}. Use the version that wrote it."
+            f"Entry {number} of the publish log in {where} has format {value.get('format')}; {reads(READABLE)}. "
+            "Use the version that wrote it."
         )
     if value is None or value.get("n") != number:  # of another position: somebody renamed it
         return Slot(number, None, text=text)

@@ -17,6 +17,7 @@ from hand_off.batch_folder import BatchFolder
 from hand_off.checksums import seal, unseal
 from hand_off.errors import BatchError
 from hand_off.manifests import Manifest, from_json, paths_of
+from infra.formats import reads
 from infra.store import ObjectMissing
 from master_dataset.cut import cut_to_json
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 PREFIX = "foundations/"
 FORMAT = 1
+READABLE = frozenset({1})
 DIGEST_BYTES = 16
 """Of the SHA-256 of an id: enough that no two ids ever meet by chance."""
 
@@ -86,8 +88,10 @@ def read_foundation(folder: BatchFolder, name: str) -> Foundation:
         value = unseal(folder.store.get(_object(name)))
     except ObjectMissing:
         raise FoundationDamaged(folder.source, name, "it is not there") from None
-    if value is None or value.get("format") != FORMAT:
-        raise FoundationDamaged(folder.source, name, "its checksum or its format is wrong")
+    if value is None:
+        raise FoundationDamaged(folder.source, name, "its checksum is wrong")
+    if value.get("format") not in READABLE:
+        raise FoundationDamaged(folder.source, name, f"it has format {value.get('format')}; {reads(READABLE)}")
     return Foundation(
         value["name"], from_json(value["manifest"]), value["day"], tuple(value["digests"]), value["checksums"]
     )

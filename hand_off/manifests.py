@@ -12,11 +12,13 @@ from typing import Any, Literal
 from hand_off.batch_folder import BatchFolder
 from hand_off.checksums import seal, unseal
 from hand_off.errors import BatchError
+from infra.formats import reads
 from infra.store import ObjectMissing
 from infra.version import VERSION
 from master_dataset.cut import Cut, cut_from_json, cut_to_json
 
 FORMAT = 1
+READABLE = frozenset({1})
 MANIFEST = re.compile(r"runs/(\d{8,})\.json")
 Kind = Literal["full", "continued"]
 
@@ -171,10 +173,10 @@ def read_manifest(folder: BatchFolder, run: int) -> Manifest:
             f"The manifest of run {run} of source {folder.source!r} ({str(path)!r}) is damaged: its checksum is wrong. "
             f"`tidemark batch run --full --source {folder.source}` recomputes everything."
         )
-    if value.get("format") != FORMAT:
+    if value.get("format") not in READABLE:
         raise BatchError(
-            f"The manifest of run {run} of source {folder.source!r} has format {value.get('format')}; this version of "
-            f"Tidemark knows {FORMAT}. `tidemark batch run --full --source {folder.source}` recomputes everything."
+            f"The manifest of run {run} of source {folder.source!r} has format {value.get('format')}; "
+            f"{reads(READABLE)}. `tidemark batch run --full --source {folder.source}` recomputes everything."
         )
     return from_json(value)
 

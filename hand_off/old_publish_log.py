@@ -12,6 +12,7 @@ from hand_off.checksums import unseal
 from hand_off.entries import Slot, entry_from_json
 from hand_off.errors import BatchError
 from infra.disk import sync_folder
+from infra.formats import reads
 
 FORMAT = 1
 
@@ -42,7 +43,7 @@ def _slot(number: int, line: bytes, folder: BatchFolder) -> Slot:
     value = unseal(line)
     if value is not None and value.get("format") != FORMAT:
         raise BatchError(
-            f"Line {number + 1} of {str(folder.publish_log)!r} has format {value.get('format')}; this version of "
-            f"Tidemark knows {FORMAT}. Use the version that wrote it."
+            f"Line {number + 1} of {str(folder.publish_log)!r} has format {value.get('format')}; "
+            f"{reads({FORMAT})}. Use the version that wrote it."
         )
     return Slot(number, None if value is None else entry_from_json(value), text=line)

@@ -1,9 +1,14 @@
-"""The versions of Tidemark and of its dependencies, read from the installed packages."""
+"""The version of Tidemark, and those of its dependencies as they are installed."""
 
 from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 
+VERSION = "0.2.0.dev0"
+"""Of this code, whatever the environment has installed: `pyproject.toml` takes it from here.
+
+A home records it. So it grows with `LAYOUT` (infra/home.py), at the latest: a refused downgrade names two versions.
+"""
 STANDS_ON = ("pyspark", "delta-spark", "kafka-python", "redis", "fastapi", "uvicorn")
 
 
@@ -17,6 +22,3 @@ def _version(name: str) -> str:
         return version(name)
     except PackageNotFoundError:
         return "not installed"
-
-
-VERSION = _version("tidemark")

@@ -18,9 +18,11 @@ from typing import Any
 from hand_off.batch_folder import BatchFolder
 from hand_off.checksums import seal, unseal
 from hand_off.errors import BatchError
+from infra.formats import reads
 from infra.store import ObjectMissing, Stored
 
 FORMAT = 1
+READABLE = frozenset({1})
 NAME = "consistency.json"
 MAX_QUARANTINES = 200
 MAX_EXAMPLES = 5
@@ -121,9 +123,10 @@ def _parse(folder: BatchFolder, stored: Stored | None) -> Consistency:
     if stored is None:
         return NOTHING
     value = unseal(stored.data)
-    if value is None or value.get("format") != FORMAT:
+    if value is None or value.get("format") not in READABLE:
+        why = "is damaged" if value is None else f"has format {value.get('format')} ({reads(READABLE)})"
         raise BatchError(
-            f"{str(folder.consistency)!r} is damaged, so it is not known which views are quarantined. The next batch "
+            f"{str(folder.consistency)!r} {why}, so it is not known which views are quarantined. The next batch "
             f"run rewrites it: `tidemark batch run --source {folder.source}`."
         )
     views = {name: Compared(**{**each, "examples": tuple(each["examples"])}) for name, each in value["views"].items()}

@@ -14,9 +14,10 @@ from typing import Any
 
 import lmdb
 
-from batch_layer.index.layout import FORMAT, IDS, KEYS, META, SUMS, Level
+from batch_layer.index.layout import FORMAT, IDS, KEYS, META, READABLE, SUMS, Level
 from hand_off.errors import BatchError
 from infra.disk import FileStamp, file_stamp
+from infra.formats import reads
 
 SEAL = b"tidemark-index-sum:"
 SEAL_BYTES = len(SEAL) + hashlib.sha256().digest_size
@@ -46,8 +47,8 @@ class IndexMeta:
     def from_bytes(cls, text: bytes | None) -> IndexMeta:
         """The inverse. OtherFormat where another version wrote it; other errors where it is damaged."""
         value = json.loads(text or b"null")
-        if value["format"] != FORMAT:
-            raise OtherFormat(f"has format {value['format']}; this version of Tidemark reads {FORMAT}")
+        if value["format"] not in READABLE:
+            raise OtherFormat(f"has format {value['format']}; {reads(READABLE)}")
         value.pop("format")
         return cls(
             **{

@@ -23,7 +23,9 @@ from enum import StrEnum
 from typing import NamedTuple
 
 FORMAT = 2
-"""As in 0.1.0. Who raises it lets `files` read the one before too: an upgrade answers without a new run."""
+"""As in 0.1.0."""
+READABLE = frozenset({2})
+"""A new format joins, with a reader of the one before in `files`: an upgrade answers without a new run."""
 META = b"m"
 SUMS, IDS, KEYS = b"sums", b"ids", b"keys"
 LONGEST_KEY = 480

@@ -15,12 +15,14 @@ from typing import NamedTuple
 
 import orjson
 
+from infra.formats import reads
 from infra.store import ObjectMissing, PosixStore, Store
 from master_dataset.errors import MasterDatasetError
 from master_dataset.table.paths import own_folder
 
 PREFIX = "segments/"
 FORMAT = 1
+READABLE = frozenset({1})
 NOTHING = -1
 """The last sealed version of a table of which nothing is sealed."""
 
@@ -93,8 +95,9 @@ def read_segment(table: Path, segment: Segment) -> list[SealedCommit]:
     try:
         head, _, body = store_of(table).get(segment.name).partition(b"\n")
         header = orjson.loads(head)
-        if header["tidemark_segment"] != FORMAT:
-            raise SegmentDamaged(table, segment.name, f"its format is {header['tidemark_segment']!r}, not {FORMAT}")
+        if header["tidemark_segment"] not in READABLE:
+            found = f"it has format {header['tidemark_segment']!r}; {reads(READABLE)}"
+            raise SegmentDamaged(table, segment.name, found)
         if header["digest"] != _digest(segment, body):
             raise SegmentDamaged(table, segment.name, "its digest is wrong")
         commits = [SealedCommit(*orjson.loads(line)) for line in zlib.decompress(body).split(b"\n")]

@@ -21,6 +21,7 @@ from master_dataset.table.segments import store_of
 
 PREFIX = "summaries/"
 FORMAT = 1
+READABLE = frozenset({1})
 KEPT = 2
 """How many summaries stay: a reader may just be reading the one before the newest."""
 FIRST_READ = 64 * 1024
@@ -86,7 +87,7 @@ def read_summary(table: Path, until: int) -> Summary | None:
     """The newest sound summary of no commit above `until`."""
     for version in _newest_first(table, until):
         line = _read_line(table, version, 0)
-        if line is not None and line.get("tidemark_summary") == FORMAT and line["last"] == version:
+        if line is not None and line.get("tidemark_summary") in READABLE and line["last"] == version:
             return Summary(version, line["held"])
     return None
 

@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +15,7 @@ from zipfile import ZipFile
 
 import pytest
 
+from infra.version import VERSION
 from tests.conftest import repository_files
 
 ROOT = Path(__file__).parents[2]
@@ -105,6 +105,7 @@ def test_every_module_of_the_repository_is_in_the_wheel_and_nothing_else(wheel: 
         str(path.relative_to(ROOT)) for path in repository_files(ROOT) if path.relative_to(ROOT).parts[0] in PACKAGES
     }
     assert {"infra/java/ivy.xml", "infra/java/jars.sha256", "infra/stack/leash.py"} <= ours
+    assert wheel.name.startswith(f"tidemark-{VERSION}-")
     with ZipFile(wheel) as held:
         assert {name for name in held.namelist() if ".dist-info/" not in name} == ours
 
@@ -112,8 +113,7 @@ def test_every_module_of_the_repository_is_in_the_wheel_and_nothing_else(wheel: 
 @pytest.mark.soak
 def test_command_runs_from_the_wheel(installed: Installed) -> None:
     version = json.loads(installed.run("tidemark", "version", "-o", "json"))
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert version["tidemark"] == project["version"]
+    assert version["tidemark"] == VERSION
     assert version["pyspark"] == "4.2.0"
     rows = {row["name"]: row for row in json.loads(installed.run("tidemark", "config", "-o", "json"))}
     assert rows["home"]["value"] == str(installed.elsewhere / ".tidemark")

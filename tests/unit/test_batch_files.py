@@ -249,7 +249,7 @@ def test_manifest_that_is_missing_damaged_or_newer_is_told_with_what_to_do(folde
     folder.manifest(3).write_text(text[: len(text) // 2])
     assert "is damaged" in refusal()
     folder.manifest(3).write_text(seal({**a_manifest().to_json(), "format": 2}))
-    assert "has format 2; this version of Tidemark knows 1" in refusal()
+    assert "has format 2; this version of Tidemark reads 1" in refusal()
 
 
 def test_files_of_a_run_that_are_gone_or_cut_short_are_told(folder: BatchFolder) -> None:

@@ -208,9 +208,10 @@ def test_writer_that_slept_before_its_entry_looks_again(folder: BatchFolder, tmp
 def test_entry_of_a_later_version_is_not_guessed_at(folder: BatchFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(entries, "FORMAT", 3)
+        patch.setattr(entries, "READABLE", {2, 3})
         fill(folder, entry(1, 5))
     for act in (publish_log.read, publish_log.last, lambda it: fill(it, entry(2, 6))):
-        with pytest.raises(BatchError, match="has format 3; this version of Tidemark knows 2"):
+        with pytest.raises(BatchError, match="has format 3; this version of Tidemark reads 2"):
             act(folder)
 
 

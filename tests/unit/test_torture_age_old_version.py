@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -17,35 +16,37 @@ from master_dataset.table.paths import own_folder, table_path
 from master_dataset.table.sealing import seal
 from master_dataset.table.segments import list_segments
 from tests.hand_made_table import Table
-from tests.serving_data import SALES, TOTALS, Place, events
+from tests.old_home import batch_data, unpack
+from tests.serving_data import Place
 from torture.age.old_version import unseal_commits, write_old_manifests, write_old_publish_log
-
-FIXTURE = Path(__file__).parents[1] / "fixtures" / "home-0.1.0.tar.xz"
 
 
 @pytest.fixture
 def old(tmp_path: Path) -> Place:
-    with tarfile.open(FIXTURE) as archive:
-        archive.extractall(tmp_path, filter="data")
-    return Place(tmp_path / "home", views=(SALES, TOTALS))
+    return batch_data(unpack(tmp_path))
+
+
+def publish_after(place: Place, run: int) -> None:
+    """The next run, which has nothing new."""
+    place.publish(run + 1, read_manifest(place.folder, run).cut, [], base=run)
 
 
 def test_publish_log_is_byte_by_byte_what_0_1_0_wrote_and_migrates_again(old: Place) -> None:
     written = old.folder.publish_log.read_bytes()
-    old.publish(3, dict.fromkeys(range(3), 18), events(60, 3), base=2)
+    publish_after(old, 2)
     assert not old.folder.publish_log.exists()
     before = publish_log.read(old.folder)
     write_old_publish_log(old.folder)
     assert old.folder.publish_log.read_bytes().startswith(written)
     assert publish_log.read(old.folder) == before
-    old.publish(4, dict.fromkeys(range(3), 19), events(60, 3), base=3)
+    publish_after(old, 3)
     assert not old.folder.publish_log.exists()
     assert publish_log.read(old.folder)[:-1] == before
 
 
 def test_manifests_have_the_members_that_those_of_0_1_0_have(old: Place) -> None:
     theirs = json.loads(old.folder.manifest(2).read_text())
-    old.publish(3, dict.fromkeys(range(3), 18), events(60, 3), base=2)
+    publish_after(old, 2)
     write_old_manifests(old.folder)
     ours = json.loads(old.folder.manifest(3).read_text())
     assert ours.keys() == theirs.keys()
@@ -60,12 +61,13 @@ def test_unsealed_ledger_and_log_are_what_0_1_0_wrote_and_can_be_sealed_again(ol
     written, commits = ledger_file(path).read_bytes(), read_history(path).commits
     table = Table.__new__(Table)
     table.path = path
-    table.checkpoint(2)
-    table.checkpoint(4)
+    newest = commits[-1].version
+    table.checkpoint(newest - 2)
+    table.checkpoint(newest)
     sealed = seal(path, segment_commits=2, min_commits=1)
-    for version in range(1, 3):
+    for version in range(1, newest - 1):
         table.log_file(version).unlink()
-    assert unseal_commits(path) == 2
+    assert unseal_commits(path) == newest - 2
     assert ledger_file(path).read_bytes() == written
     assert read_history(path).commits == commits
     assert not list_segments(path)

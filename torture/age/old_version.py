@@ -64,11 +64,8 @@ def check_upgraded(home: Home, folder: BatchFolder, table: Path, speed_views: Sp
 
 
 def write_old_publish_log(folder: BatchFolder) -> None:
-    """Line n is entry n. 0.1.0 had no `unpin`: without a rollback it says nothing."""
-    lines = []
-    for entry in publish_log.read(folder):
-        value = {name: each for name, each in entry_to_json(entry).items() if name != "unpin"}
-        lines.append(seal({"format": FORMAT, **value}) + "\n")
+    """Line n is entry n."""
+    lines = [seal({"format": FORMAT, **entry_to_json(entry)}) + "\n" for entry in publish_log.read(folder)]
     shutil.rmtree(folder.root / "publish")
     folder.publish_log.with_name("publish.log.migrated").unlink(missing_ok=True)
     folder.publish_log.write_text("".join(lines), encoding="utf-8")
