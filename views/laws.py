@@ -21,6 +21,7 @@ from sqlglot import exp
 from views import in_memory
 from views.aggregates import Algebra
 from views.aggregates.counting import AverageAlgebra, RoundedVariance, SumAlgebra
+from views.aggregates.moments import RoundedMoments
 from views.aggregates.top_k import TopKAlgebra
 from views.derived import Derived
 from views.in_memory import Event, Group
@@ -33,7 +34,7 @@ Answers = dict[Group, dict[str, Any]]
 Groups = dict[Group, dict[str, Any]]
 Way = tuple[str, Answers]
 """How the answers were computed, and the answers."""
-SUM_STEP, SPREAD_STEP = Fraction(1, 2**52), Fraction(1, 2**50)
+SUM_STEP, SPREAD_STEP, SHAPE_STEP = Fraction(1, 2**52), Fraction(1, 2**50), Fraction(1, 2**46)
 """By how much of what it adds one addition may be off: what the aggregates of doubles state."""
 
 
@@ -221,7 +222,10 @@ class Reference:
 
 def is_rounded(algebra: Algebra) -> bool:
     """Whether it adds doubles: their sum depends on the order, within a bound."""
-    return isinstance(algebra, SumAlgebra | AverageAlgebra | RoundedVariance) and algebra.error is not None
+    return (
+        isinstance(algebra, SumAlgebra | AverageAlgebra | RoundedVariance | RoundedMoments)
+        and algebra.error is not None
+    )
 
 
 def is_within_bound(algebra: Algebra, pieces: list[Any], got: Any) -> bool:
@@ -237,6 +241,8 @@ def is_within_bound(algebra: Algebra, pieces: list[Any], got: Any) -> bool:
             return bool(values) and _is_near(got, _sum(values) / len(values), _rounding(values) / len(values))
         case RoundedVariance():
             return _is_variance(algebra, [Fraction(mean) for count, mean, _ in pieces if count], got)
+        case RoundedMoments():
+            return _is_shape(algebra, [Fraction(piece[1]) for piece in pieces if piece[0]], got)
         case TopKAlgebra():
             return _is_ranking(algebra, Counter(value for _, table in pieces for value in table.counts), got)
     return False
@@ -263,6 +269,25 @@ def _is_variance(algebra: RoundedVariance, values: list[Fraction], got: float | 
     squares = sum((value * value for value in values), Fraction(0))
     found = Fraction(got) * Fraction(got) if algebra.root else Fraction(got)
     return abs(found * below - spread) <= (len(values) + 2) * SPREAD_STEP * squares
+
+
+def _is_shape(algebra: RoundedMoments, values: list[Fraction], got: float | None) -> bool:
+    """Whether some second and last moments within their bounds give it; anything where the second may be 0."""
+    count = len(values)
+    mean = sum(values, Fraction(0)) / max(count, 1)
+
+    def bounds(power: int) -> tuple[float, float]:
+        moment = sum(((value - mean) ** power for value in values), Fraction(0))
+        off = (count + 2) * SHAPE_STEP * sum((abs(value) ** power for value in values), Fraction(0))
+        return float(moment - off), float(moment + off)
+
+    least, most = bounds(2)
+    if least <= 0 or got is None:
+        return least <= 0
+    asked, scale = (got, count**0.5) if algebra.power == 3 else (got + 3, count)
+    ends = [scale * last / two ** (algebra.power / 2) for last in bounds(algebra.power) for two in (least, most)]
+    slack = 1e-12 * (abs(asked) + 3)
+    return bool(min(ends) - slack <= asked <= max(ends) + slack)
 
 
 def _is_ranking(algebra: TopKAlgebra, counts: Counter[str], got: list[dict[str, Any]]) -> bool:

@@ -33,6 +33,7 @@ from views import in_memory
 from views.aggregates import Algebra
 from views.aggregates.counting import AverageAlgebra, CountAlgebra, ExactVariance, RoundedVariance, SumAlgebra
 from views.aggregates.histogram import HistogramAlgebra
+from views.aggregates.moments import ExactMoments, RoundedMoments
 from views.equality import DOUBLES, FLOOR
 from views.in_memory import Event
 from views.keys import pack_key
@@ -197,9 +198,9 @@ def _numbers(algebra: Algebra, state: Any) -> Numbers:
     match algebra:
         case CountAlgebra() | SumAlgebra():
             found: Numbers = (state,)
-        case AverageAlgebra() | ExactVariance() | HistogramAlgebra():
+        case AverageAlgebra() | ExactVariance() | HistogramAlgebra() | ExactMoments():
             found = state
-        case RoundedVariance():
+        case RoundedVariance() | RoundedMoments():
             found = state[:1]
         case _:
             found = ()

@@ -26,11 +26,13 @@ from views.aggregates import (
     Distinct,
     First,
     Histogram,
+    Kurtosis,
     Last,
     Max,
     Min,
     Position,
     Quantiles,
+    Skewness,
     StdDev,
     Sum,
     TopK,
@@ -111,6 +113,32 @@ def near_variance(values: Values, got: float | None, *, population: bool = False
     return abs(found * below - spread) <= bound + 8 * len(kept) ** 2 * SMALLEST_DOUBLE
 
 
+def near_shape(power: int) -> Near:
+    """Sums of powers of distances are off by at most n * 2^-46 of the sum of powers: some so near give the answer."""
+
+    def near(values: Values, got: float | None) -> bool:
+        kept = [Fraction(value) if abs(value) >= 1e-30 else Fraction(0) for value in values if abs(value) <= 1e30]
+        mean, n = sum(kept) / Fraction(max(len(kept), 1)), len(kept)
+        spread, last = (sum((value - mean) ** each for value in kept) for each in (2, power))
+        step = n * Fraction(1, 2**46)
+        off, off_last = (step * sum(abs(value) ** each for value in kept) for each in (2, power))
+        if spread <= off:
+            return True
+        if got is None:
+            return False
+        lasts, twos = (last - off_last, last + off_last), (spread - off, spread + off)
+        if power == 3:  # their squares, with their signs: those are rational
+            ends = [n * each * abs(each) / two**3 for each in lasts for two in twos]
+            found = Fraction(got) * abs(Fraction(got))
+        else:
+            ends = [n * each / two**2 for each in lasts for two in twos]
+            found = Fraction(got) + 3
+        slack = n * Fraction(1, 2**40)
+        return min(ends) - slack <= found <= max(ends) + slack
+
+    return near
+
+
 def near_top(k: int, room: int) -> Near:
     """Beyond its room a count is too high by at most n / room, and no omitted value has more than the listed ones."""
 
@@ -147,6 +175,8 @@ TABLE: dict[type[Aggregate], list[Case]] = {
         Case(Variance("big"), near_variance),
     ],
     StdDev: [Case(StdDev("small")), Case(StdDev("x"), near_root)],
+    Skewness: [Case(Skewness("small")), Case(Skewness("x"), near_shape(3)), Case(Skewness("big"), near_shape(3))],
+    Kurtosis: [Case(Kurtosis("small")), Case(Kurtosis("x"), near_shape(4)), Case(Kurtosis("big"), near_shape(4))],
     Min: [Case(Min(name)) for name in ORDERED],
     Max: [Case(Max(name)) for name in ORDERED],
     First: [Case(First(name)) for name in ORDERED],
@@ -471,7 +501,9 @@ def test_exact_distinct_beyond_its_bound_is_null_whatever_is_merged_later() -> N
 
 EMPTY: list[tuple[Aggregate, Any]] = [
     (Count(), 0), (Count("x"), 0), (Sum("small"), 0), (Sum("big"), 0), (Sum("x"), 0.0), (Sum("price"), "0.00"),
-    (Average("x"), None), (Average("price"), None), (Variance("small"), None), (StdDev("x"), None), (Min("x"), None),
+    (Average("x"), None), (Average("price"), None), (Variance("small"), None), (StdDev("x"), None),
+    (Skewness("small"), None), (Skewness("x"), None), (Kurtosis("small"), None), (Kurtosis("x"), None),
+    (Min("x"), None),
     (Max("text"), None), (First("day"), None), (Last("at"), None), (Distinct("text"), 0),
     (Distinct("text", exact=True), 0), (Quantiles("x"), {"p50": None, "p95": None, "p99": None}),
     (Quantiles("x", at=0.999), None), (TopK("text"), []),
@@ -496,6 +528,18 @@ ANSWERS: list[tuple[Aggregate, Values, Any]] = [
     (Average("big"), [LARGEST, LARGEST - 1], float(LARGEST)),
     (Variance("small"), [2**31 - 1, 2**31 - 2, 2**31 - 3], 1.0),
     (Variance("small", population=True), [1, 3], 1.0),
+    (Skewness("small"), [5, 5, 5], None),
+    (Skewness("x"), [0.1] * 3, None),
+    (Skewness("small"), [1, 1, 4], 0.5**0.5),
+    (Skewness("small"), [-4, -1, -1], -(0.5**0.5)),
+    (Skewness("x"), [1.0, 1e31, 1.0, 4.0], 0.7071067811865476),
+    (Skewness("x"), [1e-31, -1e-31], None),
+    (Kurtosis("small"), [7], None),
+    (Kurtosis("small"), [1, 2, 3, 4], -1.36),
+    (Kurtosis("small"), [2**31 - 1, 2**31 - 2, 2**31 - 3, 2**31 - 4], -1.36),
+    (Kurtosis("small"), [-(2**31), 2**31 - 1], -2.0),
+    (Kurtosis("x"), [0.1] * 7, None),
+    (Kurtosis("x"), [-1e30, 1e30], -2.0),
     (Min("x"), [0.0, -0.0], 0.0),
     (Max("text"), ["b", "é", "a"], "é"),
     (Max("flag"), [False, True], True),

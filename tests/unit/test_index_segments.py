@@ -22,10 +22,12 @@ from views.aggregates import (
     Distinct,
     First,
     Histogram,
+    Kurtosis,
     Last,
     Max,
     Min,
     Quantiles,
+    Skewness,
     StdDev,
     Sum,
     TopK,
@@ -50,7 +52,10 @@ VIEW = View(
         "events": Count(), "some": Count("x", where="small > 0"), "whole": Sum("small"), "wide": Sum("big"),
         "money": Sum("price"), "double": Sum("x"), "mean": Average("x"), "mean_money": Average("price"),
         "mean_whole": Average("small"), "mean_wide": Average("big"), "spread": Variance("small"),
-        "deviation": StdDev("x"), "users": Distinct("text"), "precise": Distinct("big", precision=14),
+        "deviation": StdDev("x"),
+        "skew": Skewness("small", where="abs(small) < 1000"), "skew_x": Skewness("x"),
+        "tails": Kurtosis("small"), "tails_x": Kurtosis("x"),
+        "users": Distinct("text"), "precise": Distinct("big", precision=14),
         "few": Distinct("text", exact=True, at_most=3), "latency": Quantiles("x"), "median": Quantiles("small", at=0.5),
         "never": Quantiles("x", where="small > 2147483646"), "top": TopK("text", k=2), "least": Min("price"),
         "most": Max("text"), "first": First("x"), "last": Last("big"),
@@ -111,7 +116,7 @@ def test_segments_of_one_state_stay_as_they_are() -> None:
     assert merged.take(singles).to_pylist() == states.take([int(starts[place]) for place in singles]).to_pylist()
 
 
-SLOW = {"money", "mean_money", "wide", "mean_wide", "spread", "never", "least", "most"}
+SLOW = {"money", "mean_money", "wide", "mean_wide", "spread", "tails", "never", "least", "most"}
 """Sums that are beyond 64 bits, decimals, texts, and an answer without a value."""
 
 

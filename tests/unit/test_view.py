@@ -19,6 +19,7 @@ from views.aggregates import (
     Distinct,
     First,
     Histogram,
+    Kurtosis,
     Last,
     Max,
     Min,
@@ -109,6 +110,7 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
     ({"answers": {"a": Quantiles("ms", at=(0.5, 0.5))}}, ["each share should appear once"]),
     ({"answers": {"a": Quantiles("ms", error=0.5)}}, ["error is 0.5", "0.001 to 0.1"]),
     ({"answers": {"a": Quantiles("ms", error="small")}}, ["error is 'small'"]),  # type: ignore[arg-type]
+    ({"answers": {"a": Kurtosis("price")}}, ["Kurtosis takes bigint, double, not decimal(10,2)"]),
     ({"answers": {"a": TopK("status")}}, ["TopK takes string, not bigint"]),
     ({"answers": {"a": TopK("user_id", k=0)}}, ["k is 0", "1 <= k <= room"]),
     ({"answers": {"a": TopK("user_id", k=20, room=10)}}, ["k is 20 and room 10"]),

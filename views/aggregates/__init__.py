@@ -7,6 +7,7 @@ from views.aggregates.counting import Average, Count, StdDev, Sum, Variance
 from views.aggregates.distinct import Distinct
 from views.aggregates.extremes import First, Last, Max, Min
 from views.aggregates.histogram import Histogram
+from views.aggregates.moments import Kurtosis, Skewness
 from views.aggregates.quantiles import Quantiles
 from views.aggregates.top_k import TopK
 
@@ -18,11 +19,13 @@ __all__ = [
     "Distinct",
     "First",
     "Histogram",
+    "Kurtosis",
     "Last",
     "Max",
     "Min",
     "Position",
     "Quantiles",
+    "Skewness",
     "StdDev",
     "Sum",
     "TopK",
