@@ -6,6 +6,7 @@ from views.aggregates.algebra import Aggregate, Algebra, Position
 from views.aggregates.counting import Average, Count, StdDev, Sum, Variance
 from views.aggregates.distinct import Distinct
 from views.aggregates.extremes import First, Last, Max, Min
+from views.aggregates.first_k import FirstK, Largest, LastK, Smallest
 from views.aggregates.histogram import Histogram
 from views.aggregates.moments import Kurtosis, Skewness
 from views.aggregates.quantiles import Quantiles
@@ -18,14 +19,18 @@ __all__ = [
     "Count",
     "Distinct",
     "First",
+    "FirstK",
     "Histogram",
     "Kurtosis",
+    "Largest",
     "Last",
+    "LastK",
     "Max",
     "Min",
     "Position",
     "Quantiles",
     "Skewness",
+    "Smallest",
     "StdDev",
     "Sum",
     "TopK",
