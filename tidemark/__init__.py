@@ -31,6 +31,8 @@ if TYPE_CHECKING:
         StdDev,
         Sum,
         TopK,
+        UniqueValues,
+        ValueCounts,
         Variance,
     )
     from views.alert import Alert
@@ -64,6 +66,8 @@ __all__ = [
     "StdDev",
     "Sum",
     "TopK",
+    "UniqueValues",
+    "ValueCounts",
     "Variance",
     "View",
     "Watch",
@@ -93,6 +97,8 @@ _HOMES = {
     "StdDev": "views.aggregates",
     "Sum": "views.aggregates",
     "TopK": "views.aggregates",
+    "UniqueValues": "views.aggregates",
+    "ValueCounts": "views.aggregates",
     "Variance": "views.aggregates",
     "View": "views.view",
     "Watch": "views.watch",

@@ -40,6 +40,8 @@ from views.aggregates import (
     StdDev,
     Sum,
     TopK,
+    UniqueValues,
+    ValueCounts,
     Variance,
 )
 from views.errors import StateError
@@ -168,6 +170,7 @@ def near_root(values: Values, got: float | None) -> bool:
 
 ORDERED = ("big", "x", "price", "text", "day", "at", "flag")
 SORTABLE = ORDERED[:-1]
+LISTABLE = ("text", "big", "price", "day", "at", "flag")
 TABLE: dict[type[Aggregate], list[Case]] = {
     Count: [Case(Count()), *(Case(Count(name)) for name in ORDERED)],
     Sum: [*(Case(Sum(name)) for name in ("small", "big", "price", "wide")), Case(Sum("x"), near_sum)],
@@ -203,6 +206,14 @@ TABLE: dict[type[Aggregate], list[Case]] = {
         Case(Quantiles("x", at=(0, 0.07, 1), error=0.001)),
     ],
     TopK: [Case(TopK("text")), Case(TopK("many", k=3)), Case(TopK("many", k=2, room=3), near_top(2, 3))],
+    ValueCounts: [
+        *(Case(ValueCounts(name)) for name in LISTABLE),
+        *(Case(ValueCounts(name, at_most=5)) for name in ("many", "small", "text")),
+    ],
+    UniqueValues: [
+        *(Case(UniqueValues(name)) for name in LISTABLE),
+        *(Case(UniqueValues(name, at_most=5)) for name in ("many", "small", "flag")),
+    ],
     Histogram: [
         Case(Histogram("x", bounds=(0,))),
         Case(Histogram("x", bounds=(-1e9, 0.1, 2**53))),
@@ -508,10 +519,21 @@ def test_exact_distinct_beyond_its_bound_is_null_whatever_is_merged_later() -> N
     assert algebra.present(algebra.merge(algebra.zero(), over)) is None
 
 
+@pytest.mark.parametrize("declared", [ValueCounts("text", at_most=2), UniqueValues("text", at_most=2)])
+def test_more_values_than_the_bound_are_null_whatever_is_merged_later(declared: Aggregate) -> None:
+    algebra = algebra_of(Case(declared))
+    over = fold(algebra, [(text, Position(0, 0, 0)) for text in "abc"])
+    assert algebra.present(over) is None
+    again = algebra.from_parts(algebra.to_parts(over))
+    for merged in (algebra.merge(again, algebra.zero()), algebra.merge(algebra.zero(), over)):
+        assert algebra.present(algebra.add(merged, "a", Position(0, 0, 1))) is None
+
+
 EMPTY: list[tuple[Aggregate, Any]] = [
     (Count(), 0), (Count("x"), 0), (Sum("small"), 0), (Sum("big"), 0), (Sum("x"), 0.0), (Sum("price"), "0.00"),
     (Average("x"), None), (Average("price"), None), (Variance("small"), None), (StdDev("x"), None),
     (Skewness("small"), None), (Skewness("x"), None), (Kurtosis("small"), None), (Kurtosis("x"), None),
+    (ValueCounts("text"), []), (UniqueValues("small"), []),
     (FirstK("text"), []), (LastK("day"), []), (Largest("x"), []), (Smallest("text"), []), (Min("x"), None),
     (Max("text"), None), (First("day"), None), (Last("at"), None), (Distinct("text"), 0),
     (Distinct("text", exact=True), 0), (Quantiles("x"), {"p50": None, "p95": None, "p99": None}),
@@ -558,6 +580,16 @@ ANSWERS: list[tuple[Aggregate, Values, Any]] = [
     (Smallest("x", k=3), [0.0, -0.0, 5.0], [0.0, 0.0, 5.0]),
     (Largest("price", k=1), [Decimal("1.50"), Decimal("-2.00")], ["1.50"]),
     (Largest("text", k=2), ["b", "😀", "é", ""], ["😀", "é"]),
+    (
+        ValueCounts("text"),
+        ["b", "", "a", "b", ""],
+        [{"value": "", "count": 2}, {"value": "b", "count": 2}, {"value": "a", "count": 1}],
+    ),
+    (ValueCounts("price", at_most=1), [Decimal("1.50")] * 2, [{"value": "1.50", "count": 2}]),
+    (ValueCounts("small", at_most=2), [1, 2, 1, 3], None),
+    (UniqueValues("text", at_most=3), ["b", "é", "", "b"], ["", "b", "é"]),
+    (UniqueValues("day"), [date(2024, 2, 29)], ["2024-02-29"]),
+    (UniqueValues("flag", at_most=1), [True, False, True], None),
     (Min("x"), [0.0, -0.0], 0.0),
     (Max("text"), ["b", "é", "a"], "é"),
     (Max("flag"), [False, True], True),

@@ -33,6 +33,8 @@ from views.aggregates import (
     StdDev,
     Sum,
     TopK,
+    UniqueValues,
+    ValueCounts,
     Variance,
 )
 from views.derived import Derived, Ratio
@@ -80,6 +82,9 @@ EXACT = {
     **{f"lasts_{name}": LastK(name, k=3, where="n >= 0") for name in ("user_id", "price")},
     **{f"largest_{name}": Largest(name, k=3) for name in OF_EVERY_TYPE if name not in ("x", "flag")},
     **{f"smallest_{name}": Smallest(name, where="flag", k=2) for name in ("user_id", "n")},
+    **{f"values_{name}": ValueCounts(name) for name in OF_EVERY_TYPE if name != "x"},
+    "values_few": ValueCounts("user_id", at_most=3, where="n > 0"),
+    **{f"unique_{name}": UniqueValues(name, at_most=7) for name in ("user_id", "day", "at")},
     "h_big": Histogram("big", bounds=(-1, 0, 2**53)),
 }
 """Whose bytes are the same, whoever wrote them."""

@@ -35,6 +35,8 @@ from views.aggregates import (
     StdDev,
     Sum,
     TopK,
+    UniqueValues,
+    ValueCounts,
     Variance,
 )
 from views.errors import StateError
@@ -66,6 +68,7 @@ VIEW = View(
         "lowest": Min("x"), "highest": Max("big"), "latest": Max("event_time"),
         "firsts": FirstK("text", k=2), "lasts": LastK("x", k=3), "largest": Largest("price", k=2),
         "smallest": Smallest("text", k=2),
+        "values": ValueCounts("text"), "some_values": ValueCounts("big", at_most=9), "unique": UniqueValues("small"),
         "last_text": Last("text", where="small > 0"), "sizes": Histogram("x", bounds=(0, 10)),
     },
 )  # fmt: skip

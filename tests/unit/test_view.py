@@ -29,6 +29,7 @@ from views.aggregates import (
     StdDev,
     Sum,
     TopK,
+    ValueCounts,
     Variance,
 )
 from views.derived import Derived, Ratio
@@ -116,6 +117,8 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
     ({"answers": {"a": FirstK("user_id", k=101)}}, ["k is 101", "1 to 100"]),
     ({"answers": {"a": FirstK("user_id", k=True)}}, ["k is True"]),
     ({"answers": {"a": Largest("status", k=0)}}, ["k is 0"]),
+    ({"answers": {"a": ValueCounts("status", at_most=1_001)}}, ["at_most is 1001", "1 to 1000"]),
+    ({"answers": {"a": ValueCounts("ms")}}, ["ValueCounts takes string, bigint, decimal", "not double", "Cast it"]),
     ({"answers": {"a": TopK("status")}}, ["TopK takes string, not bigint"]),
     ({"answers": {"a": TopK("user_id", k=0)}}, ["k is 0", "1 <= k <= room"]),
     ({"answers": {"a": TopK("user_id", k=20, room=10)}}, ["k is 20 and room 10"]),

@@ -33,6 +33,8 @@ from views.aggregates import (
     StdDev,
     Sum,
     TopK,
+    UniqueValues,
+    ValueCounts,
     Variance,
 )
 from views.declarations import ALL_EXAMPLES, load_declarations
@@ -64,6 +66,8 @@ UNUSUAL: list[Aggregate] = [
     Distinct("page", where=WHERE, exact=True, at_most=77),
     Quantiles("ms", where=WHERE, at=(0.25, 0.75), error=0.02),
     Quantiles("ms", where=WHERE, at=0.9, error=0.05),
+    ValueCounts("page", where=WHERE, at_most=7),
+    UniqueValues("n", where=WHERE, at_most=7),
     Histogram("ms", where=WHERE, bounds=(1.0, 2.5, 10.0)),
     TopK("page", where=WHERE, k=3, room=50),
 ]

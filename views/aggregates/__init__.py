@@ -11,6 +11,7 @@ from views.aggregates.histogram import Histogram
 from views.aggregates.moments import Kurtosis, Skewness
 from views.aggregates.quantiles import Quantiles
 from views.aggregates.top_k import TopK
+from views.aggregates.value_counts import UniqueValues, ValueCounts
 
 __all__ = [
     "Aggregate",
@@ -34,5 +35,7 @@ __all__ = [
     "StdDev",
     "Sum",
     "TopK",
+    "UniqueValues",
+    "ValueCounts",
     "Variance",
 ]

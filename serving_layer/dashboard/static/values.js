@@ -2,8 +2,8 @@
 
 import { number } from "./format.js";
 
-const COUNTED = new Set(["topk", "histogram"]);
-const VALUES = new Set(["firstk", "lastk", "largest", "smallest"]);
+const COUNTED = new Set(["topk", "histogram", "valuecounts"]);
+const VALUES = new Set(["firstk", "lastk", "largest", "smallest", "uniquevalues"]);
 const ADDED = new Set(["count", "sum"]);
 
 /** Names of the answers that are one number, the best headline first. */

@@ -138,7 +138,7 @@ function drawLists(page, view, row) {
         { head: "", className: "share", cell: (each) => bar(each.count / most) },
         { head: "count", isNumber: true, cell: (each) => number(each.count) + (each.off_by_at_most ? ` (at most ${number(each.off_by_at_most)} less)` : "") },
       ] : []),
-    ], rows, { empty: "Nothing in this range." }));
+    ], rows, { empty: row?.[name] === null ? "More values than this answer lists." : "Nothing in this range." }));
   }));
 }
 
