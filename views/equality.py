@@ -11,8 +11,10 @@ from typing import Any
 
 from views.aggregates import Algebra
 from views.aggregates.counting import AverageAlgebra, RoundedVariance, SumAlgebra
+from views.aggregates.decayed_rate import DecayedRateAlgebra
 from views.aggregates.moments import RoundedMoments
 from views.aggregates.top_k import TopKAlgebra
+from views.aggregates.trend import DAY_MS, RoundedTrend
 from views.laws import SHAPE_STEP, SPREAD_STEP, is_rounded
 
 DOUBLES = 1e-9
@@ -48,6 +50,13 @@ def _is_same(algebra: Algebra, left: Any, right: Any, pieces: Sequence[Any]) -> 
             return _is_variance(left, right)
         case RoundedMoments():
             return _is_shape(left, right)
+        case RoundedTrend():
+            return _is_trend(left, right, pieces)
+        case DecayedRateAlgebra() if is_rounded(algebra):
+            sums = [each for piece in pieces for each in piece[1:]]
+            return bool(left[0] == right[0]) and all(
+                is_near(a, b, *sums) for a, b in zip(left[1:], right[1:], strict=True)
+            )
         case TopKAlgebra():
             return _is_ranking(algebra, left, right)
     return bool(algebra.present(left) == algebra.present(right))
@@ -71,6 +80,13 @@ def _is_shape(left: tuple[Any, ...], right: tuple[Any, ...]) -> bool:
             return False
     size = max(abs(mean), abs(right[1]), (spread / max(count, 1)) ** 0.5)
     return bool(count == right[0] and abs(mean - right[1]) <= DOUBLES * size)
+
+
+def _is_trend(left: tuple[Any, ...], right: tuple[Any, ...], pieces: Sequence[Any]) -> bool:
+    """The same events, and products that are near as sums of doubles are; a distance of times is about a day."""
+    sizes = [DAY_MS * count * mean for count, *_, mean, _ in (left, right, *pieces)]
+    is_mean_near = is_near(left[3], right[3], *(piece[3] for piece in pieces))
+    return left[:3] == right[:3] and is_mean_near and is_near(left[4], right[4], *sizes)
 
 
 def _is_ranking(algebra: TopKAlgebra, left: Any, right: Any) -> bool:

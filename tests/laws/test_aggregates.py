@@ -23,6 +23,7 @@ from views.aggregates import (
     Algebra,
     Average,
     Count,
+    DecayedRate,
     Distinct,
     First,
     FirstK,
@@ -40,6 +41,7 @@ from views.aggregates import (
     StdDev,
     Sum,
     TopK,
+    Trend,
     UniqueValues,
     ValueCounts,
     Variance,
@@ -89,6 +91,8 @@ class Case(NamedTuple):
 
     declared: Aggregate
     near: Near | None = None
+    near_at: Callable[[Sequence[Placed], Any], bool] | None = None
+    """The same over values with their positions."""
 
 
 def near_sum(values: Values, got: float) -> bool:
@@ -141,6 +145,36 @@ def near_shape(power: int) -> Near:
             found = Fraction(got) + 3
         slack = n * Fraction(1, 2**40)
         return min(ends) - slack <= found <= max(ends) + slack
+
+    return near
+
+
+def near_slope(placed: Sequence[Placed], got: float | None) -> bool:
+    """The sum of products of distances is off by at most n * 2^-48 of (range + a day) times the sum of sizes."""
+    kept = [(at.micros // 1000, Fraction(value)) for value, at in placed if abs(value) <= 1e150]
+    times, n = [time for time, _ in kept], len(kept)
+    mean = Fraction(sum(times), max(n, 1))
+    spread = sum((time - mean) ** 2 for time in times)
+    if spread == 0 or got is None:
+        return spread == 0 and got is None
+    product = sum((time - mean) * value for time, value in kept)
+    reach = (max(times) - min(times) + 86_400_000) * sum(abs(value) for _, value in kept)
+    return abs(Fraction(got) / 3_600_000 * spread - product) <= n * Fraction(1, 2**48) * reach + SMALLEST_DOUBLE * n
+
+
+def near_rate(half_life_s: int) -> Callable[[Sequence[Placed], Any], bool]:
+    """Each event's weight is off by at most 3 * 10^-7 of it, or was less than 2^-32 of the last one's."""
+
+    def near(placed: Sequence[Placed], got: float | None) -> bool:
+        kept = [(at.micros // 1000, Fraction(value)) for value, at in placed if abs(value) <= 1e150]
+        if not kept or got is None:
+            return not kept and got is None
+        last = max(time for time, _ in kept)
+        weighted = [(value, 0.5 ** ((last - time) / (1000 * half_life_s))) for time, value in kept]
+        per_second = Fraction(log(2) / half_life_s)
+        true = sum(value * Fraction(weight) for value, weight in weighted) * per_second
+        most = sum(abs(value) * (Fraction(3e-7) * Fraction(weight) + Fraction(1, 2**32)) for value, weight in weighted)
+        return abs(Fraction(got) - true) <= most * per_second + SMALLEST_DOUBLE
 
     return near
 
@@ -214,6 +248,13 @@ TABLE: dict[type[Aggregate], list[Case]] = {
         *(Case(UniqueValues(name)) for name in LISTABLE),
         *(Case(UniqueValues(name, at_most=5)) for name in ("many", "small", "flag")),
     ],
+    Trend: [Case(Trend("small")), Case(Trend("big")), Case(Trend("x"), near_at=near_slope)],
+    DecayedRate: [
+        Case(DecayedRate()),
+        Case(DecayedRate("small", half_life="1m")),
+        Case(DecayedRate("x"), near_at=near_rate(600)),
+        Case(DecayedRate("big", half_life="1h"), near_at=near_rate(3600)),
+    ],
     Histogram: [
         Case(Histogram("x", bounds=(0,))),
         Case(Histogram("x", bounds=(-1e9, 0.1, 2**53))),
@@ -253,7 +294,10 @@ def algebra_of(case: Case) -> Algebra:
 def values_of(case: Case) -> st.SearchStrategy[list[Placed]]:
     """Values with nulls, at places of their own, in any order of time."""
     value = st.none() | (VALUES[case.declared.of] if case.declared.of else st.just(True))
-    return st.lists(st.tuples(value, st.integers(0, 5)), max_size=40).map(
+    times = st.integers(0, 5)
+    if isinstance(case.declared, Trend | DecayedRate):  # up to months apart
+        times |= st.integers(0, 7_200_000_000) | st.integers(0, 10**13)
+    return st.lists(st.tuples(value, times), max_size=40).map(
         lambda found: [(each, Position(time, number % 3, number)) for number, (each, time) in enumerate(found)]
     )
 
@@ -283,7 +327,11 @@ def merge_in_any_tree(algebra: Algebra, parts: list[Any], chance: Random) -> Any
 
 
 def assert_right(case: Case, placed: Sequence[Placed], got: Any, wanted: Any) -> None:
-    if case.near is None:
+    if case.near_at is not None:
+        there = [each for each in placed if each[0] is not None]
+        assert case.near_at(there, wanted), wanted
+        assert case.near_at(there, got), got
+    elif case.near is None:
         assert got == wanted
         assert type(got) is type(wanted)
     else:
@@ -533,6 +581,7 @@ EMPTY: list[tuple[Aggregate, Any]] = [
     (Count(), 0), (Count("x"), 0), (Sum("small"), 0), (Sum("big"), 0), (Sum("x"), 0.0), (Sum("price"), "0.00"),
     (Average("x"), None), (Average("price"), None), (Variance("small"), None), (StdDev("x"), None),
     (Skewness("small"), None), (Skewness("x"), None), (Kurtosis("small"), None), (Kurtosis("x"), None),
+    (Trend("small"), None), (Trend("x"), None), (DecayedRate(), None), (DecayedRate("x"), None),
     (ValueCounts("text"), []), (UniqueValues("small"), []),
     (FirstK("text"), []), (LastK("day"), []), (Largest("x"), []), (Smallest("text"), []), (Min("x"), None),
     (Max("text"), None), (First("day"), None), (Last("at"), None), (Distinct("text"), 0),
@@ -613,6 +662,33 @@ def test_first_and_last_go_by_event_time_then_partition_then_offset() -> None:
     assert first.present(fold(first, placed)) == "z"
     assert first.present(fold(first, placed[:3])) == "a"
     assert last.present(fold(last, placed)) == "b"
+
+
+@pytest.mark.parametrize("name", ["small", "x"])
+def test_trend_is_the_slope_of_the_line_per_hour(name: str) -> None:
+    algebra = algebra_of(Case(Trend(name)))
+    placed = [(40 + 3 * minute, Position(minute * 60_000_000, 0, minute)) for minute in (7, 0, 3, 60)]
+    assert algebra.present(fold(algebra, placed)) == pytest.approx(180, rel=1e-15)
+    assert algebra.present(fold(algebra, [(value, Position(5_000, 0, at.offset)) for value, at in placed])) is None
+    assert algebra.present(fold(algebra, [(0.1 if name == "x" else 1, at) for _, at in placed])) == 0
+
+
+@settings(max_examples=times(20, 500), deadline=None)
+@given(st.data())
+def test_decayed_rate_is_that_of_weights_that_halve(data: st.DataObject) -> None:
+    declared = data.draw(st.sampled_from([DecayedRate("small"), DecayedRate("small", half_life="57s")]))
+    case = Case(declared, near_at=near_rate(declared.half_life_s))
+    algebra, placed = algebra_of(case), data.draw(values_of(case))
+    got = algebra.present(fold(algebra, placed))
+    assert_right(case, placed, got, got)
+
+
+def test_a_steady_stream_has_its_rate() -> None:
+    """After many half-lives: an event each second, and one each second a thousand half-lives before."""
+    algebra = algebra_of(Case(DecayedRate(half_life="5m")))
+    begins = (0, 1_800_000_000)
+    placed = [(True, Position((begin + second) * 1_000_000, 0, second)) for begin in begins for second in range(6_000)]
+    assert algebra.present(fold(algebra, placed)) == pytest.approx(1.0, rel=2e-3)
 
 
 def test_a_state_of_another_answer_is_refused() -> None:

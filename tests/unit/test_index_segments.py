@@ -19,6 +19,7 @@ from views import aggregates, in_memory
 from views.aggregates import (
     Average,
     Count,
+    DecayedRate,
     Distinct,
     First,
     FirstK,
@@ -35,6 +36,7 @@ from views.aggregates import (
     StdDev,
     Sum,
     TopK,
+    Trend,
     UniqueValues,
     ValueCounts,
     Variance,
@@ -68,7 +70,9 @@ VIEW = View(
         "lowest": Min("x"), "highest": Max("big"), "latest": Max("event_time"),
         "firsts": FirstK("text", k=2), "lasts": LastK("x", k=3), "largest": Largest("price", k=2),
         "smallest": Smallest("text", k=2),
-        "values": ValueCounts("text"), "some_values": ValueCounts("big", at_most=9), "unique": UniqueValues("small"),
+        "slope": Trend("big"), "slope_x": Trend("x"),
+        "rate": DecayedRate(), "rate_x": DecayedRate("x"), "values": ValueCounts("text"),
+        "some_values": ValueCounts("big", at_most=9), "unique": UniqueValues("small"),
         "last_text": Last("text", where="small > 0"), "sizes": Histogram("x", bounds=(0, 10)),
     },
 )  # fmt: skip

@@ -130,7 +130,7 @@ class ExtremeValues(BoundedList):
 class EarliestValues(BoundedList):
     """Values in the order of their events: by event time, then partition and offset."""
 
-    by_position = True
+    by_position = by_location = True
 
     def __init__(self, kind: FieldType, function: str, k: int) -> None:
         super().__init__(kind, function, k, key=_position_of)
