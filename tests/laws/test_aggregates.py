@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
+from functools import reduce
+from itertools import permutations
 from math import ceil, log
 from random import Random
 from typing import Any, NamedTuple
@@ -295,8 +297,8 @@ def values_of(case: Case) -> st.SearchStrategy[list[Placed]]:
     """Values with nulls, at places of their own, in any order of time."""
     value = st.none() | (VALUES[case.declared.of] if case.declared.of else st.just(True))
     times = st.integers(0, 5)
-    if isinstance(case.declared, Trend | DecayedRate):  # up to months apart
-        times |= st.integers(0, 7_200_000_000) | st.integers(0, 10**13)
+    if isinstance(case.declared, Trend | DecayedRate):  # steps of 20 minutes, up to a day or months apart
+        times |= st.integers(0, 60).map(lambda steps: steps * 1_234_567_890) | st.integers(0, 10**13)
     return st.lists(st.tuples(value, times), max_size=40).map(
         lambda found: [(each, Position(time, number % 3, number)) for number, (each, time) in enumerate(found)]
     )
@@ -681,6 +683,15 @@ def test_decayed_rate_is_that_of_weights_that_halve(data: st.DataObject) -> None
     algebra, placed = algebra_of(case), data.draw(values_of(case))
     got = algebra.present(fold(algebra, placed))
     assert_right(case, placed, got, got)
+
+
+def test_a_decayed_rate_leaves_out_the_same_events_whichever_are_merged_first() -> None:
+    """Events in neighbouring blocks of 32 half-lives, and one long after them."""
+    algebra = algebra_of(Case(DecayedRate(half_life="1m")))
+    placed = [(True, Position(block * 32 * 60_000_000 + block, 0, block)) for block in (0, 1, 2, 7, 8)]
+    pieces = [fold(algebra, [each]) for each in placed]
+    merged = {algebra.to_parts(reduce(algebra.merge, order)) for order in permutations(pieces)}
+    assert merged == {algebra.to_parts(fold(algebra, placed[-2:]))}
 
 
 def test_a_steady_stream_has_its_rate() -> None:
