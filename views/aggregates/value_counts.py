@@ -117,11 +117,14 @@ class BoundedCounts(Algebra):
         # A table whose items never gave way has all of them; the estimate is the `at_most + 1` most frequent ones.
         table = accumulated(measure, only, self.room)
         offset = f"substring({table}.sketch, {HEAD.size - OFFSET_BYTES + 1}, {OFFSET_BYTES})"
-        return [f"array_sort(approx_top_k_estimate({table}, {self.room.items}))", offset]
+        return [f"array_sort(approx_top_k_estimate({table}, {self.room.items}))", offset, f"count({measure}){only}"]
 
     def parts(self, columns: Sequence[str]) -> list[str]:
-        table, offset = columns
-        is_over = f"size({table}) > {self.at_most} OR {offset} NOT IN (X'', X'{bytes(OFFSET_BYTES).hex()}')"
+        table, offset, count = columns
+        # A table whose items all gave way says so no longer: it accounts for fewer values than there were.
+        counted = f"aggregate({table}, 0L, (total, each) -> total + each.count)"
+        zero = f"X'{bytes(OFFSET_BYTES).hex()}'"
+        is_over = f"size({table}) > {self.at_most} OR {offset} NOT IN (X'', {zero}) OR {counted} <> {count}"
         counts = "cast(each.count AS string)" if self.is_counted else "'1'"
         texts = f"array_join(transform({table}, each -> {counts}), ',')"
         values = value_lists.part_sql(f"{table}.item", self.element)
